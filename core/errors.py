@@ -1,0 +1,50 @@
+"""Every error that a user can cause, in one tree.
+
+PosbiasError
+├── UsageError              an option, or a combination of options, that cannot work
+├── LogFormatError          a file that cannot be read as the log it should be
+├── SchemaError             columns that are missing, ambiguous or of the wrong type; rows that break the contract
+├── StatisticsError         statistics that cannot be used, or not be merged
+├── IdentifiabilityError    a log that cannot say what was asked of it
+├── OutputExistsError       a target that is already there
+├── OutputError             a target that cannot be written
+└── MissingExtraError       an optional dependency that is not installed
+
+A message says what was found, where, and what to do. The command line prints it and exits with code 2.
+"""
+
+
+class PosbiasError(Exception):
+    """The root of the tree: what the command line turns into one message and exit code 2."""
+
+
+class UsageError(PosbiasError):
+    """An option, or a combination of options, that cannot work."""
+
+
+class LogFormatError(PosbiasError):
+    """A file that cannot be read as the log it should be."""
+
+
+class SchemaError(PosbiasError):
+    """Columns that are missing, ambiguous or of the wrong type, or rows that break the contract."""
+
+
+class StatisticsError(PosbiasError):
+    """Statistics that cannot be used, or that cannot be merged."""
+
+
+class IdentifiabilityError(PosbiasError):
+    """A log that cannot say what was asked of it."""
+
+
+class OutputExistsError(PosbiasError):
+    """A target that is already there."""
+
+
+class OutputError(PosbiasError):
+    """A target that cannot be written: no permission, no space, no such place."""
+
+
+class MissingExtraError(PosbiasError):
+    """An optional dependency that is not installed."""
