@@ -1,0 +1,1 @@
+"""The command line: one file per command. Parse, call, report; nothing is computed here."""

@@ -1,12 +1,28 @@
-"""Exact compression of the statistics: equal pairs are kept once, with a multiplicity."""
+"""Exact compression of the statistics: equal pairs are kept once, with a multiplicity.
 
+Pairs with the same multiset {(e, n, c)}, the *signature*, follow the same path in every algorithm that reads a
+count table, so that one copy and the number of copies say everything.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+_Hashes = NDArray[np.uint64]
+_Number = TypeVar("_Number", np.float64, np.uint64, np.bool_)
+
+# Odd 64-bit multipliers: those of splitmix64 (Steele, Lea & Flood 2014) and the golden ratio.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_HALF = np.uint64(32)
 
 
 @dataclass(frozen=True)
@@ -35,3 +51,177 @@ class CountTable:
     def n_units(self) -> int:
         """Number of units J."""
         return len(self.start) - 1
+
+    @property
+    def entries_of_unit(self) -> Integers:
+        """Number of entries of each unit, shape (J,)."""
+        return np.diff(self.start)
+
+    @property
+    def unit_of_entry(self) -> Integers:
+        """The unit that owns each entry, shape (R,)."""
+        return np.repeat(np.arange(self.n_units), self.entries_of_unit)
+
+    def spread(self, per_unit: Floats) -> Floats:
+        """Each unit's value, once per entry: shape (J,) to (R,)."""
+        return np.repeat(per_unit, self.entries_of_unit)
+
+    def sum_by_unit(self, per_entry: Floats) -> Floats:
+        """Sum of each unit's entries, 0 for a unit without any: shape (R,) to (J,)."""
+        return _reduce(np.add, per_entry, self.start, empty=0.0)
+
+    def max_by_unit(self, per_entry: Floats) -> Floats:
+        """Largest of each unit's entries, minus infinity for a unit without any: shape (R,) to (J,)."""
+        return _reduce(np.maximum, per_entry, self.start, empty=-np.inf)
+
+    def sum_by_cell(self, per_entry: Floats) -> Floats:
+        """Sum over each cell's entries as they stand, without multiplicity: shape (R,) to (K,)."""
+        return np.bincount(self.cell, weights=per_entry, minlength=self.n_cells)
+
+    def take(self, units: Integers) -> "CountTable":
+        """The given units, in the given order; one that is given twice appears twice."""
+        entries, start = self.entries_of(units)
+        return CountTable(
+            n_cells=self.n_cells,
+            start=start,
+            cell=self.cell[entries],
+            impressions=self.impressions[entries],
+            clicks=self.clicks[entries],
+            multiplicity=self.multiplicity[units],
+        )
+
+    def entries_of(self, units: Integers) -> tuple[Integers, Integers]:
+        """Indices of the given units' entries, unit after unit, and where each unit's begin in that list."""
+        length = self.entries_of_unit[units]
+        start = _starts(length)
+        return np.arange(start[-1]) + np.repeat(self.start[units] - start[:-1], length), start
+
+    def only_cells(self, kept: Flags) -> "CountTable":
+        """The table without the entries of other cells; every unit stays, possibly without entries.
+
+        Args:
+            kept: shape (K,). Cell numbers do not change.
+        """
+        entry_kept = kept[self.cell]
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(entry_kept, dtype=np.int64)])
+        return CountTable(
+            n_cells=self.n_cells,
+            start=before[self.start],
+            cell=self.cell[entry_kept],
+            impressions=self.impressions[entry_kept],
+            clicks=self.clicks[entry_kept],
+            multiplicity=self.multiplicity,
+        )
+
+
+def compress(table: CountTable) -> tuple[CountTable, Integers]:
+    """Keep equal units once.
+
+    Exact: a 64-bit hash proposes which units are equal, every entry is then compared with its proposed
+    representative's, and units that differ are proposed again among themselves. Counts are compared as numbers, so
+    fractional counts work. The signatures' order depends on their content only, not on the order of the units.
+
+    Returns:
+        The signatures, with the multiplicities of their units added up, and the signature of each unit, shape (J,).
+    """
+    hashes = _unit_hashes(table)
+    representative = _representatives(table, hashes)
+    chosen = np.flatnonzero(representative == np.arange(table.n_units))
+    chosen = chosen[np.argsort(hashes[chosen], kind="stable")]
+    rank = np.empty(table.n_units, np.int64)
+    rank[chosen] = np.arange(len(chosen))
+    signature = rank[representative]
+    kept = table.take(chosen)
+    multiplicity = np.bincount(signature, weights=table.multiplicity, minlength=len(chosen))
+    return CountTable(kept.n_cells, kept.start, kept.cell, kept.impressions, kept.clicks, multiplicity), signature
+
+
+def merge(tables: Sequence[CountTable]) -> tuple[CountTable, list[Integers]]:
+    """Compress several tables, of different pairs and the same cells, into one.
+
+    Returns:
+        The signatures of all of them, and for each table the signature of each of its units.
+
+    Raises:
+        ValueError: there is no table, or they differ in their number of cells.
+    """
+    if len({table.n_cells for table in tables}) != 1:
+        raise ValueError("Tables to merge must exist and have the same cells.")
+    signatures, signature = compress(_concatenate(tables))
+    borders = np.cumsum([table.n_units for table in tables])[:-1]
+    return signatures, np.split(signature, borders)
+
+
+def _concatenate(tables: Sequence[CountTable]) -> CountTable:
+    return CountTable(
+        n_cells=tables[0].n_cells,
+        start=_starts(np.concatenate([table.entries_of_unit for table in tables])),
+        cell=np.concatenate([table.cell for table in tables]),
+        impressions=np.concatenate([table.impressions for table in tables]),
+        clicks=np.concatenate([table.clicks for table in tables]),
+        multiplicity=np.concatenate([table.multiplicity for table in tables]),
+    )
+
+
+def _unit_hashes(table: CountTable) -> _Hashes:
+    """Hash of each unit's entries: the sum of its mixed (cell, n, c), shape (J,)."""
+    mixed = table.cell.astype(np.uint64) * _GOLDEN
+    mixed ^= table.impressions.view(np.uint64) * _MIX_1
+    _fold(mixed, _MIX_2)
+    mixed += table.clicks.view(np.uint64) * _GOLDEN
+    _fold(mixed, _MIX_1)
+    return _reduce(np.add, mixed, table.start, empty=0)
+
+
+def _fold(values: _Hashes, multiplier: np.uint64) -> None:
+    """Let high bits reach the low ones and back, in place: counts differ in the high bits of a float only."""
+    values ^= values >> _HALF
+    values *= multiplier
+    values ^= values >> _HALF
+
+
+def _representatives(table: CountTable, hashes: _Hashes) -> Integers:
+    """The first unit that equals each unit, shape (J,)."""
+    representative = _first_with_same(hashes)
+    doubtful = _differing(table, np.arange(table.n_units), representative)
+    while len(doubtful):
+        representative[doubtful] = doubtful[_first_with_same(hashes[doubtful])]
+        doubtful = _differing(table, doubtful, representative[doubtful])
+    return representative
+
+
+def _first_with_same(hashes: _Hashes) -> Integers:
+    """Index of the first element with the same value, e.g. [7, 5, 7, 5] -> [0, 1, 0, 1]."""
+    frame = pl.DataFrame({"hash": hashes, "index": np.arange(len(hashes))})
+    return frame.select(pl.col("index").first().over("hash")).to_series().to_numpy(writable=True)
+
+
+def _differing(table: CountTable, units: Integers, representatives: Integers) -> Integers:
+    """Those of `units` whose entries are not exactly their representative's."""
+    copies = units != representatives
+    units, representatives = units[copies], representatives[copies]
+    longer = table.entries_of_unit[units] != table.entries_of_unit[representatives]
+    rest, rest_representatives = units[~longer], representatives[~longer]
+    own, start = table.entries_of(rest)
+    theirs, _ = table.entries_of(rest_representatives)
+    unequal = table.cell[own] != table.cell[theirs]
+    unequal |= table.impressions[own] != table.impressions[theirs]
+    unequal |= table.clicks[own] != table.clicks[theirs]
+    if unequal.any():
+        other = rest[_reduce(np.logical_or, unequal, start, empty=False)]
+        return np.sort(np.concatenate([units[longer], other]))
+    return units[longer]
+
+
+def _starts(lengths: Integers) -> Integers:
+    """Row starts of rows of the given lengths, e.g. [2, 0, 3] -> [0, 2, 2, 5]."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+def _reduce(operation: np.ufunc, values: NDArray[_Number], start: Integers, empty: float) -> NDArray[_Number]:
+    """Reduce each row; `reduceat` alone would return a neighbour's value for a row without entries."""
+    filled = start[1:] > start[:-1]
+    reduced = np.full(len(start) - 1, empty, dtype=values.dtype)
+    if filled.any():
+        reduced[filled] = operation.reduceat(values, start[:-1][filled])
+    return reduced

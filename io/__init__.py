@@ -1,0 +1,1 @@
+"""Everything that touches a disk, an engine or a file format."""

@@ -1,0 +1,55 @@
+"""Ways to get theta: each returns the same estimate from the same evidence.
+
+An estimator is one file that declares its name, reference and options, and registers itself here.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from posbias.core.errors import UsageError
+from posbias.core.estimators.conditional import ConditionalEstimator
+from posbias.core.estimators.estimate import Estimate, EstimationOptions
+from posbias.core.estimators.joint import JointEstimator
+from posbias.core.evidence import Evidence
+
+__all__ = ["Estimate", "EstimationOptions", "Estimator", "JointEstimator", "estimator_names", "get_estimator"]
+
+
+class Estimator(Protocol):
+    """A way to get theta."""
+
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+        ...
+
+    @property
+    def reference(self) -> str:
+        """The paper that it is from."""
+        ...
+
+    def estimate(self, evidence: Evidence, options: EstimationOptions, on_iteration: Callable[[str], None]) -> Estimate:
+        """Estimate theta per cell."""
+        ...
+
+
+_ESTIMATORS: dict[str, Estimator] = {
+    estimator.name: estimator for estimator in (ConditionalEstimator(), JointEstimator())
+}
+
+
+def estimator_names() -> list[str]:
+    """The registered estimators, the default first."""
+    return list(_ESTIMATORS)
+
+
+def get_estimator(name: str) -> Estimator:
+    """The estimator of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return _ESTIMATORS[name]
+    except KeyError:
+        raise UsageError(f"--method {name}: there is no such method; choose from {', '.join(_ESTIMATORS)}.") from None

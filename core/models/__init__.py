@@ -1,0 +1,63 @@
+"""Click models: how an impression maps to an examination cell, P(click) = theta_cell * gamma_pair.
+
+A factorised model is one file that declares its name, reference and cell columns, and registers itself here.
+"""
+
+from typing import Protocol
+
+import narwhals as nw
+from narwhals.typing import IntoLazyFrameT
+
+from posbias.core.errors import UsageError
+from posbias.core.models.pbm import PositionBasedModel
+from posbias.core.models.ubm import UserBrowsingModel
+
+__all__ = ["FactorisedModel", "get_model", "model_names"]
+
+
+class FactorisedModel(Protocol):
+    """A click model in which examination depends on a cell and attractiveness on the pair."""
+
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+        ...
+
+    @property
+    def reference(self) -> str:
+        """The paper that introduced it."""
+        ...
+
+    @property
+    def cell_columns(self) -> tuple[str, ...]:
+        """The columns that make up a cell, the position first."""
+        ...
+
+    @property
+    def needs_session(self) -> bool:
+        """Whether a cell depends on what else happened on the page."""
+        ...
+
+    def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
+        """Add the cell columns to impressions (session, position, click, ...)."""
+        ...
+
+
+_MODELS: dict[str, FactorisedModel] = {model.name: model for model in (PositionBasedModel(), UserBrowsingModel())}
+
+
+def model_names() -> list[str]:
+    """The registered models, in the order in which help shows them."""
+    return list(_MODELS)
+
+
+def get_model(name: str) -> FactorisedModel:
+    """The model of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return _MODELS[name]
+    except KeyError:
+        raise UsageError(f"--model {name}: there is no such model; choose from {', '.join(_MODELS)}.") from None

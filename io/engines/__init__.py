@@ -1,0 +1,1 @@
+"""Engines: each runs the same plans where the data is."""

@@ -1,0 +1,75 @@
+"""How a command meets the user: option groups as dataclasses, posbias.toml, errors as one message and exit code 2."""
+
+import inspect
+import signal
+from collections.abc import Callable
+from dataclasses import MISSING, fields, is_dataclass
+from functools import wraps
+from typing import Any, get_type_hints
+
+import polars as pl
+import typer
+from rich.console import Console
+
+from posbias.cli.interrupts import stop
+from posbias.core.errors import PosbiasError
+
+CANNOT_RUN = 2
+
+
+def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Register a function as a command: each parameter that is a dataclass stands for its fields, one option each.
+
+    The function returns the exit code.
+    """
+
+    def register(function: Callable[..., int]) -> Callable[..., int]:
+        groups = {
+            name: hint for name, hint in get_type_hints(function, include_extras=True).items() if is_dataclass(hint)
+        }
+
+        @wraps(function)
+        def run(**values: Any) -> None:  # noqa: ANN401
+            for name, group in groups.items():
+                values[name] = group(**{entry.name: values.pop(entry.name) for entry in fields(group)})  # type: ignore[operator]
+            raise typer.Exit(_guarded(lambda: function(**values)))
+
+        run.__signature__ = _flattened(function, groups)  # type: ignore[attr-defined]
+        app.command()(run)
+        return function
+
+    return register
+
+
+def _flattened(function: Callable[..., int], groups: dict[str, Any]) -> inspect.Signature:
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name not in groups:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        hints = get_type_hints(groups[name], include_extras=True)
+        for entry in fields(groups[name]):
+            default = inspect.Parameter.empty if entry.default is MISSING else entry.default
+            parameters.append(
+                inspect.Parameter(
+                    entry.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[entry.name]
+                )
+            )
+    return inspect.Signature(parameters)
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    try:
+        return work()
+    except PosbiasError as error:
+        complain(str(error))
+    except pl.exceptions.PolarsError as error:
+        complain(f"Polars could not do its part: {error}")
+    except KeyboardInterrupt:
+        stop(signal.SIGINT)
+    return CANNOT_RUN
+
+
+def complain(message: str) -> None:
+    """Print an error on stderr."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"posbias: error: {message}", markup=False, style="red")

@@ -1,0 +1,37 @@
+"""`posbias fit`: propensities and attractiveness."""
+
+from typing import Annotated
+
+import typer
+
+from posbias.cli import setup, steps
+from posbias.cli.options import (
+    ColumnOptions,
+    CountingOptions,
+    EstimationOptions,
+    OutputOptions,
+    ReadingOptions,
+)
+from posbias.cli.result import open_result
+
+
+def fit(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs, or statistics that `collect` wrote."),
+    ],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    counting: CountingOptions,
+    estimation: EstimationOptions,
+    output: OutputOptions,
+) -> int:
+    """Estimate propensities and attractiveness, from logs or from statistics.
+
+    Example: posbias fit statistics/2026-01-* -o fit
+    """
+    with open_result("fit", output, inputs, [columns, reading, counting, estimation]) as result:
+        with setup.local_engine(reading) as engine:
+            gathered = steps.gather(inputs, columns, reading, counting, engine, result)
+            steps.fit(gathered, estimation, result)
+    return result.exit_code

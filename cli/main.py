@@ -1,0 +1,49 @@
+"""The application: its commands, and what all of them share."""
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from posbias.cli import collect, fit, interrupts, run, weight
+from posbias.cli.command import command
+
+_HELP = """Position-bias propensities and unbiased training files from click logs.
+
+Clicks are biased: what stands higher is seen more. posbias estimates how much each position is seen, with errors,
+and writes training files whose weights undo it.
+
+Start with: posbias run LOG -o DIR
+"""
+
+app = typer.Typer(
+    name="posbias",
+    help=_HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+for function in (run.run, collect.collect, fit.fit, weight.weight):
+    command(app)(function)
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001
+    if wanted:
+        typer.echo(f"posbias {version('posbias')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: Annotated[  # noqa: ARG001
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the application itself."""
+
+
+def main() -> None:
+    """Run the command line."""
+    interrupts.install()
+    app()

@@ -1,0 +1,78 @@
+"""One result of a command: the directory that is written, what is said meanwhile, and the exit code."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console, RenderableType
+
+from posbias.cli.options import OutputOptions
+from posbias.cli.progress import show_progress
+from posbias.io.atomic import atomic_directory
+from posbias.io.manifest import manifest_text, write_manifest
+from posbias.io.progress import Progress
+
+DONE, WITH_DOUBTS = 0, 1
+
+
+@dataclass
+class Result:
+    """What a command writes and says.
+
+    Attributes:
+        folder: where to write; it becomes the output directory when all is done.
+        progress: where stages are reported.
+        content: sections of the manifest.
+        tables: what is shown at the end.
+        warnings: sentences that are always shown.
+        exit_code: 0, or 1 where the result is not to be taken at face value.
+    """
+
+    folder: Path
+    progress: Progress
+    content: dict[str, Any] = field(default_factory=dict[str, Any])
+    tables: list[RenderableType] = field(default_factory=list[RenderableType])
+    warnings: list[str] = field(default_factory=list[str])
+    exit_code: int = DONE
+
+
+@contextmanager
+def open_result(command: str, output: OutputOptions, inputs: list[str], options: list[Any]) -> Generator[Result]:
+    """Write a result whole or not at all, with its manifest last; then show what it says.
+
+    Args:
+        command: the command that runs.
+        output: where to, and how much to say.
+        inputs: what is read, so that it is not replaced.
+        options: the option groups that shaped the result.
+    """
+    console = Console(stderr=True, highlight=False)
+    paths = tuple(path for path in map(Path, inputs) if path.exists())
+    with atomic_directory(output.output, force=output.force, inputs=paths) as folder:
+        with show_progress(console, quiet=output.quiet) as progress:
+            result = Result(folder, progress)
+            yield result
+        content = {"command": command, "inputs": inputs, "options": _plain(options), **result.content}
+        manifest = write_manifest(folder, {**content, "warnings": result.warnings})
+    if not output.quiet:
+        for table in result.tables:
+            console.print(table)
+    for warning in result.warnings:
+        console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+    if not output.quiet:
+        console.print(f"written: {output.output}", markup=False, soft_wrap=True)
+    if output.json:
+        typer.echo(manifest_text(manifest), nl=False)
+
+
+def _plain(groups: list[Any]) -> dict[str, Any]:
+    """Options as plain values, under the names of the command line; those that are not set are left out."""
+    values = {name: value for group in groups for name, value in asdict(group).items() if value is not None}
+    return {name.replace("_", "-"): _plain_value(value) for name, value in values.items()}
+
+
+def _plain_value(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value

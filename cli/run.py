@@ -1,0 +1,38 @@
+"""`posbias run`: the main job."""
+
+from typing import Annotated
+
+import typer
+
+from posbias.cli import setup, steps
+from posbias.cli.options import (
+    ColumnOptions,
+    CountingOptions,
+    EstimationOptions,
+    OutputOptions,
+    ReadingOptions,
+    WeightingOptions,
+)
+from posbias.cli.result import open_result
+
+
+def run(
+    logs: Annotated[list[str], typer.Argument(metavar="LOGS...", help="Log files, globs or directories.")],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    counting: CountingOptions,
+    estimation: EstimationOptions,
+    weighting: WeightingOptions,
+    output: OutputOptions,
+) -> int:
+    """The main job: from click logs to propensities, attractiveness and training files.
+
+    Example: posbias run logs/*.parquet -o result
+    """
+    with open_result("run", output, logs, [columns, reading, counting, estimation, weighting]) as result:
+        with setup.local_engine(reading) as engine:
+            keep_sessions = steps.wants_sessions(weighting)
+            gathered = steps.gather(logs, columns, reading, counting, engine, result, keep_sessions=keep_sessions)
+            fit = steps.fit(gathered, estimation, result)
+            steps.weigh(gathered, fit.propensities, weighting, result)
+    return result.exit_code

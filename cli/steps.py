@@ -1,0 +1,169 @@
+"""Steps that several commands share: gather, fit, weight; each adds its section to the manifest and its table."""
+
+from pathlib import Path
+
+import polars as pl
+
+from posbias.cli import setup, summary
+from posbias.cli.options import (
+    ColumnOptions,
+    CountingOptions,
+    EstimationOptions,
+    ReadingOptions,
+    WeightingOptions,
+)
+from posbias.cli.result import WITH_DOUBTS, Result
+from posbias.core.fit import WANTED_CLICK_SHARE, Fit, fit_evidence
+from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.weights import ClickWeights
+from posbias.io import results
+from posbias.io.engines.local import Bucketed, LocalEngine
+from posbias.io.gathering import Gathered, gather_log, gather_statistics, read_log
+from posbias.io.output_tables import write_propensities
+from posbias.io.statistics_store import describe_plan, find_statistics
+from posbias.io.training import get_format
+
+SCHEMA = "posbias.result"
+
+
+def wants_sessions(weighting: WeightingOptions) -> bool:
+    """Whether the layout needs the impressions themselves, page by page."""
+    return weighting.layout == "session"
+
+
+def gather(
+    inputs: list[str],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    counting: CountingOptions,
+    engine: LocalEngine,
+    result: Result,
+    *,
+    keep_sessions: bool = False,
+) -> Gathered:
+    """Count logs or merge statistics, and describe them in the manifest."""
+    statistics = find_statistics(inputs)
+    if statistics:
+        if keep_sessions:
+            results.require_logs(statistics[0])
+        gathered = gather_statistics(statistics, engine, result.progress)
+    else:
+        plan = setup.statistics_plan(columns, counting)
+        log = setup.open_requested_log(inputs, columns, reading, plan, needs_session=keep_sessions)
+        gathered = gather_log(log, plan, engine, result.progress, keep_sessions=keep_sessions)
+    describe(gathered, result)
+    return gathered
+
+
+def read_pages(
+    logs: list[str],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    plan: StatisticsPlan,
+    engine: LocalEngine,
+    result: Result,
+) -> Bucketed:
+    """Read a log for the session layout, and describe it in the manifest."""
+    statistics = find_statistics(logs)
+    if statistics:
+        results.require_logs(statistics[0])
+    log = setup.open_requested_log(logs, columns, reading, plan, needs_session=True)
+    sources = log.digests
+    read, rows = read_log(log, plan, engine, result.progress, keep_sessions=True)
+    result.content |= {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": rows}
+    result.tables.append(summary.rows_line(rows))
+    return read
+
+
+def describe(gathered: Gathered, result: Result) -> None:
+    """Say what was read and counted."""
+    evidence = gathered.evidence
+    impressions, clicks = evidence.cell_totals()
+    result.content |= {
+        "schema": SCHEMA,
+        "counted": describe_plan(gathered.plan),
+        "sources": gathered.sources,
+        "rows": gathered.rows,
+        "totals": {
+            "queries": evidence.n_queries,
+            "pairs": evidence.n_pairs,
+            "signatures": evidence.pair_signatures.n_units,
+            "impressions": float(impressions.sum()),
+            "clicks": float(clicks.sum()),
+        },
+    }
+    result.tables.append(summary.rows_line(gathered.rows))
+    result.tables.append(summary.evidence_line(result.content["totals"]))
+
+
+def fit(gathered: Gathered, estimation: EstimationOptions, result: Result) -> Fit:
+    """Fit, write propensities and attractiveness, and say how sure they are."""
+    with result.progress.stage("fitting") as stage:
+        found = fit_evidence(
+            gathered.evidence,
+            estimation.method,
+            setup.estimation_options(estimation),
+            compare=estimation.compare,
+            weighted=gathered.plan.weighted,
+            on_iteration=stage.say,
+        )
+    write_propensities(found.propensities, result.folder, csv=estimation.csv)
+    results.write_attractiveness_of(gathered, found, result.folder, result.progress, csv=estimation.csv)
+    result.content["estimate"] = found.summary()
+    result.tables.append(summary.propensity_table(found))
+    result.warnings += summary.fit_warnings(found)
+    all_identified = bool(found.estimate.linkage.identified.all())
+    doubtful = not found.converged or found.click_share < WANTED_CLICK_SHARE
+    if doubtful or (estimation.strict and not all_identified):
+        result.exit_code = WITH_DOUBTS
+    return found
+
+
+def weigh(gathered: Gathered, propensities: pl.DataFrame, weighting: WeightingOptions, result: Result) -> None:
+    """Write training files from a log, or from statistics, that has been counted."""
+    if wants_sessions(weighting) and gathered.read is not None:
+        weigh_pages(gathered.read, gathered.plan, propensities, weighting, result)
+        return
+    impressions, clicks = gathered.evidence.cell_totals()
+    totals = pl.DataFrame({IMPRESSIONS: impressions, CLICKS: clicks})
+    weights = _weights(gathered.evidence.cells, totals, propensities, weighting)
+    form = get_format(weighting.format)
+    results.write_pointwise(gathered, weights, form, _training_folder(result), result.progress)
+    _report(weights, result)
+
+
+def weigh_pages(
+    read: Bucketed,
+    plan: StatisticsPlan,
+    propensities: pl.DataFrame,
+    weighting: WeightingOptions,
+    result: Result,
+) -> None:
+    """Write the session layout from a log that has been read."""
+    totals = results.cell_totals(read, plan)
+    cells = totals.select(plan.model.cell_columns)
+    weights = _weights(cells, totals, propensities, weighting)
+    form = get_format(weighting.format)
+    results.write_sessions(read, plan, weights, form, _training_folder(result), result.progress)
+    _report(weights, result)
+
+
+def _weights(
+    cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFrame, weighting: WeightingOptions
+) -> ClickWeights:
+    weights = results.weights_for(cells, totals, propensities, setup.weight_options(weighting))
+    results.check_unidentified(weights, stop=weighting.unidentified == "error")
+    return weights
+
+
+def _training_folder(result: Result) -> Path:
+    folder = result.folder / "training"
+    folder.mkdir()
+    return folder
+
+
+def _report(weights: ClickWeights, result: Result) -> None:
+    result.content["weights"] = weights.summary
+    result.tables.append(summary.weights_line(weights.summary))
+    result.warnings += summary.weight_warnings(weights.summary)

@@ -1,0 +1,43 @@
+"""`posbias weight`: training files, from logs and the propensities of a fit."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from posbias.cli import setup, steps
+from posbias.cli.options import ColumnOptions, OutputOptions, ReadingOptions, WeightingOptions
+from posbias.cli.result import open_result
+from posbias.io.manifest import read_manifest
+from posbias.io.output_tables import read_propensities
+
+
+def weight(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs; for the pointwise layout also statistics."),
+    ],
+    propensities: Annotated[Path, typer.Option(help="The directory that `posbias fit` or `run` wrote.")],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    weighting: WeightingOptions,
+    output: OutputOptions,
+) -> int:
+    """Write training files whose weights undo the bias.
+
+    Example: posbias weight logs/*.parquet --propensities fit -o weighted
+    """
+    counting = setup.counting_of(read_manifest(propensities, "fit"), propensities)
+    table = read_propensities(propensities)
+    with open_result("weight", output, inputs, [columns, reading, weighting]) as result:
+        result.content["propensities"] = str(propensities)
+        with setup.local_engine(reading) as engine:
+            if steps.wants_sessions(weighting):
+                plan = setup.statistics_plan(columns, counting)
+                read = steps.read_pages(inputs, columns, reading, plan, engine, result)
+                steps.weigh_pages(read, plan, table, weighting, result)
+            else:
+                gathered = steps.gather(inputs, columns, reading, counting, engine, result)
+                setup.check_same_cells(gathered.plan, counting, propensities)
+                steps.weigh(gathered, table, weighting, result)
+    return result.exit_code

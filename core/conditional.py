@@ -1,0 +1,277 @@
+"""Conditional estimation of examination: fixed-effects Poisson, the default for propensities.
+
+Given a unit's total C_j, its attractiveness drops out of the likelihood of its clicks (Hausman, Hall & Griliches 1984):
+
+    l(beta) = sum_j m_j { sum_e c_je beta_e - C_j log sum_e n_je exp(beta_e) },  beta_e = log theta_e,  beta_ref = 0
+
+Consistent whenever E[c_je] = n_je theta_e gamma_j, whatever the distribution of clicks (Wooldridge 1999), and concave:
+there are no starting values, and one finite optimum on the identified cells.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from posbias.core.linkage import NO_CLICKS, Linkage
+from posbias.core.numerics import by_unit_and_cell, gram
+from posbias.core.signatures import CountTable, Floats, Integers
+
+UPPER_TAIL = 0.025
+"""Probability left above the upper limit of a cell without clicks: the upper half of a 95 % interval."""
+
+_WARM_UP = 8  # scaling steps before Newton: cheap, monotone from anywhere, and good for orders of magnitude
+_HALVINGS = 40
+_LONGEST_STEP = 8.0  # of a log propensity, in one Newton step; keeps exp(step) far from overflow
+_ROUNDING = 1e-7  # below it, a Newton step that no longer shrinks only shows rounding
+_ENOUGH_ASCENT = 1e-4  # share of the gain promised by the slope (Armijo), Nocedal & Wright 2006, section 3.1
+
+
+@dataclass(frozen=True)
+class ConditionalFit:
+    """The conditional estimate.
+
+    Attributes:
+        log_theta: shape (K,), log propensity relative to the reference; NaN where not identified, 0 at the reference.
+        converged: whether the last Newton step was below the tolerance.
+        iterations: Newton steps taken.
+        last_step: largest change of a log propensity in the last step.
+        score: largest |C_e - expected C_e| / C_e over the identified cells at the estimate.
+        objective: l at the estimate.
+        free_cells: shape (F,), the identified cells other than the reference, ascending.
+        information: shape (F, F), minus the Hessian of l on the free cells.
+    """
+
+    log_theta: Floats
+    converged: bool
+    iterations: int
+    last_step: float
+    score: float
+    objective: float
+    free_cells: Integers
+    information: Floats
+
+    @property
+    def theta(self) -> Floats:
+        """Propensity relative to the reference, shape (K,), > 0 and possibly above 1; NaN where not identified."""
+        return np.exp(self.log_theta)
+
+
+@dataclass(frozen=True)
+class LinkedCounts:
+    """The part of a table that carries information on the identified cells.
+
+    Attributes:
+        table: the units with a click and at least two identified cells; cells are numbered 0 .. I - 1.
+        cells: shape (I,), the identified cells, ascending: their numbers in the whole table.
+        units: the units' numbers in the whole table.
+        reference: the reference's number among the I.
+        unit_clicks: C_j of each unit, in identified cells, of one of its copies.
+    """
+
+    table: CountTable
+    cells: Integers
+    units: Integers
+    reference: int
+    unit_clicks: Floats
+
+    @property
+    def free(self) -> Integers:
+        """Numbers among the I of the cells other than the reference, shape (I - 1,)."""
+        return np.delete(np.arange(len(self.cells)), self.reference)
+
+    def shares(self, log_theta: Floats) -> Floats:
+        """Each entry's p_je = n_je theta_e / sum_e' n_je' theta_e', for log_theta of shape (I,)."""
+        return _shares(self.table, log_theta)[0]
+
+
+def linked_counts(table: CountTable, linkage: Linkage) -> LinkedCounts:
+    """Restrict a table to the identified cells and to the units that compare them."""
+    cells = np.flatnonzero(linkage.identified)
+    inside = table.only_cells(linkage.identified)
+    units = np.flatnonzero((inside.entries_of_unit > 1) & (inside.sum_by_unit(inside.clicks) > 0))
+    kept = inside.take(units)
+    number = np.searchsorted(cells, kept.cell)
+    kept = CountTable(len(cells), kept.start, number, kept.impressions, kept.clicks, kept.multiplicity)
+    return LinkedCounts(
+        table=kept,
+        cells=cells,
+        units=units,
+        reference=int(np.searchsorted(cells, linkage.reference)),
+        unit_clicks=kept.sum_by_unit(kept.clicks),
+    )
+
+
+def fit_conditional(
+    table: CountTable,
+    linkage: Linkage,
+    *,
+    tolerance: float = 1e-12,
+    max_iterations: int = 100,
+    on_iteration: Callable[[int, float], None] | None = None,
+) -> ConditionalFit:
+    """Maximise l by Newton's method with step halving, on the identified cells.
+
+    gradient_e = C_e - sum_j m_j C_j p_je;  Hessian = -sum_j m_j C_j (diag(p_j) - p_j p_j').
+
+    Args:
+        table: counts per unit (a pair, stratum or signature) and cell.
+        linkage: which cells are identified, of the same table.
+        tolerance: the largest change of a log propensity that counts as none. A step that no longer shrinks and is
+            below 1e-7 is rounding, and counts as none as well.
+        max_iterations: Newton steps at most; the result says if they were not enough.
+        on_iteration: called after each step with its number and its largest change.
+    """
+    linked = linked_counts(table, linkage)
+    newton = _Newton(linked)
+    beta = newton.warm_up()
+    change, converged, iteration = np.inf, False, 0
+    while not converged and iteration < max_iterations:
+        iteration += 1
+        previous = change
+        step = newton.step(beta)
+        beta = beta + step
+        change = float(np.abs(step).max())
+        converged = change <= tolerance or previous / 2 <= change <= _ROUNDING
+        if on_iteration is not None:
+            on_iteration(iteration, change)
+    log_theta = np.full(table.n_cells, np.nan)
+    log_theta[linked.cells] = beta
+    gradient, information = newton.slopes(beta)
+    return ConditionalFit(
+        log_theta=log_theta,
+        converged=converged,
+        iterations=iteration,
+        last_step=change,
+        score=float(np.abs(gradient / newton.cell_clicks).max()),
+        objective=newton.objective(beta),
+        free_cells=linked.cells[linked.free],
+        information=information,
+    )
+
+
+def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable, linkage: Linkage) -> Floats:
+    """The upper 97.5 % limit of theta_e for the cells without clicks.
+
+    Given the clicks C_j of the pairs that link the cell, all of them fell elsewhere with probability
+    prod_j (A_j / (A_j + n_je theta_e))^C_j, A_j = sum over identified cells of n theta. The limit makes this .025:
+
+        sum_j m_j C_j log(1 + n_je theta_e / A_j) = -log(.025)
+
+    Returns:
+        Shape (K,), relative to the reference; NaN for every other cell.
+    """
+    theta = np.where(linkage.identified, np.nan_to_num(fit.theta), 0.0)
+    expected = table.sum_by_unit(table.impressions * theta[table.cell])
+    clicks = table.sum_by_unit(table.clicks * linkage.identified[table.cell])
+    unit = table.unit_of_entry
+    limits = np.full(table.n_cells, np.nan)
+    for cell in (number for number, reason in enumerate(linkage.reason) if reason == NO_CLICKS):
+        entries = np.flatnonzero((table.cell == cell) & (clicks[unit] > 0))
+        units = unit[entries]
+        limits[cell] = _log_sum_root(
+            weight=table.multiplicity[units] * clicks[units],
+            ratio=table.impressions[entries] / expected[units],
+            level=-np.log(UPPER_TAIL),
+        )
+    return limits
+
+
+def _log_sum_root(weight: Floats, ratio: Floats, level: float) -> float:
+    """The x > 0 with sum weight log(1 + ratio x) = level.
+
+    The sum is concave and increasing, so Newton's steps from a point below the root never pass it.
+    """
+    root, step = level / float(weight @ ratio), np.inf
+    while step > 1e-13 * root:
+        missing = level - float(weight @ np.log1p(ratio * root))
+        step = missing / float(weight @ (ratio / (1 + ratio * root)))
+        root += step
+    return root
+
+
+class _Newton:
+    """The objective on the identified cells, numbered 0 .. I - 1, and the steps that climb it."""
+
+    def __init__(self, linked: LinkedCounts) -> None:
+        self.table = linked.table
+        self.free = linked.free
+        self.reference = linked.reference
+        self.weight = linked.table.multiplicity * linked.unit_clicks
+        self.cell_clicks = self._total(linked.table.clicks, linked.table.multiplicity)
+
+    def _total(self, per_entry: Floats, per_unit: Floats) -> Floats:
+        return self.table.sum_by_cell(per_entry * self.table.spread(per_unit))
+
+    def objective(self, beta: Floats) -> float:
+        """L at beta, shape (I,)."""
+        _, log_sum = _shares(self.table, beta)
+        return float(self.cell_clicks @ beta - self.weight @ log_sum)
+
+    def gain(self, shares: Floats, step: Floats) -> float:
+        """The objective's change along a step, without the cancellation of a difference of objectives."""
+        growth = self.table.sum_by_unit(shares * np.expm1(step)[self.table.cell])
+        return float(self.cell_clicks @ step - self.weight @ np.log1p(growth))
+
+    def warm_up(self) -> Floats:
+        """A few steps of iterative proportional fitting, theta_e <- theta_e C_e / expected C_e."""
+        beta = np.zeros(self.table.n_cells)
+        for _ in range(_WARM_UP):
+            beta = beta + self.scaling_step(_shares(self.table, beta)[0])
+        return beta
+
+    def scaling_step(self, shares: Floats) -> Floats:
+        """One step of iterative proportional fitting: monotone, linear convergence."""
+        step = np.log(self.cell_clicks / self._total(shares, self.weight))
+        return step - step[self.reference]
+
+    def step(self, beta: Floats) -> Floats:
+        """A step that climbs: Newton's, halved until it gains enough; a scaling step if rounding hides every gain."""
+        shares = _shares(self.table, beta)[0]
+        gradient, information = self._slopes(shares)
+        step = np.zeros_like(beta)
+        step[self.free] = _solve(information, gradient[self.free])
+        step *= min(1.0, _LONGEST_STEP / max(float(np.abs(step).max()), _LONGEST_STEP))
+        if float(np.abs(step).max()) <= _ROUNDING:
+            return step
+        promised = _ENOUGH_ASCENT * float(gradient @ step)
+        for _ in range(_HALVINGS):
+            if self.gain(shares, step) >= promised:
+                return step
+            step, promised = step / 2, promised / 2
+        return self.scaling_step(shares)
+
+    def slopes(self, beta: Floats) -> tuple[Floats, Floats]:
+        """Gradient, shape (I,), and minus the Hessian on the free cells, shape (F, F)."""
+        return self._slopes(_shares(self.table, beta)[0])
+
+    def _slopes(self, shares: Floats) -> tuple[Floats, Floats]:
+        gradient = self.cell_clicks - self._total(shares, self.weight)
+        root = self.table.spread(np.sqrt(self.weight))
+        return gradient, _laplacian(gram(by_unit_and_cell(self.table, shares * root)))[np.ix_(self.free, self.free)]
+
+
+def _shares(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
+    """Each entry's p_je, and each unit's log sum_e n_je theta_e, without overflow."""
+    exponent = np.log(table.impressions) + log_theta[table.cell]
+    largest = table.max_by_unit(exponent)
+    share = np.exp(exponent - table.spread(largest))
+    total = table.sum_by_unit(share)
+    share /= table.spread(total)
+    return share, largest + np.log(total)
+
+
+def _laplacian(coupling: Floats) -> Floats:
+    """diag(row sums) - coupling: with coupling sum_j w_j p_j p_j' this is sum_j w_j (diag(p_j) - p_j p_j').
+
+    The diagonal adds what couples a cell to the others instead of subtracting two numbers that may nearly agree.
+    """
+    apart = coupling.copy()
+    np.fill_diagonal(apart, 0.0)
+    return np.diag(apart.sum(axis=1)) - apart
+
+
+def _solve(information: Floats, gradient: Floats) -> Floats:
+    """Solve with rows and columns scaled to a unit diagonal: cells may differ by many orders of magnitude."""
+    scale = 1 / np.sqrt(np.diag(information))
+    return scale * np.linalg.solve(information * np.outer(scale, scale), gradient * scale)

@@ -1,0 +1,214 @@
+"""The row contract of a log: raw columns in, canonical impressions out, each row with its reason to be rejected.
+
+Canonical impressions: `session`, `query`, `doc` (any type, kept as they came), `position` (Int32 >= 1),
+`click` (Int8, 0/1), `weight` (> 0) and `period` (a date) where known, and the strata.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import polars as pl
+
+from posbias.core.errors import SchemaError
+from posbias.core.schema import CLICK, DOC, PERIOD, POSITION, QUERY, SESSION, WEIGHT, Roles
+
+REJECTED = "rejected"
+"""The column that holds a row's `RowFault` code, 0 for a good row."""
+
+_LARGEST_POSITION = 2**31 - 1
+_TRUE, _FALSE = ("true", "t"), ("false", "f")
+
+
+class RowFault(IntEnum):
+    """Why one row, by itself, breaks the contract. Where several hold, the first is counted."""
+
+    NULL_SESSION = 1
+    NULL_QUERY = 2
+    NULL_DOC = 3
+    POSITION_MISSING = 4
+    POSITION_NOT_WHOLE = 5
+    POSITION_BELOW_BASE = 6
+    CLICK_MISSING = 7
+    CLICK_INVALID = 8
+    WEIGHT_INVALID = 9
+    TIMESTAMP_INVALID = 10
+
+
+class PageFault(IntEnum):
+    """Why the rows of one session cannot be one results page."""
+
+    SEVERAL_QUERIES = 21
+    REPEATED_DOC = 22
+    REPEATED_POSITION = 23
+
+
+@dataclass(frozen=True)
+class ReadingRules:
+    """How raw values are read.
+
+    Attributes:
+        position_base: the number of the topmost position in the log.
+        click_counts: whether the click column counts clicks, so that any n > 0 is a click.
+        daily: whether the timestamp is wanted as the `period`.
+    """
+
+    position_base: int = 1
+    click_counts: bool = False
+    daily: bool = False
+
+
+def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, rules: ReadingRules) -> pl.LazyFrame:
+    """Read raw columns as impressions and mark the rows that break the row contract in `rejected`.
+
+    Raises:
+        SchemaError: a column's type cannot play its role.
+    """
+    session = _key(roles.session).alias(SESSION) if roles.session else None
+    query, doc = _key(roles.query).alias(QUERY), _key(roles.doc).alias(DOC)
+    columns = [column for column in (session, query, doc) if column is not None]
+    null = [
+        (column.is_null() if len(names) == 1 else _any_null(names), fault)
+        for column, names, fault in (
+            (session, roles.session, RowFault.NULL_SESSION),
+            (query, roles.query, RowFault.NULL_QUERY),
+            (doc, roles.doc, RowFault.NULL_DOC),
+        )
+        if column is not None
+    ]
+    position, position_faults = _position(_required(roles.position), schema, rules.position_base)
+    click, click_faults = _click(_required(roles.click), schema, counts=rules.click_counts)
+    faults = [*null, *position_faults, *click_faults]
+    columns += [position.alias(POSITION), click.alias(CLICK)]
+    if roles.weight is not None:
+        weight = _number(roles.weight, schema, "--weight-column")
+        columns.append(weight.alias(WEIGHT))
+        faults.append((weight.is_null() | ~(weight > 0) | ~weight.is_finite(), RowFault.WEIGHT_INVALID))
+    if rules.daily and roles.timestamp is not None:
+        day = _day(roles.timestamp, schema)
+        columns.append(day.alias(PERIOD))
+        faults.append((day.is_null(), RowFault.TIMESTAMP_INVALID))
+    columns += [pl.col(name) for name in roles.stratify]
+    return raw.select(*columns, _first_fault(faults).alias(REJECTED))
+
+
+def _first_fault(faults: Sequence[tuple[pl.Expr, RowFault]]) -> pl.Expr:
+    code = pl.lit(0)
+    for broken, fault in reversed(faults):
+        code = pl.when(broken).then(pl.lit(int(fault))).otherwise(code)
+    return code.cast(pl.UInt8)
+
+
+def _required(column: str | None) -> str:
+    if column is None:
+        raise SchemaError("the log has no click column, and no clicks were given apart (--clicks FILE).")
+    return column
+
+
+def _key(names: Sequence[str]) -> pl.Expr:
+    return pl.col(names[0]) if len(names) == 1 else pl.struct(*names)
+
+
+def _any_null(names: Sequence[str]) -> pl.Expr:
+    return pl.any_horizontal(pl.col(name).is_null() for name in names)
+
+
+def _number(name: str, schema: pl.Schema, role: str) -> pl.Expr:
+    """A column as Float64; text that is no number becomes null."""
+    dtype = schema[name]
+    if not (dtype.is_numeric() or dtype == pl.String or dtype == pl.Boolean):
+        raise SchemaError(f"column {name!r} ({role}) holds {dtype}; it must hold numbers.")
+    return pl.col(name).cast(pl.Float64, strict=False)
+
+
+def _position(name: str, schema: pl.Schema, base: int) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+    dtype = schema[name]
+    if dtype == pl.Boolean:
+        raise SchemaError(f"column {name!r} (--position) holds Boolean; it must hold whole numbers.")
+    missing = pl.col(name).is_null()
+    if dtype.is_integer():
+        whole = pl.col(name).cast(pl.Int64, strict=False)
+        broken = whole.is_null()
+    else:
+        number = _number(name, schema, "--position")
+        whole = number.cast(pl.Int64, strict=False)
+        broken = whole.is_null() | (number != number.floor())
+    one_based = whole - (base - 1) if base != 1 else whole
+    faults = [
+        (missing, RowFault.POSITION_MISSING),
+        (broken | (one_based > _LARGEST_POSITION), RowFault.POSITION_NOT_WHOLE),
+        (one_based < 1, RowFault.POSITION_BELOW_BASE),
+    ]
+    return one_based.cast(pl.Int32, strict=False), faults
+
+
+def _click(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+    dtype = schema[name]
+    missing = pl.col(name).is_null()
+    if dtype == pl.Boolean:
+        return pl.col(name).cast(pl.Int8), [(missing, RowFault.CLICK_MISSING)]
+    if dtype == pl.String:
+        word = pl.col(name).str.to_lowercase()
+        number = (
+            pl.when(word.is_in(_TRUE))
+            .then(1.0)
+            .when(word.is_in(_FALSE))
+            .then(0.0)
+            .otherwise(_number(name, schema, "--click"))
+        )
+    elif dtype.is_integer():
+        number = pl.col(name)
+    else:
+        number = _number(name, schema, "--click")
+    if counts:
+        valid = (number >= 0) if dtype.is_integer() else (number >= 0) & (number == number.floor())
+        click = (number > 0).cast(pl.Int8)
+    else:
+        valid = (number == 0) | (number == 1)
+        click = number.cast(pl.Int8, strict=False)
+    invalid = ~valid.fill_null(value=False)
+    return click, [(missing, RowFault.CLICK_MISSING), (invalid, RowFault.CLICK_INVALID)]
+
+
+def _day(name: str, schema: pl.Schema) -> pl.Expr:
+    """The calendar day (UTC where there is a zone) of a date, a datetime, ISO text or seconds since 1970."""
+    dtype = schema[name]
+    if dtype == pl.Date:
+        return pl.col(name)
+    if isinstance(dtype, pl.Datetime):
+        zoned = pl.col(name) if dtype.time_zone is None else pl.col(name).dt.convert_time_zone("UTC")
+        return zoned.dt.date()
+    if dtype == pl.String:
+        return pl.col(name).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+    if dtype.is_numeric():
+        return pl.from_epoch(pl.col(name).cast(pl.Int64, strict=False), time_unit="s").dt.date()
+    raise SchemaError(f"column {name!r} (--timestamp) holds {dtype}; it must hold dates or times.")
+
+
+def faulty_pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
+    """The sessions that cannot be one results page: several queries, or a document or a position twice.
+
+    Args:
+        impressions: canonical impressions that keep the row contract.
+
+    Returns:
+        `session`, `rows` (impressions in it) and `rejected` (a `PageFault`), one row per faulty session.
+    """
+    per_page = impressions.group_by(SESSION).agg(
+        rows=pl.len(),
+        queries=pl.col(QUERY).n_unique(),
+        docs=pl.col(DOC).n_unique(),
+        positions=pl.col(POSITION).n_unique(),
+    )
+    fault = (
+        pl.when(pl.col("queries") > 1)
+        .then(int(PageFault.SEVERAL_QUERIES))
+        .when(pl.col("docs") < pl.col("rows"))
+        .then(int(PageFault.REPEATED_DOC))
+        .when(pl.col("positions") < pl.col("rows"))
+        .then(int(PageFault.REPEATED_POSITION))
+        .otherwise(0)
+    )
+    return per_page.select(SESSION, pl.col("rows").cast(pl.Int64), fault.cast(pl.UInt8).alias(REJECTED)).filter(
+        pl.col(REJECTED) > 0
+    )

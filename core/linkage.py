@@ -1,0 +1,152 @@
+"""Which cells a log can compare with the reference (identifiability).
+
+Directed graph on cells: e' -> e if some unit was shown in both and clicked in e. The ratio of two cells has a finite
+estimate exactly if both lie in one strongly connected component (Ford 1957; Hunter 2004). The graph is searched in
+its bipartite form, cell -> unit for every entry and unit -> cell for every clicked one, which has as many edges as
+the table has entries.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from posbias.core.errors import IdentifiabilityError
+from posbias.core.numerics import connected
+from posbias.core.signatures import CountTable, Flags, Floats, Integers
+
+NO_CLICKS = "no clicks"
+ONE_WAY = "clicks link one way only"
+NOT_LINKED = "no pair links it to the reference"
+
+
+@dataclass(frozen=True)
+class Linkage:
+    """What the log can say about each of K cells.
+
+    Attributes:
+        reference: the cell that the others are compared with.
+        identified: shape (K,), whether the cell lies in the reference's strongly connected component.
+        reason: K reasons, None for an identified cell. `no clicks`: clicked pairs link it to identified cells, but
+            no linking pair was ever clicked in it; `clicks link one way only`: linked, but not there and back;
+            `no pair links it to the reference`.
+        linking_pairs: shape (K,), clicked pairs that are shown in this cell and in another one of its component;
+            for a cell without clicks, in this cell and in an identified one.
+        linking_clicks: shape (K,), the clicks of those pairs in that component.
+        component: shape (K,), the smallest cell of the strongly connected component that the cell lies in.
+    """
+
+    reference: int
+    identified: Flags
+    reason: tuple[str | None, ...]
+    linking_pairs: Floats
+    linking_clicks: Floats
+    component: Integers
+
+
+def find_linkage(table: CountTable, preference: Integers | None = None) -> Linkage:
+    """Choose the reference, and find the cells that can be compared with it.
+
+    Args:
+        table: counts per unit (a pair, stratum or signature) and cell.
+        preference: the cells that may be the reference, best first; by default all, in their order. The first one
+            that is linked to another cell is taken.
+
+    Raises:
+        IdentifiabilityError: there is no click, or only one cell, or no preferred cell is linked to another one.
+    """
+    preference = np.arange(table.n_cells) if preference is None else preference
+    links = _linking_units(table)
+    component = _components(links, both_ways=True)
+    size = np.bincount(component, minlength=table.n_cells)[component]
+    candidates = preference[size[preference] > 1]
+    if not len(candidates):
+        raise IdentifiabilityError(_why_nothing_is_linked(table, n_linked=int((size > 1).sum())))
+    reference = int(candidates[0])
+    identified = component == component[reference]
+    silent = _shown_but_never_clicked(links, identified)
+    pairs, clicks = _evidence(links, component)
+    silent_pairs, silent_clicks = _evidence_of_silent(links, identified)
+    return Linkage(
+        reference=reference,
+        identified=identified,
+        reason=_reasons(identified, silent, linked=_linked(links, reference)),
+        linking_pairs=np.where(silent, silent_pairs, pairs),
+        linking_clicks=np.where(silent, silent_clicks, clicks),
+        component=component,
+    )
+
+
+def _linking_units(table: CountTable) -> CountTable:
+    """The units that can link cells: shown in at least two, and clicked."""
+    links = (table.entries_of_unit > 1) & (table.sum_by_unit(table.clicks) > 0)
+    return table.take(np.flatnonzero(links))
+
+
+def _components(links: CountTable, *, both_ways: bool) -> Integers:
+    """The smallest cell of each cell's component, shape (K,)."""
+    unit = links.n_cells + links.unit_of_entry
+    clicked = links.clicks > 0
+    tails = np.concatenate([links.cell, unit[clicked]])
+    heads = np.concatenate([unit, links.cell[clicked]])
+    labels = connected(tails, heads, links.n_cells + links.n_units, both_ways=both_ways)[: links.n_cells]
+    _, smallest, which = np.unique(labels, return_index=True, return_inverse=True)
+    return smallest[which]
+
+
+def _linked(links: CountTable, reference: int) -> Flags:
+    """Whether clicked units link a cell with the reference, in whatever direction and number of steps."""
+    component = _components(links, both_ways=False)
+    return component == component[reference]
+
+
+def _shown_but_never_clicked(links: CountTable, identified: Flags) -> Flags:
+    """Cells that share a unit with clicks in identified cells, and in which no linking unit was clicked."""
+    shown = _evidence_of_silent(links, identified)[0] > 0
+    return shown & ~identified & (links.sum_by_cell(links.clicks) == 0)
+
+
+def _evidence(links: CountTable, component: Integers) -> tuple[Floats, Floats]:
+    """Per cell, the clicked pairs that are shown in it and elsewhere in its component, and their clicks there."""
+    key = links.unit_of_entry * links.n_cells + component[links.cell]
+    _, group = np.unique(key, return_inverse=True)
+    clicks = np.bincount(group, weights=links.clicks)[group]
+    counts = (np.bincount(group)[group] > 1) & (clicks > 0)
+    pairs = links.spread(links.multiplicity) * counts
+    return links.sum_by_cell(pairs), links.sum_by_cell(pairs * clicks)
+
+
+def _evidence_of_silent(links: CountTable, identified: Flags) -> tuple[Floats, Floats]:
+    """Per cell, the pairs shown in it that were clicked in identified cells, and those clicks."""
+    clicks = links.spread(links.sum_by_unit(links.clicks * identified[links.cell]))
+    pairs = links.spread(links.multiplicity) * (clicks > 0)
+    return links.sum_by_cell(pairs), links.sum_by_cell(pairs * clicks)
+
+
+def _reasons(identified: Flags, silent: Flags, linked: Flags) -> tuple[str | None, ...]:
+    reasons = np.select([silent, linked], [NO_CLICKS, ONE_WAY], default=NOT_LINKED)
+    return tuple(None if known else str(reason) for known, reason in zip(identified, reasons, strict=True))
+
+
+def _why_nothing_is_linked(table: CountTable, n_linked: int) -> str:
+    n_shown = len(np.unique(table.cell))
+    if n_shown <= 1:
+        return (
+            f"The log shows documents in {n_shown} cell(s) (positions) only, so there is nothing to compare. "
+            "Position bias needs results at two or more positions."
+        )
+    if not table.clicks.any():
+        return (
+            f"The log has no click in any of its {n_shown} cells (positions), so nothing can be said about them. "
+            "Check which column holds the clicks, or add more days."
+        )
+    if n_linked:
+        return (
+            "The cell (position) asked for as the reference cannot be compared with any other one, while "
+            f"{n_linked} others can be compared among themselves. Take one of those as the reference."
+        )
+    return (
+        f"No two of the {n_shown} cells (positions) can be compared: no document was shown at two positions for the "
+        "same query and clicked in such a way that clicks lead from one position to the other and back. Position "
+        "swaps would help: let the same document appear at different positions for the same query now and then (more "
+        "days, a changed ranker, or a little randomisation), so that it is clicked at both."
+    )

@@ -1,0 +1,22 @@
+"""The position-based model: examination depends on the position alone."""
+
+from dataclasses import dataclass
+
+import narwhals as nw
+from narwhals.typing import IntoLazyFrameT
+
+from posbias.core.schema import POSITION
+
+
+@dataclass(frozen=True)
+class PositionBasedModel:
+    """PBM: P(click) = theta_k * gamma_qd, k the position. K cells."""
+
+    name: str = "pbm"
+    reference: str = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
+    cell_columns: tuple[str, ...] = (POSITION,)
+    needs_session: bool = False
+
+    def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
+        """The position is the cell: nothing to add."""
+        return impressions

@@ -1,0 +1,97 @@
+"""The SciPy routines that posbias uses, typed, and imported only when one is called.
+
+Importing SciPy takes 0.2 s, which `--help` and most of the commands would pay for nothing.
+"""
+
+from importlib import import_module
+from typing import Protocol, Self, cast
+
+import numpy as np
+
+from posbias.core.signatures import CountTable, Floats, Integers
+
+
+class Sparse(Protocol):
+    """What is used of a SciPy sparse array in row (csr) or column (csc) form."""
+
+    data: Floats
+    indices: Integers
+    indptr: Integers
+
+    @property
+    def T(self) -> Self:  # noqa: N802 - SciPy's name
+        """The transpose, without a copy."""
+        ...
+
+    def __matmul__(self, other: Floats) -> Floats:
+        """The product with a dense matrix or vector."""
+        ...
+
+    def __getitem__(self, rows: Integers | slice) -> Self:
+        """Some of the rows, in row form."""
+        ...
+
+    def toarray(self) -> Floats:
+        """The dense matrix."""
+        ...
+
+
+def by_unit_and_cell(table: CountTable, values: Floats) -> Sparse:
+    """The matrix, shape (J, K), that holds one value per entry of the table.
+
+    The values are not copied: the matrix follows when they change in place.
+    """
+    sparse = import_module("scipy.sparse")
+    shape = (table.n_units, table.n_cells)
+    return cast("Sparse", sparse.csr_array((values, table.cell, table.start), shape=shape, copy=False))
+
+
+def counted(rows: Integers, columns: Integers, shape: tuple[int, int]) -> Sparse:
+    """How often each (row, column) occurs, in row form."""
+    sparse = import_module("scipy.sparse")
+    ones = np.ones(len(rows))
+    return cast("Sparse", sparse.coo_array((ones, (rows, columns)), shape=shape).tocsr())
+
+
+def sparse_product(left: Sparse, right: Sparse) -> Sparse:
+    """The product of two sparse matrices, in row form."""
+    return cast("Sparse", left @ cast("Floats", right))
+
+
+def gram(rows: Sparse) -> Floats:
+    """A'A of a sparse matrix A of shape (J, K), dense, shape (K, K)."""
+    return sparse_product(rows.T, rows).toarray()
+
+
+def connected(tails: Integers, heads: Integers, n_nodes: int, *, both_ways: bool) -> Integers:
+    """Number the components of a directed graph.
+
+    Args:
+        tails: where each edge starts, in 0 .. n_nodes - 1.
+        heads: where each edge ends.
+        n_nodes: number of nodes.
+        both_ways: strong components, whose nodes reach each other along the edges; else directions do not count.
+
+    Returns:
+        The component of each node, shape (n_nodes,).
+    """
+    csgraph = import_module("scipy.sparse.csgraph")
+    connection = "strong" if both_ways else "weak"
+    graph = counted(tails, heads, (n_nodes, n_nodes))
+    _, labels = csgraph.connected_components(graph, directed=True, connection=connection)
+    return cast("Integers", labels.astype(np.int64))
+
+
+def student_quantile(probability: float, degrees: Floats) -> Floats:
+    """Quantile of Student's t for each number of degrees of freedom, which need not be whole."""
+    return cast("Floats", import_module("scipy.special").stdtrit(degrees, probability))
+
+
+def jacobi_rule(n_nodes: int, at_zero: float, at_one: float) -> tuple[Floats, Floats]:
+    """Gauss-Jacobi rule on [0, 1] for the weight t^at_zero (1 - t)^at_one, both exponents above -1.
+
+    Returns:
+        Nodes and weights, each of shape (n_nodes,). Exponents 0 and 0 give the Gauss-Legendre rule.
+    """
+    nodes, weights = import_module("scipy.special").roots_jacobi(n_nodes, at_one, at_zero)
+    return (nodes + 1) / 2, weights / 2 ** (at_zero + at_one + 1)

@@ -1,0 +1,54 @@
+"""Beta priors, written the way they are given on the command line: a mean and a strength."""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+from posbias.core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class BetaPrior:
+    """A Beta(s v, s (1 - v)) prior of a probability: what s earlier impressions with mean v would have said.
+
+    Attributes:
+        mean: v, 0 < v < 1.
+        strength: s >= 0, in impressions; 0 says nothing.
+
+    Raises:
+        UsageError: the mean or the strength is out of range.
+    """
+
+    mean: float
+    strength: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mean < 1:
+            raise UsageError(f"A prior's mean must lie between 0 and 1, both excluded: found {self.mean:g}.")
+        if not (math.isfinite(self.strength) and self.strength >= 0):
+            raise UsageError(f"A prior's strength must be a number of impressions >= 0: found {self.strength:g}.")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `MEAN:STRENGTH`, e.g. `0.5:2`.
+
+        Raises:
+            UsageError: the text has another form, or a value is out of range.
+        """
+        mean, _, strength = text.partition(":")
+        try:
+            return cls(float(mean), float(strength))
+        except ValueError:
+            raise UsageError(
+                f"A prior is written MEAN:STRENGTH, for example 0.5:2 (mean 0.5, worth 2 impressions): found {text!r}."
+            ) from None
+
+    @property
+    def pseudo_clicks(self) -> float:
+        """Clicks that the prior is worth, s v."""
+        return self.strength * self.mean
+
+    @property
+    def pseudo_skips(self) -> float:
+        """Impressions without a click that the prior is worth, s (1 - v)."""
+        return self.strength * (1 - self.mean)

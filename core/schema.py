@@ -1,0 +1,152 @@
+"""The glossary as columns: which role each column of a log plays, and how it is found.
+
+A *session* is one results page shown once (not a visit). An *impression* is one (session, document, position).
+A *position* is a slot, 1-based inside the tool. A *pair* is a (query, document).
+"""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from posbias.core.errors import SchemaError
+
+SESSION = "session"
+QUERY = "query"
+DOC = "doc"
+POSITION = "position"
+CLICK = "click"
+WEIGHT = "weight"
+PERIOD = "period"
+PREVIOUS_CLICK = "previous_click"
+IMPRESSIONS = "impressions"
+CLICKS = "clicks"
+
+PAIR = (QUERY, DOC)
+
+NO_PREVIOUS_CLICK = 0
+"""The value of `previous_click` where nothing above was clicked."""
+
+# Well-known column names per role, compared without regard to case. The role's own name comes first.
+ALIASES: dict[str, tuple[str, ...]] = {
+    SESSION: (SESSION, "session_id", "serp_id", "page_view_id", "impression_id", "search_id"),
+    QUERY: (QUERY, "query_id", "qid"),
+    DOC: (DOC, "doc_id", "document", "document_id", "item_id", "product_id", "url"),
+    POSITION: (POSITION, "pos", "rank", "ordinal"),
+    CLICK: (CLICK, "clicked", "is_click", "clicks"),
+}
+
+FLAGS: dict[str, str] = {
+    SESSION: "--session",
+    QUERY: "--query",
+    DOC: "--doc",
+    POSITION: "--position",
+    CLICK: "--click",
+    WEIGHT: "--weight-column",
+    PERIOD: "--timestamp",
+}
+
+
+@dataclass(frozen=True)
+class RequestedRoles:
+    """What the user said about the columns: nothing (found by alias) or names, several of which form one key."""
+
+    session: tuple[str, ...] = ()
+    query: tuple[str, ...] = ()
+    doc: tuple[str, ...] = ()
+    position: str | None = None
+    click: str | None = None
+    weight: str | None = None
+    timestamp: str | None = None
+    stratify: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which columns of a log play which role; `session` is empty and `click` None where the log has none."""
+
+    session: tuple[str, ...]
+    query: tuple[str, ...]
+    doc: tuple[str, ...]
+    position: str | None
+    click: str | None
+    weight: str | None = None
+    timestamp: str | None = None
+    stratify: tuple[str, ...] = ()
+
+    def columns(self) -> list[str]:
+        """Every column that plays a role, each once, in the log's own names."""
+        single = (self.position, self.click, self.weight, self.timestamp)
+        names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None), *self.stratify]
+        return list(dict.fromkeys(names))
+
+
+def resolve_roles(requested: RequestedRoles, columns: Sequence[str], *, where: str, required: Iterable[str]) -> Roles:
+    """Find the column of each role: named by the user, else by a well-known alias.
+
+    Args:
+        requested: what the user named.
+        columns: the columns of the log.
+        where: what is being read, for the message ("log.csv").
+        required: the roles that must be found.
+
+    Raises:
+        SchemaError: a named column is not there, or a role has two candidates, or a required role has none.
+    """
+    required = frozenset(required)
+
+    def named(names: Sequence[str], flag: str) -> tuple[str, ...]:
+        for name in names:
+            if name not in columns:
+                raise SchemaError(
+                    f"{where}: there is no column {name!r} ({flag}){_suggestion(name, columns)}. "
+                    f"The columns are: {_listed(columns)}."
+                )
+        return tuple(names)
+
+    def key(role: str, names: Sequence[str]) -> tuple[str, ...]:
+        return named(names, FLAGS[role]) if names else _by_alias(role, columns, where, required)
+
+    def single(role: str, name: str | None) -> str | None:
+        found = key(role, [name] if name else [])
+        return found[0] if found else None
+
+    def optional(role: str, name: str | None) -> str | None:
+        return named([name], FLAGS[role])[0] if name else None
+
+    return Roles(
+        session=key(SESSION, requested.session),
+        query=key(QUERY, requested.query),
+        doc=key(DOC, requested.doc),
+        position=single(POSITION, requested.position),
+        click=single(CLICK, requested.click),
+        weight=optional(WEIGHT, requested.weight),
+        timestamp=optional(PERIOD, requested.timestamp),
+        stratify=named(requested.stratify, "--stratify"),
+    )
+
+
+def _by_alias(role: str, columns: Sequence[str], where: str, required: frozenset[str]) -> tuple[str, ...]:
+    found = [column for column in columns if column.lower() in ALIASES[role]]
+    if len(found) == 1:
+        return (found[0],)
+    flag = FLAGS[role]
+    if len(found) > 1:
+        raise SchemaError(
+            f"{where}: {len(found)} columns could be the {role}: {_listed(found)}. Say which one with {flag} COLUMN."
+        )
+    if role in required:
+        raise SchemaError(
+            f"{where}: no column looks like the {role} (known names: {_listed(ALIASES[role])}). "
+            f"Name it with {flag} COLUMN. The columns are: {_listed(columns)}."
+        )
+    return ()
+
+
+def _suggestion(name: str, columns: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, columns, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:20])
+    return shown if len(names) <= 20 else f"{shown}, ... ({len(names)} in all)"  # noqa: PLR2004

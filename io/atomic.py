@@ -1,0 +1,132 @@
+"""Outputs appear whole or not at all.
+
+A result is written in a directory beside the target, synced, and moved into place in one step. A kill at any moment
+leaves the old result or the new one; what else it leaves, the next run removes.
+"""
+
+import ctypes
+import errno
+import os
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from posbias.core.errors import OutputError, OutputExistsError
+from posbias.io.owned import owned_directory, remove_tree
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_NOT_OFFERED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+commit_lock = threading.Lock()
+"""Held while a result moves into place; who ends the process on a signal takes it first."""
+
+_committed = threading.Event()
+
+
+def is_committed() -> bool:
+    """Whether this process has put a result into place, so that ending it now must not claim that nothing was written."""
+    return _committed.is_set()
+
+
+@contextmanager
+def atomic_directory(target: Path, *, force: bool, inputs: tuple[Path, ...] = ()) -> Generator[Path]:
+    """A directory to write into, which becomes `target` when the block ends without an error.
+
+    Args:
+        target: where the result will stand.
+        force: whether an existing target is replaced.
+        inputs: files that are read; a target that holds one of them is refused.
+
+    Raises:
+        OutputExistsError: the target is there, and `force` is not given.
+        OutputError: the target cannot be written, or must not be replaced.
+    """
+    target = Path(os.path.abspath(target))  # not resolve(): a symbolic link is a name that is to stay
+    if target.is_symlink():
+        target = target.resolve()
+    parent = target.parent
+    if not parent.is_dir():
+        raise OutputError(f"{target}: the directory {parent} does not exist. Create it first.")
+    prefix, aside = f".{target.name}.posbias-", parent / f".{target.name}.posbias.old"
+    _undo_rename_aside(target, aside)
+    _check_target(target, force=force, inputs=inputs)
+    with owned_directory(parent, prefix) as work:
+        try:
+            yield work
+            _sync_tree(work)
+        except OSError as error:
+            raise OutputError(f"cannot write {target}: {error.strerror or error}. Nothing was written.") from error
+        with commit_lock:
+            _move_into_place(work, target, aside)
+            _committed.set()
+
+
+def _check_target(target: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise OutputExistsError(f"{target}: is a file; the output is a directory. Choose another name.")
+    if not force:
+        raise OutputExistsError(f"{target}: already exists. Choose another name, or replace it with --force.")
+    held = [path for path in (Path.cwd(), Path.home(), *inputs) if path.resolve().is_relative_to(target.resolve())]
+    if held:
+        raise OutputError(f"{target}: holds {held[0]}, which --force would delete. Choose another directory.")
+    if not os.access(target, os.W_OK | os.X_OK):
+        raise OutputError(f"{target}: is read-only, so --force does not replace it.")
+
+
+def _sync_tree(root: Path) -> None:
+    for folder, _, names in os.walk(root):
+        for name in [*names, "."]:
+            handle = os.open(os.path.join(folder, name), os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+def _move_into_place(work: Path, target: Path, aside: Path) -> None:
+    try:
+        if not target.exists():
+            work.rename(target)
+        elif not _exchange(work, target):
+            target.rename(aside)
+            work.rename(target)
+            aside.rename(work)  # it goes with the work directory
+    except OSError as error:
+        raise OutputError(f"cannot write {target}: {error.strerror}. The new result was not put in place.") from error
+    _sync_directory(target.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swap two directories in one step; False where the system does not offer it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    failed = libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    if not failed:
+        return True
+    code = ctypes.get_errno()
+    if code in _NOT_OFFERED:
+        return False
+    raise OSError(code, os.strerror(code))
+
+
+def _undo_rename_aside(target: Path, aside: Path) -> None:
+    """Where a run was killed between its renames: bring the old result back, or remove it if the new one stands."""
+    if not aside.is_dir():
+        return
+    if target.exists():
+        remove_tree(aside)
+    else:
+        aside.rename(target)

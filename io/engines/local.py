@@ -1,0 +1,222 @@
+"""The local engine: Polars, on one machine, in bounded memory.
+
+A log that fits is read once into memory. A larger one is split by query into buckets on disk, so that a bucket holds
+whole queries, and every plan runs bucket by bucket.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import narwhals as nw
+import polars as pl
+
+from posbias.core.errors import SchemaError
+from posbias.core.impressions import REJECTED, faulty_pages
+from posbias.core.schema import DOC, QUERY, SESSION
+from posbias.core.statistics_plan import StatisticsPlan
+from posbias.io.logs import Log, good_rows
+from posbias.io.rejects import describe_page_faults, describe_row_faults, reason
+from posbias.io.scan import reading
+
+OnBadRows = Literal["error", "drop"]
+CheckPages = Literal["sample", "all"]
+
+# What a plan holds at its peak, per row: measured on group-by, sort and window over integer ids, rounded up.
+_BYTES_PER_ROW, _BYTES_PER_KEY_BYTE = 220, 3
+_TEXT_BYTES, _NUMBER_BYTES = 40, 8
+_PROCESS_BYTES = 300 << 20  # the interpreter, its libraries and their thread buffers
+
+_MOSTLY = 0.5
+_BUCKET = "posbias_bucket"
+
+
+@dataclass(frozen=True)
+class Bucketed:
+    """A log as it was read: its good rows, in one bucket or several, and what became of the others.
+
+    Attributes:
+        buckets: canonical impressions; a query lies wholly in one bucket.
+        rows_read: rows in the log.
+        rejected: number of rows per reason.
+    """
+
+    buckets: tuple[pl.LazyFrame, ...]
+    rows_read: int
+    rejected: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def rows_used(self) -> int:
+        """Rows that keep the contract."""
+        return self.rows_read - sum(self.rejected.values())
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Runs plans on Polars.
+
+    Attributes:
+        memory: target for the peak resident memory of the process, in bytes.
+        scratch: a directory for temporary files.
+        on_bad_rows: whether rows that break the contract stop the run or are left out.
+        check_pages: whether pages are checked in a sample, where the log has several buckets, or all.
+    """
+
+    memory: int
+    scratch: Path
+    on_bad_rows: OnBadRows = "error"
+    check_pages: CheckPages = "sample"
+
+    def read(self, log: Log, plan: StatisticsPlan, *, keep_sessions: bool) -> Bucketed:
+        """Read the log once, reject what breaks the contract, split what does not fit into memory.
+
+        Args:
+            log: an opened log.
+            plan: what will be counted; it says which columns are needed.
+            keep_sessions: whether the buckets must keep the session column.
+
+        Raises:
+            SchemaError: rows or pages break the contract (`on_bad_rows` is "error"), or no row is left.
+            LogFormatError: a file cannot be read.
+        """
+        with reading([*log.sources, *log.click_sources]):
+            n_buckets = self._number_of_buckets(log)
+            if n_buckets == 1:
+                read = self._read_into_memory(log)
+            else:
+                read = self._split(log, plan, n_buckets, keep_sessions=keep_sessions)
+        if read.rows_read == 0:
+            raise SchemaError(f"{log.request.inputs[0]}: the log holds no rows.")
+        if read.rows_used == 0:
+            raise SchemaError(f"{log.request.inputs[0]}: no row keeps the contract ({_listed(read.rejected)}).")
+        return read
+
+    def statistics(self, read: Bucketed, plan: StatisticsPlan) -> Iterator[pl.DataFrame]:
+        """The statistics of each bucket, in no order."""
+        for bucket in read.buckets:
+            yield plan.count(nw.from_native(bucket)).to_native().collect(engine="streaming")
+
+    def add_up(self, statistics: pl.LazyFrame, plan: StatisticsPlan, rows: int) -> Iterator[pl.DataFrame]:
+        """Merge statistics (several days) query by query."""
+        n_buckets = self._buckets_for(rows, statistics.collect_schema())
+        frames = (statistics,) if n_buckets == 1 else self._sink(statistics, n_buckets)
+        for frame in frames:
+            yield plan.add_up(nw.from_native(frame)).to_native().collect(engine="streaming")
+
+    def _number_of_buckets(self, log: Log) -> int:
+        return self._buckets_for(log.estimated_rows, log.impressions.collect_schema())
+
+    def _buckets_for(self, rows: int, schema: pl.Schema) -> int:
+        keys = [schema[name] for name in (SESSION, QUERY, DOC) if name in schema]
+        width = sum(_NUMBER_BYTES if dtype.is_numeric() else _TEXT_BYTES for dtype in keys)
+        needed = rows * (_BYTES_PER_ROW + _BYTES_PER_KEY_BYTE * width)
+        available = max(self.memory - _PROCESS_BYTES, self.memory // 8)
+        return max(1, -(-needed // available))
+
+    def _read_into_memory(self, log: Log) -> Bucketed:
+        rows = log.impressions.collect(engine="streaming")
+        faults = _row_faults(rows.lazy()).collect()
+        rejected = self._judge_rows(log, faults, rows.height)
+        good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
+        faulty = faulty_pages(good.lazy()).collect(engine="streaming") if log.has_sessions else None
+        good, pages = self._without_faulty(log, good.lazy(), faulty, good.height)
+        return Bucketed((good.collect().lazy(),), rows.height, rejected | pages)
+
+    def _split(self, log: Log, plan: StatisticsPlan, n_buckets: int, *, keep_sessions: bool) -> Bucketed:
+        impressions = good_rows(log.impressions)
+        keep_sessions = keep_sessions or plan.model.needs_session
+        faulty = self._faulty_pages_by_share(impressions, n_buckets) if log.has_sessions else None
+        kept, pages = self._without_faulty(log, impressions, faulty, log.estimated_rows)
+        columns = [name for name in log.impressions.collect_schema().names() if name != REJECTED]
+        if not keep_sessions and SESSION in columns:
+            columns.remove(SESSION)
+        buckets, faults = self._sink_and_count(log, kept.select(columns), n_buckets)
+        read = int(faults["rows"].sum())
+        rejected = self._judge_rows(log, faults, read)
+        if keep_sessions and not pages:
+            buckets, pages = self._check_buckets(log, buckets, read)
+        return Bucketed(buckets, read, rejected | pages)
+
+    def _faulty_pages_by_share(self, impressions: pl.LazyFrame, n_shares: int) -> pl.DataFrame:
+        """The faulty pages of one share of the sessions; if there are any, or all were asked for, of every share."""
+        share = pl.col(SESSION).hash() % n_shares
+        found: list[pl.DataFrame] = []
+        for number in range(n_shares):
+            found.append(faulty_pages(impressions.filter(share == number)).collect(engine="streaming"))
+            if self.check_pages == "sample" and (self.on_bad_rows == "error" or not found[0].height):
+                break
+        return pl.concat(found)
+
+    def _sink_and_count(
+        self, log: Log, kept: pl.LazyFrame, n_buckets: int
+    ) -> tuple[tuple[pl.LazyFrame, ...], pl.DataFrame]:
+        folder = self.scratch / "impressions"
+        _, faults = pl.collect_all(
+            [_bucket_sink(kept, n_buckets, folder), _row_faults(log.impressions)], engine="streaming"
+        )
+        return _bucket_frames(folder, n_buckets), faults
+
+    def _sink(self, frame: pl.LazyFrame, n_buckets: int) -> tuple[pl.LazyFrame, ...]:
+        folder = self.scratch / "statistics"
+        _bucket_sink(frame, n_buckets, folder).collect(engine="streaming")
+        return _bucket_frames(folder, n_buckets)
+
+    def _check_buckets(
+        self, log: Log, buckets: tuple[pl.LazyFrame, ...], read: int
+    ) -> tuple[tuple[pl.LazyFrame, ...], dict[str, int]]:
+        """Check every page, bucket by bucket, where the sessions are at hand."""
+        checked: list[pl.LazyFrame] = []
+        pages: dict[str, int] = {}
+        for bucket in buckets:
+            faulty = faulty_pages(bucket).collect(engine="streaming")
+            good, found = self._without_faulty(log, bucket, faulty, read)
+            checked.append(good)
+            pages = {key: pages.get(key, 0) + found.get(key, 0) for key in {**pages, **found}}
+        return tuple(checked), pages
+
+    def _judge_rows(self, log: Log, faults: pl.DataFrame, read: int) -> dict[str, int]:
+        counts = {int(code): int(rows) for code, rows in faults.select(REJECTED, "rows").iter_rows() if code}
+        if counts and self.on_bad_rows == "error":
+            raise SchemaError(describe_row_faults(log, counts, read))
+        return {reason(code): counts[code] for code in sorted(counts)}
+
+    def _without_faulty(
+        self, log: Log, good: pl.LazyFrame, faulty: pl.DataFrame | None, rows: int
+    ) -> tuple[pl.LazyFrame, dict[str, int]]:
+        if faulty is None or not faulty.height:
+            return good, {}
+        if self.on_bad_rows == "error" or faulty["rows"].sum() > _MOSTLY * rows:
+            raise SchemaError(describe_page_faults(log, faulty))
+        counts = faulty.group_by(REJECTED).agg(pl.col("rows").sum()).sort(REJECTED)
+        pages = {reason(code): int(rows) for code, rows in counts.iter_rows()}
+        return good.join(faulty.lazy().select(SESSION), on=SESSION, how="anti"), pages
+
+
+def _row_faults(impressions: pl.LazyFrame) -> pl.LazyFrame:
+    return impressions.group_by(REJECTED).agg(rows=pl.len().cast(pl.Int64)).sort(REJECTED)
+
+
+def _bucket_sink(frame: pl.LazyFrame, n_buckets: int, folder: Path) -> pl.LazyFrame:
+    bucketed = frame.with_columns((pl.col(QUERY).hash() % n_buckets).cast(pl.Int64).alias(_BUCKET))
+    return bucketed.sink_parquet(
+        pl.PartitionBy(folder, key=_BUCKET, include_key=False),
+        compression="lz4",
+        statistics=False,
+        mkdir=True,
+        lazy=True,
+    )
+
+
+def _bucket_frames(folder: Path, n_buckets: int) -> tuple[pl.LazyFrame, ...]:
+    """The buckets that hold rows, in the order of their number."""
+    folders = [folder / f"{_BUCKET}={number}" for number in range(n_buckets)]
+    return tuple(
+        pl.scan_parquet(sorted(path.glob("*.parquet")), hive_partitioning=False, glob=False)
+        for path in folders
+        if path.is_dir()
+    )
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{rows:,} x {why}" for why, rows in counts.items())

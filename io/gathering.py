@@ -1,0 +1,142 @@
+"""From logs or statistics to evidence: read, check, count, compress."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from posbias.core.errors import IdentifiabilityError, SchemaError
+from posbias.core.evidence import Evidence, EvidencePart, compress_part, merge_parts
+from posbias.core.signatures import Integers
+from posbias.core.statistics_plan import StatisticsPlan
+from posbias.io.engines.local import Bucketed, LocalEngine
+from posbias.io.logs import Log
+from posbias.io.progress import Progress
+from posbias.io.statistics_store import Statistics, StatisticsMetadata, merge_metadata
+
+
+@dataclass(frozen=True)
+class PairsOnDisk:
+    """The pairs of one part, kept outside memory between two steps."""
+
+    path: Path
+
+    def load(self) -> pl.DataFrame:
+        """Read them back."""
+        return pl.read_ipc(self.path)
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A log or several statistics, compressed.
+
+    Attributes:
+        plan: what was counted.
+        sources: path by digest.
+        rows: rows read, used and rejected.
+        evidence: the compressed counts.
+        pairs: the pairs of each part, in memory if there is one part, else on disk.
+        read: the log as it was read, if it was a log.
+    """
+
+    plan: StatisticsPlan
+    sources: dict[str, str]
+    rows: dict[str, Any]
+    evidence: Evidence
+    pairs: tuple[pl.DataFrame | PairsOnDisk, ...]
+    read: Bucketed | None = None
+
+    def each_part(self) -> Iterator[tuple[pl.DataFrame, Integers]]:
+        """The pairs of each part with the evidence's signature by the part's own."""
+        for pairs, signature in zip(self.pairs, self.evidence.signature_of_part, strict=True):
+            yield pairs if isinstance(pairs, pl.DataFrame) else pairs.load(), signature
+
+
+def read_log(
+    log: Log, plan: StatisticsPlan, engine: LocalEngine, progress: Progress, *, keep_sessions: bool = False
+) -> tuple[Bucketed, dict[str, Any]]:
+    """Read and check a log; return it with the counts of its rows for the manifest."""
+    with progress.stage("reading"):
+        read = engine.read(log, plan, keep_sessions=keep_sessions)
+        rows: dict[str, Any] = {"read": read.rows_read, "used": read.rows_used, "rejected": read.rejected}
+        if log.click_sources:
+            rows["clicks_without_impression"] = log.orphan_clicks()
+    return read, rows
+
+
+def gather_log(
+    log: Log, plan: StatisticsPlan, engine: LocalEngine, progress: Progress, *, keep_sessions: bool = False
+) -> Gathered:
+    """Count a log and compress the counts.
+
+    Raises:
+        SchemaError: rows or pages break the contract.
+        IdentifiabilityError: there is no click, or one cell only.
+    """
+    sources = log.digests
+    read, rows = read_log(log, plan, engine, progress, keep_sessions=keep_sessions)
+    statistics = engine.statistics(read, plan)
+    evidence, pairs = _compress(statistics, plan, engine.scratch, progress, len(read.buckets))
+    return Gathered(plan, sources, rows, evidence, pairs, read)
+
+
+def gather_statistics(statistics: Sequence[Statistics], engine: LocalEngine, progress: Progress) -> Gathered:
+    """Merge statistics and compress the counts.
+
+    Raises:
+        StatisticsError: they do not go together.
+        IdentifiabilityError: there is no click, or one cell only.
+    """
+    metadata = merge_metadata(statistics)
+    parts, number = merged_parts(statistics, metadata, engine)
+    evidence, pairs = _compress(parts, metadata.plan, engine.scratch, progress, number)
+    return Gathered(metadata.plan, metadata.sources, metadata.rows, evidence, pairs)
+
+
+def merged_parts(
+    statistics: Sequence[Statistics], metadata: StatisticsMetadata, engine: LocalEngine
+) -> tuple[Iterator[pl.DataFrame], int | None]:
+    """The statistics added up, in parts of whole queries, and how many parts, if that is known."""
+    if len(statistics) == 1:
+        parts = statistics[0].parts
+        return (pl.read_parquet(part) for part in parts), len(parts)
+    frames = [pl.scan_parquet(part) for entry in statistics for part in entry.parts]
+    together = pl.concat(frames)
+    rows = together.select(pl.len()).collect().item()
+    return engine.add_up(together, metadata.plan, rows), None
+
+
+def _compress(
+    statistics: Iterator[pl.DataFrame],
+    plan: StatisticsPlan,
+    scratch: Path,
+    progress: Progress,
+    total: int | None,
+) -> tuple[Evidence, tuple[pl.DataFrame | PairsOnDisk, ...]]:
+    parts: list[EvidencePart] = []
+    pairs: list[pl.DataFrame | PairsOnDisk] = []
+    with progress.stage("counting", total) as stage:
+        for frame in statistics:
+            stage.advance()
+            if not frame.height:
+                continue
+            part = compress_part(frame, plan)
+            if total == 1:
+                pairs.append(part.pairs)
+            else:
+                path = scratch / f"pairs-{len(pairs):05d}.arrow"
+                part.pairs.write_ipc(path)
+                pairs.append(PairsOnDisk(path))
+            parts.append(part.without_pairs())
+    if not parts:
+        raise SchemaError(f"no impression is left within --max-position {plan.max_position}.")
+    evidence = merge_parts(parts)
+    _, clicks = evidence.cell_totals()
+    if not clicks.any():
+        raise IdentifiabilityError(
+            "the log holds no click, so nothing can be said about what was seen. Take a longer period, or check the "
+            "click column (--click)."
+        )
+    return evidence, tuple(pairs)

@@ -1,0 +1,174 @@
+"""A click log on disk as canonical impressions: files found, roles resolved, types checked, rows marked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import polars as pl
+
+from posbias.core.errors import SchemaError
+from posbias.core.impressions import REJECTED, ReadingRules, canonical_impressions
+from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles, resolve_roles
+from posbias.io.scan import FILE, ROW, reading, scan_sources, scan_with_place
+from posbias.io.sources import Source, digests, find_sources
+
+_CLICKED = "posbias_clicked"
+_TEXT_BYTES_PER_ROW = 40
+_COMPRESSION_RATIO = 5
+
+
+@dataclass(frozen=True)
+class LogRequest:
+    """What the user said about a log.
+
+    Attributes:
+        inputs: files, globs and directories.
+        roles: the columns that were named.
+        rules: how values are read.
+        clicks: a second table that holds the clicks, where impressions and clicks are apart.
+        needs_session: whether the work cannot be done without the session column.
+    """
+
+    inputs: tuple[str, ...]
+    roles: RequestedRoles = RequestedRoles()
+    rules: ReadingRules = ReadingRules()
+    clicks: tuple[str, ...] = ()
+    needs_session: bool = False
+
+
+@dataclass(frozen=True)
+class Log:
+    """An opened log. Nothing is read but headers and footers until an engine runs a plan.
+
+    Attributes:
+        sources: its files, and those of the clicks if they are apart.
+        roles: the column of each role.
+    """
+
+    request: LogRequest
+    sources: tuple[Source, ...]
+    click_sources: tuple[Source, ...]
+    roles: Roles
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether pages can be told apart."""
+        return bool(self.roles.session)
+
+    @cached_property
+    def impressions(self) -> pl.LazyFrame:
+        """Canonical impressions; those that break the row contract are marked in `rejected`."""
+        return self._canonical(scan_sources(self.sources, self._as_text))
+
+    def impressions_with_place(self, source: Source) -> pl.LazyFrame:
+        """The impressions of one file, raw values and place beside them, to show the faulty ones."""
+        raw = self._with_clicks(scan_with_place(source, self._as_text))
+        canonical = canonical_impressions(raw, self.roles, raw.collect_schema(), self.request.rules)
+        return pl.concat([canonical, raw.select(pl.all().name.prefix("raw_"))], how="horizontal").rename(
+            {f"raw_{FILE}": FILE, f"raw_{ROW}": ROW}
+        )
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """Path by digest of each source."""
+        return digests((*self.sources, *self.click_sources))
+
+    @cached_property
+    def estimated_rows(self) -> int:
+        """Rows: exact for Parquet, estimated from the size otherwise."""
+        return sum(_rows(source) for source in self.sources)
+
+    def orphan_clicks(self) -> int:
+        """Clicks without an impression, where clicks are apart."""
+        if not self.click_sources:
+            return 0
+        shown = scan_sources(self.sources, self._as_text)
+        keys = [*self.roles.session, *self.roles.doc]
+        orphans = self._click_table(shown.collect_schema()).join(shown.select(keys), on=keys, how="anti")
+        with reading(self.click_sources):
+            return orphans.select(pl.len()).collect(engine="streaming").item()
+
+    @property
+    def _as_text(self) -> Sequence[str]:
+        named = (self.roles.position, self.roles.click, self.roles.weight)
+        return [name for name in named if name is not None and name != _CLICKED]
+
+    def _canonical(self, raw: pl.LazyFrame) -> pl.LazyFrame:
+        raw = self._with_clicks(raw)
+        return canonical_impressions(raw, self.roles, raw.collect_schema(), self.request.rules)
+
+    def _with_clicks(self, raw: pl.LazyFrame) -> pl.LazyFrame:
+        if not self.click_sources:
+            return raw
+        keys = [*self.roles.session, *self.roles.doc]
+        clicked = self._click_table(raw.collect_schema()).with_columns(pl.lit(1, pl.Int8).alias(_CLICKED))
+        return raw.join(clicked, on=keys, how="left", maintain_order="left").with_columns(pl.col(_CLICKED).fill_null(0))
+
+    def _click_table(self, shown: pl.Schema) -> pl.LazyFrame:
+        """The clicked (session, doc), each once, under the names and types of the impressions' table."""
+        frame = scan_sources(self.click_sources)
+        with reading(self.click_sources):
+            schema = frame.collect_schema()
+        where = str(self.click_sources[0].path)
+        requested = RequestedRoles(session=_same(self.roles.session, schema), doc=_same(self.roles.doc, schema))
+        roles = resolve_roles(requested, schema.names(), where=where, required=(SESSION, DOC))
+        ours, theirs = [*self.roles.session, *self.roles.doc], [*roles.session, *roles.doc]
+        if len(ours) != len(theirs):
+            raise SchemaError(
+                f"{where}: the clicks need the columns {', '.join(ours)}, under the same names as the impressions."
+            )
+        for our, their in zip(ours, theirs, strict=True):
+            if schema[their] != shown[our] and not (schema[their].is_integer() and shown[our].is_integer()):
+                raise SchemaError(
+                    f"{where}: column {their!r} holds {schema[their]}, but {our!r} of the impressions holds {shown[our]}. "
+                    "Write both with one type."
+                )
+        columns = [pl.col(their).cast(shown[our]).alias(our) for our, their in zip(ours, theirs, strict=True)]
+        return frame.select(columns).unique()
+
+
+def _same(names: Sequence[str], schema: pl.Schema) -> tuple[str, ...]:
+    """The names, where the other table has them too."""
+    return tuple(names) if all(name in schema for name in names) else ()
+
+
+def open_log(request: LogRequest) -> Log:
+    """Find the files of a log and the column of each role.
+
+    Raises:
+        LogFormatError: a file is missing or cannot be read.
+        SchemaError: a role has no column, or more than one.
+    """
+    sources = tuple(find_sources(request.inputs))
+    click_sources = tuple(find_sources(request.clicks)) if request.clicks else ()
+    with reading(sources):
+        names = scan_sources(sources).collect_schema().names()
+    required = {QUERY, DOC, POSITION}
+    if click_sources or request.needs_session:
+        required.add(SESSION)
+    if not click_sources:
+        required.add(CLICK)
+    roles = resolve_roles(request.roles, names, where=_where(request.inputs), required=required)
+    if click_sources:
+        roles = replace(roles, click=_CLICKED)
+    log = Log(request, sources, click_sources, roles)
+    with reading(sources):
+        log.impressions.collect_schema()
+    return log
+
+
+def _where(inputs: Sequence[str]) -> str:
+    return inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
+
+
+def _rows(source: Source) -> int:
+    if source.format == "parquet":
+        with reading([source]):
+            return pl.scan_parquet(source.path, glob=False).select(pl.len()).collect().item()
+    size = source.bytes * (_COMPRESSION_RATIO if source.compressed else 1)
+    return max(size // _TEXT_BYTES_PER_ROW, 1)
+
+
+def good_rows(impressions: pl.LazyFrame) -> pl.LazyFrame:
+    """The impressions that keep the row contract."""
+    return impressions.filter(pl.col(REJECTED) == 0).drop(REJECTED)

@@ -1,0 +1,53 @@
+"""Propensities and attractiveness on disk."""
+
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+
+from posbias.core.errors import LogFormatError
+from posbias.io.plain_text import as_text_columns
+
+PROPENSITIES = "propensities"
+ATTRACTIVENESS = "attractiveness"
+
+
+def write_propensities(table: pl.DataFrame, folder: Path, *, csv: bool) -> None:
+    """Write `propensities.parquet`, and `propensities.csv` if asked for."""
+    table.write_parquet(folder / f"{PROPENSITIES}.parquet")
+    if csv:
+        table.write_csv(folder / f"{PROPENSITIES}.csv")
+
+
+def write_attractiveness(parts: Iterable[pl.DataFrame], folder: Path, *, csv: bool) -> None:
+    """Write `attractiveness.parquet` part by part, and `attractiveness.csv` if asked for."""
+    path = folder / f"{ATTRACTIVENESS}.parquet"
+    parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time, and it has no types
+    writer: Any = None
+    try:
+        for part in parts:
+            table = cast("Any", part.to_arrow())
+            writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd")
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+    if csv:
+        as_text_columns(pl.scan_parquet(path)).sink_csv(folder / f"{ATTRACTIVENESS}.csv")
+
+
+def read_propensities(folder: Path) -> pl.DataFrame:
+    """The propensity table of a result.
+
+    Raises:
+        LogFormatError: there is none, or it is damaged.
+    """
+    path = folder / f"{PROPENSITIES}.parquet"
+    if not path.is_file():
+        raise LogFormatError(f"{folder}: holds no {path.name}. Name the directory that `posbias fit` or `run` wrote.")
+    try:
+        return pl.read_parquet(path)
+    except pl.exceptions.PolarsError as error:
+        raise LogFormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from error

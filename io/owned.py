@@ -1,0 +1,93 @@
+"""Temporary directories that belong to a running process, and the removal of those whose owner has died.
+
+Each is locked (flock) by its owner for as long as that lives; the lock goes with the process, even by SIGKILL.
+So a later run can tell an abandoned directory from one in use, and a signal handler knows what to remove.
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from posbias.core.errors import OutputError
+
+_alive: dict[Path, int] = {}
+
+
+@contextmanager
+def owned_directory(parent: Path, prefix: str) -> Generator[Path]:
+    """A new directory `parent/prefix<random>`, removed at the end with all that is in it.
+
+    Abandoned directories of the same prefix are removed first.
+
+    Raises:
+        OutputError: the directory cannot be made.
+    """
+    remove_abandoned(parent, prefix)
+    path = _create(parent, prefix)
+    try:
+        yield path
+    finally:
+        _release(path)
+
+
+def _create(parent: Path, prefix: str) -> Path:
+    while True:
+        path = parent / f"{prefix}{secrets.token_hex(6)}"
+        try:
+            path.mkdir()
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise OutputError(f"cannot write in {parent}: {error.strerror}.") from error
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if path.is_dir():  # else another run took it for abandoned before the lock was taken
+            _alive[path] = lock
+            return path
+        os.close(lock)
+
+
+def _release(path: Path) -> None:
+    remove_tree(path)
+    lock = _alive.pop(path, None)
+    if lock is not None:
+        os.close(lock)
+
+
+def remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove the directories `parent/prefix*` whose owner no longer lives."""
+    if not parent.is_dir():
+        return
+    for path in parent.iterdir():
+        if path.name.startswith(prefix) and path not in _alive and _is_abandoned(path):
+            remove_tree(path)
+
+
+def _is_abandoned(path: Path) -> bool:
+    try:
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory, also while another thread still writes into it."""
+    for _ in range(20):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+
+
+def remove_all_owned() -> None:
+    """Remove every directory that this process owns: for a signal handler that is about to end it."""
+    for path in list(_alive):
+        remove_tree(path)

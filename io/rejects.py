@@ -1,0 +1,128 @@
+"""Rows that break the contract: counted per reason, and shown with file, row and value.
+
+Counting is part of the first reading. Rows are located by a second one, only when there are any.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from posbias.core.impressions import REJECTED, PageFault, RowFault
+from posbias.core.schema import SESSION
+from posbias.io.logs import Log
+from posbias.io.scan import FILE, ROW, reading
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class _Wording:
+    reason: str
+    role: str
+    advice: str = ""
+
+
+_VISIT = (
+    "A session is one results page, and this looks like a visit: name the columns of one results page, "
+    "e.g. `--session visit --session query_time`."
+)
+_WORDING: dict[int, _Wording] = {
+    RowFault.NULL_SESSION: _Wording("the session is missing", "session"),
+    RowFault.NULL_QUERY: _Wording("the query is missing", "query"),
+    RowFault.NULL_DOC: _Wording("the document is missing", "doc"),
+    RowFault.POSITION_MISSING: _Wording("the position is missing", "position"),
+    RowFault.POSITION_NOT_WHOLE: _Wording("the position is not a whole number", "position"),
+    RowFault.POSITION_BELOW_BASE: _Wording("the position is below the base", "position"),
+    RowFault.CLICK_MISSING: _Wording("the click is missing", "click"),
+    RowFault.CLICK_INVALID: _Wording(
+        "the click is neither 0 nor 1", "click", "If the column counts clicks, say --click-counts."
+    ),
+    RowFault.WEIGHT_INVALID: _Wording("the weight is not a number above 0", "weight"),
+    RowFault.TIMESTAMP_INVALID: _Wording("the timestamp is not a date or time", "timestamp"),
+    PageFault.SEVERAL_QUERIES: _Wording("the session holds several queries", SESSION, _VISIT),
+    PageFault.REPEATED_DOC: _Wording("the session shows a document twice", SESSION, _VISIT),
+    PageFault.REPEATED_POSITION: _Wording("the session shows a position twice", SESSION, _VISIT),
+}
+
+
+def reason(code: int) -> str:
+    """A fault in words, as it stands in messages and in the manifest."""
+    return _WORDING[code].reason
+
+
+def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
+    """What is wrong with rows by themselves, each reason with its first rows, and what to do."""
+    total = sum(counts.values())
+    lines = [f"{total:,} of {read:,} rows break the contract of a log:"]
+    for code in sorted(counts):
+        lines.append(f"  {counts[code]:,} x {reason(code)}: {'; '.join(_places(log, code))}")
+        advice = _base_advice(log) if code == RowFault.POSITION_BELOW_BASE else _WORDING[code].advice
+        lines += [f"    {advice}"] if advice else []
+    lines.append("Mend the log, or leave these rows out and have them counted with --on-bad-rows drop.")
+    return "\n".join(lines)
+
+
+def describe_page_faults(log: Log, faulty: pl.DataFrame) -> str:
+    """What is wrong with sessions, each reason with its first session, and what to do."""
+    lines = [f"{faulty.height:,} sessions cannot be one results page each:"]
+    advice: list[str] = []
+    for code in sorted(set(faulty[REJECTED])):
+        sessions = faulty.filter(pl.col(REJECTED) == code)
+        lines.append(f"  {sessions.height:,} x {reason(code)}: {_first_page(log, sessions)}")
+        advice.append(_WORDING[code].advice)
+    lines += dict.fromkeys(advice)
+    lines.append("If only some pages are damaged, leave them out and have them counted with --on-bad-rows drop.")
+    return "\n".join(lines)
+
+
+def _places(log: Log, code: int) -> list[str]:
+    column = getattr(log.roles, _WORDING[code].role)
+    names = [column] if isinstance(column, str) else list(column)
+    found: list[str] = []
+    for source in log.sources:
+        with reading([source]):
+            rows = (
+                log.impressions_with_place(source)
+                .filter(pl.col(REJECTED) == code)
+                .select(FILE, ROW, *(f"raw_{name}" for name in names if not name.startswith("posbias_")))
+                .head(_SHOWN - len(found))
+                .collect(engine="streaming")
+            )
+        for row in rows.iter_rows(named=True):
+            values = ", ".join(f"{name} = {row[f'raw_{name}']!r}" for name in names if f"raw_{name}" in row)
+            found.append(f"{row[FILE]} row {row[ROW]} ({values})")
+        if len(found) >= _SHOWN:
+            break
+    return found
+
+
+def _base_advice(log: Log) -> str:
+    base = log.request.rules.position_base
+    column = log.roles.position
+    smallest = min(
+        log.impressions_with_place(source)
+        .filter(pl.col(REJECTED) == RowFault.POSITION_BELOW_BASE)
+        .select(pl.col(f"raw_{column}").cast(pl.Float64).min())
+        .collect(engine="streaming")
+        .item()
+        or float(base)
+        for source in log.sources
+    )
+    return f"Positions count from {base} here. If this log counts from {smallest:g}, say --position-base {smallest:g}."
+
+
+def _first_page(log: Log, sessions: pl.DataFrame) -> str:
+    for source in log.sources:
+        with reading([source]):
+            page = (
+                log.impressions_with_place(source)
+                .join(sessions.lazy().select(SESSION), on=SESSION, how="semi", maintain_order="left")
+                .select(FILE, ROW, SESSION)
+                .head(1)
+                .collect(engine="streaming")
+            )
+        if page.height:
+            file, row, session = page.row(0)
+            return f"{file} row {row} (session = {session!r})"
+    return ""

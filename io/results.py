@@ -1,0 +1,122 @@
+"""From a fit to the files of a result, part by part."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from posbias.core.errors import IdentifiabilityError, StatisticsError
+from posbias.core.evidence import SIGNATURE
+from posbias.core.fit import Fit
+from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.weights import (
+    PROPENSITY,
+    ClickWeights,
+    WeightOptions,
+    click_weights,
+    pointwise_rows,
+    session_rows,
+)
+from posbias.io.engines.local import Bucketed
+from posbias.io.gathering import Gathered
+from posbias.io.output_tables import write_attractiveness
+from posbias.io.progress import Progress
+from posbias.io.statistics_store import Statistics
+from posbias.io.training import TrainingFormat
+
+
+def write_attractiveness_of(gathered: Gathered, fit: Fit, folder: Path, progress: Progress, *, csv: bool) -> None:
+    """Write the attractiveness of every pair, part by part."""
+    with progress.stage("writing", len(gathered.pairs)) as stage:
+
+        def rows() -> Iterator[pl.DataFrame]:
+            for pairs, signature in gathered.each_part():
+                yield fit.attractiveness_rows(pairs, signature)
+                stage.advance()
+
+        write_attractiveness(rows(), folder, csv=csv)
+
+
+def weights_for(
+    cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFrame, options: WeightOptions
+) -> ClickWeights:
+    """Click weights of the cells of a log, from a propensity table.
+
+    Args:
+        cells: the cell columns.
+        totals: `impressions` and `clicks` of each cell, in the same order.
+        propensities: the table; cells that it lacks have no propensity.
+        options: clipping and normalisation.
+    """
+    known = propensities.select(*cells.columns, PROPENSITY)
+    theta = cells.join(known, on=cells.columns, how="left", maintain_order="left")[PROPENSITY]
+    impressions, clicks = (totals[name].cast(pl.Float64).to_numpy() for name in (IMPRESSIONS, CLICKS))
+    return click_weights(cells, theta.fill_null(np.nan).to_numpy(), impressions, clicks, options)
+
+
+def write_pointwise(
+    gathered: Gathered, weights: ClickWeights, form: TrainingFormat, folder: Path, progress: Progress
+) -> int:
+    """Write the pointwise layout from the statistics; return the number of rows."""
+    written = 0
+    with progress.stage("weighting", len(gathered.pairs)) as stage:
+        for number, (pairs, signature) in enumerate(gathered.each_part()):
+            renumbered = pairs.with_columns(pl.Series(SIGNATURE, signature[pairs[SIGNATURE].to_numpy()]))
+            rows = pointwise_rows(renumbered, gathered.evidence.pair_signatures, weights)
+            form.write(rows.lazy(), folder, number)
+            written += rows.height
+            stage.advance()
+    return written
+
+
+def cell_totals(read: Bucketed, plan: StatisticsPlan) -> pl.DataFrame:
+    """Impressions and clicks per cell of a log, sorted by cell."""
+    columns = plan.model.cell_columns
+    parts = [
+        plan.count_cells(nw.from_native(bucket)).to_native().collect(engine="streaming") for bucket in read.buckets
+    ]
+    return pl.concat(parts).group_by(columns).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(columns)
+
+
+def write_sessions(
+    read: Bucketed,
+    plan: StatisticsPlan,
+    weights: ClickWeights,
+    form: TrainingFormat,
+    folder: Path,
+    progress: Progress,
+) -> None:
+    """Write the session layout, bucket by bucket."""
+    with progress.stage("weighting", len(read.buckets)) as stage:
+        for number, bucket in enumerate(read.buckets):
+            form.write(session_rows(bucket, plan, weights), folder, number)
+            stage.advance()
+
+
+def check_unidentified(weights: ClickWeights, *, stop: bool) -> None:
+    """Stop where clicks would be left out and the user does not want that.
+
+    Raises:
+        IdentifiabilityError: some clicks lie in cells without a propensity.
+    """
+    lost = weights.summary["clicks_without_propensity"]
+    if stop and lost:
+        raise IdentifiabilityError(
+            f"{lost:,} clicks lie in cells without a propensity (--unidentified error). Leave them out with "
+            "--unidentified drop, or see `reason` in the propensity table."
+        )
+
+
+def require_logs(statistics: Statistics) -> None:
+    """The session layout needs the impressions themselves.
+
+    Raises:
+        StatisticsError: always; only statistics are at hand.
+    """
+    raise StatisticsError(
+        f"{statistics.path} holds statistics; the session layout needs the logs. Name the logs, or choose "
+        "--layout pointwise."
+    )

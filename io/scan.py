@@ -1,0 +1,90 @@
+"""Source files as one lazy Polars frame, whatever their format."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+
+import polars as pl
+
+from posbias.core.errors import LogFormatError
+from posbias.io.sources import Source
+
+FILE = "posbias_file"
+ROW = "posbias_row"
+
+_TEXT_SEPARATORS = {"csv": ",", "tsv": "\t"}
+_SCHEMA_ROWS = 1000
+
+
+def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.LazyFrame:
+    """All sources as one lazy frame; folders `key=value` become text columns.
+
+    CSV and TSV have no types: every column is text, to the letter ("007" is not 7).
+
+    Args:
+        sources: files, each of its own format.
+        as_text: columns of NDJSON that are read as text, so that a value of the wrong type can be reported.
+
+    Raises:
+        LogFormatError: a file cannot be read.
+    """
+    frames = [
+        _scan([*group], as_text) for _, group in groupby(sources, key=lambda source: (source.format, source.hive))
+    ]
+    return frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
+
+
+def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
+    paths, form = [source.path for source in sources], sources[0].format
+    if form == "parquet":
+        frame = pl.scan_parquet(paths, hive_partitioning=False, glob=False)
+    elif form == "ipc":
+        frame = pl.scan_ipc(paths, hive_partitioning=False, glob=False)
+    elif form == "ndjson":
+        overrides = dict.fromkeys(as_text, pl.String)
+        frame = pl.scan_ndjson(paths, infer_schema_length=_SCHEMA_ROWS, schema_overrides=overrides)
+    else:
+        frame = pl.scan_csv(paths, separator=_TEXT_SEPARATORS[form], infer_schema=False, glob=False)
+    return frame.with_columns(pl.lit(value).alias(key) for key, value in sources[0].hive)
+
+
+def scan_with_place(source: Source, as_text: Sequence[str] = ()) -> pl.LazyFrame:
+    """One source with its path in `FILE` and the number of each row, from 1, in `ROW`."""
+    return (
+        scan_sources([source], as_text).with_row_index(ROW, offset=1).with_columns(pl.lit(str(source.path)).alias(FILE))
+    )
+
+
+@contextmanager
+def reading(sources: Sequence[Source]) -> Generator[None]:
+    """Turn what Polars says about unreadable input into an error that names the file.
+
+    Raises:
+        LogFormatError: a file is damaged, or not what its name says.
+    """
+    try:
+        yield
+    except (pl.exceptions.PolarsError, FileNotFoundError, UnicodeDecodeError) as error:
+        broken = _first_broken(sources)
+        if broken is None:
+            raise LogFormatError(f"cannot read the log: {_first_line(error)}") from error
+        raise LogFormatError(broken) from error
+
+
+def _first_broken(sources: Sequence[Source]) -> str | None:
+    """Read each file by itself to find the one at fault."""
+    for source in sources:
+        try:
+            scan_sources([source]).select(pl.all().is_null().any()).collect(engine="streaming")
+        except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+            return f"{source.path}: cannot be read as {source.format}: {_first_line(error)}"
+    columns = {source.path: set(scan_sources([source]).collect_schema().names()) for source in sources}
+    first, *others = columns
+    for other in others:
+        if columns[other] != columns[first]:
+            return f"{other}: has other columns than {first}: {', '.join(sorted(columns[other] ^ columns[first]))}."
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".") + "."

@@ -1,0 +1,71 @@
+"""What tests share: where the repository and the real data are, and the command line as a subprocess.
+
+The tests also run from a copy outside the repository, against a plain install; POSBIAS_REPOSITORY then says
+where the repository is.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+COMMAND = (sys.executable, "-m", "posbias.cli")
+TIMEOUT_SECONDS = 300
+
+RunPosbias = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """Return the repository root, or skip where the tests stand alone."""
+    root = Path(os.environ.get("POSBIAS_REPOSITORY", Path(__file__).parents[1])).resolve()
+    if not all((root / folder).is_dir() for folder in ("cli", "core", "io")):
+        pytest.skip(f"no repository at {root}: set POSBIAS_REPOSITORY to its root")
+    return root
+
+
+@pytest.fixture(scope="session")
+def sample_logs(repository: Path) -> Path:
+    """Return the directory of the sample logs."""
+    return repository / "sample_logs"
+
+
+@pytest.fixture(scope="session")
+def shared_data(repository: Path) -> Path:
+    """Return the directory of real data beside the repository, or skip where there is none."""
+    data = repository.parent / "shared" / "data"
+    if not data.is_dir():
+        pytest.skip(f"the shared data is not at {data}")
+    return data
+
+
+@pytest.fixture(scope="session")
+def clean_environment() -> dict[str, str]:
+    """Return the environment without POSBIAS_* settings, which would answer for flags."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("POSBIAS_")}
+
+
+@pytest.fixture
+def run_posbias(clean_environment: dict[str, str], tmp_path: Path) -> RunPosbias:
+    """Return a function that runs the command line in `cwd` (default: tmp_path) and captures text.
+
+    An empty working directory keeps a stray posbias.toml, and the repository's own folders, out of reach.
+    """
+
+    def run(*arguments: str | Path, cwd: Path = tmp_path, **environment: str) -> CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *map(str, arguments)],
+            cwd=cwd,
+            env=clean_environment | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+
+    return run

@@ -1,0 +1,34 @@
+"""The wheel holds what the repository holds: nothing is left out, nothing stale slips in."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+FOLDERS = ("cli/", "core/", "io/")
+
+
+@pytest.fixture(scope="module")
+def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    directory = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(directory)]
+    subprocess.run([*build, str(repository)], cwd=directory, check=True, capture_output=True)
+    (path,) = directory.glob("posbias-*-py3-none-any.whl")
+    return zipfile.ZipFile(path)
+
+
+def test_the_wheel_holds_exactly_the_files_of_the_three_folders(
+    wheel: zipfile.ZipFile, repository_files: set[str]
+) -> None:
+    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+
+    assert packed == {f"posbias/{name}" for name in repository_files if name.startswith(FOLDERS)}
+
+
+def test_the_wheel_installs_the_command_and_the_licence(wheel: zipfile.ZipFile) -> None:
+    metadata = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
+
+    assert "posbias = posbias.cli.main:main" in wheel.read(metadata["entry_points.txt"]).decode()
+    assert "licenses/LICENSE" in metadata
