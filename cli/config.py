@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from posbias.core.errors import UsageError
 
@@ -34,7 +34,7 @@ def load_defaults(context: typer.Context, file: Path | None) -> Path | None:
     return file
 
 
-def read_defaults(file: Path | None, name: str, commands: Mapping[str, Any]) -> dict[str, Any]:
+def read_defaults(file: Path | None, name: str, commands: Mapping[str, TyperCommand]) -> dict[str, Any]:
     """The defaults that a configuration file sets for a command, by parameter name.
 
     Args:
@@ -69,7 +69,7 @@ def _option(key: str) -> str:
     return key.replace("_", "-")
 
 
-def _parameter_by_option(command: Any) -> dict[str, str]:
+def _parameter_by_option(command: TyperCommand) -> dict[str, str]:
     """The parameter's name by its long option, without the dashes."""
     options = [parameter for parameter in command.params if isinstance(parameter, TyperOption)]
     return {opt[2:]: parameter.name or "" for parameter in options for opt in parameter.opts if opt.startswith("--")}

@@ -30,8 +30,10 @@ def fit(
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
-    with open_result("fit", output, inputs, [columns, reading, counting, estimation]) as result:
-        with setup.local_engine(reading) as engine:
-            gathered = steps.gather(inputs, columns, reading, counting, engine, result)
-            steps.fit(gathered, estimation, result)
+    with (
+        open_result("fit", output, inputs, [columns, reading, counting, estimation]) as result,
+        setup.local_engine(reading) as engine,
+    ):
+        gathered = steps.gather(inputs, columns, reading, counting, engine, result)
+        steps.fit(gathered, estimation, result)
     return result.exit_code

@@ -36,7 +36,8 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001
 
 @app.callback()
 def options(
-    show_version: Annotated[  # noqa: ARG001
+    *,
+    show_version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:

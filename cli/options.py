@@ -20,7 +20,7 @@ def _one_of(names: list[str]) -> str:
 
 def _option(flag: str, help_text: str, panel: str, *, short: str | None = None, **settings: Any) -> Any:  # noqa: ANN401
     """An option with its environment variable: --position-base is also POSBIAS_POSITION_BASE."""
-    environment = "POSBIAS_" + flag.split("/")[0].removeprefix("--").replace("-", "_").upper()
+    environment = "POSBIAS_" + flag.partition("/")[0].removeprefix("--").replace("-", "_").upper()
     names = (flag,) if short is None else (flag, short)
     return typer.Option(
         *names, help=help_text, envvar=environment, show_envvar=False, rich_help_panel=panel, **settings

@@ -16,6 +16,7 @@ from posbias.io.manifest import manifest_text, write_manifest
 from posbias.io.progress import Progress
 
 DONE, WITH_DOUBTS = 0, 1
+_WIDTH_IN_A_FILE = 120
 
 
 @dataclass
@@ -50,6 +51,8 @@ def open_result(command: str, output: OutputOptions, inputs: list[str], options:
         options: the option groups that shaped the result.
     """
     console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_IN_A_FILE
     paths = tuple(path for path in map(Path, inputs) if path.exists())
     with atomic_directory(output.output, force=output.force, inputs=paths) as folder:
         with show_progress(console, quiet=output.quiet) as progress:

@@ -29,10 +29,12 @@ def run(
 
     Example: posbias run logs/*.parquet -o result
     """
-    with open_result("run", output, logs, [columns, reading, counting, estimation, weighting]) as result:
-        with setup.local_engine(reading) as engine:
-            keep_sessions = steps.wants_sessions(weighting)
-            gathered = steps.gather(logs, columns, reading, counting, engine, result, keep_sessions=keep_sessions)
-            fit = steps.fit(gathered, estimation, result)
-            steps.weigh(gathered, fit.propensities, weighting, result)
+    with (
+        open_result("run", output, logs, [columns, reading, counting, estimation, weighting]) as result,
+        setup.local_engine(reading) as engine,
+    ):
+        keep_sessions = steps.wants_sessions(weighting)
+        gathered = steps.gather(logs, columns, reading, counting, engine, result, keep_sessions=keep_sessions)
+        fit = steps.fit(gathered, estimation, result)
+        steps.weigh(gathered, fit.propensities, weighting, result)
     return result.exit_code

@@ -173,7 +173,7 @@ def parse_bins(text: str | None) -> tuple[int, ...]:
         bins = tuple[int, ...]()
     if len(bins) < _FEWEST_BINS or bins[0] != 1 or any(b <= a for a, b in pairwise(bins)):
         raise UsageError(
-            f"--position-bins {text}: give the first position of each bin, ascending, starting at 1: e.g. 1,2,3,5,10,20."
+            f"--position-bins {text}: give the first position of each bin, ascending from 1, e.g. 1,2,3,5,10,20."
         )
     return bins
 

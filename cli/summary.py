@@ -2,15 +2,18 @@
 
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from posbias.core.estimators import Estimate
 from posbias.core.fit import WANTED_CLICK_SHARE, Fit
+from posbias.core.schema import IMPRESSIONS
 
 _MOST_ROWS = 30
 FEW_EFFECTIVE_CLUSTERS = 10
+_THREE_DECIMALS = 0.01
 
 
 def rows_line(rows: dict[str, Any]) -> RenderableType:
@@ -27,48 +30,44 @@ def rows_line(rows: dict[str, Any]) -> RenderableType:
 def evidence_line(totals: dict[str, Any]) -> RenderableType:
     """What was counted."""
     return Text(
-        f"log: {totals['impressions']:,.0f} impressions, {totals['clicks']:,.0f} clicks, {totals['queries']:,} queries, "
-        f"{totals['pairs']:,} (query, doc) pairs, {totals['signatures']:,} of them different"
+        f"log: {totals['impressions']:,.0f} impressions, {totals['clicks']:,.0f} clicks, "
+        f"{totals['queries']:,} queries, {totals['pairs']:,} (query, doc) pairs"
     )
 
 
 def statistics_line(totals: dict[str, int | float]) -> RenderableType:
     """What was collected."""
     return Text(
-        f"statistics: {totals['rows']:,} rows for {totals['impressions']:,.0f} impressions and {totals['clicks']:,.0f} clicks"
+        f"statistics: {totals['rows']:,} rows for {totals['impressions']:,.0f} impressions "
+        f"and {totals['clicks']:,.0f} clicks"
     )
 
 
 def propensity_table(fit: Fit) -> RenderableType:
     """Propensities with their intervals, what joint EM says, and the evidence."""
     estimate = fit.estimate
-    table = Table(title=f"propensities ({estimate.method}), relative to {_cell(fit, estimate.linkage.reference)}")
-    columns = fit.propensities.columns[: fit.propensities.columns.index("impressions")]
-    for name in (
-        *columns,
-        "impressions",
-        "ctr",
-        "propensity",
-        "95 % interval",
-        "joint EM",
-        "linking clicks",
-        "remark",
-    ):
-        table.add_column(name.replace("_", " "), justify="left" if name == "remark" else "right")
-    for row in fit.propensities.head(_MOST_ROWS).iter_rows(named=True):
-        table.add_row(
-            *(str(row[name]) for name in columns),
+    title = f"propensities by the {estimate.method} method, relative to {_cell(fit, estimate.linkage.reference)}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    rows = fit.propensities.to_dicts()
+    remarks = any(row["reason"] for row in rows)
+    names = [name.replace("_", " ") for name in _cell_columns(fit)]
+    for name in (*names, "impressions", "clicks", "propensity", "95 % interval", "joint EM", "linking clicks"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if remarks:
+        table.add_column("remark")
+    for row in rows[:_MOST_ROWS]:
+        cells = [
+            *(str(row[name]) for name in _cell_columns(fit)),
             f"{row['impressions']:,.0f}",
-            _number(row["ctr"]),
+            f"{row['clicks']:,.0f}",
             _number(row["propensity"]),
             _interval(row["ci_low"], row["ci_high"]),
             _number(row["joint_propensity"]),
             f"{row['linking_clicks']:,.0f}",
-            row["reason"] or "",
-        )
-    left = fit.propensities.height - _MOST_ROWS
-    if left > 0:
-        table.caption = f"... and {left} more cells in propensities.parquet"
+        ]
+        table.add_row(*cells, *([row["reason"] or ""] if remarks else []))
+    if len(rows) > _MOST_ROWS:
+        table.caption = f"... and {len(rows) - _MOST_ROWS} more cells in propensities.parquet"
     return table
 
 
@@ -111,9 +110,10 @@ def _cluster_warnings(estimate: Estimate) -> list[str]:
     known = estimate.effective_clusters[estimate.std_error > 0]
     if not len(known) or known.min() >= FEW_EFFECTIVE_CLUSTERS:
         return []
+    fewest = f"{known.min():.0f}"
     return [
-        f"few or very unequal queries: the errors rest on about {known.min():.0f} equal queries where they are fewest, "
-        "so the intervals are wide for a reason. More queries would help, more sessions of the same ones hardly."
+        f"few or very unequal queries: the intervals rest on what only {fewest} equal queries would say. More queries "
+        + "would make them narrower, more sessions of the same ones hardly."
     ]
 
 
@@ -126,16 +126,21 @@ def weight_warnings(summary: dict[str, float | int | None]) -> list[str]:
 
 
 def _cell(fit: Fit, number: int) -> str:
-    columns = fit.propensities.columns[: fit.propensities.columns.index("impressions")]
     row = fit.propensities.row(number, named=True)
-    return ", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in columns)
+    return ", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in _cell_columns(fit))
+
+
+def _cell_columns(fit: Fit) -> list[str]:
+    return fit.propensities.columns[: fit.propensities.columns.index(IMPRESSIONS)]
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}" if value >= 0.01 else f"{value:.2g}"  # noqa: PLR2004
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if value >= _THREE_DECIMALS else f"{value:.2g}"
 
 
 def _interval(low: float | None, high: float | None) -> str:
     if low is None:
         return "-" if high is None else f"below {_number(high)}"
-    return f"{_number(low)} to {_number(high)}"
+    return f"{_number(low)} - {_number(high)}"

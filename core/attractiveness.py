@@ -29,7 +29,7 @@ OWN_NODES = 32
 # Clicks plus theta-weighted impressions without a click: up to here 64 shared nodes are exact to 1e-9.
 _KNOWS_LITTLE = 100.0
 _BLOCK = 1_000_000  # numbers in one block of work: 8 MB, about what stays in a cache
-_FIRST_REACH = 8.0  # of the nodes around the mode, in standard deviations
+_FIRST_REACH = 8.4  # of the nodes around the mode, in standard deviations
 _DROP = 34.0  # of the log density, from the mode to where integration stops: e^-34 = 2e-15
 _MODE_STEPS = 100  # Newton's steps: quadratic near the mode, and halving the way to it from far off
 
@@ -142,7 +142,7 @@ class _Concentrated:
         for sign, border in ((-1.0, self.u_mode), (1.0, (1 - self.mode) / (1 + self.u_mode))):
             reach = unit.copy()
             while (short := self._is_short(reach, sign, border)).any():
-                reach[short] *= 1.5
+                reach[short] *= 1.25
             ends.append((sign * np.minimum(reach, border), reach >= border))
         (low, at_zero), (high, at_one) = ends
         return low, high, at_zero, at_one

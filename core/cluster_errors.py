@@ -28,7 +28,7 @@ from posbias.core.numerics import (
     sparse_product,
     student_quantile,
 )
-from posbias.core.signatures import CountTable, Flags, Floats, Integers
+from posbias.core.signatures import CountTable, Flags, Floats, Integers, sum_by_number
 
 ONE_CLUSTER = "one query alone identifies it"
 CONFIDENCE = 0.95
@@ -183,7 +183,7 @@ class _Clusters:
         low = scores[np.flatnonzero(leverage < _LEVERAGE)]
         outer = self.inverse @ gram(low)[np.ix_(self.free, self.free)] @ self.inverse
         alone = np.zeros(len(self.free), np.bool_)
-        for cluster in np.flatnonzero(leverage >= _LEVERAGE):
+        for cluster in np.flatnonzero(leverage >= _LEVERAGE).tolist():
             score = scores[cluster : cluster + 1].toarray()[0]
             lost = self._lost_without(cluster) if leverage[cluster] >= _WHOLE else np.zeros_like(alone)
             change = self._change_without(cluster, score, ~lost)
@@ -224,7 +224,7 @@ class _Clusters:
         entries = np.flatnonzero(column[table.cell] >= 0)
         unit = np.searchsorted(table.start, entries, side="right") - 1
         product = self.shares[entries] * mean[unit, column[table.cell[entries]]]
-        return np.bincount(unit, weights=product, minlength=table.n_units)
+        return sum_by_number(unit, product, table.n_units)
 
     def _on_cells(self, of_free: Floats) -> Floats:
         """A matrix on the free cells, with zeros in the reference's row and column, shape (I, I)."""

@@ -57,8 +57,8 @@ class JointFit:
     """The joint estimate, on its own scale: only ratios of theta say something about the log.
 
     Attributes:
-        examination: shape (K,), theta in (0, 1 - 1e-6]; a cell without impressions has the prior's mean, NaN without
-            a prior.
+        examination: shape (K,), theta in (0, 1 - 1e-6]; a cell without impressions has the prior's mean, 0.5
+            without a prior.
         attractiveness: shape (J,), gamma in [0, 1 - 1e-6].
         converged: whether the tolerance was reached. False when it is 0: nothing was checked.
         iterations: steps, or SQUAREM's cycles.
@@ -134,7 +134,7 @@ def _accelerated(problem: "_Problem", options: EMOptions, tell: Callable[[int, f
         if not problem.objective_at_last_step(far) >= objective:
             following = second
         change = _change(point.theta, following.theta)
-        converged = max(change, _gain(before, objective)) <= options.tolerance
+        converged = options.tolerance > 0 and max(change, _gain(before, objective)) <= options.tolerance
         point, cycles = following, cycles + 1
         tell(_CYCLE * cycles, change)
     return problem.result(point, converged=converged, iterations=cycles, evaluations=_CYCLE * cycles)
@@ -142,7 +142,7 @@ def _accelerated(problem: "_Problem", options: EMOptions, tell: Callable[[int, f
 
 def _change(before: Floats, after: Floats) -> float:
     """Largest change of theta, each time relative to the largest theta: a common factor means nothing."""
-    return float(np.nanmax(np.abs(after / np.nanmax(after) - before / np.nanmax(before))))
+    return float(np.abs(after / after.max() - before / before.max()).max())
 
 
 def _gain(before: float, after: float) -> float:
@@ -248,7 +248,7 @@ def _log_kernel(clicks: Floats, probability: Floats) -> Floats:
 
 
 def _log_prior(prior: BetaPrior, probability: Floats) -> Floats:
-    """s (v log x + (1 - v) log(1 - x)), 0 for strength 0."""
+    """S (v log x + (1 - v) log(1 - x)), 0 for strength 0."""
     if prior.strength == 0:
         return np.zeros_like(probability)
     return prior.pseudo_clicks * np.log(probability) + prior.pseudo_skips * np.log1p(-probability)

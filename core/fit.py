@@ -47,7 +47,11 @@ class Fit:
         return self.estimate.converged
 
     def attractiveness_rows(self, pairs: pl.DataFrame, signature_of_part: Integers) -> pl.DataFrame:
-        """Attractiveness of each pair of a part: `query`, `doc`, `impressions`, `clicks`, `attractiveness`, `std_dev`."""
+        """Attractiveness of each pair of a part.
+
+        Returns:
+            `query`, `doc`, `impressions`, `clicks`, `attractiveness`, `std_dev`, in the order of the pairs.
+        """
         signature = signature_of_part[pairs[SIGNATURE].to_numpy()]
         return pairs.select(QUERY, DOC, IMPRESSIONS, CLICKS).with_columns(
             pl.Series("attractiveness", self.attractiveness[signature]),

@@ -116,7 +116,7 @@ def _any_null(names: Sequence[str]) -> pl.Expr:
 def _number(name: str, schema: pl.Schema, role: str) -> pl.Expr:
     """A column as Float64; text that is no number becomes null."""
     dtype = schema[name]
-    if not (dtype.is_numeric() or dtype == pl.String or dtype == pl.Boolean):
+    if not (dtype.is_numeric() or isinstance(dtype, pl.String | pl.Boolean)):
         raise SchemaError(f"column {name!r} ({role}) holds {dtype}; it must hold numbers.")
     return pl.col(name).cast(pl.Float64, strict=False)
 

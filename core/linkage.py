@@ -12,7 +12,7 @@ import numpy as np
 
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.numerics import connected
-from posbias.core.signatures import CountTable, Flags, Floats, Integers
+from posbias.core.signatures import CountTable, Flags, Floats, Integers, sum_by_number
 
 NO_CLICKS = "no clicks"
 ONE_WAY = "clicks link one way only"
@@ -109,7 +109,7 @@ def _evidence(links: CountTable, component: Integers) -> tuple[Floats, Floats]:
     """Per cell, the clicked pairs that are shown in it and elsewhere in its component, and their clicks there."""
     key = links.unit_of_entry * links.n_cells + component[links.cell]
     _, group = np.unique(key, return_inverse=True)
-    clicks = np.bincount(group, weights=links.clicks)[group]
+    clicks = sum_by_number(group, links.clicks, len(group))[group]
     counts = (np.bincount(group)[group] > 1) & (clicks > 0)
     pairs = links.spread(links.multiplicity) * counts
     return links.sum_by_cell(pairs), links.sum_by_cell(pairs * clicks)

@@ -6,7 +6,7 @@ count table, so that one copy and the number of copies say everything.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Self, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -47,6 +47,22 @@ class CountTable:
     clicks: Floats
     multiplicity: Floats
 
+    @classmethod
+    def from_dense(cls, impressions: Floats, clicks: Floats) -> Self:
+        """The table of dense counts, each of shape (J, K): no impressions, no entry.
+
+        e.g. impressions [[3, 0, 2]] -> start [0, 2], cell [0, 2], impressions [3, 2]
+        """
+        unit, cell = np.nonzero(impressions)
+        return cls(
+            n_cells=impressions.shape[1],
+            start=_starts(np.bincount(unit, minlength=len(impressions))),
+            cell=cell.astype(np.int64),
+            impressions=impressions[unit, cell].astype(np.float64),
+            clicks=clicks[unit, cell].astype(np.float64),
+            multiplicity=np.ones(len(impressions)),
+        )
+
     @property
     def n_units(self) -> int:
         """Number of units J."""
@@ -76,7 +92,7 @@ class CountTable:
 
     def sum_by_cell(self, per_entry: Floats) -> Floats:
         """Sum over each cell's entries as they stand, without multiplicity: shape (R,) to (K,)."""
-        return np.bincount(self.cell, weights=per_entry, minlength=self.n_cells)
+        return sum_by_number(self.cell, per_entry, self.n_cells)
 
     def take(self, units: Integers) -> "CountTable":
         """The given units, in the given order; one that is given twice appears twice."""
@@ -94,7 +110,7 @@ class CountTable:
         """Indices of the given units' entries, unit after unit, and where each unit's begin in that list."""
         length = self.entries_of_unit[units]
         start = _starts(length)
-        return np.arange(start[-1]) + np.repeat(self.start[units] - start[:-1], length), start
+        return np.arange(int(start[-1])) + np.repeat(self.start[units] - start[:-1], length), start
 
     def only_cells(self, kept: Flags) -> "CountTable":
         """The table without the entries of other cells; every unit stays, possibly without entries.
@@ -132,7 +148,7 @@ def compress(table: CountTable) -> tuple[CountTable, Integers]:
     rank[chosen] = np.arange(len(chosen))
     signature = rank[representative]
     kept = table.take(chosen)
-    multiplicity = np.bincount(signature, weights=table.multiplicity, minlength=len(chosen))
+    multiplicity = sum_by_number(signature, table.multiplicity, len(chosen))
     return CountTable(kept.n_cells, kept.start, kept.cell, kept.impressions, kept.clicks, multiplicity), signature
 
 
@@ -150,6 +166,11 @@ def merge(tables: Sequence[CountTable]) -> tuple[CountTable, list[Integers]]:
     signatures, signature = compress(_concatenate(tables))
     borders = np.cumsum([table.n_units for table in tables])[:-1]
     return signatures, np.split(signature, borders)
+
+
+def sum_by_number(number: Integers, values: Floats, length: int) -> Floats:
+    """Sum of the values that carry each number 0 .. length - 1, shape (length,)."""
+    return cast("Floats", np.bincount(number, weights=values, minlength=length))  # NumPy's stub says integers
 
 
 def _concatenate(tables: Sequence[CountTable]) -> CountTable:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import narwhals as nw
-
 from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.models import FactorisedModel

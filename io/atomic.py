@@ -26,13 +26,15 @@ _committed = threading.Event()
 
 
 def is_committed() -> bool:
-    """Whether this process has put a result into place, so that ending it now must not claim that nothing was written."""
+    """Whether this process has put a result into place, so that ending it must not claim that nothing was written."""
     return _committed.is_set()
 
 
 @contextmanager
 def atomic_directory(target: Path, *, force: bool, inputs: tuple[Path, ...] = ()) -> Generator[Path]:
     """A directory to write into, which becomes `target` when the block ends without an error.
+
+    Parents of the target that do not exist are made at the end.
 
     Args:
         target: where the result will stand.
@@ -43,16 +45,12 @@ def atomic_directory(target: Path, *, force: bool, inputs: tuple[Path, ...] = ()
         OutputExistsError: the target is there, and `force` is not given.
         OutputError: the target cannot be written, or must not be replaced.
     """
-    target = Path(os.path.abspath(target))  # not resolve(): a symbolic link is a name that is to stay
-    if target.is_symlink():
-        target = target.resolve()
-    parent = target.parent
-    if not parent.is_dir():
-        raise OutputError(f"{target}: the directory {parent} does not exist. Create it first.")
-    prefix, aside = f".{target.name}.posbias-", parent / f".{target.name}.posbias.old"
+    target = target.resolve()  # of a symbolic link, what it points to is replaced, and the link stays
+    aside = target.parent / f".{target.name}.posbias.old"
     _undo_rename_aside(target, aside)
     _check_target(target, force=force, inputs=inputs)
-    with owned_directory(parent, prefix) as work:
+    beside = next(folder for folder in target.parents if folder.exists())
+    with owned_directory(beside, f".{target.name}.posbias-") as work:
         try:
             yield work
             _sync_tree(work)
@@ -80,7 +78,7 @@ def _check_target(target: Path, *, force: bool, inputs: tuple[Path, ...]) -> Non
 def _sync_tree(root: Path) -> None:
     for folder, _, names in os.walk(root):
         for name in [*names, "."]:
-            handle = os.open(os.path.join(folder, name), os.O_RDONLY)
+            handle = os.open(Path(folder) / name, os.O_RDONLY)
             try:
                 os.fsync(handle)
             finally:
@@ -90,6 +88,7 @@ def _sync_tree(root: Path) -> None:
 def _move_into_place(work: Path, target: Path, aside: Path) -> None:
     try:
         if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
             work.rename(target)
         elif not _exchange(work, target):
             target.rename(aside)

@@ -30,8 +30,8 @@ class LogRequest:
     """
 
     inputs: tuple[str, ...]
-    roles: RequestedRoles = RequestedRoles()
-    rules: ReadingRules = ReadingRules()
+    roles: RequestedRoles
+    rules: ReadingRules
     clicks: tuple[str, ...] = ()
     needs_session: bool = False
 
@@ -120,7 +120,7 @@ class Log:
         for our, their in zip(ours, theirs, strict=True):
             if schema[their] != shown[our] and not (schema[their].is_integer() and shown[our].is_integer()):
                 raise SchemaError(
-                    f"{where}: column {their!r} holds {schema[their]}, but {our!r} of the impressions holds {shown[our]}. "
+                    f"{where}: column {their!r} holds {schema[their]}, {our!r} of the impressions {shown[our]}. "
                     "Write both with one type."
                 )
         columns = [pl.col(their).cast(shown[our]).alias(our) for our, their in zip(ours, theirs, strict=True)]

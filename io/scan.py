@@ -31,7 +31,7 @@ def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.L
     frames = [
         _scan([*group], as_text) for _, group in groupby(sources, key=lambda source: (source.format, source.hive))
     ]
-    return frames[0] if len(frames) == 1 else pl.concat(frames, how="vertical_relaxed")
+    return frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
 
 
 def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
@@ -45,7 +45,11 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
         frame = pl.scan_ndjson(paths, infer_schema_length=_SCHEMA_ROWS, schema_overrides=overrides)
     else:
         frame = pl.scan_csv(paths, separator=_TEXT_SEPARATORS[form], infer_schema=False, glob=False)
-    return frame.with_columns(pl.lit(value).alias(key) for key, value in sources[0].hive)
+    folders = dict(sources[0].hive)
+    if not folders:
+        return frame
+    own = frame.collect_schema()
+    return frame.with_columns(pl.lit(value).alias(key) for key, value in folders.items() if key not in own)
 
 
 def scan_with_place(source: Source, as_text: Sequence[str] = ()) -> pl.LazyFrame:

@@ -35,7 +35,7 @@ class Source:
     Attributes:
         path: where it is.
         format: "parquet", "csv", "tsv", "ndjson" or "ipc".
-        hive: values of the folders `key=value` between the directory that was named and the file.
+        hive: values of the folders `key=value` on the way to it.
     """
 
     path: Path
@@ -99,7 +99,7 @@ def digests(sources: Iterable[Source]) -> dict[str, str]:
 def _expand(name: str) -> list[Source]:
     path = Path(name)
     if path.is_dir():
-        found = [_source(file, below=path) for file in sorted(path.rglob("*")) if _is_data(file, path)]
+        found = [_source(file) for file in sorted(path.rglob("*")) if _is_data(file, path)]
         if not found:
             raise LogFormatError(
                 f"{name}: the directory holds no log file (known: {', '.join(_FORMAT_BY_EXTENSION)}; "
@@ -107,9 +107,9 @@ def _expand(name: str) -> list[Source]:
             )
         return found
     if path.is_file():
-        return [_source(path, below=path.parent)]
+        return [_source(path)]
     if glob.has_magic(name):
-        matches = sorted(glob.glob(name, recursive=True))
+        matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
         if not matches:
             raise LogFormatError(f"{name}: no file matches this pattern.")
         return [source for match in matches for source in _expand(match)]
@@ -131,7 +131,7 @@ def _format_by_name(file: Path) -> str | None:
     return _FORMAT_BY_EXTENSION.get(suffix)
 
 
-def _source(file: Path, below: Path) -> Source:
+def _source(file: Path) -> Source:
     name_says = _format_by_name(file)
     if name_says is None:
         with file.open("rb") as opened:
@@ -143,9 +143,7 @@ def _source(file: Path, below: Path) -> Source:
             f"({', '.join(_COMPRESSIBLE)} also with {' or '.join(_COMPRESSIONS)}). Rename the file."
         )
     hive = tuple(
-        (match[1], match[2])
-        for part in file.parent.relative_to(below).parts
-        if (match := _HIVE_FOLDER.fullmatch(part)) is not None
+        (match[1], match[2]) for part in file.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None
     )
     return Source(file, name_says, hive)
 

@@ -108,7 +108,8 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
     Raises:
         StatisticsError: statistics and logs are mixed, or statistics are damaged or of another version.
     """
-    paths = [Path(match) for name in names for match in (sorted(glob.glob(name)) or [name])]
+    # Path.glob takes no absolute pattern.
+    paths = [Path(match) for name in names for match in (sorted(glob.glob(name)) or [name])]  # noqa: PTH207
     found = {path: _open(path) for path in paths if path.is_dir()}
     statistics = [entry for entry in found.values() if entry is not None]
     if statistics and len(statistics) < len(paths):

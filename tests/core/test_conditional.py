@@ -1,0 +1,205 @@
+"""Conditional estimation: its derivatives, its optimum, its invariances and the numbers it must reproduce."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posbias.core.conditional import ConditionalFit, fit_conditional, linked_counts, upper_limits_without_clicks
+from posbias.core.linkage import Linkage, find_linkage
+from posbias.core.signatures import CountTable, Floats, Integers, compress
+
+
+def random_table(seed: int, n_units: int = 40, n_cells: int = 4, *, fractional: bool = False) -> CountTable:
+    """A dense log in which every cell is identified."""
+    rng = np.random.default_rng(seed)
+    impressions = rng.integers(1, 30, (n_units, n_cells)) * (rng.random((n_units, n_cells)) < 0.7)
+    theta = 1 / np.arange(1, n_cells + 1)
+    clicks = rng.binomial(impressions, rng.beta(2, 3, (n_units, 1)) * theta)
+    scale = rng.random((n_units, 1)) if fractional else 1.0
+    return CountTable.from_dense(impressions * scale, clicks * scale)
+
+
+def fit(table: CountTable) -> ConditionalFit:
+    return fit_conditional(table, find_linkage(table))
+
+
+def log_likelihood(table: CountTable, linkage: Linkage, log_theta: Floats) -> float:
+    """Section 2's objective, unit by unit, from the identified cells."""
+    total = 0.0
+    for unit in range(table.n_units):
+        entries = np.arange(table.start[unit], table.start[unit + 1])
+        entries = entries[linkage.identified[table.cell[entries]]]
+        n, c, beta = table.impressions[entries], table.clicks[entries], log_theta[table.cell[entries]]
+        if len(entries) > 1 and c.sum() > 0:
+            total += table.multiplicity[unit] * float(c @ beta - c.sum() * np.log(n @ np.exp(beta)))
+    return total
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gradient_vanishes_and_information_is_minus_the_hessian_by_finite_differences(seed: int) -> None:
+    table = random_table(seed, fractional=seed % 2 == 1)
+    linkage = find_linkage(table)
+    found = fit_conditional(table, linkage)
+    size = len(found.free_cells)
+    step = 1e-3
+
+    def at(*moves: tuple[int, float]) -> float:
+        log_theta = found.log_theta.copy()
+        for which, distance in moves:
+            log_theta[found.free_cells[which]] += distance
+        return log_likelihood(table, linkage, log_theta)
+
+    gradient = [(at((k, step)) - at((k, -step))) / (2 * step) for k in range(size)]
+    hessian = [
+        [
+            (at((i, step), (j, step)) - at((i, step), (j, -step)) - at((i, -step), (j, step)) + at((i, -step), (j, -step)))
+            / (4 * step**2)
+            for j in range(size)
+        ]
+        for i in range(size)
+    ]
+    scale = np.abs(found.information).max()
+    np.testing.assert_allclose(gradient, 0, atol=1e-5 * scale)
+    np.testing.assert_allclose(found.information, -np.array(hessian), atol=1e-5 * scale)
+    assert found.objective == pytest.approx(log_likelihood(table, linkage, found.log_theta), rel=1e-12)
+
+
+def test_it_reaches_the_fixed_point_of_iterative_proportional_fitting() -> None:
+    table = random_table(11)
+    linked = linked_counts(table, find_linkage(table))
+    part = linked.table
+    theta = np.ones(part.n_cells)
+    for _ in range(3000):
+        gamma = linked.unit_clicks / part.sum_by_unit(part.impressions * theta[part.cell])
+        theta = part.sum_by_cell(part.clicks) / part.sum_by_cell(part.impressions * part.spread(gamma))
+        theta /= theta[linked.reference]
+    np.testing.assert_allclose(fit(table).theta[linked.cells], theta, rtol=1e-10)
+
+
+def test_it_recovers_the_truth_where_joint_em_cannot() -> None:
+    rng = np.random.default_rng(1)
+    truth = 1 / np.arange(1, 6)
+    impressions = np.zeros((40_000, 5), np.int64)
+    np.add.at(impressions, (np.repeat(np.arange(40_000), 3), rng.integers(0, 5, 120_000)), 1)
+    clicks = rng.binomial(impressions, rng.beta(1, 3, (40_000, 1)) * truth)
+    found = fit(compress(CountTable.from_dense(impressions.astype(float), clicks.astype(float)))[0])
+    np.testing.assert_allclose(found.theta, truth, rtol=0.08)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_the_order_of_units_and_compression_change_nothing(seed: int) -> None:
+    table = random_table(seed, n_units=25)
+    expected = fit(table).theta
+    shuffled = table.take(np.random.default_rng(seed).permutation(table.n_units))
+    np.testing.assert_allclose(fit(shuffled).theta, expected, rtol=1e-10)
+    np.testing.assert_allclose(fit(compress(shuffled)[0]).theta, expected, rtol=1e-10)
+
+
+def test_pairs_without_information_change_nothing() -> None:
+    table = random_table(2)
+    counts = np.zeros((2, 4, 4))
+    counts[:, 0, 1] = 50, 20  # shown in one cell only
+    counts[0, 1, :] = 99  # never clicked
+    idle = CountTable.from_dense(counts[0], counts[1])
+    both = CountTable(
+        4,
+        np.concatenate([table.start, table.start[-1] + idle.start[1:]]),
+        np.concatenate([table.cell, idle.cell]),
+        np.concatenate([table.impressions, idle.impressions]),
+        np.concatenate([table.clicks, idle.clicks]),
+        np.concatenate([table.multiplicity, idle.multiplicity]),
+    )
+    np.testing.assert_array_equal(fit(both).log_theta, fit(table).log_theta)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-3, 1e12])
+def test_a_common_scale_of_all_counts_changes_nothing(scale: float) -> None:
+    table = random_table(4)
+    scaled = CountTable(
+        4, table.start, table.cell, table.impressions * scale, table.clicks * scale, table.multiplicity
+    )
+    found = fit(scaled)
+    assert found.converged
+    np.testing.assert_allclose(found.theta, fit(table).theta, rtol=1e-9)
+
+
+def test_two_cells_have_the_closed_form_of_one_pair() -> None:
+    table = CountTable.from_dense(np.array([[4.0, 50.0]]), np.array([[3.0, 10.0]]))
+    assert fit(table).theta[1] == pytest.approx((10 / 50) / (3 / 4), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("impressions", "clicks"),
+    [
+        ([[1e12, 1e12, 1.0]], [[1e12, 1e3, 1.0]]),
+        ([[1.0, 1e12, 1e12]], [[1.0, 1.0, 1e12]]),
+        ([[1e12, 1e12, 1e12]], [[1e3, 1e12, 1e3]]),
+        ([[1e12, 1e12, 1.0]], [[1e12, 1.0, 1e-12]]),
+    ],
+)
+def test_extreme_counts_and_rates_keep_their_closed_form(impressions: list[list[float]], clicks: list[list[float]]) -> None:
+    table = CountTable.from_dense(np.array(impressions), np.array(clicks))
+    found = fit(table)
+    rate = np.array(clicks[0]) / np.array(impressions[0])
+    assert found.converged
+    np.testing.assert_allclose(found.theta, rate / rate[0], rtol=1e-7)
+
+
+def test_a_weak_link_between_heavy_groups_is_resolved() -> None:
+    impressions = np.array([[1e9, 1e9, 0, 0], [0, 0, 1e9, 1e9], [0, 2, 2, 0]], np.float64)
+    clicks = np.array([[4e8, 2e8, 0, 0], [0, 0, 3e8, 1e8], [0, 1, 1, 0]], np.float64)
+    found = fit(CountTable.from_dense(impressions, clicks))
+    assert found.converged
+    np.testing.assert_allclose(found.theta, [1, 1 / 2, 1 / 2, 1 / 6], rtol=1e-6)
+
+
+def test_the_unidentified_part_stays_null_and_does_not_disturb_the_rest() -> None:
+    impressions = np.array([[10, 10, 0, 0], [0, 0, 10, 10], [0, 5, 5, 0]], np.float64)
+    clicks = np.array([[4, 2, 0, 0], [0, 0, 3, 1], [0, 2, 0, 0]], np.float64)
+    found = fit(CountTable.from_dense(impressions, clicks))
+    np.testing.assert_allclose(found.theta, [1, 0.5, np.nan, np.nan])
+    assert found.information.shape == (1, 1)
+
+
+def test_running_out_of_iterations_is_reported() -> None:
+    table = random_table(3)
+    told: list[int] = []
+    found = fit_conditional(
+        table, find_linkage(table), max_iterations=1, on_iteration=lambda number, _change: told.append(number)
+    )
+    assert not found.converged
+    assert told == [1]
+
+
+def test_the_upper_limit_leaves_the_given_probability_of_no_click() -> None:
+    impressions = np.array([[10, 10, 6], [20, 30, 15], [0, 0, 7]], np.float64)
+    clicks = np.array([[4, 2, 0], [9, 6, 0], [0, 0, 3]], np.float64)
+    table = CountTable.from_dense(impressions, clicks)
+    linkage = find_linkage(table)
+    found = fit_conditional(table, linkage)
+    limit = upper_limits_without_clicks(found, table, linkage)
+    expected = impressions[:2, :2] @ found.theta[:2]
+    no_click = np.prod((expected / (expected + impressions[:2, 2] * limit[2])) ** clicks[:2].sum(axis=1))
+    assert no_click == pytest.approx(0.025, rel=1e-10)
+    assert np.isnan(limit[:2]).all()
+
+
+@pytest.fixture(scope="module")
+def yandex(shared_data: Path) -> tuple[pl.DataFrame, Integers]:
+    """Return the real web search log with PBM and UBM cells (from 0)."""
+    clicked = pl.when(pl.col("click") == 1).then(pl.col("position")).otherwise(0)
+    log = (
+        pl.read_parquet(shared_data / "yandex_web_search.parquet")
+        .sort("session", "position")
+        .with_columns(pl.col("position").cast(pl.Int64))
+        .with_columns(pbm=pl.col("position") - 1, own=clicked)
+        .with_columns(previous=pl.col("own").shift(1, fill_value=0).over("session"))
+        .with_columns(previous=pl.col("previous").cum_max().over("session"))
+        .with_columns(ubm=pl.col("position") * (pl.col("position") - 1) // 2 + pl.col("previous"))
+    )
+    return log, np.arange(10)

@@ -1,0 +1,96 @@
+"""Compression keeps every number: the table can be rebuilt, whatever the hash does."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from posbias.core import signatures
+from posbias.core.signatures import CountTable, Floats, Integers, compress, merge
+
+COUNTS = st.sampled_from([0.0, 1.0, 2.0, 0.1, 0.1 + 0.2, 0.3, 1e12])
+
+
+@st.composite
+def tables(draw: st.DrawFn, n_cells: int = 3) -> CountTable:
+    n_units = draw(st.integers(0, 12))
+    impressions = draw(hnp.arrays(np.float64, (n_units, n_cells), elements=COUNTS))
+    clicks = draw(hnp.arrays(np.float64, (n_units, n_cells), elements=COUNTS))
+    return CountTable.from_dense(impressions, np.minimum(clicks, impressions))
+
+
+def dense(table: CountTable) -> Floats:
+    """Impressions and clicks, shape (J, 2 K)."""
+    counts = np.zeros((table.n_units, 2 * table.n_cells))
+    counts[table.unit_of_entry, table.cell] = table.impressions
+    counts[table.unit_of_entry, table.n_cells + table.cell] = table.clicks
+    return counts
+
+
+def restored(compressed: CountTable, signature: Integers) -> Floats:
+    return dense(compressed)[signature]
+
+
+@given(tables())
+def test_compression_keeps_every_count_and_leaves_no_two_signatures_equal(table: CountTable) -> None:
+    compressed, signature = compress(table)
+    np.testing.assert_array_equal(restored(compressed, signature), dense(table))
+    assert len(np.unique(dense(compressed), axis=0)) == compressed.n_units
+    np.testing.assert_array_equal(compressed.multiplicity, np.bincount(signature, minlength=compressed.n_units))
+
+
+@given(tables(), st.randoms(use_true_random=False))
+def test_signatures_do_not_depend_on_the_order_of_units(table: CountTable, random: st.DataObject) -> None:
+    order = np.arange(table.n_units)
+    random.shuffle(order)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    compressed, signature = compress(table)
+    other, other_signature = compress(table.take(order))
+    np.testing.assert_array_equal(dense(other), dense(compressed))
+    np.testing.assert_array_equal(other.multiplicity, compressed.multiplicity)
+    np.testing.assert_array_equal(other_signature, signature[order])
+
+
+@given(table=tables())
+def test_compression_stays_exact_when_every_hash_collides(table: CountTable) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signatures, "_unit_hashes", lambda of: np.zeros(of.n_units, np.uint64))
+        compressed, signature = compress(table)
+    np.testing.assert_array_equal(restored(compressed, signature), dense(table))
+    assert compressed.n_units == compress(table)[0].n_units
+
+
+@given(st.lists(tables(), min_size=1, max_size=4))
+def test_merging_maps_each_unit_of_each_table_to_its_own_counts(parts: list[CountTable]) -> None:
+    merged, maps = merge([compress(part)[0] for part in parts])
+    for part, signature_of_part in zip(parts, maps, strict=True):
+        compressed, _ = compress(part)
+        np.testing.assert_array_equal(restored(merged, signature_of_part), dense(compressed))
+    assert merged.multiplicity.sum() == sum(part.n_units for part in parts)
+    assert merge([merged])[0].n_units == merged.n_units
+
+
+def test_multiplicities_of_equal_units_add_up() -> None:
+    counts = np.array([[3.0, 1.0], [3.0, 1.0], [2.0, 0.0]])
+    once, _ = compress(CountTable.from_dense(counts, 0 * counts))
+    twice, _ = merge([once, once])
+    assert sorted(twice.multiplicity) == [2.0, 4.0]
+
+
+def test_tables_with_different_cells_do_not_merge() -> None:
+    with pytest.raises(ValueError, match="same cells"):
+        merge([CountTable.from_dense(np.ones((1, k)), np.ones((1, k))) for k in (2, 3)])
+
+
+def test_a_unit_without_entries_sums_to_zero_and_leaves_its_neighbours_alone() -> None:
+    table = CountTable.from_dense(np.array([[1.0, 2.0], [0.0, 0.0], [4.0, 0.0], [0.0, 0.0]]), np.zeros((4, 2)))
+    np.testing.assert_array_equal(table.sum_by_unit(table.impressions), [3.0, 0.0, 4.0, 0.0])
+    np.testing.assert_array_equal(table.max_by_unit(table.impressions), [2.0, -np.inf, 4.0, -np.inf])
+    np.testing.assert_array_equal(table.sum_by_cell(table.impressions), [5.0, 2.0])
+    np.testing.assert_array_equal(table.spread(np.array([7.0, 8.0, 9.0, 0.0])), [7.0, 7.0, 9.0])
+
+
+@given(tables(), hnp.arrays(np.bool_, 3))
+def test_restricting_cells_drops_entries_and_keeps_units(table: CountTable, kept: signatures.Flags) -> None:
+    inside = dense(table.only_cells(kept))
+    np.testing.assert_array_equal(inside, dense(table) * np.tile(kept, 2))
