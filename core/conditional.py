@@ -136,7 +136,7 @@ def fit_conditional(
         if on_iteration is not None:
             on_iteration(iteration, change)
     log_theta = np.full(table.n_cells, np.nan)
-    log_theta[linked.cells] = beta
+    log_theta[linked.cells] = beta - beta[linked.reference]
     gradient, information = newton.slopes(beta)
     return ConditionalFit(
         log_theta=log_theta,
@@ -146,7 +146,7 @@ def fit_conditional(
         score=float(np.abs(gradient / newton.cell_clicks).max()),
         objective=newton.objective(beta),
         free_cells=linked.cells[linked.free],
-        information=information,
+        information=information[np.ix_(linked.free, linked.free)],
     )
 
 
@@ -191,14 +191,18 @@ def _log_sum_root(weight: Floats, ratio: Floats, level: float) -> float:
 
 
 class _Newton:
-    """The objective on the identified cells, numbered 0 .. I - 1, and the steps that climb it."""
+    """The objective on the identified cells, numbered 0 .. I - 1, and the steps that climb it.
+
+    Only differences of beta matter. Here the cell with the most clicks is the one that stays at 0, not the reference:
+    the rounding of its gradient, the largest of all, then touches no other cell.
+    """
 
     def __init__(self, linked: LinkedCounts) -> None:
         self.table = linked.table
-        self.free = linked.free
-        self.reference = linked.reference
         self.weight = linked.table.multiplicity * linked.unit_clicks
         self.cell_clicks = self._total(linked.table.clicks, linked.table.multiplicity)
+        self.anchor = int(self.cell_clicks.argmax())
+        self.free = np.delete(np.arange(linked.table.n_cells), self.anchor)
 
     def _total(self, per_entry: Floats, per_unit: Floats) -> Floats:
         return self.table.sum_by_cell(per_entry * self.table.spread(per_unit))
@@ -223,14 +227,14 @@ class _Newton:
     def scaling_step(self, shares: Floats) -> Floats:
         """One step of iterative proportional fitting: monotone, linear convergence."""
         step = np.log(self.cell_clicks / self._total(shares, self.weight))
-        return step - step[self.reference]
+        return step - step[self.anchor]
 
     def step(self, beta: Floats) -> Floats:
         """A step that climbs: Newton's, halved until it gains enough; a scaling step if rounding hides every gain."""
         shares = _shares(self.table, beta)[0]
         gradient, information = self._slopes(shares)
         step = np.zeros_like(beta)
-        step[self.free] = _solve(information, gradient[self.free])
+        step[self.free] = _solve(information[np.ix_(self.free, self.free)], gradient[self.free])
         step *= min(1.0, _LONGEST_STEP / max(float(np.abs(step).max()), _LONGEST_STEP))
         if float(np.abs(step).max()) <= _ROUNDING:
             return step
@@ -242,13 +246,13 @@ class _Newton:
         return self.scaling_step(shares)
 
     def slopes(self, beta: Floats) -> tuple[Floats, Floats]:
-        """Gradient, shape (I,), and minus the Hessian on the free cells, shape (F, F)."""
+        """Gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""
         return self._slopes(_shares(self.table, beta)[0])
 
     def _slopes(self, shares: Floats) -> tuple[Floats, Floats]:
         gradient = self.cell_clicks - self._total(shares, self.weight)
         root = self.table.spread(np.sqrt(self.weight))
-        return gradient, _laplacian(gram(by_unit_and_cell(self.table, shares * root)))[np.ix_(self.free, self.free)]
+        return gradient, _laplacian(gram(by_unit_and_cell(self.table, shares * root)))
 
 
 def _shares(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:

@@ -16,9 +16,9 @@ TOP_LEVEL = {
     "core",
     "io",
     "pyproject.toml",
+    "requirements.lock",
     "sample_logs",
     "tests",
-    "uv.lock",
 }
 FOLDERS = ("cli", "core", "io")
 
