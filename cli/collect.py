@@ -34,6 +34,7 @@ def collect(
     with open_result("collect", output, inputs, [columns, reading, counting]) as result:
         with setup.local_engine(reading) as engine:
             if statistics:
+                setup.check_counting(statistics[0].metadata.plan, counting)
                 metadata = merge_metadata(statistics)
                 parts, number = merged_parts(statistics, metadata, engine)
             else:

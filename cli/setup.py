@@ -4,6 +4,7 @@ import re
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from posbias.core.weights import WeightOptions
 from posbias.io.engines.local import LocalEngine
 from posbias.io.logs import Log, LogRequest, open_log
 from posbias.io.owned import owned_directory
+from posbias.io.statistics_store import plan_from
 
 _UNITS = {
     "": 1,
@@ -98,9 +100,31 @@ def counting_of(manifest: dict[str, Any], folder: Path) -> CountingOptions:
         raise UsageError(
             f"--propensities {folder}: holds no propensities. Name the directory that `posbias fit` wrote."
         )
-    counted = manifest["counted"]
-    bins = ",".join(str(first) for first in counted["position_bins"]) or None
-    return CountingOptions(counted["model"], max_position=counted["max_position"], position_bins=bins)
+    plan = plan_from(manifest["counted"])
+    return counting_options(replace(plan, period=False))
+
+
+def check_counting(plan: StatisticsPlan, counting: CountingOptions) -> None:
+    """Statistics were counted when they were collected: an option that asks for something else is an error.
+
+    Raises:
+        StatisticsError: an option contradicts the statistics.
+    """
+    asked = counting_options(plan)
+    for entry in fields(CountingOptions):
+        wanted, counted = getattr(counting, entry.name), getattr(asked, entry.name)
+        if wanted not in (entry.default, counted):
+            flag = f"--{entry.name.replace('_', '-')}"
+            raise StatisticsError(
+                f"{flag} {wanted}: the statistics were collected with {flag} {counted}. "
+                "Leave it out, or collect the logs again with it."
+            )
+
+
+def counting_options(plan: StatisticsPlan) -> CountingOptions:
+    """The options that ask for a plan."""
+    bins = ",".join(map(str, plan.position_bins)) or None
+    return CountingOptions(plan.model.name, plan.max_position, bins, "day" if plan.period else "none")
 
 
 def check_same_cells(plan: StatisticsPlan, counting: CountingOptions, folder: Path) -> None:

@@ -47,6 +47,7 @@ def gather(
     if statistics:
         if keep_sessions:
             results.require_logs(statistics[0])
+        setup.check_counting(statistics[0].metadata.plan, counting)
         gathered = gather_statistics(statistics, engine, result.progress)
     else:
         plan = setup.statistics_plan(columns, counting)

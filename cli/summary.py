@@ -113,7 +113,7 @@ def _cluster_warnings(estimate: Estimate) -> list[str]:
     fewest = f"{known.min():.0f}"
     return [
         f"few or very unequal queries: the intervals rest on what only {fewest} equal queries would say. More queries "
-        + "would make them narrower, more sessions of the same ones hardly."
+         "would make them narrower, more sessions of the same ones hardly."
     ]
 
 

@@ -142,7 +142,8 @@ def _accelerated(problem: "_Problem", options: EMOptions, tell: Callable[[int, f
 
 def _change(before: Floats, after: Floats) -> float:
     """Largest change of theta, each time relative to the largest theta: a common factor means nothing."""
-    return float(np.abs(after / after.max() - before / before.max()).max())
+    scaled_before, scaled_after = (theta / max(theta.max(), _TINY) for theta in (before, after))
+    return float(np.abs(scaled_after - scaled_before).max())
 
 
 def _gain(before: float, after: float) -> float:

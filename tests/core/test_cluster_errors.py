@@ -1,0 +1,199 @@
+"""Clustered errors: the formula written out densely, its invariances, and what one query alone identifies."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
+
+from posbias.core import cluster_errors as module
+from posbias.core.cluster_errors import ONE_CLUSTER, ClusterErrors, cluster_errors, errors_from_sums, sum_clusters
+from posbias.core.conditional import ConditionalFit, fit_conditional
+from posbias.core.linkage import Linkage, find_linkage
+from posbias.core.signatures import CountTable, Floats, Integers, compress, merge
+
+
+def random_log(seed: int, n_units: int = 60, n_cells: int = 4, n_queries: int = 12) -> tuple[CountTable, Integers]:
+    """Pairs, and the query of each, with a few large queries."""
+    rng = np.random.default_rng(seed)
+    impressions = rng.integers(1, 9, (n_units, n_cells)) * (rng.random((n_units, n_cells)) < 0.6)
+    clicks = rng.binomial(impressions, rng.beta(2, 3, (n_units, 1)) / np.arange(1, n_cells + 1))
+    table = CountTable.from_dense(impressions.astype(float), clicks.astype(float))
+    return table, np.minimum(rng.geometric(0.2, n_units), n_queries).astype(np.int64)
+
+
+def fitted(table: CountTable) -> tuple[ConditionalFit, Linkage]:
+    linkage = find_linkage(table)
+    return fit_conditional(table, linkage), linkage
+
+
+def errors_of(pairs: CountTable, cluster: Integers) -> ClusterErrors:
+    table, signature = compress(pairs)
+    return cluster_errors(*fitted_in_order(table), signature, cluster)
+
+
+def fitted_in_order(table: CountTable) -> tuple[ConditionalFit, CountTable, Linkage]:
+    fit, linkage = fitted(table)
+    return fit, table, linkage
+
+
+def by_the_formula(pairs: CountTable, query: Integers, threshold: float) -> tuple[Floats, Floats, int]:
+    """V, G* and G on the free cells, pair by pair with dense matrices; every cell must be identified.
+
+    Where leaving a query out cuts cells off, the pseudo-inverse leaves them out, and only them.
+    """
+    fit, linkage = fitted(pairs)
+    size = pairs.n_cells
+    free = fit.free_cells
+    scores: dict[int, Floats] = {}
+    information: dict[int, Floats] = {}
+    for unit, (first, last) in enumerate(pairwise(pairs.start)):
+        cell, n, c = pairs.cell[first:last], pairs.impressions[first:last], pairs.clicks[first:last]
+        if len(cell) < 2 or c.sum() == 0:
+            continue
+        p, own = np.zeros(size), np.zeros(size)
+        p[cell] = n * fit.theta[cell] / (n @ fit.theta[cell])
+        own[cell] = c
+        g = int(query[unit])
+        scores[g] = scores.get(g, np.zeros(size)) + own - c.sum() * p
+        information[g] = information.get(g, np.zeros((size, size))) + c.sum() * (np.diag(p) - np.outer(p, p))
+    whole: Floats = np.sum(list(information.values()), axis=0)[np.ix_(free, free)]
+    inverse: Floats = np.linalg.inv(whole)
+    covariance: Floats = np.zeros_like(whole)
+    influence: list[Floats] = []
+    for g, score in scores.items():
+        own = information[g][np.ix_(free, free)]
+        reduced = whole if np.trace(inverse @ own) < threshold else whole - own
+        change: Floats = np.linalg.pinv(reduced, rcond=1e-10, hermitian=True) @ score[free]
+        covariance += np.outer(change, change)
+        influence.append(np.diag(inverse @ own @ inverse))
+    total: Floats = np.sum(influence, axis=0)
+    n_clusters = len(scores)
+    effective = total**2 / np.sum(np.square(influence), axis=0)
+    assert linkage.identified.all()
+    return covariance * (n_clusters - 1) / n_clusters, effective, n_clusters
+
+
+@pytest.mark.parametrize("threshold", [0.01, 0.3, 0.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_errors_are_the_dense_formula(seed: int, threshold: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, query = random_log(seed)
+    monkeypatch.setattr(module, "_LEVERAGE", threshold)
+    monkeypatch.setattr(module, "_BLOCK", 1)  # one column at a time
+    found = errors_of(pairs, query)
+    covariance, effective, n_clusters = by_the_formula(pairs, query, threshold)
+    np.testing.assert_allclose(found.covariance, covariance, rtol=1e-8)
+    np.testing.assert_allclose(found.std_error[1:], np.sqrt(np.diag(covariance)), rtol=1e-8)
+    np.testing.assert_allclose(found.effective_clusters[1:], effective, rtol=1e-8)
+    assert found.n_clusters == n_clusters
+    fit, _ = fitted(pairs)
+    margin = stats.t.ppf(0.975, np.maximum(effective, 1)) * np.sqrt(np.diag(covariance))  # pyright: ignore[reportUnknownMemberType]
+    np.testing.assert_allclose(np.log(found.high / fit.theta)[1:], margin, rtol=1e-8)
+    np.testing.assert_allclose(np.log(fit.theta / found.low)[1:], margin, rtol=1e-8)
+
+
+def test_the_reference_has_no_error() -> None:
+    found = errors_of(*random_log(1))
+    assert (found.std_error[0], found.low[0], found.high[0]) == (0, 1, 1)
+    assert np.isnan(found.effective_clusters[0])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000))
+def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -> None:
+    pairs, query = random_log(seed)
+    order = np.random.default_rng(seed).permutation(pairs.n_units)
+    expected, found = errors_of(pairs, query), errors_of(pairs.take(order), 1000 - 7 * query[order])
+    np.testing.assert_allclose(found.std_error, expected.std_error, rtol=1e-9)
+    np.testing.assert_allclose(found.effective_clusters, expected.effective_clusters, rtol=1e-9)
+
+
+def test_the_log_twice_under_the_same_names_changes_no_error() -> None:
+    pairs, query = random_log(2)
+    twice = replace(pairs, impressions=2 * pairs.impressions, clicks=2 * pairs.clicks)
+    once, doubled = errors_of(pairs, query), errors_of(twice, query)
+    np.testing.assert_allclose(doubled.std_error, once.std_error, rtol=1e-9)
+    np.testing.assert_allclose(doubled.effective_clusters, once.effective_clusters, rtol=1e-9)
+
+
+def test_the_log_twice_under_other_names_divides_errors_by_the_root_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LEVERAGE", np.inf)  # CR1: exact, while leaving one cluster out is less of two logs
+    pairs, query = random_log(3)
+    table, (first, second) = merge([pairs, pairs])
+    doubled = cluster_errors(
+        *fitted_in_order(table), np.concatenate([first, second]), np.concatenate([query, query + 1000])
+    )
+    once = errors_of(pairs, query)
+    g = once.n_clusters
+    factor = np.sqrt(((2 * g - 1) / (2 * g)) / ((g - 1) / g) / 2)
+    np.testing.assert_allclose(doubled.std_error, factor * once.std_error, rtol=1e-9)
+    np.testing.assert_allclose(doubled.effective_clusters, 2 * once.effective_clusters, rtol=1e-9)
+
+
+def test_clusters_without_information_do_not_count() -> None:
+    pairs, query = random_log(4)
+    counts = np.zeros((2, 3, 4))
+    counts[:, 0, 1] = 50, 20  # shown in one cell only
+    counts[0, 1:, :] = 99  # never clicked
+    idle = CountTable.from_dense(counts[0], counts[1])
+    table, (of_pairs, of_idle) = merge([pairs, idle])
+    found = cluster_errors(
+        *fitted_in_order(table), np.concatenate([of_pairs, of_idle]), np.concatenate([query, [501, 502, 503]])
+    )
+    expected = errors_of(pairs, query)
+    assert found.n_clusters == expected.n_clusters
+    np.testing.assert_allclose(found.std_error, expected.std_error, rtol=1e-9)
+
+
+def test_parts_that_share_no_query_can_be_summed_one_by_one() -> None:
+    pairs, query = random_log(5)
+    table, signature = compress(pairs)
+    fit, linkage = fitted(table)
+    whole = cluster_errors(fit, table, linkage, signature, query)
+    low, high = query < 3, query >= 3
+    parts = errors_from_sums(
+        fit,
+        sum_clusters(fit, table, linkage, signature[low], query[low])
+        + sum_clusters(fit, table, linkage, signature[high], query[high]),
+    )
+    np.testing.assert_allclose(parts.std_error, whole.std_error, rtol=1e-10)
+    assert parts.n_clusters == whole.n_clusters
+
+
+def test_pairs_can_be_the_clusters() -> None:
+    pairs, _ = random_log(6)
+    each = np.arange(pairs.n_units)
+    covariance, _, n_clusters = by_the_formula(pairs, each, 0.01)
+    found = errors_of(pairs, each)
+    assert found.n_clusters == n_clusters
+    np.testing.assert_allclose(found.covariance, covariance, rtol=1e-8)
+
+
+def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_do() -> None:
+    pairs, query = random_log(7)
+    bridge = CountTable.from_dense(
+        np.array([[0, 9.0, 0, 0, 8.0], [5.0, 0, 0, 0, 4.0]]), np.array([[0, 4.0, 0, 0, 1.0], [2.0, 0, 0, 0, 2.0]])
+    )
+    wider = replace(pairs, n_cells=5)
+    table, (of_pairs, of_bridge) = merge([wider, bridge])
+    fit, linkage = fitted(table)
+    signature = np.concatenate([of_pairs, of_bridge])
+    clusters = np.concatenate([query, [999, 999]])
+    found = cluster_errors(fit, table, linkage, signature, clusters)
+    every_pair = replace(table.take(signature), multiplicity=np.ones(len(signature)))
+    assert found.reason == (None, None, None, None, ONE_CLUSTER)
+    assert np.isnan([found.std_error[4], found.low[4], found.high[4]]).all()
+    assert np.isfinite(found.std_error[:4]).all()
+    covariance, _, _ = by_the_formula(every_pair, clusters, 0.01)
+    np.testing.assert_allclose(found.covariance[:3, :3], covariance[:3, :3], rtol=1e-8)
+
+
+def test_one_query_identifies_nothing_with_an_error() -> None:
+    pairs, query = random_log(8)
+    found = errors_of(pairs, np.zeros_like(query))
+    assert found.reason == (None, ONE_CLUSTER, ONE_CLUSTER, ONE_CLUSTER)
+    assert found.n_clusters == 1
+    assert np.isnan(found.std_error[1:]).all()
