@@ -5,15 +5,16 @@ A cluster (a query) g has the score s_g and the information H_g = sum_{j in g} C
     d_g  = (H - H_g)^-1 s_g         what leaving the cluster out would change (H^-1 s_g where tr(H^-1 H_g) < .01)
     V    = (G - 1)/G sum_g d_g d_g'
     a_gk = [H^-1 H_g H^-1]_kk,      G*_k = (sum_g a_gk)^2 / sum_g a_gk^2
-    log theta_k +- t_{.975, max(G*_k, 1)} sqrt(V_kk)
+    log theta_k +- t_{.975, nu_k} sqrt(V_kk),     nu_k = max(min(G*_k, G - 1), 1)
 
 CR3 is the jackknife's estimate (Bell & McCaffrey 2002; MacKinnon, Nielsen & Webb 2023); G* after Carter, Schnepel &
-Steigerwald (2017). Under Zipf's law thousands of queries can be worth a few dozen, hence the degrees of freedom.
+Steigerwald (2017). The scores of G clusters sum to
+zero, so that they hold at most G - 1 independent numbers. Under Zipf's law thousands of queries can be worth a few dozen, hence the degrees of freedom.
 
 Only clusters that hold a unit with a click and two identified cells count.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -142,7 +143,8 @@ def errors_from_sums(fit: ConditionalFit, sums: ClusterSums) -> ClusterErrors:
     covariance[:, sums.alone] = np.nan
     effective = sums.influence**2 / sums.influence_squared
     std_error = np.sqrt(np.diag(covariance))
-    margin = student_quantile((1 + CONFIDENCE) / 2, np.maximum(effective, 1.0)) * std_error
+    degrees = np.maximum(np.minimum(effective, sums.n_clusters - 1), 1.0)
+    margin = student_quantile((1 + CONFIDENCE) / 2, degrees) * std_error
     alone = set(free[sums.alone].tolist())
 
     def on_all_cells(of_free: Floats, of_reference: float) -> Floats:
@@ -239,14 +241,13 @@ class _Clusters:
 
     def _information_of(self, cluster: int) -> tuple[Floats, Integers]:
         """H_g on the free cells that the cluster was shown in, and those cells' numbers among the free ones."""
-        table = self.linked.table
         units, count = self._units_of(cluster)
-        entries, start = table.entries_of(units)
-        cells, column = np.unique(table.cell[entries], return_inverse=True)
-        shares = np.zeros((len(units), len(cells)))
-        shares[np.repeat(np.arange(len(units)), np.diff(start)), column] = self.shares[entries]
-        weight = count * self.linked.unit_clicks[units]
-        coupling = (shares.T * weight) @ shares
+        entries, _ = self.linked.table.entries_of(units)
+        own = self.linked.table.take(units)
+        cells, column = np.unique(own.cell, return_inverse=True)
+        own = replace(own, n_cells=len(cells), cell=column)
+        root = own.spread(np.sqrt(count * self.linked.unit_clicks[units]))
+        coupling = gram(by_unit_and_cell(own, self.shares[entries] * root))
         np.fill_diagonal(coupling, 0.0)
         kept = cells != self.linked.reference
         information = (np.diag(coupling.sum(axis=1)) - coupling)[np.ix_(kept, kept)]

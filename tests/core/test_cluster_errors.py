@@ -61,7 +61,7 @@ def by_the_formula(pairs: CountTable, query: Integers, threshold: float) -> tupl
         scores[g] = scores.get(g, np.zeros(size)) + own - c.sum() * p
         information[g] = information.get(g, np.zeros((size, size))) + c.sum() * (np.diag(p) - np.outer(p, p))
     whole: Floats = np.sum(list(information.values()), axis=0)[np.ix_(free, free)]
-    inverse: Floats = np.linalg.inv(whole)
+    inverse = np.linalg.inv(whole).astype(np.float64)
     covariance: Floats = np.zeros_like(whole)
     influence: list[Floats] = []
     for g, score in scores.items():

@@ -152,6 +152,27 @@ def test_extreme_counts_and_rates_keep_their_closed_form(
     np.testing.assert_allclose(found.theta, rate / rate[0], rtol=1e-7)
 
 
+@pytest.mark.parametrize("steep", [1.0, 1e-3, 1e-6, 1e-9])
+def test_the_start_does_not_matter(steep: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    impressions = 10 ** rng.uniform(0, 12, (30, 4))
+    clicks = impressions * rng.random((30, 1)) * np.array([1, steep, steep**0.5, 1]) * rng.uniform(0.5, 1, (30, 4))
+    table = CountTable.from_dense(impressions, clicks)
+    warm = fit(table)
+    monkeypatch.setattr("posbias.core.conditional._WARM_UP", 0)
+    cold = fit(table)
+    assert warm.converged
+    assert cold.converged
+    np.testing.assert_allclose(cold.theta, warm.theta, rtol=1e-7)
+
+
+def test_where_no_newton_step_gains_a_scaling_step_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = random_table(5)
+    expected = fit(table).theta
+    monkeypatch.setattr("posbias.core.conditional._HALVINGS", 0)
+    np.testing.assert_allclose(fit(table).theta, expected, rtol=1e-8)
+
+
 def test_a_weak_link_between_heavy_groups_is_resolved() -> None:
     impressions = np.array([[1e9, 1e9, 0, 0], [0, 0, 1e9, 1e9], [0, 2, 2, 0]], np.float64)
     clicks = np.array([[4e8, 2e8, 0, 0], [0, 0, 3e8, 1e8], [0, 1, 1, 0]], np.float64)
@@ -186,6 +207,6 @@ def test_the_upper_limit_leaves_the_given_probability_of_no_click() -> None:
     found = fit_conditional(table, linkage)
     limit = upper_limits_without_clicks(found, table, linkage)
     expected = impressions[:2, :2] @ found.theta[:2]
-    no_click = (expected / (expected + impressions[:2, 2] * limit[2])) ** clicks[:2].sum(axis=1)
+    no_click: Floats = (expected / (expected + impressions[:2, 2] * limit[2])) ** clicks[:2].sum(axis=1)
     assert float(np.prod(no_click)) == pytest.approx(0.025, rel=1e-10)
     assert np.isnan(limit[:2]).all()

@@ -25,9 +25,7 @@ def with_truth(options: SimulationOptions) -> pl.DataFrame:
     """Return the impressions with previous_click, and the examination and attractiveness behind them."""
     simulation = simulate(options)
     clicked_position = pl.when(pl.col("click") == 1).then("position").otherwise(0)
-    log = simulation.log.with_columns(
-        previous_click=clicked_position.cum_max().shift(1, fill_value=0).over("session")
-    )
+    log = simulation.log.with_columns(previous_click=clicked_position.cum_max().shift(1, fill_value=0).over("session"))
     cell = [name for name in ("position", "previous_click") if name in simulation.propensities.columns]
     return log.join(simulation.propensities, on=cell).join(simulation.attractiveness, on=["query", "doc"])
 

@@ -1,0 +1,329 @@
+"""The row contract, one kind of value at a time: what is read as what, and which rows are refused and why."""
+
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta, timezone
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posbias.core.errors import SchemaError
+from posbias.core.impressions import (
+    REJECTED,
+    PageFault,
+    ReadingRules,
+    RowFault,
+    canonical_impressions,
+    faulty_pages,
+)
+from posbias.core.schema import Roles
+
+GOOD = 0
+COUNTS = ReadingRules(click_counts=True)
+DAILY = ReadingRules(daily=True)
+SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def read(column: str, values: pl.Series, rules: ReadingRules = ReadingRules(), **roles: Any) -> pl.DataFrame:  # noqa: ANN401, B008
+    """Read rows that are good but for one column, given by role."""
+    size = len(values)
+    columns: dict[str, pl.Series] = {
+        "session": pl.Series(range(size), dtype=pl.Int64),
+        "query": pl.Series(["q"] * size, dtype=pl.String),
+        "doc": pl.Series(range(size), dtype=pl.Int64),
+        "position": pl.Series([1] * size, dtype=pl.Int32),
+        "click": pl.Series([0] * size, dtype=pl.Int8),
+    }
+    raw = pl.LazyFrame(columns | {column: values})
+    all_roles = Roles(("session",), ("query",), ("doc",), "position", "click", **roles)
+    return canonical_impressions(raw, all_roles, raw.collect_schema(), rules).collect()
+
+
+def faults(frame: pl.DataFrame) -> list[int]:
+    return frame[REJECTED].to_list()
+
+
+def good_values(frame: pl.DataFrame, column: str) -> list[Any]:
+    return frame.filter(pl.col(REJECTED) == 0)[column].to_list()
+
+
+INTEGERS = [pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64]
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, pl.Float32, pl.Float64, pl.String])
+def test_a_whole_position_of_any_type_is_read_as_int32(dtype: type[pl.DataType]) -> None:
+    frame = read("position", pl.Series([1, 2, 120]).cast(dtype))
+
+    assert frame["position"].dtype == pl.Int32
+    assert frame["position"].to_list() == [1, 2, 120]
+    assert faults(frame) == [GOOD] * 3
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, pl.Float32, pl.Float64, pl.String])
+def test_a_position_above_the_base_is_good_and_one_below_is_refused(dtype: type[pl.DataType]) -> None:
+    values = pl.Series([0, 1, 2]).cast(dtype)
+
+    assert faults(read("position", values)) == [RowFault.POSITION_BELOW_BASE, GOOD, GOOD]
+    from_0 = read("position", values, ReadingRules(position_base=0))
+    assert from_0["position"].to_list() == [1, 2, 3]
+    assert faults(from_0) == [GOOD] * 3
+    from_2 = read("position", values, ReadingRules(position_base=2))
+    assert faults(from_2) == [RowFault.POSITION_BELOW_BASE, RowFault.POSITION_BELOW_BASE, GOOD]
+    assert good_values(from_2, "position") == [1]
+
+
+def test_negative_positions_are_refused_unless_the_base_is_negative() -> None:
+    values = pl.Series([-1, -2])
+
+    assert faults(read("position", values)) == [RowFault.POSITION_BELOW_BASE] * 2
+    assert faults(read("position", values, ReadingRules(position_base=0))) == [RowFault.POSITION_BELOW_BASE] * 2
+    assert good_values(read("position", values, ReadingRules(position_base=-2)), "position") == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pl.Series([1.5, float("nan"), float("inf"), float("-inf"), 1e300]),
+        pl.Series(["1.5", "x", "", "inf", "1e300"]),
+        pl.Series([2**31 + 1, 2**40, 2**63 - 1]),
+        pl.Series([2**31 + 1, 2**63, 2**64 - 1], dtype=pl.UInt64),
+    ],
+    ids=["float", "text", "int64", "uint64"],
+)
+@pytest.mark.parametrize("base", [0, 1, 2])
+def test_a_position_that_is_no_whole_number_or_too_large_is_refused(values: pl.Series, base: int) -> None:
+    expected = (RowFault.POSITION_NOT_WHOLE, RowFault.POSITION_BELOW_BASE)
+
+    assert all(fault in expected for fault in faults(read("position", values, ReadingRules(position_base=base))))
+
+
+def test_the_largest_int32_is_the_largest_position() -> None:
+    frame = read("position", pl.Series([2**31 - 1, 2**31]))
+
+    assert frame["position"].to_list() == [2**31 - 1, None]
+    assert faults(frame) == [GOOD, RowFault.POSITION_NOT_WHOLE]
+
+
+def test_whole_numbers_written_as_decimals_are_positions() -> None:
+    assert read("position", pl.Series(["1.0", "2", "3.00"]))["position"].to_list() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Float64, pl.String])
+def test_missing_values_are_refused_by_role(dtype: type[pl.DataType]) -> None:
+    missing = pl.Series([None, None], dtype=dtype)
+
+    assert faults(read("position", missing)) == [RowFault.POSITION_MISSING] * 2
+    assert faults(read("click", missing)) == [RowFault.CLICK_MISSING] * 2
+    assert faults(read("click", missing, COUNTS)) == [RowFault.CLICK_MISSING] * 2
+    assert faults(read("session", missing)) == [RowFault.NULL_SESSION] * 2
+    assert faults(read("query", missing)) == [RowFault.NULL_QUERY] * 2
+    assert faults(read("doc", missing)) == [RowFault.NULL_DOC] * 2
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, pl.Float32, pl.Float64, pl.String])
+def test_a_click_is_0_or_1_of_any_type(dtype: type[pl.DataType]) -> None:
+    frame = read("click", pl.Series([0, 1, 2]).cast(dtype))
+
+    assert frame["click"].dtype == pl.Int8
+    assert good_values(frame, "click") == [0, 1]
+    assert faults(frame) == [GOOD, GOOD, RowFault.CLICK_INVALID]
+
+
+def test_a_boolean_click_is_0_or_1() -> None:
+    frame = read("click", pl.Series([True, False, None]))
+
+    assert frame["click"].dtype == pl.Int8
+    assert good_values(frame, "click") == [1, 0]
+    assert faults(frame) == [GOOD, GOOD, RowFault.CLICK_MISSING]
+
+
+@pytest.mark.parametrize("rules", [ReadingRules(), COUNTS])
+def test_true_and_false_in_words_are_clicks(rules: ReadingRules) -> None:
+    frame = read("click", pl.Series(["true", "False", "TRUE", "f", "t", "0", "1", "1.0"]), rules)
+
+    assert good_values(frame, "click") == [1, 0, 1, 0, 1, 0, 1, 1]
+    assert faults(frame) == [GOOD] * 8
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pl.Series([-1, 2, 7, 128, 300]),
+        pl.Series([-1.0, 0.5, 2.0, float("nan"), float("inf")]),
+        pl.Series(["-1", "yes", "", "0.5", "nan"]),
+    ],
+    ids=["int", "float", "text"],
+)
+def test_a_click_that_is_neither_0_nor_1_is_refused(values: pl.Series) -> None:
+    assert faults(read("click", values)) == [RowFault.CLICK_INVALID] * 5
+
+
+@pytest.mark.parametrize("dtype", [pl.Int16, pl.UInt64, pl.Float64, pl.String])
+def test_any_number_of_clicks_above_0_is_a_click_where_the_column_counts(dtype: type[pl.DataType]) -> None:
+    frame = read("click", pl.Series([0, 1, 2, 300]).cast(dtype), COUNTS)
+
+    assert frame["click"].to_list() == [0, 1, 1, 1]
+    assert frame["click"].dtype == pl.Int8
+    assert faults(frame) == [GOOD] * 4
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pl.Series([-1]),
+        pl.Series([-1.0, 0.5, float("nan"), float("inf")]),
+        pl.Series(["-1", "0.5", "many", "nan", "inf"]),
+    ],
+    ids=["int", "float", "text"],
+)
+def test_a_count_of_clicks_is_a_whole_number_of_at_least_0(values: pl.Series) -> None:
+    assert set(faults(read("click", values, COUNTS))) == {RowFault.CLICK_INVALID}
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Float32, pl.Float64, pl.String])
+def test_a_weight_is_a_number_above_0(dtype: type[pl.DataType]) -> None:
+    frame = read("w", pl.Series([1, 3, 0, -1]).cast(dtype), weight="w")
+
+    assert frame["weight"].dtype == pl.Float64
+    assert good_values(frame, "weight") == [1.0, 3.0]
+    assert faults(frame) == [GOOD, GOOD, RowFault.WEIGHT_INVALID, RowFault.WEIGHT_INVALID]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [pl.Series([None, float("nan"), float("inf"), float("-inf")]), pl.Series([None, "x", "", "inf"])],
+    ids=["float", "text"],
+)
+def test_a_weight_that_is_no_finite_number_is_refused(values: pl.Series) -> None:
+    assert faults(read("w", values, weight="w")) == [RowFault.WEIGHT_INVALID] * 4
+
+
+MORNING = datetime(2026, 1, 6, 3, 30, tzinfo=timezone(timedelta(hours=9)))  # still January 5 in UTC
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (pl.Series([date(2026, 1, 5)]), date(2026, 1, 5)),
+        (pl.Series(["2026-01-05"]), date(2026, 1, 5)),
+        (pl.Series(["2026-01-05T23:59:59Z"]), date(2026, 1, 5)),
+        (pl.Series(["2026-01-05 23:59:59.123"]), date(2026, 1, 5)),
+        (pl.Series([datetime(2026, 1, 5, 23, 59)]), date(2026, 1, 5)),  # noqa: DTZ001 - logs have such times
+        (pl.Series([MORNING]).dt.convert_time_zone("Asia/Tokyo"), date(2026, 1, 5)),
+        (pl.Series([1767657599]), date(2026, 1, 5)),
+        (pl.Series([1767657599.9]), date(2026, 1, 5)),
+    ],
+    ids=["date", "text", "iso", "iso-with-blank", "datetime", "zone", "epoch", "epoch-float"],
+)
+def test_the_period_is_the_calendar_day_in_utc(values: pl.Series, expected: date) -> None:
+    frame = read("time", values, DAILY, timestamp="time")
+
+    assert frame["period"].to_list() == [expected]
+    assert faults(frame) == [GOOD]
+
+
+def test_the_day_of_text_with_an_offset_is_that_of_the_same_time_in_a_datetime_column() -> None:
+    text = read("time", pl.Series([MORNING.isoformat()]), DAILY, timestamp="time")
+    moment = read("time", pl.Series([MORNING]), DAILY, timestamp="time")
+
+    assert text["period"].to_list() == moment["period"].to_list() == [date(2026, 1, 5)]
+
+
+def test_what_is_no_date_is_refused_only_where_days_are_asked_for() -> None:
+    values = pl.Series(["yesterday", None, "2026-13-01"])
+
+    assert faults(read("time", values, DAILY, timestamp="time")) == [RowFault.TIMESTAMP_INVALID] * 3
+    assert faults(read("time", values, timestamp="time")) == [GOOD] * 3
+
+
+@pytest.mark.parametrize("dtype", [pl.Int32, pl.Int64, pl.UInt64, pl.String, pl.Binary, pl.Categorical])
+def test_keys_keep_their_type_and_values(dtype: type[pl.DataType]) -> None:
+    text = pl.Series(["007", "7", "70"])
+    values = text.cast(dtype) if dtype in {pl.String, pl.Binary, pl.Categorical} else text.cast(pl.Int64).cast(dtype)
+    for role in ("session", "query", "doc"):
+        kept = read(role, values)[role]
+        assert kept.dtype == dtype
+        assert kept.to_list() == values.to_list()
+
+
+def test_several_columns_form_one_key_and_none_of_them_may_be_missing() -> None:
+    raw = pl.LazyFrame(
+        {
+            "visit": [1, 1, None],
+            "page": ["a", "b", "c"],
+            "query": ["x", None, "x"],
+            "language": ["en", "en", "de"],
+            "doc": [1, 1, 1],
+            "position": [1, 1, 1],
+            "click": [0, 1, 0],
+        }
+    )
+    roles = Roles(("visit", "page"), ("query", "language"), ("doc",), "position", "click")
+    frame = canonical_impressions(raw, roles, raw.collect_schema(), ReadingRules()).collect()
+
+    assert faults(frame) == [GOOD, RowFault.NULL_QUERY, RowFault.NULL_SESSION]
+    assert frame["session"][0] == {"visit": 1, "page": "a"}
+    assert frame["query"][0] == {"query": "x", "language": "en"}
+
+
+def test_a_row_with_several_faults_is_counted_under_the_first() -> None:
+    raw = pl.LazyFrame({"session": [None], "query": [None], "doc": [None], "position": [None], "click": [None]})
+    raw = raw.cast({"position": pl.Int64, "click": pl.Int64})
+    roles = Roles(("session",), ("query",), ("doc",), "position", "click")
+
+    frame = canonical_impressions(raw, roles, raw.collect_schema(), ReadingRules()).collect()
+    assert faults(frame) == [min(RowFault)]
+
+
+def test_strata_are_kept_as_they_came_and_other_columns_are_dropped() -> None:
+    frame = read("segment", pl.Series(["a", None]), stratify=("segment",))
+
+    assert frame.columns == ["session", "query", "doc", "position", "click", "segment", REJECTED]
+    assert frame["segment"].to_list() == ["a", None]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "roles"),
+    [
+        ("position", pl.Series([True]), {}),
+        ("position", pl.Series([[1]]), {}),
+        ("position", pl.Series([date(2026, 1, 5)]), {}),
+        ("click", pl.Series([[1]]), {}),
+        ("w", pl.Series([[1.0]]), {"weight": "w"}),
+        ("time", pl.Series([[1]]), {"timestamp": "time"}),
+    ],
+    ids=["boolean-position", "list-position", "date-position", "list-click", "list-weight", "list-time"],
+)
+def test_a_type_that_cannot_play_its_role_is_an_error_that_names_the_column(
+    column: str, values: pl.Series, roles: dict[str, str]
+) -> None:
+    with pytest.raises(SchemaError, match=f"'{column}'"):
+        read(column, values, DAILY, **roles)
+
+
+def brute_fault(page: Sequence[tuple[int, int, int]]) -> int:
+    """The fault of one page given as (query, doc, position)."""
+    queries, docs, positions = zip(*page, strict=True)
+    if len(set(queries)) > 1:
+        return PageFault.SEVERAL_QUERIES
+    if len(set(docs)) < len(page):
+        return PageFault.REPEATED_DOC
+    return PageFault.REPEATED_POSITION if len(set(positions)) < len(page) else GOOD
+
+
+PAGE = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 20), st.integers(1, 20)), min_size=1, max_size=4)
+
+
+@SETTINGS
+@given(st.lists(PAGE, min_size=1, max_size=5))
+def test_a_page_holds_one_query_and_each_document_and_position_once(pages: list[list[tuple[int, int, int]]]) -> None:
+    rows = [(session, *row) for session, page in enumerate(pages) for row in page]
+    names = ["session", "query", "doc", "position"]
+    found = faulty_pages(pl.LazyFrame(rows, schema=names, orient="row")).collect()
+
+    expected = {
+        (session, len(page), int(fault)) for session, page in enumerate(pages) if (fault := brute_fault(page)) != GOOD
+    }
+    assert set(found.select("session", "rows", REJECTED).rows()) == expected

@@ -1,0 +1,232 @@
+"""Statistics against loops over the rows: cells, bins, strata and weights, whatever the order of the rows."""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+import narwhals as nw
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posbias.core.models import get_model
+from posbias.core.statistics_plan import StatisticsPlan
+
+PBM = StatisticsPlan(get_model("pbm"))
+UBM = StatisticsPlan(get_model("ubm"))
+PLANS = [PBM, UBM]
+SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One impression."""
+
+    session: int
+    query: int
+    doc: int
+    position: int
+    click: int
+    weight: float = 1.0
+    segment: str = "a"
+    period: date = date(2026, 1, 5)
+
+
+Counts = dict[tuple[Hashable, ...], tuple[float, float]]
+
+
+def frame_of(rows: Sequence[Row]) -> pl.LazyFrame:
+    columns = {name: [getattr(row, name) for row in rows] for name in Row.__dataclass_fields__}
+    types = {"position": pl.Int32, "click": pl.Int8, "session": pl.Int64, "query": pl.Int64, "doc": pl.Int64}
+    return pl.LazyFrame(columns, schema_overrides=types)
+
+
+def count(plan: StatisticsPlan, rows: Sequence[Row]) -> pl.DataFrame:
+    return plan.count(nw.from_native(frame_of(rows))).to_native().collect()
+
+
+def as_counts(plan: StatisticsPlan, statistics: pl.DataFrame) -> Counts:
+    assert statistics.select(pl.struct(plan.keys).n_unique()).item() == statistics.height
+    return {
+        key: (impressions, clicks)
+        for *names, impressions, clicks in statistics.select(*plan.keys, "impressions", "clicks").iter_rows()
+        if (key := tuple(names))
+    }
+
+
+def previous_click(row: Row, rows: Iterable[Row]) -> int:
+    """Look for the last click above, row by row."""
+    clicked = [
+        other.position
+        for other in rows
+        if other.session == row.session and other.click == 1 and other.position < row.position
+    ]
+    return max(clicked, default=0)
+
+
+def brute_counts(rows: Sequence[Row], key: Callable[[Row, int], tuple[Hashable, ...]]) -> Counts:
+    impressions: dict[tuple[Hashable, ...], float] = defaultdict(float)
+    clicks: dict[tuple[Hashable, ...], float] = defaultdict(float)
+    for row in rows:
+        name = key(row, previous_click(row, rows))
+        impressions[name] += row.weight
+        clicks[name] += row.weight * row.click
+    return {name: (impressions[name], clicks[name]) for name in impressions}
+
+
+@st.composite
+def shuffled_pages(draw: st.DrawFn) -> list[Row]:
+    """A few pages of any length and with gaps between the positions, their rows mixed."""
+    rows: list[Row] = []
+    for session in range(draw(st.integers(1, 5))):
+        query = draw(st.integers(0, 1))
+        positions = draw(st.lists(st.integers(1, 12), min_size=1, max_size=8, unique=True))
+        docs = draw(st.permutations(range(8)))
+        for doc, position in zip(docs, positions, strict=False):
+            rows.append(Row(session, query, doc, position, draw(st.integers(0, 1))))
+    return draw(st.permutations(rows))
+
+
+@SETTINGS
+@given(shuffled_pages())
+def test_the_previous_click_is_the_last_click_above_in_the_session_whatever_the_order_of_rows(rows: list[Row]) -> None:
+    cells = UBM.with_cells(nw.from_native(frame_of(rows))).to_native().collect()
+
+    found = {(row["session"], row["position"]): row["previous_click"] for row in cells.iter_rows(named=True)}
+    assert found == {(row.session, row.position): previous_click(row, rows) for row in rows}
+    assert cells.height == len(rows)
+
+
+@SETTINGS
+@given(shuffled_pages())
+def test_counts_are_those_of_a_loop_over_the_rows(rows: list[Row]) -> None:
+    assert as_counts(PBM, count(PBM, rows)) == brute_counts(rows, lambda row, _: (row.query, row.doc, row.position))
+    assert as_counts(UBM, count(UBM, rows)) == brute_counts(
+        rows, lambda row, above: (row.query, row.doc, row.position, above)
+    )
+
+
+@SETTINGS
+@given(shuffled_pages(), st.integers(2, 12))
+def test_the_largest_position_leaves_rows_out_and_changes_no_previous_click(rows: list[Row], largest: int) -> None:
+    plan = replace(UBM, max_position=largest)
+    expected = brute_counts(rows, lambda row, above: (row.query, row.doc, row.position, above))
+    kept = set(range(1, largest + 1))
+
+    assert as_counts(plan, count(plan, rows)) == {key: counts for key, counts in expected.items() if key[2] in kept}
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.model.name)
+@SETTINGS
+@given(rows=shuffled_pages(), cut=st.integers(0, 5))
+def test_counts_add_up_over_a_split_of_the_log_by_sessions(plan: StatisticsPlan, rows: list[Row], cut: int) -> None:
+    parts = [count(plan, [row for row in rows if (row.session < cut) == early]) for early in (True, False)]
+    together = plan.add_up(nw.from_native(pl.concat(parts).lazy())).to_native().collect()
+
+    assert as_counts(plan, together) == as_counts(plan, count(plan, rows))
+    assert together["impressions"].dtype == together["clicks"].dtype == pl.Int64
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.model.name)
+@SETTINGS
+@given(rows=shuffled_pages())
+def test_counts_of_cells_are_the_counts_of_pairs_added_up(plan: StatisticsPlan, rows: list[Row]) -> None:
+    columns = list(plan.model.cell_columns)
+    cells = plan.count_cells(nw.from_native(frame_of(rows))).to_native().collect().sort(columns)
+
+    assert cells.equals(count(plan, rows).group_by(columns).agg(pl.col("impressions", "clicks").sum()).sort(columns))
+
+
+def test_bins_are_named_by_their_first_position_and_hold_all_up_to_the_next() -> None:
+    plan = replace(PBM, position_bins=(1, 3, 5))
+    rows = [Row(0, 0, doc, position, 0) for doc, position in enumerate(range(1, 10))]
+    statistics = count(plan, rows).sort("doc")
+
+    assert statistics["position"].to_list() == [1, 1, 3, 3, 5, 5, 5, 5, 5]
+    assert statistics["position"].dtype == pl.Int32
+
+
+@SETTINGS
+@given(shuffled_pages())
+def test_bins_hold_positions_and_previous_clicks_alike_and_no_click_stays_0(rows: list[Row]) -> None:
+    bins = (1, 3, 5)
+    plan = replace(UBM, position_bins=bins)
+
+    def binned(position: int) -> int:
+        return max((first for first in bins if first <= position), default=0)
+
+    assert as_counts(plan, count(plan, rows)) == brute_counts(
+        rows, lambda row, above: (row.query, row.doc, binned(row.position), binned(above))
+    )
+
+
+@SETTINGS
+@given(shuffled_pages(), st.integers(2, 12))
+def test_the_largest_position_is_meant_before_binning(rows: list[Row], largest: int) -> None:
+    plan = replace(PBM, max_position=largest, position_bins=(1, 2, 4))
+    kept = [row for row in rows if row.position <= largest]
+
+    assert as_counts(plan, count(plan, rows)) == brute_counts(
+        kept, lambda row, _: (row.query, row.doc, max(first for first in (1, 2, 4) if first <= row.position))
+    )
+
+
+PAGES = [
+    Row(0, 0, 0, 1, 1, segment="a", period=date(2026, 1, 5)),
+    Row(0, 0, 1, 2, 0, segment="a", period=date(2026, 1, 5)),
+    Row(1, 0, 0, 1, 0, segment="b", period=date(2026, 1, 5)),
+    Row(1, 0, 1, 2, 1, segment="b", period=date(2026, 1, 5)),
+    Row(2, 0, 0, 1, 1, segment="a", period=date(2026, 1, 6)),
+    Row(3, 0, 0, 1, 1, segment="a", period=date(2026, 1, 6)),
+]
+
+
+def test_strata_and_periods_are_kept_apart() -> None:
+    plan = replace(PBM, period=True, strata=("segment",))
+
+    assert plan.keys == ("query", "doc", "period", "segment", "position")
+    assert as_counts(plan, count(plan, PAGES)) == brute_counts(
+        PAGES, lambda row, _: (row.query, row.doc, row.period, row.segment, row.position)
+    )
+
+
+@pytest.mark.parametrize(("period", "strata"), [(True, ()), (False, ("segment",)), (False, ())])
+def test_what_is_not_asked_to_be_kept_apart_is_counted_together(period: bool, strata: tuple[str, ...]) -> None:  # noqa: FBT001
+    plan = replace(PBM, period=period, strata=strata)
+
+    assert as_counts(plan, count(plan, PAGES)) == brute_counts(
+        PAGES,
+        lambda row, _: (
+            (row.query, row.doc, *([row.period] if period else []), *[row.segment for _ in strata], row.position)
+        ),
+    )
+
+
+def test_weighted_counts_are_sums_of_weights_as_floats() -> None:
+    plan = replace(UBM, weighted=True)
+    rows = [replace(row, weight=weight) for row, weight in zip(PAGES, [0.5, 2.0, 0.25, 4.0, 8.0, 1.5], strict=True)]
+    statistics = count(plan, rows)
+
+    assert as_counts(plan, statistics) == brute_counts(
+        rows, lambda row, above: (row.query, row.doc, row.position, above)
+    )
+    assert statistics["impressions"].dtype == statistics["clicks"].dtype == pl.Float64
+
+
+@SETTINGS
+@given(shuffled_pages())
+def test_weights_of_1_count_like_no_weights(rows: list[Row]) -> None:
+    plan = replace(UBM, weighted=True)
+
+    assert as_counts(plan, count(plan, rows)) == as_counts(UBM, count(UBM, rows))
+
+
+def test_narrow_columns_do_not_overflow() -> None:
+    """Int8 clicks and positions, 1,000 of them: sums must not wrap at 127."""
+    rows = [Row(session, 0, 0, 1, 1) for session in range(1_000)]
+    log = frame_of(rows).cast({"position": pl.Int8, "click": pl.Int8})
+    statistics = PBM.count(nw.from_native(log)).to_native().collect()
+
+    assert statistics.select("impressions", "clicks").row(0) == (1_000, 1_000)
