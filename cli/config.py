@@ -13,10 +13,10 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperGroup, TyperOption
 
 from posbias.core.errors import UsageError
 
@@ -26,21 +26,23 @@ DEFAULT_FILE = "posbias.toml"
 def load_defaults(context: typer.Context, file: Path | None) -> Path | None:
     """Put the options of the configuration file under those of the command line and the environment."""
     parent = context.parent
-    if parent is not None and isinstance(parent.command, TyperGroup) and context.info_name is not None:
-        try:
-            context.default_map = read_defaults(file, context.info_name, parent.command.commands)
-        except UsageError as error:
-            raise typer.BadParameter(str(error)) from error
+    if parent is None or not isinstance(parent.command, TyperGroup) or context.info_name is None:
+        return file
+    parameters = {name: _parameter_by_option(command.params) for name, command in parent.command.commands.items()}
+    try:
+        context.default_map = defaults_for(context.info_name, parameters, file)
+    except UsageError as error:
+        raise typer.BadParameter(str(error)) from error
     return file
 
 
-def read_defaults(file: Path | None, name: str, commands: Mapping[str, TyperCommand]) -> dict[str, Any]:
+def defaults_for(command: str, parameters: Mapping[str, Mapping[str, str]], file: Path | None) -> dict[str, Any]:
     """The defaults that a configuration file sets for a command, by parameter name.
 
     Args:
+        command: the command that runs.
+        parameters: the parameter behind each option of each command, to tell a typing error from an option of another.
         file: the file that was named, or None for `posbias.toml` in the current directory, if it is there.
-        name: the command that runs.
-        commands: all commands, to tell a typing error from an option of another command.
 
     Raises:
         UsageError: the file is missing or damaged, or it sets an option that does not exist.
@@ -49,29 +51,35 @@ def read_defaults(file: Path | None, name: str, commands: Mapping[str, TyperComm
         file = Path(DEFAULT_FILE)
         if not file.is_file():
             return {}
+    content = _read(file)
+    shared = {key: value for key, value in content.items() if key not in parameters}
+    _check_known(file, shared, set[str]().union(*parameters.values()))
+    for name, known in parameters.items():
+        own = content.get(name, {})
+        if not isinstance(own, dict):
+            raise UsageError(f"{file}: {name}: is a command; write its options below a line [{name}].")
+        _check_known(file, cast("dict[str, Any]", own), set(known), where=f"[{name}] ")
+    chosen = {_option(key): value for key, value in {**shared, **content.get(command, {})}.items()}
+    known = parameters[command]
+    return {known[option]: value for option, value in chosen.items() if option in known}
+
+
+def _read(file: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"--config {file}: cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise UsageError(f"{file}: is not valid TOML: {error}.") from error
-    parameters = {command: _parameter_by_option(commands[command]) for command in commands}
-    everywhere = set[str]().union(*parameters.values())
-    shared = {key: value for key, value in content.items() if key not in commands}
-    _check_known(file, shared, everywhere)
-    for command in commands:
-        _check_known(file, content.get(command, {}), set(parameters[command]), where=f"[{command}] ")
-    chosen = {_option(key): value for key, value in {**shared, **content.get(name, {})}.items()}
-    return {parameters[name][key]: value for key, value in chosen.items() if key in parameters[name]}
 
 
 def _option(key: str) -> str:
     return key.replace("_", "-")
 
 
-def _parameter_by_option(command: TyperCommand) -> dict[str, str]:
+def _parameter_by_option(parameters: Iterable[object]) -> dict[str, str]:
     """The parameter's name by its long option, without the dashes."""
-    options = [parameter for parameter in command.params if isinstance(parameter, TyperOption)]
+    options = [parameter for parameter in parameters if isinstance(parameter, TyperOption)]
     return {opt[2:]: parameter.name or "" for parameter in options for opt in parameter.opts if opt.startswith("--")}
 
 

@@ -110,11 +110,11 @@ def _cluster_warnings(estimate: Estimate) -> list[str]:
     known = estimate.effective_clusters[estimate.std_error > 0]
     if not len(known) or known.min() >= FEW_EFFECTIVE_CLUSTERS:
         return []
-    fewest = f"{known.min():.0f}"
-    return [
-        f"few or very unequal queries: the intervals rest on what only {fewest} equal queries would say. More queries "
-         "would make them narrower, more sessions of the same ones hardly."
-    ]
+    sentence = (
+        f"few or very unequal queries: the intervals rest on what only {known.min():.0f} equal queries would say. "
+        "More queries would make them narrower, more sessions of the same ones hardly."
+    )
+    return [sentence]
 
 
 def weight_warnings(summary: dict[str, float | int | None]) -> list[str]:

@@ -8,8 +8,8 @@ A cluster (a query) g has the score s_g and the information H_g = sum_{j in g} C
     log theta_k +- t_{.975, nu_k} sqrt(V_kk),     nu_k = max(min(G*_k, G - 1), 1)
 
 CR3 is the jackknife's estimate (Bell & McCaffrey 2002; MacKinnon, Nielsen & Webb 2023); G* after Carter, Schnepel &
-Steigerwald (2017). The scores of G clusters sum to
-zero, so that they hold at most G - 1 independent numbers. Under Zipf's law thousands of queries can be worth a few dozen, hence the degrees of freedom.
+Steigerwald (2017): under Zipf's law thousands of queries can be worth a few dozen. The scores of G clusters sum to
+zero, so they never hold more than G - 1 independent numbers.
 
 Only clusters that hold a unit with a click and two identified cells count.
 """

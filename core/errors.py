@@ -7,8 +7,7 @@ PosbiasError
 ├── StatisticsError         statistics that cannot be used, or not be merged
 ├── IdentifiabilityError    a log that cannot say what was asked of it
 ├── OutputExistsError       a target that is already there
-├── OutputError             a target that cannot be written
-└── MissingExtraError       an optional dependency that is not installed
+└── OutputError             a target that cannot be written
 
 A message says what was found, where, and what to do. The command line prints it and exits with code 2.
 """
@@ -44,7 +43,3 @@ class OutputExistsError(PosbiasError):
 
 class OutputError(PosbiasError):
     """A target that cannot be written: no permission, no space, no such place."""
-
-
-class MissingExtraError(PosbiasError):
-    """An optional dependency that is not installed."""

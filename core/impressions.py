@@ -161,7 +161,8 @@ def _click(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, list
     else:
         number = _number(name, schema, "--click")
     if counts:
-        valid = (number >= 0) if dtype.is_integer() else (number >= 0) & (number == number.floor())
+        whole = pl.lit(True) if dtype.is_integer() else (number == number.floor()) & number.is_finite()
+        valid = (number >= 0) & whole
         click = (number > 0).cast(pl.Int8)
     else:
         valid = (number == 0) | (number == 1)
@@ -171,7 +172,7 @@ def _click(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, list
 
 
 def _day(name: str, schema: pl.Schema) -> pl.Expr:
-    """The calendar day (UTC where there is a zone) of a date, a datetime, ISO text or seconds since 1970."""
+    """The calendar day of a date, a time (in UTC where it has a zone), ISO text (as written) or seconds since 1970."""
     dtype = schema[name]
     if dtype == pl.Date:
         return pl.col(name)

@@ -207,9 +207,7 @@ def true_attractiveness(options: SimulationOptions) -> pl.DataFrame:
     """Return the truth per (query, document), shown or not: query, doc, attractiveness."""
     attractiveness = _attractiveness(options)
     query, doc = np.indices(attractiveness.shape, dtype=np.int32)
-    return pl.DataFrame(
-        {"query": query.ravel(), "doc": doc.ravel(), "attractiveness": attractiveness.ravel()}
-    )
+    return pl.DataFrame({"query": query.ravel(), "doc": doc.ravel(), "attractiveness": attractiveness.ravel()})
 
 
 def _stream(options: SimulationOptions, *key: int) -> np.random.Generator:

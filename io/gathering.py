@@ -1,9 +1,10 @@
 """From logs or statistics to evidence: read, check, count, compress."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -15,6 +16,8 @@ from posbias.io.engines.local import Bucketed, LocalEngine
 from posbias.io.logs import Log
 from posbias.io.progress import Progress
 from posbias.io.statistics_store import Statistics, StatisticsMetadata, merge_metadata
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,15 @@ def merged_parts(
     return engine.add_up(together, metadata.plan, rows), None
 
 
+def ahead(items: Iterator[_Item]) -> Iterator[_Item]:
+    """The same items, the next one being made in another thread while this one is used."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        following = thread.submit(lambda: next(items, None))
+        while (item := following.result()) is not None:
+            following = thread.submit(lambda: next(items, None))
+            yield item
+
+
 def _compress(
     statistics: Iterator[pl.DataFrame],
     plan: StatisticsPlan,
@@ -118,7 +130,7 @@ def _compress(
     parts: list[EvidencePart] = []
     pairs: list[pl.DataFrame | PairsOnDisk] = []
     with progress.stage("counting", total) as stage:
-        for frame in statistics:
+        for frame in ahead(statistics):
             stage.advance()
             if not frame.height:
                 continue

@@ -13,6 +13,9 @@ from posbias.io.plain_text import as_text_columns
 PROPENSITIES = "propensities"
 ATTRACTIVENESS = "attractiveness"
 
+# Ids seldom repeat and posterior means are floats: a dictionary costs time and saves nothing.
+_STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "use_dictionary": False}
+
 
 def write_propensities(table: pl.DataFrame, folder: Path, *, csv: bool) -> None:
     """Write `propensities.parquet`, and `propensities.csv` if asked for."""
@@ -29,7 +32,7 @@ def write_attractiveness(parts: Iterable[pl.DataFrame], folder: Path, *, csv: bo
     try:
         for part in parts:
             table = cast("Any", part.to_arrow())
-            writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd")
+            writer = writer or parquet.ParquetWriter(path, table.schema, **_STORAGE)
             writer.write_table(table)
     finally:
         if writer is not None:

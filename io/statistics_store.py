@@ -164,7 +164,7 @@ def _check_same_plan(first: Statistics, other: Statistics) -> None:
     for column in first.metadata.plan.keys:
         if schemas[0][column] != schemas[1][column]:
             raise StatisticsError(
-                f"{first.path} and {other.path}: column {column!r} holds {schemas[0][column]} and {schemas[1][column]}. "
+                f"{first.path} and {other.path}: {column!r} holds {schemas[0][column]} and {schemas[1][column]}. "
                 "Write the logs with one type and collect them again."
             )
 

@@ -6,11 +6,11 @@ An estimator is one file that declares its name, reference and options, and regi
 from collections.abc import Callable
 from typing import Protocol
 
-from posbias.core.errors import UsageError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.joint import JointEstimator
 from posbias.core.evidence import Evidence
+from posbias.core.registry import choose
 
 __all__ = ["Estimate", "EstimationOptions", "Estimator", "JointEstimator", "estimator_names", "get_estimator"]
 
@@ -49,7 +49,4 @@ def get_estimator(name: str) -> Estimator:
     Raises:
         UsageError: there is none.
     """
-    try:
-        return _ESTIMATORS[name]
-    except KeyError:
-        raise UsageError(f"--method {name}: there is no such method; choose from {', '.join(_ESTIMATORS)}.") from None
+    return choose("--method", name, _ESTIMATORS)

@@ -8,9 +8,9 @@ from typing import Protocol
 import narwhals as nw
 from narwhals.typing import IntoLazyFrameT
 
-from posbias.core.errors import UsageError
 from posbias.core.models.pbm import PositionBasedModel
 from posbias.core.models.ubm import UserBrowsingModel
+from posbias.core.registry import choose
 
 __all__ = ["FactorisedModel", "get_model", "model_names"]
 
@@ -57,7 +57,4 @@ def get_model(name: str) -> FactorisedModel:
     Raises:
         UsageError: there is none.
     """
-    try:
-        return _MODELS[name]
-    except KeyError:
-        raise UsageError(f"--model {name}: there is no such model; choose from {', '.join(_MODELS)}.") from None
+    return choose("--model", name, _MODELS)

@@ -28,6 +28,7 @@ _BYTES_PER_ROW, _BYTES_PER_KEY_BYTE = 220, 3
 _TEXT_BYTES, _NUMBER_BYTES = 40, 8
 _PROCESS_BYTES = 300 << 20  # the interpreter, its libraries and their thread buffers
 
+_SAMPLED_ROWS = 1 << 20  # of a large log whose pages are checked in a sample: enough to see a visit for sure
 _MOSTLY = 0.5
 _BUCKET = "posbias_bucket"
 
@@ -126,7 +127,7 @@ class LocalEngine:
     def _split(self, log: Log, plan: StatisticsPlan, n_buckets: int, *, keep_sessions: bool) -> Bucketed:
         impressions = good_rows(log.impressions)
         keep_sessions = keep_sessions or plan.model.needs_session
-        faulty = self._faulty_pages_by_share(impressions, n_buckets) if log.has_sessions else None
+        faulty = self._faulty_pages(impressions, log.estimated_rows, n_buckets) if log.has_sessions else None
         kept, pages = self._without_faulty(log, impressions, faulty, log.estimated_rows)
         columns = [name for name in log.impressions.collect_schema().names() if name != REJECTED]
         if not keep_sessions and SESSION in columns:
@@ -138,15 +139,18 @@ class LocalEngine:
             buckets, pages = self._check_buckets(log, buckets, read)
         return Bucketed(buckets, read, rejected | pages)
 
-    def _faulty_pages_by_share(self, impressions: pl.LazyFrame, n_shares: int) -> pl.DataFrame:
-        """The faulty pages of one share of the sessions; if there are any, or all were asked for, of every share."""
-        share = pl.col(SESSION).hash() % n_shares
-        found: list[pl.DataFrame] = []
-        for number in range(n_shares):
-            found.append(faulty_pages(impressions.filter(share == number)).collect(engine="streaming"))
-            if self.check_pages == "sample" and (self.on_bad_rows == "error" or not found[0].height):
-                break
-        return pl.concat(found)
+    def _faulty_pages(self, impressions: pl.LazyFrame, rows: int, n_buckets: int) -> pl.DataFrame:
+        """The faulty pages of a sample of the sessions; of all, if all are checked or the faulty ones left out."""
+        session = pl.col(SESSION).hash()
+
+        def found(share: int, of: int) -> pl.DataFrame:
+            return faulty_pages(impressions.filter(session % of == share)).collect(engine="streaming")
+
+        if self.check_pages == "sample":
+            sample = found(0, max(n_buckets, rows // _SAMPLED_ROWS))
+            if self.on_bad_rows == "error" or not sample.height:
+                return sample
+        return pl.concat([found(share, n_buckets) for share in range(n_buckets)])
 
     def _sink_and_count(
         self, log: Log, kept: pl.LazyFrame, n_buckets: int

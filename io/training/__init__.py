@@ -8,7 +8,7 @@ from typing import Protocol
 
 import polars as pl
 
-from posbias.core.errors import UsageError
+from posbias.core.registry import choose
 from posbias.io.training.csv_files import CsvFormat
 from posbias.io.training.parquet_files import ParquetFormat
 
@@ -42,7 +42,4 @@ def get_format(name: str) -> TrainingFormat:
     Raises:
         UsageError: there is none.
     """
-    try:
-        return _FORMATS[name]
-    except KeyError:
-        raise UsageError(f"--format {name}: there is no such format; choose from {', '.join(_FORMATS)}.") from None
+    return choose("--format", name, _FORMATS)
