@@ -31,7 +31,7 @@ def collect(
     Example: posbias collect logs/2026-01-05.parquet -o statistics/2026-01-05
     """
     statistics = find_statistics(inputs)
-    with open_result("collect", output, inputs, [columns, reading, counting]) as result:
+    with open_result("collect", output, inputs, [columns, reading, counting], reading.clicks or ()) as result:
         with setup.local_engine(reading) as engine:
             if statistics:
                 setup.check_counting(statistics[0].metadata.plan, counting)
@@ -42,7 +42,7 @@ def collect(
                 log = setup.open_requested_log(inputs, columns, reading, plan, needs_session=False)
                 read, rows = read_log(log, plan, engine, result.progress)
                 metadata = StatisticsMetadata(plan, log.digests, rows)
-                parts, number = engine.statistics(read, plan), len(read.buckets)
+                parts, number = engine.statistics(read, plan), read.n_buckets
             with result.progress.stage("counting", number) as stage:
                 totals = write_statistics(parts, result.folder, metadata, on_part=stage.advance)
         result.content |= {

@@ -31,7 +31,7 @@ def fit(
     Example: posbias fit statistics/2026-01-* -o fit
     """
     with (
-        open_result("fit", output, inputs, [columns, reading, counting, estimation]) as result,
+        open_result("fit", output, inputs, [columns, reading, counting, estimation], reading.clicks or ()) as result,
         setup.local_engine(reading) as engine,
     ):
         gathered = steps.gather(inputs, columns, reading, counting, engine, result)

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from posbias.cli.config import load_defaults
-from posbias.core.estimators import estimator_names
 from posbias.core.models import model_names
 from posbias.core.weights import Layout
 from posbias.io.engines.local import CheckPages, OnBadRows
@@ -18,7 +17,7 @@ def _one_of(names: list[str]) -> str:
     return f"[{'|'.join(names)}]"
 
 
-def _option(flag: str, help_text: str, panel: str, *, short: str | None = None, **settings: Any) -> Any:  # noqa: ANN401
+def option(flag: str, help_text: str, panel: str | None = None, *, short: str | None = None, **settings: Any) -> Any:  # noqa: ANN401
     """An option with its environment variable: --position-base is also POSBIAS_POSITION_BASE."""
     environment = "POSBIAS_" + flag.partition("/")[0].removeprefix("--").replace("-", "_").upper()
     names = (flag,) if short is None else (flag, short)
@@ -37,19 +36,19 @@ class ColumnOptions:
 
     session: Annotated[
         list[str] | None,
-        _option("--session", "One results page shown once, not a visit. Repeat it for several columns.", _COLUMNS),
+        option("--session", "One results page shown once, not a visit. Repeat it for several columns.", _COLUMNS),
     ] = None
-    query: Annotated[list[str] | None, _option("--query", "The query. Repeat it for several columns.", _COLUMNS)] = None
-    doc: Annotated[list[str] | None, _option("--doc", "The document. Repeat it for several columns.", _COLUMNS)] = None
-    position: Annotated[str | None, _option("--position", "The position on the page.", _COLUMNS)] = None
-    click: Annotated[str | None, _option("--click", "Whether it was clicked: 0/1 or true/false.", _COLUMNS)] = None
+    query: Annotated[list[str] | None, option("--query", "The query. Repeat it for several columns.", _COLUMNS)] = None
+    doc: Annotated[list[str] | None, option("--doc", "The document. Repeat it for several columns.", _COLUMNS)] = None
+    position: Annotated[str | None, option("--position", "The position on the page.", _COLUMNS)] = None
+    click: Annotated[str | None, option("--click", "Whether it was clicked: 0/1 or true/false.", _COLUMNS)] = None
     weight_column: Annotated[
-        str | None, _option("--weight-column", "How many impressions a row stands for (> 0).", _COLUMNS)
+        str | None, option("--weight-column", "How many impressions a row stands for (> 0).", _COLUMNS)
     ] = None
-    timestamp: Annotated[str | None, _option("--timestamp", "When it was shown; for --period day.", _COLUMNS)] = None
+    timestamp: Annotated[str | None, option("--timestamp", "When it was shown; for --period day.", _COLUMNS)] = None
     stratify: Annotated[
         list[str] | None,
-        _option(
+        option(
             "--stratify",
             "What the ranker knows about the user, e.g. a segment: attractiveness may differ by it.",
             _COLUMNS,
@@ -63,26 +62,26 @@ class ReadingOptions:
 
     clicks: Annotated[
         list[str] | None,
-        _option("--clicks", "A second table that holds the clicks, joined on session and document.", _READING),
+        option("--clicks", "A second table that holds the clicks, joined on session and document.", _READING),
     ] = None
     position_base: Annotated[
-        int, _option("--position-base", "The number of the topmost position in the log.", _READING)
+        int, option("--position-base", "The number of the topmost position in the log.", _READING)
     ] = 1
     click_counts: Annotated[
-        bool, _option("--click-counts", "The click column counts clicks: any n > 0 is a click.", _READING)
+        bool, option("--click-counts", "The click column counts clicks: any n > 0 is a click.", _READING)
     ] = False
     on_bad_rows: Annotated[
         OnBadRows,
-        _option("--on-bad-rows", "Stop at rows that break the contract, or leave them out.", _READING),
+        option("--on-bad-rows", "Stop at rows that break the contract, or leave them out.", _READING),
     ] = "error"
     check_pages: Annotated[
         CheckPages,
-        _option("--check-pages", "Check a sample of a large log's pages, or all of them.", _READING),
+        option("--check-pages", "Check a sample of a large log's pages, or all of them.", _READING),
     ] = "sample"
-    memory: Annotated[str, _option("--memory", "Target for the peak memory of the process.", _READING)] = "2GiB"
+    memory: Annotated[str, option("--memory", "Target for the peak memory of the process.", _READING)] = "2GiB"
     temp_dir: Annotated[
         Path | None,
-        _option("--temp-dir", "Where temporary files go; the system's place by default.", _READING),
+        option("--temp-dir", "Where temporary files go; the system's place by default.", _READING),
     ] = None
 
 
@@ -92,7 +91,7 @@ class CountingOptions:
 
     model: Annotated[
         str,
-        _option(
+        option(
             "--model",
             "What examination depends on: position (pbm), also the last click (ubm).",
             _COUNTING,
@@ -100,11 +99,11 @@ class CountingOptions:
         ),
     ] = "pbm"
     max_position: Annotated[
-        int | None, _option("--max-position", "Leave out what stands further down.", _COUNTING, min=2)
+        int | None, option("--max-position", "Leave out what stands further down.", _COUNTING, min=2)
     ] = None
     position_bins: Annotated[
         str | None,
-        _option(
+        option(
             "--position-bins",
             "First position of each bin, e.g. 1,2,3,5,10,20: 5 to 9 share one propensity.",
             _COUNTING,
@@ -112,7 +111,7 @@ class CountingOptions:
     ] = None
     period: Annotated[
         Literal["none", "day"],
-        _option("--period", "Let attractiveness differ by day, for rankers that learn from clicks.", _COUNTING),
+        option("--period", "Let attractiveness differ by day, for rankers that learn from clicks.", _COUNTING),
     ] = "none"
 
 
@@ -122,48 +121,51 @@ class EstimationOptions:
 
     method: Annotated[
         str,
-        _option(
+        option(
             "--method",
             "conditional: consistent on sparse logs, with errors. joint: textbook EM.",
             _ESTIMATING,
-            metavar=_one_of(estimator_names()),
+            metavar="NAME",
         ),
     ] = "conditional"
     attractiveness_prior: Annotated[
         str,
-        _option(
+        option(
             "--attractiveness-prior",
             "Beta prior of attractiveness, MEAN:STRENGTH in impressions.",
             _ESTIMATING,
+            metavar="M:S",
         ),
     ] = "0.5:2"
     examination_prior: Annotated[
         str,
-        _option("--examination-prior", "Beta prior of examination in joint EM, MEAN:STRENGTH.", _ESTIMATING),
+        option(
+            "--examination-prior", "Beta prior of examination in joint EM, MEAN:STRENGTH.", _ESTIMATING, metavar="M:S"
+        ),
     ] = "0.5:2"
     max_iterations: Annotated[
         int | None,
-        _option("--max-iterations", "Stop after so many iterations, converged or not.", _ESTIMATING, min=1),
+        option("--max-iterations", "Stop after so many, converged or not.", _ESTIMATING, min=1, metavar="N"),
     ] = None
     tolerance: Annotated[
         float | None,
-        _option("--tolerance", "Relative change at which an estimate has converged.", _ESTIMATING, min=0),
+        option("--tolerance", "Relative change at which an estimate has converged.", _ESTIMATING, min=0, metavar="X"),
     ] = None
-    acceleration: Annotated[
-        bool, _option("--acceleration/--no-acceleration", "Accelerate joint EM (SQUAREM).", _ESTIMATING)
-    ] = True
+    no_acceleration: Annotated[
+        bool, option("--no-acceleration", "Plain joint EM, not accelerated by SQUAREM.", _ESTIMATING)
+    ] = False
     compare: Annotated[
         bool | None,
-        _option(
+        option(
             "--compare/--no-compare",
             "Run joint EM beside the chosen method. By default up to 200,000 signatures.",
             _ESTIMATING,
         ),
     ] = None
-    csv: Annotated[
-        bool, _option("--csv", "Write propensities and attractiveness also as CSV, for people.", _OUTPUT)
-    ] = False
-    strict: Annotated[bool, _option("--strict", "Exit with 1 if anything is not identified.", _ESTIMATING)] = False
+    csv: Annotated[bool, option("--csv", "Write propensities and attractiveness also as CSV, for people.", _OUTPUT)] = (
+        False
+    )
+    strict: Annotated[bool, option("--strict", "Exit with 1 if anything is not identified.", _ESTIMATING)] = False
 
 
 @dataclass(frozen=True)
@@ -172,24 +174,24 @@ class WeightingOptions:
 
     layout: Annotated[
         Layout,
-        _option(
+        option(
             "--layout",
             "pointwise: a clicked and an unclicked row per pair. session: the pages as shown.",
             _WEIGHTING,
         ),
     ] = "pointwise"
     format: Annotated[
-        str, _option("--format", "Of the training files.", _WEIGHTING, metavar=_one_of(format_names()))
+        str, option("--format", "Of the training files.", _WEIGHTING, metavar=_one_of(format_names()))
     ] = "parquet"
     min_propensity: Annotated[
-        float, _option("--min-propensity", "Propensities below it weigh as if they were it.", _WEIGHTING)
+        float, option("--min-propensity", "Propensities below it weigh as if they were it.", _WEIGHTING)
     ] = 0.01
     self_normalize: Annotated[
-        bool, _option("--self-normalize", "Scale the weights of all clicks to a mean of 1.", _WEIGHTING)
+        bool, option("--self-normalize", "Scale the weights of all clicks to a mean of 1.", _WEIGHTING)
     ] = False
     unidentified: Annotated[
         OnBadRows,
-        _option(
+        option(
             "--unidentified",
             "Clicks in cells without a propensity: leave them out and say so, or stop.",
             _WEIGHTING,
@@ -201,13 +203,13 @@ class WeightingOptions:
 class OutputOptions:
     """Where the result goes, and what is said meanwhile."""
 
-    output: Annotated[Path, _option("--output", "The directory to write.", _OUTPUT, short="-o")]
-    force: Annotated[bool, _option("--force", "Replace an existing result, in one step.", _OUTPUT)] = False
-    quiet: Annotated[bool, _option("--quiet", "No bars and no summary; warnings and errors only.", _OUTPUT)] = False
-    json: Annotated[bool, _option("--json", "Print the manifest on stdout.", _OUTPUT)] = False
+    output: Annotated[Path, option("--output", "The directory to write.", _OUTPUT, short="-o")]
+    force: Annotated[bool, option("--force", "Replace an existing result, in one step.", _OUTPUT)] = False
+    quiet: Annotated[bool, option("--quiet", "No bars and no summary; warnings and errors only.", _OUTPUT)] = False
+    json: Annotated[bool, option("--json", "Print the manifest on stdout.", _OUTPUT)] = False
     config: Annotated[
         Path | None,
-        _option(
+        option(
             "--config",
             "A TOML file of options; posbias.toml in the current directory by default.",
             _OUTPUT,

@@ -1,6 +1,6 @@
 """One result of a command: the directory that is written, what is said meanwhile, and the exit code."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from posbias.cli.progress import show_progress
 from posbias.io.atomic import atomic_directory
 from posbias.io.manifest import manifest_text, write_manifest
 from posbias.io.progress import Progress
+from posbias.io.sources import named_paths
 
 DONE, WITH_DOUBTS = 0, 1
 _WIDTH_IN_A_FILE = 120
@@ -41,20 +42,23 @@ class Result:
 
 
 @contextmanager
-def open_result(command: str, output: OutputOptions, inputs: list[str], options: list[Any]) -> Generator[Result]:
+def open_result(
+    command: str, output: OutputOptions, inputs: list[str], options: list[Any], also_read: Sequence[str] = ()
+) -> Generator[Result]:
     """Write a result whole or not at all, with its manifest last; then show what it says.
 
     Args:
         command: the command that runs.
         output: where to, and how much to say.
-        inputs: what is read, so that it is not replaced.
+        inputs: the logs or statistics that are read.
         options: the option groups that shaped the result.
+        also_read: what else is read, and must not be replaced either.
     """
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH_IN_A_FILE
-    paths = tuple(path for path in map(Path, inputs) if path.exists())
-    with atomic_directory(output.output, force=output.force, inputs=paths) as folder:
+    read = tuple(path for name in (*inputs, *also_read) for path in named_paths(name))
+    with atomic_directory(output.output, force=output.force, inputs=read) as folder:
         with show_progress(console, quiet=output.quiet) as progress:
             result = Result(folder, progress)
             yield result

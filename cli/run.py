@@ -30,7 +30,9 @@ def run(
     Example: posbias run logs/*.parquet -o result
     """
     with (
-        open_result("run", output, logs, [columns, reading, counting, estimation, weighting]) as result,
+        open_result(
+            "run", output, logs, [columns, reading, counting, estimation, weighting], reading.clicks or ()
+        ) as result,
         setup.local_engine(reading) as engine,
     ):
         keep_sessions = steps.wants_sessions(weighting)

@@ -164,12 +164,19 @@ def local_engine(reading: ReadingOptions) -> Generator[LocalEngine]:
 def estimation_options(estimation: EstimationOptions) -> estimators.EstimationOptions:
     """Priors and stopping rules."""
     return estimators.EstimationOptions(
-        attractiveness_prior=BetaPrior.parse(estimation.attractiveness_prior),
-        examination_prior=BetaPrior.parse(estimation.examination_prior),
+        attractiveness_prior=_prior("--attractiveness-prior", estimation.attractiveness_prior),
+        examination_prior=_prior("--examination-prior", estimation.examination_prior),
         max_iterations=estimation.max_iterations,
         tolerance=estimation.tolerance,
-        accelerate=estimation.acceleration,
+        accelerate=not estimation.no_acceleration,
     )
+
+
+def _prior(flag: str, text: str) -> BetaPrior:
+    try:
+        return BetaPrior.parse(text)
+    except UsageError as error:
+        raise UsageError(f"{flag} {text}: {error}") from error
 
 
 def weight_options(weighting: WeightingOptions) -> WeightOptions:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from posbias.cli import setup, steps
-from posbias.cli.options import ColumnOptions, OutputOptions, ReadingOptions, WeightingOptions
+from posbias.cli.options import ColumnOptions, OutputOptions, ReadingOptions, WeightingOptions, option
 from posbias.cli.result import open_result
 from posbias.io.manifest import read_manifest
 from posbias.io.output_tables import read_propensities
@@ -17,7 +17,7 @@ def weight(
         list[str],
         typer.Argument(metavar="LOGS|STATISTICS...", help="Logs; for the pointwise layout also statistics."),
     ],
-    propensities: Annotated[Path, typer.Option(help="The directory that `posbias fit` or `run` wrote.")],
+    propensities: Annotated[Path, option("--propensities", "The directory that `posbias fit` or `run` wrote.")],
     columns: ColumnOptions,
     reading: ReadingOptions,
     weighting: WeightingOptions,
@@ -29,7 +29,8 @@ def weight(
     """
     counting = setup.counting_of(read_manifest(propensities, "fit"), propensities)
     table = read_propensities(propensities)
-    with open_result("weight", output, inputs, [columns, reading, weighting]) as result:
+    also_read = [str(propensities), *(reading.clicks or ())]
+    with open_result("weight", output, inputs, [columns, reading, weighting], also_read) as result:
         result.content["propensities"] = str(propensities)
         with setup.local_engine(reading) as engine:
             if steps.wants_sessions(weighting):

@@ -92,6 +92,8 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> EvidencePar
     rows = rows.join(cells.with_row_index(_CELL), on=list(cell_columns), how="left", maintain_order="left")
     strata = _table(rows, (*PAIR, *plan.strata_columns), cells.height)
     strata_signatures, signature_of_stratum = compress(strata)
+    linking = _links(strata)
+    query_of_row = rows.select(pl.col(QUERY).rle_id()).to_series().to_numpy().astype(np.int64)
     if plan.strata_columns:
         rows = rows.group_by(*PAIR, _CELL).agg(pl.col(IMPRESSIONS).sum(), pl.col(CLICKS).sum()).sort(*PAIR, _CELL)
         pairs = _table(rows, PAIR, cells.height)
@@ -99,8 +101,6 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> EvidencePar
     else:
         pairs, pair_signatures, signature_of_pair = strata, strata_signatures, signature_of_stratum
     first = pairs.start[:-1]
-    query_of_row = rows.select(pl.col(QUERY).rle_id()).to_series().to_numpy().astype(np.int64)
-    linking = _links(strata)
     return EvidencePart(
         cells=cells,
         pairs=rows.select(*PAIR)[first].with_columns(

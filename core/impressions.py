@@ -17,6 +17,7 @@ REJECTED = "rejected"
 """The column that holds a row's `RowFault` code, 0 for a good row."""
 
 _LARGEST_POSITION = 2**31 - 1
+_FIRST_MILLISECONDS = 10**11  # as seconds the year 5138, as milliseconds 1973
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
 
 
@@ -77,7 +78,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         if column is not None
     ]
     position, position_faults = _position(_required(roles.position), schema, rules.position_base)
-    click, click_faults = _click(_required(roles.click), schema, counts=rules.click_counts)
+    click, click_faults = read_click(_required(roles.click), schema, counts=rules.click_counts)
     faults = [*null, *position_faults, *click_faults]
     columns += [position.alias(POSITION), click.alias(CLICK)]
     if roles.weight is not None:
@@ -142,7 +143,14 @@ def _position(name: str, schema: pl.Schema, base: int) -> tuple[pl.Expr, list[tu
     return one_based.cast(pl.Int32, strict=False), faults
 
 
-def _click(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+def read_click(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+    """A click column as Int8, 0 or 1, and where it breaks the contract.
+
+    Args:
+        name: the column.
+        schema: the types of the log's columns.
+        counts: whether it counts clicks, so that any n > 0 is a click.
+    """
     dtype = schema[name]
     missing = pl.col(name).is_null()
     if dtype == pl.Boolean:
@@ -172,7 +180,7 @@ def _click(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, list
 
 
 def _day(name: str, schema: pl.Schema) -> pl.Expr:
-    """The calendar day of a date, a time (in UTC where it has a zone), ISO text (as written) or seconds since 1970."""
+    """The calendar day of a date, a time (in UTC where it has a zone), ISO text (as written) or a count since 1970."""
     dtype = schema[name]
     if dtype == pl.Date:
         return pl.col(name)
@@ -182,8 +190,22 @@ def _day(name: str, schema: pl.Schema) -> pl.Expr:
     if dtype == pl.String:
         return pl.col(name).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
     if dtype.is_numeric():
-        return pl.from_epoch(pl.col(name).cast(pl.Int64, strict=False), time_unit="s").dt.date()
+        return _day_of_epoch(pl.col(name).cast(pl.Int64, strict=False))
     raise SchemaError(f"column {name!r} (--timestamp) holds {dtype}; it must hold dates or times.")
+
+
+def _day_of_epoch(count: pl.Expr) -> pl.Expr:
+    """The day of a count since 1970: of seconds, or of milli-, micro- or nanoseconds where it is too large for that."""
+    seconds = (
+        pl.when(count.abs() < _FIRST_MILLISECONDS)
+        .then(count)
+        .when(count.abs() < _FIRST_MILLISECONDS * 10**3)
+        .then(count // 10**3)
+        .when(count.abs() < _FIRST_MILLISECONDS * 10**6)
+        .then(count // 10**6)
+        .otherwise(count // 10**9)
+    )
+    return pl.from_epoch(seconds, time_unit="s").dt.date()
 
 
 def faulty_pages(impressions: pl.LazyFrame) -> pl.LazyFrame:

@@ -73,6 +73,10 @@ class Roles:
     timestamp: str | None = None
     stratify: tuple[str, ...] = ()
 
+    def ids(self) -> list[str]:
+        """The columns that tell pairs apart, each once, in the log's own names."""
+        return list(dict.fromkeys([*self.query, *self.doc]))
+
     def columns(self) -> list[str]:
         """Every column that plays a role, each once, in the log's own names."""
         single = (self.position, self.click, self.weight, self.timestamp)

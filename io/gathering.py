@@ -62,7 +62,7 @@ def read_log(
 ) -> tuple[Bucketed, dict[str, Any]]:
     """Read and check a log; return it with the counts of its rows for the manifest."""
     with progress.stage("reading"):
-        read = engine.read(log, plan, keep_sessions=keep_sessions)
+        read = engine.read(log, keep_sessions=keep_sessions or plan.model.needs_session)
         rows: dict[str, Any] = {"read": read.rows_read, "used": read.rows_used, "rejected": read.rejected}
         if log.click_sources:
             rows["clicks_without_impression"] = log.orphan_clicks()
@@ -81,7 +81,7 @@ def gather_log(
     sources = log.digests
     read, rows = read_log(log, plan, engine, progress, keep_sessions=keep_sessions)
     statistics = engine.statistics(read, plan)
-    evidence, pairs = _compress(statistics, plan, engine.scratch, progress, len(read.buckets))
+    evidence, pairs = _compress(statistics, plan, engine.scratch, progress, read.n_buckets)
     return Gathered(plan, sources, rows, evidence, pairs, read)
 
 

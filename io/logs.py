@@ -7,9 +7,9 @@ from functools import cached_property
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.impressions import REJECTED, ReadingRules, canonical_impressions
-from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles, resolve_roles
-from posbias.io.scan import FILE, ROW, reading, scan_sources, scan_with_place
+from posbias.core.impressions import REJECTED, ReadingRules, canonical_impressions, read_click
+from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles, resolve_roles
+from posbias.io.scan import FILE, ROW, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.sources import Source, digests, find_sources
 
 _CLICKED = "posbias_clicked"
@@ -71,7 +71,7 @@ class Log:
     @cached_property
     def digests(self) -> dict[str, str]:
         """Path by digest of each source."""
-        return digests((*self.sources, *self.click_sources))
+        return digests((*self.sources, *self.click_sources), holds_rows=_has_rows)
 
     @cached_property
     def estimated_rows(self) -> int:
@@ -123,8 +123,28 @@ class Log:
                     f"{where}: column {their!r} holds {schema[their]}, {our!r} of the impressions {shown[our]}. "
                     "Write both with one type."
                 )
-        columns = [pl.col(their).cast(shown[our]).alias(our) for our, their in zip(ours, theirs, strict=True)]
-        return frame.select(columns).unique()
+        clicked = frame.filter(self._was_clicked(schema)).select(theirs).unique()
+        # An id that the type of the impressions' column cannot hold becomes null, and has no impression.
+        return clicked.select(
+            pl.col(their).cast(shown[our], strict=False).alias(our) for our, their in zip(ours, theirs, strict=True)
+        )
+
+    def _was_clicked(self, schema: pl.Schema) -> pl.Expr:
+        """Which rows of the clicks' table are clicks: all, unless it has a click column of its own."""
+        requested = self.request.roles.click
+        named = [requested] if requested in schema else [name for name in schema if name.lower() in ALIASES[CLICK]]
+        if len(named) != 1 or named[0] is None:
+            return pl.lit(True)
+        click, faults = read_click(named[0], schema, counts=True)
+        invalid = pl.any_horizontal(broken for broken, _ in faults)
+        with reading(self.click_sources):
+            bad = scan_sources(self.click_sources).filter(invalid).select(named[0]).head(1).collect()
+        if bad.height:
+            raise SchemaError(
+                f"{self.click_sources[0].path}: column {named[0]!r} says how often a row was clicked, but holds "
+                f"{bad.item()!r}. Remove the column if every row is a click, or mend it."
+            )
+        return click == 1
 
 
 def _same(names: Sequence[str], schema: pl.Schema) -> tuple[str, ...]:
@@ -149,6 +169,7 @@ def open_log(request: LogRequest) -> Log:
     if not click_sources:
         required.add(CLICK)
     roles = resolve_roles(request.roles, names, where=_where(request.inputs), required=required)
+    _check_files_agree(sources, roles)
     if click_sources:
         roles = replace(roles, click=_CLICKED)
     log = Log(request, sources, click_sources, roles)
@@ -157,8 +178,36 @@ def open_log(request: LogRequest) -> Log:
     return log
 
 
+def _check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
+    """Every file must have the columns that play a role, and ids of one type.
+
+    Raises:
+        SchemaError: a file lacks a column, or holds ids as text where another one holds numbers.
+    """
+    first = sources[0]
+    for source in sources:
+        for column in roles.columns():
+            if column not in schema_of(source):
+                raise SchemaError(
+                    f"{source.path}: has no column {column!r}, which {first.path} has. "
+                    f"The columns are: {', '.join(schema_of(source).names())}."
+                )
+        for column in roles.ids():
+            ours, theirs = schema_of(source)[column], schema_of(first)[column]
+            if ours != theirs and not (ours.is_integer() and theirs.is_integer()):
+                raise SchemaError(
+                    f"column {column!r} holds {theirs} in {first.path} and {ours} in {source.path}: the same id would "
+                    "be two. Write the files with one type."
+                )
+
+
 def _where(inputs: Sequence[str]) -> str:
     return inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
+
+
+def _has_rows(source: Source) -> bool:
+    with reading([source]):
+        return bool(scan_sources([source]).head(1).select(pl.len()).collect().item())
 
 
 def _rows(source: Source) -> int:

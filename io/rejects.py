@@ -100,15 +100,12 @@ def _places(log: Log, code: int) -> list[str]:
 def _base_advice(log: Log) -> str:
     base = log.request.rules.position_base
     column = log.roles.position
-    smallest = min(
-        log.impressions_with_place(source)
-        .filter(pl.col(REJECTED) == RowFault.POSITION_BELOW_BASE)
-        .select(pl.col(f"raw_{column}").cast(pl.Float64).min())
-        .collect(engine="streaming")
-        .item()
-        or float(base)
+    below = pl.col(f"raw_{column}").filter(pl.col(REJECTED) == RowFault.POSITION_BELOW_BASE)
+    found = [
+        log.impressions_with_place(source).select(below.cast(pl.Float64).min()).collect(engine="streaming").item()
         for source in log.sources
-    )
+    ]
+    smallest = min(position for position in found if position is not None)
     return f"Positions count from {base} here. If this log counts from {smallest:g}, say --position-base {smallest:g}."
 
 

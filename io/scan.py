@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import groupby
 
 import polars as pl
@@ -28,10 +29,15 @@ def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.L
     Raises:
         LogFormatError: a file cannot be read.
     """
-    frames = [
-        _scan([*group], as_text) for _, group in groupby(sources, key=lambda source: (source.format, source.hive))
-    ]
+    alike = groupby(sources, key=lambda source: (source.format, source.hive, tuple(schema_of(source).items())))
+    frames = [_scan([*group], as_text) for _, group in alike]
     return frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
+
+
+@cache
+def schema_of(source: Source) -> pl.Schema:
+    """The columns of one file and their types."""
+    return _scan([source], ()).collect_schema()
 
 
 def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
@@ -49,7 +55,7 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
     if not folders:
         return frame
     own = frame.collect_schema()
-    return frame.with_columns(pl.lit(value).alias(key) for key, value in folders.items() if key not in own)
+    return frame.with_columns(pl.lit(value, pl.String).alias(key) for key, value in folders.items() if key not in own)
 
 
 def scan_with_place(source: Source, as_text: Sequence[str] = ()) -> pl.LazyFrame:
@@ -69,10 +75,7 @@ def reading(sources: Sequence[Source]) -> Generator[None]:
     try:
         yield
     except (pl.exceptions.PolarsError, FileNotFoundError, UnicodeDecodeError) as error:
-        broken = _first_broken(sources)
-        if broken is None:
-            raise LogFormatError(f"cannot read the log: {_first_line(error)}") from error
-        raise LogFormatError(broken) from error
+        raise LogFormatError(_first_broken(sources) or f"cannot read the log: {_first_line(error)}") from error
 
 
 def _first_broken(sources: Sequence[Source]) -> str | None:
@@ -82,11 +85,6 @@ def _first_broken(sources: Sequence[Source]) -> str | None:
             scan_sources([source]).select(pl.all().is_null().any()).collect(engine="streaming")
         except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
             return f"{source.path}: cannot be read as {source.format}: {_first_line(error)}"
-    columns = {source.path: set(scan_sources([source]).collect_schema().names()) for source in sources}
-    first, *others = columns
-    for other in others:
-        if columns[other] != columns[first]:
-            return f"{other}: has other columns than {first}: {', '.join(sorted(columns[other] ^ columns[first]))}."
     return None
 
 

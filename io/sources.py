@@ -3,9 +3,10 @@
 import glob
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from posbias.core.errors import LogFormatError, UsageError
 
@@ -24,6 +25,7 @@ _FORMAT_BY_EXTENSION = {
 _COMPRESSIONS = (".gz", ".zst")
 _COMPRESSIBLE = ("csv", "tsv", "ndjson")
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
 _MEBIBYTE = 1 << 20
 
@@ -36,16 +38,15 @@ class Source:
         path: where it is.
         format: "parquet", "csv", "tsv", "ndjson" or "ipc".
         hive: values of the folders `key=value` on the way to it.
+        bytes: its size.
+        modified: when it was last changed, in nanoseconds.
     """
 
     path: Path
     format: str
-    hive: tuple[tuple[str, str], ...] = field(default=())
-
-    @property
-    def bytes(self) -> int:
-        """The file's size."""
-        return self.path.stat().st_size
+    hive: tuple[tuple[str, str | None], ...]
+    bytes: int
+    modified: int
 
     @property
     def compressed(self) -> bool:
@@ -79,21 +80,32 @@ def find_sources(names: Sequence[str]) -> list[Source]:
     return sources
 
 
-def digests(sources: Iterable[Source]) -> dict[str, str]:
+def digests(sources: Iterable[Source], holds_rows: Callable[[Source], bool]) -> dict[str, str]:
     """Path by digest.
 
+    Args:
+        sources: the files.
+        holds_rows: tells files with rows from those without, which may well be equal.
+
     Raises:
-        UsageError: two files hold the same bytes.
+        UsageError: two files hold the same rows.
     """
     found: dict[str, str] = {}
     for source in sources:
         digest = source.digest()
-        if digest in found:
+        if digest in found and holds_rows(source):
             raise UsageError(
                 f"{source.path} and {found[digest]} hold the same data: their rows would count twice. Name one of them."
             )
         found[digest] = str(source.path)
     return found
+
+
+def named_paths(name: str) -> list[Path]:
+    """The files and directories behind a name, which may be a pattern; none if there is nothing."""
+    if Path(name).exists():
+        return [Path(name)]
+    return [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 - takes absolute patterns
 
 
 def _expand(name: str) -> list[Source]:
@@ -108,11 +120,11 @@ def _expand(name: str) -> list[Source]:
         return found
     if path.is_file():
         return [_source(path)]
-    if glob.has_magic(name):
-        matches = sorted(glob.glob(name, recursive=True))  # noqa: PTH207 - Path.glob takes no absolute pattern
+    if glob.has_magic(name) and not path.exists():
+        matches = named_paths(name)
         if not matches:
             raise LogFormatError(f"{name}: no file matches this pattern.")
-        return [source for match in matches for source in _expand(match)]
+        return [source for match in matches for source in _expand(str(match))]
     if path.exists():
         raise LogFormatError(f"{name}: is neither a file nor a directory. Name files that can be read more than once.")
     raise LogFormatError(f"{name}: no such file or directory.")
@@ -142,10 +154,14 @@ def _source(file: Path) -> Source:
             f"{file}: cannot tell the format by its name. Known endings: {', '.join(_FORMAT_BY_EXTENSION)} "
             f"({', '.join(_COMPRESSIBLE)} also with {' or '.join(_COMPRESSIONS)}). Rename the file."
         )
-    hive = tuple(
-        (match[1], match[2]) for part in file.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None
-    )
-    return Source(file, name_says, hive)
+    folders = [match for part in file.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None]
+    hive = tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in map(_parts, folders))
+    status = file.stat()
+    return Source(file, name_says, hive, status.st_size, status.st_mtime_ns)
+
+
+def _parts(folder: re.Match[str]) -> tuple[str, str]:
+    return folder[1], folder[2]
 
 
 def _check_whole(source: Source) -> None:

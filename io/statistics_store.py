@@ -4,7 +4,6 @@ Each part carries, in its Parquet metadata, what was counted and from which sour
 things, or the same day twice, is an error.
 """
 
-import glob
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import polars as pl
 from posbias.core.errors import StatisticsError
 from posbias.core.models import get_model
 from posbias.core.statistics_plan import StatisticsPlan
+from posbias.io.sources import named_paths
 
 SCHEMA = "posbias.statistics"
 VERSION = 1
@@ -108,8 +108,7 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
     Raises:
         StatisticsError: statistics and logs are mixed, or statistics are damaged or of another version.
     """
-    # Path.glob takes no absolute pattern.
-    paths = [Path(match) for name in names for match in (sorted(glob.glob(name)) or [name])]  # noqa: PTH207
+    paths = [path for name in names for path in named_paths(name) or [Path(name)]]
     found = {path: _open(path) for path in paths if path.is_dir()}
     statistics = [entry for entry in found.values() if entry is not None]
     if statistics and len(statistics) < len(paths):

@@ -1,11 +1,12 @@
 """The local engine: Polars, on one machine, in bounded memory.
 
-A log that fits is read once into memory. A larger one is split by query into buckets on disk, so that a bucket holds
-whole queries, and every plan runs bucket by bucket.
+A log that fits is read once into memory. A larger one is split into buckets on disk, and every plan runs bucket by
+bucket. A bucket holds whole queries; where pages must lie together (UBM, the session layout) it holds whole sessions,
+and their counts are then added up by query.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -38,14 +39,18 @@ class Bucketed:
     """A log as it was read: its good rows, in one bucket or several, and what became of the others.
 
     Attributes:
-        buckets: canonical impressions; a query lies wholly in one bucket.
+        buckets: canonical impressions; those without rows are left out.
+        key: what lies wholly in one bucket, `query` or `session`.
+        n_buckets: into how many the log was split.
         rows_read: rows in the log.
         rejected: number of rows per reason.
     """
 
     buckets: tuple[pl.LazyFrame, ...]
+    key: str
+    n_buckets: int
     rows_read: int
-    rejected: dict[str, int] = field(default_factory=dict[str, int])
+    rejected: dict[str, int]
 
     @property
     def rows_used(self) -> int:
@@ -69,24 +74,25 @@ class LocalEngine:
     on_bad_rows: OnBadRows = "error"
     check_pages: CheckPages = "sample"
 
-    def read(self, log: Log, plan: StatisticsPlan, *, keep_sessions: bool) -> Bucketed:
+    def read(self, log: Log, *, keep_sessions: bool) -> Bucketed:
         """Read the log once, reject what breaks the contract, split what does not fit into memory.
 
         Args:
             log: an opened log.
-            plan: what will be counted; it says which columns are needed.
-            keep_sessions: whether the buckets must keep the session column.
+            keep_sessions: whether pages must lie together.
 
         Raises:
             SchemaError: rows or pages break the contract (`on_bad_rows` is "error"), or no row is left.
             LogFormatError: a file cannot be read.
         """
         with reading([*log.sources, *log.click_sources]):
-            n_buckets = self._number_of_buckets(log)
+            n_buckets = self._buckets_for(log.estimated_rows, log.impressions.collect_schema())
             if n_buckets == 1:
                 read = self._read_into_memory(log)
+            elif keep_sessions:
+                read = self._split_by_session(log, n_buckets)
             else:
-                read = self._split(log, plan, n_buckets, keep_sessions=keep_sessions)
+                read = self._split_by_query(log, n_buckets)
         if read.rows_read == 0:
             raise SchemaError(f"{log.request.inputs[0]}: the log holds no rows.")
         if read.rows_used == 0:
@@ -94,19 +100,31 @@ class LocalEngine:
         return read
 
     def statistics(self, read: Bucketed, plan: StatisticsPlan) -> Iterator[pl.DataFrame]:
-        """The statistics of each bucket, in no order."""
-        for bucket in read.buckets:
-            yield plan.count(nw.from_native(bucket)).to_native().collect(engine="streaming")
+        """The statistics of the log, in parts that hold whole queries, their rows in no order."""
+        counted = (
+            plan.count(nw.from_native(bucket)).to_native().collect(engine="streaming") for bucket in read.buckets
+        )
+        if read.key == QUERY or read.n_buckets == 1:
+            yield from counted
+            return
+        paths: list[Path] = []
+        for statistics in counted:
+            paths.append(self.scratch / f"statistics-{len(paths):05d}.parquet")
+            statistics.write_parquet(paths[-1], compression="lz4", statistics=False)
+        yield from self._add_up(pl.scan_parquet(paths, glob=False), plan, read.n_buckets)
 
     def add_up(self, statistics: pl.LazyFrame, plan: StatisticsPlan, rows: int) -> Iterator[pl.DataFrame]:
-        """Merge statistics (several days) query by query."""
-        n_buckets = self._buckets_for(rows, statistics.collect_schema())
-        frames = (statistics,) if n_buckets == 1 else self._sink(statistics, n_buckets)
+        """Merge statistics (several days), in parts that hold whole queries."""
+        yield from self._add_up(statistics, plan, self._buckets_for(rows, statistics.collect_schema()))
+
+    def _add_up(self, statistics: pl.LazyFrame, plan: StatisticsPlan, n_buckets: int) -> Iterator[pl.DataFrame]:
+        frames = (statistics,)
+        if n_buckets > 1:
+            folder = self.scratch / "statistics"
+            _bucket_sink(statistics, QUERY, n_buckets, folder).collect(engine="streaming")
+            frames = _bucket_frames(folder, n_buckets)
         for frame in frames:
             yield plan.add_up(nw.from_native(frame)).to_native().collect(engine="streaming")
-
-    def _number_of_buckets(self, log: Log) -> int:
-        return self._buckets_for(log.estimated_rows, log.impressions.collect_schema())
 
     def _buckets_for(self, rows: int, schema: pl.Schema) -> int:
         keys = [schema[name] for name in (SESSION, QUERY, DOC) if name in schema]
@@ -117,27 +135,30 @@ class LocalEngine:
 
     def _read_into_memory(self, log: Log) -> Bucketed:
         rows = log.impressions.collect(engine="streaming")
-        faults = _row_faults(rows.lazy()).collect()
-        rejected = self._judge_rows(log, faults, rows.height)
+        rejected = self._judge_rows(log, _row_faults(rows.lazy()).collect(), rows.height)
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
         faulty = faulty_pages(good.lazy()).collect(engine="streaming") if log.has_sessions else None
-        good, pages = self._without_faulty(log, good.lazy(), faulty, good.height)
-        return Bucketed((good.collect().lazy(),), rows.height, rejected | pages)
+        kept, pages = self._without_faulty(log, good.lazy(), faulty, good.height)
+        return Bucketed((kept.collect().lazy(),), QUERY, 1, rows.height, rejected | pages)
 
-    def _split(self, log: Log, plan: StatisticsPlan, n_buckets: int, *, keep_sessions: bool) -> Bucketed:
-        impressions = good_rows(log.impressions)
-        keep_sessions = keep_sessions or plan.model.needs_session
-        faulty = self._faulty_pages(impressions, log.estimated_rows, n_buckets) if log.has_sessions else None
-        kept, pages = self._without_faulty(log, impressions, faulty, log.estimated_rows)
-        columns = [name for name in log.impressions.collect_schema().names() if name != REJECTED]
-        if not keep_sessions and SESSION in columns:
-            columns.remove(SESSION)
-        buckets, faults = self._sink_and_count(log, kept.select(columns), n_buckets)
+    def _split_by_query(self, log: Log, n_buckets: int) -> Bucketed:
+        """Pages lie across the buckets, so they are checked beforehand, where there are sessions at all."""
+        impressions, pages = good_rows(log.impressions), dict[str, int]()
+        if log.has_sessions:
+            faulty = self._faulty_pages(impressions, log.estimated_rows, n_buckets)
+            impressions, pages = self._without_faulty(log, impressions, faulty, log.estimated_rows)
+            impressions = impressions.drop(SESSION)
+        buckets, faults = self._sink(log, impressions, QUERY, n_buckets)
+        read = int(faults["rows"].sum())
+        return Bucketed(buckets, QUERY, n_buckets, read, self._judge_rows(log, faults, read) | pages)
+
+    def _split_by_session(self, log: Log, n_buckets: int) -> Bucketed:
+        """A bucket holds whole pages, and each is checked."""
+        buckets, faults = self._sink(log, good_rows(log.impressions), SESSION, n_buckets)
         read = int(faults["rows"].sum())
         rejected = self._judge_rows(log, faults, read)
-        if keep_sessions and not pages:
-            buckets, pages = self._check_buckets(log, buckets, read)
-        return Bucketed(buckets, read, rejected | pages)
+        buckets, pages = self._check_buckets(log, buckets, read)
+        return Bucketed(buckets, SESSION, n_buckets, read, rejected | pages)
 
     def _faulty_pages(self, impressions: pl.LazyFrame, rows: int, n_buckets: int) -> pl.DataFrame:
         """The faulty pages of a sample of the sessions; of all, if all are checked or the faulty ones left out."""
@@ -152,19 +173,14 @@ class LocalEngine:
                 return sample
         return pl.concat([found(share, n_buckets) for share in range(n_buckets)])
 
-    def _sink_and_count(
-        self, log: Log, kept: pl.LazyFrame, n_buckets: int
+    def _sink(
+        self, log: Log, impressions: pl.LazyFrame, key: str, n_buckets: int
     ) -> tuple[tuple[pl.LazyFrame, ...], pl.DataFrame]:
+        """Write the buckets and count the faulty rows, both in one reading."""
         folder = self.scratch / "impressions"
-        _, faults = pl.collect_all(
-            [_bucket_sink(kept, n_buckets, folder), _row_faults(log.impressions)], engine="streaming"
-        )
+        sink = _bucket_sink(impressions, key, n_buckets, folder)
+        _, faults = pl.collect_all([sink, _row_faults(log.impressions)], engine="streaming")
         return _bucket_frames(folder, n_buckets), faults
-
-    def _sink(self, frame: pl.LazyFrame, n_buckets: int) -> tuple[pl.LazyFrame, ...]:
-        folder = self.scratch / "statistics"
-        _bucket_sink(frame, n_buckets, folder).collect(engine="streaming")
-        return _bucket_frames(folder, n_buckets)
 
     def _check_buckets(
         self, log: Log, buckets: tuple[pl.LazyFrame, ...], read: int
@@ -201,8 +217,8 @@ def _row_faults(impressions: pl.LazyFrame) -> pl.LazyFrame:
     return impressions.group_by(REJECTED).agg(rows=pl.len().cast(pl.Int64)).sort(REJECTED)
 
 
-def _bucket_sink(frame: pl.LazyFrame, n_buckets: int, folder: Path) -> pl.LazyFrame:
-    bucketed = frame.with_columns((pl.col(QUERY).hash() % n_buckets).cast(pl.Int64).alias(_BUCKET))
+def _bucket_sink(frame: pl.LazyFrame, key: str, n_buckets: int, folder: Path) -> pl.LazyFrame:
+    bucketed = frame.with_columns((pl.col(key).hash() % n_buckets).cast(pl.Int64).alias(_BUCKET))
     return bucketed.sink_parquet(
         pl.PartitionBy(folder, key=_BUCKET, include_key=False),
         compression="lz4",

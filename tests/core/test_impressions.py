@@ -224,11 +224,17 @@ def test_the_period_is_the_calendar_day_in_utc(values: pl.Series, expected: date
     assert faults(frame) == [GOOD]
 
 
-def test_the_day_of_text_with_an_offset_is_that_of_the_same_time_in_a_datetime_column() -> None:
+def test_the_day_of_text_with_an_offset_is_the_one_that_is_written() -> None:
     text = read("time", pl.Series([MORNING.isoformat()]), DAILY, timestamp="time")
-    moment = read("time", pl.Series([MORNING]), DAILY, timestamp="time")
 
-    assert text["period"].to_list() == moment["period"].to_list() == [date(2026, 1, 5)]
+    assert text["period"].to_list() == [MORNING.date()]
+
+
+@pytest.mark.parametrize("per_second", [1, 10**3, 10**6, 10**9])
+def test_the_day_of_a_count_since_1970_is_the_same_in_every_unit(per_second: int) -> None:
+    frame = read("time", pl.Series([1767657599 * per_second]), DAILY, timestamp="time")
+
+    assert frame["period"].to_list() == [date(2026, 1, 5)]
 
 
 def test_what_is_no_date_is_refused_only_where_days_are_asked_for() -> None:

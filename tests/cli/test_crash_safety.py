@@ -1,0 +1,342 @@
+"""Whatever ends a run (a full disk, Ctrl-C, a kill), the output is whole or not there, and the next run tidies up."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess, Popen
+
+import polars as pl
+import pytest
+
+from posbias.core.simulation import SimulationOptions, simulate
+
+RunPosbias = Callable[..., CompletedProcess[str]]
+MountTmpfs = Callable[[Path, str], Path]
+
+PROMPT_SECONDS = 5  # how soon a run that is stopped must be gone
+START_SECONDS = 60  # how long it may take, on a busy machine, until a run does what a test waits for
+SMALL_MEMORY = ("--memory", "256MiB")  # splits the log into buckets
+N_KILLS = 10
+
+
+@pytest.fixture(scope="module")
+def big_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a log of 3 million impressions, over which a run takes a second or two."""
+    path = tmp_path_factory.mktemp("big") / "log.parquet"
+    simulate(SimulationOptions(n_sessions=300_000, n_queries=2_000)).log.write_parquet(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a log of a few thousand impressions."""
+    path = tmp_path_factory.mktemp("small") / "log.parquet"
+    simulate(SimulationOptions(n_sessions=1_000, n_queries=50, docs_per_query=6, n_positions=4)).log.write_parquet(path)
+    return path
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Return the directory in which results stand."""
+    (tmp_path / "results").mkdir()
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """Return the directory for temporary files."""
+    (tmp_path / "scratch").mkdir()
+    return tmp_path / "scratch"
+
+
+def left_in(folder: Path) -> list[str]:
+    """Everything below a directory, hidden or not."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a directory, to the byte."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def start(environment: dict[str, str], *arguments: str | Path) -> Popen[str]:
+    """Start the command line and do not wait for it."""
+    command = [sys.executable, "-m", "posbias.cli", *map(str, arguments)]
+    return Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for(folder: Path, pattern: str, process: Popen[str]) -> None:
+    """Wait until a running process has made a file or directory."""
+    deadline = time.monotonic() + START_SECONDS
+    while not any(folder.glob(pattern)):
+        assert process.poll() is None, f"ended before it made {pattern}: {process.communicate()}"
+        assert time.monotonic() < deadline, f"made no {pattern}"
+        time.sleep(0.001)
+
+
+# --- a full disk ----------------------------------------------------------------------------------------------
+
+
+def assert_no_space(done: CompletedProcess[str], place: Path) -> None:
+    """Exit code 2, one message that says what is full, nothing on disk."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("posbias: error: ")
+    assert "o space left on" in done.stderr
+    assert str(place) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--format", "csv"), ("--layout", "session"), SMALL_MEMORY], ids=" ".join)
+def test_a_disk_that_is_full_for_the_result_is_named_and_left_as_it_was(
+    run_posbias: RunPosbias,
+    big_log: Path,
+    tmp_path: Path,
+    scratch: Path,
+    mount_tmpfs: MountTmpfs,
+    options: tuple[str, ...],
+) -> None:
+    full = mount_tmpfs(tmp_path / "full", "size=64k")
+    done = run_posbias("run", big_log, "-o", full / "out", "--temp-dir", scratch, *options)
+    assert_no_space(done, full)
+    assert left_in(full) == []
+    assert left_in(scratch) == []
+
+
+@pytest.mark.parametrize("command", [("run",), ("collect",), ("run", "--model", "ubm")], ids=" ".join)
+def test_a_disk_that_is_full_for_temporary_files_is_named_and_left_as_it_was(
+    run_posbias: RunPosbias,
+    big_log: Path,
+    tmp_path: Path,
+    results: Path,
+    mount_tmpfs: MountTmpfs,
+    command: tuple[str, ...],
+) -> None:
+    full = mount_tmpfs(tmp_path / "full", "size=2m")
+    done = run_posbias(*command, big_log, "-o", results / "out", "--temp-dir", full, *SMALL_MEMORY)
+    assert_no_space(done, full)
+    assert left_in(full) == []
+    assert left_in(results) == []
+
+
+def test_a_full_disk_keeps_the_old_result(
+    run_posbias: RunPosbias, small_log: Path, big_log: Path, tmp_path: Path, mount_tmpfs: MountTmpfs
+) -> None:
+    full = mount_tmpfs(tmp_path / "full", "size=256k")
+    assert run_posbias("run", small_log, "-o", full / "out").returncode == 0
+    old = contents(full)
+    assert_no_space(run_posbias("run", big_log, "-o", full / "out", "--force"), full)
+    assert contents(full) == old
+
+
+# --- stopped --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("moment", ["starting", "splitting", "writing"])
+@pytest.mark.parametrize("force", [False, True], ids=["new", "force"])
+def test_a_run_that_is_stopped_ends_at_once_and_leaves_nothing(
+    clean_environment: dict[str, str],
+    big_log: Path,
+    results: Path,
+    scratch: Path,
+    number: signal.Signals,
+    moment: str,
+    *,
+    force: bool,
+) -> None:
+    target = results / "out"
+    if force:
+        target.mkdir()
+        (target / "which").write_text("old", encoding="utf-8")
+    before = contents(results)
+    options = ("--temp-dir", scratch, *SMALL_MEMORY, *(("--force",) if force else ()))
+    with start(clean_environment, "run", big_log, "-o", target, *options) as process:
+        if moment == "starting":
+            wait_for(scratch, "posbias-*", process)
+        elif moment == "splitting":
+            wait_for(scratch, "posbias-*/impressions/*/*.parquet", process)
+        else:
+            wait_for(results, ".out.posbias-*/propensities.parquet", process)
+        sent = time.monotonic()
+        process.send_signal(number)
+        out, said = process.communicate(timeout=START_SECONDS)
+        took = time.monotonic() - sent
+    assert process.returncode == 128 + number
+    assert (out, said.strip()) == ("", f"posbias: stopped by {number.name}; nothing was written.")
+    assert took < PROMPT_SECONDS
+    assert contents(results) == before
+    assert left_in(scratch) == []
+    assert [name for name in left_in(results) if "posbias" in name] == []
+
+
+def test_a_run_that_is_stopped_while_it_loads_shows_no_traceback(
+    clean_environment: dict[str, str], small_log: Path, results: Path
+) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "posbias.cli", "run", small_log, "-o", results / "out"]
+    with Popen(command, env=clean_environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "polars." in line:  # the first of many modules
+                process.send_signal(signal.SIGINT)
+                break
+        said = process.stderr.read()
+    assert process.returncode in {128 + signal.SIGINT, -signal.SIGINT}
+    assert "Traceback" not in said
+    assert left_in(results) == []
+
+
+# --- killed ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("force", [False, True], ids=["new", "force"])
+def test_a_kill_at_any_moment_leaves_one_whole_result_and_the_next_run_tidies_up(
+    clean_environment: dict[str, str],
+    run_posbias: RunPosbias,
+    small_log: Path,
+    big_log: Path,
+    results: Path,
+    scratch: Path,
+    *,
+    force: bool,
+) -> None:
+    target = results / "out"
+    old = results.parent / "old"
+    assert run_posbias("run", small_log, "-o", old).returncode == 0
+    whole: list[dict[str, bytes]] = [contents(old) if force else {}]
+    run_big = ("run", big_log, "-o", target, "--force", "--temp-dir", scratch, *SMALL_MEMORY)
+    began = time.monotonic()
+    assert run_posbias(*run_big).returncode == 0
+    duration = time.monotonic() - began
+    whole.append(contents(target))
+    killed = 0
+    for moment in range(1, N_KILLS + 1):
+        shutil.rmtree(target)
+        if force:
+            shutil.copytree(old, target)
+        with start(clean_environment, *run_big) as process:
+            time.sleep(duration * moment / N_KILLS)
+            process.kill()
+            process.communicate()
+        killed += process.returncode == -signal.SIGKILL
+        target.mkdir(exist_ok=True)
+        found = contents(target)
+        assert found in whole, f"neither the old nor the new result after {moment} of {N_KILLS}: {sorted(found)}"
+        if found:
+            json.loads(found["manifest.json"])
+            assert pl.read_parquet(target / "propensities.parquet").height > 0
+    assert killed >= N_KILLS // 2
+    assert run_posbias(*run_big).returncode == 0
+    assert contents(target) == whole[1]
+    assert [path.name for path in results.iterdir()] == ["out"]
+    assert left_in(scratch) == []
+
+
+# --- how a result moves into place ----------------------------------------------------------------------------
+
+# Replaces the directory argv[1] by one that holds "new"; the process kills itself after the rename number argv[2].
+REPLACE = """
+import os, signal, sys
+from pathlib import Path
+from posbias.io import atomic
+
+renames, rename = 0, Path.rename
+
+def counted(self, target):
+    global renames
+    moved = rename(self, target)
+    renames += 1
+    if renames == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return moved
+
+Path.rename = counted
+atomic._exchange = lambda one, other: False  # as on a system without RENAME_EXCHANGE
+with atomic.atomic_directory(Path(sys.argv[1]), force=True) as work:
+    (work / "which").write_text("new")
+"""
+
+
+def replace(target: Path, kill_after: int, environment: dict[str, str]) -> int:
+    """Replace a directory where the system cannot exchange two; return the exit code."""
+    command = [sys.executable, "-c", REPLACE, str(target), str(kill_after)]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+@pytest.fixture
+def old_result(results: Path) -> Path:
+    """Return a directory that stands where the result will."""
+    (results / "out").mkdir()
+    (results / "out" / "which").write_text("old", encoding="utf-8")
+    return results / "out"
+
+
+def test_without_exchange_a_directory_is_replaced_by_renames(
+    old_result: Path, clean_environment: dict[str, str]
+) -> None:
+    assert replace(old_result, 0, clean_environment) == 0
+    assert (old_result / "which").read_text(encoding="utf-8") == "new"
+    assert left_in(old_result.parent) == ["out", "out/which"]
+
+
+@pytest.mark.parametrize(("kill_after", "which"), [(1, "old"), (2, "new"), (3, "new")])
+def test_without_exchange_the_next_run_mends_what_a_kill_between_the_renames_left(
+    run_posbias: RunPosbias,
+    small_log: Path,
+    old_result: Path,
+    clean_environment: dict[str, str],
+    kill_after: int,
+    which: str,
+) -> None:
+    assert replace(old_result, kill_after, clean_environment) == -signal.SIGKILL
+    refused = run_posbias("run", small_log, "-o", old_result)
+    assert refused.returncode == 2
+    assert "already exists" in refused.stderr
+    assert (old_result / "which").read_text(encoding="utf-8") == which
+    done = run_posbias("run", small_log, "-o", old_result, "--force")
+    assert done.returncode == 0, done.stderr
+    assert not (old_result / "which").exists()
+    assert [path.name for path in old_result.parent.iterdir()] == ["out"]
+
+
+def test_a_result_that_appears_meanwhile_is_not_replaced_without_force(
+    clean_environment: dict[str, str], big_log: Path, results: Path, scratch: Path
+) -> None:
+    target = results / "out"
+    with start(clean_environment, "run", big_log, "-o", target, "--temp-dir", scratch, *SMALL_MEMORY) as process:
+        wait_for(scratch, "posbias-*", process)
+        target.mkdir()
+        (target / "mine").write_text("of another run", encoding="utf-8")
+        _, said = process.communicate(timeout=START_SECONDS)
+    assert process.returncode == 2, said
+    assert f"{target}: already exists" in said
+    assert left_in(results) == ["out", "out/mine"]
+
+
+def test_two_runs_beside_each_other_do_not_take_each_others_directories(
+    clean_environment: dict[str, str], big_log: Path, results: Path, scratch: Path
+) -> None:
+    runs = [
+        start(clean_environment, "run", big_log, "-o", results / name, "--temp-dir", scratch, *SMALL_MEMORY)
+        for name in ("a", "b")
+    ]
+    for process in runs:
+        _, said = process.communicate(timeout=START_SECONDS)
+        assert process.returncode == 0, said
+    one, other = contents(results / "a"), contents(results / "b")
+    assert one == other
+    assert sorted(path.name for path in results.iterdir()) == ["a", "b"]
+    assert left_in(scratch) == []

@@ -1,0 +1,381 @@
+"""How a command is used: help, settings, what goes to stdout and to stderr, exit codes, the same bytes."""
+
+import errno
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import cast
+
+import polars as pl
+import pytest
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
+
+from posbias.cli.main import app
+from posbias.core.simulation import SimulationOptions, simulate
+
+RunPosbias = Callable[..., CompletedProcess[str]]
+
+GROUP = cast("TyperGroup", get_command(app))
+COMMANDS = sorted(GROUP.commands)
+OPTIONS = [
+    pytest.param(option, id=f"{name} {option.opts[0]}")
+    for name in COMMANDS
+    for option in GROUP.commands[name].params
+    if isinstance(option, TyperOption)
+]
+ESCAPE = "\x1b["
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a log that gives no reason for a warning."""
+    path = tmp_path_factory.mktemp("interface") / "log.parquet"
+    options = SimulationOptions(n_sessions=4000, n_queries=60, docs_per_query=6, n_positions=4, query_exponent=0.3)
+    simulate(options).log.write_parquet(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def unlinked_log(tmp_path_factory: pytest.TempPathFactory, log: Path) -> Path:
+    """Return a log whose last position shows documents of its own, so that nothing says how it is examined."""
+    path = tmp_path_factory.mktemp("unlinked") / "log.parquet"
+    own = pl.when(pl.col("position") == 4).then(pl.col("doc") + 100).otherwise(pl.col("doc"))
+    pl.read_parquet(log).with_columns(own.alias("doc")).write_parquet(path)
+    return path
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a directory, to the byte."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def options_of(folder: Path) -> dict[str, object]:
+    """The options in a manifest."""
+    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["options"]
+
+
+# --- help -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(run_posbias: RunPosbias, command: str) -> None:
+    done = run_posbias(command, "--help", COLUMNS="200")
+    assert done.returncode == 0
+    assert f"Example: posbias {command} " in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_has_a_help_text_that_is_a_sentence(option: TyperOption) -> None:
+    text = option.help or ""
+    assert text[:1] != ""
+    assert text.endswith(".")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_can_be_read_in_full_in_80_columns(run_posbias: RunPosbias, command: str) -> None:
+    done = run_posbias(command, "--help", COLUMNS="80")
+    options = [option for option in GROUP.commands[command].params if isinstance(option, TyperOption)]
+    missing = [option.opts[0] for option in options if option.opts[0] not in done.stdout]
+    assert missing == []
+
+
+def test_one_name_means_one_thing_in_every_command() -> None:
+    texts: dict[str, set[str | None]] = {}
+    for name in COMMANDS:
+        for option in GROUP.commands[name].params:
+            if isinstance(option, TyperOption):
+                texts.setdefault(option.opts[0], set()).add(option.help)
+    assert {name for name, helps in texts.items() if len(helps) > 1} == set()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_its_environment_variable(name: str) -> None:
+    for option in GROUP.commands[name].params:
+        if isinstance(option, TyperOption) and option.opts[0] != "--help":
+            expected = "POSBIAS_" + option.opts[0].removeprefix("--").replace("-", "_").upper()
+            assert option.envvar == expected
+
+
+def test_help_lists_every_command(run_posbias: RunPosbias) -> None:
+    done = run_posbias("--help")
+    assert done.returncode == 0
+    assert [command for command in COMMANDS if command not in done.stdout] == []
+
+
+def test_without_a_command_help_is_shown(run_posbias: RunPosbias) -> None:
+    done = run_posbias()
+    assert done.returncode == 2
+    assert "Usage: " in done.stdout + done.stderr
+
+
+def test_the_version_is_that_of_the_package(run_posbias: RunPosbias) -> None:
+    done = run_posbias("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"posbias {version('posbias')}\n", "")
+
+
+# --- settings -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flag", "environment", "file", "expected"),
+    [
+        (True, True, True, 0.04),
+        (False, True, True, 0.03),
+        (False, False, True, 0.02),
+        (False, False, False, 0.01),
+    ],
+    ids=["flag", "environment", "posbias.toml", "default"],
+)
+def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
+    run_posbias: RunPosbias, log: Path, tmp_path: Path, *, flag: bool, environment: bool, file: bool, expected: float
+) -> None:
+    if file:
+        (tmp_path / "posbias.toml").write_text("min-propensity = 0.02\n", encoding="utf-8")
+    flags = ("--min-propensity", "0.04") if flag else ()
+    variables = {"POSBIAS_MIN_PROPENSITY": "0.03"} if environment else {}
+    done = run_posbias("run", log, "-o", "out", *flags, **variables)
+    assert done.returncode == 0, done.stderr
+    assert options_of(tmp_path / "out")["min-propensity"] == expected
+
+
+def test_a_commands_own_section_beats_the_common_options(run_posbias: RunPosbias, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text(
+        'max_position = 4\nmin-propensity = 0.02\n[run]\nmin-propensity = 0.05\n[collect]\nmodel = "ubm"\n',
+        encoding="utf-8",
+    )
+    done = run_posbias("run", log, "-o", "out", "--config", "other.toml")
+    assert done.returncode == 0, done.stderr
+    options = options_of(tmp_path / "out")
+    assert (options["min-propensity"], options["max-position"], options["model"]) == (0.05, 4, "pbm")
+
+
+def test_a_list_of_columns_can_be_set_everywhere(run_posbias: RunPosbias, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "posbias.toml").write_text('session = ["session", "query"]\n', encoding="utf-8")
+    assert run_posbias("fit", log, "-o", "a").returncode == 0
+    assert options_of(tmp_path / "a")["session"] == ["session", "query"]
+    assert run_posbias("fit", log, "-o", "b", POSBIAS_SESSION="session query").returncode == 0
+    assert options_of(tmp_path / "b")["session"] == ["session", "query"]
+    assert run_posbias("fit", log, "-o", "c", "--session", "session").returncode == 0
+    assert options_of(tmp_path / "c")["session"] == ["session"]
+
+
+def test_a_switch_can_be_set_by_the_environment_and_unset_by_a_flag(
+    run_posbias: RunPosbias, log: Path, tmp_path: Path
+) -> None:
+    assert run_posbias("fit", log, "-o", "a", POSBIAS_COMPARE="false").returncode == 0
+    assert options_of(tmp_path / "a")["compare"] is False
+    assert run_posbias("fit", log, "-o", "b", "--compare", POSBIAS_COMPARE="false").returncode == 0
+    assert options_of(tmp_path / "b")["compare"] is True
+
+
+# --- what is said, and where ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["run", "fit", "collect"])
+def test_json_prints_the_manifest_and_nothing_else(
+    run_posbias: RunPosbias, log: Path, tmp_path: Path, command: str
+) -> None:
+    done = run_posbias(command, log, "-o", "out", "--json")
+    assert done.returncode == 0
+    assert done.stdout == (tmp_path / "out" / "manifest.json").read_text(encoding="utf-8")
+    assert json.loads(done.stdout)["command"] == command
+    assert "{" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "fit", "collect"])
+def test_quiet_says_nothing_where_there_is_nothing_to_warn_of(run_posbias: RunPosbias, log: Path, command: str) -> None:
+    done = run_posbias(command, log, "-o", "out", "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_quiet_keeps_warnings(run_posbias: RunPosbias, unlinked_log: Path) -> None:
+    done = run_posbias("run", unlinked_log, "-o", "out", "--quiet")
+    lines = done.stderr.splitlines()
+    assert lines != []
+    assert all(line.startswith("warning: ") for line in lines)
+
+
+def test_messages_go_to_stderr_and_stdout_stays_free(run_posbias: RunPosbias, log: Path) -> None:
+    done = run_posbias("run", log, "-o", "out")
+    assert done.stdout == ""
+    assert "16,000 read" in done.stderr
+    assert done.stderr.endswith("written: out\n")
+
+
+def test_warnings_stand_in_the_manifest_too(run_posbias: RunPosbias, unlinked_log: Path, tmp_path: Path) -> None:
+    done = run_posbias("run", unlinked_log, "-o", "out")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["warnings"] != []
+    assert [f"warning: {warning}" for warning in manifest["warnings"]] == [
+        line for line in done.stderr.splitlines() if line.startswith("warning: ")
+    ]
+
+
+def test_a_stderr_that_is_no_terminal_gets_neither_bars_nor_colours(
+    run_posbias: RunPosbias, unlinked_log: Path
+) -> None:
+    for arguments in (("run", unlinked_log, "-o", "out"), ("run", "nowhere.csv", "-o", "other")):
+        said = run_posbias(*arguments).stderr
+        assert ESCAPE not in said
+        assert "\r" not in said
+        assert "━" not in said
+
+
+def on_a_terminal(environment: dict[str, str], cwd: Path, *arguments: str | Path) -> tuple[int, str, str]:
+    """Run the command line with stderr on a pseudo-terminal; return exit code, stdout and what the terminal got."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "posbias.cli", *map(str, arguments)]
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=environment | {"TERM": "xterm-256color", "COLUMNS": "120"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        seen = bytearray()
+        while True:
+            try:
+                block = os.read(ours, 65536)
+            except OSError as error:  # Linux says EIO where the other end is closed
+                assert error.errno == errno.EIO  # noqa: PT017
+                break
+            if not block:
+                break
+            seen += block
+        os.close(ours)
+        assert process.stdout is not None
+        said = process.stdout.read().decode()
+    return process.returncode, said, seen.decode()
+
+
+def test_a_terminal_gets_bars_for_every_stage(clean_environment: dict[str, str], log: Path, tmp_path: Path) -> None:
+    code, out, seen = on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out")
+    assert (code, out) == (0, "")
+    for stage in ("reading", "counting", "fitting", "writing", "weighting"):
+        assert stage in seen
+    assert "━" in seen
+    assert ESCAPE in seen
+
+
+def test_quiet_draws_no_bars_on_a_terminal(clean_environment: dict[str, str], log: Path, tmp_path: Path) -> None:
+    assert on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out", "--quiet") == (0, "", "")
+
+
+def test_a_terminal_does_not_change_the_result(
+    clean_environment: dict[str, str], run_posbias: RunPosbias, log: Path, tmp_path: Path
+) -> None:
+    on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "seen")
+    run_posbias("run", log, "-o", "unseen")
+    assert contents(tmp_path / "seen") == contents(tmp_path / "unseen")
+
+
+def test_an_error_on_a_terminal_is_one_line_and_leaves_no_bar(
+    clean_environment: dict[str, str], tmp_path: Path
+) -> None:
+    code, out, seen = on_a_terminal(clean_environment, tmp_path, "run", "nowhere.csv", "-o", "out")
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
+    assert (code, out) == (2, "")
+    assert plain.count("error") == 1
+    assert "━" not in plain
+
+
+# --- exit codes -----------------------------------------------------------------------------------------------
+
+
+def test_a_fit_that_has_not_converged_is_written_with_exit_code_1(
+    run_posbias: RunPosbias, log: Path, tmp_path: Path
+) -> None:
+    done = run_posbias("run", log, "-o", "out", "--method", "joint", "--max-iterations", "3")
+    assert done.returncode == 1
+    assert "did not converge" in done.stderr
+    assert "--max-iterations" in done.stderr
+    assert (
+        json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["estimate"]["converged"] is False
+    )
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "attractiveness.parquet",
+        "manifest.json",
+        "propensities.parquet",
+        "training",
+    ]
+
+
+def test_strict_turns_an_unidentified_cell_into_exit_code_1(run_posbias: RunPosbias, log: Path, tmp_path: Path) -> None:
+    rare = pl.DataFrame(
+        {"session": [10**6], "query": [0], "doc": [99], "position": [9], "click": [1]},
+        schema=pl.read_parquet_schema(log),
+    )
+    pl.concat([pl.read_parquet(log), rare]).write_parquet(tmp_path / "rare.parquet")
+    lenient = run_posbias("run", "rare.parquet", "-o", "lenient")
+    strict = run_posbias("run", "rare.parquet", "-o", "strict", "--strict")
+    assert (lenient.returncode, strict.returncode) == (0, 1)
+    assert "1 of 5 cells are not identified" in lenient.stderr
+    files = ["propensities.parquet", "attractiveness.parquet"]
+    assert [(tmp_path / "lenient" / name).read_bytes() for name in files] == [
+        (tmp_path / "strict" / name).read_bytes() for name in files
+    ]
+
+
+def test_too_few_clicks_in_identified_cells_are_exit_code_1(run_posbias: RunPosbias, unlinked_log: Path) -> None:
+    done = run_posbias("run", unlinked_log, "-o", "out")
+    assert done.returncode == 1
+    assert "too few to rely on" in done.stderr
+
+
+# --- the same input gives the same bytes ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run",),
+        ("run", "--model", "ubm", "--layout", "session"),
+        ("run", "--format", "csv", "--csv", "--method", "joint"),
+        ("collect",),
+        ("collect", "--model", "ubm"),
+    ],
+    ids=" ".join,
+)
+def test_the_same_command_gives_the_same_bytes(
+    run_posbias: RunPosbias, log: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    command, *options = arguments
+    for name in ("one", "other"):
+        done = run_posbias(command, log, "-o", name, *options)
+        assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "one") == contents(tmp_path / "other")
+
+
+@pytest.mark.parametrize("options", [(), ("--model", "ubm"), ("--position-bins", "1,2,3")], ids=" ".join)
+def test_fit_and_weight_give_the_bytes_of_run(
+    run_posbias: RunPosbias, log: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    assert run_posbias("run", log, "-o", "run", *options).returncode == 0
+    assert run_posbias("fit", log, "-o", "fit", *options).returncode == 0
+    assert run_posbias("weight", log, "--propensities", "fit", "-o", "weight").returncode == 0
+    whole = contents(tmp_path / "run")
+    parts = contents(tmp_path / "fit") | contents(tmp_path / "weight")
+    assert sorted(parts) == sorted(whole)
+    for name in whole:
+        if name != "manifest.json":
+            assert parts[name] == whole[name], name
+
+
+def test_statistics_give_the_bytes_of_the_log(run_posbias: RunPosbias, log: Path, tmp_path: Path) -> None:
+    assert run_posbias("collect", log, "-o", "statistics").returncode == 0
+    assert run_posbias("fit", "statistics", "-o", "from_statistics").returncode == 0
+    assert run_posbias("fit", log, "-o", "from_log").returncode == 0
+    tables = ("propensities.parquet", "attractiveness.parquet")
+    for name in tables:
+        assert (tmp_path / "from_statistics" / name).read_bytes() == (tmp_path / "from_log" / name).read_bytes()

@@ -1,0 +1,81 @@
+"""What tests of reading and counting share: a small log with known shape, and the command line in this process."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from posbias.cli.main import app
+from posbias.core.simulation import SimulationOptions, simulate
+from posbias.io.manifest import read_manifest
+
+DONE = (0, 1)  # 1: done, with doubts
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command wrote."""
+
+    folder: Path
+
+    @property
+    def propensities(self) -> pl.DataFrame:
+        """The table of cells."""
+        return pl.read_parquet(self.folder / "propensities.parquet")
+
+    @property
+    def attractiveness(self) -> pl.DataFrame:
+        """The table of pairs."""
+        return pl.read_parquet(self.folder / "attractiveness.parquet")
+
+    @property
+    def training(self) -> pl.DataFrame:
+        """The training rows, part after part."""
+        return pl.concat(pl.read_parquet(part) for part in sorted((self.folder / "training").glob("*.parquet")))
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest."""
+        return read_manifest(self.folder, "any command")
+
+
+Posbias = Callable[..., Output]
+
+
+@pytest.fixture
+def posbias(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Posbias:
+    """Return a function that runs a command, in this process, and returns what it wrote.
+
+    It runs in an empty working directory and without POSBIAS_* settings, which would answer for flags.
+    """
+    for name in [name for name in os.environ if name.startswith("POSBIAS_")]:
+        monkeypatch.delenv(name)
+    empty = tmp_path / "working-directory"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    runner = CliRunner()
+    number = iter(range(1_000))
+
+    def run(command: str, *arguments: object) -> Output:
+        folder = tmp_path / f"output-{next(number)}"
+        words = [command, *map(str, arguments), "-o", str(folder)]
+        result = runner.invoke(app, words, catch_exceptions=False)
+        assert result.exit_code in DONE, result.output
+        return Output(folder)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def log() -> pl.DataFrame:
+    """Return 400 pages of 4 positions; queries are text with leading zeros, documents and sessions Int64."""
+    options = SimulationOptions(n_sessions=400, n_queries=6, docs_per_query=6, n_positions=4, seed=11)
+    frame = simulate(options).log
+    return frame.with_columns(
+        query=pl.format("0{}", "query"), doc=pl.col("doc").cast(pl.Int64) + 100, session=pl.col("session") + 1
+    )

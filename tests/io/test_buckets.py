@@ -1,0 +1,307 @@
+"""A log that does not fit into memory is split by query: nothing but the order of the rows may tell."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from posbias.cli.main import app
+from posbias.core.simulation import SimulationOptions, simulate
+
+TOLERANCE = 1e-12
+TINY_MEMORY = 100_000  # bytes: some ten buckets for the logs below
+MODELS = ["pbm", "ubm"]
+
+
+class Output(Protocol):
+    """What a command wrote."""
+
+    @property
+    def folder(self) -> Path: ...  # noqa: D102
+
+    @property
+    def propensities(self) -> pl.DataFrame: ...  # noqa: D102
+
+    @property
+    def attractiveness(self) -> pl.DataFrame: ...  # noqa: D102
+
+    @property
+    def training(self) -> pl.DataFrame: ...  # noqa: D102
+
+    @property
+    def manifest(self) -> dict[str, dict[str, object]]: ...  # noqa: D102
+
+
+class Posbias(Protocol):
+    """Runs a command."""
+
+    def __call__(self, command: str, *arguments: object) -> Output: ...  # noqa: D102
+
+
+InBuckets = Callable[[], None]
+
+
+@pytest.fixture
+def in_buckets(monkeypatch: pytest.MonkeyPatch) -> InBuckets:
+    """Return a function after which commands have next to no memory."""
+
+    def tiny(_: str) -> int:
+        return TINY_MEMORY
+
+    def shrink() -> None:
+        monkeypatch.setattr("posbias.cli.setup.parse_memory", tiny)
+
+    return shrink
+
+
+@pytest.fixture(scope="module")
+def pages() -> pl.DataFrame:
+    """Return 500 shuffled pages of 5 positions, 25 queries, with a weight, a segment and a day."""
+    frame = simulate(SimulationOptions(n_sessions=500, n_queries=25, docs_per_query=8, n_positions=5, seed=4)).log
+    return frame.with_columns(
+        weight=pl.col("session") % 3 + 0.5,
+        segment=pl.col("session") % 2,
+        day=pl.format("2026-01-0{}", pl.col("session") % 2 + 1),
+    ).sample(fraction=1.0, shuffle=True, seed=2)
+
+
+@pytest.fixture
+def path(pages: pl.DataFrame, tmp_path: Path) -> Path:
+    """Return the pages as a Parquet file."""
+    file = tmp_path / "log.parquet"
+    pages.write_parquet(file)
+    return file
+
+
+def assert_same_rows(found: pl.DataFrame, expected: pl.DataFrame, keys: list[str]) -> None:
+    """The same rows in any order: keys to the letter, numbers up to the order of additions."""
+    found, expected = found.sort(keys), expected.sort(keys)
+    assert found.schema == expected.schema
+    exact = [name for name in expected.columns if expected.schema[name] != pl.Float64]
+    assert found.select(exact).equals(expected.select(exact))
+    for name in set(expected.columns) - set(exact):
+        assert found[name].is_null().equals(expected[name].is_null())
+        np.testing.assert_allclose(found[name], expected[name], rtol=TOLERANCE, atol=TOLERANCE, err_msg=name)
+
+
+def part_files(output: Output, folder: str = ".") -> int:
+    return len(list((output.folder / folder).glob("part-*")))
+
+
+def cell_columns(model: str) -> list[str]:
+    return ["position", "previous_click"] if model == "ubm" else ["position"]
+
+
+OPTIONS = {
+    "plain": (),
+    "weights": ("--weight-column", "weight"),
+    "strata": ("--stratify", "segment"),
+    "days": ("--timestamp", "day", "--period", "day"),
+    "bins": ("--position-bins", "1,2,4"),
+    "largest": ("--max-position", "3"),
+    "joint": ("--method", "joint"),
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("model", MODELS)
+def test_buckets_give_the_propensities_errors_attractiveness_and_weights_of_one(
+    model: str, options: tuple[str, ...], path: Path, posbias: Posbias, in_buckets: InBuckets
+) -> None:
+    arguments = ("run", path, "--model", model, *options)
+    whole = posbias(*arguments)
+    in_buckets()
+    found = posbias(*arguments)
+
+    assert part_files(whole, "training") == 1
+    assert part_files(found, "training") > 3
+    if "joint" in options:  # EM stops within its tolerance: the order of additions tells there
+        columns = ["propensity", "joint_propensity"]
+        np.testing.assert_allclose(found.propensities[columns], whole.propensities[columns], rtol=1e-6)
+        return
+    assert_same_rows(
+        found.propensities.drop("joint_propensity"), whole.propensities.drop("joint_propensity"), cell_columns(model)
+    )
+    assert_same_rows(found.attractiveness, whole.attractiveness, ["query", "doc"])
+    assert_same_rows(found.training, whole.training, ["query", "doc", "label"])
+    assert found.manifest["rows"] == whole.manifest["rows"]
+    assert found.manifest["totals"] == pytest.approx(whole.manifest["totals"])
+
+
+@pytest.mark.parametrize("options", [(), ("--weight-column", "weight")])
+@pytest.mark.parametrize("model", MODELS)
+def test_buckets_give_the_session_rows_of_one(
+    model: str, options: tuple[str, ...], path: Path, posbias: Posbias, in_buckets: InBuckets
+) -> None:
+    arguments = ("run", path, "--model", model, "--layout", "session", *options)
+    whole = posbias(*arguments)
+    in_buckets()
+    found = posbias(*arguments)
+
+    assert part_files(found, "training") > 3
+    assert_same_rows(found.training, whole.training, ["session", "position"])
+
+
+@pytest.mark.parametrize("layout", ["pointwise", "session"])
+@pytest.mark.parametrize("model", MODELS)
+def test_weighing_apart_gives_the_rows_of_the_main_job_in_one_bucket_and_in_many(
+    model: str, layout: str, path: Path, posbias: Posbias, in_buckets: InBuckets
+) -> None:
+    whole = posbias("run", path, "--model", model, "--layout", layout)
+    keys = ["query", "doc", "label"] if layout == "pointwise" else ["session", "position"]
+    arguments = ("weight", path, "--propensities", whole.folder, "--layout", layout)
+    apart = posbias(*arguments)
+    in_buckets()
+    in_many = posbias(*arguments)
+
+    assert_same_rows(apart.training, whole.training, keys)
+    assert_same_rows(in_many.training, whole.training, keys)
+    assert part_files(in_many, "training") > 3
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_statistics_collected_merged_and_fitted_in_buckets_are_those_of_one(
+    model: str, pages: pl.DataFrame, path: Path, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
+) -> None:
+    days = [tmp_path / f"day-{number}.parquet" for number in range(2)]
+    for number, day in enumerate(days):
+        pages.filter(pl.col("session") % 2 == number).write_parquet(day)
+    whole = posbias("fit", path, "--model", model)
+    in_buckets()
+    collected = [posbias("collect", day, "--model", model) for day in days]
+    merged = posbias("collect", *(output.folder for output in collected))
+
+    assert min(map(part_files, [*collected, merged])) > 1
+    for inputs in ([output.folder for output in collected], [merged.folder]):
+        found = posbias("fit", *inputs)
+        assert_same_rows(
+            found.propensities.drop("joint_propensity"),
+            whole.propensities.drop("joint_propensity"),
+            cell_columns(model),
+        )
+        assert_same_rows(found.attractiveness, whole.attractiveness, ["query", "doc"])
+
+
+@pytest.mark.parametrize("form", ["text", "binary", "several"])
+def test_buckets_split_queries_of_any_type(
+    form: str, pages: pl.DataFrame, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
+) -> None:
+    text = pl.col("query").cast(pl.String)
+    keys: tuple[str, ...] = ()
+    if form == "several":
+        typed = pages.with_columns(tens=pl.col("query") // 10, ones=pl.col("query") % 10).drop("query")
+        keys = ("--query", "tens", "--query", "ones", "--session", "session", "--session", "segment")
+    else:
+        typed = pages.with_columns(query=text.cast(pl.Binary) if form == "binary" else text)
+    typed.write_parquet(tmp_path / "log.parquet")
+    arguments = ("run", tmp_path / "log.parquet", "--model", "ubm", "--layout", "session", *keys)
+    whole = posbias(*arguments)
+    in_buckets()
+    found = posbias(*arguments)
+
+    assert part_files(found, "training") > 1
+    assert_same_rows(found.training, whole.training, ["session", "position"])
+    assert_same_rows(found.attractiveness, whole.attractiveness, ["query", "doc"])
+
+
+def broken_pages(pages: pl.DataFrame, kind: str) -> pl.DataFrame:
+    """Some good pages copied to new sessions and broken in one way, over many queries."""
+    good = pages.filter(pl.col("session") < 40).with_columns(pl.col("session") + 10_000)
+    changes = {
+        "several queries": pl.when(pl.col("position") == 2)
+        .then(24 - pl.col("query"))
+        .otherwise("query")
+        .alias("query"),
+        "document twice": pl.when(pl.col("position") < 3).then(0).otherwise(pl.col("doc") + 100).alias("doc"),
+        "position twice": pl.when(pl.col("position") == 3).then(4).otherwise("position").alias("position"),
+    }
+    changed = good.with_columns(changes[kind].cast(pl.Int32))
+    return changed.filter(pl.col("query").n_unique().over("session") > 1) if kind == "several queries" else changed
+
+
+REASONS = {
+    "several queries": "the session holds several queries",
+    "document twice": "the session shows a document twice",
+    "position twice": "the session shows a position twice",
+}
+
+
+@pytest.mark.parametrize("kind", REASONS)
+@pytest.mark.parametrize(("model", "check"), [("pbm", "all"), ("ubm", "all"), ("ubm", "sample")])
+def test_impossible_pages_are_dropped_in_buckets_as_in_one(
+    kind: str, model: str, check: str, pages: pl.DataFrame, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
+) -> None:
+    broken = broken_pages(pages, kind)
+    log, clean = tmp_path / "log.parquet", tmp_path / "clean.parquet"
+    pl.concat([pages, broken]).sample(fraction=1.0, shuffle=True, seed=1).write_parquet(log)
+    pages.write_parquet(clean)
+    expected = posbias("fit", clean, "--model", model)
+    in_buckets()
+    found = posbias("fit", log, "--model", model, "--on-bad-rows", "drop", "--check-pages", check)
+
+    assert found.manifest["rows"]["rejected"] == {REASONS[kind]: broken.height}
+    names = [*cell_columns(model), "impressions", "clicks", "propensity", "std_error", "ci_low", "ci_high"]
+    assert_same_rows(found.propensities[names], expected.propensities[names], cell_columns(model))
+
+
+@pytest.mark.parametrize("kind", REASONS)
+@pytest.mark.parametrize(("model", "check"), [("pbm", "all"), ("ubm", "all"), ("ubm", "sample")])
+def test_one_impossible_page_in_any_bucket_stops_the_run(
+    kind: str, model: str, check: str, pages: pl.DataFrame, in_buckets: InBuckets, tmp_path: Path
+) -> None:
+    in_buckets()
+    broken = broken_pages(pages, kind)
+    for session in sorted(set(broken["session"]))[:6]:
+        log = tmp_path / f"{session}.parquet"
+        pl.concat([pages, broken.filter(session=session)]).write_parquet(log)
+        words = ["fit", log, "-o", tmp_path / "out", "--model", model, "--check-pages", check]
+        result = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+
+        assert result.exit_code == 2, result.output
+        assert f"1 x {REASONS[kind]}" in result.output
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_bad_rows_are_counted_in_buckets_as_in_one(
+    model: str, pages: pl.DataFrame, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
+) -> None:
+    number = pl.int_range(pl.len())
+    bad = pages.with_columns(
+        position=pl.when(number % 97 == 0).then(0).otherwise("position"),
+        click=pl.when(number % 89 == 0).then(3).otherwise("click"),
+        query=pl.when(number % 83 == 0).then(None).otherwise("query"),
+    )
+    bad.write_parquet(tmp_path / "log.parquet")
+    arguments = ("fit", tmp_path / "log.parquet", "--model", model, "--on-bad-rows", "drop")
+    whole = posbias(*arguments)
+    in_buckets()
+    found = posbias(*arguments)
+
+    assert found.manifest["rows"] == whole.manifest["rows"]
+    names = [*cell_columns(model), "impressions", "clicks", "propensity", "std_error"]
+    assert_same_rows(found.propensities[names], whole.propensities[names], cell_columns(model))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_nothing_is_left_among_the_temporary_files(
+    model: str, path: Path, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
+) -> None:
+    in_buckets()
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    posbias("run", path, "--model", model, "--temp-dir", temporary)
+
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_same_log_gives_the_same_bytes_in_buckets(path: Path, posbias: Posbias, in_buckets: InBuckets) -> None:
+    in_buckets()
+    first, second = (posbias("run", path) for _ in range(2))
+
+    for file in sorted(first.folder.rglob("*.parquet")):
+        assert file.read_bytes() == (second.folder / file.relative_to(first.folder)).read_bytes(), file.name

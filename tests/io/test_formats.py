@@ -1,0 +1,510 @@
+"""One log in every form that it may come in: the same propensities, the same attractiveness, ids as they came."""
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import run as run_process
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from posbias.cli.main import app
+
+TOLERANCE = 1e-12
+WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
+    ".parquet": lambda frame, path: frame.write_parquet(path),
+    ".pq": lambda frame, path: frame.write_parquet(path),
+    ".csv": lambda frame, path: frame.write_csv(path),
+    ".tsv": lambda frame, path: frame.write_csv(path, separator="\t"),
+    ".csv.gz": lambda frame, path: frame.lazy().sink_csv(path, compression="gzip"),
+    ".csv.zst": lambda frame, path: frame.lazy().sink_csv(path, compression="zstd"),
+    ".tsv.gz": lambda frame, path: path.write_bytes(gzip.compress(frame.write_csv(separator="\t").encode())),
+    ".ndjson": lambda frame, path: frame.write_ndjson(path),
+    ".jsonl": lambda frame, path: frame.write_ndjson(path),
+    ".ndjson.gz": lambda frame, path: path.write_bytes(gzip.compress(frame.write_ndjson().encode())),
+    ".ndjson.zst": lambda frame, path: frame.lazy().sink_ndjson(path, compression="zstd"),
+    ".arrow": lambda frame, path: frame.write_ipc(path),
+    ".feather": lambda frame, path: frame.write_ipc(path, compression="lz4"),
+}
+
+
+class Output(Protocol):
+    """What a command wrote."""
+
+    @property
+    def folder(self) -> Path: ...  # noqa: D102
+
+    @property
+    def propensities(self) -> pl.DataFrame: ...  # noqa: D102
+
+    @property
+    def attractiveness(self) -> pl.DataFrame: ...  # noqa: D102
+
+    @property
+    def training(self) -> pl.DataFrame: ...  # noqa: D102
+
+    @property
+    def manifest(self) -> dict[str, dict[str, object]]: ...  # noqa: D102
+
+
+class Posbias(Protocol):
+    """Runs a command."""
+
+    def __call__(self, command: str, *arguments: object) -> Output: ...  # noqa: D102
+
+
+def as_text(frame: pl.DataFrame) -> pl.DataFrame:
+    """The pairs under text names, in one order."""
+    return frame.with_columns(pl.col("query", "doc").cast(pl.String)).sort("query", "doc")
+
+
+def assert_same(found: Output, expected: Output) -> None:
+    """The same numbers for every cell and pair, up to the order of additions."""
+    cells = ["position", "previous_click"] if "previous_click" in expected.propensities.columns else ["position"]
+    names = [*cells, "impressions", "clicks", "identified", "linking_pairs", "linking_clicks"]
+    assert found.propensities.select(names).rows() == expected.propensities.select(names).rows()
+    for name in ("propensity", "std_error", "ci_low", "ci_high", "examination"):
+        values, wanted = (output.propensities[name].to_numpy() for output in (found, expected))
+        np.testing.assert_allclose(values, wanted, rtol=TOLERANCE, atol=TOLERANCE)
+    pairs, wanted_pairs = as_text(found.attractiveness), as_text(expected.attractiveness)
+    names = ["query", "doc", "impressions", "clicks"]
+    assert pairs.select(names).rows() == wanted_pairs.select(names).rows()
+    for name in ("attractiveness", "std_dev"):
+        np.testing.assert_allclose(pairs[name], wanted_pairs[name], rtol=TOLERANCE)
+
+
+def refusal(*arguments: object) -> str:
+    """The message of a command that cannot run."""
+    result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    assert result.exit_code == 2, result.output
+    return result.output
+
+
+@pytest.fixture
+def expected(posbias: Posbias, log: pl.DataFrame, tmp_path: Path) -> Output:
+    """Return the fit of the log as one Parquet file."""
+    folder = tmp_path / "expected"
+    folder.mkdir()
+    log.write_parquet(folder / "log.parquet")
+    return posbias("fit", folder / "log.parquet")
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Return an empty directory."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("ending", WRITERS)
+def test_every_format_gives_the_same_result(
+    ending: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    path = logs / f"log{ending}"
+    WRITERS[ending](log, path)
+
+    assert_same(posbias("fit", path), expected)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv.gz", ".ndjson", ".arrow"])
+@pytest.mark.parametrize("model", ["pbm", "ubm"])
+def test_rows_in_any_order_over_any_number_of_files_give_the_same_result(
+    ending: str, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    shuffled = log.sample(fraction=1.0, shuffle=True, seed=5)
+    for number, (first, length) in enumerate([(0, 1), (1, 700), (701, log.height)]):
+        WRITERS[ending](shuffled.slice(first, length), logs / f"part-{number}{ending}")
+
+    whole = posbias("fit", tmp_path / "log.parquet", "--model", model)
+    assert_same(posbias("fit", *sorted(logs.iterdir()), "--model", model), whole)
+    assert_same(posbias("fit", logs / f"part-*{ending}", "--model", model), whole)
+    assert_same(posbias("fit", logs, "--model", model), whole)
+
+
+def test_a_directory_is_read_without_its_hidden_files_and_markers(
+    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    nested = logs / "2026" / "01"
+    nested.mkdir(parents=True)
+    log.head(600).write_parquet(nested / "a.parquet")
+    log.tail(-600).write_parquet(logs / "b.parquet")
+    (logs / "_SUCCESS").touch()
+    (logs / ".part.parquet.crc").write_bytes(b"crc")
+    (logs / "README.md").write_text("notes")
+    (logs / "_temporary").mkdir()
+    log.write_parquet(logs / "_temporary" / "c.parquet")
+    (logs / ".hidden").mkdir()
+    log.write_parquet(logs / ".hidden" / "d.parquet")
+
+    assert_same(posbias("fit", logs), expected)
+
+
+def test_a_recursive_pattern_finds_files_at_any_depth(
+    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    (logs / "a" / "b").mkdir(parents=True)
+    log.head(600).write_csv(logs / "a" / "b" / "one.csv")
+    log.tail(-600).write_csv(logs / "two.csv")
+
+    assert_same(posbias("fit", logs / "**" / "*.csv"), expected)
+
+
+def test_files_of_different_formats_are_one_log(
+    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    as_strings = log.with_columns(pl.col("doc").cast(pl.String))
+    as_strings.head(600).write_parquet(logs / "a.parquet")
+    log.tail(-600).write_csv(logs / "b.csv")
+
+    assert_same(posbias("fit", logs), expected)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".arrow"])
+def test_parts_without_rows_change_nothing(
+    ending: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    """Distributed engines write such parts, byte for byte the same."""
+    for number, frame in enumerate([log.head(0), log, log.head(0)]):
+        WRITERS[ending](frame, logs / f"part-{number}{ending}")
+
+    assert_same(posbias("fit", logs), expected)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".ndjson"])
+def test_files_may_hold_their_columns_in_another_order(
+    ending: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    WRITERS[ending](log.head(600), logs / f"a{ending}")
+    WRITERS[ending](log.tail(-600).select(reversed(log.columns)), logs / f"b{ending}")
+
+    assert_same(posbias("fit", logs), expected)
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_a_column_may_stand_in_the_names_of_the_folders(
+    ending: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    for (query,), rows in log.group_by("query"):
+        folder = logs / "day=2026-01-05" / f"query={query}"
+        folder.mkdir(parents=True)
+        WRITERS[ending](rows.drop("query"), folder / f"part{ending}")
+
+    found = posbias("fit", logs)
+    assert_same(found, expected)
+    assert found.attractiveness["query"].dtype == pl.String
+
+
+def test_the_files_columns_win_over_the_folders_names(log: pl.DataFrame, logs: Path, posbias: Posbias) -> None:
+    folder = logs / "query=other"
+    folder.mkdir()
+    log.write_parquet(folder / "part.parquet")
+
+    assert set(posbias("fit", logs).attractiveness["query"]) == set(log["query"])
+
+
+def test_csv_ids_are_text_to_the_letter(log: pl.DataFrame, logs: Path, posbias: Posbias) -> None:
+    names = {100: "007", 101: "7", 102: "7.0", 103: " x", 104: "1e3", 105: "NA"}
+    named = log.with_columns(doc=pl.col("doc").replace_strict(names, return_dtype=pl.String))
+    named.write_csv(logs / "log.csv")
+    found = posbias("run", logs / "log.csv", "--layout", "session")
+
+    assert set(found.attractiveness["doc"]) == set(names.values())
+    assert found.training.select("session", "query", "doc", "position", "click").rows() == [
+        (session, query, doc, position, click)
+        for session, query, doc, position, click in named.with_columns(pl.col("session").cast(pl.String))
+        .sort("session", "position")
+        .iter_rows()
+    ]
+
+
+@pytest.mark.parametrize("dtype", [pl.Int32, pl.Int64, pl.UInt64, pl.String, pl.Binary])
+@pytest.mark.parametrize("layout", ["pointwise", "session"])
+def test_parquet_ids_keep_their_type_and_values(
+    dtype: type[pl.DataType], layout: str, log: pl.DataFrame, logs: Path, posbias: Posbias
+) -> None:
+    columns = [
+        pl.col(name).cast(pl.String).cast(dtype) if dtype in {pl.String, pl.Binary} else pl.col(name).cast(dtype)
+        for name in ("query", "doc", "session")
+    ]
+    typed = log.with_columns(columns)
+    typed.write_parquet(logs / "log.parquet")
+    found = posbias("run", logs / "log.parquet", "--layout", layout)
+
+    pairs = set(typed.select("query", "doc").rows())
+    assert found.attractiveness.schema["query"] == found.attractiveness.schema["doc"] == dtype
+    assert set(found.attractiveness.select("query", "doc").rows()) == pairs
+    names = [name for name in ("session", "query", "doc") if name in found.training.columns]
+    assert all(found.training.schema[name] == dtype for name in names)
+    assert set(found.training.select(names).rows()) == set(typed.select(names).rows())
+
+
+def test_binary_ids_that_are_no_text_survive(log: pl.DataFrame, logs: Path, posbias: Posbias) -> None:
+    raw = [b"\x00\xff", b"\xfe", b"", b"\x80a", b"z", b"\x00"]
+    binary = dict(enumerate(raw, 100))
+    typed = log.with_columns(doc=pl.Series([binary[doc] for doc in log["doc"]], dtype=pl.Binary))
+    typed.write_parquet(logs / "log.parquet")
+
+    assert set(posbias("fit", logs / "log.parquet").attractiveness["doc"]) == set(raw)
+
+
+@pytest.mark.parametrize("model", ["pbm", "ubm"])
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_several_columns_form_one_session_and_one_query(
+    ending: str, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    language = pl.when(pl.col("query").str.ends_with("1")).then(pl.lit("de")).otherwise(pl.lit("en"))
+    split = log.select(
+        (pl.col("session") // 3).alias("visit"),
+        (pl.col("session") % 3).alias("page"),
+        pl.col("query").str.head(1).alias("words"),
+        pl.col("query").str.tail(1).alias("number"),
+        language.alias("language"),
+        "doc",
+        "position",
+        "click",
+    )
+    WRITERS[ending](split, logs / f"log{ending}")
+    keys = ["--session", "visit", "--session", "page", "--query", "words", "--query", "number", "--query", "language"]
+    found = posbias("run", logs, *keys, "--model", model, "--layout", "session")
+    whole = posbias("run", tmp_path / "log.parquet", "--model", model, "--layout", "session")
+
+    pairs = found.attractiveness.with_columns(
+        query=pl.concat_str(pl.col("query").struct.field("words"), pl.col("query").struct.field("number"))
+    )
+    names = ["query", "doc", "impressions", "clicks"]
+    assert as_text(pairs).select(names).rows() == as_text(whole.attractiveness).select(names).rows()
+    np.testing.assert_allclose(found.propensities["propensity"], whole.propensities["propensity"], rtol=TOLERANCE)
+    values = ["position", "click", "weight"]
+    np.testing.assert_allclose(
+        found.training.select(values).sort(values).to_numpy(), whole.training.select(values).sort(values).to_numpy()
+    )
+
+
+@pytest.mark.parametrize("model", ["pbm", "ubm"])
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".ndjson"])
+def test_impressions_and_clicks_apart_are_the_joined_log(
+    ending: str, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    clicked = log.filter(click=1).select("session", "doc")
+    orphans = pl.DataFrame({"session": [1, 99_999, 99_999], "doc": [99_999, 100, 100]}, schema=clicked.schema)
+    WRITERS[ending](log.drop("click"), logs / f"shown{ending}")
+    WRITERS[ending](
+        pl.concat([clicked, clicked.head(5), orphans]).sample(fraction=1.0, shuffle=True, seed=1),
+        logs / f"clicked{ending}",
+    )
+    found = posbias("fit", logs / f"shown{ending}", "--clicks", logs / f"clicked{ending}", "--model", model)
+
+    assert_same(found, posbias("fit", tmp_path / "log.parquet", "--model", model))
+    assert found.manifest["rows"]["read"] == log.height
+    # (session 1, doc 99,999) and (session 99,999, doc 100), which stands there twice
+    assert found.manifest["rows"]["clicks_without_impression"] == 2
+
+
+def test_clicks_of_several_files_under_alias_names_join_too(
+    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    log.drop("click").rename({"session": "serp_id", "doc": "item_id"}).write_parquet(logs / "shown.parquet")
+    clicked = log.filter(click=1).select(pl.col("session").cast(pl.Int32).alias("session_id"), doc_id="doc")
+    clicked.head(50).write_parquet(logs / "clicked-1.parquet")
+    clicked.tail(-50).write_parquet(logs / "clicked-2.parquet")
+
+    assert_same(posbias("fit", logs / "shown.parquet", "--clicks", logs / "clicked-*.parquet"), expected)
+
+
+def test_clicks_with_a_session_that_does_not_fit_the_impressions_type_have_no_impression(
+    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    log.drop("click").cast({"session": pl.Int32}).write_parquet(logs / "shown.parquet")
+    clicked = log.filter(click=1).select("session", "doc")
+    wide = pl.DataFrame({"session": [2**40], "doc": [100]}, schema=clicked.schema)
+    pl.concat([clicked, wide]).write_parquet(logs / "clicked.parquet")
+
+    found = posbias("fit", logs / "shown.parquet", "--clicks", logs / "clicked.parquet")
+    assert_same(found, expected)
+    assert found.manifest["rows"]["clicks_without_impression"] == 1
+
+
+@pytest.mark.parametrize("model", ["pbm", "ubm"])
+@pytest.mark.parametrize(("ending", "base"), [(".parquet", 0), (".csv", 0), (".ndjson", 0), (".parquet", 5)])
+def test_positions_from_another_base_are_the_same_positions(
+    ending: str, base: int, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    WRITERS[ending](log.with_columns(pl.col("position") + (base - 1)), logs / f"log{ending}")
+
+    found = posbias("fit", logs, "--position-base", base, "--model", model)
+    assert_same(found, posbias("fit", tmp_path / "log.parquet", "--model", model))
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".ndjson"])
+def test_a_log_that_counts_from_0_is_refused_with_the_option_that_mends_it(
+    ending: str, log: pl.DataFrame, logs: Path
+) -> None:
+    WRITERS[ending](log.with_columns(pl.col("position") - 1), logs / f"log{ending}")
+
+    assert "--position-base 0" in refusal("fit", logs, "-o", logs / "out")
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_numbers_of_clicks_are_clicks_where_asked(
+    ending: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    WRITERS[ending](log.with_columns(click=pl.col("click").cast(pl.Int64) * pl.col("position")), logs / f"log{ending}")
+
+    assert_same(posbias("fit", logs, "--click-counts"), expected)
+    assert "--click-counts" in refusal("fit", logs, "-o", logs / "out")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"session": "SESSION_ID", "query": "Query_ID", "doc": "DOC_ID", "position": "RANK", "click": "IS_CLICK"},
+        {"session": "Serp_Id", "query": "QID", "doc": "URL", "position": "POS", "click": "Clicked"},
+        {"session": "SEARCH_ID", "query": "QUERY", "doc": "Product_id", "position": "Ordinal", "click": "CLICKS"},
+    ],
+)
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_well_known_names_are_found_in_any_case(
+    ending: str, names: dict[str, str], log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    WRITERS[ending](log.rename(names).select(reversed(names.values())), logs / f"log{ending}")
+
+    assert_same(posbias("fit", logs), expected)
+
+
+def test_columns_of_any_name_are_found_by_flag(
+    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    names = {"session": "s", "query": "doc", "doc": "query", "position": "click", "click": "position"}
+    log.rename(names).write_parquet(logs / "log.parquet")
+    flags = [word for role, name in names.items() for word in (f"--{role}", name)]
+
+    assert_same(posbias("fit", logs, *flags), expected)
+
+
+def test_columns_that_play_no_role_change_nothing(
+    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    log.with_columns(
+        rejected=pl.lit(1), signature=pl.lit("x"), propensity=pl.lit(0.5), impressions=pl.lit(3), period=pl.lit(None)
+    ).write_parquet(logs / "log.parquet")
+
+    assert_same(posbias("fit", logs), expected)
+
+
+@pytest.mark.parametrize("model", ["pbm", "ubm"])
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".ndjson"])
+def test_dropping_bad_rows_is_a_log_without_them(
+    ending: str, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
+) -> None:
+    good = log.cast({"position": pl.Int64, "click": pl.Int64})
+    good.write_parquet(tmp_path / "log.parquet")
+    bad = pl.DataFrame(
+        {
+            "session": [1, 1, 2, 3, 3, None],
+            "query": ["00", None, "00", "00", "00", "00"],
+            "doc": [900, 901, 902, 903, None, 905],
+            "position": [0, 7, None, 9, 8, 8],
+            "click": [0, 1, 0, 5, 0, 1],
+        },
+        schema=good.schema,
+    )
+    mixed = pl.concat([good, bad]).sample(fraction=1.0, shuffle=True, seed=3)
+    WRITERS[ending](mixed, logs / f"log{ending}")
+    found = posbias("fit", logs, "--on-bad-rows", "drop", "--model", model)
+
+    assert_same(found, posbias("fit", tmp_path / "log.parquet", "--model", model))
+    assert found.manifest["rows"] == {
+        "read": log.height + 6,
+        "used": log.height,
+        "rejected": {
+            "the session is missing": 1,
+            "the query is missing": 1,
+            "the document is missing": 1,
+            "the position is missing": 1,
+            "the position is below the base": 1,
+            "the click is neither 0 nor 1": 1,
+        },
+    }
+
+
+@pytest.mark.parametrize("model", ["pbm", "ubm"])
+def test_dropping_impossible_pages_is_a_log_without_them(
+    model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    page = log.filter(session=1)
+    several_queries = page.with_columns(session=pl.lit(9_001), query=pl.Series(["00", "01", "00", "00"]))
+    repeated_doc = page.with_columns(session=pl.lit(9_002), doc=pl.lit(100))
+    repeated_position = page.with_columns(session=pl.lit(9_003), position=pl.Series([1, 2, 2, 3]))
+    bad = [frame.cast(log.schema) for frame in (several_queries, repeated_doc, repeated_position)]
+    pl.concat([log, *bad]).sample(fraction=1.0, shuffle=True, seed=3).write_parquet(logs / "log.parquet")
+    found = posbias("fit", logs, "--on-bad-rows", "drop", "--model", model)
+
+    assert_same(found, posbias("fit", tmp_path / "log.parquet", "--model", model))
+    assert found.manifest["rows"]["rejected"] == {
+        "the session holds several queries": 4,
+        "the session shows a document twice": 4,
+        "the session shows a position twice": 4,
+    }
+
+
+@pytest.mark.parametrize("model", ["pbm", "ubm"])
+def test_statistics_of_days_give_what_their_logs_give(
+    model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    days = [log.filter(pl.col("session") % 3 == day) for day in range(3)]
+    for number, day in enumerate(days):
+        day.write_parquet(logs / f"{number}.parquet")
+    collected = [posbias("collect", path, "--model", model) for path in sorted(logs.iterdir())]
+    folders = [output.folder for output in collected]
+    whole = posbias("fit", tmp_path / "log.parquet", "--model", model)
+
+    assert_same(posbias("fit", *folders), whole)
+    merged = posbias("collect", *folders)
+    assert_same(posbias("fit", merged.folder), whole)
+    assert_same(posbias("fit", logs, "--model", model), whole)
+
+
+def test_crlf_line_ends_and_a_byte_order_mark_are_read_as_nothing(
+    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    text = log.write_csv(line_terminator="\r\n")
+    (logs / "log.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+
+    assert_same(posbias("fit", logs), expected)
+
+
+def test_quoted_fields_with_separators_quotes_and_line_ends_are_one_value(
+    log: pl.DataFrame, logs: Path, posbias: Posbias
+) -> None:
+    odd = 'a,"b"\nc'
+    log.with_columns(query=pl.concat_str(pl.lit(odd), "query")).write_csv(logs / "log.csv")
+
+    assert set(posbias("fit", logs).attractiveness["query"]) == {odd + query for query in set(log["query"])}
+
+
+@pytest.mark.skipif(shutil.which("gzip") is None, reason="needs gzip")
+def test_gzip_files_of_several_members_are_read_whole(
+    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output, tmp_path: Path
+) -> None:
+    """Files of several members come from appending, and from parallel compressors."""
+    lines = log.write_csv().splitlines(keepends=True)
+    for name, part in (("a", lines[:700]), ("b", lines[700:])):
+        (tmp_path / name).write_text("".join(part), encoding="utf-8")
+    members = [
+        run_process(["gzip", "-c", str(tmp_path / name)], check=True, capture_output=True).stdout  # noqa: S607
+        for name in ("a", "b")
+    ]
+    (logs / "log.csv.gz").write_bytes(b"".join(members))
+
+    assert_same(posbias("fit", logs), expected)
