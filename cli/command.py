@@ -9,8 +9,8 @@ from typing import Any, get_type_hints
 
 import polars as pl
 import typer
-from rich.console import Console
 
+from posbias.cli.console import complain
 from posbias.cli.interrupts import stop
 from posbias.core.errors import PosbiasError
 
@@ -68,8 +68,3 @@ def _guarded(work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         stop(signal.SIGINT)
     return CANNOT_RUN
-
-
-def complain(message: str) -> None:
-    """Print an error on stderr."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"posbias: error: {message}", markup=False, style="red")

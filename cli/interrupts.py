@@ -12,7 +12,7 @@ import threading
 from types import FrameType
 
 from posbias.io.atomic import commit_lock, is_committed
-from posbias.io.owned import remove_all_owned
+from posbias.io.owned import owned_by_this_process
 
 _EXIT_BASE = 128
 
@@ -39,12 +39,17 @@ def _wait(wake: socket.socket, _keep_open: socket.socket) -> None:
 
 
 def stop(number: int) -> None:
-    """End the process, unless its result already stands: then let it finish."""
+    """End the process, unless its result already stands: then let it finish.
+
+    Native threads may be writing meanwhile. So the process turns into `rm`, which ends all of them at once, and nothing
+    is written behind its back.
+    """
     with commit_lock:
         if is_committed():
             return
-        remove_all_owned()
-        name = signal.Signals(number).name
-        sys.stderr.write(f"\nposbias: stopped by {name}; nothing was written.\n")
+        sys.stderr.write(f"\nposbias: stopped by {signal.Signals(number).name}; nothing was written.\n")
         sys.stderr.flush()
-        os._exit(_EXIT_BASE + number)
+        code = _EXIT_BASE + number
+        folders = list(map(str, owned_by_this_process()))
+        command = f'rm -rf -- "$@"; exit {code}'
+        os.execv("/bin/sh", ["sh", "-c", command, "sh", *folders])  # noqa: S606 - a shell is what is started

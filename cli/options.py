@@ -65,7 +65,15 @@ class ReadingOptions:
         option("--clicks", "A second table that holds the clicks, joined on session and document.", _READING),
     ] = None
     position_base: Annotated[
-        int, option("--position-base", "The number of the topmost position in the log.", _READING)
+        int,
+        option(
+            "--position-base",
+            "The number of the topmost position in the log.",
+            _READING,
+            min=-1_000_000,
+            max=1_000_000,
+            metavar="N",
+        ),
     ] = 1
     click_counts: Annotated[
         bool, option("--click-counts", "The click column counts clicks: any n > 0 is a click.", _READING)

@@ -1,5 +1,6 @@
 """One result of a command: the directory that is written, what is said meanwhile, and the exit code."""
 
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -9,15 +10,16 @@ from typing import Any
 import typer
 from rich.console import Console, RenderableType
 
+from posbias.cli.console import say, stderr_console
 from posbias.cli.options import OutputOptions
 from posbias.cli.progress import show_progress
+from posbias.core.errors import OutputError
 from posbias.io.atomic import atomic_directory
 from posbias.io.manifest import manifest_text, write_manifest
 from posbias.io.progress import Progress
 from posbias.io.sources import named_paths
 
 DONE, WITH_DOUBTS = 0, 1
-_WIDTH_IN_A_FILE = 120
 
 
 @dataclass
@@ -54,9 +56,7 @@ def open_result(
         options: the option groups that shaped the result.
         also_read: what else is read, and must not be replaced either.
     """
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_IN_A_FILE
+    console = stderr_console()
     read = tuple(path for name in (*inputs, *also_read) for path in named_paths(name))
     with atomic_directory(output.output, force=output.force, inputs=read) as folder:
         with show_progress(console, quiet=output.quiet) as progress:
@@ -64,15 +64,23 @@ def open_result(
             yield result
         content = {"command": command, "inputs": inputs, "options": _plain(options), **result.content}
         manifest = write_manifest(folder, {**content, "warnings": result.warnings})
+    _report(result, manifest_text(manifest), output, console)
+
+
+def _report(result: Result, manifest: str, output: OutputOptions, console: Console) -> None:
     if not output.quiet:
         for table in result.tables:
-            console.print(table)
+            say(console, table)
     for warning in result.warnings:
-        console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+        say(console, f"warning: {warning}", style="yellow")
     if not output.quiet:
-        console.print(f"written: {output.output}", markup=False, soft_wrap=True)
+        say(console, f"written: {output.output}")
     if output.json:
-        typer.echo(manifest_text(manifest), nl=False)
+        try:
+            typer.echo(manifest, nl=False)
+            sys.stdout.flush()
+        except OSError as error:
+            raise OutputError(f"{output.output} is written, but stdout is not: {error.strerror}.") from error
 
 
 def _plain(groups: list[Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from posbias.core.errors import OutputError, StatisticsError, UsageError
 from posbias.core.impressions import ReadingRules
 from posbias.core.models import get_model
 from posbias.core.priors import BetaPrior
-from posbias.core.schema import RequestedRoles
+from posbias.core.schema import RESERVED, RequestedRoles
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.core.weights import WeightOptions
 from posbias.io.engines.local import LocalEngine
@@ -47,6 +47,9 @@ _FEWEST_BINS = 2
 def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> StatisticsPlan:
     """What will be counted."""
     period = counting.period == "day"
+    for name in columns.stratify or ():
+        if name in RESERVED:
+            raise UsageError(f"--stratify {name}: this name has a meaning in the statistics. Rename the column.")
     if period and columns.timestamp is None:
         raise UsageError("--period day needs the column that says when: --timestamp COLUMN.")
     return StatisticsPlan(
@@ -215,7 +218,7 @@ def parse_memory(text: str) -> int:
     Raises:
         UsageError: not a size, or too small to work with.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([kmgt]i?)?b?\s*", text.lower())
     if match is None:
         raise UsageError(f"--memory {text}: give a size such as 2GiB or 500MB.")
     size = int(float(match[1]) * _UNITS[match[2] or ""])

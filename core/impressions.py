@@ -16,6 +16,9 @@ from posbias.core.schema import CLICK, DOC, PERIOD, POSITION, QUERY, SESSION, WE
 REJECTED = "rejected"
 """The column that holds a row's `RowFault` code, 0 for a good row."""
 
+SMALLEST_WEIGHT = 1e-12
+"""Weights lie between this and its inverse: beyond, a sum in floating point forgets the others."""
+
 _LARGEST_POSITION = 2**31 - 1
 _FIRST_MILLISECONDS = 10**11  # as seconds the year 5138, as milliseconds 1973
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
@@ -84,7 +87,8 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     if roles.weight is not None:
         weight = _number(roles.weight, schema, "--weight-column")
         columns.append(weight.alias(WEIGHT))
-        faults.append((weight.is_null() | ~(weight > 0) | ~weight.is_finite(), RowFault.WEIGHT_INVALID))
+        valid = weight.is_between(SMALLEST_WEIGHT, 1 / SMALLEST_WEIGHT) & weight.is_not_nan()
+        faults.append((~valid.fill_null(value=False), RowFault.WEIGHT_INVALID))
     if rules.daily and roles.timestamp is not None:
         day = _day(roles.timestamp, schema)
         columns.append(day.alias(PERIOD))

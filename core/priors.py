@@ -1,10 +1,12 @@
 """Beta priors, written the way they are given on the command line: a mean and a strength."""
 
-import math
 from dataclasses import dataclass
 from typing import Self
 
 from posbias.core.errors import UsageError
+
+LARGEST_STRENGTH = 1e9
+"""More than that outweighs any pair of any log."""
 
 
 @dataclass(frozen=True)
@@ -13,7 +15,7 @@ class BetaPrior:
 
     Attributes:
         mean: v, 0 < v < 1.
-        strength: s >= 0, in impressions; 0 says nothing.
+        strength: s from 0 to 1e9, in impressions; 0 says nothing.
 
     Raises:
         UsageError: the mean or the strength is out of range.
@@ -25,8 +27,11 @@ class BetaPrior:
     def __post_init__(self) -> None:
         if not 0 < self.mean < 1:
             raise UsageError(f"A prior's mean must lie between 0 and 1, both excluded: found {self.mean:g}.")
-        if not (math.isfinite(self.strength) and self.strength >= 0):
-            raise UsageError(f"A prior's strength must be a number of impressions >= 0: found {self.strength:g}.")
+        if not 0 <= self.strength <= LARGEST_STRENGTH:
+            raise UsageError(
+                f"A prior's strength must be a number of impressions from 0 to {LARGEST_STRENGTH:g}: "
+                f"found {self.strength:g}."
+            )
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -23,6 +23,11 @@ CLICKS = "clicks"
 
 PAIR = (QUERY, DOC)
 
+RESERVED = frozenset(
+    (SESSION, QUERY, DOC, POSITION, CLICK, WEIGHT, PERIOD, PREVIOUS_CLICK, IMPRESSIONS, CLICKS, "rejected", "rows")
+)
+"""Names of our own, which no further column of a log may take."""
+
 NO_PREVIOUS_CLICK = 0
 """The value of `previous_click` where nothing above was clicked."""
 
@@ -105,6 +110,8 @@ def resolve_roles(requested: RequestedRoles, columns: Sequence[str], *, where: s
                     f"{where}: there is no column {name!r} ({flag}){_suggestion(name, columns)}. "
                     f"The columns are: {_listed(columns)}."
                 )
+        if len(set(names)) < len(names):
+            raise SchemaError(f"{flag}: names a column twice: {_listed(names)}.")
         return tuple(names)
 
     def key(role: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -141,9 +148,17 @@ def _by_alias(role: str, columns: Sequence[str], where: str, required: frozenset
     if role in required:
         raise SchemaError(
             f"{where}: no column looks like the {role} (known names: {_listed(ALIASES[role])}). "
-            f"Name it with {flag} COLUMN. The columns are: {_listed(columns)}."
+            f"Name it with {flag} COLUMN. The columns are: {_listed(columns)}.{_separator_hint(columns)}"
         )
     return ()
+
+
+def _separator_hint(columns: Sequence[str]) -> str:
+    if len(columns) == 1 and (found := next((mark for mark in ";\t|" if mark in columns[0]), None)):
+        return f" The columns seem to be separated by {found!r}: write them with commas, or with tabs as .tsv."
+    if any(column != column.strip() for column in columns):
+        return " Some names have blanks around them: write the header without."
+    return ""
 
 
 def _suggestion(name: str, columns: Sequence[str]) -> str:

@@ -12,11 +12,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import polars as pl
+
 from posbias.core.errors import OutputError, OutputExistsError
-from posbias.io.owned import owned_directory, remove_tree
+from posbias.io.owned import NO_SPACE, owned_directory, remove_tree
 
 _AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
+_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
 _NOT_OFFERED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
 commit_lock = threading.Lock()
@@ -45,7 +47,7 @@ def atomic_directory(target: Path, *, force: bool, inputs: tuple[Path, ...] = ()
         OutputExistsError: the target is there, and `force` is not given.
         OutputError: the target cannot be written, or must not be replaced.
     """
-    target = target.resolve()  # of a symbolic link, what it points to is replaced, and the link stays
+    target = _resolved(target)
     aside = target.parent / f".{target.name}.posbias.old"
     _undo_rename_aside(target, aside)
     _check_target(target, force=force, inputs=inputs)
@@ -56,9 +58,24 @@ def atomic_directory(target: Path, *, force: bool, inputs: tuple[Path, ...] = ()
             _sync_tree(work)
         except OSError as error:
             raise OutputError(f"cannot write {target}: {error.strerror or error}. Nothing was written.") from error
+        except pl.exceptions.PolarsError as error:
+            if NO_SPACE in str(error):
+                raise OutputError(f"cannot write {target}: {NO_SPACE}. Nothing was written.") from error
+            raise
         with commit_lock:
-            _move_into_place(work, target, aside)
+            _move_into_place(work, target, aside, force=force)
             _committed.set()
+
+
+def _resolved(target: Path) -> Path:
+    """The target by its full name. Of a symbolic link, what it points to is replaced, and the link stays."""
+    try:
+        resolved = target.resolve()
+        resolved.exists()
+        str(resolved).encode()
+    except (OSError, RuntimeError, UnicodeEncodeError) as error:
+        raise OutputError(f"{str(target)!a}: cannot be the name of a directory: {error}.") from error
+    return resolved
 
 
 def _check_target(target: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
@@ -85,15 +102,17 @@ def _sync_tree(root: Path) -> None:
                 os.close(handle)
 
 
-def _move_into_place(work: Path, target: Path, aside: Path) -> None:
+def _move_into_place(work: Path, target: Path, aside: Path, *, force: bool) -> None:
     try:
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            work.rename(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not force or not target.exists():
+            _rename_new(work, target)
         elif not _exchange(work, target):
             target.rename(aside)
             work.rename(target)
             aside.rename(work)  # it goes with the work directory
+    except FileExistsError as error:
+        raise OutputExistsError(f"{target}: already exists: it has appeared meanwhile, and stays.") from error
     except OSError as error:
         raise OutputError(f"cannot write {target}: {error.strerror}. The new result was not put in place.") from error
     _sync_directory(target.parent)
@@ -107,12 +126,26 @@ def _sync_directory(path: Path) -> None:
         os.close(handle)
 
 
+def _rename_new(work: Path, target: Path) -> None:
+    """Rename to a name that is not taken: a plain rename would replace an empty directory without a word."""
+    if _rename(work, target, _RENAME_NOREPLACE):
+        return
+    if target.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    work.rename(target)
+
+
 def _exchange(one: Path, other: Path) -> bool:
     """Swap two directories in one step; False where the system does not offer it."""
+    return _rename(one, other, _RENAME_EXCHANGE)
+
+
+def _rename(one: Path, other: Path, how: int) -> bool:
+    """Rename with the kernel's help; False where the system does not offer it."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return False
-    failed = libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    failed = libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), how)
     if not failed:
         return True
     code = ctypes.get_errno()

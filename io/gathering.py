@@ -14,6 +14,7 @@ from posbias.core.signatures import Integers
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.engines.local import Bucketed, LocalEngine
 from posbias.io.logs import Log
+from posbias.io.owned import temporary_files
 from posbias.io.progress import Progress
 from posbias.io.statistics_store import Statistics, StatisticsMetadata, merge_metadata
 
@@ -139,7 +140,8 @@ def _compress(
                 pairs.append(part.pairs)
             else:
                 path = scratch / f"pairs-{len(pairs):05d}.arrow"
-                part.pairs.write_ipc(path)
+                with temporary_files(scratch):
+                    part.pairs.write_ipc(path)
                 pairs.append(PairsOnDisk(path))
             parts.append(part.without_pairs())
     if not parts:

@@ -192,7 +192,13 @@ def _check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
                     f"{source.path}: has no column {column!r}, which {first.path} has. "
                     f"The columns are: {', '.join(schema_of(source).names())}."
                 )
+        for column in (name for name in schema_of(source) if name.startswith("posbias_")):
+            raise SchemaError(f"{source.path}: the name of column {column!r} is taken by posbias. Rename it.")
         for column in roles.ids():
+            if isinstance(schema_of(source)[column], pl.Int128 | pl.UInt128):
+                raise SchemaError(
+                    f"{source.path}: column {column!r} holds 128-bit integers, which few tools read. Write ids as text."
+                )
             ours, theirs = schema_of(source)[column], schema_of(first)[column]
             if ours != theirs and not (ours.is_integer() and theirs.is_integer()):
                 raise SchemaError(

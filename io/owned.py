@@ -12,7 +12,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import polars as pl
+
 from posbias.core.errors import OutputError
+
+NO_SPACE = "No space left on device"
+"""How Linux, and Polars after it, name a full disk."""
 
 _alive: dict[Path, int] = {}
 
@@ -87,7 +92,23 @@ def remove_tree(path: Path) -> None:
             return
 
 
-def remove_all_owned() -> None:
-    """Remove every directory that this process owns: for a signal handler that is about to end it."""
-    for path in list(_alive):
-        remove_tree(path)
+def owned_by_this_process() -> list[Path]:
+    """The directories that this process owns: for a signal handler that is about to end it."""
+    return list(_alive)
+
+
+@contextmanager
+def temporary_files(folder: Path) -> Generator[None]:
+    """Say where it is that there is no space, when temporary files are written.
+
+    Raises:
+        OutputError: the disk is full.
+    """
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError) as error:
+        if NO_SPACE not in str(error):
+            raise
+        raise OutputError(
+            f"{folder.parent}: {NO_SPACE} for temporary files. Name a larger place with --temp-dir."
+        ) from error

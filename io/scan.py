@@ -1,5 +1,6 @@
 """Source files as one lazy Polars frame, whatever their format."""
 
+import glob
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -48,7 +49,8 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
         frame = pl.scan_ipc(paths, hive_partitioning=False, glob=False)
     elif form == "ndjson":
         overrides = dict.fromkeys(as_text, pl.String)
-        frame = pl.scan_ndjson(paths, infer_schema_length=_SCHEMA_ROWS, schema_overrides=overrides)
+        escaped = [glob.escape(str(path)) for path in paths]  # scan_ndjson always takes a path for a pattern
+        frame = pl.scan_ndjson(escaped, infer_schema_length=_SCHEMA_ROWS, schema_overrides=overrides)
     else:
         frame = pl.scan_csv(paths, separator=_TEXT_SEPARATORS[form], infer_schema=False, glob=False)
     folders = dict(sources[0].hive)
@@ -74,7 +76,7 @@ def reading(sources: Sequence[Source]) -> Generator[None]:
     """
     try:
         yield
-    except (pl.exceptions.PolarsError, FileNotFoundError, UnicodeDecodeError) as error:
+    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
         raise LogFormatError(_first_broken(sources) or f"cannot read the log: {_first_line(error)}") from error
 
 

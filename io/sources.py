@@ -69,7 +69,7 @@ def find_sources(names: Sequence[str]) -> list[Source]:
         LogFormatError: nothing is there, a file is empty, truncated or of an unknown format.
         UsageError: a file is named twice.
     """
-    sources = [source for name in names for source in _expand(name)]
+    sources = [source for name in names for source in _expand(_checked(name))]
     seen: dict[Path, str] = {}
     for source in sources:
         real = source.path.resolve()
@@ -108,10 +108,28 @@ def named_paths(name: str) -> list[Path]:
     return [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 - takes absolute patterns
 
 
+def _checked(name: str) -> str:
+    """A name that can be a file's.
+
+    Raises:
+        LogFormatError: it is empty, too long, or no text.
+    """
+    if not name:
+        raise LogFormatError("one of the names is empty; is a variable unset?")
+    try:
+        name.encode()
+        Path(name).exists()
+    except (OSError, UnicodeEncodeError) as error:
+        raise LogFormatError(f"{name!a}: cannot be the name of a file: {error}.") from error
+    return name
+
+
 def _expand(name: str) -> list[Source]:
     path = Path(name)
     if path.is_dir():
-        found = [_source(file) for file in sorted(path.rglob("*")) if _is_data(file, path)]
+        results = {manifest.parent for manifest in path.rglob("manifest.json") if _is_ours(manifest)}
+        files = [file for file in sorted(path.rglob("*")) if (results - {path}).isdisjoint(file.parents)]
+        found = [_source(file) for file in files if _is_data(file, path)]
         if not found:
             raise LogFormatError(
                 f"{name}: the directory holds no log file (known: {', '.join(_FORMAT_BY_EXTENSION)}; "
@@ -133,6 +151,11 @@ def _expand(name: str) -> list[Source]:
 def _is_data(file: Path, below: Path) -> bool:
     hidden = any(part.startswith((".", "_")) for part in file.relative_to(below).parts)
     return file.is_file() and not hidden and _format_by_name(file) is not None
+
+
+def _is_ours(manifest: Path) -> bool:
+    """Whether a manifest is that of a result of posbias, which is no log."""
+    return '"posbias": "' in manifest.read_text(encoding="utf-8", errors="replace")
 
 
 def _format_by_name(file: Path) -> str | None:

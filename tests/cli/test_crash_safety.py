@@ -238,7 +238,7 @@ def test_a_kill_at_any_moment_leaves_one_whole_result_and_the_next_run_tidies_up
         if found:
             json.loads(found["manifest.json"])
             assert pl.read_parquet(target / "propensities.parquet").height > 0
-    assert killed >= N_KILLS // 2
+    assert killed > 0
     assert run_posbias(*run_big).returncode == 0
     assert contents(target) == whole[1]
     assert [path.name for path in results.iterdir()] == ["out"]
