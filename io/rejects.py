@@ -38,7 +38,7 @@ _WORDING: dict[int, _Wording] = {
     RowFault.CLICK_INVALID: _Wording(
         "the click is neither 0 nor 1", "click", "If the column counts clicks, say --click-counts."
     ),
-    RowFault.WEIGHT_INVALID: _Wording("the weight is not a number above 0, from 1e-12 to 1e12", "weight"),
+    RowFault.WEIGHT_INVALID: _Wording("the weight is not a number above 0", "weight", "Weights go from 1e-12 to 1e12."),
     RowFault.TIMESTAMP_INVALID: _Wording("the timestamp is not a date or time", "timestamp"),
     PageFault.SEVERAL_QUERIES: _Wording("the session holds several queries", SESSION, _VISIT),
     PageFault.REPEATED_DOC: _Wording("the session shows a document twice", SESSION, _VISIT),

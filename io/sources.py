@@ -102,8 +102,12 @@ def digests(sources: Iterable[Source], holds_rows: Callable[[Source], bool]) -> 
 
 
 def named_paths(name: str) -> list[Path]:
-    """The files and directories behind a name, which may be a pattern; none if there is nothing."""
-    if Path(name).exists():
+    """The files and directories behind a name, which may be a pattern; none if there is nothing.
+
+    Raises:
+        LogFormatError: the name cannot be a file's.
+    """
+    if Path(_checked(name)).exists():
         return [Path(name)]
     return [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 - takes absolute patterns
 

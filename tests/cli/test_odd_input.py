@@ -1,0 +1,134 @@
+"""Input that is odd but happens: unset variables, names with patterns in them, results among the logs, other types."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import polars as pl
+import pytest
+
+from posbias.core.simulation import SimulationOptions, simulate
+
+RunPosbias = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def frame() -> pl.DataFrame:
+    """A small log that works."""
+    return simulate(SimulationOptions(n_sessions=300, n_queries=5, docs_per_query=5, n_positions=4, seed=3)).log
+
+
+@pytest.fixture
+def log(frame: pl.DataFrame, tmp_path: Path) -> Path:
+    """The same on disk."""
+    path = tmp_path / "log.parquet"
+    frame.write_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("", "-o", "out"), "is a variable unset?"),
+        (("log.parquet", "-o", "loop"), "cannot be the name of a directory"),
+        (("log.parquet", "-o", "x" * 300), "cannot be the name of a directory"),
+        (("y" * 300, "-o", "out"), "cannot be the name of a file"),
+        (("log.parquet", "-o", "out", "--stratify", "query"), "--stratify query"),
+        (("log.parquet", "-o", "out", "--doc", "doc", "--doc", "doc"), "names a column twice"),
+        (("log.parquet", "-o", "out", "--attractiveness-prior", "0.5:1e300"), "--attractiveness-prior 0.5:1e300"),
+        (("log.parquet", "-o", "out", "--examination-prior", "0.5:-1"), "--examination-prior 0.5:-1"),
+        (("log.parquet", "-o", "out", "--memory", "9" * 400), "--memory"),
+        (("log.parquet", "-o", "out", "--position-base", "9" * 20), "--position-base"),
+    ],
+)
+def test_odd_arguments_are_refused_by_name(
+    run_posbias: RunPosbias, log: Path, tmp_path: Path, options: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+
+    done = run_posbias("run", *options)
+
+    assert done.returncode == 2, done.stderr
+    assert says in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [log.name, "loop"]
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [("session;query;doc;position;click", "separated by ';'"), ("session, query, doc, position, click", "blanks")],
+)
+def test_a_header_that_cannot_be_read_is_explained(
+    run_posbias: RunPosbias, tmp_path: Path, header: str, says: str
+) -> None:
+    (tmp_path / "log.csv").write_text(header + "\n", encoding="utf-8")
+
+    done = run_posbias("fit", "log.csv", "-o", "out")
+
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_integers_of_128_bits_are_refused(run_posbias: RunPosbias, frame: pl.DataFrame, tmp_path: Path) -> None:
+    frame.with_columns(pl.col("doc").cast(pl.Int128)).write_parquet(tmp_path / "wide.parquet")
+
+    done = run_posbias("fit", "wide.parquet", "-o", "out")
+
+    assert done.returncode == 2
+    assert "128-bit" in done.stderr
+
+
+def test_names_are_printed_to_the_letter(run_posbias: RunPosbias, log: Path) -> None:
+    done = run_posbias("fit", log, "-o", ":tada:[red]")
+
+    assert done.returncode == 0, done.stderr
+    assert "written: :tada:[red]" in done.stderr
+
+
+def test_a_result_among_the_logs_is_not_read_as_a_log(run_posbias: RunPosbias, log: Path, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    log.rename(logs / log.name)
+
+    first = run_posbias("run", logs, "-o", logs / "out")
+    again = run_posbias("run", logs, "-o", logs / "out", "--force")
+
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr
+    assert json.loads((logs / "out" / "manifest.json").read_text())["rows"]["read"] == 1200
+
+
+def test_a_name_that_looks_like_a_pattern_is_a_name(
+    run_posbias: RunPosbias, frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    frame.write_ndjson(tmp_path / "a[1] *?.ndjson")
+
+    assert run_posbias("fit", "a[1] *?.ndjson", "-o", "out").returncode == 0
+
+
+@pytest.mark.parametrize("kind", [pl.Int8, pl.Boolean, pl.String])
+def test_a_clicks_table_may_say_for_itself_what_was_clicked(
+    run_posbias: RunPosbias, frame: pl.DataFrame, log: Path, tmp_path: Path, kind: type[pl.DataType]
+) -> None:
+    frame.drop("click").write_parquet(tmp_path / "shown.parquet")
+    frame.select("session", "doc", pl.col("click").cast(kind)).write_parquet(tmp_path / "clicks.parquet")
+
+    apart = run_posbias("fit", "shown.parquet", "--clicks", "clicks.parquet", "-o", "apart")
+    together = run_posbias("fit", log, "-o", "together")
+
+    assert (apart.returncode, together.returncode) == (0, 0), apart.stderr
+    tables = [pl.read_parquet(tmp_path / name / "propensities.parquet") for name in ("apart", "together")]
+    assert tables[0].equals(tables[1])
+
+
+def test_folders_of_a_partitioned_log_are_decoded(run_posbias: RunPosbias, frame: pl.DataFrame, tmp_path: Path) -> None:
+    for name, folder in (("q 0", "query=q%200"), (None, "query=__HIVE_DEFAULT_PARTITION__")):
+        (tmp_path / "logs" / folder).mkdir(parents=True)
+        some = frame.filter(pl.col("query") == (0 if name else 1)).drop("query")
+        some.write_parquet(tmp_path / "logs" / folder / "part.parquet")
+
+    done = run_posbias("fit", "logs", "-o", "out", "--on-bad-rows", "drop")
+
+    assert done.returncode == 0, done.stderr
+    assert pl.read_parquet(tmp_path / "out" / "attractiveness.parquet")["query"].unique().to_list() == ["q 0"]
+    assert "because the query is missing" in done.stderr
