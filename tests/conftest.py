@@ -12,6 +12,9 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from typer.testing import CliRunner
+
+from posbias.cli.main import app
 
 COMMAND = (sys.executable, "-m", "posbias.cli")
 TIMEOUT_SECONDS = 300
@@ -67,5 +70,20 @@ def run_posbias(clean_environment: dict[str, str], tmp_path: Path) -> RunPosbias
             timeout=TIMEOUT_SECONDS,
             check=False,
         )
+
+    return run
+
+
+@pytest.fixture
+def run_in_process(clean_environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunPosbias:
+    """Return a function that runs the command line in this process: ten times as fast, for what needs no process."""
+    for name in set(os.environ) - set(clean_environment):
+        monkeypatch.delenv(name)
+
+    def run(*arguments: str | Path, cwd: Path = tmp_path, **environment: str) -> CompletedProcess[str]:
+        monkeypatch.chdir(cwd)
+        words = [str(argument) for argument in arguments]
+        result = CliRunner().invoke(app, words, env=environment, catch_exceptions=False)
+        return CompletedProcess(words, result.exit_code, result.stdout, result.stderr)
 
     return run

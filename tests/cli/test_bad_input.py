@@ -1,7 +1,7 @@
 """What cannot work is refused: exit code 2, one message that names the cause, and nothing is left behind.
 
-Every case is a workshop that writes its input and returns the arguments; the command line then runs as a user runs
-it, in an empty directory, with the result and the temporary files in directories that must stay empty.
+Every case is a workshop that writes its input and returns the arguments; the command line then runs in an empty
+directory, with the result and the temporary files in directories that must stay empty.
 """
 
 import json
@@ -88,11 +88,11 @@ Make = Callable[[Workshop], list[str | Path]]
 
 
 @pytest.fixture
-def workshop(tmp_path: Path, run_posbias: RunPosbias) -> Workshop:
+def workshop(tmp_path: Path, run_in_process: RunPosbias) -> Workshop:
     """Return a workshop with empty directories for the result and for temporary files."""
     for name in ("input", "results", "scratch"):
         (tmp_path / name).mkdir()
-    return Workshop(tmp_path / "input", tmp_path / "results" / "out", run_posbias)
+    return Workshop(tmp_path / "input", tmp_path / "results" / "out", run_in_process)
 
 
 def attempt(workshop: Workshop, *arguments: str | Path, **environment: str) -> CompletedProcess[str]:

@@ -30,5 +30,5 @@ def test_the_wheel_holds_exactly_the_files_of_the_three_folders(
 def test_the_wheel_installs_the_command_and_the_licence(wheel: zipfile.ZipFile) -> None:
     metadata = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
 
-    assert "posbias = posbias.cli.main:main" in wheel.read(metadata["entry_points.txt"]).decode()
+    assert "posbias = posbias.cli.__main__:main" in wheel.read(metadata["entry_points.txt"]).decode()
     assert "licenses/LICENSE" in metadata
