@@ -42,7 +42,7 @@ def collect(
                 log = setup.open_requested_log(inputs, columns, reading, plan, needs_session=False)
                 read, rows = read_log(log, plan, engine, result.progress)
                 metadata = StatisticsMetadata(plan, log.digests, rows)
-                parts, number = engine.statistics(read, plan), read.n_buckets
+                parts, number = engine.statistics(read, plan), len(read.buckets)
             with result.progress.stage("counting", number) as stage:
                 totals = write_statistics(parts, result.folder, metadata, on_part=stage.advance)
         result.content |= {

@@ -212,17 +212,15 @@ def _day_of_epoch(count: pl.Expr) -> pl.Expr:
     return pl.from_epoch(seconds, time_unit="s").dt.date()
 
 
-def faulty_pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
-    """The sessions that cannot be one results page: several queries, or a document or a position twice.
-
-    Args:
-        impressions: canonical impressions that keep the row contract.
+def pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
+    """The sessions of canonical impressions, and whether each can be one results page.
 
     Returns:
-        `session`, `rows` (impressions in it) and `rejected` (a `PageFault`), one row per faulty session.
+        `session`, `rows` (impressions in it) and `rejected`, a `PageFault` or 0: several queries, or a document or a
+        position twice.
     """
     per_page = impressions.group_by(SESSION).agg(
-        rows=pl.len(),
+        rows=pl.len().cast(pl.Int64),
         queries=pl.col(QUERY).n_unique(),
         docs=pl.col(DOC).n_unique(),
         positions=pl.col(POSITION).n_unique(),
@@ -236,6 +234,20 @@ def faulty_pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
         .then(int(PageFault.REPEATED_POSITION))
         .otherwise(0)
     )
-    return per_page.select(SESSION, pl.col("rows").cast(pl.Int64), fault.cast(pl.UInt8).alias(REJECTED)).filter(
-        pl.col(REJECTED) > 0
-    )
+    return per_page.select(SESSION, "rows", fault.cast(pl.UInt8).alias(REJECTED))
+
+
+def faulty_pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
+    """The sessions that cannot be one results page: the `pages` that are rejected."""
+    return pages(impressions).filter(pl.col(REJECTED) > 0)
+
+
+def faulty_over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
+    """The faulty pages of a log that was split by query, so that a page in several parts holds several queries.
+
+    Args:
+        pages_of_parts: the `pages` of each part, one after the other.
+    """
+    several = pl.when(pl.len() > 1).then(int(PageFault.SEVERAL_QUERIES)).otherwise(pl.col(REJECTED).max())
+    whole = pages_of_parts.group_by(SESSION).agg(pl.col("rows").sum(), several.cast(pl.UInt8).alias(REJECTED))
+    return whole.filter(pl.col(REJECTED) > 0)

@@ -82,7 +82,7 @@ def gather_log(
     sources = log.digests
     read, rows = read_log(log, plan, engine, progress, keep_sessions=keep_sessions)
     statistics = engine.statistics(read, plan)
-    evidence, pairs = _compress(statistics, plan, engine.scratch, progress, read.n_buckets)
+    evidence, pairs = _compress(statistics, plan, engine.scratch, progress, len(read.buckets))
     return Gathered(plan, sources, rows, evidence, pairs, read)
 
 

@@ -1,8 +1,7 @@
 """The local engine: Polars, on one machine, in bounded memory.
 
 A log that fits is read once into memory. A larger one is split into buckets on disk, and every plan runs bucket by
-bucket. A bucket holds whole queries; where pages must lie together (UBM, the session layout) it holds whole sessions,
-and their counts are then added up by query.
+bucket. A bucket holds whole queries, and so whole pages.
 """
 
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import narwhals as nw
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.impressions import REJECTED, faulty_pages
+from posbias.core.impressions import REJECTED, faulty_over_parts, faulty_pages, pages
 from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.logs import Log, good_rows
@@ -41,16 +40,12 @@ class Bucketed:
     """A log as it was read: its good rows, in one bucket or several, and what became of the others.
 
     Attributes:
-        buckets: canonical impressions; those without rows are left out.
-        key: what lies wholly in one bucket, `query` or `session`.
-        n_buckets: into how many the log was split.
+        buckets: canonical impressions; a query lies wholly in one bucket.
         rows_read: rows in the log.
         rejected: number of rows per reason.
     """
 
     buckets: tuple[pl.LazyFrame, ...]
-    key: str
-    n_buckets: int
     rows_read: int
     rejected: dict[str, int]
 
@@ -91,10 +86,8 @@ class LocalEngine:
             n_buckets = self._buckets_for(log.estimated_rows, log.impressions.collect_schema())
             if n_buckets == 1:
                 read = self._read_into_memory(log)
-            elif keep_sessions:
-                read = self._split_by_session(log, n_buckets)
             else:
-                read = self._split_by_query(log, n_buckets)
+                read = self._split(log, n_buckets, keep_sessions=keep_sessions)
         if read.rows_read == 0:
             raise SchemaError(f"{log.request.inputs[0]}: the log holds no rows.")
         if read.rows_used == 0:
@@ -102,67 +95,55 @@ class LocalEngine:
         return read
 
     def statistics(self, read: Bucketed, plan: StatisticsPlan) -> Iterator[pl.DataFrame]:
-        """The statistics of the log, in parts that hold whole queries, their rows in no order."""
-        counted = (
-            plan.count(nw.from_native(bucket)).to_native().collect(engine="streaming") for bucket in read.buckets
-        )
-        if read.key == QUERY or read.n_buckets == 1:
-            yield from counted
-            return
-        paths: list[Path] = []
-        for statistics in counted:
-            paths.append(self.scratch / f"statistics-{len(paths):05d}.parquet")
-            with temporary_files(self.scratch):
-                statistics.write_parquet(paths[-1], compression="lz4", statistics=False)
-        yield from self._add_up(pl.scan_parquet(paths, glob=False), plan, read.n_buckets)
+        """The statistics of each bucket, their rows in no order."""
+        for bucket in read.buckets:
+            yield plan.count(nw.from_native(bucket)).to_native().collect(engine="streaming")
 
     def add_up(self, statistics: pl.LazyFrame, plan: StatisticsPlan, rows: int) -> Iterator[pl.DataFrame]:
         """Merge statistics (several days), in parts that hold whole queries."""
-        yield from self._add_up(statistics, plan, self._buckets_for(rows, statistics.collect_schema()))
-
-    def _add_up(self, statistics: pl.LazyFrame, plan: StatisticsPlan, n_buckets: int) -> Iterator[pl.DataFrame]:
+        n_buckets = self._buckets_for(rows, statistics.collect_schema())
         frames = (statistics,)
         if n_buckets > 1:
             folder = self.scratch / "statistics"
             with temporary_files(self.scratch):
-                _bucket_sink(statistics, QUERY, n_buckets, folder).collect(engine="streaming")
+                _bucket_sink(statistics, n_buckets, folder).collect(engine="streaming")
             frames = _bucket_frames(folder, n_buckets)
         for frame in frames:
             yield plan.add_up(nw.from_native(frame)).to_native().collect(engine="streaming")
 
     def _buckets_for(self, rows: int, schema: pl.Schema) -> int:
+        return max(self._fewest_buckets(rows, schema), min(rows // _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS))
+
+    def _fewest_buckets(self, rows: int, schema: pl.Schema) -> int:
         keys = [schema[name] for name in (SESSION, QUERY, DOC) if name in schema]
         width = sum(_NUMBER_BYTES if dtype.is_numeric() else _TEXT_BYTES for dtype in keys)
         needed = rows * (_BYTES_PER_ROW + _BYTES_PER_KEY_BYTE * width)
-        available = max(self.memory - _PROCESS_BYTES, self.memory // 8)
-        return max(1, -(-needed // available), min(rows // _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS))
+        return max(1, -(-needed // max(self.memory - _PROCESS_BYTES, self.memory // 8)))
 
     def _read_into_memory(self, log: Log) -> Bucketed:
         rows = log.impressions.collect(engine="streaming")
         rejected = self._judge_rows(log, _row_faults(rows.lazy()).collect(), rows.height)
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
         faulty = faulty_pages(good.lazy()).collect(engine="streaming") if log.has_sessions else None
-        kept, pages = self._without_faulty(log, good.lazy(), faulty, good.height)
-        return Bucketed((kept.collect().lazy(),), QUERY, 1, rows.height, rejected | pages)
+        kept, rejected_pages = self._without_faulty(log, good.lazy(), faulty, good.height)
+        return Bucketed((kept.collect().lazy(),), rows.height, rejected | rejected_pages)
 
-    def _split_by_query(self, log: Log, n_buckets: int) -> Bucketed:
-        """Pages lie across the buckets, so they are checked beforehand, where there are sessions at all."""
-        impressions, pages = good_rows(log.impressions), dict[str, int]()
-        if log.has_sessions:
+    def _split(self, log: Log, n_buckets: int, *, keep_sessions: bool) -> Bucketed:
+        impressions, rejected_pages = good_rows(log.impressions), dict[str, int]()
+        if log.has_sessions and not keep_sessions:
             faulty = self._faulty_pages(impressions, log.estimated_rows, n_buckets)
-            impressions, pages = self._without_faulty(log, impressions, faulty, log.estimated_rows)
+            impressions, rejected_pages = self._without_faulty(log, impressions, faulty, log.estimated_rows)
             impressions = impressions.drop(SESSION)
-        buckets, faults = self._sink(log, impressions, QUERY, n_buckets)
-        read = int(faults["rows"].sum())
-        return Bucketed(buckets, QUERY, n_buckets, read, self._judge_rows(log, faults, read) | pages)
-
-    def _split_by_session(self, log: Log, n_buckets: int) -> Bucketed:
-        """A bucket holds whole pages, and each is checked."""
-        buckets, faults = self._sink(log, good_rows(log.impressions), SESSION, n_buckets)
+        folder = self.scratch / "impressions"
+        sink = _bucket_sink(impressions, n_buckets, folder)
+        with temporary_files(self.scratch):
+            _, faults = pl.collect_all([sink, _row_faults(log.impressions)], engine="streaming")
         read = int(faults["rows"].sum())
         rejected = self._judge_rows(log, faults, read)
-        buckets, pages = self._check_buckets(log, buckets, read)
-        return Bucketed(buckets, SESSION, n_buckets, read, rejected | pages)
+        buckets = _bucket_frames(folder, n_buckets)
+        if keep_sessions:
+            buckets, rejected_pages = self._check_all_pages(log, buckets, read)
+        return Bucketed(buckets, read, rejected | rejected_pages)
 
     def _faulty_pages(self, impressions: pl.LazyFrame, rows: int, n_buckets: int) -> pl.DataFrame:
         """The faulty pages of a sample of the sessions; of all, if all are checked or the faulty ones left out."""
@@ -177,28 +158,21 @@ class LocalEngine:
                 return sample
         return pl.concat([found(share, n_buckets) for share in range(n_buckets)])
 
-    def _sink(
-        self, log: Log, impressions: pl.LazyFrame, key: str, n_buckets: int
-    ) -> tuple[tuple[pl.LazyFrame, ...], pl.DataFrame]:
-        """Write the buckets and count the faulty rows, both in one reading."""
-        folder = self.scratch / "impressions"
-        sink = _bucket_sink(impressions, key, n_buckets, folder)
-        with temporary_files(self.scratch):
-            _, faults = pl.collect_all([sink, _row_faults(log.impressions)], engine="streaming")
-        return _bucket_frames(folder, n_buckets), faults
-
-    def _check_buckets(
+    def _check_all_pages(
         self, log: Log, buckets: tuple[pl.LazyFrame, ...], read: int
     ) -> tuple[tuple[pl.LazyFrame, ...], dict[str, int]]:
-        """Check every page, bucket by bucket, where the sessions are at hand."""
-        checked: list[pl.LazyFrame] = []
-        pages: dict[str, int] = {}
-        for bucket in buckets:
-            faulty = faulty_pages(bucket).collect(engine="streaming")
-            good, found = self._without_faulty(log, bucket, faulty, read)
-            checked.append(good)
-            pages = {key: pages.get(key, 0) + found.get(key, 0) for key in {**pages, **found}}
-        return tuple(checked), pages
+        """Check every page, first within each bucket, then over them."""
+        paths = [self.scratch / f"pages-{number:05d}.parquet" for number in range(len(buckets))]
+        with temporary_files(self.scratch):
+            for bucket, path in zip(buckets, paths, strict=True):
+                pages(bucket).collect(engine="streaming").write_parquet(path, compression="lz4", statistics=False)
+        parts = pl.scan_parquet(paths, glob=False)
+        n_shares = self._fewest_buckets(parts.select(pl.len()).collect().item(), parts.collect_schema())
+        session = pl.col(SESSION).hash()
+        shares = (parts.filter(session % n_shares == share) for share in range(n_shares))
+        faulty = pl.concat([faulty_over_parts(share).collect(engine="streaming") for share in shares])
+        kept = [self._without_faulty(log, bucket, faulty, read) for bucket in buckets]
+        return tuple(bucket for bucket, _ in kept), kept[0][1]
 
     def _judge_rows(self, log: Log, faults: pl.DataFrame, read: int) -> dict[str, int]:
         counts = {int(code): int(rows) for code, rows in faults.select(REJECTED, "rows").iter_rows() if code}
@@ -214,16 +188,16 @@ class LocalEngine:
         if self.on_bad_rows == "error" or faulty["rows"].sum() > _MOSTLY * rows:
             raise SchemaError(describe_page_faults(log, faulty))
         counts = faulty.group_by(REJECTED).agg(pl.col("rows").sum()).sort(REJECTED)
-        pages = {reason(code): int(rows) for code, rows in counts.iter_rows()}
-        return good.join(faulty.lazy().select(SESSION), on=SESSION, how="anti"), pages
+        rejected = {reason(code): int(rows) for code, rows in counts.iter_rows()}
+        return good.join(faulty.lazy().select(SESSION), on=SESSION, how="anti"), rejected
 
 
 def _row_faults(impressions: pl.LazyFrame) -> pl.LazyFrame:
     return impressions.group_by(REJECTED).agg(rows=pl.len().cast(pl.Int64)).sort(REJECTED)
 
 
-def _bucket_sink(frame: pl.LazyFrame, key: str, n_buckets: int, folder: Path) -> pl.LazyFrame:
-    bucketed = frame.with_columns((pl.col(key).hash() % n_buckets).cast(pl.Int64).alias(_BUCKET))
+def _bucket_sink(frame: pl.LazyFrame, n_buckets: int, folder: Path) -> pl.LazyFrame:
+    bucketed = frame.with_columns((pl.col(QUERY).hash() % n_buckets).cast(pl.Int64).alias(_BUCKET))
     return bucketed.sink_parquet(
         pl.PartitionBy(folder, key=_BUCKET, include_key=False),
         compression="lz4",
