@@ -4,7 +4,7 @@ A log that fits is read once into memory. A larger one is split into buckets on 
 bucket. A bucket holds whole queries, and so whole pages.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -102,11 +102,11 @@ class LocalEngine:
     def add_up(self, statistics: pl.LazyFrame, plan: StatisticsPlan, rows: int) -> Iterator[pl.DataFrame]:
         """Merge statistics (several days), in parts that hold whole queries."""
         n_buckets = self._buckets_for(rows, statistics.collect_schema())
-        frames = (statistics,)
+        frames = [statistics]
         if n_buckets > 1:
             folder = self.scratch / "statistics"
             with temporary_files(self.scratch):
-                _bucket_sink(statistics, n_buckets, folder).collect(engine="streaming")
+                _bucket_sink(statistics, _bucket_of_query(n_buckets), folder).collect(engine="streaming")
             frames = _bucket_frames(folder, n_buckets)
         for frame in frames:
             yield plan.add_up(nw.from_native(frame)).to_native().collect(engine="streaming")
@@ -124,26 +124,32 @@ class LocalEngine:
         rows = log.impressions.collect(engine="streaming")
         rejected = self._judge_rows(log, _row_faults(rows.lazy()).collect(), rows.height)
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
-        faulty = faulty_pages(good.lazy()).collect(engine="streaming") if log.has_sessions else None
-        kept, rejected_pages = self._without_faulty(log, good.lazy(), faulty, good.height)
-        return Bucketed((kept.collect().lazy(),), rows.height, rejected | rejected_pages)
+        if log.has_sessions:
+            faulty = faulty_pages(good.lazy()).collect(engine="streaming")
+            rejected |= self._judge_pages(log, faulty, good.height)
+            good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
+        return Bucketed((good.lazy(),), rows.height, rejected)
 
     def _split(self, log: Log, n_buckets: int, *, keep_sessions: bool) -> Bucketed:
-        impressions, rejected_pages = good_rows(log.impressions), dict[str, int]()
+        """Write the good rows to buckets by query, the others to one of their own."""
+        impressions, faulty = log.impressions, None
         if log.has_sessions and not keep_sessions:
-            faulty = self._faulty_pages(impressions, log.estimated_rows, n_buckets)
-            impressions, rejected_pages = self._without_faulty(log, impressions, faulty, log.estimated_rows)
-            impressions = impressions.drop(SESSION)
+            faulty = self._faulty_pages(good_rows(impressions), log.estimated_rows, n_buckets)
+            self._judge_pages(log, faulty, log.estimated_rows)
+            impressions = impressions if faulty.height else impressions.drop(SESSION)
         folder = self.scratch / "impressions"
-        sink = _bucket_sink(impressions, n_buckets, folder)
+        bucket = pl.when(pl.col(REJECTED) == 0).then(_bucket_of_query(n_buckets)).otherwise(n_buckets)
         with temporary_files(self.scratch):
-            _, faults = pl.collect_all([sink, _row_faults(log.impressions)], engine="streaming")
-        read = int(faults["rows"].sum())
+            _bucket_sink(impressions, bucket, folder).collect(engine="streaming")
+        read, faults = _count_faults(folder, n_buckets)
         rejected = self._judge_rows(log, faults, read)
-        buckets = _bucket_frames(folder, n_buckets)
+        buckets = [frame.drop(REJECTED) for frame in _bucket_frames(folder, n_buckets)]
         if keep_sessions:
-            buckets, rejected_pages = self._check_all_pages(log, buckets, read)
-        return Bucketed(buckets, read, rejected | rejected_pages)
+            faulty = self._all_faulty_pages(buckets)
+        if faulty is not None and faulty.height:
+            rejected |= self._judge_pages(log, faulty, read)
+            buckets = [_without_pages(frame, faulty) for frame in buckets]
+        return Bucketed(tuple(buckets), read, rejected)
 
     def _faulty_pages(self, impressions: pl.LazyFrame, rows: int, n_buckets: int) -> pl.DataFrame:
         """The faulty pages of a sample of the sessions; of all, if all are checked or the faulty ones left out."""
@@ -158,10 +164,8 @@ class LocalEngine:
                 return sample
         return pl.concat([found(share, n_buckets) for share in range(n_buckets)])
 
-    def _check_all_pages(
-        self, log: Log, buckets: tuple[pl.LazyFrame, ...], read: int
-    ) -> tuple[tuple[pl.LazyFrame, ...], dict[str, int]]:
-        """Check every page, first within each bucket, then over them."""
+    def _all_faulty_pages(self, buckets: Sequence[pl.LazyFrame]) -> pl.DataFrame:
+        """The faulty pages of the whole log: first within each bucket, then over them."""
         paths = [self.scratch / f"pages-{number:05d}.parquet" for number in range(len(buckets))]
         with temporary_files(self.scratch):
             for bucket, path in zip(buckets, paths, strict=True):
@@ -170,9 +174,7 @@ class LocalEngine:
         n_shares = self._fewest_buckets(parts.select(pl.len()).collect().item(), parts.collect_schema())
         session = pl.col(SESSION).hash()
         shares = (parts.filter(session % n_shares == share) for share in range(n_shares))
-        faulty = pl.concat([faulty_over_parts(share).collect(engine="streaming") for share in shares])
-        kept = [self._without_faulty(log, bucket, faulty, read) for bucket in buckets]
-        return tuple(bucket for bucket, _ in kept), kept[0][1]
+        return pl.concat([faulty_over_parts(share).collect(engine="streaming") for share in shares])
 
     def _judge_rows(self, log: Log, faults: pl.DataFrame, read: int) -> dict[str, int]:
         counts = {int(code): int(rows) for code, rows in faults.select(REJECTED, "rows").iter_rows() if code}
@@ -180,25 +182,27 @@ class LocalEngine:
             raise SchemaError(describe_row_faults(log, counts, read))
         return {reason(code): counts[code] for code in sorted(counts)}
 
-    def _without_faulty(
-        self, log: Log, good: pl.LazyFrame, faulty: pl.DataFrame | None, rows: int
-    ) -> tuple[pl.LazyFrame, dict[str, int]]:
-        if faulty is None or not faulty.height:
-            return good, {}
-        if self.on_bad_rows == "error" or faulty["rows"].sum() > _MOSTLY * rows:
+    def _judge_pages(self, log: Log, faulty: pl.DataFrame, rows: int) -> dict[str, int]:
+        if faulty.height and (self.on_bad_rows == "error" or faulty["rows"].sum() > _MOSTLY * rows):
             raise SchemaError(describe_page_faults(log, faulty))
         counts = faulty.group_by(REJECTED).agg(pl.col("rows").sum()).sort(REJECTED)
-        rejected = {reason(code): int(rows) for code, rows in counts.iter_rows()}
-        return good.join(faulty.lazy().select(SESSION), on=SESSION, how="anti"), rejected
+        return {reason(code): int(rows) for code, rows in counts.iter_rows()}
+
+
+def _without_pages(impressions: pl.LazyFrame, faulty: pl.DataFrame) -> pl.LazyFrame:
+    return impressions.join(faulty.lazy().select(SESSION), on=SESSION, how="anti")
 
 
 def _row_faults(impressions: pl.LazyFrame) -> pl.LazyFrame:
     return impressions.group_by(REJECTED).agg(rows=pl.len().cast(pl.Int64)).sort(REJECTED)
 
 
-def _bucket_sink(frame: pl.LazyFrame, n_buckets: int, folder: Path) -> pl.LazyFrame:
-    bucketed = frame.with_columns((pl.col(QUERY).hash() % n_buckets).cast(pl.Int64).alias(_BUCKET))
-    return bucketed.sink_parquet(
+def _bucket_of_query(n_buckets: int) -> pl.Expr:
+    return (pl.col(QUERY).hash() % n_buckets).cast(pl.Int64)
+
+
+def _bucket_sink(frame: pl.LazyFrame, bucket: pl.Expr, folder: Path) -> pl.LazyFrame:
+    return frame.with_columns(bucket.alias(_BUCKET)).sink_parquet(
         pl.PartitionBy(folder, key=_BUCKET, include_key=False),
         compression="lz4",
         statistics=False,
@@ -207,14 +211,21 @@ def _bucket_sink(frame: pl.LazyFrame, n_buckets: int, folder: Path) -> pl.LazyFr
     )
 
 
-def _bucket_frames(folder: Path, n_buckets: int) -> tuple[pl.LazyFrame, ...]:
+def _count_faults(folder: Path, bucket: int) -> tuple[int, pl.DataFrame]:
+    """How many rows were read, and how many are faulty, by reason, in the bucket of the faulty ones."""
+    everything = sorted(folder.glob("*/*.parquet"))
+    if not everything:
+        return 0, pl.DataFrame(schema={REJECTED: pl.UInt8, "rows": pl.Int64})
+    read = pl.scan_parquet(everything, hive_partitioning=False, glob=False).select(pl.len()).collect().item()
+    faulty = [path for path in everything if path.parent.name == f"{_BUCKET}={bucket}"]
+    frame = pl.scan_parquet(faulty or everything[:1], hive_partitioning=False, glob=False)
+    return read, _row_faults(frame).collect(engine="streaming")
+
+
+def _bucket_frames(folder: Path, n_buckets: int) -> list[pl.LazyFrame]:
     """The buckets that hold rows, in the order of their number."""
-    folders = [folder / f"{_BUCKET}={number}" for number in range(n_buckets)]
-    return tuple(
-        pl.scan_parquet(sorted(path.glob("*.parquet")), hive_partitioning=False, glob=False)
-        for path in folders
-        if path.is_dir()
-    )
+    parts = [sorted((folder / f"{_BUCKET}={number}").glob("*.parquet")) for number in range(n_buckets)]
+    return [pl.scan_parquet(paths, hive_partitioning=False, glob=False) for paths in parts if paths]
 
 
 def _listed(counts: dict[str, int]) -> str:
