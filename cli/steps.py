@@ -16,7 +16,7 @@ from posbias.cli.result import WITH_DOUBTS, Result
 from posbias.core.fit import WANTED_CLICK_SHARE, Fit, fit_evidence
 from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.statistics_plan import StatisticsPlan
-from posbias.core.weights import ClickWeights
+from posbias.core.weights import ClickWeights, as_count
 from posbias.io import results
 from posbias.io.engines.local import Bucketed, LocalEngine
 from posbias.io.gathering import Gathered, gather_log, gather_statistics, read_log
@@ -90,8 +90,8 @@ def describe(gathered: Gathered, result: Result) -> None:
             "queries": evidence.n_queries,
             "pairs": evidence.n_pairs,
             "signatures": evidence.pair_signatures.n_units,
-            "impressions": float(impressions.sum()),
-            "clicks": float(clicks.sum()),
+            "impressions": as_count(impressions.sum()),
+            "clicks": as_count(clicks.sum()),
         },
     }
     result.tables.append(summary.rows_line(gathered.rows))

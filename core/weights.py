@@ -78,10 +78,10 @@ def click_weights(
     total = float(np.nansum(counted * weight))
     factor = float(counted.sum()) / total if options.self_normalize and total > 0 else 1.0
     summary: dict[str, float | int | None] = {
-        "clicks_weighted": _count(counted.sum()),
-        "clicks_without_propensity": _count(clicks[~known].sum()),
-        "impressions_without_propensity": _count(impressions[~known].sum()),
-        "clicks_clipped": _count(clicks[clipped].sum()),
+        "clicks_weighted": as_count(counted.sum()),
+        "clicks_without_propensity": as_count(clicks[~known].sum()),
+        "impressions_without_propensity": as_count(impressions[~known].sum()),
+        "clicks_clipped": as_count(clicks[clipped].sum()),
         "weight_before_clipping": float(np.nansum(counted * unclipped)),
         "weight_after_clipping": total,
         "self_normalization_factor": factor,
@@ -91,7 +91,8 @@ def click_weights(
     return ClickWeights(cells, propensity, weight * factor, summary)
 
 
-def _count(number: float) -> float | int:
+def as_count(number: float) -> float | int:
+    """A sum of counts as a whole number, where it is one; sums of weights stay as they are."""
     return int(number) if float(number).is_integer() else float(number)
 
 

@@ -147,7 +147,8 @@ def add_rows(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for count in counts:
         for reason, rows in count["rejected"].items():
             rejected[reason] = rejected.get(reason, 0) + rows
-    total = {key: sum(count[key] for count in counts) for key in counts[0] if key != "rejected"}
+    keys = dict.fromkeys(key for count in counts for key in count if key != "rejected")
+    total = {key: sum(count.get(key, 0) for count in counts) for key in keys}
     return {**total, "rejected": rejected}
 
 

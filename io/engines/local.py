@@ -144,7 +144,7 @@ class LocalEngine:
         read, faults = _count_faults(folder, n_buckets)
         rejected = self._judge_rows(log, faults, read)
         buckets = [frame.drop(REJECTED) for frame in _bucket_frames(folder, n_buckets)]
-        if keep_sessions:
+        if keep_sessions and buckets:
             faulty = self._all_faulty_pages(buckets)
         if faulty is not None and faulty.height:
             rejected |= self._judge_pages(log, faulty, read)

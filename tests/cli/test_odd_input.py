@@ -132,3 +132,22 @@ def test_folders_of_a_partitioned_log_are_decoded(run_posbias: RunPosbias, frame
     assert done.returncode == 0, done.stderr
     assert pl.read_parquet(tmp_path / "out" / "attractiveness.parquet")["query"].unique().to_list() == ["q 0"]
     assert "because the query is missing" in done.stderr
+
+
+def test_statistics_of_one_table_and_of_two_add_up(
+    run_posbias: RunPosbias, frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    first, second = frame.filter(pl.col("session") < 150), frame.filter(pl.col("session") >= 150)
+    first.write_parquet(tmp_path / "first.parquet")
+    second.drop("click").write_parquet(tmp_path / "shown.parquet")
+    clicked = second.filter(pl.col("click") == 1).select("session", "doc")
+    stray = pl.DataFrame({"session": [9999], "doc": [1]}, schema=clicked.schema)
+    pl.concat([clicked, stray]).write_parquet(tmp_path / "clicks.parquet")
+    assert run_posbias("collect", "first.parquet", "-o", "s1").returncode == 0
+    assert run_posbias("collect", "shown.parquet", "--clicks", "clicks.parquet", "-o", "s2").returncode == 0
+
+    done = run_posbias("fit", "s1", "s2", "-o", "out")
+
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "out" / "manifest.json").read_text())["rows"]
+    assert rows == {"read": 1200, "used": 1200, "clicks_without_impression": 1, "rejected": {}}

@@ -197,3 +197,15 @@ def test_one_query_identifies_nothing_with_an_error() -> None:
     assert found.reason == (None, ONE_CLUSTER, ONE_CLUSTER, ONE_CLUSTER)
     assert found.n_clusters == 1
     assert np.isnan(found.std_error[1:]).all()
+
+
+def test_two_queries_leave_one_degree_of_freedom() -> None:
+    pairs, query = random_log(seed=5, n_queries=2)
+
+    errors = errors_of(pairs, np.minimum(query, 2))
+
+    free = errors.std_error > 0
+    assert errors.n_clusters == 2
+    assert np.all(errors.effective_clusters[free] > 1)
+    half_width = np.log(errors.high[free] / errors.low[free]) / 2
+    np.testing.assert_allclose(half_width / errors.std_error[free], stats.t.ppf(0.975, df=1))

@@ -305,3 +305,16 @@ def test_the_same_log_gives_the_same_bytes_in_buckets(path: Path, posbias: Posbi
 
     for file in sorted(first.folder.rglob("*.parquet")):
         assert file.read_bytes() == (second.folder / file.relative_to(first.folder)).read_bytes(), file.name
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_log_without_a_good_row_is_refused_in_buckets_too(model: str, tmp_path: Path, in_buckets: InBuckets) -> None:
+    path = tmp_path / "log.parquet"
+    simulate(SimulationOptions(n_sessions=300)).log.with_columns(click=pl.lit(7)).write_parquet(path)
+    in_buckets()
+
+    words = ["fit", str(path), "--model", model, "--on-bad-rows", "drop", "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+
+    assert result.exit_code == 2
+    assert "no row keeps the contract (3,000 x the click is neither 0 nor 1)" in result.stderr
