@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.errors import OutputError, OutputExistsError
-from posbias.io.owned import NO_SPACE, owned_directory, remove_tree
+from posbias.io.owned import NO_SPACE, is_disk_full, owned_directory, remove_tree
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
@@ -59,7 +59,7 @@ def atomic_directory(target: Path, *, force: bool, inputs: tuple[Path, ...] = ()
         except OSError as error:
             raise OutputError(f"cannot write {target}: {error.strerror or error}. Nothing was written.") from error
         except pl.exceptions.PolarsError as error:
-            if NO_SPACE in str(error):
+            if is_disk_full(work, error):
                 raise OutputError(f"cannot write {target}: {NO_SPACE}. Nothing was written.") from error
             raise
         with commit_lock:

@@ -19,6 +19,8 @@ from posbias.core.errors import OutputError
 NO_SPACE = "No space left on device"
 """How Linux, and Polars after it, name a full disk."""
 
+_NEXT_TO_NOTHING = 1 << 20  # bytes
+
 _alive: dict[Path, int] = {}
 
 
@@ -97,6 +99,11 @@ def owned_by_this_process() -> list[Path]:
     return list(_alive)
 
 
+def is_disk_full(folder: Path, error: Exception) -> bool:
+    """Whether writing failed for want of space. Polars does not always say so, e.g. when a footer no longer fits."""
+    return NO_SPACE in str(error) or shutil.disk_usage(folder).free < _NEXT_TO_NOTHING
+
+
 @contextmanager
 def temporary_files(folder: Path) -> Generator[None]:
     """Say where it is that there is no space, when temporary files are written.
@@ -107,7 +114,7 @@ def temporary_files(folder: Path) -> Generator[None]:
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:
-        if NO_SPACE not in str(error):
+        if not is_disk_full(folder, error):
             raise
         raise OutputError(
             f"{folder.parent}: {NO_SPACE} for temporary files. Name a larger place with --temp-dir."
