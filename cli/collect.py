@@ -34,7 +34,7 @@ def collect(
     with open_result("collect", output, inputs, [columns, reading, counting], reading.clicks or ()) as result:
         with setup.local_engine(reading) as engine:
             if statistics:
-                setup.check_counting(statistics[0].metadata.plan, counting)
+                setup.check_counting(statistics[0].metadata.plan, counting, columns)
                 metadata = merge_metadata(statistics)
                 parts, number = merged_parts(statistics, metadata, engine)
             else:

@@ -2,6 +2,7 @@
 
 import inspect
 import signal
+import traceback
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
@@ -67,4 +68,7 @@ def _guarded(work: Callable[[], int]) -> int:
         complain(f"Polars could not do its part: {error}")
     except KeyboardInterrupt:
         stop(signal.SIGINT)
+    except Exception:  # noqa: BLE001 - a fault of our own must not pass for a result with doubts (exit code 1)
+        traceback.print_exc()
+        complain("this is a fault of posbias, not of your data. Please report it with the lines above.")
     return CANNOT_RUN

@@ -29,8 +29,12 @@ def load_defaults(context: typer.Context, file: Path | None) -> Path | None:
     if parent is None or not isinstance(parent.command, TyperGroup) or context.info_name is None:
         return file
     parameters = {name: _parameter_by_option(command.params) for name, command in parent.command.commands.items()}
+    lists = {parameter.name for parameter in context.command.params if getattr(parameter, "multiple", False)}
     try:
-        context.default_map = defaults_for(context.info_name, parameters, file)
+        defaults = defaults_for(context.info_name, parameters, file)
+        context.default_map = {
+            name: [value] if name in lists and isinstance(value, str) else value for name, value in defaults.items()
+        }
     except UsageError as error:
         raise typer.BadParameter(str(error)) from error
     return file

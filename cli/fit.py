@@ -30,6 +30,7 @@ def fit(
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
+    steps.check_estimation(estimation)
     with (
         open_result("fit", output, inputs, [columns, reading, counting, estimation], reading.clicks or ()) as result,
         setup.local_engine(reading) as engine,

@@ -29,6 +29,8 @@ def run(
 
     Example: posbias run logs/*.parquet -o result
     """
+    steps.check_estimation(estimation)
+    steps.check_weighting(weighting)
     with (
         open_result(
             "run", output, logs, [columns, reading, counting, estimation, weighting], reading.clicks or ()

@@ -107,12 +107,19 @@ def counting_of(manifest: dict[str, Any], folder: Path) -> CountingOptions:
     return counting_options(replace(plan, period=False))
 
 
-def check_counting(plan: StatisticsPlan, counting: CountingOptions) -> None:
+def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: ColumnOptions) -> None:
     """Statistics were counted when they were collected: an option that asks for something else is an error.
 
     Raises:
         StatisticsError: an option contradicts the statistics.
     """
+    if tuple(columns.stratify or plan.strata) != plan.strata:
+        raise StatisticsError(
+            f"--stratify {' '.join(columns.stratify or ())}: the statistics were collected "
+            + (f"by {' '.join(plan.strata)}." if plan.strata else "without strata. Collect the logs again with it.")
+        )
+    if columns.weight_column is not None and not plan.weighted:
+        raise StatisticsError("--weight-column: the statistics were collected without it. Collect the logs again.")
     asked = counting_options(plan)
     for entry in fields(CountingOptions):
         wanted, counted = getattr(counting, entry.name), getattr(asked, entry.name)

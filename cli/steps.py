@@ -13,6 +13,7 @@ from posbias.cli.options import (
     WeightingOptions,
 )
 from posbias.cli.result import WITH_DOUBTS, Result
+from posbias.core.estimators import get_estimator
 from posbias.core.fit import WANTED_CLICK_SHARE, Fit, fit_evidence
 from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.statistics_plan import StatisticsPlan
@@ -32,6 +33,18 @@ def wants_sessions(weighting: WeightingOptions) -> bool:
     return weighting.layout == "session"
 
 
+def check_estimation(estimation: EstimationOptions) -> None:
+    """Find wrong options before anything is read."""
+    get_estimator(estimation.method)
+    setup.estimation_options(estimation)
+
+
+def check_weighting(weighting: WeightingOptions) -> None:
+    """Find wrong options before anything is read."""
+    get_format(weighting.format)
+    setup.weight_options(weighting)
+
+
 def gather(
     inputs: list[str],
     columns: ColumnOptions,
@@ -47,7 +60,7 @@ def gather(
     if statistics:
         if keep_sessions:
             results.require_logs(statistics[0])
-        setup.check_counting(statistics[0].metadata.plan, counting)
+        setup.check_counting(statistics[0].metadata.plan, counting, columns)
         gathered = gather_statistics(statistics, engine, result.progress)
     else:
         plan = setup.statistics_plan(columns, counting)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -12,6 +12,7 @@ from posbias.core.fit import WANTED_CLICK_SHARE, Fit
 from posbias.core.schema import IMPRESSIONS
 
 _MOST_ROWS = 30
+_MOST_REMARKS = 10
 FEW_EFFECTIVE_CLUSTERS = 10
 _THREE_DECIMALS = 0.01
 
@@ -44,19 +45,16 @@ def statistics_line(totals: dict[str, int | float]) -> RenderableType:
 
 
 def propensity_table(fit: Fit) -> RenderableType:
-    """Propensities with their intervals, what joint EM says, and the evidence."""
+    """Propensities with their intervals, what joint EM says, and the evidence; it fits into 80 columns."""
     estimate = fit.estimate
     title = f"propensities by the {estimate.method} method, relative to {_cell(fit, estimate.linkage.reference)}"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    rows = fit.propensities.to_dicts()
-    remarks = any(row["reason"] for row in rows)
-    names = [name.replace("_", " ") for name in _cell_columns(fit)]
-    for name in (*names, "impressions", "clicks", "propensity", "95 % interval", "joint EM", "linking clicks"):
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    names = [name.replace("_", "\n") for name in _cell_columns(fit)]
+    for name in (*names, "impressions", "clicks", "propensity", "95 % interval", "joint EM", "linking\nclicks"):
         table.add_column(name, justify="right", no_wrap=True)
-    if remarks:
-        table.add_column("remark")
+    rows = fit.propensities.to_dicts()
     for row in rows[:_MOST_ROWS]:
-        cells = [
+        table.add_row(
             *(str(row[name]) for name in _cell_columns(fit)),
             f"{row['impressions']:,.0f}",
             f"{row['clicks']:,.0f}",
@@ -64,11 +62,15 @@ def propensity_table(fit: Fit) -> RenderableType:
             _interval(row["ci_low"], row["ci_high"]),
             _number(row["joint_propensity"]),
             f"{row['linking_clicks']:,.0f}",
-        ]
-        table.add_row(*cells, *([row["reason"] or ""] if remarks else []))
+        )
     if len(rows) > _MOST_ROWS:
-        table.caption = f"... and {len(rows) - _MOST_ROWS} more cells in propensities.parquet"
-    return table
+        table.caption = (
+            f"... and {len(rows) - _MOST_ROWS} more cells in propensities.parquet (--csv writes CSV as well)"
+        )
+    remarks = [f"{_cell(fit, number)}: {row['reason']}" for number, row in enumerate(rows) if row["reason"]]
+    if len(remarks) > _MOST_REMARKS:
+        remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
+    return Group(table, *map(Text, remarks)) if remarks else table
 
 
 def weights_line(summary: dict[str, float | int | None]) -> RenderableType:
@@ -84,7 +86,12 @@ def fit_warnings(fit: Fit) -> list[str]:
     """What a reader must know before acting on the propensities."""
     estimate = fit.estimate
     said: list[str] = []
-    if not estimate.converged:
+    if not estimate.converged and fit.unchecked:
+        said.append(
+            f"{estimate.method} did not converge: it ran the {estimate.iterations} iterations that were asked for, and "
+            "convergence was not checked (tolerance 0)."
+        )
+    elif not estimate.converged:
         said.append(
             f"{estimate.method} did not converge in {estimate.iterations} iterations: do not use these numbers. "
             "Raise --max-iterations."

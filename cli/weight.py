@@ -27,6 +27,7 @@ def weight(
 
     Example: posbias weight logs/*.parquet --propensities fit -o weighted
     """
+    steps.check_weighting(weighting)
     counting = setup.counting_of(read_manifest(propensities, "fit"), propensities)
     table = read_propensities(propensities)
     also_read = [str(propensities), *(reading.clicks or ())]

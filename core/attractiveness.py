@@ -53,8 +53,9 @@ def posterior(table: CountTable, propensity: Floats, prior: BetaPrior) -> tuple[
     deviation = np.full(table.n_units, np.sqrt(a * b / (a + b + 1)) / (a + b))
     knowledge = table.sum_by_unit(table.clicks + (table.impressions - table.clicks) * theta[table.cell])
     shown = table.entries_of_unit > 0
-    little = np.flatnonzero(shown & (knowledge <= _KNOWS_LITTLE))
-    much = np.flatnonzero(shown & (knowledge > _KNOWS_LITTLE))
+    knows_little = knowledge + prior.strength <= _KNOWS_LITTLE
+    little = np.flatnonzero(shown & knows_little)
+    much = np.flatnonzero(shown & ~knows_little)
     for units in _blocks(np.full(len(little), SHARED_NODES), little):
         mean[units], deviation[units] = _on_shared_nodes(table.take(units), theta, a, b)
     for units in _blocks(table.entries_of_unit[much] * OWN_NODES, much):
@@ -107,7 +108,9 @@ class _Concentrated:
         for left in (False, True):
             for right in (False, True):
                 units = np.flatnonzero((at_zero == left) & (at_one == right))
-                mean[units], deviation[units] = self._integrate(units, low[units], high[units], left=left, right=right)
+                if len(units):
+                    ends = low[units], high[units]
+                    mean[units], deviation[units] = self._integrate(units, *ends, left=left, right=right)
         return mean, deviation
 
     def _find_mode(self) -> Floats:
@@ -174,7 +177,7 @@ class _Concentrated:
         change *= -self.rate[entries, np.newaxis]
         np.log1p(change, out=change)
         change *= self.skips[entries, np.newaxis]
-        log_density = np.add.reduceat(change, table.start[:-1], axis=0) if len(units) else np.empty_like(shift)
+        log_density = np.add.reduceat(change, table.start[:-1], axis=0)
         power = self.clicks[units, np.newaxis] + (self.a - 1 / 2) * (not left)
         log_density += power * np.log1p(shift / mode)
         if right:

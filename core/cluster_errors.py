@@ -146,6 +146,9 @@ def errors_from_sums(fit: ConditionalFit, sums: ClusterSums) -> ClusterErrors:
     degrees = np.maximum(np.minimum(effective, sums.n_clusters - 1), 1.0)
     margin = student_quantile((1 + CONFIDENCE) / 2, degrees) * std_error
     alone = set(free[sums.alone].tolist())
+    with np.errstate(over="ignore"):  # an interval without an upper end has none
+        high = np.exp(fit.log_theta[free] + margin)
+    high[np.isinf(high)] = np.nan
 
     def on_all_cells(of_free: Floats, of_reference: float) -> Floats:
         values = np.where(np.isnan(fit.log_theta), np.nan, of_reference)
@@ -155,7 +158,7 @@ def errors_from_sums(fit: ConditionalFit, sums: ClusterSums) -> ClusterErrors:
     return ClusterErrors(
         std_error=on_all_cells(std_error, 0.0),
         low=on_all_cells(np.exp(fit.log_theta[free] - margin), 1.0),
-        high=on_all_cells(np.exp(fit.log_theta[free] + margin), 1.0),
+        high=on_all_cells(high, 1.0),
         effective_clusters=on_all_cells(effective, np.nan),
         n_clusters=sums.n_clusters,
         reason=tuple(ONE_CLUSTER if cell in alone else None for cell in range(n_cells)),

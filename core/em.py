@@ -93,7 +93,7 @@ def fit_joint(
     """
     options = options or EMOptions()
     problem = _Problem(table, options)
-    fit = _accelerated if options.accelerate else _plain
+    fit = _accelerated if options.accelerate and options.max_iterations >= _CYCLE else _plain
     return fit(problem, options, on_iteration or _ignore)
 
 

@@ -61,6 +61,7 @@ class Evidence:
         signature_of_part: for each part, the row of `pair_signatures` by the part's own signature number.
         n_queries: number of queries.
         n_pairs: number of (query, doc) pairs.
+        has_strata: whether a stratum is finer than a pair.
     """
 
     cells: pl.DataFrame
@@ -71,6 +72,7 @@ class Evidence:
     signature_of_part: tuple[Integers, ...]
     n_queries: int
     n_pairs: int
+    has_strata: bool
 
     @property
     def n_cells(self) -> int:
@@ -117,7 +119,7 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> EvidencePar
     )
 
 
-def merge_parts(parts: Sequence[EvidencePart]) -> Evidence:
+def merge_parts(parts: Sequence[EvidencePart], plan: StatisticsPlan) -> Evidence:
     """Number cells and queries over all parts, and merge equal signatures."""
     columns = parts[0].cells.columns
     cells = pl.concat([part.cells for part in parts]).unique().sort(*columns)
@@ -146,6 +148,7 @@ def merge_parts(parts: Sequence[EvidencePart]) -> Evidence:
         signature_of_part=tuple(signature_of_part),
         n_queries=int(first_query[-1]),
         n_pairs=sum(part.n_pairs for part in parts),
+        has_strata=bool(plan.strata_columns),
     )
 
 

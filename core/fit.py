@@ -1,13 +1,14 @@
 """From evidence to a fit: theta, what textbook EM says beside it, and attractiveness."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from posbias.core.attractiveness import posterior
+from posbias.core.errors import UsageError
 from posbias.core.estimators import Estimate, EstimationOptions, JointEstimator, get_estimator
 from posbias.core.evidence import SIGNATURE, Evidence
 from posbias.core.propensities import propensity_table
@@ -32,6 +33,7 @@ class Fit:
         attractiveness: posterior mean of gamma per pair signature.
         std_dev: its standard deviation, nan where the method has none.
         click_share: share of the clicks that lie in identified cells.
+        unchecked: whether all iterations were asked for, so that convergence was not looked at.
     """
 
     estimate: Estimate
@@ -40,6 +42,7 @@ class Fit:
     attractiveness: Floats
     std_dev: Floats
     click_share: float
+    unchecked: bool
 
     @property
     def converged(self) -> bool:
@@ -89,11 +92,15 @@ def fit_evidence(
 
     Raises:
         IdentifiabilityError: nothing links two cells.
+        UsageError: the method cannot do what was asked.
     """
+    if method == JointEstimator.name and evidence.has_strata:
+        raise UsageError("--method joint knows no strata: leave out --stratify and --period, or choose another method.")
     estimate = get_estimator(method).estimate(evidence, options, on_iteration)
     joint = estimate if method == JointEstimator.name else None
     if joint is None and (compare if compare is not None else evidence.pair_signatures.n_units <= LARGEST_COMPARISON):
-        joint = JointEstimator().estimate_like(evidence, options, estimate.linkage, on_iteration)
+        own_rules = replace(options, max_iterations=None, tolerance=None)
+        joint = JointEstimator().estimate_like(evidence, own_rules, estimate.linkage, on_iteration)
     if estimate.attractiveness is not None:
         mean, std_dev = estimate.attractiveness, np.full(len(estimate.attractiveness), np.nan)
     else:
@@ -108,4 +115,5 @@ def fit_evidence(
         attractiveness=mean,
         std_dev=std_dev,
         click_share=float(clicks[estimate.linkage.identified].sum() / clicks.sum()),
+        unchecked=options.tolerance == 0,
     )

@@ -20,6 +20,7 @@ SMALLEST_WEIGHT = 1e-12
 """Weights lie between this and its inverse: beyond, a sum in floating point forgets the others."""
 
 _LARGEST_POSITION = 2**31 - 1
+_DAYS_IN_DIGITS = (19000101, 21001231)  # as seconds they would all lie in 1970
 _FIRST_MILLISECONDS = 10**11  # as seconds the year 5138, as milliseconds 1973
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
 
@@ -42,6 +43,7 @@ class RowFault(IntEnum):
 class PageFault(IntEnum):
     """Why the rows of one session cannot be one results page."""
 
+    FAULTY_ROW = 20
     SEVERAL_QUERIES = 21
     REPEATED_DOC = 22
     REPEATED_POSITION = 23
@@ -184,7 +186,7 @@ def read_click(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, 
 
 
 def _day(name: str, schema: pl.Schema) -> pl.Expr:
-    """The calendar day of a date, a time (in UTC where it has a zone), ISO text (as written) or a count since 1970."""
+    """The calendar day of a date, a time (UTC if it has a zone), text (as written), 20260105 or a count since 1970."""
     dtype = schema[name]
     if dtype == pl.Date:
         return pl.col(name)
@@ -192,10 +194,17 @@ def _day(name: str, schema: pl.Schema) -> pl.Expr:
         zoned = pl.col(name) if dtype.time_zone is None else pl.col(name).dt.convert_time_zone("UTC")
         return zoned.dt.date()
     if dtype == pl.String:
-        return pl.col(name).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+        written = pl.col(name).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+        return pl.coalesce(written, _day_of_number(pl.col(name).cast(pl.Int64, strict=False)))
     if dtype.is_numeric():
-        return _day_of_epoch(pl.col(name).cast(pl.Int64, strict=False))
+        return _day_of_number(pl.col(name).cast(pl.Int64, strict=False))
     raise SchemaError(f"column {name!r} (--timestamp) holds {dtype}; it must hold dates or times.")
+
+
+def _day_of_number(number: pl.Expr) -> pl.Expr:
+    """The day of 20260105 or of a count since 1970."""
+    digits = number.cast(pl.String).str.to_date("%Y%m%d", strict=False)
+    return pl.when(number.is_between(*_DAYS_IN_DIGITS)).then(digits).otherwise(_day_of_epoch(number))
 
 
 def _day_of_epoch(count: pl.Expr) -> pl.Expr:

@@ -137,7 +137,7 @@ def _why_nothing_is_linked(table: CountTable, n_linked: int) -> str:
     if not table.clicks.any():
         return (
             f"The log has no click in any of its {n_shown} cells (positions), so nothing can be said about them. "
-            "Check which column holds the clicks, or add more days."
+            "Check which column holds the clicks (--click), or add more days."
         )
     if n_linked:
         return (

@@ -163,7 +163,7 @@ def _separator_hint(columns: Sequence[str]) -> str:
 
 def _suggestion(name: str, columns: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, columns, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from posbias.core.errors import IdentifiabilityError, SchemaError
+from posbias.core.errors import SchemaError
 from posbias.core.evidence import Evidence, EvidencePart, compress_part, merge_parts
 from posbias.core.signatures import Integers
 from posbias.core.statistics_plan import StatisticsPlan
@@ -63,7 +63,9 @@ def read_log(
 ) -> tuple[Bucketed, dict[str, Any]]:
     """Read and check a log; return it with the counts of its rows for the manifest."""
     with progress.stage("reading"):
-        read = engine.read(log, keep_sessions=keep_sessions or plan.model.needs_session)
+        read = engine.read(
+            log, keep_sessions=keep_sessions or plan.model.needs_session, whole_pages=plan.model.needs_session
+        )
         rows: dict[str, Any] = {"read": read.rows_read, "used": read.rows_used, "rejected": read.rejected}
         if log.click_sources:
             rows["clicks_without_impression"] = log.orphan_clicks()
@@ -77,7 +79,6 @@ def gather_log(
 
     Raises:
         SchemaError: rows or pages break the contract.
-        IdentifiabilityError: there is no click, or one cell only.
     """
     sources = log.digests
     read, rows = read_log(log, plan, engine, progress, keep_sessions=keep_sessions)
@@ -91,7 +92,6 @@ def gather_statistics(statistics: Sequence[Statistics], engine: LocalEngine, pro
 
     Raises:
         StatisticsError: they do not go together.
-        IdentifiabilityError: there is no click, or one cell only.
     """
     metadata = merge_metadata(statistics)
     parts, number = merged_parts(statistics, metadata, engine)
@@ -146,11 +146,4 @@ def _compress(
             parts.append(part.without_pairs())
     if not parts:
         raise SchemaError(f"no impression is left within --max-position {plan.max_position}.")
-    evidence = merge_parts(parts)
-    _, clicks = evidence.cell_totals()
-    if not clicks.any():
-        raise IdentifiabilityError(
-            "the log holds no click, so nothing can be said about what was seen. Take a longer period, or check the "
-            "click column (--click)."
-        )
-    return evidence, tuple(pairs)
+    return merge_parts(parts, plan), tuple(pairs)

@@ -70,8 +70,8 @@ class Log:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """Path by digest of each source."""
-        return digests((*self.sources, *self.click_sources), holds_rows=_has_rows)
+        """Path by digest of each source of impressions. A table of clicks may serve several days."""
+        return digests(self.sources, holds_rows=_has_rows)
 
     @cached_property
     def estimated_rows(self) -> int:

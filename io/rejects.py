@@ -40,6 +40,7 @@ _WORDING: dict[int, _Wording] = {
     ),
     RowFault.WEIGHT_INVALID: _Wording("the weight is not a number above 0", "weight", "Weights go from 1e-12 to 1e12."),
     RowFault.TIMESTAMP_INVALID: _Wording("the timestamp is not a date or time", "timestamp"),
+    PageFault.FAULTY_ROW: _Wording("another row of the page is faulty", SESSION),
     PageFault.SEVERAL_QUERIES: _Wording("the session holds several queries", SESSION, _VISIT),
     PageFault.REPEATED_DOC: _Wording("the session shows a document twice", SESSION, _VISIT),
     PageFault.REPEATED_POSITION: _Wording("the session shows a position twice", SESSION, _VISIT),
@@ -63,7 +64,7 @@ def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
     return "\n".join(lines)
 
 
-def describe_page_faults(log: Log, faulty: pl.DataFrame) -> str:
+def describe_page_faults(log: Log, faulty: pl.DataFrame, *, dropped: bool) -> str:
     """What is wrong with sessions, each reason with its first session, and what to do."""
     lines = [f"{faulty.height:,} sessions cannot be one results page each:"]
     advice: list[str] = []
@@ -72,7 +73,11 @@ def describe_page_faults(log: Log, faulty: pl.DataFrame) -> str:
         lines.append(f"  {sessions.height:,} x {reason(code)}: {_first_page(log, sessions)}")
         advice.append(_WORDING[code].advice)
     lines += dict.fromkeys(advice)
-    lines.append("If only some pages are damaged, leave them out and have them counted with --on-bad-rows drop.")
+    lines.append(
+        "More than half of the rows are on such pages, too many to leave out."
+        if dropped
+        else "If only some pages are damaged, leave them out and have them counted with --on-bad-rows drop."
+    )
     return "\n".join(lines)
 
 

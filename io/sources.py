@@ -28,6 +28,7 @@ _MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
 _MEBIBYTE = 1 << 20
+_MAY_BE_EMPTY = 1 << 16  # bytes of headers and footers alone
 
 
 @dataclass(frozen=True)
@@ -69,19 +70,28 @@ def find_sources(names: Sequence[str]) -> list[Source]:
         LogFormatError: nothing is there, a file is empty, truncated or of an unknown format.
         UsageError: a file is named twice.
     """
-    sources = [source for name in names for source in _expand(_checked(name))]
+    sources = [source for name in names for source in _readable(name)]
     seen: dict[Path, str] = {}
     for source in sources:
         real = source.path.resolve()
         if real in seen:
             raise UsageError(f"{source.path} is named twice: its rows would count twice. Name it once.")
         seen[real] = str(source.path)
-        _check_whole(source)
+    return sources
+
+
+def _readable(name: str) -> list[Source]:
+    try:
+        sources = _expand(_checked(name))
+        for source in sources:
+            _check_whole(source)
+    except OSError as error:
+        raise LogFormatError(f"{error.filename or name}: cannot be read: {error.strerror}.") from error
     return sources
 
 
 def digests(sources: Iterable[Source], holds_rows: Callable[[Source], bool]) -> dict[str, str]:
-    """Path by digest.
+    """Path by digest, of the files that hold rows.
 
     Args:
         sources: the files.
@@ -92,8 +102,10 @@ def digests(sources: Iterable[Source], holds_rows: Callable[[Source], bool]) -> 
     """
     found: dict[str, str] = {}
     for source in sources:
+        if source.bytes < _MAY_BE_EMPTY and not holds_rows(source):
+            continue
         digest = source.digest()
-        if digest in found and holds_rows(source):
+        if digest in found:
             raise UsageError(
                 f"{source.path} and {found[digest]} hold the same data: their rows would count twice. Name one of them."
             )

@@ -109,7 +109,10 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
         StatisticsError: statistics and logs are mixed, or statistics are damaged or of another version.
     """
     paths = [path for name in names for path in named_paths(name) or [Path(name)]]
+    twice = [path for number, path in enumerate(paths) if path.resolve() in map(Path.resolve, paths[:number])]
     found = {path: _open(path) for path in paths if path.is_dir()}
+    if twice and found.get(twice[0]) is not None:
+        raise StatisticsError(f"{twice[0]} is named twice: its clicks would count twice. Name it once.")
     statistics = [entry for entry in found.values() if entry is not None]
     if statistics and len(statistics) < len(paths):
         log = next(path for path in paths if found.get(path) is None)

@@ -13,7 +13,7 @@ import narwhals as nw
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.impressions import REJECTED, faulty_over_parts, faulty_pages, pages
+from posbias.core.impressions import REJECTED, PageFault, faulty_over_parts, faulty_pages, pages
 from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.logs import Log, good_rows
@@ -71,12 +71,13 @@ class LocalEngine:
     on_bad_rows: OnBadRows = "error"
     check_pages: CheckPages = "sample"
 
-    def read(self, log: Log, *, keep_sessions: bool) -> Bucketed:
+    def read(self, log: Log, *, keep_sessions: bool, whole_pages: bool) -> Bucketed:
         """Read the log once, reject what breaks the contract, split what does not fit into memory.
 
         Args:
             log: an opened log.
             keep_sessions: whether pages must lie together.
+            whole_pages: whether a page that lost a row is of no use (UBM: the lost row may have been clicked).
 
         Raises:
             SchemaError: rows or pages break the contract (`on_bad_rows` is "error"), or no row is left.
@@ -85,9 +86,9 @@ class LocalEngine:
         with reading([*log.sources, *log.click_sources]):
             n_buckets = self._buckets_for(log.estimated_rows, log.impressions.collect_schema())
             if n_buckets == 1:
-                read = self._read_into_memory(log)
+                read = self._read_into_memory(log, whole_pages=whole_pages)
             else:
-                read = self._split(log, n_buckets, keep_sessions=keep_sessions)
+                read = self._split(log, n_buckets, keep_sessions=keep_sessions, whole_pages=whole_pages)
         if read.rows_read == 0:
             raise SchemaError(f"{log.request.inputs[0]}: the log holds no rows.")
         if read.rows_used == 0:
@@ -120,22 +121,28 @@ class LocalEngine:
         needed = rows * (_BYTES_PER_ROW + _BYTES_PER_KEY_BYTE * width)
         return max(1, -(-needed // max(self.memory - _PROCESS_BYTES, self.memory // 8)))
 
-    def _read_into_memory(self, log: Log) -> Bucketed:
+    def _read_into_memory(self, log: Log, *, whole_pages: bool) -> Bucketed:
         rows = log.impressions.collect(engine="streaming")
         rejected = self._judge_rows(log, _row_faults(rows.lazy()).collect(), rows.height)
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
         if log.has_sessions:
-            faulty = faulty_pages(good.lazy()).collect(engine="streaming")
+            shown = pages(good.lazy()).collect(engine="streaming").lazy()
+            faulty = shown.filter(pl.col(REJECTED) > 0).collect()
             rejected |= self._judge_pages(log, faulty, good.height)
+            if whole_pages and rejected:
+                spoiled = _spoiled(shown, rows.lazy().filter(pl.col(REJECTED) > 0), faulty)
+                rejected |= _counts(spoiled)
+                faulty = pl.concat([faulty, spoiled])
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
         return Bucketed((good.lazy(),), rows.height, rejected)
 
-    def _split(self, log: Log, n_buckets: int, *, keep_sessions: bool) -> Bucketed:
+    def _split(self, log: Log, n_buckets: int, *, keep_sessions: bool, whole_pages: bool) -> Bucketed:
         """Write the good rows to buckets by query, the others to one of their own."""
         impressions, faulty = log.impressions, None
         if log.has_sessions and not keep_sessions:
             faulty = self._faulty_pages(good_rows(impressions), log.estimated_rows, n_buckets)
-            self._judge_pages(log, faulty, log.estimated_rows)
+            if self.on_bad_rows == "error":
+                self._judge_pages(log, faulty, log.estimated_rows)
             impressions = impressions if faulty.height else impressions.drop(SESSION)
         folder = self.scratch / "impressions"
         bucket = pl.when(pl.col(REJECTED) == 0).then(_bucket_of_query(n_buckets)).otherwise(n_buckets)
@@ -146,8 +153,14 @@ class LocalEngine:
         buckets = [frame.drop(REJECTED) for frame in _bucket_frames(folder, n_buckets)]
         if keep_sessions and buckets:
             faulty = self._all_faulty_pages(buckets)
-        if faulty is not None and faulty.height:
+        if faulty is not None:
             rejected |= self._judge_pages(log, faulty, read)
+            if whole_pages and faults.height:
+                shown = pl.scan_parquet(self.scratch / "pages-*.parquet")
+                spoiled = _spoiled(shown, _bucket_frame(folder, n_buckets), faulty)
+                rejected |= _counts(spoiled)
+                faulty = pl.concat([faulty, spoiled])
+        if faulty is not None and faulty.height:
             buckets = [_without_pages(frame, faulty) for frame in buckets]
         return Bucketed(tuple(buckets), read, rejected)
 
@@ -183,10 +196,24 @@ class LocalEngine:
         return {reason(code): counts[code] for code in sorted(counts)}
 
     def _judge_pages(self, log: Log, faulty: pl.DataFrame, rows: int) -> dict[str, int]:
-        if faulty.height and (self.on_bad_rows == "error" or faulty["rows"].sum() > _MOSTLY * rows):
-            raise SchemaError(describe_page_faults(log, faulty))
-        counts = faulty.group_by(REJECTED).agg(pl.col("rows").sum()).sort(REJECTED)
-        return {reason(code): int(rows) for code, rows in counts.iter_rows()}
+        mostly = faulty["rows"].sum() > _MOSTLY * rows
+        if faulty.height and (self.on_bad_rows == "error" or mostly):
+            raise SchemaError(describe_page_faults(log, faulty, dropped=self.on_bad_rows == "drop"))
+        return _counts(faulty)
+
+
+def _counts(faulty: pl.DataFrame) -> dict[str, int]:
+    """Rows by reason, of faulty pages."""
+    counts = faulty.group_by(REJECTED).agg(pl.col("rows").sum()).sort(REJECTED)
+    return {reason(code): int(rows) for code, rows in counts.iter_rows()}
+
+
+def _spoiled(shown: pl.LazyFrame, faulty_rows: pl.LazyFrame, faulty: pl.DataFrame) -> pl.DataFrame:
+    """The pages that lost a row, other than the faulty ones, with the number of their good rows."""
+    lost = shown.join(faulty_rows.select(SESSION).unique(), on=SESSION, how="semi")
+    others = lost.join(faulty.lazy().select(SESSION), on=SESSION, how="anti")
+    code = pl.lit(int(PageFault.FAULTY_ROW), pl.UInt8).alias(REJECTED)
+    return others.group_by(SESSION).agg(pl.col("rows").sum()).with_columns(code).collect()
 
 
 def _without_pages(impressions: pl.LazyFrame, faulty: pl.DataFrame) -> pl.LazyFrame:
@@ -214,18 +241,21 @@ def _bucket_sink(frame: pl.LazyFrame, bucket: pl.Expr, folder: Path) -> pl.LazyF
 def _count_faults(folder: Path, bucket: int) -> tuple[int, pl.DataFrame]:
     """How many rows were read, and how many are faulty, by reason, in the bucket of the faulty ones."""
     everything = sorted(folder.glob("*/*.parquet"))
-    if not everything:
-        return 0, pl.DataFrame(schema={REJECTED: pl.UInt8, "rows": pl.Int64})
-    read = pl.scan_parquet(everything, hive_partitioning=False, glob=False).select(pl.len()).collect().item()
-    faulty = [path for path in everything if path.parent.name == f"{_BUCKET}={bucket}"]
-    frame = pl.scan_parquet(faulty or everything[:1], hive_partitioning=False, glob=False)
-    return read, _row_faults(frame).collect(engine="streaming")
+    read = sum(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item() for path in everything)
+    if not (folder / f"{_BUCKET}={bucket}").is_dir():
+        return read, pl.DataFrame(schema={REJECTED: pl.UInt8, "rows": pl.Int64})
+    return read, _row_faults(_bucket_frame(folder, bucket)).collect(engine="streaming")
 
 
 def _bucket_frames(folder: Path, n_buckets: int) -> list[pl.LazyFrame]:
     """The buckets that hold rows, in the order of their number."""
-    parts = [sorted((folder / f"{_BUCKET}={number}").glob("*.parquet")) for number in range(n_buckets)]
-    return [pl.scan_parquet(paths, hive_partitioning=False, glob=False) for paths in parts if paths]
+    found = [number for number in range(n_buckets) if (folder / f"{_BUCKET}={number}").is_dir()]
+    return [_bucket_frame(folder, number) for number in found]
+
+
+def _bucket_frame(folder: Path, number: int) -> pl.LazyFrame:
+    paths = sorted((folder / f"{_BUCKET}={number}").glob("*.parquet"))
+    return pl.scan_parquet(paths, hive_partitioning=False, glob=False)
 
 
 def _listed(counts: dict[str, int]) -> str:

@@ -151,3 +151,60 @@ def test_statistics_of_one_table_and_of_two_add_up(
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "out" / "manifest.json").read_text())["rows"]
     assert rows == {"read": 1200, "used": 1200, "clicks_without_impression": 1, "rejected": {}}
+
+
+def test_statistics_named_twice_are_refused(run_posbias: RunPosbias, log: Path) -> None:
+    assert run_posbias("collect", log, "-o", "s").returncode == 0
+
+    done = run_posbias("fit", "s", "./s/", "-o", "out")
+
+    assert done.returncode == 2
+    assert "named twice" in done.stderr
+
+
+@pytest.mark.parametrize("options", [("--stratify", "session"), ("--weight-column", "click"), ("--model", "ubm")])
+def test_statistics_refuse_what_they_were_not_collected_with(
+    run_posbias: RunPosbias, frame: pl.DataFrame, tmp_path: Path, options: tuple[str, str]
+) -> None:
+    frame.write_parquet(tmp_path / "log.parquet")
+    assert run_posbias("collect", "log.parquet", "-o", "s").returncode == 0
+    wanted = ("--stratify", "segment") if options[0] == "--stratify" else options
+
+    done = run_posbias("fit", "s", "-o", "out", *wanted)
+
+    assert done.returncode == 2, done.stderr
+    assert wanted[0] in done.stderr
+
+
+def test_force_leaves_alone_what_is_no_result(run_posbias: RunPosbias, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "mine").write_text("keep", encoding="utf-8")
+
+    done = run_posbias("fit", log, "-o", "src", "--force")
+
+    assert done.returncode == 2
+    assert (tmp_path / "src" / "mine").read_text(encoding="utf-8") == "keep"
+
+
+@pytest.mark.parametrize("strength", ["0.3:800", "0.3:1e6", "0.3:1e9"])
+def test_a_strong_prior_is_obeyed(run_posbias: RunPosbias, log: Path, tmp_path: Path, strength: str) -> None:
+    done = run_posbias("fit", log, "-o", "out", "--attractiveness-prior", strength)
+
+    assert done.returncode == 0, done.stderr
+    gamma = pl.read_parquet(tmp_path / "out" / "attractiveness.parquet")["attractiveness"]
+    assert gamma.is_between(0.2, 0.4).all()
+
+
+def test_joint_em_refuses_strata(run_posbias: RunPosbias, frame: pl.DataFrame, tmp_path: Path) -> None:
+    frame.with_columns(segment=pl.col("session") % 2).write_parquet(tmp_path / "log.parquet")
+
+    done = run_posbias("fit", "log.parquet", "-o", "out", "--method", "joint", "--stratify", "segment")
+
+    assert done.returncode == 2
+    assert "knows no strata" in done.stderr
+
+
+def test_one_name_in_the_configuration_need_not_be_a_list(run_posbias: RunPosbias, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "posbias.toml").write_text('session = "session"\nmin-propensity = 0.02\n', encoding="utf-8")
+
+    assert run_posbias("run", log, "-o", "out").returncode == 0

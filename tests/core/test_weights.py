@@ -242,7 +242,7 @@ def evidence_of(simulation: Simulation, plan: StatisticsPlan) -> Evidence:
     log = simulation.log.group_by("query", "doc", "position").agg(
         impressions=pl.len().cast(pl.Int64), clicks=pl.col("click").cast(pl.Int64).sum()
     )
-    return merge_parts([compress_part(log, plan)])
+    return merge_parts([compress_part(log, plan)], plan)
 
 
 RANDOM_PAGES = SimulationOptions(

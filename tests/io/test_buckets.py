@@ -318,3 +318,25 @@ def test_a_log_without_a_good_row_is_refused_in_buckets_too(model: str, tmp_path
 
     assert result.exit_code == 2
     assert "no row keeps the contract (3,000 x the click is neither 0 nor 1)" in result.stderr
+
+
+def test_a_page_that_lost_a_row_is_of_no_use_to_the_ubm_in_buckets_too(
+    posbias: Posbias, tmp_path: Path, in_buckets: InBuckets
+) -> None:
+    log = simulate(SimulationOptions(n_sessions=400, n_queries=6, docs_per_query=6, n_positions=4, seed=2)).log
+    lost = pl.col("session").is_in([3, 50, 51]) & (pl.col("position") == 1)
+    log.with_columns(doc=pl.when(lost).then(None).otherwise("doc")).write_parquet(tmp_path / "bad.parquet")
+    log.filter(~pl.col("session").is_in([3, 50, 51])).write_parquet(tmp_path / "good.parquet")
+    expected = posbias("fit", tmp_path / "good.parquet", "--model", "ubm").propensities
+    words = ("fit", tmp_path / "bad.parquet", "--model", "ubm", "--on-bad-rows", "drop")
+
+    at_once = posbias(*words)
+    in_buckets()
+    bucketed = posbias(*words)
+
+    for found in (at_once, bucketed):
+        assert found.propensities["impressions"].equals(expected["impressions"])
+        assert found.manifest["rows"]["rejected"] == {
+            "the document is missing": 3,
+            "another row of the page is faulty": 9,
+        }

@@ -406,7 +406,9 @@ def test_dropping_bad_rows_is_a_log_without_them(
     ending: str, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
 ) -> None:
     good = log.cast({"position": pl.Int64, "click": pl.Int64})
-    good.write_parquet(tmp_path / "log.parquet")
+    # UBM cannot use what is left of a page: the row that is missing may have been the click above.
+    spoiled = pl.col("session").is_in([1, 2, 3] if model == "ubm" else [])
+    good.filter(~spoiled).write_parquet(tmp_path / "log.parquet")
     bad = pl.DataFrame(
         {
             "session": [1, 1, 2, 3, 3, None],
@@ -424,7 +426,7 @@ def test_dropping_bad_rows_is_a_log_without_them(
     assert_same(found, posbias("fit", tmp_path / "log.parquet", "--model", model))
     assert found.manifest["rows"] == {
         "read": log.height + 6,
-        "used": log.height,
+        "used": log.filter(~spoiled).height,
         "rejected": {
             "the session is missing": 1,
             "the query is missing": 1,
@@ -432,6 +434,7 @@ def test_dropping_bad_rows_is_a_log_without_them(
             "the position is missing": 1,
             "the position is below the base": 1,
             "the click is neither 0 nor 1": 1,
+            **({"another row of the page is faulty": log.filter(spoiled).height} if model == "ubm" else {}),
         },
     }
 
