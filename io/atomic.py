@@ -88,8 +88,6 @@ def _check_target(target: Path, *, force: bool, inputs: tuple[Path, ...]) -> Non
     held = [path for path in (Path.cwd(), Path.home(), *inputs) if path.resolve().is_relative_to(target.resolve())]
     if held:
         raise OutputError(f"{target}: holds {held[0]}, which --force would delete. Choose another directory.")
-    if any(target.iterdir()) and not (target / "manifest.json").is_file():
-        raise OutputError(f"{target}: is no result of posbias (it holds no manifest.json): --force leaves it alone.")
     if not os.access(target, os.W_OK | os.X_OK):
         raise OutputError(f"{target}: is read-only, so --force does not replace it.")
 

@@ -176,16 +176,6 @@ def test_statistics_refuse_what_they_were_not_collected_with(
     assert wanted[0] in done.stderr
 
 
-def test_force_leaves_alone_what_is_no_result(run_posbias: RunPosbias, log: Path, tmp_path: Path) -> None:
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "mine").write_text("keep", encoding="utf-8")
-
-    done = run_posbias("fit", log, "-o", "src", "--force")
-
-    assert done.returncode == 2
-    assert (tmp_path / "src" / "mine").read_text(encoding="utf-8") == "keep"
-
-
 @pytest.mark.parametrize("strength", ["0.3:800", "0.3:1e6", "0.3:1e9"])
 def test_a_strong_prior_is_obeyed(run_posbias: RunPosbias, log: Path, tmp_path: Path, strength: str) -> None:
     done = run_posbias("fit", log, "-o", "out", "--attractiveness-prior", strength)
