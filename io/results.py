@@ -59,17 +59,14 @@ def weights_for(
 
 def write_pointwise(
     gathered: Gathered, weights: ClickWeights, form: TrainingFormat, folder: Path, progress: Progress
-) -> int:
-    """Write the pointwise layout from the statistics; return the number of rows."""
-    written = 0
+) -> None:
+    """Write the pointwise layout from the statistics."""
     with progress.stage("weighting", len(gathered.pairs)) as stage:
         for number, (pairs, signature) in enumerate(gathered.each_part()):
             renumbered = pairs.with_columns(pl.Series(SIGNATURE, signature[pairs[SIGNATURE].to_numpy()]))
             rows = pointwise_rows(renumbered, gathered.evidence.pair_signatures, weights)
             form.write(rows.lazy(), folder, number)
-            written += rows.height
             stage.advance()
-    return written
 
 
 def cell_totals(read: Bucketed, plan: StatisticsPlan) -> pl.DataFrame:
