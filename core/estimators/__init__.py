@@ -12,7 +12,7 @@ from posbias.core.estimators.joint import JointEstimator
 from posbias.core.evidence import Evidence
 from posbias.core.registry import choose
 
-__all__ = ["Estimate", "EstimationOptions", "Estimator", "JointEstimator", "estimator_names", "get_estimator"]
+__all__ = ["Estimate", "EstimationOptions", "Estimator", "JointEstimator", "get_estimator"]
 
 
 class Estimator(Protocol):
@@ -36,11 +36,6 @@ class Estimator(Protocol):
 _ESTIMATORS: dict[str, Estimator] = {
     estimator.name: estimator for estimator in (ConditionalEstimator(), JointEstimator())
 }
-
-
-def estimator_names() -> list[str]:
-    """The registered estimators, the default first."""
-    return list(_ESTIMATORS)
 
 
 def get_estimator(name: str) -> Estimator:
