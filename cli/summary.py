@@ -47,7 +47,8 @@ def statistics_line(totals: dict[str, int | float]) -> RenderableType:
 def propensity_table(fit: Fit) -> RenderableType:
     """Propensities with their intervals, what joint EM says, and the evidence; it fits into 80 columns."""
     estimate = fit.estimate
-    title = f"propensities by the {estimate.method} method, relative to {_cell(fit, estimate.linkage.reference)}"
+    references = " and ".join(_cell(fit, number) for number in estimate.linkage.references.tolist())
+    title = f"propensities by the {estimate.method} method, relative to {references}"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     names = [name.replace("_", "\n") for name in _cell_columns(fit)]
     for name in (*names, "impressions", "clicks", "propensity", "95 % interval", "joint EM", "linking\nclicks"):
@@ -98,10 +99,10 @@ def fit_warnings(fit: Fit) -> list[str]:
         )
     if fit.joint is not None and fit.joint is not estimate and not fit.joint.converged:
         said.append(f"joint EM, for comparison, did not converge in {fit.joint.iterations} iterations.")
-    if estimate.linkage.reference != 0:
+    if not estimate.linkage.identified[0]:
         said.append(
             f"{_cell(fit, 0)} cannot be compared with other cells; propensities are relative to "
-            f"{_cell(fit, estimate.linkage.reference)}."
+            f"{_cell(fit, int(estimate.linkage.references[0]))}."
         )
     lost = int((~estimate.linkage.identified).sum())
     if lost:

@@ -232,7 +232,7 @@ class _Clusters:
         return sum_by_number(unit, product, table.n_units)
 
     def _on_cells(self, of_free: Floats) -> Floats:
-        """A matrix on the free cells, with zeros in the reference's row and column, shape (I, I)."""
+        """A matrix on the free cells, with zeros in the references' rows and columns, shape (I, I)."""
         full = np.zeros((self.linked.table.n_cells, self.linked.table.n_cells))
         full[np.ix_(self.free, self.free)] = of_free
         return full
@@ -252,7 +252,7 @@ class _Clusters:
         root = own.spread(np.sqrt(count * self.linked.unit_clicks[units]))
         coupling = gram(by_unit_and_cell(own, self.shares[entries] * root))
         np.fill_diagonal(coupling, 0.0)
-        kept = cells != self.linked.reference
+        kept = self.linked.reference_of[cells] != cells
         information = (np.diag(coupling.sum(axis=1)) - coupling)[np.ix_(kept, kept)]
         return information, np.searchsorted(self.free, cells[kept])
 
@@ -275,9 +275,9 @@ class _Clusters:
         return change
 
     def _lost_without(self, cluster: int) -> Flags:
-        """Free cells that nothing links with the reference once the cluster's members are left out.
+        """Free cells that nothing links with their reference once the cluster's members are left out.
 
-        H - H_g is singular exactly then: clicked units link the reference with some of the cells only.
+        H - H_g is singular exactly then: clicked units link a reference with some of its cells only.
         """
         table = self.linked.table
         units, count = self._units_of(cluster)
@@ -286,7 +286,7 @@ class _Clusters:
         rest = table.take(np.flatnonzero(left > 1 / 2))
         unit = rest.n_cells + rest.unit_of_entry
         component = connected(unit, rest.cell, rest.n_cells + rest.n_units, both_ways=False)
-        return component[self.free] != component[self.linked.reference]
+        return component[self.free] != component[self.linked.reference_of[self.free]]
 
 
 def _inverse(information: Floats) -> Floats:

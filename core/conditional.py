@@ -32,13 +32,13 @@ class ConditionalFit:
     """The conditional estimate.
 
     Attributes:
-        log_theta: shape (K,), log propensity relative to the reference; NaN where not identified, 0 at the reference.
+        log_theta: shape (K,), log propensity relative to the cell's reference; NaN where not identified, 0 there.
         converged: whether the last Newton step was below the tolerance.
         iterations: Newton steps taken.
         last_step: largest change of a log propensity in the last step.
         score: largest |C_e - expected C_e| / C_e over the identified cells at the estimate.
         objective: l at the estimate.
-        free_cells: shape (F,), the identified cells other than the reference, ascending.
+        free_cells: shape (F,), the identified cells other than the references, ascending.
         information: shape (F, F), minus the Hessian of l on the free cells.
     """
 
@@ -65,20 +65,20 @@ class LinkedCounts:
         table: the units with a click and at least two identified cells; cells are numbered 0 .. I - 1.
         cells: shape (I,), the identified cells, ascending: their numbers in the whole table.
         units: the units' numbers in the whole table.
-        reference: the reference's number among the I.
+        reference_of: shape (I,), the number among the I of each cell's reference.
         unit_clicks: C_j of each unit, in identified cells, of one of its copies.
     """
 
     table: CountTable
     cells: Integers
     units: Integers
-    reference: int
+    reference_of: Integers
     unit_clicks: Floats
 
     @property
     def free(self) -> Integers:
-        """Numbers among the I of the cells other than the reference, shape (I - 1,)."""
-        return np.delete(np.arange(len(self.cells)), self.reference)
+        """Numbers among the I of the cells other than the references, shape (F,)."""
+        return np.flatnonzero(self.reference_of != np.arange(len(self.cells)))
 
     def shares(self, log_theta: Floats) -> Floats:
         """Each entry's p_je = n_je theta_e / sum_e' n_je' theta_e', for log_theta of shape (I,)."""
@@ -97,7 +97,7 @@ def linked_counts(table: CountTable, linkage: Linkage) -> LinkedCounts:
         table=kept,
         cells=cells,
         units=units,
-        reference=int(np.searchsorted(cells, linkage.reference)),
+        reference_of=np.searchsorted(cells, linkage.reference_of[cells]),
         unit_clicks=kept.sum_by_unit(kept.clicks),
     )
 
@@ -136,7 +136,7 @@ def fit_conditional(
         if on_iteration is not None:
             on_iteration(iteration, change)
     log_theta = np.full(table.n_cells, np.nan)
-    log_theta[linked.cells] = beta - beta[linked.reference]
+    log_theta[linked.cells] = beta - beta[linked.reference_of]
     gradient, information = newton.slopes(beta)
     return ConditionalFit(
         log_theta=log_theta,
@@ -193,16 +193,20 @@ def _log_sum_root(weight: Floats, ratio: Floats, level: float) -> float:
 class _Newton:
     """The objective on the identified cells, numbered 0 .. I - 1, and the steps that climb it.
 
-    Only differences of beta matter. Here the cell with the most clicks is the one that stays at 0, not the reference:
-    the rounding of its gradient, the largest of all, then touches no other cell.
+    Only differences of beta matter, within the cells of one reference. Here the cell with the most clicks among them
+    is the one that stays at 0, not the reference: the rounding of its gradient, the largest of all, then touches no
+    other cell.
     """
 
     def __init__(self, linked: LinkedCounts) -> None:
         self.table = linked.table
         self.weight = linked.table.multiplicity * linked.unit_clicks
         self.cell_clicks = self._total(linked.table.clicks, linked.table.multiplicity)
-        self.anchor = int(self.cell_clicks.argmax())
-        self.free = np.delete(np.arange(linked.table.n_cells), self.anchor)
+        by_clicks = np.argsort(-self.cell_clicks, kind="stable")
+        _, first, group = np.unique(linked.reference_of[by_clicks], return_index=True, return_inverse=True)
+        self.anchor_of = np.empty_like(by_clicks)
+        self.anchor_of[by_clicks] = by_clicks[first][group]
+        self.free = np.flatnonzero(self.anchor_of != np.arange(linked.table.n_cells))
 
     def _total(self, per_entry: Floats, per_unit: Floats) -> Floats:
         return self.table.sum_by_cell(per_entry * self.table.spread(per_unit))
@@ -227,7 +231,7 @@ class _Newton:
     def scaling_step(self, shares: Floats) -> Floats:
         """One step of iterative proportional fitting: monotone, linear convergence."""
         step = np.log(self.cell_clicks / self._total(shares, self.weight))
-        return step - step[self.anchor]
+        return step - step[self.anchor_of]
 
     def step(self, beta: Floats) -> Floats:
         """A step that climbs: Newton's, halved until it gains enough; a scaling step if rounding hides every gain."""

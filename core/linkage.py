@@ -24,8 +24,9 @@ class Linkage:
     """What the log can say about each of K cells.
 
     Attributes:
-        reference: the cell that the others are compared with.
-        identified: shape (K,), whether the cell lies in the reference's strongly connected component.
+        reference_of: shape (K,), the cell that each cell is compared with. Cells of one group (a context) share
+            theirs, which is compared with itself; where a group links nothing, it is merely its first cell.
+        identified: shape (K,), whether the cell lies in its reference's strongly connected component.
         reason: K reasons, None for an identified cell. `no clicks`: clicked pairs link it to identified cells, but
             no linking pair was ever clicked in it; `clicks link one way only`: linked, but not there and back;
             `no pair links it to the reference`.
@@ -35,25 +36,35 @@ class Linkage:
         component: shape (K,), the smallest cell of the strongly connected component that the cell lies in.
     """
 
-    reference: int
+    reference_of: Integers
     identified: Flags
     reason: tuple[str | None, ...]
     linking_pairs: Floats
     linking_clicks: Floats
     component: Integers
 
+    @property
+    def references(self) -> Integers:
+        """The cells that others are compared with, ascending: one per group that links any."""
+        return np.unique(self.reference_of[self.identified])
 
-def find_linkage(table: CountTable, preference: Integers | None = None) -> Linkage:
-    """Choose the reference, and find the cells that can be compared with it.
+
+def find_linkage(
+    table: CountTable, group_of_cell: Integers | None = None, preference: Integers | None = None
+) -> Linkage:
+    """Choose the reference, one per group of cells, and find the cells that can be compared with it.
 
     Args:
         table: counts per unit (a pair, stratum or signature) and cell.
-        preference: the cells that may be the reference, best first; by default all, in their order. The first one
-            that is linked to another cell is taken.
+        group_of_cell: shape (K,), any numbers: cells of different groups (contexts) share no unit, and each group has
+            a reference of its own. By default all cells are one group.
+        preference: the cells that may be a reference, best first; by default all, in their order. In each group the
+            first one that is linked to another cell is taken.
 
     Raises:
         IdentifiabilityError: there is no click, or only one cell, or no preferred cell is linked to another one.
     """
+    group = np.zeros(table.n_cells, np.int64) if group_of_cell is None else group_of_cell
     preference = np.arange(table.n_cells) if preference is None else preference
     links = _linking_units(table)
     component = _components(links, both_ways=True)
@@ -61,19 +72,29 @@ def find_linkage(table: CountTable, preference: Integers | None = None) -> Linka
     candidates = preference[size[preference] > 1]
     if not len(candidates):
         raise IdentifiabilityError(_why_nothing_is_linked(table, n_linked=int((size > 1).sum())))
-    reference = int(candidates[0])
-    identified = component == component[reference]
+    reference_of = _references(group, candidates)
+    identified = (component == component[reference_of]) & (size[reference_of] > 1) & np.isin(reference_of, candidates)
     silent = _shown_but_never_clicked(links, identified)
     pairs, clicks = _evidence(links, component)
     silent_pairs, silent_clicks = _evidence_of_silent(links, identified)
     return Linkage(
-        reference=reference,
+        reference_of=reference_of,
         identified=identified,
-        reason=_reasons(identified, silent, linked=_linked(links, reference)),
+        reason=_reasons(identified, silent, linked=_linked(links, reference_of)),
         linking_pairs=np.where(silent, silent_pairs, pairs),
         linking_clicks=np.where(silent, silent_clicks, clicks),
         component=component,
     )
+
+
+def _references(group: Integers, candidates: Integers) -> Integers:
+    """The first candidate of each cell's group, or its first cell where the group has no candidate, shape (K,).
+
+    e.g. groups [0, 0, 0, 1, 1], candidates [2, 0] -> [2, 2, 2, 3, 3]
+    """
+    ordered = np.concatenate([candidates, np.arange(len(group))])
+    _, first, number = np.unique(group[ordered], return_index=True, return_inverse=True)
+    return ordered[first][number[len(candidates) :]]
 
 
 def _linking_units(table: CountTable) -> CountTable:
@@ -93,10 +114,10 @@ def _components(links: CountTable, *, both_ways: bool) -> Integers:
     return smallest[which]
 
 
-def _linked(links: CountTable, reference: int) -> Flags:
-    """Whether clicked units link a cell with the reference, in whatever direction and number of steps."""
+def _linked(links: CountTable, reference_of: Integers) -> Flags:
+    """Whether clicked units link a cell with its reference, in whatever direction and number of steps."""
     component = _components(links, both_ways=False)
-    return component == component[reference]
+    return component == component[reference_of]
 
 
 def _shown_but_never_clicked(links: CountTable, identified: Flags) -> Flags:

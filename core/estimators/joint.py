@@ -53,7 +53,7 @@ class JointEstimator:
         return Estimate(
             method=self.name,
             linkage=linkage,
-            propensity=known / fit.examination[linkage.reference],
+            propensity=known / fit.examination[linkage.reference_of],
             examination=known,
             std_error=nothing,
             ci_low=nothing,

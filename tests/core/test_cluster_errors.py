@@ -209,3 +209,25 @@ def test_two_queries_leave_one_degree_of_freedom() -> None:
     assert np.all(errors.effective_clusters[free] > 1)
     half_width = np.log(errors.high[free] / errors.low[free]) / 2
     np.testing.assert_allclose(half_width / errors.std_error[free], 12.706204736432095)
+
+
+def test_two_contexts_at_once_have_the_errors_of_each_alone() -> None:
+    rng = np.random.default_rng(3)
+    impressions = rng.integers(5, 50, (40, 4)).astype(float)
+    clicks = rng.binomial(impressions.astype(int), 0.3 * np.array([1, 0.6, 0.4, 0.3])).astype(float)
+    query = np.arange(40) // 4
+    alone = [slice(0, 20), slice(20, 40)]
+    zeros = np.zeros((20, 4))
+    together = [np.block([[counts[alone[0]], zeros], [zeros, counts[alone[1]]]]) for counts in (impressions, clicks)]
+    table = CountTable.from_dense(*together)
+    linkage = find_linkage(table, np.repeat([0, 1], 4))
+    errors = cluster_errors(fit_conditional(table, linkage), table, linkage, np.arange(40), query)
+    for number, rows in enumerate(alone):
+        part = CountTable.from_dense(impressions[rows], clicks[rows])
+        own = find_linkage(part)
+        fit = fit_conditional(part, own)
+        cells = slice(4 * number, 4 * number + 4)
+        expected = cluster_errors(fit, part, own, np.arange(20), query[rows])
+        np.testing.assert_allclose(fit_conditional(table, linkage).theta[cells], fit.theta, rtol=1e-10)
+        factor = np.sqrt((10 - 1) / 10 / ((5 - 1) / 5))  # the number of clusters counts the other context's too
+        np.testing.assert_allclose(errors.std_error[cells], expected.std_error * factor, rtol=1e-8)

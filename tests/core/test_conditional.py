@@ -78,7 +78,7 @@ def test_it_reaches_the_fixed_point_of_iterative_proportional_fitting() -> None:
     for _ in range(3000):
         gamma = linked.unit_clicks / part.sum_by_unit(part.impressions * theta[part.cell])
         theta = part.sum_by_cell(part.clicks) / part.sum_by_cell(part.impressions * part.spread(gamma))
-        theta /= theta[linked.reference]
+        theta /= theta[linked.reference_of]
     np.testing.assert_allclose(fit(table).theta[linked.cells], theta, rtol=1e-10)
 
 

@@ -26,7 +26,7 @@ ONE_WAY_BRIDGE = table_of(
 
 def test_groups_joined_by_clicks_in_one_direction_are_not_compared() -> None:
     linkage = find_linkage(ONE_WAY_BRIDGE)
-    assert linkage.reference == 0
+    assert linkage.references.tolist() == [0]
     assert linkage.identified.tolist() == [True, True, False, False]
     assert linkage.reason == (None, None, ONE_WAY, ONE_WAY)
     assert linkage.component.tolist() == [0, 0, 2, 2]
@@ -65,14 +65,14 @@ def test_pairs_without_a_click_link_nothing() -> None:
 
 def test_the_reference_is_the_first_preferred_cell_that_is_linked() -> None:
     table = table_of({0: (9, 3)}, {1: (10, 4), 2: (10, 2)}, {2: (4, 1), 3: (4, 1)})
-    assert find_linkage(table).reference == 1
-    assert find_linkage(table, np.array([0, 3, 1, 2])).reference == 3
+    assert find_linkage(table).references.tolist() == [1]
+    assert find_linkage(table, preference=np.array([0, 3, 1, 2])).references.tolist() == [3]
     assert find_linkage(table).reason == (NOT_LINKED, None, None, None)
 
 
 def test_a_preference_decides_between_components() -> None:
     table = table_of({0: (9, 3), 1: (9, 3)}, {2: (10, 4), 3: (10, 2)})
-    assert find_linkage(table, np.array([2, 3, 0, 1])).identified.tolist() == [False, False, True, True]
+    assert find_linkage(table, preference=np.array([2, 3, 0, 1])).identified.tolist() == [False, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_log_that_links_nothing_says_what_was_found_and_what_would_help(
     table: CountTable, preference: Integers | None, message: str
 ) -> None:
     with pytest.raises(IdentifiabilityError, match=message):
-        find_linkage(table, preference)
+        find_linkage(table, preference=preference)
 
 
 def test_compression_changes_no_linkage() -> None:
@@ -116,4 +116,23 @@ def test_reachability_agrees_with_warshalls_closure() -> None:
         if not (together.sum(axis=1) > 1).any():
             continue
         linkage = find_linkage(CountTable.from_dense(impressions, clicks))
-        np.testing.assert_array_equal(linkage.identified, together[linkage.reference])
+        np.testing.assert_array_equal(linkage.identified, together[linkage.references[0]])
+
+
+def test_each_context_has_a_reference_of_its_own() -> None:
+    impressions = np.array([[5, 5, 0, 0, 0], [0, 0, 5, 5, 5], [0, 0, 5, 5, 5.0]])
+    clicks = np.array([[2, 1, 0, 0, 0], [0, 0, 0, 2, 1], [0, 0, 0, 1, 1.0]])
+    linkage = find_linkage(CountTable.from_dense(impressions, clicks), np.array([0, 0, 1, 1, 1]))
+
+    assert linkage.reference_of.tolist() == [0, 0, 3, 3, 3]
+    assert linkage.references.tolist() == [0, 3]
+    assert linkage.identified.tolist() == [True, True, False, True, True]
+
+
+def test_a_context_in_which_nothing_is_linked_has_no_identified_cell() -> None:
+    impressions = np.array([[5, 5, 0, 0], [0, 0, 5, 5.0]])
+    clicks = np.array([[2, 1, 0, 0], [0, 0, 0, 0.0]])
+    linkage = find_linkage(CountTable.from_dense(impressions, clicks), np.array([0, 0, 1, 1]))
+
+    assert linkage.references.tolist() == [0]
+    assert linkage.identified.tolist() == [True, True, False, False]
