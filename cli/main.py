@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli import collect, fit, interrupts, run, weight
+from posbias.cli import collect, fit, interrupts, run, simulate, weight
 from posbias.cli.command import command
 
 _HELP = """Position-bias propensities and unbiased training files from click logs.
@@ -24,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for function in (run.run, collect.collect, fit.fit, weight.weight):
+for function in (run.run, collect.collect, fit.fit, weight.weight, simulate.simulate):
     command(app)(function)
 
 

@@ -9,8 +9,9 @@ every click is Bernoulli with
     UBM: e = (position r, previous click r')     theta_e = (r - r') ** -eta, r' = 0 where there is none
 
 unless theta is given as a table. Queries arrive with Zipfian frequency, and a Plackett-Luce ranker orders the
-documents of a query anew in every session, following attractiveness as closely as asked: documents change
-places, and better ones stand higher, as in a real log.
+documents of a query anew in every session, following its scores as closely as asked: documents change places, and
+better ones stand higher, as in a real log. What real logs have beyond that is asked for by options: rankers that
+learn from clicks or know the user, contexts, sessions that end early or click more readily, experiments.
 
 Sessions are drawn in blocks, each from its own stream of random numbers, so that a log that is streamed to a
 disk block by block has the same rows as the one that is held in memory.
@@ -21,88 +22,52 @@ Sources: Richardson et al. 2007 and Craswell et al. 2008 (position-based model);
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from posbias.core.errors import UsageError
+from posbias.core.simulation_clicks import Clicks, draw_clicks, graded_attractiveness
+from posbias.core.simulation_options import SimulationOptions
+from posbias.core.simulation_rankers import (
+    FIRST_SWAP,
+    NO_EXPERIMENT,
+    RANDOM,
+    Sessions,
+    draw_sessions,
+    intervene,
+    make_ranker,
+)
+from posbias.core.simulation_worlds import (
+    EXPERIMENT,
+    SESSION,
+    World,
+    random_stream,
+    random_world,
+    theta_shocks,
+    true_attractiveness,
+    true_propensities,
+)
+
+__all__ = [
+    "Simulation",
+    "SimulationOptions",
+    "draw_clicks",
+    "graded_attractiveness",
+    "random_world",
+    "simulate",
+    "simulate_blocks",
+    "true_attractiveness",
+    "true_propensities",
+]
 
 Floats = NDArray[np.float64]
-Indices = NDArray[np.int64]
-Clicks = NDArray[np.int8]
+Integers = NDArray[np.int64]
 
-WORLD_STREAM, SESSION_STREAM = 0, 1
 SCORES_PER_BLOCK = 2**21  # (session, document) scores that are held at once: 16 MiB an array
-
-
-@dataclass(frozen=True)
-class SimulationOptions:
-    """What to simulate.
-
-    Attributes:
-        model: what examination depends on: `pbm`, the position; `ubm`, also the last clicked position above.
-        n_sessions: number of results pages, >= 1.
-        n_queries: number of queries Q, >= 1; some may never be drawn.
-        docs_per_query: number of documents D that compete for a query, >= n_positions.
-        n_positions: number of positions K of a results page, >= 1.
-        query_exponent: Zipf exponent s >= 0 of the queries' frequency, P(query q) ~ q ** -s; 0 is uniform.
-        eta: severity of the position bias, >= 0; 0 is none. Not used where `theta` is given.
-        theta: examination probabilities in (0, 1] in the order of the cells (position, then previous click):
-            K of them for PBM, K (K + 1) / 2 for UBM.
-        ranker_strength: how closely the ranker follows attractiveness, >= 0, in log odds per standard
-            deviation of attractiveness: 0 is random order, infinity always the same, perfect order.
-        attractiveness_shape: (a, b), both > 0, of the Beta distribution of attractiveness.
-        attractiveness_scale: the factor in (0, 1] on that Beta draw; it scales all click rates alike.
-        seed: seed of everything random, >= 0.
-    """
-
-    model: Literal["pbm", "ubm"] = "pbm"
-    n_sessions: int = 10_000
-    n_queries: int = 100
-    docs_per_query: int = 20
-    n_positions: int = 10
-    query_exponent: float = 1.0
-    eta: float = 1.0
-    theta: tuple[float, ...] | None = None
-    ranker_strength: float = 1.0
-    attractiveness_shape: tuple[float, float] = (1.0, 2.0)
-    attractiveness_scale: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse a world that cannot exist.
-
-        Raises:
-            UsageError: if an option lies outside its range.
-        """
-        counts = (self.n_sessions, self.n_queries, self.n_positions)
-        slopes = (self.query_exponent, self.eta, self.ranker_strength)
-        theta = (1.0,) * len(self.cells) if self.theta is None else self.theta
-        demands = {
-            "model is pbm or ubm": self.model in {"pbm", "ubm"},
-            "n_sessions, n_queries and n_positions are at least 1": min(counts) >= 1,
-            "docs_per_query is at least n_positions": self.docs_per_query >= self.n_positions,
-            "query_exponent, eta and ranker_strength are at least 0": min(slopes) >= 0,
-            f"theta has {len(self.cells)} values": len(theta) == len(self.cells),
-            "theta lies in (0, 1]": all(0 < value <= 1 for value in theta),
-            "attractiveness_shape is above 0": min(self.attractiveness_shape) > 0,
-            "attractiveness_scale lies in (0, 1]": 0 < self.attractiveness_scale <= 1,
-            "seed is at least 0": self.seed >= 0,
-        }
-        broken = [demand for demand, holds in demands.items() if not holds]
-        if broken:
-            raise UsageError(f"cannot simulate {self}: it takes that {'; '.join(broken)}")
-
-    @property
-    def cells(self) -> list[tuple[int, int]]:
-        """The cells (position r, previous click r') in their order; in PBM, r' is 0 throughout."""
-        return [
-            (position, previous)
-            for position in range(1, self.n_positions + 1)
-            for previous in range(position if self.model == "ubm" else 1)
-        ]
+FIRST_SECOND = 1_767_571_200  # 2026-01-05 00:00 UTC, a Monday, in seconds since 1970
+_SECONDS_PER_DAY = 86_400
 
 
 @dataclass(frozen=True)
@@ -110,8 +75,7 @@ class Simulation:
     """A log, and the truth behind it.
 
     Attributes:
-        log: session, query, doc, position (Int32, 1-based), click (Int8, 0 or 1), in the order of session and
-            position. A document's number is its own within its query only.
+        log: see `simulate_blocks`.
         propensities: see `true_propensities`.
         attractiveness: see `true_attractiveness`.
     """
@@ -121,159 +85,118 @@ class Simulation:
     attractiveness: pl.DataFrame
 
 
-def simulate(options: SimulationOptions) -> Simulation:
+def simulate(options: SimulationOptions, world: World | None = None) -> Simulation:
     """Draw a whole log into memory, with its truth: about 20 bytes per impression."""
+    world = world or random_world(options)
     return Simulation(
-        log=pl.concat(simulate_blocks(options), rechunk=True),
+        log=pl.concat(simulate_blocks(options, world), rechunk=True),
         propensities=true_propensities(options),
-        attractiveness=true_attractiveness(options),
+        attractiveness=true_attractiveness(options, world),
     )
 
 
-def simulate_blocks(options: SimulationOptions) -> Iterator[pl.DataFrame]:
-    """Draw a log block by block, in bounded memory; end to end the blocks are `simulate(options).log`."""
-    attractiveness = _attractiveness(options)
-    frequency = np.arange(1.0, options.n_queries + 1) ** -options.query_exponent
+def simulate_blocks(options: SimulationOptions, world: World | None = None) -> Iterator[pl.DataFrame]:
+    """Draw a log block by block, in bounded memory; end to end the blocks are `simulate(options, world).log`.
+
+    Columns: session, query, doc, position (Int32, 1-based), click (Int8, 0 or 1), in the order of session and
+    position. A document's number is its own within its query only. Where the options ask for it, also timestamp
+    (rising with the session), segment and device (Int32, from 0), policy ("random" where the page was shuffled, else
+    "ranker") and experiment ("swap 1-5" where the session takes part in one, swapped or not, else null).
+
+    Args:
+        options: what to simulate.
+        world: the documents and the truth about them; by default one from nothing.
+    """
+    world = world or random_world(options)
+    ranker = make_ranker(options, world)
+    shocks = theta_shocks(options, len(world.query_ids))
     examination = _examination(options)
-    sessions_per_block = max(SCORES_PER_BLOCK // options.docs_per_query, 1)
-    for block, first in enumerate(range(0, options.n_sessions, sessions_per_block)):
-        rng = _stream(options, SESSION_STREAM, block)
-        n_sessions = min(sessions_per_block, options.n_sessions - first)
-        query = rng.choice(options.n_queries, n_sessions, p=frequency / frequency.sum())
-        doc = _rank(attractiveness[query], options, rng)
-        click = draw_clicks(attractiveness[query[:, None], doc], examination, rng)
-        yield _log_frame(np.arange(first, first + n_sessions), query, doc, click)
+    popularity = np.arange(1.0, len(world.query_ids) + 1) ** -options.query_exponent
+    popularity /= popularity.sum()
+    for block, (day, number) in enumerate(_blocks(options, round(popularity @ world.n_docs))):
+        ranker.start_day(day)
+        rng = random_stream(options, SESSION, block)
+        query = rng.choice(len(popularity), len(number), p=popularity)
+        sessions = draw_sessions(options, number, query, block)
+        doc = ranker.rank(sessions, rng)
+        if (sessions.experiment != NO_EXPERIMENT).any():
+            rearranging = random_stream(options, EXPERIMENT, block, 1)
+            doc = intervene(doc, sessions.experiment, options.swaps, rearranging)
+        attraction = _attraction(sessions, doc, world, shocks)
+        click = draw_clicks(attraction, examination, rng, sessions.context)
+        ranker.observe(sessions, doc, click)
+        yield _log_frame(options, sessions, doc, click, world)
 
 
-def draw_clicks(attractiveness: Floats, examination: Floats, rng: np.random.Generator) -> Clicks:
-    """Draw the clicks on given results pages, from the top down: P(click) = examination * attractiveness.
-
-    Args:
-        attractiveness: shape (S, K), in [0, 1]: of the document at each position of each session.
-        examination: in [0, 1]: shape (K,), by position (PBM), or (K, K), by position and by the position of
-            the last click above it, 0 for none (UBM).
-        rng: source of randomness.
-
-    Returns:
-        Shape (S, K), 0 or 1.
-    """
-    n_sessions, n_positions = attractiveness.shape
-    clicks = np.zeros((n_sessions, n_positions), dtype=np.int8)
-    previous_click = np.zeros(n_sessions, dtype=np.int64)
-    theta = np.broadcast_to(examination.reshape(n_positions, -1), (n_positions, n_positions))
-    for index in range(n_positions):
-        examined: Floats = theta[index, previous_click]
-        clicks[:, index] = rng.random(n_sessions) < examined * attractiveness[:, index]
-        previous_click[clicks[:, index] == 1] = index + 1
-    return clicks
-
-
-def graded_attractiveness(label: NDArray[np.integer], highest: int, noise: float) -> Floats:
-    """Turn judged labels into click probabilities given examination.
-
-    gamma = noise + (1 - noise) (2 ** y - 1) / (2 ** highest - 1)    (Chapelle et al. 2009; Ai et al. 2018)
-
-    Args:
-        label: any shape, the grades y in 0 .. highest.
-        highest: the highest grade of the scale, >= 1.
-        noise: in [0, 1], the probability of a click on a document of grade 0.
-
-    Returns:
-        Same shape, in [noise, 1].
-    """
-    return noise + (1 - noise) * (np.exp2(label) - 1) / (2.0**highest - 1)
-
-
-def true_propensities(options: SimulationOptions) -> pl.DataFrame:
-    """Return the truth per cell.
-
-    Columns: position, previous_click (UBM only), propensity (theta relative to the first cell, position 1),
-    examination (theta itself).
-    """
-    position, previous = np.array(options.cells, dtype=np.int32).T
-    theta = _theta(options)
-    frame = pl.DataFrame(
-        {
-            "position": position,
-            "previous_click": previous,
-            "propensity": theta / theta[0],
-            "examination": theta,
-        }
-    )
-    return frame if options.model == "ubm" else frame.drop("previous_click")
-
-
-def true_attractiveness(options: SimulationOptions) -> pl.DataFrame:
-    """Return the truth per (query, document), shown or not: query, doc, attractiveness."""
-    attractiveness = _attractiveness(options)
-    query, doc = np.indices(attractiveness.shape, dtype=np.int32)
-    return pl.DataFrame({"query": query.ravel(), "doc": doc.ravel(), "attractiveness": attractiveness.ravel()})
-
-
-def _stream(options: SimulationOptions, *key: int) -> np.random.Generator:
-    return np.random.default_rng(np.random.SeedSequence(options.seed, spawn_key=key))
-
-
-def _attractiveness(options: SimulationOptions) -> Floats:
-    """Draw gamma, shape (Q, D)."""
-    size = (options.n_queries, options.docs_per_query)
-    draw = _stream(options, WORLD_STREAM).beta(*options.attractiveness_shape, size=size)
-    return options.attractiveness_scale * draw
-
-
-def _theta(options: SimulationOptions) -> Floats:
-    """Return theta by cell, shape (number of cells,)."""
-    if options.theta is not None:
-        return np.array(options.theta)
-    position, previous = np.array(options.cells, dtype=np.float64).T
-    return (position - previous) ** -options.eta
+def _blocks(options: SimulationOptions, scores_per_session: int) -> Iterator[tuple[int, Integers]]:
+    """Split the sessions into blocks, (day, their numbers); where a ranker learns daily, no block holds two days."""
+    size = max(SCORES_PER_BLOCK // scores_per_session, 1)
+    n_days = options.days if options.feedback_strength > 0 else 1
+    for day in range(n_days):
+        first, end = (-(-at * options.n_sessions // n_days) for at in (day, day + 1))
+        for start in range(first, end, size):
+            yield day, np.arange(start, min(start + size, end))
 
 
 def _examination(options: SimulationOptions) -> Floats:
-    """Return theta as `draw_clicks` takes it: shape (K,) for PBM, (K, K) for UBM."""
-    theta = _theta(options)
+    """Theta as `draw_clicks` takes it: shape (C, K) for PBM, (C, K, K) for UBM."""
     if options.model == "pbm":
-        return theta
+        return options.examination
     position, previous = np.array(options.cells).T
-    table = np.zeros((options.n_positions, options.n_positions))
-    table[position - 1, previous] = theta
+    n_contexts, n_positions = len(options.examination), options.n_positions
+    table = np.zeros((n_contexts, n_positions, n_positions))
+    table[:, position - 1, previous] = options.examination
     return table
 
 
-def _rank(attractiveness: Floats, options: SimulationOptions, rng: np.random.Generator) -> Indices:
-    """Draw rankings from the Plackett-Luce model, as the arrivals of exponential races.
-
-    P(d first) = exp(strength * gamma_d / sd) / sum over d', and so on among those that are left.
-
-    Args:
-        attractiveness: shape (S, D), of all documents of each session's query.
-        options: the ranker's strength and the number of positions K.
-        rng: source of randomness.
-
-    Returns:
-        Shape (S, K), the document at each position.
-    """
-    a, b = options.attractiveness_shape
-    deviation = options.attractiveness_scale * np.sqrt(a * b / ((a + b) ** 2 * (a + b + 1)))
-    if np.isinf(options.ranker_strength):
-        arrival = -attractiveness
-    else:
-        arrival = np.log(rng.standard_exponential(attractiveness.shape))
-        arrival -= options.ranker_strength / deviation * attractiveness
-    first = np.argpartition(arrival, options.n_positions - 1, axis=1)[:, : options.n_positions]
-    order = np.argsort(np.take_along_axis(arrival, first, axis=1), axis=1)
-    return np.take_along_axis(first, order, axis=1)
+def _attraction(sessions: Sessions, doc: Integers, world: World, shocks: Floats | None) -> Floats:
+    """Click probability given examination, shape (S, K): gamma * readiness * shock."""
+    query = sessions.query
+    attraction = world.attractiveness[sessions.segment[:, None], query[:, None], doc]
+    attraction *= sessions.readiness[:, None]
+    if shocks is not None:
+        attraction *= shocks[query]
+    return attraction
 
 
-def _log_frame(session: Indices, query: Indices, doc: Indices, click: Clicks) -> pl.DataFrame:
+def _log_frame(
+    options: SimulationOptions, sessions: Sessions, doc: Integers, click: Clicks, world: World
+) -> pl.DataFrame:
     """Lay out sessions, shape (S,), and what they show, shape (S, K), as one row per impression."""
-    n_sessions, n_positions = doc.shape
-    return pl.DataFrame(
-        {
-            "session": np.repeat(session, n_positions),
-            "query": np.repeat(query.astype(np.int32), n_positions),
-            "doc": doc.astype(np.int32).ravel(),
-            "position": np.tile(np.arange(1, n_positions + 1, dtype=np.int32), n_sessions),
-            "click": click.ravel(),
-        }
-    )
+    n_positions = doc.shape[1]
+    page = np.repeat(np.arange(len(doc)), n_positions)
+    position = np.tile(np.arange(1, n_positions + 1, dtype=np.int32), len(doc))
+    columns: dict[str, pl.Series | NDArray[Any]] = {
+        "session": sessions.number[page],
+        "query": world.query_ids.gather(sessions.query).gather(page),
+        "doc": world.doc_ids.gather((world.start[sessions.query][:, None] + doc).ravel()),
+        "position": position,
+        "click": click.ravel(),
+    }
+    columns |= {name: values.gather(page) for name, values in _traits(options, sessions).items()}
+    log = pl.DataFrame(columns)
+    return log if options.depth is None else log.filter(position <= sessions.depth[page])
+
+
+def _traits(options: SimulationOptions, sessions: Sessions) -> dict[str, pl.Series]:
+    """What the log says about sessions beyond their number and query, length S each."""
+    traits: dict[str, pl.Series] = {}
+    if options.days:
+        traits["timestamp"] = _timestamps(options, sessions.number)
+    if options.segments > 1:
+        traits["segment"] = pl.Series(sessions.segment.astype(np.int32))
+    if options.contexts:
+        traits["device"] = pl.Series(sessions.context.astype(np.int32))
+    if options.randomized_share > 0:
+        traits["policy"] = pl.Series(["ranker", "random"]).gather((sessions.experiment == RANDOM).astype(np.int64))
+    if options.swaps:
+        names = pl.Series([None] * FIRST_SWAP + [f"swap {one}-{other}" for one, other in options.swaps])
+        traits["experiment"] = names.gather(sessions.experiment)
+    return traits
+
+
+def _timestamps(options: SimulationOptions, number: Integers) -> pl.Series:
+    """When a session was shown, to the second, evenly over the days."""
+    day, rest = np.divmod(number * options.days, options.n_sessions)
+    second = FIRST_SECOND + day * _SECONDS_PER_DAY + rest * _SECONDS_PER_DAY // options.n_sessions
+    return pl.Series(second * 1_000_000).cast(pl.Datetime("us"))

@@ -1,0 +1,176 @@
+"""What to simulate, and which worlds cannot exist."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.core.errors import UsageError
+
+Floats = NDArray[np.float64]
+Theta = float | tuple[float, ...]
+"""An exponent eta, or examination probabilities in the order of the cells."""
+
+MOST_PAIRS = 10**8
+"""(query, document, segment) that a world may hold: it stays in memory, at 24 bytes each or more."""
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class SimulationOptions:
+    """What to simulate.
+
+    Attributes:
+        model: what examination depends on: `pbm`, the position; `ubm`, also the last clicked position above.
+        n_sessions: number of results pages, >= 1.
+        n_queries: number of queries Q, >= 1; some may never be drawn.
+        docs_per_query: number of documents D that compete for a query, >= n_positions.
+        n_positions: number of positions K of a results page, >= 1.
+        query_exponent: Zipf exponent s >= 0 of the queries' frequency, P(query q) ~ q ** -s; 0 is uniform.
+        eta: severity of the position bias, >= 0; 0 is none. Not used where `theta` or `contexts` is given.
+        theta: examination probabilities in (0, 1] in the order of the cells (position, then previous click):
+            K of them for PBM, K (K + 1) / 2 for UBM. Not used where `contexts` is given.
+        ranker_strength: how closely the ranker follows its scores, >= 0, in log odds per standard deviation of the
+            score: 0 is random order, infinity always the same order, that of the scores.
+        attractiveness_shape: (a, b), both > 0, of the Beta distribution of attractiveness.
+        attractiveness_scale: the factor in (0, 1] on all attractiveness; it scales all click rates alike.
+        seed: seed of everything random, >= 0.
+        score_weight: w in [0, 1] of score = w * quality + (1 - w) * noise, with noise that is drawn once per
+            (query, document): the ranker's standing errors. Quality is attractiveness, or what the labels say.
+        theta_shock: standard deviation sigma >= 0 of log-normal shocks on theta that the sessions of a query share
+            at a position: theta_qk = theta_k exp(sigma z_qk - sigma^2 / 2). Their mean is 1, up to the cap at
+            P(click) = 1, so keep attractiveness_scale small.
+        contexts: one eta, or table like `theta`, per context, e.g. per device; sessions are split evenly.
+        readiness: factors >= 0 on P(click | examined), of mean 1, one of which a session draws.
+        depth: how far a page goes down: the probability in (0, 1] that the next position is shown if this one is,
+            or K weights of the pages that end at position 1 .. K. None shows all positions.
+        segments: number of segments of users, >= 1, split evenly; attractiveness differs, and the ranker knows it.
+        segment_difference: share in [0, 1] of the (query, document) that are drawn anew in each further segment.
+        days: over how many days the sessions are spread evenly; 0 is none, and no timestamp.
+        feedback_strength: how closely the ranker follows the click rates of the days before, on top of its scores,
+            in log odds per standard deviation of the score, >= 0. Needs at least two days.
+        randomized_share: share of the sessions that show the top K in uniformly random order.
+        swap_share: share of the sessions in a swap experiment.
+        swaps: pairs of positions whose documents are swapped with probability 1/2; a session in an experiment draws
+            one pair.
+    """
+
+    model: Literal["pbm", "ubm"] = "pbm"
+    n_sessions: int = 10_000
+    n_queries: int = 100
+    docs_per_query: int = 20
+    n_positions: int = 10
+    query_exponent: float = 1.0
+    eta: float = 1.0
+    theta: tuple[float, ...] | None = None
+    ranker_strength: float = 1.0
+    attractiveness_shape: tuple[float, float] = (1.0, 2.0)
+    attractiveness_scale: float = 1.0
+    seed: int = 0
+    score_weight: float = 1.0
+    theta_shock: float = 0.0
+    contexts: tuple[Theta, ...] = ()
+    readiness: tuple[float, ...] = (1.0,)
+    depth: float | tuple[float, ...] | None = None
+    segments: int = 1
+    segment_difference: float = 0.5
+    days: int = 0
+    feedback_strength: float = 0.0
+    randomized_share: float = 0.0
+    swap_share: float = 0.0
+    swaps: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse a world that cannot exist.
+
+        Raises:
+            UsageError: if an option lies outside its range.
+        """
+        demands = self._demands_on_the_world() | self._demands_on_theta() | self._demands_on_sessions()
+        broken = [demand for demand, holds in demands.items() if not holds]
+        if broken:
+            raise UsageError(f"cannot simulate this: it takes that {'; '.join(broken)}.")
+
+    def _demands_on_the_world(self) -> dict[str, bool]:
+        counts = (self.n_sessions, self.n_queries, self.n_positions, self.segments)
+        slopes = (self.query_exponent, self.ranker_strength)
+        pairs = self.n_queries * self.docs_per_query * self.segments
+        return {
+            "model is pbm or ubm": self.model in {"pbm", "ubm"},
+            "n_sessions, n_queries, n_positions and segments are at least 1": min(counts) >= 1,
+            "docs_per_query is at least n_positions": self.docs_per_query >= self.n_positions,
+            f"there are at most {MOST_PAIRS:,} (query, document, segment)": pairs <= MOST_PAIRS,
+            "query_exponent is finite, and like ranker_strength at least 0": all(value >= 0 for value in slopes)
+            and self.query_exponent < np.inf,
+            "attractiveness_shape is above 0": all(0 < value < np.inf for value in self.attractiveness_shape),
+            "attractiveness_scale lies in (0, 1]": 0 < self.attractiveness_scale <= 1,
+            "seed is at least 0": self.seed >= 0,
+            "score_weight lies in [0, 1]": 0 <= self.score_weight <= 1,
+            "segment_difference lies in [0, 1]": 0 <= self.segment_difference <= 1,
+        }
+
+    def _demands_on_theta(self) -> dict[str, bool]:
+        etas = [theta for theta in self._thetas if not isinstance(theta, tuple)]
+        tables = [theta for theta in self._thetas if isinstance(theta, tuple)]
+        demands = {
+            "eta is at least 0": all(eta >= 0 for eta in etas),
+            f"theta has {len(self.cells)} values, one for each cell": all(
+                len(table) == len(self.cells) for table in tables
+            ),
+            "theta_shock is at least 0": 0 <= self.theta_shock < np.inf,
+        }
+        if all(demands.values()):
+            demands["theta lies in (0, 1]"] = bool(np.all((self.examination > 0) & (self.examination <= 1)))
+        return demands
+
+    def _demands_on_sessions(self) -> dict[str, bool]:
+        depth = self.depth if isinstance(self.depth, tuple) else (1.0,) * self.n_positions
+        continues = 1.0 if self.depth is None or isinstance(self.depth, tuple) else self.depth
+        mean = sum(self.readiness) / max(len(self.readiness), 1)
+        positions = list(chain.from_iterable(self.swaps))
+        shares = (self.randomized_share, self.swap_share)
+        return {
+            f"depth is in (0, 1] or {self.n_positions} weights": 0 < continues <= 1 and len(depth) == self.n_positions,
+            "the weights of depth are at least 0, and not all 0": all(0 <= weight < np.inf for weight in depth)
+            and sum(depth) > 0,
+            "readiness is at least 0 and 1 on average": all(factor >= 0 for factor in self.readiness)
+            and abs(mean - 1) < _ROUNDING,
+            "readiness times attractiveness_scale is at most 1": max(self.readiness, default=1)
+            * self.attractiveness_scale
+            <= 1 + _ROUNDING,
+            "days is at least 0": self.days >= 0,
+            "feedback_strength is at least 0": 0 <= self.feedback_strength < np.inf,
+            "feedback_strength has two days or more and a finite ranker_strength": self.feedback_strength == 0
+            or (self.days > 1 and self.ranker_strength < np.inf),
+            "randomized_share and swap_share lie in [0, 1], also together": all(share >= 0 for share in shares)
+            and sum(shares) <= 1,
+            "swap_share and swaps come together": (self.swap_share > 0) == bool(self.swaps),
+            f"swaps name two different positions from 1 to {self.n_positions}": all(
+                one != other for one, other in self.swaps
+            )
+            and all(1 <= position <= self.n_positions for position in positions),
+        }
+
+    @property
+    def cells(self) -> list[tuple[int, int]]:
+        """The cells (position r, previous click r') in their order; in PBM, r' is 0 throughout."""
+        return [
+            (position, previous)
+            for position in range(1, self.n_positions + 1)
+            for previous in range(position if self.model == "ubm" else 1)
+        ]
+
+    @cached_property
+    def examination(self) -> Floats:
+        """Theta by context and cell, shape (max(contexts, 1), number of cells)."""
+        position, previous = np.array(self.cells, dtype=np.float64).T
+        distance = position - previous
+        return np.array([theta if isinstance(theta, tuple) else distance**-theta for theta in self._thetas])
+
+    @property
+    def _thetas(self) -> tuple[Theta, ...]:
+        return self.contexts or (self.eta if self.theta is None else self.theta,)

@@ -1,0 +1,226 @@
+"""`posbias simulate`: a log and its truth on disk, the same bytes for the same seed, refusals in words."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from posbias.core.simulation import SimulationOptions, simulate
+
+RunPosbias = Callable[..., CompletedProcess[str]]
+
+SMALL = ("simulate", "--sessions", "400", "--queries", "20", "--docs-per-query", "6", "--positions", "4")
+EVERYTHING = (
+    *("--model", "ubm", "--days", "3", "--feedback-strength", "1", "--segments", "2", "--device", ".5"),
+    *("--device", "1", "--depth", ".9", "--readiness", ".5,1.5", "--attractiveness-scale", ".5", "--theta-shock", ".1"),
+    *("--randomized-share", ".2", "--swap", "1-3", "--swap", "2-3", "--swap-share", ".2", "--score-weight", ".8"),
+)
+FILES = ["attractiveness_truth.parquet", "log.parquet", "manifest.json", "truth.parquet"]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    """Return labels of nine queries with five documents and one with two, as CSV under other names."""
+    rows = [(f"q{query}", f"d{doc}", doc % 3, doc * 0.5) for query in range(10) for doc in range(5 if query else 2)]
+    table = pl.DataFrame(rows, schema=["query_id", "doc_id", "grade", "feature"], orient="row")
+    table.write_csv(tmp_path / "labels.csv")
+    return tmp_path / "labels.csv"
+
+
+@pytest.mark.parametrize("more", [(), EVERYTHING], ids=["plain", "everything"])
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(
+    run_in_process: RunPosbias, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    for name, seed in (("one", "5"), ("same", "5"), ("other", "6")):
+        done = run_in_process(*SMALL, *more, "--seed", seed, "-o", name)
+        assert done.returncode == 0, done.stderr
+    one, same, other = (digests(tmp_path / name) for name in ("one", "same", "other"))
+
+    assert sorted(one) == FILES
+    assert one == same
+    assert one["log.parquet"] != other["log.parquet"]
+    assert one["attractiveness_truth.parquet"] != other["attractiveness_truth.parquet"]
+
+
+def test_what_is_written_is_what_the_simulator_draws(run_in_process: RunPosbias, tmp_path: Path) -> None:
+    options = SimulationOptions(
+        n_sessions=400,
+        n_queries=20,
+        docs_per_query=6,
+        n_positions=4,
+        query_exponent=0.0,
+        contexts=(0.5, (1.0, 0.8, 0.4, 0.2)),
+        depth=(0.0, 1.0, 0.0, 2.0),
+        ranker_strength=np.inf,
+        attractiveness_shape=(2.0, 3.0),
+        swap_share=0.5,
+        swaps=((1, 3),),
+        seed=9,
+    )
+    world = "--query-exponent 0 --attractiveness 2:3 --ranker-strength inf --days 0 --seed 9"
+    users = "--device .5 --device 1,.8,.4,.2 --depth 0,1,0,2 --swap 1-3 --swap-share .5"
+    done = run_in_process(*SMALL, *world.split(), *users.split(), "-o", "out")
+    drawn = simulate(options)
+
+    assert done.returncode == 0, done.stderr
+    assert_frame_equal(pl.read_parquet(tmp_path / "out" / "log.parquet"), drawn.log)
+    assert_frame_equal(pl.read_parquet(tmp_path / "out" / "truth.parquet"), drawn.propensities)
+    assert_frame_equal(pl.read_parquet(tmp_path / "out" / "attractiveness_truth.parquet"), drawn.attractiveness)
+
+
+def test_a_log_of_several_blocks_is_written_whole(
+    run_in_process: RunPosbias, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posbias.core.simulation.SCORES_PER_BLOCK", 600)
+    assert run_in_process(*SMALL, "-o", "out").returncode == 0
+    log = pl.read_parquet(tmp_path / "out" / "log.parquet")
+
+    assert log["session"].to_list() == [session for session in range(400) for _ in range(4)]
+
+
+def test_the_manifest_says_what_was_drawn(run_in_process: RunPosbias, tmp_path: Path) -> None:
+    done = run_in_process(*SMALL, "-o", "out", "--json", "--quiet")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    clicks = pl.read_parquet(tmp_path / "out" / "log.parquet")["click"].sum()
+
+    assert json.loads(done.stdout) == manifest
+    assert done.stderr == ""
+    assert manifest["simulated"] == {"sessions": 400, "impressions": 1600, "clicks": clicks}
+    assert manifest["options"]["sessions"] == 400
+
+
+def test_the_defaults_write_a_log_from_which_the_next_command_recovers_the_truth(
+    run_in_process: RunPosbias, tmp_path: Path
+) -> None:
+    done = run_in_process("simulate", "-o", "sim")
+    command = re.search(r"next: posbias (.*)", done.stderr)
+    assert done.returncode == 0, done.stderr
+    assert command is not None
+    fitted = run_in_process(*command[1].split())
+    assert fitted.returncode == 0, fitted.stderr
+    found = pl.read_parquet(tmp_path / "result" / "propensities.parquet")
+    truth = pl.read_parquet(tmp_path / "sim" / "truth.parquet")
+
+    assert pl.read_parquet(tmp_path / "sim" / "log.parquet").height == 500_000
+    np.testing.assert_allclose(found["propensity"], truth["propensity"], rtol=0.08)
+
+
+@pytest.mark.parametrize(
+    ("options", "flags"),
+    [
+        ("--model ubm", "--model ubm"),
+        ("--segments 2", "--stratify segment"),
+        ("--feedback-strength 1", "--timestamp timestamp --period day"),
+        ("--device 1 --device 2", "--context device"),
+    ],
+)
+def test_the_next_command_names_the_columns_that_matter(run_in_process: RunPosbias, options: str, flags: str) -> None:
+    done = run_in_process(*SMALL, *options.split(), "-o", "a folder")
+
+    assert f"next: posbias run 'a folder/log.parquet' {flags} -o result" in done.stderr
+
+
+# --- labels ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranker", [(), ("--ranker", "weak", "--ranker-queries", "3")], ids=["label", "weak"])
+def test_a_log_from_labels_shows_their_documents_and_says_what_was_left_out(
+    run_in_process: RunPosbias, tmp_path: Path, labels: Path, ranker: tuple[str, ...]
+) -> None:
+    arguments = ("simulate", "--labels", labels, "--positions", "4", "--sessions", "900", *ranker)
+    done = run_in_process(*arguments, "-o", "out")
+    log = pl.read_parquet(tmp_path / "out" / "log.parquet")
+    truth = pl.read_parquet(tmp_path / "out" / "attractiveness_truth.parquet")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+
+    assert done.returncode == 0, done.stderr
+    assert "1 of 10 queries are left out: they have fewer than 4 labelled documents" in done.stderr
+    assert manifest["labels"] == {"queries": 9, "queries_left_out": 1, "docs": 45}
+    assert list(manifest["sources"].values()) == [str(labels)]
+    assert set(log["query"]) == {f"q{number}" for number in range(1, 10)}
+    assert set(log["doc"]) == {f"d{number}" for number in range(5)}
+    assert truth["attractiveness"].round(6).unique().sort().to_list() == [0.1, 0.4, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("table", "what"),
+    [
+        ("query,label\na,1\n", "no column is named doc or doc_id"),
+        ("query,doc\na,b\n", "no column is named label or grade or relevance"),
+        ("query,doc,label,grade\na,b,1,1\n", "2 columns could be the label: label, grade"),
+        ("query,doc,label\na,b,\na,c,1\n", "'label' is null in 1 rows"),
+        ("query,doc,label\na,b,good\n", "'good' is no grade"),
+        ("query,doc,label\na,b,1\na,c,0\n", "none of the 1 queries has 10 labelled documents"),
+        ("", "the file is empty"),
+    ],
+)
+def test_a_file_that_holds_no_labels_is_refused_and_nothing_is_written(
+    run_in_process: RunPosbias, tmp_path: Path, table: str, what: str
+) -> None:
+    (tmp_path / "labels.csv").write_text(table, encoding="utf-8")
+    done = run_in_process("simulate", "--labels", "labels.csv", "-o", "out")
+
+    assert done.returncode == 2
+    assert what in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["labels.csv"]
+
+
+def test_labels_are_not_overwritten(run_in_process: RunPosbias, tmp_path: Path, labels: Path) -> None:
+    done = run_in_process("simulate", "--labels", labels, "--positions", "4", "-o", tmp_path, "--force", cwd=Path("/"))
+
+    assert done.returncode == 2
+    assert labels.is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ("--labels labels.csv --queries 5", "--queries: is what the labels say"),
+        ("--labels labels.csv --attractiveness 1:1", "--attractiveness: is what the labels say"),
+        ("--labels labels.csv --ranker-queries 5", "--ranker-queries: works with --ranker weak only"),
+        ("--labels nowhere.csv", "nowhere.csv: no such file"),
+        ("--click-noise .2", "--click-noise: works with --labels FILE only"),
+        ("--ranker weak", "--ranker: works with --labels FILE only"),
+        ("--theta 1,.5", "theta has 10 values"),
+        ("--theta 1,half", "'half' is not a number"),
+        ("--device 1,,2", "'' is not a number"),
+        ("--swap 1", "--swap 1: write two positions"),
+        ("--swap 1-11", "two different positions from 1 to 10"),
+        ("--attractiveness 1", "write A:B"),
+        ("--readiness .3,1.7", "readiness times attractiveness_scale"),
+        ("--ranker-strength much", "'much' is not a number"),
+        ("--feedback-strength 1 --days 1", "two days"),
+        ("--query-exponent inf", "query_exponent is finite"),
+        ("--sessions 0", "--sessions"),
+        ("--model dbn", "--model"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_and_nothing_is_written(
+    run_in_process: RunPosbias, tmp_path: Path, labels: Path, options: str, what: str
+) -> None:
+    done = run_in_process("simulate", *options.split(), "-o", "out")
+
+    assert done.returncode == 2
+    assert what in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [labels.name]
+
+
+def test_an_existing_result_is_replaced_by_force_only(run_in_process: RunPosbias, tmp_path: Path) -> None:
+    assert run_in_process(*SMALL, "-o", "out").returncode == 0
+    before = digests(tmp_path / "out")
+
+    assert run_in_process(*SMALL, "--seed", "1", "-o", "out").returncode == 2
+    assert digests(tmp_path / "out") == before
+    assert run_in_process(*SMALL, "--seed", "1", "-o", "out", "--force").returncode == 0
+    assert digests(tmp_path / "out")["log.parquet"] != before["log.parquet"]

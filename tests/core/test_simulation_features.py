@@ -1,0 +1,385 @@
+"""What real logs have beyond a model and a ranker: each feature of the simulator does what it says, and no more."""
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from posbias.core.errors import UsageError
+from posbias.core.simulation import SimulationOptions, simulate, simulate_blocks, true_propensities
+from posbias.core.simulation_rankers import draw_sessions, make_ranker
+from posbias.core.simulation_worlds import random_world, theta_shocks, true_attractiveness
+
+PLAIN = SimulationOptions(n_sessions=40_000, n_queries=30, docs_per_query=12, n_positions=6, seed=7)
+FIXED = replace(PLAIN, ranker_strength=np.inf)
+SWAPS = replace(FIXED, swap_share=0.5, swaps=((1, 5), (2, 3)))
+LEARNING = replace(PLAIN, days=6, ranker_strength=0.0, feedback_strength=6.0, query_exponent=0.0)
+EVERYTHING = replace(
+    PLAIN,
+    attractiveness_scale=0.5,
+    score_weight=0.7,
+    theta_shock=0.1,
+    contexts=(1.0, (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)),
+    readiness=(0.5, 1.5),
+    depth=0.9,
+    segments=3,
+    days=5,
+    feedback_strength=1.0,
+    randomized_share=0.2,
+    swap_share=0.2,
+    swaps=((1, 4),),
+)
+STANDARD_ERRORS = 5.0  # none of a few dozen cells strays that far by chance
+
+
+def with_truth(options: SimulationOptions) -> pl.DataFrame:
+    """Return the impressions with examination and attractiveness beside them."""
+    drawn = simulate(options)
+    log = drawn.log.with_columns(
+        previous_click=(pl.col("position") * pl.col("click")).cum_max().shift(1, fill_value=0).over("session")
+    )
+    cell, pair = (
+        [name for name in truth.columns if name in log.columns] for truth in (drawn.propensities, drawn.attractiveness)
+    )
+    return log.join(drawn.propensities, on=cell, how="left").join(drawn.attractiveness, on=pair, how="left")
+
+
+def largest_deviation(impressions: pl.DataFrame, *cell: str) -> float:
+    """Return how far a cell's clicks stray from the sum of theta * gamma, in standard errors, at most."""
+    p = pl.col("examination") * pl.col("attractiveness")
+    z = (pl.col("click") - p).sum() / (p * (1 - p)).sum().sqrt()
+    return float(impressions.group_by(*cell).agg(z=z.abs())["z"].to_numpy().max())
+
+
+def pages(log: pl.DataFrame) -> pl.DataFrame:
+    """Return one row per session, with the documents in the order of their positions."""
+    return log.sort("session", "position").group_by("session", maintain_order=True).agg("query", "doc")
+
+
+# --- the same log as ever -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "digest"),
+    [
+        ({}, "20aef81fa03d0808dbd06581b20d9eb11e2489cdbe345e9d1255689562d0a61f"),
+        ({"model": "ubm"}, "fd8fa7c84f2c19c06fa6e4a1d4c60004cfa9c81caad82e37986418549236a8a7"),
+        ({"ranker_strength": np.inf}, "9a85b075d8a21824c4e19639b4911eda38140a1bf6fa1ec0805ebf7d04fb875a"),
+    ],
+)
+def test_a_seed_draws_the_log_that_it_has_always_drawn(change: dict[str, object], digest: str) -> None:
+    log = simulate(replace(PLAIN, n_sessions=2000, **change)).log  # pyright: ignore[reportArgumentType]
+
+    assert log.columns == ["session", "query", "doc", "position", "click"]
+    assert hashlib.sha256(b"".join(column.to_numpy().tobytes() for column in log)).hexdigest() == digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"days": 3},
+        {"segments": 2, "segment_difference": 0.0},
+        {"contexts": (1.0, 1.0)},
+        {"depth": 1.0},
+        {"readiness": (1.0, 1.0)},
+    ],
+    ids=str,
+)
+def test_a_feature_that_makes_no_difference_leaves_every_page_and_click_as_it_was(change: dict[str, object]) -> None:
+    plain = simulate(PLAIN).log
+    with_feature = simulate(replace(PLAIN, **change)).log  # pyright: ignore[reportArgumentType]
+
+    assert_frame_equal(with_feature.select(plain.columns), plain)
+
+
+def test_blocks_are_the_whole_log_and_small_with_every_feature(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posbias.core.simulation.SCORES_PER_BLOCK", 12_000)
+    blocks = list(simulate_blocks(EVERYTHING))
+
+    assert max(block.height for block in blocks) <= 12_000 // PLAIN.docs_per_query * PLAIN.n_positions
+    assert max(block["timestamp"].dt.date().n_unique() for block in blocks) == 1  # the ranker learns at midnight
+    log = pl.concat(blocks)
+    assert_frame_equal(log, simulate(EVERYTHING).log)
+    assert log["session"].unique().to_list() == list(range(EVERYTHING.n_sessions))
+    assert log.columns == [*simulate(PLAIN).log.columns, "timestamp", "segment", "device", "policy", "experiment"]
+
+
+# --- clicks follow the truth ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "cell"),
+    [
+        (replace(PLAIN, contexts=(0.5, (1.0, 0.3, 0.9, 0.2, 0.4, 0.1))), ("position", "device")),
+        (replace(PLAIN, model="ubm", contexts=(0.5, 2.0)), ("position", "previous_click", "device")),
+        (replace(PLAIN, segments=3, segment_difference=1.0), ("position", "segment")),
+        (replace(PLAIN, readiness=(0.3, 1.7), attractiveness_scale=0.5), ("position",)),
+        (replace(PLAIN, depth=0.8), ("position",)),
+        (replace(PLAIN, score_weight=0.3), ("position",)),
+        (replace(PLAIN, randomized_share=0.5), ("position", "policy")),
+        (SWAPS, ("position", "experiment")),
+        (LEARNING, ("position",)),
+        (replace(EVERYTHING, theta_shock=0.0), ("position", "device", "segment", "policy", "experiment")),
+    ],
+    ids=["contexts", "UBM contexts", "segments", "readiness", "depth", "noise", "random", "swaps", "learning", "all"],
+)
+def test_clicks_follow_theta_times_gamma_with_every_feature(options: SimulationOptions, cell: tuple[str, ...]) -> None:
+    impressions = with_truth(options)
+
+    assert impressions["examination"].null_count() + impressions["attractiveness"].null_count() == 0
+    assert largest_deviation(impressions, *cell) < STANDARD_ERRORS
+
+
+def test_the_truth_of_each_context_is_relative_to_its_own_first_position() -> None:
+    options = SimulationOptions(n_positions=2, contexts=(1.0, (0.8, 0.2)))
+
+    assert true_propensities(options).rows(named=True) == [
+        {"position": 1, "device": 0, "propensity": 1.0, "examination": 1.0},
+        {"position": 2, "device": 0, "propensity": 0.5, "examination": 0.5},
+        {"position": 1, "device": 1, "propensity": 1.0, "examination": 0.8},
+        {"position": 2, "device": 1, "propensity": 0.25, "examination": 0.2},
+    ]
+
+
+def test_two_clicks_on_a_page_are_as_frequent_as_readiness_makes_them() -> None:
+    options = replace(PLAIN, attractiveness_scale=0.5, eta=0.3)
+
+    def excess(readiness: tuple[float, ...]) -> float:
+        page = with_truth(replace(options, readiness=readiness)).filter(pl.col("position") <= 2)
+        p = (pl.col("examination") * pl.col("attractiveness")).product()
+        both = page.group_by("session").agg(clicked=pl.col("click").product(), p=p)
+        return float(both.select(pl.col("clicked").sum() / pl.col("p").sum()).item())
+
+    assert excess((1.0,)) == pytest.approx(1, abs=0.1)
+    assert excess((0.3, 1.7)) == pytest.approx((0.3**2 + 1.7**2) / 2, abs=0.15)
+
+
+def test_shocks_of_theta_spread_queries_as_asked_and_leave_the_mean() -> None:
+    few = SimulationOptions(
+        n_sessions=100_000,
+        n_queries=50,
+        docs_per_query=3,
+        n_positions=2,
+        query_exponent=0.0,
+        eta=0.0,
+        attractiveness_shape=(50.0, 50.0),
+        attractiveness_scale=0.3,
+        seed=3,
+    )
+
+    def ratios(shock: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        p = (pl.col("examination") * pl.col("attractiveness")).sum()
+        counts = with_truth(replace(few, theta_shock=shock)).group_by("query", "position")
+        return counts.agg(ratio=pl.col("click").sum() / p)["ratio"].to_numpy()
+
+    shocks = theta_shocks(replace(few, theta_shock=0.4), 20_000)
+    assert shocks is not None
+    assert shocks.mean() == pytest.approx(1, abs=0.01)
+    assert np.log(ratios(0.0)).std() < 0.08  # chance alone
+    assert np.log(ratios(0.4)).std() == pytest.approx(0.4, abs=0.08)
+    assert ratios(0.4).mean() == pytest.approx(1, abs=0.1)
+
+
+# --- what stands where ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.6])
+def test_position_is_the_true_rank_of_the_score(weight: float) -> None:
+    options = replace(FIXED, score_weight=weight, segments=2)
+    log, score = simulate(options).log, random_world(options).score
+
+    segment, query, doc = (log[name].to_numpy() for name in ("segment", "query", "doc"))
+    own = score[segment, query, doc]
+    better = (score[segment, query] > own[:, None]).sum(axis=1)
+    np.testing.assert_array_equal(log["position"], better + 1)
+
+
+def test_noise_in_the_score_takes_position_and_attractiveness_apart() -> None:
+    def confounding(weight: float) -> float:
+        impressions = with_truth(replace(FIXED, score_weight=weight, n_queries=300, query_exponent=0.0))
+        return float(impressions.select(pl.corr("position", "attractiveness")).item())
+
+    assert confounding(1.0) < -0.6
+    assert confounding(1.0) < confounding(0.5) - 0.1 < confounding(0.0) - 0.2
+    assert abs(confounding(0.0)) < 0.06
+
+
+def test_pages_end_early_with_the_probability_asked_for_and_are_the_same_until_then() -> None:
+    whole, geometric = simulate(PLAIN).log, simulate(replace(PLAIN, depth=0.8)).log
+    shown = geometric.group_by("position").len().sort("position")["len"].to_numpy() / PLAIN.n_sessions
+    kept = whole.join(geometric, on=["session", "position"], how="semi")
+
+    np.testing.assert_allclose(shown, 0.8 ** np.arange(6), atol=0.02)
+    assert_frame_equal(geometric, kept)
+
+
+def test_pages_end_where_the_weights_say() -> None:
+    log = simulate(replace(PLAIN, depth=(0.0, 1.0, 0.0, 0.0, 0.0, 3.0))).log
+    depth = log.group_by("session").len()["len"]
+
+    assert set(depth) == {2, 6}
+    assert (depth == 2).mean() == pytest.approx(0.25, abs=0.02)
+
+
+def test_randomised_pages_show_the_top_documents_in_uniform_order_and_the_others_are_as_they_were() -> None:
+    log, plain = simulate(replace(FIXED, randomized_share=0.5)).log, simulate(FIXED).log
+    random, ranked = log.filter(policy="random"), log.filter(policy="ranker")
+
+    assert random["session"].n_unique() / FIXED.n_sessions == pytest.approx(0.5, abs=0.02)
+    columns = ["session", "query", "doc", "position"]
+    assert_frame_equal(ranked.select(columns), plain.join(ranked, on="session", how="semi").select(columns))
+    top = plain.select("query", "doc").unique()
+    assert_frame_equal(random.select("query", "doc").unique(), top, check_row_order=False)
+    share = 1 / FIXED.n_positions
+    counts = (
+        random.group_by("query", "doc", "position")
+        .len()
+        .join(random.group_by("query", "doc").len("n"), on=["query", "doc"])
+    )
+    z = (counts["len"] - share * counts["n"]) / (share * (1 - share) * counts["n"]).sqrt()
+    assert counts.height == top.height * FIXED.n_positions
+    assert float(np.abs(z.to_numpy()).max()) < STANDARD_ERRORS
+    assert float((z**2).mean()) == pytest.approx(1, abs=0.15)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_swap_experiment_swaps_its_two_positions_half_of_the_time_and_nothing_else() -> None:
+    swapped, plain = simulate(SWAPS).log, simulate(FIXED).log
+    both = swapped.select("session", "position", "doc", "experiment").with_columns(before=plain["doc"])
+    moved = both.filter(pl.col("doc") != pl.col("before"))
+
+    assert moved["experiment"].null_count() == 0
+    for name, one, other in (("swap 1-5", 1, 5), ("swap 2-3", 2, 3)):
+        members = both.filter(experiment=name)
+        assert members["session"].n_unique() / SWAPS.n_sessions == pytest.approx(0.25, abs=0.02)
+        of_these = moved.filter(experiment=name)
+        assert of_these["session"].n_unique() / members["session"].n_unique() == pytest.approx(0.5, abs=0.02)
+        assert set(of_these["position"]) == {one, other}
+        first, second = (of_these.filter(position=at).sort("session") for at in (one, other))
+        assert first["doc"].equals(second["before"])
+        assert first["before"].equals(second["doc"])
+
+
+def test_timestamps_rise_evenly_over_the_days() -> None:
+    log = simulate(replace(PLAIN, days=4)).log
+    by_day = log.filter(position=1).group_by(pl.col("timestamp").dt.date()).len()
+
+    assert log["timestamp"].dtype == pl.Datetime("us")
+    assert log["timestamp"].is_sorted()
+    assert by_day["len"].to_list() == [PLAIN.n_sessions // 4] * 4
+
+
+# --- segments -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("difference", [0.0, 0.3, 1.0])
+def test_segments_differ_in_the_share_of_documents_asked_for(difference: float) -> None:
+    truth = true_attractiveness(replace(PLAIN, n_queries=300, segments=3, segment_difference=difference))
+    first, *others = (truth.filter(segment=segment)["attractiveness"] for segment in range(3))
+
+    for other in others:
+        assert (other != first).mean() == pytest.approx(difference, abs=0.03)
+        assert other.mean() == pytest.approx(first.mean(), abs=0.02)
+
+
+def test_the_ranker_knows_the_segment() -> None:
+    impressions = with_truth(replace(FIXED, segments=2, segment_difference=1.0))
+    descent = pl.col("attractiveness").diff().over("session", order_by="position")
+
+    assert impressions.select(descent.max()).item() < 0
+
+
+# --- a ranker that learns -------------------------------------------------------------------------------------
+
+
+def by_day(options: SimulationOptions) -> pl.DataFrame:
+    """Return the mean position and the click rate of each document, day by day, with its attractiveness."""
+    impressions = with_truth(options).with_columns(day=pl.col("timestamp").dt.ordinal_day())
+    means = [pl.mean("position"), pl.mean("click"), pl.first("attractiveness"), pl.len()]
+    return impressions.group_by("day", "query", "doc").agg(means).with_columns(pl.col("day") - pl.col("day").min() + 1)
+
+
+def test_what_was_clicked_yesterday_stands_higher_today_and_the_first_day_knows_nothing() -> None:
+    days = by_day(LEARNING)
+    first, second = days.filter(day=1), days.filter(day=2)
+    both = first.join(second, on=["query", "doc"], suffix="_next")
+
+    assert abs(first.select(pl.corr("position", "attractiveness")).item()) < 0.12
+    assert both.select(pl.corr("click", "position_next")).item() < -0.5
+    rise = (pl.col("position") - pl.col("position_next")).mean()
+    often, seldom = both.filter(pl.col("click") > 0.2), both.filter(pl.col("click") < 0.1)
+    assert often.select(rise).item() > 0.3 > -0.1 > seldom.select(rise).item()
+
+
+def test_without_feedback_what_was_clicked_yesterday_stands_where_it_stood() -> None:
+    days = by_day(replace(LEARNING, feedback_strength=0.0))
+    both = days.filter(day=1).join(days.filter(day=2), on=["query", "doc"], suffix="_next")
+
+    assert abs(both.select(pl.corr("click", "position_next")).item()) < 0.12
+
+
+def test_a_ranker_learns_from_each_segment_by_itself() -> None:
+    impressions = with_truth(replace(LEARNING, segments=2, segment_difference=1.0, n_queries=10))
+    last = impressions.filter(pl.col("timestamp").dt.ordinal_day() == pl.col("timestamp").dt.ordinal_day().max())
+    truth = true_attractiveness(replace(LEARNING, segments=2, segment_difference=1.0, n_queries=10))
+    other = truth.with_columns(segment=1 - pl.col("segment")).rename({"attractiveness": "of_the_other"})
+    seen = last.join(other, on=["query", "doc", "segment"])
+
+    assert seen.select(pl.corr("position", "attractiveness")).item() < -0.4
+    assert abs(seen.select(pl.corr("position", "of_the_other")).item()) < 0.15
+
+
+def test_a_ranker_does_not_learn_from_clicks_that_were_not_shown() -> None:
+    options = SimulationOptions(
+        n_queries=1, docs_per_query=3, n_positions=3, days=2, ranker_strength=0.0, feedback_strength=50.0
+    )
+    nothing, number = np.zeros(3000, dtype=np.int64), np.arange(3000)
+    sessions = replace(draw_sessions(options, number, nothing, block=0), depth=nothing + 1)
+    ranker = make_ranker(options, random_world(options))
+    ranker.observe(sessions, np.tile([0, 1, 2], (3000, 1)), np.tile(np.array([0, 1, 1], dtype=np.int8), (3000, 1)))
+    ranker.start_day(1)
+    first = ranker.rank(sessions, np.random.default_rng(0))[:, 0]
+
+    np.testing.assert_allclose(np.bincount(first) / 3000, 1 / 3, atol=0.05)
+
+
+# --- what cannot be -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "demand"),
+    [
+        ({"query_exponent": np.inf}, "query_exponent is finite"),
+        ({"eta": np.nan}, "eta"),
+        ({"eta": 1000.0}, r"theta lies in \(0, 1\]"),
+        ({"n_queries": 10**8}, "at most 100,000,000"),
+        ({"score_weight": 1.1}, "score_weight"),
+        ({"theta_shock": -0.1}, "theta_shock"),
+        ({"contexts": (1.0, (1.0, 0.5))}, "theta has 6 values"),
+        ({"contexts": (1.0, -1.0)}, "eta"),
+        ({"contexts": ((1.0, 0.5, 0.4, 0.3, 0.2, 0.0),)}, r"theta lies in \(0, 1\]"),
+        ({"readiness": ()}, "readiness"),
+        ({"readiness": (1.0, 2.0)}, "readiness is at least 0 and 1 on average"),
+        ({"readiness": (0.5, 1.5)}, "readiness times attractiveness_scale"),
+        ({"depth": 0.0}, "depth is in"),
+        ({"depth": (1.0, 1.0)}, "6 weights"),
+        ({"depth": (0.0,) * 6}, "not all 0"),
+        ({"segments": 0}, "segments"),
+        ({"segment_difference": -0.5}, "segment_difference"),
+        ({"days": -1}, "days"),
+        ({"days": 3, "feedback_strength": -1.0}, "feedback_strength is at least 0"),
+        ({"days": 1, "feedback_strength": 1.0}, "two days"),
+        ({"days": 3, "feedback_strength": 1.0, "ranker_strength": np.inf}, "finite ranker_strength"),
+        ({"randomized_share": 0.6, "swap_share": 0.6, "swaps": ((1, 2),)}, "randomized_share and swap_share"),
+        ({"randomized_share": -0.1}, "randomized_share"),
+        ({"swap_share": 0.1}, "come together"),
+        ({"swaps": ((1, 2),)}, "come together"),
+        ({"swap_share": 0.1, "swaps": ((2, 2),)}, "two different positions"),
+        ({"swap_share": 0.1, "swaps": ((1, 7),)}, "from 1 to 6"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_said_why(change: dict[str, object], demand: str) -> None:
+    with pytest.raises(UsageError, match=demand):
+        replace(PLAIN, **change)  # pyright: ignore[reportArgumentType]
