@@ -30,11 +30,12 @@ def fit(
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
-    steps.check_estimation(estimation)
+    steps.check_estimation(inputs, columns, counting, estimation)
     with (
         open_result("fit", output, inputs, [columns, reading, counting, estimation], reading.clicks or ()) as result,
         setup.local_engine(reading) as engine,
     ):
-        gathered = steps.gather(inputs, columns, reading, counting, engine, result)
-        steps.fit(gathered, estimation, result)
+        keep = steps.option_that_needs_sessions(estimation)
+        gathered = steps.gather(inputs, columns, reading, counting, engine, result, keep_sessions=keep)
+        steps.fit(gathered, estimation, counting, result)
     return result.exit_code

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from posbias.cli.config import load_defaults
+from posbias.core.estimators import estimator_names
+from posbias.core.estimators.estimate import Cluster, Period, Shape
 from posbias.core.models import model_names
-from posbias.core.weights import Layout
+from posbias.core.weights import Layout, Negatives
 from posbias.io.engines.local import CheckPages, OnBadRows
 from posbias.io.training import format_names
 
@@ -45,13 +47,28 @@ class ColumnOptions:
     weight_column: Annotated[
         str | None, option("--weight-column", "How many impressions a row stands for (> 0).", _COLUMNS)
     ] = None
-    timestamp: Annotated[str | None, option("--timestamp", "When it was shown; for --period day.", _COLUMNS)] = None
+    timestamp: Annotated[
+        str | None, option("--timestamp", "When it was shown: a date, a time or a count since 1970.", _COLUMNS)
+    ] = None
+    context: Annotated[
+        list[str] | None,
+        option("--context", "What the propensities differ by, e.g. the device. Repeatable.", _COLUMNS),
+    ] = None
     stratify: Annotated[
         list[str] | None,
         option(
             "--stratify",
             "What the ranker knows about the user, e.g. a segment: attractiveness may differ by it.",
             _COLUMNS,
+        ),
+    ] = None
+    randomized_where: Annotated[
+        list[str] | None,
+        option(
+            "--randomized-where",
+            "Rows placed at random: COLUMN=VALUE; with @1,5 swapped between positions 1 and 5.",
+            _COLUMNS,
+            metavar="COLUMN=VALUE",
         ),
     ] = None
 
@@ -98,14 +115,14 @@ class CountingOptions:
     """What is counted."""
 
     model: Annotated[
-        str,
+        str | None,
         option(
             "--model",
-            "What examination depends on: position (pbm), also the last click (ubm).",
+            "What examination depends on: position (pbm, the default), also the last click (ubm).",
             _COUNTING,
             metavar=_one_of(model_names()),
         ),
-    ] = "pbm"
+    ] = None
     max_position: Annotated[
         int | None, option("--max-position", "Leave out what stands further down.", _COUNTING, min=2)
     ] = None
@@ -118,9 +135,13 @@ class CountingOptions:
         ),
     ] = None
     period: Annotated[
-        Literal["none", "day"],
-        option("--period", "Let attractiveness differ by day, for rankers that learn from clicks.", _COUNTING),
-    ] = "none"
+        Period,
+        option(
+            "--period",
+            "Whether attractiveness may differ by day, for rankers that learn from clicks. auto: if the log allows it.",
+            _COUNTING,
+        ),
+    ] = "auto"
 
 
 @dataclass(frozen=True)
@@ -131,20 +152,52 @@ class EstimationOptions:
         str,
         option(
             "--method",
-            "conditional: consistent on sparse logs, with errors. joint: textbook EM.",
+            f"conditional: consistent on sparse logs, with errors. To compare: {', '.join(estimator_names()[1:])}.",
             _ESTIMATING,
             metavar="NAME",
         ),
     ] = "conditional"
+    reference: Annotated[
+        str | None,
+        option(
+            "--reference",
+            "The position to compare with (ubm: with the last click, 1,0). The first by default.",
+            _ESTIMATING,
+            metavar="CELL",
+        ),
+    ] = None
+    shape: Annotated[
+        Shape,
+        option(
+            "--shape",
+            "Of propensities by position: free, monotone (never rising), or power (position^-eta).",
+            _ESTIMATING,
+            metavar="SHAPE",
+        ),
+    ] = "free"
+    cluster: Annotated[
+        Cluster,
+        option(
+            "--cluster",
+            "What shares errors: a query, a pair, or a session (which needs the log).",
+            _ESTIMATING,
+            metavar="UNIT",
+        ),
+    ] = "query"
+    bootstrap: Annotated[
+        int,
+        option("--bootstrap", "Errors by N bootstrap replicates over queries.", _ESTIMATING, min=0, metavar="N"),
+    ] = 0
+    seed: Annotated[int, option("--seed", "Seed of what is drawn at random.", _ESTIMATING, min=0, metavar="N")] = 0
     attractiveness_prior: Annotated[
         str,
         option(
             "--attractiveness-prior",
-            "Beta prior of attractiveness, MEAN:STRENGTH in impressions.",
+            "Beta prior of attractiveness: estimate, or MEAN:STRENGTH in impressions.",
             _ESTIMATING,
             metavar="M:S",
         ),
-    ] = "0.5:2"
+    ] = "estimate"
     examination_prior: Annotated[
         str,
         option(
@@ -197,6 +250,14 @@ class WeightingOptions:
     self_normalize: Annotated[
         bool, option("--self-normalize", "Scale the weights of all clicks to a mean of 1.", _WEIGHTING)
     ] = False
+    negatives: Annotated[
+        Negatives,
+        option(
+            "--negatives",
+            "Unclicked part of pointwise: clamp (n - W+, at least 0), or posterior (expected labels).",
+            _WEIGHTING,
+        ),
+    ] = "clamp"
     unidentified: Annotated[
         OnBadRows,
         option(

@@ -14,6 +14,7 @@ from posbias.cli.options import (
     WeightingOptions,
 )
 from posbias.cli.result import open_result
+from posbias.core.fit import prior_of
 
 
 def run(
@@ -29,7 +30,7 @@ def run(
 
     Example: posbias run logs/*.parquet -o result
     """
-    steps.check_estimation(estimation)
+    steps.check_estimation(logs, columns, counting, estimation)
     steps.check_weighting(weighting)
     with (
         open_result(
@@ -37,8 +38,8 @@ def run(
         ) as result,
         setup.local_engine(reading) as engine,
     ):
-        keep_sessions = steps.wants_sessions(weighting)
-        gathered = steps.gather(logs, columns, reading, counting, engine, result, keep_sessions=keep_sessions)
-        fit = steps.fit(gathered, estimation, result)
-        steps.weigh(gathered, fit.propensities, weighting, result)
+        keep = steps.option_that_needs_sessions(estimation, weighting)
+        gathered = steps.gather(logs, columns, reading, counting, engine, result, keep_sessions=keep)
+        fit = steps.fit(gathered, estimation, counting, result)
+        steps.weigh(gathered, fit.propensities, prior_of(result.content["estimate"]), weighting, result)
     return result.exit_code

@@ -2,9 +2,9 @@
 
 import re
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from posbias.core.errors import OutputError, StatisticsError, UsageError
 from posbias.core.impressions import ReadingRules
 from posbias.core.models import get_model
 from posbias.core.priors import BetaPrior
+from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import RESERVED, RequestedRoles
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.core.weights import WeightOptions
@@ -42,22 +43,32 @@ _UNITS = {
 }
 _SMALLEST_MEMORY = 256 << 20
 _FEWEST_BINS = 2
+DEFAULT_MODEL = "pbm"
+ESTIMATED = "estimate"
 
 
 def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> StatisticsPlan:
     """What will be counted."""
-    period = counting.period == "day"
-    for name in columns.stratify or ():
-        if name in RESERVED:
-            raise UsageError(f"--stratify {name}: this name has a meaning in the statistics. Rename the column.")
-    if period and columns.timestamp is None:
+    for flag, names in (("--stratify", columns.stratify), ("--context", columns.context)):
+        for name in names or ():
+            if name in RESERVED:
+                raise UsageError(f"{flag} {name}: this name has a meaning in the statistics. Rename the column.")
+    both = set(columns.context or ()) & set(columns.stratify or ())
+    if both:
+        raise UsageError(f"--stratify {' '.join(sorted(both))}: --context says it already: attractiveness differs too.")
+    if counting.period == "day" and columns.timestamp is None:
         raise UsageError("--period day needs the column that says when: --timestamp COLUMN.")
+    model = get_model(counting.model or DEFAULT_MODEL)
+    if columns.context and model.name != DEFAULT_MODEL:
+        raise UsageError(f"--context: contexts are estimated within --model {DEFAULT_MODEL}, not {model.name}.")
     return StatisticsPlan(
-        model=get_model(counting.model),
+        model=model,
         max_position=counting.max_position,
         position_bins=parse_bins(counting.position_bins),
-        period=period,
+        context=tuple(columns.context or ()),
+        period=columns.timestamp is not None and counting.period != "none",
         strata=tuple(columns.stratify or ()),
+        randomized=tuple(RandomizedRows.parse(text) for text in columns.randomized_where or ()),
         weighted=columns.weight_column is not None,
     )
 
@@ -79,7 +90,9 @@ def open_requested_log(
         click=columns.click,
         weight=columns.weight_column,
         timestamp=columns.timestamp,
-        stratify=tuple(columns.stratify or ()),
+        context=plan.context,
+        stratify=plan.strata,
+        randomized=plan.randomized,
     )
     rules = ReadingRules(reading.position_base, click_counts=reading.click_counts, daily=plan.period)
     return open_log(
@@ -93,7 +106,7 @@ def open_requested_log(
     )
 
 
-def counting_of(manifest: dict[str, Any], folder: Path) -> CountingOptions:
+def counted_by(manifest: dict[str, Any], folder: Path) -> StatisticsPlan:
     """What a fit counted, so that its propensities meet the cells that they were estimated for.
 
     Raises:
@@ -103,8 +116,7 @@ def counting_of(manifest: dict[str, Any], folder: Path) -> CountingOptions:
         raise UsageError(
             f"--propensities {folder}: holds no propensities. Name the directory that `posbias fit` wrote."
         )
-    plan = plan_from(manifest["counted"])
-    return counting_options(replace(plan, period=False))
+    return plan_from(manifest["counted"])
 
 
 def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: ColumnOptions) -> None:
@@ -113,47 +125,65 @@ def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: Col
     Raises:
         StatisticsError: an option contradicts the statistics.
     """
-    if tuple(columns.stratify or plan.strata) != plan.strata:
-        raise StatisticsError(
-            f"--stratify {' '.join(columns.stratify or ())}: the statistics were collected "
-            + (f"by {' '.join(plan.strata)}." if plan.strata else "without strata. Collect the logs again with it.")
-        )
-    if columns.weight_column is not None and not plan.weighted:
-        raise StatisticsError("--weight-column: the statistics were collected without it. Collect the logs again.")
-    asked = counting_options(plan)
-    for entry in fields(CountingOptions):
-        wanted, counted = getattr(counting, entry.name), getattr(asked, entry.name)
-        if wanted not in (entry.default, counted):
-            flag = f"--{entry.name.replace('_', '-')}"
+    bins = ",".join(map(str, plan.position_bins)) or None
+    asked: list[tuple[str, object, object]] = [
+        ("--model", counting.model, plan.model.name),
+        ("--max-position", counting.max_position, plan.max_position),
+        ("--position-bins", counting.position_bins, bins),
+        ("--context", _words(columns.context), _words(plan.context)),
+        ("--stratify", _words(columns.stratify), _words(plan.strata)),
+        ("--randomized-where", _words(columns.randomized_where), _words(map(str, plan.randomized))),
+        ("--weight-column", columns.weight_column, columns.weight_column if plan.weighted else None),
+        ("--period", "day" if counting.period == "day" else None, "day" if plan.period else None),
+    ]
+    for flag, wanted, counted in asked:
+        if wanted not in (None, counted):
+            how = f"with {flag} {counted}" if counted is not None else f"without {flag}"
             raise StatisticsError(
-                f"{flag} {wanted}: the statistics were collected with {flag} {counted}. "
+                f"{flag} {wanted}: the statistics were collected {how}. "
                 "Leave it out, or collect the logs again with it."
             )
 
 
-def counting_options(plan: StatisticsPlan) -> CountingOptions:
-    """The options that ask for a plan."""
-    bins = ",".join(map(str, plan.position_bins)) or None
-    return CountingOptions(plan.model.name, plan.max_position, bins, "day" if plan.period else "none")
+def _words(names: Iterable[str] | None) -> str | None:
+    return " ".join(names or ()) or None
 
 
-def check_same_cells(plan: StatisticsPlan, counting: CountingOptions, folder: Path) -> None:
+def like_the_fit(fitted: StatisticsPlan, columns: ColumnOptions, folder: Path) -> tuple[ColumnOptions, CountingOptions]:
+    """The options that count the cells of a fit.
+
+    Raises:
+        UsageError: other contexts are asked for than the propensities have.
+    """
+    if columns.context and tuple(columns.context) != fitted.context:
+        raise UsageError(
+            f"--context {' '.join(columns.context)}: the propensities in {folder} "
+            + (f"differ by {' '.join(fitted.context)}." if fitted.context else "have no context.")
+        )
+    bins = ",".join(map(str, fitted.position_bins)) or None
+    counting = CountingOptions(fitted.model.name, fitted.max_position, bins, "none")
+    return replace(columns, context=list(fitted.context)), counting
+
+
+def check_same_cells(plan: StatisticsPlan, fitted: StatisticsPlan, folder: Path) -> None:
     """Statistics come with cells of their own, which must be those of the propensities.
 
     Raises:
         StatisticsError: they differ.
     """
-    theirs = (counting.model, counting.max_position, parse_bins(counting.position_bins))
-    ours = (plan.model.name, plan.max_position, plan.position_bins)
-    if ours != theirs:
+    if _cells(plan) != _cells(fitted):
         raise StatisticsError(
-            f"the statistics count by {_cells(*ours)}, the propensities in {folder} are for {_cells(*theirs)}. "
+            f"the statistics count by {_cells(plan)}, the propensities in {folder} are for {_cells(fitted)}. "
             "Collect with the same options as the fit."
         )
 
 
-def _cells(model: str, max_position: int | None, bins: tuple[int, ...]) -> str:
-    return f"model {model}, max-position {max_position or 'none'}, position-bins {','.join(map(str, bins)) or 'none'}"
+def _cells(plan: StatisticsPlan) -> str:
+    bins, context = ",".join(map(str, plan.position_bins)), ",".join(plan.context)
+    return (
+        f"model {plan.model.name}, max-position {plan.max_position or 'none'}, position-bins {bins or 'none'}, "
+        f"context {context or 'none'}"
+    )
 
 
 @contextmanager
@@ -171,15 +201,37 @@ def local_engine(reading: ReadingOptions) -> Generator[LocalEngine]:
         )
 
 
-def estimation_options(estimation: EstimationOptions) -> estimators.EstimationOptions:
-    """Priors and stopping rules."""
+def estimation_options(estimation: EstimationOptions, counting: CountingOptions) -> estimators.EstimationOptions:
+    """What is asked of an estimate."""
     return estimators.EstimationOptions(
-        attractiveness_prior=_prior("--attractiveness-prior", estimation.attractiveness_prior),
+        attractiveness_prior=(
+            None
+            if estimation.attractiveness_prior == ESTIMATED
+            else _prior("--attractiveness-prior", estimation.attractiveness_prior)
+        ),
         examination_prior=_prior("--examination-prior", estimation.examination_prior),
         max_iterations=estimation.max_iterations,
         tolerance=estimation.tolerance,
         accelerate=not estimation.no_acceleration,
+        reference=parse_reference(estimation.reference),
+        period=counting.period,
+        cluster=estimation.cluster,
+        bootstrap=estimation.bootstrap,
+        seed=estimation.seed,
+        shape=estimation.shape,
     )
+
+
+def parse_reference(text: str | None) -> tuple[int, ...]:
+    """Read `1`, or with UBM `1,0`.
+
+    Raises:
+        UsageError: not whole numbers.
+    """
+    try:
+        return tuple(int(number) for number in text.split(",")) if text else ()
+    except ValueError:
+        raise UsageError(f"--reference {text}: give a position such as 1; with --model ubm also 1,0.") from None
 
 
 def _prior(flag: str, text: str) -> BetaPrior:
@@ -193,11 +245,13 @@ def weight_options(weighting: WeightingOptions) -> WeightOptions:
     """Clipping and normalisation.
 
     Raises:
-        UsageError: the minimum propensity is out of range.
+        UsageError: the minimum propensity is out of range, or the layout has no negatives.
     """
     if not 0 < weighting.min_propensity <= 1:
         raise UsageError(f"--min-propensity {weighting.min_propensity:g}: must be above 0 and at most 1.")
-    return WeightOptions(weighting.min_propensity, self_normalize=weighting.self_normalize)
+    if weighting.negatives != "clamp" and weighting.layout != "pointwise":
+        raise UsageError(f"--negatives {weighting.negatives}: only --layout pointwise has such rows.")
+    return WeightOptions(weighting.min_propensity, weighting.self_normalize, weighting.negatives)
 
 
 def parse_bins(text: str | None) -> tuple[int, ...]:

@@ -1,10 +1,12 @@
 """Steps that several commands share: gather, fit, weight; each adds its section to the manifest and its table."""
 
+from functools import partial
 from pathlib import Path
 
 import polars as pl
+from rich.text import Text
 
-from posbias.cli import setup, summary
+from posbias.cli import setup, summary, verdicts
 from posbias.cli.options import (
     ColumnOptions,
     CountingOptions,
@@ -13,7 +15,8 @@ from posbias.cli.options import (
     WeightingOptions,
 )
 from posbias.cli.result import WITH_DOUBTS, Result
-from posbias.core.estimators import get_estimator
+from posbias.core.attractiveness_prior import AttractivenessPrior
+from posbias.core.estimators import check_method
 from posbias.core.fit import WANTED_CLICK_SHARE, Fit, fit_evidence
 from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.statistics_plan import StatisticsPlan
@@ -33,10 +36,23 @@ def wants_sessions(weighting: WeightingOptions) -> bool:
     return weighting.layout == "session"
 
 
-def check_estimation(estimation: EstimationOptions) -> None:
+def option_that_needs_sessions(estimation: EstimationOptions, weighting: WeightingOptions | None = None) -> str | None:
+    """The option for which pages must be kept together while a log is read, if there is one."""
+    if weighting is not None and wants_sessions(weighting):
+        return "--layout session"
+    return "--cluster session" if estimation.cluster == "session" else None
+
+
+def check_estimation(
+    inputs: list[str], columns: ColumnOptions, counting: CountingOptions, estimation: EstimationOptions
+) -> None:
     """Find wrong options before anything is read."""
-    get_estimator(estimation.method)
-    setup.estimation_options(estimation)
+    options = setup.estimation_options(estimation, counting)
+    statistics = find_statistics(inputs)
+    if statistics:
+        setup.check_counting(statistics[0].metadata.plan, counting, columns)
+    plan = statistics[0].metadata.plan if statistics else setup.statistics_plan(columns, counting)
+    check_method(estimation.method, plan, options)
 
 
 def check_weighting(weighting: WeightingOptions) -> None:
@@ -53,19 +69,22 @@ def gather(
     engine: LocalEngine,
     result: Result,
     *,
-    keep_sessions: bool = False,
+    keep_sessions: str | None = None,
 ) -> Gathered:
-    """Count logs or merge statistics, and describe them in the manifest."""
+    """Count logs or merge statistics, and describe them in the manifest.
+
+    `keep_sessions` names the option that needs the sessions themselves, if there is one.
+    """
     statistics = find_statistics(inputs)
     if statistics:
         if keep_sessions:
-            results.require_logs(statistics[0])
+            results.require_logs(statistics[0], what=keep_sessions)
         setup.check_counting(statistics[0].metadata.plan, counting, columns)
         gathered = gather_statistics(statistics, engine, result.progress)
     else:
         plan = setup.statistics_plan(columns, counting)
-        log = setup.open_requested_log(inputs, columns, reading, plan, needs_session=keep_sessions)
-        gathered = gather_log(log, plan, engine, result.progress, keep_sessions=keep_sessions)
+        log = setup.open_requested_log(inputs, columns, reading, plan, needs_session=keep_sessions is not None)
+        gathered = gather_log(log, plan, engine, result.progress, keep_sessions=keep_sessions is not None)
     describe(gathered, result)
     return gathered
 
@@ -81,7 +100,7 @@ def read_pages(
     """Read a log for the session layout, and describe it in the manifest."""
     statistics = find_statistics(logs)
     if statistics:
-        results.require_logs(statistics[0])
+        results.require_logs(statistics[0], what="--layout session")
     log = setup.open_requested_log(logs, columns, reading, plan, needs_session=True)
     sources = log.digests
     read, rows = read_log(log, plan, engine, result.progress, keep_sessions=True)
@@ -111,22 +130,24 @@ def describe(gathered: Gathered, result: Result) -> None:
     result.tables.append(summary.evidence_line(result.content["totals"]))
 
 
-def fit(gathered: Gathered, estimation: EstimationOptions, result: Result) -> Fit:
+def fit(gathered: Gathered, estimation: EstimationOptions, counting: CountingOptions, result: Result) -> Fit:
     """Fit, write propensities and attractiveness, and say how sure they are."""
     with result.progress.stage("fitting") as stage:
         found = fit_evidence(
             gathered.evidence,
             estimation.method,
-            setup.estimation_options(estimation),
+            setup.estimation_options(estimation, counting),
             compare=estimation.compare,
-            weighted=gathered.plan.weighted,
+            sum_sessions=None if gathered.read is None else partial(results.sum_sessions, gathered.read),
             on_iteration=stage.say,
         )
     write_propensities(found.propensities, result.folder, csv=estimation.csv)
     results.write_attractiveness_of(gathered, found, result.folder, result.progress, csv=estimation.csv)
     result.content["estimate"] = found.summary()
     result.tables.append(summary.propensity_table(found))
-    result.warnings += summary.fit_warnings(found)
+    result.tables += [Text(sentence) for sentence in verdicts.fit_verdicts(found)]
+    result.content["verdicts"] = verdicts.fit_verdicts(found)
+    result.warnings += verdicts.fit_warnings(found)
     all_identified = bool(found.estimate.linkage.identified.all())
     doubtful = not found.converged or found.click_share < WANTED_CLICK_SHARE
     if doubtful or (estimation.strict and not all_identified):
@@ -134,7 +155,13 @@ def fit(gathered: Gathered, estimation: EstimationOptions, result: Result) -> Fi
     return found
 
 
-def weigh(gathered: Gathered, propensities: pl.DataFrame, weighting: WeightingOptions, result: Result) -> None:
+def weigh(
+    gathered: Gathered,
+    propensities: pl.DataFrame,
+    prior: AttractivenessPrior,
+    weighting: WeightingOptions,
+    result: Result,
+) -> None:
     """Write training files from a log, or from statistics, that has been counted."""
     if wants_sessions(weighting) and gathered.read is not None:
         weigh_pages(gathered.read, gathered.plan, propensities, weighting, result)
@@ -143,7 +170,10 @@ def weigh(gathered: Gathered, propensities: pl.DataFrame, weighting: WeightingOp
     totals = pl.DataFrame({IMPRESSIONS: impressions, CLICKS: clicks})
     weights = _weights(gathered.evidence.cells, totals, propensities, weighting)
     form = get_format(weighting.format)
-    results.write_pointwise(gathered, weights, form, _training_folder(result), result.progress)
+    positive = None
+    if weighting.negatives == "posterior":
+        positive = results.expected_positives(gathered.evidence, propensities, prior)
+    results.write_pointwise(gathered, weights, positive, form, _training_folder(result), result.progress)
     _report(weights, result)
 
 
@@ -156,7 +186,7 @@ def weigh_pages(
 ) -> None:
     """Write the session layout from a log that has been read."""
     totals = results.cell_totals(read, plan)
-    cells = totals.select(plan.model.cell_columns)
+    cells = totals.select(plan.cell_columns)
     weights = _weights(cells, totals, propensities, weighting)
     form = get_format(weighting.format)
     results.write_sessions(read, plan, weights, form, _training_folder(result), result.progress)
@@ -180,4 +210,4 @@ def _training_folder(result: Result) -> Path:
 def _report(weights: ClickWeights, result: Result) -> None:
     result.content["weights"] = weights.summary
     result.tables.append(summary.weights_line(weights.summary))
-    result.warnings += summary.weight_warnings(weights.summary)
+    result.warnings += verdicts.weight_warnings(weights.summary)

@@ -7,13 +7,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from posbias.core.estimators import Estimate
-from posbias.core.fit import WANTED_CLICK_SHARE, Fit
-from posbias.core.schema import IMPRESSIONS
+from posbias.core.fit import Fit
+from posbias.core.schema import POSITION
 
 _MOST_ROWS = 30
 _MOST_REMARKS = 10
-FEW_EFFECTIVE_CLUSTERS = 10
 _THREE_DECIMALS = 0.01
 
 
@@ -47,31 +45,33 @@ def statistics_line(totals: dict[str, int | float]) -> RenderableType:
 def propensity_table(fit: Fit) -> RenderableType:
     """Propensities with their intervals, what joint EM says, and the evidence; it fits into 80 columns."""
     estimate = fit.estimate
-    references = " and ".join(_cell(fit, number) for number in estimate.linkage.references.tolist())
-    title = f"propensities by the {estimate.method} method, relative to {references}"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    names = [name.replace("_", "\n") for name in _cell_columns(fit)]
-    for name in (*names, "impressions", "clicks", "propensity", "95 % interval", "joint EM", "linking\nclicks"):
-        table.add_column(name, justify="right", no_wrap=True)
+    title = f"propensities by the {estimate.method} method, relative to {reference_in_words(fit)}"
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     rows = fit.propensities.to_dicts()
-    for row in rows[:_MOST_ROWS]:
-        table.add_row(
-            *(str(row[name]) for name in _cell_columns(fit)),
-            f"{row['impressions']:,.0f}",
-            f"{row['clicks']:,.0f}",
-            _number(row["propensity"]),
-            _interval(row["ci_low"], row["ci_high"]),
-            _number(row["joint_propensity"]),
-            f"{row['linking_clicks']:,.0f}",
-        )
+    columns: dict[str, list[str]] = {
+        **{name.replace("_", "\n"): [_label(row[name]) for row in rows] for name in _cell_columns(fit)},
+        "impressions": [f"{row['impressions']:,.0f}" for row in rows],
+        "clicks": [f"{row['clicks']:,.0f}" for row in rows],
+        "propensity": [_number(row["propensity"]) for row in rows],
+    }
+    if not fit.propensities["ci_high"].is_null().all():
+        columns["95 % interval"] = [_interval(row["ci_low"], row["ci_high"]) for row in rows]
+    if fit.joint is not None and fit.joint is not estimate:
+        columns["joint EM"] = [_number(row["joint_propensity"]) for row in rows]
+    if fit.propensities["linking_clicks"].sum():
+        columns["linking\nclicks"] = [f"{row['linking_clicks']:,.0f}" for row in rows]
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for values in list(zip(*columns.values(), strict=True))[:_MOST_ROWS]:
+        table.add_row(*values)
     if len(rows) > _MOST_ROWS:
         table.caption = (
             f"... and {len(rows) - _MOST_ROWS} more cells in propensities.parquet (--csv writes CSV as well)"
         )
-    remarks = [f"{_cell(fit, number)}: {row['reason']}" for number, row in enumerate(rows) if row["reason"]]
+    remarks = [f"{cell_in_words(fit, number)}: {row['reason']}" for number, row in enumerate(rows) if row["reason"]]
     if len(remarks) > _MOST_REMARKS:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
-    return Group(table, *map(Text, remarks)) if remarks else table
+    return Group(Text(title), table, *map(Text, remarks))
 
 
 def weights_line(summary: dict[str, float | int | None]) -> RenderableType:
@@ -83,63 +83,28 @@ def weights_line(summary: dict[str, float | int | None]) -> RenderableType:
     return Text(f"weights: {clicks:,.0f} clicks weighted{worth}" + (f"; {clipped:,.0f} clipped" if clipped else ""))
 
 
-def fit_warnings(fit: Fit) -> list[str]:
-    """What a reader must know before acting on the propensities."""
-    estimate = fit.estimate
-    said: list[str] = []
-    if not estimate.converged and fit.unchecked:
-        said.append(
-            f"{estimate.method} did not converge: it ran the {estimate.iterations} iterations that were asked for, and "
-            "convergence was not checked (tolerance 0)."
-        )
-    elif not estimate.converged:
-        said.append(
-            f"{estimate.method} did not converge in {estimate.iterations} iterations: do not use these numbers. "
-            "Raise --max-iterations."
-        )
-    if fit.joint is not None and fit.joint is not estimate and not fit.joint.converged:
-        said.append(f"joint EM, for comparison, did not converge in {fit.joint.iterations} iterations.")
-    if not estimate.linkage.identified[0]:
-        said.append(
-            f"{_cell(fit, 0)} cannot be compared with other cells; propensities are relative to "
-            f"{_cell(fit, int(estimate.linkage.references[0]))}."
-        )
-    lost = int((~estimate.linkage.identified).sum())
-    if lost:
-        said.append(
-            f"{lost} of {len(estimate.linkage.identified)} cells are not identified (see `reason`): "
-            f"no number is given for them. Identified cells hold {fit.click_share:.1%} of the clicks"
-            + (", too few to rely on." if fit.click_share < WANTED_CLICK_SHARE else ".")
-        )
-    return said + _cluster_warnings(estimate)
+def reference_in_words(fit: Fit) -> str:
+    """The cells that the others are compared with; in every context its own."""
+    references: list[int] = fit.estimate.linkage.references.tolist()
+    contexts = fit.evidence.plan.context
+    if not contexts:
+        return cell_in_words(fit, references[0])
+    positions = sorted({fit.evidence.cells[POSITION][number] for number in references})
+    return f"position {' or '.join(map(str, positions))} of each {', '.join(contexts)}"
 
 
-def _cluster_warnings(estimate: Estimate) -> list[str]:
-    known = estimate.effective_clusters[estimate.std_error > 0]
-    if not len(known) or known.min() >= FEW_EFFECTIVE_CLUSTERS:
-        return []
-    sentence = (
-        f"few or very unequal queries: the intervals rest on what only {known.min():.0f} equal queries would say. "
-        "More queries would make them narrower, more sessions of the same ones hardly."
-    )
-    return [sentence]
+def cell_in_words(fit: Fit, number: int) -> str:
+    """A cell by its columns, e.g. `position 3, previous click 1`."""
+    row = fit.evidence.cells.row(number, named=True)
+    return ", ".join(f"{name.replace('_', ' ')} {_label(row[name])}" for name in _cell_columns(fit))
 
 
-def weight_warnings(summary: dict[str, float | int | None]) -> list[str]:
-    """What a reader must know before training on the files."""
-    lost = summary["clicks_without_propensity"]
-    if not lost:
-        return []
-    return [f"{lost:,} clicks lie in cells without a propensity and are left out of the training files."]
-
-
-def _cell(fit: Fit, number: int) -> str:
-    row = fit.propensities.row(number, named=True)
-    return ", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in _cell_columns(fit))
+def _label(value: object) -> str:
+    return "(none)" if value is None else str(value)
 
 
 def _cell_columns(fit: Fit) -> list[str]:
-    return fit.propensities.columns[: fit.propensities.columns.index(IMPRESSIONS)]
+    return fit.evidence.cells.columns
 
 
 def _number(value: float | None) -> str:

@@ -6,10 +6,19 @@ from typing import Annotated
 import typer
 
 from posbias.cli import setup, steps
-from posbias.cli.options import ColumnOptions, OutputOptions, ReadingOptions, WeightingOptions, option
+from posbias.cli.options import (
+    ColumnOptions,
+    CountingOptions,
+    OutputOptions,
+    ReadingOptions,
+    WeightingOptions,
+    option,
+)
 from posbias.cli.result import open_result
+from posbias.core.fit import prior_of
 from posbias.io.manifest import read_manifest
 from posbias.io.output_tables import read_propensities
+from posbias.io.statistics_store import find_statistics
 
 
 def weight(
@@ -28,7 +37,11 @@ def weight(
     Example: posbias weight logs/*.parquet --propensities fit -o weighted
     """
     steps.check_weighting(weighting)
-    counting = setup.counting_of(read_manifest(propensities, "fit"), propensities)
+    manifest = read_manifest(propensities, "fit")
+    fitted, prior = setup.counted_by(manifest, propensities), prior_of(manifest["estimate"])
+    counting = CountingOptions()
+    if not find_statistics(inputs):
+        columns, counting = setup.like_the_fit(fitted, columns, propensities)
     table = read_propensities(propensities)
     also_read = [str(propensities), *(reading.clicks or ())]
     with open_result("weight", output, inputs, [columns, reading, weighting], also_read) as result:
@@ -40,6 +53,6 @@ def weight(
                 steps.weigh_pages(read, plan, table, weighting, result)
             else:
                 gathered = steps.gather(inputs, columns, reading, counting, engine, result)
-                setup.check_same_cells(gathered.plan, counting, propensities)
-                steps.weigh(gathered, table, weighting, result)
+                setup.check_same_cells(gathered.plan, fitted, propensities)
+                steps.weigh(gathered, table, prior, weighting, result)
     return result.exit_code

@@ -4,42 +4,51 @@ Statistics come in parts, each holding whole queries. A part is compressed by it
 that memory grows with the signatures and not with the log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
-from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, QUERY
+from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION, QUERY, RANDOMIZED
 from posbias.core.signatures import CountTable, Floats, Integers, compress, merge
 from posbias.core.statistics_plan import StatisticsPlan
 
 SIGNATURE = "signature"
 _CELL = "posbias_cell"
+_QUERY_NUMBER = "posbias_query"
+
+
+@dataclass(frozen=True)
+class Strata:
+    """Counts per (stratum, cell), compressed. A stratum is what shares one attractiveness: a pair, or a part of one.
+
+    Attributes:
+        signatures: equal strata once, with their number as multiplicity.
+        member_signature: the signature of each stratum with a click and at least two cells, shape (N,).
+        member_query: the query of that stratum, numbered, shape (N,).
+    """
+
+    signatures: CountTable
+    member_signature: Integers
+    member_query: Integers
 
 
 @dataclass(frozen=True)
 class EvidencePart:
-    """The compressed statistics of one part. Cells are numbered within the part.
+    """The compressed statistics of one part. Cells and queries are numbered within the part.
 
     Attributes:
         cells: the cell columns, sorted; a cell's number is its row.
-        pairs: `query`, `doc`, `impressions`, `clicks`, `signature` (row of `pair_signatures`), sorted by pair.
-        pair_signatures: counts per (pair, cell), compressed: for attractiveness and weights.
-        strata_signatures: counts per (stratum, cell), compressed: for theta. A stratum is a pair, unless
-            the plan keeps periods or other strata apart.
-        member_signature: stratum signature of each stratum with a click and at least two cells.
-        member_query: the query of that stratum, numbered within the part.
+        pairs: the pair's columns, `impressions`, `clicks`, `signature` (row of the pairs' signatures), sorted by pair.
+        by_unit: the counts by what makes a unit (the plan's `units`).
         n_queries: number of queries.
         n_pairs: number of (query, doc) pairs.
     """
 
     cells: pl.DataFrame
     pairs: pl.DataFrame
-    pair_signatures: CountTable
-    strata_signatures: CountTable
-    member_signature: Integers
-    member_query: Integers
+    by_unit: Mapping[tuple[str, ...], Strata]
     n_queries: int
     n_pairs: int
 
@@ -50,34 +59,54 @@ class EvidencePart:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All parts together. Cells are numbered over the whole log.
+    """All parts together. Cells and queries are numbered over the whole log.
 
     Attributes:
-        cells: the cell columns, sorted; a cell's number is its row.
-        pair_signatures: counts per (pair, cell), compressed.
-        strata_signatures: counts per (stratum, cell), compressed.
-        member_signature: stratum signature of each stratum with a click and at least two cells.
-        member_query: the query of that stratum.
+        plan: what was counted.
+        cells: the cell columns, sorted by context and position; a cell's number is its row.
+        by_unit: the counts by what makes a unit (the plan's `units`).
         signature_of_part: for each part, the row of `pair_signatures` by the part's own signature number.
         n_queries: number of queries.
         n_pairs: number of (query, doc) pairs.
-        has_strata: whether a stratum is finer than a pair.
     """
 
+    plan: StatisticsPlan
     cells: pl.DataFrame
-    pair_signatures: CountTable
-    strata_signatures: CountTable
-    member_signature: Integers
-    member_query: Integers
+    by_unit: Mapping[tuple[str, ...], Strata]
     signature_of_part: tuple[Integers, ...]
     n_queries: int
     n_pairs: int
-    has_strata: bool
 
     @property
     def n_cells(self) -> int:
         """Number of cells K."""
         return self.cells.height
+
+    @property
+    def pair_signatures(self) -> CountTable:
+        """Counts per pair and cell, compressed: for attractiveness and weights."""
+        return self.by_unit[self.plan.pair_columns].signatures
+
+    def strata(self, *, by_period: bool) -> Strata:
+        """The counts that theta is estimated from."""
+        return self.by_unit[self.plan.stratum_columns(by_period=by_period)]
+
+    @property
+    def randomized(self) -> Strata:
+        """The counts of randomised rows by query and experiment."""
+        return self.by_unit[self.plan.randomized_columns]
+
+    @property
+    def position_of_cell(self) -> Integers:
+        """The position of each cell, shape (K,)."""
+        return self.cells[POSITION].to_numpy().astype(np.int64)
+
+    @property
+    def context_of_cell(self) -> Integers:
+        """The number of each cell's context, from 0 in the order of the cells, shape (K,); all 0 without contexts."""
+        if not self.plan.context:
+            return np.zeros(self.n_cells, np.int64)
+        return self.cells.select(pl.struct(self.plan.context).rle_id()).to_series().to_numpy().astype(np.int64)
 
     def cell_totals(self) -> tuple[Floats, Floats]:
         """Impressions and clicks per cell, each of shape (K,)."""
@@ -88,68 +117,105 @@ class Evidence:
 
 def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> EvidencePart:
     """Compress the statistics of whole queries (the plan's keys, `impressions`, `clicks`; in any order)."""
-    cell_columns = plan.model.cell_columns
-    rows = statistics.sort(*plan.keys)
-    cells = rows.select(cell_columns).unique().sort(*cell_columns)
-    rows = rows.join(cells.with_row_index(_CELL), on=list(cell_columns), how="left", maintain_order="left")
-    strata = _table(rows, (*PAIR, *plan.strata_columns), cells.height)
-    strata_signatures, signature_of_stratum = compress(strata)
-    linking = _links(strata)
-    query_of_row = rows.select(pl.col(QUERY).rle_id()).to_series().to_numpy().astype(np.int64)
-    if plan.strata_columns:
-        rows = rows.group_by(*PAIR, _CELL).agg(pl.col(IMPRESSIONS).sum(), pl.col(CLICKS).sum()).sort(*PAIR, _CELL)
-        pairs = _table(rows, PAIR, cells.height)
-        pair_signatures, signature_of_pair = compress(pairs)
-    else:
-        pairs, pair_signatures, signature_of_pair = strata, strata_signatures, signature_of_stratum
-    first = pairs.start[:-1]
+    cells = statistics.select(plan.cell_columns).unique().sort(*plan.cell_order)
+    rows = _in_cells(statistics, plan, cells)
+    pairs, by_unit = pl.DataFrame(), dict[tuple[str, ...], Strata]()
+    for unit in plan.units:
+        of_unit = _added_up(rows, unit, plan)
+        table = _table(of_unit, unit, cells.height)
+        signatures, signature = compress(table)
+        first, linking = table.start[:-1], _links(table)
+        query = of_unit[_QUERY_NUMBER].to_numpy().astype(np.int64)[first]
+        by_unit[unit] = Strata(signatures, signature[linking], query[linking])
+        if unit == plan.pair_columns:
+            pairs = of_unit.select(*unit)[first].with_columns(
+                pl.Series(IMPRESSIONS, np.add.reduceat(of_unit[IMPRESSIONS].to_numpy(), first)),
+                pl.Series(CLICKS, np.add.reduceat(of_unit[CLICKS].to_numpy(), first)),
+                pl.Series(SIGNATURE, signature),
+            )
     return EvidencePart(
         cells=cells,
-        pairs=rows.select(*PAIR)[first].with_columns(
-            pl.Series(IMPRESSIONS, np.add.reduceat(rows[IMPRESSIONS].to_numpy(), first)),
-            pl.Series(CLICKS, np.add.reduceat(rows[CLICKS].to_numpy(), first)),
-            pl.Series(SIGNATURE, signature_of_pair),
-        ),
-        pair_signatures=pair_signatures,
-        strata_signatures=strata_signatures,
-        member_signature=signature_of_stratum[linking],
-        member_query=query_of_row[strata.start[:-1]][linking],
-        n_queries=int(query_of_row[-1]) + 1,
-        n_pairs=len(first),
+        pairs=pairs,
+        by_unit=by_unit,
+        n_queries=int(rows[_QUERY_NUMBER][-1]) + 1,
+        n_pairs=pairs.select(pl.struct(*PAIR).rle_id().last()).item() + 1,
     )
+
+
+def count_units(
+    statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: Sequence[str]
+) -> tuple[pl.DataFrame, CountTable]:
+    """The counts of one kind of unit, not compressed.
+
+    Args:
+        statistics: of whole queries (the plan's keys, `impressions`, `clicks`).
+        plan: what was counted.
+        cells: the cell columns; a cell's number is its row.
+        unit: the columns that tell units apart, one of the plan's `units`.
+
+    Returns:
+        The unit's columns, one row per unit, and the table with the units in that order.
+    """
+    rows = _added_up(_in_cells(statistics, plan, cells), unit, plan)
+    table = _table(rows, unit, cells.height)
+    return rows.select(*unit)[table.start[:-1]], table
 
 
 def merge_parts(parts: Sequence[EvidencePart], plan: StatisticsPlan) -> Evidence:
     """Number cells and queries over all parts, and merge equal signatures."""
     columns = parts[0].cells.columns
-    cells = pl.concat([part.cells for part in parts]).unique().sort(*columns)
+    cells = pl.concat([part.cells for part in parts]).unique().sort(*plan.cell_order)
     numbered = cells.with_row_index(_CELL)
     new_cell = [
-        part.cells.join(numbered, on=columns, how="left", maintain_order="left")[_CELL].to_numpy().astype(np.int64)
+        part.cells.join(numbered, on=columns, how="left", maintain_order="left", nulls_equal=True)[_CELL]
+        .to_numpy()
+        .astype(np.int64)
         for part in parts
     ]
-    pair_signatures, signature_of_part = merge(
-        [_renumbered(part.pair_signatures, cell, cells.height) for part, cell in zip(parts, new_cell, strict=True)]
-    )
-    strata_signatures, stratum_of_part = merge(
-        [_renumbered(part.strata_signatures, cell, cells.height) for part, cell in zip(parts, new_cell, strict=True)]
-    )
     first_query = np.cumsum([0, *(part.n_queries for part in parts)])
+    by_unit = dict[tuple[str, ...], Strata]()
+    signature_of_part = list[Integers]()
+    for unit in plan.units:
+        tables = [
+            _renumbered(part.by_unit[unit].signatures, cell, cells.height)
+            for part, cell in zip(parts, new_cell, strict=True)
+        ]
+        signatures, new = merge(tables)
+        members = [part.by_unit[unit] for part in parts]
+        by_unit[unit] = Strata(
+            signatures,
+            np.concatenate([number[part.member_signature] for part, number in zip(members, new, strict=True)]),
+            np.concatenate([part.member_query + first for part, first in zip(members, first_query[:-1], strict=True)]),
+        )
+        if unit == plan.pair_columns:
+            signature_of_part = new
     return Evidence(
+        plan=plan,
         cells=cells,
-        pair_signatures=pair_signatures,
-        strata_signatures=strata_signatures,
-        member_signature=np.concatenate(
-            [new[part.member_signature] for part, new in zip(parts, stratum_of_part, strict=True)]
-        ),
-        member_query=np.concatenate(
-            [part.member_query + first for part, first in zip(parts, first_query[:-1], strict=True)]
-        ),
+        by_unit=by_unit,
         signature_of_part=tuple(signature_of_part),
         n_queries=int(first_query[-1]),
         n_pairs=sum(part.n_pairs for part in parts),
-        has_strata=bool(plan.strata_columns),
     )
+
+
+def _in_cells(statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame) -> pl.DataFrame:
+    """Statistics sorted by their keys, with the numbers of their cells and queries."""
+    numbered = cells.with_row_index(_CELL)
+    rows = statistics.sort(*plan.keys).join(
+        numbered, on=plan.cell_columns, how="left", maintain_order="left", nulls_equal=True
+    )
+    return rows.with_columns(pl.col(QUERY).rle_id().alias(_QUERY_NUMBER))
+
+
+def _added_up(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> pl.DataFrame:
+    """The rows of one kind of unit, sorted by unit and cell: those of its finer parts are added up."""
+    if RANDOMIZED in unit:
+        rows = rows.filter(pl.col(RANDOMIZED) > 0)
+    elif {*unit, *plan.cell_columns} == set(plan.keys):
+        return rows
+    counts = pl.col(IMPRESSIONS, CLICKS).sum()
+    return rows.group_by(*unit, _CELL).agg(counts, pl.col(_QUERY_NUMBER).first()).sort(*unit, _CELL)
 
 
 def _table(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> CountTable:
@@ -174,11 +240,4 @@ def _links(table: CountTable) -> Integers:
 
 
 def _renumbered(table: CountTable, new_cell: Integers, n_cells: int) -> CountTable:
-    return CountTable(
-        n_cells=n_cells,
-        start=table.start,
-        cell=new_cell[table.cell],
-        impressions=table.impressions,
-        clicks=table.clicks,
-        multiplicity=table.multiplicity,
-    )
+    return replace(table, n_cells=n_cells, cell=new_cell[table.cell])

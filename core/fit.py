@@ -1,4 +1,4 @@
-"""From evidence to a fit: theta, what textbook EM says beside it, and attractiveness."""
+"""From evidence to a fit: theta, what textbook EM says beside it, attractiveness, and what a reader must know."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -7,12 +7,31 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from posbias.core.attractiveness import posterior
-from posbias.core.errors import UsageError
-from posbias.core.estimators import Estimate, EstimationOptions, JointEstimator, get_estimator
-from posbias.core.evidence import SIGNATURE, Evidence
+from posbias.core.attractiveness_prior import AttractivenessPrior, estimate_prior, posterior_by_position
+from posbias.core.bootstrap import bootstrap
+from posbias.core.clicked_sessions import FittedLog
+from posbias.core.cluster_errors import ClusterSums, errors_from_sums, pair_errors
+from posbias.core.contexts import compare_contexts
+from posbias.core.contrasts import ContrastTest
+from posbias.core.diagnostics import expected_clicks, position_effect_test, previous_click_test
+from posbias.core.em import EMOptions
+from posbias.core.errors import IdentifiabilityError, UsageError
+from posbias.core.estimators import (
+    ConditionalEstimator,
+    Estimate,
+    EstimationOptions,
+    JointEstimator,
+    check_method,
+    get_estimator,
+)
+from posbias.core.estimators.estimate import numbers
+from posbias.core.estimators.refinements import with_errors, with_shape, with_shrinkage
+from posbias.core.evidence import SIGNATURE, Evidence, Strata
+from posbias.core.joint_comparison import JointComparison, compare_with_joint
+from posbias.core.periods import PeriodChoice, choose_period
 from posbias.core.propensities import propensity_table
-from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY
+from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.shapes import ShapedEstimate
 from posbias.core.signatures import Floats, Integers
 
 LARGEST_COMPARISON = 200_000
@@ -27,21 +46,33 @@ class Fit:
     """What a fit found.
 
     Attributes:
+        evidence: what it was made from.
         estimate: theta per cell, with errors.
-        propensities: the propensity table.
+        period: whether the days were kept apart, and why.
         joint: textbook EM, where it ran.
+        comparison: joint EM against the conditional estimate, where both ran.
+        prior: of attractiveness; None where the method estimated attractiveness with theta.
         attractiveness: posterior mean of gamma per pair signature.
         std_dev: its standard deviation, nan where the method has none.
-        click_share: share of the clicks that lie in identified cells.
+        shape: the estimate under the shape that was asked for, against the free one.
+        contexts: whether the contexts differ, where there are several.
+        position_effect: whether any propensity differs from 1; None where there are no errors.
+        previous_click: whether the previous click matters, with UBM.
         unchecked: whether all iterations were asked for, so that convergence was not looked at.
     """
 
+    evidence: Evidence
     estimate: Estimate
-    propensities: pl.DataFrame
+    period: PeriodChoice
     joint: Estimate | None
+    comparison: JointComparison | None
+    prior: AttractivenessPrior | None
     attractiveness: Floats
     std_dev: Floats
-    click_share: float
+    shape: ShapedEstimate | None
+    contexts: ContrastTest | None
+    position_effect: ContrastTest | None
+    previous_click: ContrastTest | None
     unchecked: bool
 
     @property
@@ -49,25 +80,46 @@ class Fit:
         """Whether the chosen estimate converged."""
         return self.estimate.converged
 
+    @property
+    def propensities(self) -> pl.DataFrame:
+        """The propensity table."""
+        joint = None if self.joint is None else self.joint.propensity
+        return propensity_table(self.evidence, self.estimate, joint)
+
+    @property
+    def click_share(self) -> float:
+        """Share of the clicks that lie in cells with a propensity."""
+        _, clicks = self.evidence.cell_totals()
+        return float(clicks[np.isfinite(self.estimate.propensity)].sum() / clicks.sum())
+
     def attractiveness_rows(self, pairs: pl.DataFrame, signature_of_part: Integers) -> pl.DataFrame:
         """Attractiveness of each pair of a part.
 
         Returns:
-            `query`, `doc`, `impressions`, `clicks`, `attractiveness`, `std_dev`, in the order of the pairs.
+            `query`, `doc`, [context], `impressions`, `clicks`, `attractiveness`, `std_dev`, in the order of the pairs.
         """
         signature = signature_of_part[pairs[SIGNATURE].to_numpy()]
-        return pairs.select(QUERY, DOC, IMPRESSIONS, CLICKS).with_columns(
+        return pairs.select(*self.evidence.plan.pair_columns, IMPRESSIONS, CLICKS).with_columns(
             pl.Series("attractiveness", self.attractiveness[signature]),
             pl.Series("std_dev", self.std_dev[signature], nan_to_null=True),
         )
 
     def summary(self) -> dict[str, Any]:
         """What the manifest says about the fit."""
-        joint = self.joint
+        _, clicks = self.evidence.cell_totals()
+        expected = expected_clicks(self.evidence.pair_signatures, self.estimate.examination, self.attractiveness)
         return {
             **self.estimate.summary(),
             "click_share_identified": self.click_share,
-            "joint": None if joint is None else joint.summary(),
+            "period": self.period.summary(),
+            "attractiveness_prior": None if self.prior is None else describe_prior(self.prior),
+            "clicks": {"observed": numbers(clicks), "expected": numbers(expected)},
+            "shape_against_free": None if self.shape is None else self.shape.test.summary(),
+            "contexts_differ": None if self.contexts is None else self.contexts.summary(),
+            "position_effect": None if self.position_effect is None else self.position_effect.summary(),
+            "previous_click": None if self.previous_click is None else self.previous_click.summary(),
+            "joint": None if self.joint is None else self.joint.summary(),
+            "joint_against_conditional": None if self.comparison is None else self.comparison.summary(),
         }
 
 
@@ -76,8 +128,8 @@ def fit_evidence(
     method: str,
     options: EstimationOptions,
     *,
-    compare: bool | None,
-    weighted: bool,
+    compare: bool | None = None,
+    sum_sessions: Callable[[FittedLog], ClusterSums] | None = None,
     on_iteration: Callable[[str], None] = lambda _: None,
 ) -> Fit:
     """Estimate theta by the chosen method, run joint EM beside it, then attractiveness given theta.
@@ -85,35 +137,156 @@ def fit_evidence(
     Args:
         evidence: the compressed log.
         method: the name of an estimator.
-        options: priors and stopping rules.
+        options: what is asked of the estimate.
         compare: whether joint EM runs beside it; None: if there are at most `LARGEST_COMPARISON` signatures.
-        weighted: whether counts are sums of weights.
+        sum_sessions: goes over the log once more, for errors by session.
         on_iteration: is told how the estimation proceeds.
 
     Raises:
         IdentifiabilityError: nothing links two cells.
-        UsageError: the method cannot do what was asked.
+        UsageError: there is no such method or reference cell, or the method cannot do what was asked, or sessions are
+            asked for and there is no log.
     """
-    if method == JointEstimator.name and evidence.has_strata:
-        raise UsageError("--method joint knows no strata: leave out --stratify and --period, or choose another method.")
-    estimate = get_estimator(method).estimate(evidence, options, on_iteration)
+    check_method(method, evidence.plan, options)
+    period = choose_period(evidence, options, on_iteration)
+    strata = evidence.strata(by_period=period.by_day)
+    chosen = period.chosen if method == ConditionalEstimator.name else None
+    free = chosen or get_estimator(method).estimate(evidence, strata, options, on_iteration)
+    judged = _with_errors(free, evidence, options, period, sum_sessions)
+    estimate, shape, contexts = _refined(judged, evidence, options)
     joint = estimate if method == JointEstimator.name else None
-    if joint is None and (compare if compare is not None else evidence.pair_signatures.n_units <= LARGEST_COMPARISON):
-        own_rules = replace(options, max_iterations=None, tolerance=None)
-        joint = JointEstimator().estimate_like(evidence, own_rules, estimate.linkage, on_iteration)
-    if estimate.attractiveness is not None:
-        mean, std_dev = estimate.attractiveness, np.full(len(estimate.attractiveness), np.nan)
-    else:
-        mean, std_dev = posterior(evidence.pair_signatures, estimate.examination, options.attractiveness_prior)
-    _, clicks = evidence.cell_totals()
+    comparison = None
+    if compare if compare is not None else strata.signatures.n_units <= LARGEST_COMPARISON:
+        joint = joint or _joint_like(estimate, evidence, strata, options, on_iteration)
+        comparison = _compare(joint, free, evidence, strata, options, on_iteration)
+    prior, attractiveness, std_dev = _attractiveness(evidence, estimate, options)
     return Fit(
+        evidence=evidence,
         estimate=estimate,
-        propensities=propensity_table(
-            evidence, estimate, None if joint is None else joint.propensity, weighted=weighted
-        ),
+        period=period,
         joint=joint,
-        attractiveness=mean,
+        comparison=comparison,
+        prior=prior,
+        attractiveness=attractiveness,
         std_dev=std_dev,
-        click_share=float(clicks[estimate.linkage.identified].sum() / clicks.sum()),
+        shape=shape,
+        contexts=contexts,
+        position_effect=position_effect_test(estimate),
+        previous_click=previous_click_test(evidence, estimate),
         unchecked=options.tolerance == 0,
     )
+
+
+def _with_errors(
+    estimate: Estimate,
+    evidence: Evidence,
+    options: EstimationOptions,
+    period: PeriodChoice,
+    sum_sessions: Callable[[FittedLog], ClusterSums] | None,
+) -> Estimate:
+    """The estimate with errors of the kind that was asked for; it comes with those by query."""
+    fitted = estimate.fitted
+    if fitted is None:
+        return estimate
+    table, members = fitted.strata.signatures, (fitted.strata.member_signature, fitted.strata.member_query)
+    if options.bootstrap:
+        errors = bootstrap(fitted.fit, table, fitted.linkage, *members, options.bootstrap, options.seed)
+    elif options.cluster == "pair":
+        errors = pair_errors(fitted.fit, table, fitted.linkage)
+    elif options.cluster == "session" and sum_sessions is not None:
+        log = FittedLog(evidence, fitted.fit, fitted.linkage, by_period=period.by_day)
+        errors = errors_from_sums(fitted.fit, sum_sessions(log))
+    elif options.cluster == "session":
+        raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")
+    else:
+        return estimate
+    return with_errors(estimate, fitted, errors, options.cluster)
+
+
+def _refined(
+    free: Estimate, evidence: Evidence, options: EstimationOptions
+) -> tuple[Estimate, ShapedEstimate | None, ContrastTest | None]:
+    """The estimate under the shape that was asked for, or with its contexts shrunk; and whether these differ."""
+    fitted, position = free.fitted, evidence.position_of_cell
+    if fitted is None:
+        return free, None, None
+    if not evidence.plan.context:
+        return *with_shape(free, fitted, options.shape, position), None
+    weight = fitted.linkage.linking_clicks
+    contexts = compare_contexts(fitted.fit, fitted.errors, fitted.linkage, position, weight)
+    if options.shape != "free":
+        return *with_shape(free, fitted, options.shape, position), contexts
+    return with_shrinkage(free, fitted, position), None, contexts
+
+
+def describe_prior(prior: AttractivenessPrior) -> dict[str, Any]:
+    """A prior for the manifest, from which `prior_of` makes it again."""
+    return {
+        "mean": prior.mean,
+        "strength": prior.strength,
+        "positions": list(prior.positions),
+        "means": list(prior.means),
+    }
+
+
+def prior_of(estimate: dict[str, Any]) -> AttractivenessPrior:
+    """The prior of a fit's attractiveness, from what its manifest says; joint EM's usual one where it has none."""
+    description = estimate["attractiveness_prior"]
+    if description is None:
+        return AttractivenessPrior.from_beta(EMOptions().attractiveness_prior)
+    positions, means = tuple(description["positions"]), tuple(description["means"])
+    return AttractivenessPrior(description["strength"], description["mean"], positions, means)
+
+
+def _joint_like(
+    estimate: Estimate,
+    evidence: Evidence,
+    strata: Strata,
+    options: EstimationOptions,
+    on_iteration: Callable[[str], None],
+) -> Estimate:
+    """Joint EM by its own stopping rules, on the scale of the chosen estimate."""
+    own_rules = replace(options, max_iterations=None, tolerance=None)
+    return JointEstimator().estimate_like(evidence, strata, own_rules, estimate.linkage, on_iteration)
+
+
+def _compare(
+    joint: Estimate,
+    estimate: Estimate,
+    evidence: Evidence,
+    strata: Strata,
+    options: EstimationOptions,
+    on_iteration: Callable[[str], None],
+) -> JointComparison | None:
+    """Joint EM against the conditional estimate on the same strata; None where the latter does not exist."""
+    conditional = estimate.fitted
+    if conditional is None or conditional.strata is not strata:
+        own_rules = replace(options, max_iterations=None, tolerance=None, bootstrap=0, cluster="query")
+        try:
+            conditional = ConditionalEstimator().estimate(evidence, strata, own_rules, on_iteration).fitted
+        except IdentifiabilityError:
+            return None
+    if conditional is None or joint.joint is None:
+        return None
+    return compare_with_joint(
+        conditional.fit,
+        conditional.errors,
+        joint.joint.fit,
+        joint.joint.options,
+        strata.signatures,
+        conditional.linkage,
+        strata.member_signature,
+        strata.member_query,
+    )
+
+
+def _attractiveness(
+    evidence: Evidence, estimate: Estimate, options: EstimationOptions
+) -> tuple[AttractivenessPrior | None, Floats, Floats]:
+    """Gamma per pair signature with its standard deviation, and the prior behind it."""
+    if estimate.attractiveness is not None:
+        return None, estimate.attractiveness, np.full(len(estimate.attractiveness), np.nan)
+    given = options.attractiveness_prior
+    counts = evidence.pair_signatures, estimate.examination
+    prior = AttractivenessPrior.from_beta(given) if given else estimate_prior(*counts, evidence.position_of_cell)
+    return prior, *posterior_by_position(*counts, prior, evidence.position_of_cell)

@@ -1,7 +1,8 @@
 """The row contract of a log: raw columns in, canonical impressions out, each row with its reason to be rejected.
 
 Canonical impressions: `session`, `query`, `doc` (any type, kept as they came), `position` (Int32 >= 1),
-`click` (Int8, 0/1), `weight` (> 0) and `period` (a date) where known, and the strata.
+`click` (Int8, 0/1), `weight` (> 0) and `period` (a date) where known, contexts, strata, and `randomized` where asked
+for: the number, from 1, of the first description of randomised rows that fits, 0 where none does.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,8 @@ from enum import IntEnum
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.schema import CLICK, DOC, PERIOD, POSITION, QUERY, SESSION, WEIGHT, Roles
+from posbias.core.randomization import RandomizedRows
+from posbias.core.schema import CLICK, DOC, PERIOD, POSITION, QUERY, RANDOMIZED, SESSION, WEIGHT, Roles
 
 REJECTED = "rejected"
 """The column that holds a row's `RowFault` code, 0 for a good row."""
@@ -95,8 +97,20 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         day = _day(roles.timestamp, schema)
         columns.append(day.alias(PERIOD))
         faults.append((day.is_null(), RowFault.TIMESTAMP_INVALID))
-    columns += [pl.col(name) for name in roles.stratify]
+    columns += [pl.col(name) for name in (*roles.context, *roles.stratify)]
+    if roles.randomized:
+        columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
     return raw.select(*columns, _first_fault(faults).alias(REJECTED))
+
+
+def _randomized(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.Expr:
+    number = pl.lit(0)
+    for index, rows in reversed(list(enumerate(randomized, start=1))):
+        fits = pl.col(rows.column).cast(pl.String) == rows.value
+        if rows.positions:
+            fits &= position.is_in(rows.positions)
+        number = pl.when(fits).then(index).otherwise(number)
+    return number.cast(pl.UInt8)
 
 
 def _first_fault(faults: Sequence[tuple[pl.Expr, RowFault]]) -> pl.Expr:

@@ -3,6 +3,7 @@
 Importing SciPy takes 0.2 s, which `--help` and most of the commands would pay for nothing.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Protocol, Self, cast
 
@@ -46,11 +47,17 @@ def by_unit_and_cell(table: CountTable, values: Floats) -> Sparse:
     return cast("Sparse", sparse.csr_array((values, table.cell, table.start), shape=shape, copy=False))
 
 
-def counted(rows: Integers, columns: Integers, shape: tuple[int, int]) -> Sparse:
-    """How often each (row, column) occurs, in row form."""
+def in_rows(values: Floats, columns: Integers, start: Integers, n_columns: int) -> Sparse:
+    """The matrix, in row form, whose row i holds the values `start[i]:start[i + 1]` in their columns."""
     sparse = import_module("scipy.sparse")
-    ones = np.ones(len(rows))
-    return cast("Sparse", sparse.coo_array((ones, (rows, columns)), shape=shape).tocsr())
+    return cast("Sparse", sparse.csr_array((values, columns, start), shape=(len(start) - 1, n_columns), copy=False))
+
+
+def counted(rows: Integers, columns: Integers, shape: tuple[int, int], weight: Floats | None = None) -> Sparse:
+    """How often each (row, column) occurs, or its total weight, in row form."""
+    sparse = import_module("scipy.sparse")
+    values = np.ones(len(rows)) if weight is None else weight
+    return cast("Sparse", sparse.coo_array((values, (rows, columns)), shape=shape).tocsr())
 
 
 def sparse_product(left: Sparse, right: Sparse) -> Sparse:
@@ -61,6 +68,16 @@ def sparse_product(left: Sparse, right: Sparse) -> Sparse:
 def gram(rows: Sparse) -> Floats:
     """A'A of a sparse matrix A of shape (J, K), dense, shape (K, K)."""
     return sparse_product(rows.T, rows).toarray()
+
+
+def solve_positive(matrix: Floats, right: Floats) -> Floats:
+    """Solve with a symmetric positive definite matrix, by Cholesky's factors.
+
+    Raises:
+        numpy.linalg.LinAlgError: it is not positive definite.
+    """
+    linalg = import_module("scipy.linalg")
+    return cast("Floats", linalg.cho_solve(linalg.cho_factor(matrix, lower=True, overwrite_a=True), right))
 
 
 def connected(tails: Integers, heads: Integers, n_nodes: int, *, both_ways: bool) -> Integers:
@@ -87,6 +104,16 @@ def student_quantile(probability: float, degrees: Floats) -> Floats:
     return cast("Floats", import_module("scipy.special").stdtrit(degrees, probability))
 
 
+def student_tail(statistic: Floats, degrees: Floats) -> Floats:
+    """P(T > statistic) of Student's t for each number of degrees of freedom, exact far out in the tail."""
+    return cast("Floats", import_module("scipy.special").stdtr(degrees, -statistic))
+
+
+def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
+    """The x >= 0 that minimises |matrix x - target|, shape (columns,) (Lawson & Hanson 1974)."""
+    return cast("Floats", import_module("scipy.optimize").nnls(matrix, target)[0])
+
+
 def jacobi_rule(n_nodes: int, at_zero: float, at_one: float) -> tuple[Floats, Floats]:
     """Gauss-Jacobi rule on [0, 1] for the weight t^at_zero (1 - t)^at_one, both exponents above -1.
 
@@ -95,3 +122,25 @@ def jacobi_rule(n_nodes: int, at_zero: float, at_one: float) -> tuple[Floats, Fl
     """
     nodes, weights = import_module("scipy.special").roots_jacobi(n_nodes, at_one, at_zero)
     return (nodes + 1) / 2, weights / 2 ** (at_zero + at_one + 1)
+
+
+def beta_distribution(a: Floats, b: Floats, x: Floats) -> Floats:
+    """P(X <= x) for X ~ Beta(a, b), a, b > 0 and 0 <= x <= 1, broadcast."""
+    return cast("Floats", import_module("scipy.special").betainc(a, b, x))
+
+
+def minimize_within(loss_and_slope: Callable[[Floats], tuple[float, Floats]], start: Floats, limits: Floats) -> Floats:
+    """The minimum of a smooth function in a box, by L-BFGS-B (Byrd, Lu, Nocedal & Zhu 1995).
+
+    Args:
+        loss_and_slope: the function's value, of the order of 1, and its slope, shape (P,).
+        start: shape (P,).
+        limits: lowest and highest value of each parameter, shape (P, 2).
+
+    Returns:
+        The minimum, shape (P,).
+    """
+    minimize = import_module("scipy.optimize").minimize
+    options = {"ftol": 1e-9, "gtol": 1e-5}
+    found = minimize(loss_and_slope, start, method="L-BFGS-B", jac=True, bounds=limits, options=options)
+    return cast("Floats", found.x)

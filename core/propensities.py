@@ -9,9 +9,7 @@ from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.signatures import Floats
 
 
-def propensity_table(
-    evidence: Evidence, estimate: Estimate, joint_propensity: Floats | None, *, weighted: bool
-) -> pl.DataFrame:
+def propensity_table(evidence: Evidence, estimate: Estimate, joint_propensity: Floats | None) -> pl.DataFrame:
     """One row per cell, sorted by cell; counts are whole numbers unless they are sums of weights.
 
     Returns:
@@ -21,7 +19,7 @@ def propensity_table(
     """
     impressions, clicks = evidence.cell_totals()
     linkage = estimate.linkage
-    dtype = pl.Float64 if weighted else pl.Int64
+    dtype = pl.Float64 if evidence.plan.weighted else pl.Int64
     return evidence.cells.with_columns(
         pl.Series(IMPRESSIONS, impressions).cast(dtype),
         pl.Series(CLICKS, clicks).cast(dtype),

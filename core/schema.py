@@ -5,10 +5,11 @@ A *position* is a slot, 1-based inside the tool. A *pair* is a (query, document)
 """
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from posbias.core.errors import SchemaError
+from posbias.core.randomization import RandomizedRows
 
 SESSION = "session"
 QUERY = "query"
@@ -18,13 +19,28 @@ CLICK = "click"
 WEIGHT = "weight"
 PERIOD = "period"
 PREVIOUS_CLICK = "previous_click"
+RANDOMIZED = "randomized"
 IMPRESSIONS = "impressions"
 CLICKS = "clicks"
 
 PAIR = (QUERY, DOC)
 
 RESERVED = frozenset(
-    (SESSION, QUERY, DOC, POSITION, CLICK, WEIGHT, PERIOD, PREVIOUS_CLICK, IMPRESSIONS, CLICKS, "rejected", "rows")
+    (
+        SESSION,
+        QUERY,
+        DOC,
+        POSITION,
+        CLICK,
+        WEIGHT,
+        PERIOD,
+        PREVIOUS_CLICK,
+        RANDOMIZED,
+        IMPRESSIONS,
+        CLICKS,
+        "rejected",
+        "rows",
+    )
 )
 """Names of our own, which no further column of a log may take."""
 
@@ -62,7 +78,9 @@ class RequestedRoles:
     click: str | None = None
     weight: str | None = None
     timestamp: str | None = None
+    context: tuple[str, ...] = ()
     stratify: tuple[str, ...] = ()
+    randomized: tuple[RandomizedRows, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +94,9 @@ class Roles:
     click: str | None
     weight: str | None = None
     timestamp: str | None = None
+    context: tuple[str, ...] = ()
     stratify: tuple[str, ...] = ()
+    randomized: tuple[RandomizedRows, ...] = ()
 
     def ids(self) -> list[str]:
         """The columns that tell pairs apart, each once, in the log's own names."""
@@ -85,8 +105,9 @@ class Roles:
     def columns(self) -> list[str]:
         """Every column that plays a role, each once, in the log's own names."""
         single = (self.position, self.click, self.weight, self.timestamp)
-        names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None), *self.stratify]
-        return list(dict.fromkeys(names))
+        names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
+        further = [*self.context, *self.stratify, *(rows.column for rows in self.randomized)]
+        return list(dict.fromkeys([*names, *further]))
 
 
 def resolve_roles(requested: RequestedRoles, columns: Sequence[str], *, where: str, required: Iterable[str]) -> Roles:
@@ -132,8 +153,18 @@ def resolve_roles(requested: RequestedRoles, columns: Sequence[str], *, where: s
         click=single(CLICK, requested.click),
         weight=optional(WEIGHT, requested.weight),
         timestamp=optional(PERIOD, requested.timestamp),
+        context=named(requested.context, "--context"),
         stratify=named(requested.stratify, "--stratify"),
+        randomized=_marked(requested.randomized, named),
     )
+
+
+def _marked(
+    randomized: Sequence[RandomizedRows], named: Callable[[Sequence[str], str], tuple[str, ...]]
+) -> tuple[RandomizedRows, ...]:
+    for rows in randomized:
+        named([rows.column], "--randomized-where")
+    return tuple(randomized)
 
 
 def _by_alias(role: str, columns: Sequence[str], where: str, required: frozenset[str]) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ import narwhals as nw
 from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.models import FactorisedModel
-from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, PREVIOUS_CLICK, WEIGHT
+from posbias.core.randomization import RandomizedRows
+from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, QUERY, RANDOMIZED, WEIGHT
 
 
 @dataclass(frozen=True)
@@ -23,27 +24,67 @@ class StatisticsPlan:
         model: says how an impression maps to a cell.
         max_position: impressions further down are left out; None keeps all.
         position_bins: first position of each bin, ascending, starting at 1; empty for no bins.
+        context: columns with which theta differs (a cell is then a context and a position), and gamma too.
         period: whether the statistics keep the `period` column apart.
-        strata: further columns that the statistics keep apart.
+        strata: further columns that the statistics keep apart: gamma may differ by them.
+        randomized: descriptions of randomised rows, which the statistics keep apart by number.
         weighted: whether impressions carry a `weight` (> 0) instead of counting one each.
     """
 
     model: FactorisedModel
     max_position: int | None = None
     position_bins: tuple[int, ...] = ()
+    context: tuple[str, ...] = ()
     period: bool = False
     strata: tuple[str, ...] = ()
+    randomized: tuple[RandomizedRows, ...] = ()
     weighted: bool = False
 
     @property
-    def strata_columns(self) -> tuple[str, ...]:
-        """The columns that, with the pair, make a stratum."""
-        return ((PERIOD,) if self.period else ()) + self.strata
+    def cell_columns(self) -> tuple[str, ...]:
+        """The columns that make up a cell, the position first."""
+        return (*self.model.cell_columns, *self.context)
+
+    @property
+    def cell_order(self) -> tuple[str, ...]:
+        """The same columns in the order by which cells are sorted: context by context, then by position."""
+        return (*self.context, *self.model.cell_columns)
+
+    @property
+    def pair_columns(self) -> tuple[str, ...]:
+        """What shares one attractiveness: the query, the document and, where there are contexts, the context."""
+        return (*PAIR, *self.context)
+
+    def stratum_columns(self, *, by_period: bool) -> tuple[str, ...]:
+        """What shares one attractiveness in the estimation of theta: the pair, its strata, and if asked its period."""
+        return (*self.pair_columns, *((PERIOD,) if by_period else ()), *self.strata)
+
+    @property
+    def randomized_columns(self) -> tuple[str, ...]:
+        """What shares one mean attractiveness where documents are placed at random: query, context, experiment."""
+        return (QUERY, *self.context, RANDOMIZED)
+
+    @property
+    def units(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of every kind of unit that an estimate may need, the pair's first; each once."""
+        kinds = [self.pair_columns, self.stratum_columns(by_period=False)]
+        if self.period:
+            kinds.append(self.stratum_columns(by_period=True))
+        if self.randomized:
+            kinds.append(self.randomized_columns)
+        return tuple(dict.fromkeys(kinds))
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that identify one row of the statistics: the pair, its stratum, the cell."""
-        return (*PAIR, *self.strata_columns, *self.model.cell_columns)
+        """The columns that identify one row of the statistics: the pair, its finest stratum, the cell."""
+        marked = (RANDOMIZED,) if self.randomized else ()
+        return (*self.stratum_columns(by_period=self.period), *marked, *self.model.cell_columns)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the statistics as they are written."""
+        rest = tuple(name for name in self.keys if name not in (*PAIR, *self.cell_columns))
+        return (*PAIR, *self.cell_columns, *rest, IMPRESSIONS, CLICKS)
 
     def count(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """Statistics of impressions that keep the contract (session, query, doc, position, click, ...).
@@ -55,7 +96,7 @@ class StatisticsPlan:
 
     def count_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """Impressions and clicks per cell only, whatever the pair."""
-        return self._counted(self.with_cells(impressions), self.model.cell_columns)
+        return self._counted(self.with_cells(impressions), self.cell_columns)
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """Each impression with the columns of its cell, positions binned; those too far down are left out."""
@@ -63,8 +104,7 @@ class StatisticsPlan:
         if self.max_position is not None:
             frame = frame.filter(nw.col(POSITION) <= self.max_position)
         if self.position_bins:
-            binned = [column for column in self.model.cell_columns if column in (POSITION, PREVIOUS_CLICK)]
-            frame = frame.with_columns(_binned(column, self.position_bins) for column in binned)
+            frame = frame.with_columns(_binned(column, self.position_bins) for column in self.model.cell_columns)
         return frame
 
     def _counted(self, frame: nw.LazyFrame[IntoLazyFrameT], keys: Sequence[str]) -> nw.LazyFrame[IntoLazyFrameT]:

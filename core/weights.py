@@ -4,8 +4,14 @@
 
 tau is the minimum propensity. Self-normalised: w_e times (number of clicks / sum of w over the clicks).
 
+In the pointwise layout a document's n impressions become W+ for its clicks and W- = n - W+ for the rest. With click
+weights W+ may exceed n: W- is then 0, and documents that were shown rarely are labelled too low, the more so the
+further down they stood (gamma = .3, one impression: .30 at position 1, .24 at position 10). The expected label never
+exceeds n, but leans on the prior of gamma, which is worse where pairs are shown rarely: a learner that can bend then
+ranks below one that reads naive clicks. tests/benchmarks/negatives.py compares them.
+
 Sources: Joachims, Swaminathan & Schnabel 2017 (IPS); Swaminathan & Joachims 2015 (self-normalisation);
-Saito et al. 2019 (the pointwise layout).
+Saito et al. 2019 (the pointwise layout); Wang et al. 2018 (expected labels).
 """
 
 from dataclasses import dataclass
@@ -21,12 +27,14 @@ from posbias.core.signatures import CountTable, Floats
 from posbias.core.statistics_plan import StatisticsPlan
 
 Layout = Literal["pointwise", "session"]
+Negatives = Literal["clamp", "posterior"]
 
 LABEL = "label"
 PROPENSITY = "propensity"
 _CLICK_WEIGHT = "posbias_click_weight"
 _SHOWN_POSITION = "posbias_shown_position"
 _OWN_WEIGHT = "posbias_own_weight"
+_TINY = 1e-300  # theta = gamma = 1 leaves no impression without a click to explain: 0 of them, not 0/0
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,14 @@ class WeightOptions:
     Attributes:
         min_propensity: tau, in (0, 1], relative to the reference cell.
         self_normalize: whether the weights of all clicks are scaled to a mean of 1.
+        negatives: how the pointwise layout comes to W+ and W-: by click weights and the clamp at 0, or by the
+            posterior probability that the document attracted, for dense logs only. The posterior has no click
+            weights, so that neither of the options above touches it.
     """
 
     min_propensity: float = 0.01
     self_normalize: bool = False
+    negatives: Negatives = "clamp"
 
 
 @dataclass(frozen=True)
@@ -102,31 +114,58 @@ def _effective_sample_size(clicks: Floats, weight: Floats) -> float | None:
     return float(np.nansum(clicks * weight)) ** 2 / squares if squares > 0 else None
 
 
-def pointwise_rows(pairs: pl.DataFrame, signatures: CountTable, weights: ClickWeights) -> pl.DataFrame:
-    """The pointwise layout: two rows per (query, document), its clicked and its unclicked part.
+def expected_attractions(signatures: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
+    """How many of a unit's impressions showed an attractive document, given the clicks: W+ without click weights.
 
-        label 1: W+ = sum_e c_e w_e           label 0: W- = max(sum_e n_e - W+, 0)
+        W+ = sum_e { c_e + (n_e - c_e) P(A = 1 | c = 0) },  P(A = 1 | c = 0) = gamma (1 - theta) / (1 - theta gamma)
 
-    Sums run over the cells that have a propensity.
+    An impression is worth at most 1 whatever its cell's theta: there is no weight that could be clipped.
 
     Args:
-        pairs: `query`, `doc`, `signature`.
+        signatures: counts per (signature, cell).
+        examination: theta as a probability, shape (K,), 0 < theta <= 1; NaN where a cell has none, and counts nothing.
+        attractiveness: gamma, shape (J,), in [0, 1], on the scale of this theta.
+
+    Returns:
+        W+ of each signature, shape (J,), between its clicks and its impressions.
+    """
+    known = np.isfinite(examination)[signatures.cell]
+    theta, gamma = np.nan_to_num(examination)[signatures.cell], signatures.spread(attractiveness)
+    skips = signatures.impressions - signatures.clicks
+    attracted = gamma * (1 - theta) / np.maximum(1 - theta * gamma, _TINY)
+    return signatures.sum_by_unit(known * (signatures.clicks + skips * attracted))
+
+
+def pointwise_rows(
+    pairs: pl.DataFrame, signatures: CountTable, weights: ClickWeights, positive: Floats | None = None
+) -> pl.DataFrame:
+    """The pointwise layout: two rows per (query, document), its clicked and its unclicked part.
+
+        label 1: W+           label 0: W- = max(sum_e n_e - W+, 0)
+
+    Sums run over the cells that have a propensity, and over all rows of a document.
+
+    Args:
+        pairs: `query`, `doc`, `signature`; rows of one document (one per context, say) follow one another.
         signatures: counts per (signature, cell).
         weights: the weight of a click per cell.
+        positive: W+ of each signature, shape (J,), as from `expected_attractions`; None: sum_e c_e w_e.
 
     Returns:
         `query`, `doc`, `label` (Int8), `weight` (Float64), in the order of the pairs, label 1 first.
     """
     known = np.isfinite(weights.weight)[signatures.cell]
-    click_weight = np.nan_to_num(weights.weight)[signatures.cell]
-    positive = signatures.sum_by_unit(signatures.clicks * click_weight)
     shown = signatures.sum_by_unit(signatures.impressions * known)
-    by_label = np.stack([positive, np.maximum(shown - positive, 0.0)], axis=1)
-    signature_of_pair = pairs[SIGNATURE].to_numpy()
-    row = np.repeat(np.arange(pairs.height), 2)
-    return pairs.select(QUERY, DOC)[row].with_columns(
-        pl.Series(LABEL, np.tile(np.array([1, 0], np.int8), pairs.height)),
-        pl.Series(WEIGHT, by_label[signature_of_pair].ravel()),
+    if positive is None:
+        positive = signatures.sum_by_unit(signatures.clicks * np.nan_to_num(weights.weight)[signatures.cell])
+    document = pairs.select(pl.struct(QUERY, DOC).rle_id()).to_series().to_numpy()
+    first = np.flatnonzero(np.diff(document, prepend=-1))
+    by_row = np.stack([positive, shown], axis=1)[pairs[SIGNATURE].to_numpy()]
+    by_label = np.add.reduceat(by_row, first) if len(first) else by_row
+    by_label[:, 1] = np.maximum(by_label[:, 1] - by_label[:, 0], 0.0)
+    return pairs.select(QUERY, DOC)[np.repeat(first, 2)].with_columns(
+        pl.Series(LABEL, np.tile(np.array([1, 0], np.int8), len(first))),
+        pl.Series(WEIGHT, by_label.ravel()),
     )
 
 
@@ -141,7 +180,7 @@ def session_rows(impressions: pl.LazyFrame, plan: StatisticsPlan, weights: Click
     shown = impressions.with_columns(pl.col(POSITION).alias(_SHOWN_POSITION))
     own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
     in_cells = plan.with_cells(nw.from_native(shown)).to_native().with_columns(own.alias(_OWN_WEIGHT))
-    weighted = in_cells.join(weights.frame().lazy(), on=list(plan.model.cell_columns), how="left")
+    weighted = in_cells.join(weights.frame().lazy(), on=list(plan.cell_columns), how="left", nulls_equal=True)
     clicked = pl.col(CLICK) == 1
     return (
         weighted.filter(~clicked | pl.col(_CLICK_WEIGHT).is_not_null())

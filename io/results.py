@@ -1,22 +1,29 @@
 """From a fit to the files of a result, part by part."""
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import add
 from pathlib import Path
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 
+from posbias.core.attractiveness_prior import AttractivenessPrior, posterior_by_position
+from posbias.core.clicked_sessions import FittedLog
+from posbias.core.cluster_errors import ClusterSums
 from posbias.core.errors import IdentifiabilityError, StatisticsError
-from posbias.core.evidence import SIGNATURE
+from posbias.core.evidence import SIGNATURE, Evidence
 from posbias.core.fit import Fit
 from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.signatures import Floats
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.core.weights import (
     PROPENSITY,
     ClickWeights,
     WeightOptions,
     click_weights,
+    expected_attractions,
     pointwise_rows,
     session_rows,
 )
@@ -52,30 +59,46 @@ def weights_for(
         options: clipping and normalisation.
     """
     known = propensities.select(*cells.columns, PROPENSITY)
-    theta = cells.join(known, on=cells.columns, how="left", maintain_order="left")[PROPENSITY]
+    theta = cells.join(known, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)[PROPENSITY]
     impressions, clicks = (totals[name].cast(pl.Float64).to_numpy() for name in (IMPRESSIONS, CLICKS))
     return click_weights(cells, theta.fill_null(np.nan).to_numpy(), impressions, clicks, options)
 
 
+def expected_positives(evidence: Evidence, propensities: pl.DataFrame, prior: AttractivenessPrior) -> Floats:
+    """Expected attractions of each pair signature, from a propensity table and the prior of attractiveness."""
+    cells = evidence.cells
+    known = propensities.select(*cells.columns, "examination")
+    joined = cells.join(known, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)
+    examination = joined["examination"].fill_null(np.nan).to_numpy()
+    counts = evidence.pair_signatures, examination
+    attractiveness, _ = posterior_by_position(*counts, prior, evidence.position_of_cell)
+    return expected_attractions(*counts, attractiveness)
+
+
 def write_pointwise(
-    gathered: Gathered, weights: ClickWeights, form: TrainingFormat, folder: Path, progress: Progress
+    gathered: Gathered,
+    weights: ClickWeights,
+    positive: Floats | None,
+    form: TrainingFormat,
+    folder: Path,
+    progress: Progress,
 ) -> None:
-    """Write the pointwise layout from the statistics."""
+    """Write the pointwise layout from the statistics; `positive` is W+ by signature where it is no sum of weights."""
     with progress.stage("weighting", len(gathered.pairs)) as stage:
         for number, (pairs, signature) in enumerate(gathered.each_part()):
             renumbered = pairs.with_columns(pl.Series(SIGNATURE, signature[pairs[SIGNATURE].to_numpy()]))
-            rows = pointwise_rows(renumbered, gathered.evidence.pair_signatures, weights)
+            rows = pointwise_rows(renumbered, gathered.evidence.pair_signatures, weights, positive)
             form.write(rows.lazy(), folder, number)
             stage.advance()
 
 
 def cell_totals(read: Bucketed, plan: StatisticsPlan) -> pl.DataFrame:
     """Impressions and clicks per cell of a log, sorted by cell."""
-    columns = plan.model.cell_columns
+    columns = plan.cell_columns
     parts = [
         plan.count_cells(nw.from_native(bucket)).to_native().collect(engine="streaming") for bucket in read.buckets
     ]
-    return pl.concat(parts).group_by(columns).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(columns)
+    return pl.concat(parts).group_by(columns).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(plan.cell_order)
 
 
 def write_sessions(
@@ -107,13 +130,15 @@ def check_unidentified(weights: ClickWeights, *, stop: bool) -> None:
         )
 
 
-def require_logs(statistics: Statistics) -> None:
-    """The session layout needs the impressions themselves.
+def sum_sessions(read: Bucketed, log: FittedLog) -> ClusterSums:
+    """What errors by session need, from a log that was read with its sessions."""
+    return reduce(add, (log.sums_of(bucket) for bucket in read.buckets))
+
+
+def require_logs(statistics: Statistics, *, what: str) -> None:
+    """Some things need the impressions themselves.
 
     Raises:
         StatisticsError: always; only statistics are at hand.
     """
-    raise StatisticsError(
-        f"{statistics.path} holds statistics; the session layout needs the logs. Name the logs, or choose "
-        "--layout pointwise."
-    )
+    raise StatisticsError(f"{statistics.path} holds statistics; {what} needs the logs. Name the logs, or leave it out.")

@@ -14,11 +14,12 @@ import polars as pl
 
 from posbias.core.errors import StatisticsError
 from posbias.core.models import get_model
+from posbias.core.randomization import RandomizedRows
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.sources import named_paths
 
 SCHEMA = "posbias.statistics"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,10 @@ def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
         "model": plan.model.name,
         "max_position": plan.max_position,
         "position_bins": list(plan.position_bins),
+        "context": list(plan.context),
         "period": plan.period,
         "strata": list(plan.strata),
+        "randomized": [str(rows) for rows in plan.randomized],
         "weighted": plan.weighted,
     }
 
@@ -73,8 +76,10 @@ def plan_from(description: dict[str, Any]) -> StatisticsPlan:
         model=get_model(description["model"]),
         max_position=description["max_position"],
         position_bins=tuple(description["position_bins"]),
+        context=tuple(description["context"]),
         period=description["period"],
         strata=tuple(description["strata"]),
+        randomized=tuple(RandomizedRows.parse(text) for text in description["randomized"]),
         weighted=description["weighted"],
     )
 
@@ -85,7 +90,7 @@ def write_statistics(
     """Write parts, each sorted by the plan's keys, and say what they add up to."""
     rows, impressions, clicks = 0, 0, 0
     for number, part in enumerate(parts):
-        part.sort(*metadata.plan.keys).write_parquet(
+        part.sort(*metadata.plan.keys).select(metadata.plan.columns).write_parquet(
             folder / f"part-{number:05d}.parquet", metadata=metadata.to_parquet()
         )
         rows += part.height

@@ -1,18 +1,36 @@
 """Ways to get theta: each returns the same estimate from the same evidence.
 
-An estimator is one file that declares its name, reference and options, and registers itself here.
+An estimator is one file that declares its name, reference and needs, and registers itself here.
 """
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Protocol
 
+from posbias.core.bootstrap import FEWEST_REPLICATES
+from posbias.core.errors import UsageError
+from posbias.core.estimators.adjacent_chain import AdjacentChainEstimator
+from posbias.core.estimators.allpairs import AllPairsEstimator
 from posbias.core.estimators.conditional import ConditionalEstimator
+from posbias.core.estimators.ctr import ClickRateEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.joint import JointEstimator
-from posbias.core.evidence import Evidence
+from posbias.core.estimators.randomized import RandomizedEstimator
+from posbias.core.evidence import Evidence, Strata
 from posbias.core.registry import choose
+from posbias.core.schema import PREVIOUS_CLICK
+from posbias.core.statistics_plan import StatisticsPlan
 
-__all__ = ["Estimate", "EstimationOptions", "Estimator", "JointEstimator", "get_estimator"]
+__all__ = [
+    "ConditionalEstimator",
+    "Estimate",
+    "EstimationOptions",
+    "Estimator",
+    "JointEstimator",
+    "check_method",
+    "estimator_names",
+    "get_estimator",
+]
 
 
 class Estimator(Protocol):
@@ -28,14 +46,69 @@ class Estimator(Protocol):
         """The paper that it is from."""
         ...
 
-    def estimate(self, evidence: Evidence, options: EstimationOptions, on_iteration: Callable[[str], None]) -> Estimate:
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """Which of the options `cluster`, `bootstrap` and `shape` it knows."""
+        ...
+
+    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
+        """Raise a UsageError if it cannot serve such a plan."""
+        ...
+
+    def estimate(
+        self, evidence: Evidence, strata: Strata, options: EstimationOptions, on_iteration: Callable[[str], None]
+    ) -> Estimate:
         """Estimate theta per cell."""
         ...
 
 
+_NOT_FOR_ALL = ("cluster", "bootstrap", "shape")
 _ESTIMATORS: dict[str, Estimator] = {
-    estimator.name: estimator for estimator in (ConditionalEstimator(), JointEstimator())
+    estimator.name: estimator
+    for estimator in (
+        ConditionalEstimator(),
+        JointEstimator(),
+        AllPairsEstimator(),
+        AdjacentChainEstimator(),
+        RandomizedEstimator(),
+        ClickRateEstimator(),
+    )
 }
+
+
+def estimator_names() -> list[str]:
+    """The registered estimators, in the order in which help shows them."""
+    return list(_ESTIMATORS)
+
+
+def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) -> None:
+    """Find out, before anything is read, whether a method can do what is asked.
+
+    Raises:
+        UsageError: there is no such method, or it cannot.
+    """
+    estimator = get_estimator(name)
+    for option in fields(EstimationOptions):
+        asked = getattr(options, option.name)
+        if option.name in _NOT_FOR_ALL and asked != option.default and option.name not in estimator.takes:
+            able = ", ".join(other for other, known in _ESTIMATORS.items() if option.name in known.takes)
+            raise UsageError(f"--{option.name} {asked}: --method {name} does not know it. Methods that do: {able}.")
+    if options.shape != "free" and PREVIOUS_CLICK in plan.cell_columns:
+        raise UsageError(
+            f"--shape {options.shape}: a shape over positions says nothing about the previous click of the UBM. "
+            "Use --model pbm, or leave the shape free."
+        )
+    if options.shape != "free" and (options.cluster != "query" or options.bootstrap):
+        raise UsageError(
+            f"--shape {options.shape}: its errors are those by query. Leave out --cluster and --bootstrap."
+        )
+    if options.cluster == "session" and name != ConditionalEstimator.name:
+        raise UsageError(f"--cluster session: only --method {ConditionalEstimator.name} knows it.")
+    if options.bootstrap and options.cluster != "query":
+        raise UsageError(f"--bootstrap: it draws queries, not {options.cluster}s. Leave out --cluster.")
+    if 0 < options.bootstrap < FEWEST_REPLICATES:
+        raise UsageError(f"--bootstrap {options.bootstrap}: at least {FEWEST_REPLICATES} replicates make an interval.")
+    estimator.check(plan, options)
 
 
 def get_estimator(name: str) -> Estimator:

@@ -8,9 +8,16 @@ import numpy as np
 
 from posbias.core.cluster_errors import cluster_errors
 from posbias.core.conditional import fit_conditional, upper_limits_without_clicks
-from posbias.core.estimators.estimate import Estimate, EstimationOptions
-from posbias.core.evidence import Evidence
-from posbias.core.linkage import find_linkage
+from posbias.core.estimators.estimate import (
+    Estimate,
+    EstimationOptions,
+    FittedStrata,
+    linkage_of,
+    relative_to_largest,
+    rounded,
+)
+from posbias.core.evidence import Evidence, Strata
+from posbias.core.statistics_plan import StatisticsPlan
 
 
 @dataclass(frozen=True)
@@ -19,15 +26,22 @@ class ConditionalEstimator:
 
     name: str = "conditional"
     reference: str = "Hausman, Hall & Griliches 1984; Wooldridge 1999; Bell & McCaffrey 2002"
+    takes: tuple[str, ...] = ("cluster", "bootstrap", "shape")
 
-    def estimate(self, evidence: Evidence, options: EstimationOptions, on_iteration: Callable[[str], None]) -> Estimate:
+    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
+        """It needs nothing special."""
+
+    def estimate(
+        self, evidence: Evidence, strata: Strata, options: EstimationOptions, on_iteration: Callable[[str], None]
+    ) -> Estimate:
         """Estimate theta on the cells that the log can compare with the reference.
 
         Raises:
             IdentifiabilityError: nothing links two cells.
+            UsageError: there is no such reference cell.
         """
-        table = evidence.strata_signatures
-        linkage = find_linkage(table)
+        table = strata.signatures
+        linkage = linkage_of(evidence, strata, options)
         limits: dict[str, Any] = {"max_iterations": options.max_iterations, "tolerance": options.tolerance}
         fit = fit_conditional(
             table,
@@ -35,13 +49,13 @@ class ConditionalEstimator:
             on_iteration=lambda number, change: on_iteration(f"Newton {number}: {change:.1e}"),
             **{name: value for name, value in limits.items() if value is not None},
         )
-        errors = cluster_errors(fit, table, linkage, evidence.member_signature, evidence.member_query)
+        errors = cluster_errors(fit, table, linkage, strata.member_signature, strata.member_query)
         upper = upper_limits_without_clicks(fit, table, linkage)
         return Estimate(
             method=self.name,
             linkage=linkage,
             propensity=fit.theta,
-            examination=fit.theta / np.nanmax(fit.theta),
+            examination=relative_to_largest(fit.theta, linkage),
             std_error=errors.std_error,
             ci_low=errors.low,
             ci_high=np.where(np.isnan(upper), errors.high, upper),
@@ -49,14 +63,11 @@ class ConditionalEstimator:
             reason=tuple(unlinked or alone for unlinked, alone in zip(linkage.reason, errors.reason, strict=True)),
             converged=fit.converged,
             iterations=fit.iterations,
+            fitted=FittedStrata(strata, linkage, fit, errors),
             details={
                 "log_likelihood": fit.objective,
+                "errors_by": "query",
                 "clusters": errors.n_clusters,
-                "effective_clusters": _rounded(errors.effective_clusters),
+                "effective_clusters": rounded(errors.effective_clusters),
             },
         )
-
-
-def _rounded(values: np.ndarray[Any, np.dtype[np.float64]]) -> list[float | None]:
-    """To a tenth, for the manifest, null where there is no number."""
-    return [None if np.isnan(value) else round(float(value), 1) for value in values]

@@ -2,30 +2,86 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from posbias.core.linkage import Linkage
+import numpy as np
+
+from posbias.core.cluster_errors import ClusterErrors
+from posbias.core.conditional import ConditionalFit
+from posbias.core.contrasts import ScoredEstimate, scored_conditional
+from posbias.core.em import EMOptions, JointFit
+from posbias.core.errors import UsageError
+from posbias.core.evidence import Evidence, Strata
+from posbias.core.harvesting import HarvestedPropensities
+from posbias.core.linkage import Linkage, find_linkage
 from posbias.core.priors import BetaPrior
-from posbias.core.signatures import Floats
+from posbias.core.signatures import Floats, Integers
+
+Cluster = Literal["query", "pair", "session"]
+Shape = Literal["free", "monotone", "power"]
+Period = Literal["auto", "day", "none"]
 
 
 @dataclass(frozen=True)
 class EstimationOptions:
-    """Priors and stopping rules; None leaves the choice to the estimator.
+    """What is asked of an estimate; None leaves the choice to the estimator.
 
     Attributes:
-        attractiveness_prior: Beta prior of gamma.
+        attractiveness_prior: Beta prior of gamma; None estimates it from the log.
         examination_prior: Beta prior of theta, in joint EM.
         max_iterations: stop after so many, converged or not.
         tolerance: relative change at which an estimate has converged; 0 runs all iterations.
         accelerate: whether joint EM is accelerated.
+        reference: the cell that others are compared with, as the values of its columns (position, and with UBM the
+            previous click); empty for the first one that is linked.
+        period: whether gamma may differ by day: where the statistics keep the days, `auto` decides.
+        cluster: what shares the errors that the model does not know.
+        bootstrap: number of bootstrap replicates over queries; 0 for the sandwich.
+        seed: of the bootstrap.
+        shape: what is assumed of theta as a function of the position.
     """
 
-    attractiveness_prior: BetaPrior = BetaPrior(0.5, 2.0)
+    attractiveness_prior: BetaPrior | None = None
     examination_prior: BetaPrior = BetaPrior(0.5, 2.0)
     max_iterations: int | None = None
     tolerance: float | None = None
     accelerate: bool = True
+    reference: tuple[int, ...] = ()
+    period: Period = "auto"
+    cluster: Cluster = "query"
+    bootstrap: int = 0
+    seed: int = 0
+    shape: Shape = "free"
+
+
+@dataclass(frozen=True)
+class FittedStrata:
+    """A conditional fit with what it was fitted to, for the tests that build on it.
+
+    Attributes:
+        strata: the counts.
+        linkage: which cells are identified.
+        fit: the estimate.
+        errors: its errors, clustered by query.
+    """
+
+    strata: Strata
+    linkage: Linkage
+    fit: ConditionalFit
+    errors: ClusterErrors
+
+    def scored(self) -> ScoredEstimate:
+        """The estimate with its scores by query, to compare it with another one from the same log."""
+        members = self.strata.member_signature, self.strata.member_query
+        return scored_conditional(self.fit, self.errors, self.strata.signatures, self.linkage, *members)
+
+
+@dataclass(frozen=True)
+class FittedJointly:
+    """A joint fit, and what it was asked for."""
+
+    fit: JointFit
+    options: EMOptions
 
 
 @dataclass(frozen=True)
@@ -45,6 +101,8 @@ class Estimate:
         converged: whether the iterations converged.
         iterations: how many there were.
         attractiveness: gamma per pair signature where the method estimates it with theta, else None.
+        fitted: the conditional fit behind the estimate, where the method is one.
+        joint: the joint fit behind it, likewise.
         details: further figures for the manifest.
     """
 
@@ -60,6 +118,8 @@ class Estimate:
     converged: bool
     iterations: int
     attractiveness: Floats | None = None
+    fitted: FittedStrata | None = None
+    joint: FittedJointly | None = None
     details: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def summary(self) -> dict[str, Any]:
@@ -72,3 +132,72 @@ class Estimate:
             "cells_identified": int(self.linkage.identified.sum()),
             **self.details,
         }
+
+
+def linkage_of(evidence: Evidence, strata: Strata, options: EstimationOptions) -> Linkage:
+    """Which cells the strata can compare, with the reference that was asked for.
+
+    Raises:
+        UsageError: there is no such reference cell.
+        IdentifiabilityError: nothing links two cells, or nothing links the reference that was asked for.
+    """
+    preference = cells_like(evidence, options.reference) if options.reference else None
+    return find_linkage(strata.signatures, evidence.context_of_cell, preference)
+
+
+def cells_like(evidence: Evidence, reference: tuple[int, ...]) -> Integers:
+    """The cells whose first columns hold these values: position, then previous click; one per context.
+
+    Raises:
+        UsageError: there is none.
+    """
+    wanted = ",".join(map(str, reference))
+    columns = evidence.plan.model.cell_columns
+    if len(reference) > len(columns):
+        raise UsageError(f"--reference {wanted}: a cell has {len(columns)} number(s) ({', '.join(columns)}).")
+    held = evidence.cells.select(columns[: len(reference)]).to_numpy()
+    found = np.flatnonzero((held == np.array(reference)).all(axis=1))
+    if not len(found):
+        first, last = held[:, 0].min(), held[:, 0].max()
+        raise UsageError(f"--reference {wanted}: there is no such cell; positions run from {first} to {last}.")
+    return found
+
+
+def clusters_of(strata: Strata, options: EstimationOptions) -> Integers:
+    """What each member of the strata shares its errors with, shape (N,): its query, or only itself."""
+    return strata.member_query if options.cluster == "query" else np.arange(len(strata.member_query))
+
+
+def from_harvest(method: str, linkage: Linkage, found: HarvestedPropensities) -> Estimate:
+    """The common form of an estimate by intervention harvesting."""
+    return Estimate(
+        method=method,
+        linkage=linkage,
+        propensity=found.theta,
+        examination=relative_to_largest(found.theta, linkage),
+        std_error=found.std_error,
+        ci_low=found.low,
+        ci_high=found.high,
+        effective_clusters=found.effective_clusters,
+        reason=found.reason,
+        converged=found.converged,
+        iterations=found.iterations,
+        details={"clusters": found.n_clusters, "effective_clusters": rounded(found.effective_clusters)},
+    )
+
+
+def relative_to_largest(propensity: Floats, linkage: Linkage) -> Floats:
+    """Propensities on the probability scale: divided by the largest one with the same reference, shape (K,)."""
+    largest = np.full(len(propensity), -np.inf)
+    np.maximum.at(largest, linkage.reference_of, np.nan_to_num(propensity, nan=-np.inf))
+    return propensity / largest[linkage.reference_of]
+
+
+def numbers(values: Floats) -> list[float | None]:
+    """As they stand, for the manifest, null where there is no number."""
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def rounded(values: Floats) -> list[float | None]:
+    """To a tenth, for the manifest, null where there is no number."""
+    return [None if np.isnan(value) else round(float(value), 1) for value in values]

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from posbias.core.em import EMOptions, fit_joint
-from posbias.core.estimators.estimate import Estimate, EstimationOptions
-from posbias.core.evidence import Evidence
-from posbias.core.linkage import Linkage, find_linkage
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, FittedJointly, linkage_of
+from posbias.core.evidence import Evidence, Strata
+from posbias.core.linkage import Linkage
+from posbias.core.statistics_plan import StatisticsPlan
 
 
 @dataclass(frozen=True)
@@ -17,39 +18,46 @@ class JointEstimator:
 
     name: str = "joint"
     reference: str = "Dempster et al. 1977; Chuklin, Markov & de Rijke 2015; Varadhan & Roland 2008"
+    takes: tuple[str, ...] = ()
 
-    def estimate(self, evidence: Evidence, options: EstimationOptions, on_iteration: Callable[[str], None]) -> Estimate:
+    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
+        """It needs nothing special."""
+
+    def estimate(
+        self, evidence: Evidence, strata: Strata, options: EstimationOptions, on_iteration: Callable[[str], None]
+    ) -> Estimate:
         """Estimate theta and gamma; cells that the log cannot compare get none.
 
         Raises:
             IdentifiabilityError: nothing links two cells.
+            UsageError: there is no such reference cell.
         """
-        return self.estimate_like(evidence, options, find_linkage(evidence.strata_signatures), on_iteration)
+        return self.estimate_like(evidence, strata, options, linkage_of(evidence, strata, options), on_iteration)
 
     def estimate_like(
         self,
         evidence: Evidence,
+        strata: Strata,
         options: EstimationOptions,
         linkage: Linkage,
         on_iteration: Callable[[str], None],
     ) -> Estimate:
-        """Estimate relative to a reference that is already chosen, to stand beside another estimate."""
-        em_options = EMOptions(
-            examination_prior=options.examination_prior,
-            attractiveness_prior=options.attractiveness_prior,
-            accelerate=options.accelerate,
-        )
+        """Estimate relative to references that are already chosen, to stand beside another estimate."""
+        em_options = EMOptions(examination_prior=options.examination_prior, accelerate=options.accelerate)
+        if options.attractiveness_prior is not None:
+            em_options = replace(em_options, attractiveness_prior=options.attractiveness_prior)
         if options.max_iterations is not None:
             em_options = replace(em_options, max_iterations=options.max_iterations)
         if options.tolerance is not None:
             em_options = replace(em_options, tolerance=options.tolerance)
         fit = fit_joint(
-            evidence.pair_signatures,
+            strata.signatures,
             em_options,
             on_iteration=lambda number, change: on_iteration(f"joint EM {number}: {change:.1e}"),
         )
         known = np.where(linkage.identified, fit.examination, np.nan)
         nothing = np.full(evidence.n_cells, np.nan)
+        units_are_pairs = strata.signatures is evidence.pair_signatures
         return Estimate(
             method=self.name,
             linkage=linkage,
@@ -62,5 +70,7 @@ class JointEstimator:
             reason=linkage.reason,
             converged=fit.converged,
             iterations=fit.iterations,
-            attractiveness=fit.attractiveness,
+            attractiveness=fit.attractiveness if units_are_pairs else None,
+            joint=FittedJointly(fit, em_options),
+            details={"evaluations": fit.evaluations, "objective": fit.objective},
         )

@@ -155,7 +155,7 @@ def test_a_commands_own_section_beats_the_common_options(run_posbias: RunPosbias
     done = run_posbias("run", log, "-o", "out", "--config", "other.toml")
     assert done.returncode == 0, done.stderr
     options = options_of(tmp_path / "out")
-    assert (options["min-propensity"], options["max-position"], options["model"]) == (0.05, 4, "pbm")
+    assert (options["min-propensity"], options["max-position"]) == (0.05, 4)
 
 
 def test_a_list_of_columns_can_be_set_everywhere(run_posbias: RunPosbias, log: Path, tmp_path: Path) -> None:

@@ -185,15 +185,6 @@ def test_a_strong_prior_is_obeyed(run_posbias: RunPosbias, log: Path, tmp_path: 
     assert gamma.is_between(0.2, 0.4).all()
 
 
-def test_joint_em_refuses_strata(run_posbias: RunPosbias, frame: pl.DataFrame, tmp_path: Path) -> None:
-    frame.with_columns(segment=pl.col("session") % 2).write_parquet(tmp_path / "log.parquet")
-
-    done = run_posbias("fit", "log.parquet", "-o", "out", "--method", "joint", "--stratify", "segment")
-
-    assert done.returncode == 2
-    assert "knows no strata" in done.stderr
-
-
 def test_one_name_in_the_configuration_need_not_be_a_list(run_posbias: RunPosbias, log: Path, tmp_path: Path) -> None:
     (tmp_path / "posbias.toml").write_text('session = "session"\nmin-propensity = 0.02\n', encoding="utf-8")
 

@@ -122,3 +122,20 @@ def test_the_size_of_the_blocks_and_compression_change_nothing(monkeypatch: pyte
     for whole, grouped, blocked in zip(expected, of_signatures, small, strict=True):
         np.testing.assert_allclose(grouped[signature], whole, rtol=1e-12)
         np.testing.assert_allclose(blocked, whole, rtol=1e-12)
+
+
+@pytest.mark.parametrize("prior", [BetaPrior(0.5, 2), BetaPrior(0.1, 1.5), BetaPrior(0.9, 30)])
+def test_the_mode_on_the_logit_scale_is_the_fixed_point_of_em_with_theta_held(prior: BetaPrior) -> None:
+    theta = np.array([1, 0.5, 0.2])
+    table = random_table(2)
+    table = table.take(np.flatnonzero(table.entries_of_unit))
+    skips, total = table.impressions - table.clicks, prior.strength + table.sum_by_unit(table.impressions)
+    gamma = np.full(table.n_units, 0.5)
+    for _ in range(3_000):
+        per_entry, examined = table.spread(gamma), theta[table.cell]
+        attracted = table.clicks + skips * per_entry * (1 - examined) / (1 - examined * per_entry)
+        gamma = (prior.pseudo_clicks + table.sum_by_unit(attracted)) / total
+    concentrated = attractiveness._Concentrated(  # pyright: ignore[reportPrivateUsage]
+        table, theta, prior.pseudo_clicks, prior.pseudo_skips
+    )
+    np.testing.assert_allclose(concentrated.mode, gamma, rtol=1e-6)

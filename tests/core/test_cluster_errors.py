@@ -1,6 +1,6 @@
-"""Clustered errors: the formula written out densely, its invariances, and what one query alone identifies."""
+"""Clustered errors: the formula written out densely, its invariances, and what one query identifies."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,9 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
-from posbias.core import cluster_errors as module
-from posbias.core.cluster_errors import ONE_CLUSTER, ClusterErrors, cluster_errors, errors_from_sums, sum_clusters
+from posbias.core import leave_one_out as module
+from posbias.core.cluster_errors import (
+    AGREEING,
+    ONE_CLUSTER,
+    ClusterErrors,
+    cluster_errors,
+    errors_from_sums,
+    pair_errors,
+    sum_clusters,
+)
 from posbias.core.conditional import ConditionalFit, fit_conditional
+from posbias.core.leave_one_out import inverse
 from posbias.core.linkage import Linkage, find_linkage
 from posbias.core.signatures import CountTable, Floats, Integers, compress, merge
 
@@ -23,6 +32,12 @@ def random_log(seed: int, n_units: int = 60, n_cells: int = 4, n_queries: int = 
     clicks = rng.binomial(impressions, rng.beta(2, 3, (n_units, 1)) / np.arange(1, n_cells + 1))
     table = CountTable.from_dense(impressions.astype(float), clicks.astype(float))
     return table, np.minimum(rng.geometric(0.2, n_units), n_queries).astype(np.int64)
+
+
+def even_log(seed: int) -> tuple[CountTable, Integers]:
+    """Pairs of 30 queries of one size."""
+    pairs, _ = random_log(seed, n_units=150)
+    return pairs, np.arange(150) % 30
 
 
 def fitted(table: CountTable) -> tuple[ConditionalFit, Linkage]:
@@ -40,8 +55,22 @@ def fitted_in_order(table: CountTable) -> tuple[ConditionalFit, CountTable, Link
     return fit, table, linkage
 
 
-def by_the_formula(pairs: CountTable, query: Integers, threshold: float) -> tuple[Floats, Floats, int]:
-    """V, G* and G on the free cells, pair by pair with dense matrices; every cell must be identified.
+@dataclass(frozen=True)
+class Dense:
+    """On the free cells: V and G*; and G."""
+
+    covariance: Floats
+    effective: Floats
+    n_clusters: int
+
+    @property
+    def std_error(self) -> Floats:
+        """Of log theta."""
+        return np.sqrt(np.diag(self.covariance))
+
+
+def by_the_formula(pairs: CountTable, query: Integers, threshold: float) -> Dense:
+    """Everything, pair by pair with dense matrices; every cell must be identified.
 
     Where leaving a query out cuts cells off, the pseudo-inverse leaves them out, and only them.
     """
@@ -58,23 +87,28 @@ def by_the_formula(pairs: CountTable, query: Integers, threshold: float) -> tupl
         p[cell] = n * fit.theta[cell] / (n @ fit.theta[cell])
         own[cell] = c
         g = int(query[unit])
+        of_unit = c.sum() * (np.diag(p) - np.outer(p, p))
         scores[g] = scores.get(g, np.zeros(size)) + own - c.sum() * p
-        information[g] = information.get(g, np.zeros((size, size))) + c.sum() * (np.diag(p) - np.outer(p, p))
+        information[g] = information.get(g, np.zeros((size, size))) + of_unit
     whole: Floats = np.sum(list(information.values()), axis=0)[np.ix_(free, free)]
-    inverse = np.linalg.inv(whole).astype(np.float64)
-    covariance: Floats = np.zeros_like(whole)
+    response = np.linalg.inv(whole).astype(np.float64)
+    outer: Floats = np.zeros_like(whole)
     influence: list[Floats] = []
     for g, score in scores.items():
         own = information[g][np.ix_(free, free)]
-        reduced = whole if np.trace(inverse @ own) < threshold else whole - own
+        reduced = whole if np.trace(response @ own) < threshold else whole - own
         change: Floats = np.linalg.pinv(reduced, rcond=1e-10, hermitian=True) @ score[free]
-        covariance += np.outer(change, change)
-        influence.append(np.diag(inverse @ own @ inverse))
+        outer += np.outer(change, change)
+        influence.append(np.diag(response @ own @ response))
     total: Floats = np.sum(influence, axis=0)
-    n_clusters = len(scores)
-    effective = total**2 / np.sum(np.square(influence), axis=0)
+    informative = (np.array(influence) > 1e-12 * total).sum(axis=0)
+    factor = np.sqrt((informative - 1) / informative)
     assert linkage.identified.all()
-    return covariance * (n_clusters - 1) / n_clusters, effective, n_clusters
+    return Dense(
+        covariance=outer * np.outer(factor, factor),
+        effective=total**2 / np.sum(np.square(influence), axis=0),
+        n_clusters=len(scores),
+    )
 
 
 @pytest.mark.parametrize("threshold", [0.01, 0.3, 0.0])
@@ -84,15 +118,21 @@ def test_errors_are_the_dense_formula(seed: int, threshold: float, monkeypatch: 
     monkeypatch.setattr(module, "_LEVERAGE", threshold)
     monkeypatch.setattr(module, "_BLOCK", 1)  # one column at a time
     found = errors_of(pairs, query)
-    covariance, effective, n_clusters = by_the_formula(pairs, query, threshold)
-    np.testing.assert_allclose(found.covariance, covariance, rtol=1e-8)
-    np.testing.assert_allclose(found.std_error[1:], np.sqrt(np.diag(covariance)), rtol=1e-8)
-    np.testing.assert_allclose(found.effective_clusters[1:], effective, rtol=1e-8)
-    assert found.n_clusters == n_clusters
+    expected = by_the_formula(pairs, query, threshold)
+    np.testing.assert_allclose(found.covariance - np.diag(np.diag(found.covariance)), off_diagonal(expected), rtol=1e-8)
+    np.testing.assert_allclose(found.std_error[1:], expected.std_error, rtol=1e-8)
+    np.testing.assert_allclose(np.sqrt(np.diag(found.covariance)), expected.std_error, rtol=1e-8)
+    np.testing.assert_allclose(found.effective_clusters[1:], expected.effective, rtol=1e-8)
+    assert found.n_clusters == expected.n_clusters
     fit, _ = fitted(pairs)
-    margin = stats.t.ppf(0.975, np.maximum(effective, 1)) * np.sqrt(np.diag(covariance))  # pyright: ignore[reportUnknownMemberType]
-    np.testing.assert_allclose(np.log(found.high / fit.theta)[1:], margin, rtol=1e-8)
-    np.testing.assert_allclose(np.log(fit.theta / found.low)[1:], margin, rtol=1e-8)
+    quantile = stats.t.ppf(0.975, np.maximum(expected.effective, 1))  # pyright: ignore[reportUnknownMemberType]
+    margin = quantile * expected.std_error
+    np.testing.assert_allclose(np.log(found.high / fit.theta)[1:], margin, rtol=1e-7)
+    np.testing.assert_allclose(np.log(fit.theta / found.low)[1:], margin, rtol=1e-7)
+
+
+def off_diagonal(dense: Dense) -> Floats:
+    return dense.covariance - np.diag(np.diag(dense.covariance))
 
 
 def test_the_reference_has_no_error() -> None:
@@ -112,7 +152,7 @@ def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -
 
 
 def test_the_log_twice_under_the_same_names_changes_no_error() -> None:
-    pairs, query = random_log(2)
+    pairs, query = even_log(2)
     twice = replace(pairs, impressions=2 * pairs.impressions, clicks=2 * pairs.clicks)
     once, doubled = errors_of(pairs, query), errors_of(twice, query)
     np.testing.assert_allclose(doubled.std_error, once.std_error, rtol=1e-9)
@@ -121,7 +161,7 @@ def test_the_log_twice_under_the_same_names_changes_no_error() -> None:
 
 def test_the_log_twice_under_other_names_divides_errors_by_the_root_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LEVERAGE", np.inf)  # CR1: exact, while leaving one cluster out is less of two logs
-    pairs, query = random_log(3)
+    pairs, query = even_log(3)
     table, (first, second) = merge([pairs, pairs])
     doubled = cluster_errors(
         *fitted_in_order(table), np.concatenate([first, second]), np.concatenate([query, query + 1000])
@@ -163,13 +203,28 @@ def test_parts_that_share_no_query_can_be_summed_one_by_one() -> None:
     assert parts.n_clusters == whole.n_clusters
 
 
-def test_pairs_can_be_the_clusters() -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_errors_by_pair_from_signatures_are_those_with_every_pair_a_cluster(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    impressions = rng.integers(0, 3, (400, 3)).astype(float)
+    pairs = CountTable.from_dense(impressions, rng.binomial(impressions.astype(int), [0.6, 0.4, 0.3]).astype(float))
+    table, signature = compress(pairs)
+    fit, linkage = fitted(table)
+    expected = cluster_errors(fit, table, linkage, signature, np.arange(400))
+    found = pair_errors(fit, table, linkage)
+    assert table.n_units < 200
+    assert found.n_clusters == expected.n_clusters
+    for name in ("std_error", "low", "high", "effective_clusters", "covariance"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-10)
+
+
+def test_a_pair_that_alone_identifies_a_cell_leaves_it_without_interval_by_pair() -> None:
     pairs, _ = random_log(6)
-    each = np.arange(pairs.n_units)
-    covariance, _, n_clusters = by_the_formula(pairs, each, 0.01)
-    found = errors_of(pairs, each)
-    assert found.n_clusters == n_clusters
-    np.testing.assert_allclose(found.covariance, covariance, rtol=1e-8)
+    bridge = CountTable.from_dense(np.array([[0, 9.0, 0, 0, 8.0]]), np.array([[0, 4.0, 0, 0, 1.0]]))
+    once, _ = merge([replace(pairs, n_cells=5), bridge])
+    twice, _ = merge([replace(pairs, n_cells=5), bridge, bridge])
+    reasons = [pair_errors(*fitted_in_order(table)).reason for table in (once, twice)]
+    assert reasons == [(None, None, None, None, ONE_CLUSTER), (None,) * 5]
 
 
 def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_do() -> None:
@@ -187,8 +242,8 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_
     assert found.reason == (None, None, None, None, ONE_CLUSTER)
     assert np.isnan([found.std_error[4], found.low[4], found.high[4]]).all()
     assert np.isfinite(found.std_error[:4]).all()
-    covariance, _, _ = by_the_formula(every_pair, clusters, 0.01)
-    np.testing.assert_allclose(found.covariance[:3, :3], covariance[:3, :3], rtol=1e-8)
+    expected = by_the_formula(every_pair, clusters, 0.01)
+    np.testing.assert_allclose(found.std_error[1:4], expected.std_error[:3], rtol=1e-8)
 
 
 def test_one_query_identifies_nothing_with_an_error() -> None:
@@ -200,15 +255,46 @@ def test_one_query_identifies_nothing_with_an_error() -> None:
 
 
 def test_two_queries_leave_one_degree_of_freedom() -> None:
-    pairs, query = random_log(seed=5, n_queries=2)
+    rng = np.random.default_rng(0)
+    impressions = np.full((20, 3), 500.0)
+    propensity = np.array([[0.5, 0.3, 0.2], [0.5, 0.45, 0.35]])[np.arange(20) // 10]
+    table = CountTable.from_dense(impressions, rng.binomial(500, propensity).astype(float))
+    fit, linkage = fitted(table)
 
-    errors = errors_of(pairs, np.minimum(query, 2))
+    errors = cluster_errors(fit, table, linkage, np.arange(20), np.arange(20) // 10)
 
-    free = errors.std_error > 0
     assert errors.n_clusters == 2
-    assert np.all(errors.effective_clusters[free] > 1)
-    half_width = np.log(errors.high[free] / errors.low[free]) / 2
-    np.testing.assert_allclose(half_width / errors.std_error[free], 12.706204736432095)
+    assert np.all(errors.effective_clusters[1:] > 1)
+    half_width = np.log(errors.high / errors.low)[1:] / 2
+    np.testing.assert_allclose(half_width / errors.std_error[1:], 12.706204736432095)
+
+
+@pytest.mark.parametrize("n_queries", [2, 12])
+def test_queries_that_agree_to_the_last_click_give_no_interval_instead_of_one_of_width_0(n_queries: int) -> None:
+    impressions, clicks = np.full((n_queries, 2), 10.0), np.tile([4.0, 2.0], (n_queries, 1))
+    errors = errors_of(CountTable.from_dense(impressions, clicks), np.arange(n_queries))
+
+    assert errors.reason == (None, AGREEING)
+    assert np.isnan([errors.std_error[1], errors.low[1], errors.high[1]]).all()
+
+
+def test_clusters_that_know_nothing_of_a_cell_do_not_count_for_it() -> None:
+    rng = np.random.default_rng(5)
+    impressions = np.zeros((60, 3))
+    impressions[:, 0] = impressions[:20, 1] = impressions[20:, 2] = 30  # no query compares cells 1 and 2
+    clicks = rng.binomial(impressions.astype(int), [0.4, 0.3, 0.2]).astype(float)
+    both = errors_of(CountTable.from_dense(impressions, clicks), np.arange(60))
+    first = CountTable.from_dense(impressions[:20, :2], clicks[:20, :2])
+    alone = errors_of(first, np.arange(20))
+    assert (both.n_clusters, alone.n_clusters) == (60, 20)
+    np.testing.assert_allclose(both.std_error[1], alone.std_error[1], rtol=1e-8)
+    np.testing.assert_allclose(both.high[1], alone.high[1], rtol=1e-8)
+
+
+def test_the_inverse_of_cells_that_differ_by_many_orders_of_magnitude_is_exact() -> None:
+    scale = np.array([1.0, 1e-9, 1e9])
+    matrix = np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 1.0], [0.0, 1.0, 2.0]]) * np.outer(scale, scale)
+    np.testing.assert_allclose(inverse(matrix) @ matrix * np.outer(scale, 1 / scale), np.eye(3), atol=1e-12)
 
 
 def test_two_contexts_at_once_have_the_errors_of_each_alone() -> None:
@@ -229,5 +315,5 @@ def test_two_contexts_at_once_have_the_errors_of_each_alone() -> None:
         cells = slice(4 * number, 4 * number + 4)
         expected = cluster_errors(fit, part, own, np.arange(20), query[rows])
         np.testing.assert_allclose(fit_conditional(table, linkage).theta[cells], fit.theta, rtol=1e-10)
-        factor = np.sqrt((10 - 1) / 10 / ((5 - 1) / 5))  # the number of clusters counts the other context's too
-        np.testing.assert_allclose(errors.std_error[cells], expected.std_error * factor, rtol=1e-8)
+        np.testing.assert_allclose(errors.std_error[cells], expected.std_error, rtol=1e-8)
+        np.testing.assert_allclose(errors.high[cells], expected.high, rtol=1e-8)

@@ -187,6 +187,7 @@ def test_strata_and_periods_are_kept_apart() -> None:
     plan = replace(PBM, period=True, strata=("segment",))
 
     assert plan.keys == ("query", "doc", "period", "segment", "position")
+    assert plan.columns == ("query", "doc", "position", "period", "segment", "impressions", "clicks")
     assert as_counts(plan, count(plan, PAGES)) == brute_counts(
         PAGES, lambda row, _: (row.query, row.doc, row.period, row.segment, row.position)
     )

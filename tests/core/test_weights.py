@@ -14,7 +14,14 @@ from posbias.core.models import get_model
 from posbias.core.signatures import CountTable, Floats
 from posbias.core.simulation import Simulation, SimulationOptions, simulate
 from posbias.core.statistics_plan import StatisticsPlan
-from posbias.core.weights import ClickWeights, WeightOptions, click_weights, pointwise_rows, session_rows
+from posbias.core.weights import (
+    ClickWeights,
+    WeightOptions,
+    click_weights,
+    expected_attractions,
+    pointwise_rows,
+    session_rows,
+)
 
 PBM = StatisticsPlan(get_model("pbm"))
 UBM = StatisticsPlan(get_model("ubm"))
@@ -142,6 +149,90 @@ def test_normalisation_comes_before_the_unclicked_part_is_formed() -> None:
 
     assert parts(self_normalize=False) == pytest.approx([6.0, 0.0])
     assert parts(self_normalize=True) == pytest.approx([3.0, 1.0])
+
+
+def pairs_of(signature: list[int], query: list[str], doc: list[int]) -> pl.DataFrame:
+    schema = {"query": pl.String, "doc": pl.Int64, "signature": pl.Int64}
+    return pl.DataFrame({"query": query, "doc": doc, "signature": signature}, schema=schema)
+
+
+def random_counts(seed: int) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(seed)
+    impressions = rng.integers(0, 6, (12, 4)).astype(np.float64)
+    return impressions, rng.binomial(impressions.astype(np.int64), 0.3).astype(np.float64)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_expected_labels_are_those_of_a_loop_over_impressions(seed: int) -> None:
+    impressions, clicks = random_counts(seed)
+    theta = [1.0, 0.4, UNKNOWN, 0.005]
+    gamma = np.random.default_rng(seed).random(12)
+    table = CountTable.from_dense(impressions, clicks)
+    found = expected_attractions(table, np.array(theta), gamma)
+
+    for unit in range(12):
+        expected = 0.0
+        for cell in (0, 1, 3):
+            unclicked = gamma[unit] * (1 - theta[cell]) / (1 - theta[cell] * gamma[unit])
+            for impression in range(int(impressions[unit, cell])):
+                expected += 1.0 if impression < clicks[unit, cell] else unclicked
+        assert found[unit] == pytest.approx(expected)
+
+
+def test_expected_labels_and_the_rest_add_up_to_the_impressions_in_cells_with_a_propensity() -> None:
+    impressions, clicks = random_counts(7)
+    theta = np.array([1.0, 0.4, UNKNOWN, 0.005])
+    table = CountTable.from_dense(impressions, clicks)
+    positive = expected_attractions(table, theta, np.linspace(0, 1, 12))
+    pairs = pairs_of(list(range(12)), ["q"] * 12, list(range(12)))
+    rows = pointwise_rows(pairs, table, counted(table, theta, WeightOptions()), positive)
+
+    shown = impressions[:, [0, 1, 3]].sum(axis=1)
+    weight = rows["weight"].to_numpy().reshape(12, 2)
+    assert weight[:, 0].tolist() == positive.tolist()
+    np.testing.assert_allclose(weight.sum(axis=1), shown, rtol=1e-12)
+    assert np.all(weight >= 0)
+    assert np.all(positive >= clicks[:, [0, 1, 3]].sum(axis=1))
+
+
+def test_an_examined_impression_without_a_click_did_not_attract_even_where_gamma_is_1() -> None:
+    table = CountTable.from_dense(np.array([[4.0]]), np.array([[3.0]]))
+    assert expected_attractions(table, np.array([1.0]), np.array([1.0])).tolist() == [3.0]
+
+
+def test_expected_labels_hold_their_mean_at_gamma_wherever_the_document_stood() -> None:
+    """Given the true gamma and theta: E[W+] = n gamma in every cell, for one impression as for many."""
+    theta, gamma = np.array([1.0, 0.1]), 0.3
+    for cell in range(2):
+        shown = np.zeros((2, 2))
+        shown[:, cell] = 1
+        skip_and_click = CountTable.from_dense(shown, shown * np.array([[0.0], [1.0]]))
+        label = expected_attractions(skip_and_click, theta, np.array([gamma, gamma]))
+        click = theta[cell] * gamma
+        assert (1 - click) * label[0] + click * label[1] == pytest.approx(gamma)
+
+
+def test_rows_of_one_document_are_summed_before_the_clamp() -> None:
+    """Shown once and clicked at theta 0.5, and three times without a click: W+ = 2 of 4, not 2 of 1 and 0 of 3."""
+    table = CountTable.from_dense(np.array([[0.0, 1.0], [3.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.0]]))
+    pairs = pairs_of([0, 1, 1, 0], ["a", "a", "a", "b"], [1, 1, 2, 2])
+    rows = pointwise_rows(pairs, table, counted(table, np.array([1.0, 0.5]), WeightOptions()))
+
+    assert rows.rows() == [
+        ("a", 1, 1, 2),
+        ("a", 1, 0, 2),
+        ("a", 2, 1, 0),
+        ("a", 2, 0, 3),
+        ("b", 2, 1, 2),
+        ("b", 2, 0, 0),
+    ]
+
+
+def test_no_pair_gives_no_row() -> None:
+    table = CountTable.from_dense(np.array([[1.0]]), np.array([[1.0]]))
+    rows = pointwise_rows(pairs_of([], [], []), table, counted(table, np.array([1.0]), WeightOptions()))
+    assert rows.height == 0
+    assert rows.schema["weight"] == pl.Float64
 
 
 PAGES = pl.LazyFrame(

@@ -1,0 +1,52 @@
+"""What a fit says about itself: clicks expected and observed, whether the previous click matters."""
+
+import numpy as np
+
+from posbias.core.contrasts import ContrastTest, contrast_test, linear_contrast_test
+from posbias.core.estimators.estimate import Estimate
+from posbias.core.evidence import Evidence
+from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
+from posbias.core.signatures import CountTable, Floats
+
+
+def expected_clicks(table: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
+    """Clicks that a fit expects in each cell, sum_j m_j n_je theta_e gamma_j.
+
+    Args:
+        table: counts per unit (a pair or signature) and cell.
+        examination: theta, shape (K,), in [0, 1]; NaN where not identified.
+        attractiveness: gamma, shape (J,).
+
+    Returns:
+        Shape (K,), NaN where not identified.
+    """
+    per_entry = table.impressions * table.spread(table.multiplicity * attractiveness)
+    return table.sum_by_cell(per_entry) * examination
+
+
+def position_effect_test(estimate: Estimate) -> ContrastTest | None:
+    """Whether any propensity differs from 1, that of the reference; None where the estimate has no errors."""
+    if not (estimate.std_error > 0).any():
+        return None
+    return contrast_test(np.log(estimate.propensity), estimate.std_error, estimate.effective_clusters)
+
+
+def previous_click_test(evidence: Evidence, estimate: Estimate) -> ContrastTest | None:
+    """Whether theta_{r r'} depends on r', the last click above: each r' > 0 against r' = 0 at the same position r.
+
+    Returns:
+        The test, or None where the model knows no previous click or the estimate has no errors.
+    """
+    if PREVIOUS_CLICK not in evidence.cells.columns or estimate.fitted is None:
+        return None
+    rows = list(enumerate(evidence.cells.select(POSITION, PREVIOUS_CLICK).iter_rows()))
+    without = {position: cell for cell, (position, previous) in rows if previous == NO_PREVIOUS_CLICK}
+    pairs = [
+        (cell, without[position])
+        for cell, (position, previous) in rows
+        if previous != NO_PREVIOUS_CLICK and position in without
+    ]
+    contrasts = np.zeros((len(pairs), evidence.n_cells))
+    for row, (clicked, unclicked) in enumerate(pairs):
+        contrasts[row, clicked], contrasts[row, unclicked] = 1.0, -1.0
+    return linear_contrast_test(contrasts, estimate.fitted.fit, estimate.fitted.errors)

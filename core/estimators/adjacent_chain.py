@@ -1,0 +1,55 @@
+"""Adjacent-chain intervention harvesting: ratios between neighbouring positions, multiplied from the reference on."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from posbias.core.errors import UsageError
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, clusters_of, from_harvest, linkage_of
+from posbias.core.evidence import Evidence, Strata
+from posbias.core.harvesting import harvest_adjacent_chain
+from posbias.core.schema import PREVIOUS_CLICK
+from posbias.core.statistics_plan import StatisticsPlan
+
+
+@dataclass(frozen=True)
+class AdjacentChainEstimator:
+    """Product of the click-rate ratios of neighbours, with the jackknife's errors over queries."""
+
+    name: str = "adjacent-chain"
+    reference: str = "Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (WSDM)"
+    takes: tuple[str, ...] = ("cluster",)
+
+    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:  # noqa: ARG002 - the same for all
+        """It needs cells in a row.
+
+        Raises:
+            UsageError: a cell is more than a position.
+        """
+        if PREVIOUS_CLICK in plan.cell_columns:
+            raise UsageError(
+                "--method adjacent-chain: it goes from position to position, and the cells of the UBM do not lie in a "
+                "row. Use --method allpairs, or --model pbm."
+            )
+
+    def estimate(
+        self,
+        evidence: Evidence,
+        strata: Strata,
+        options: EstimationOptions,
+        on_iteration: Callable[[str], None],  # noqa: ARG002 - every estimator takes the same
+    ) -> Estimate:
+        """Estimate theta as far as the chain reaches.
+
+        Raises:
+            IdentifiabilityError: nothing links two cells.
+            UsageError: there is no such reference cell.
+        """
+        linkage = linkage_of(evidence, strata, options)
+        context = evidence.context_of_cell
+        chains = [np.flatnonzero(context == number) for number in np.unique(context)]
+        names = [f"position {position}" for position in evidence.position_of_cell]
+        members = strata.member_signature, clusters_of(strata, options)
+        found = harvest_adjacent_chain(strata.signatures, linkage, *members, chains, names)
+        return from_harvest(self.name, linkage, found)

@@ -1,0 +1,77 @@
+"""The naive click rate: what people often take for a propensity. For comparison only, so it reports no errors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from posbias.core.errors import IdentifiabilityError
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, cells_like, relative_to_largest
+from posbias.core.evidence import Evidence, Strata
+from posbias.core.linkage import NO_CLICKS, Linkage
+from posbias.core.signatures import Integers
+from posbias.core.statistics_plan import StatisticsPlan
+
+
+@dataclass(frozen=True)
+class ClickRateEstimator:
+    """theta_e / theta_ref = click rate in e / click rate in the reference: right only if documents stand at random."""
+
+    name: str = "ctr"
+    reference: str = "Craswell et al. 2008 (the baseline)"
+    takes: tuple[str, ...] = ()
+
+    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
+        """It needs nothing special."""
+
+    def estimate(
+        self,
+        evidence: Evidence,
+        strata: Strata,  # noqa: ARG002 - every estimator takes the same
+        options: EstimationOptions,
+        on_iteration: Callable[[str], None],  # noqa: ARG002
+    ) -> Estimate:
+        """Click rates relative to that of the reference, the first cell with a click.
+
+        Raises:
+            IdentifiabilityError: there is no click, or none in the reference that was asked for.
+            UsageError: there is no such reference cell.
+        """
+        impressions, clicks = evidence.cell_totals()
+        rate = clicks / impressions
+        asked = cells_like(evidence, options.reference) if options.reference else np.arange(evidence.n_cells)
+        reference_of = _references(evidence.context_of_cell, asked[clicks[asked] > 0])
+        known = (clicks > 0) & (reference_of >= 0)
+        if not known.any():
+            raise IdentifiabilityError(
+                "no cell (position) that could be the reference has a click, so there is no click rate to compare with."
+            )
+        linkage = Linkage(
+            reference_of=np.where(reference_of >= 0, reference_of, 0),
+            identified=known,
+            reason=tuple(None if has else NO_CLICKS for has in known),
+            linking_pairs=np.zeros(evidence.n_cells),
+            linking_clicks=np.zeros(evidence.n_cells),
+            component=reference_of,
+        )
+        propensity = np.where(known, rate / rate[linkage.reference_of], np.nan)
+        nothing = np.full(evidence.n_cells, np.nan)
+        return Estimate(
+            method=self.name,
+            linkage=linkage,
+            propensity=propensity,
+            examination=relative_to_largest(propensity, linkage),
+            std_error=nothing,
+            ci_low=nothing,
+            ci_high=nothing,
+            effective_clusters=nothing,
+            reason=linkage.reason,
+            converged=True,
+            iterations=0,
+        )
+
+
+def _references(context: Integers, candidates: Integers) -> Integers:
+    """The first candidate of each cell's context, -1 where it has none, shape (K,)."""
+    first = {int(context[cell]): int(cell) for cell in candidates[::-1]}
+    return np.array([first.get(int(number), -1) for number in context], np.int64)

@@ -1,0 +1,67 @@
+"""Result randomisation: click rates of impressions whose document was placed at random."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from posbias.core.errors import IdentifiabilityError, UsageError
+from posbias.core.estimators.conditional import ConditionalEstimator
+from posbias.core.estimators.estimate import Estimate, EstimationOptions
+from posbias.core.evidence import Evidence, Strata
+from posbias.core.schema import PREVIOUS_CLICK
+from posbias.core.statistics_plan import StatisticsPlan
+
+
+@dataclass(frozen=True)
+class RandomizedEstimator:
+    """Click-rate ratios within each query and experiment.
+
+    Where documents are placed at random among positions, the mean attractiveness at each of these positions is the
+    same, alpha_gq, within a query q and an experiment g (whole pages shuffled, or two positions swapped):
+
+        E[c_gqe] = n_gqe theta_e alpha_gq
+
+    This is the conditional model with (q, g) in place of a pair. On pages of equal length its estimate is the ratio of
+    click rates; on others it compares positions within queries only, so that short pages do not bias it. Swap
+    experiments of several pairs of positions are chained by maximum likelihood.
+    """
+
+    name: str = "randomized"
+    reference: str = "Wang et al. 2016 (SIGIR); Joachims, Swaminathan & Schnabel 2017 (swap experiments)"
+    takes: tuple[str, ...] = ("cluster", "bootstrap", "shape")
+
+    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:  # noqa: ARG002 - the same for all
+        """It needs rows that are known to be randomised.
+
+        Raises:
+            UsageError: they are not named, or the model looks at clicks, which no randomisation controls.
+        """
+        if PREVIOUS_CLICK in plan.cell_columns:
+            raise UsageError(
+                "--method randomized: the previous click of the UBM is no part of a randomisation. Use --model pbm."
+            )
+        if not plan.randomized:
+            raise UsageError(
+                "--method randomized: say which rows were logged under randomisation, for example "
+                "--randomized-where policy=random (with statistics: when they are collected)."
+            )
+
+    def estimate(
+        self,
+        evidence: Evidence,
+        strata: Strata,  # noqa: ARG002 - every estimator takes the same
+        options: EstimationOptions,
+        on_iteration: Callable[[str], None],
+    ) -> Estimate:
+        """Estimate theta from the randomised rows alone.
+
+        Raises:
+            IdentifiabilityError: no row is marked as randomised, or they compare no two positions.
+            UsageError: there is no such reference cell.
+        """
+        if not evidence.randomized.signatures.n_units:
+            asked = " or ".join(map(str, evidence.plan.randomized))
+            raise IdentifiabilityError(
+                f"no row has {asked} (--randomized-where), so there is nothing to estimate from."
+            )
+        found = ConditionalEstimator().estimate(evidence, evidence.randomized, options, on_iteration)
+        return replace(found, method=self.name)

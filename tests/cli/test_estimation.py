@@ -1,0 +1,355 @@
+"""Options of the estimation, from the command line to the files: what they do, and what they say."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import polars as pl
+import pytest
+
+from posbias.core.simulation import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+
+WORLD = SimulationOptions(n_sessions=8_000, n_queries=20, docs_per_query=6, n_positions=4, query_exponent=0.0, seed=4)
+SPARSE = SimulationOptions(
+    n_sessions=20_000, n_queries=10_000, docs_per_query=20, n_positions=10, query_exponent=0.7, seed=2
+)
+
+
+@pytest.fixture(scope="module")
+def dense_log() -> pl.DataFrame:
+    """Two devices with different propensities, days, and a tenth of the sessions marked as random."""
+    desktop = simulate(replace(WORLD, eta=0.5)).log.with_columns(device=pl.lit("desktop"))
+    phone = simulate(replace(WORLD, eta=1.5, seed=5)).log.with_columns(
+        pl.col("session") + 10**6, device=pl.lit("phone")
+    )
+    return pl.concat([desktop, phone]).with_columns(
+        day=pl.date(2026, 1, 5) + pl.duration(days=pl.col("session") % 5),
+        policy=pl.when(pl.col("session") % 10 == 0).then(pl.lit("random")).otherwise(pl.lit("ranker")),
+    )
+
+
+@pytest.fixture
+def log(dense_log: pl.DataFrame, tmp_path: Path) -> Path:
+    """The dense log on disk."""
+    dense_log.write_parquet(tmp_path / "log.parquet")
+    return tmp_path / "log.parquet"
+
+
+def propensities(folder: Path) -> pl.DataFrame:
+    return pl.read_parquet(folder / "propensities.parquet")
+
+
+def estimate_in(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "manifest.json").read_text())["estimate"]
+
+
+def test_contexts_have_propensities_and_attractiveness_of_their_own(
+    run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    done = run_in_process("run", log, "--context", "device", "-o", "out")
+    table = propensities(tmp_path / "out")
+    gamma = pl.read_parquet(tmp_path / "out" / "attractiveness.parquet")
+
+    assert done.returncode == 0, done.stderr
+    assert table.columns[:4] == ["position", "device", "impressions", "clicks"]
+    assert table.select("device", "position").rows() == [(d, k) for d in ("desktop", "phone") for k in range(1, 5)]
+    last = dict(table.filter(position=4).select("device", "propensity").iter_rows())
+    assert last["desktop"] > 3 * last["phone"]
+    assert gamma.columns == ["query", "doc", "device", "impressions", "clicks", "attractiveness", "std_dev"]
+    assert gamma.select("query", "doc", "device").is_unique().all()
+    assert "position 1 of each device" in done.stderr
+
+
+def test_the_pointwise_layout_has_two_rows_per_pair_whatever_the_contexts(
+    run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    assert run_in_process("run", log, "--context", "device", "-o", "out").returncode == 0
+    rows = pl.read_parquet(tmp_path / "out" / "training" / "*.parquet")
+    clicks = pl.read_parquet(log).join(propensities(tmp_path / "out"), on=["position", "device"])
+    expected = clicks.filter(pl.col("click") == 1).select((1 / pl.col("propensity")).sum()).item()
+
+    assert rows.select("query", "doc", "label").is_unique().all()
+    assert rows.filter(label=1)["weight"].sum() == pytest.approx(expected)
+
+
+def test_weight_takes_the_contexts_of_the_fit(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    for layout in ("pointwise", "session"):
+        whole = run_in_process("run", log, "--context", "device", "--layout", layout, "-o", "whole", "--force")
+        fit = run_in_process("fit", log, "--context", "device", "-o", "fit", "--force")
+        weight = run_in_process("weight", log, "--propensities", "fit", "--layout", layout, "-o", "weights", "--force")
+
+        assert (whole.returncode, fit.returncode, weight.returncode) == (0, 0, 0), weight.stderr
+        written = [pl.read_parquet(tmp_path / name / "training" / "*.parquet") for name in ("whole", "weights")]
+        assert written[0].equals(written[1])
+    other = run_in_process("weight", log, "--propensities", "fit", "--context", "policy", "-o", "other")
+    assert other.returncode == 2
+    assert "differ by device" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--context", "position"), "--context position"),
+        (("--context", "device", "--stratify", "device"), "--context says it already"),
+        (("--context", "device", "--model", "ubm"), "--model pbm"),
+        (("--context", "nowhere"), "no column 'nowhere'"),
+        (("--randomized-where", "policy"), "COLUMN=VALUE"),
+        (("--randomized-where", "policy=random@1,1"), "different whole numbers"),
+        (("--randomized-where", "nowhere=1"), "no column 'nowhere'"),
+        (("--method", "randomized"), "--randomized-where"),
+        (("--reference", "top"), "--reference top"),
+        (("--reference", "9"), "positions run from 1 to 4"),
+        (("--reference", "1,0"), "1 number"),
+        (("--period", "day"), "--timestamp COLUMN"),
+    ],
+)
+def test_options_that_cannot_work_are_errors_that_say_why(
+    run_in_process: Run, log: Path, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    done = run_in_process("fit", log, "-o", "out", *words)
+
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_randomised_rows_say_what_the_whole_log_says(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    words = ("--method", "randomized", "--randomized-where", "policy=random")
+    done = run_in_process("fit", log, *words, "-o", "out")
+    marked = pl.read_parquet(log).filter(policy="random").group_by("position").agg(pl.mean("click")).sort("position")
+
+    assert done.returncode == 0, done.stderr
+    rate = marked["click"] / marked["click"][0]
+    assert propensities(tmp_path / "out")["propensity"].to_list() == pytest.approx(rate.to_list())
+    assert propensities(tmp_path / "out")["impressions"].sum() == pl.read_parquet(log).height
+
+
+def test_statistics_keep_what_later_fits_may_need(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    words = ("--timestamp", "day", "--context", "device", "--randomized-where", "policy=random")
+    assert run_in_process("collect", log, *words, "-o", "statistics").returncode == 0
+    part = pl.read_parquet(tmp_path / "statistics" / "*.parquet")
+    assert part.columns == ["query", "doc", "position", "device", "period", "randomized", "impressions", "clicks"]
+
+    for choice in (("--period", "none"), ("--period", "day"), (), ("--method", "randomized"), ("--method", "joint")):
+        kept = run_in_process("fit", "statistics", *choice, "-o", "kept", "--force")
+        whole = run_in_process("fit", log, *words, *choice, "-o", "whole", "--force")
+        assert (kept.returncode, whole.returncode) == (0, 0), kept.stderr
+        assert propensities(tmp_path / "kept").equals(propensities(tmp_path / "whole"))
+
+
+def test_by_default_days_are_kept_apart_where_a_timestamp_is_known(
+    run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    for choice, used in (((), "day"), (("--period", "none"), "none"), (("--period", "day"), "day")):
+        done = run_in_process("fit", log, "--timestamp", "day", *choice, "-o", "out", "--force")
+        assert done.returncode == 0, done.stderr
+        assert estimate_in(tmp_path / "out")["period"]["used"] == used
+    automatic = run_in_process("fit", log, "--timestamp", "day", "-o", "out", "--force")
+    assert "may differ by day" in automatic.stderr
+    choice = estimate_in(tmp_path / "out")["period"]
+    assert choice["difference"]["rejected"] is False
+    assert len(choice["pooled"]) == len(choice["by_day"]) == 4
+
+
+def test_days_without_anything_to_compare_are_pooled_with_a_warning(
+    run_in_process: Run, dense_log: pl.DataFrame, tmp_path: Path
+) -> None:
+    order = pl.struct("query", "session").rank("dense").over("query")
+    once_a_day = dense_log.with_columns(day=pl.date(2020, 1, 1) + pl.duration(days=order))
+    once_a_day.write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "--timestamp", "day", "-o", "out")
+
+    assert done.returncode == 0, done.stderr
+    assert "the log cannot exclude it" in " ".join(done.stderr.split())
+    assert estimate_in(tmp_path / "out")["period"]["used"] == "none"
+
+
+def test_a_sparse_log_is_called_one_and_a_dense_one_is_not(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    simulate(SPARSE).log.write_parquet(tmp_path / "sparse.parquet")
+    words = "sparse: joint EM is biased here"
+    sparse = run_in_process("fit", "sparse.parquet", "-o", "sparse")
+    dense = run_in_process("fit", log, "--context", "device", "-o", "dense")
+
+    assert words in sparse.stderr
+    assert words not in dense.stderr
+    assert estimate_in(tmp_path / "sparse")["joint_against_conditional"]["biased"] is True
+    assert estimate_in(tmp_path / "dense")["joint_against_conditional"]["biased"] is False
+    unasked = run_in_process("fit", "sparse.parquet", "--no-compare", "-o", "unasked")
+    assert words not in unasked.stderr
+    assert estimate_in(tmp_path / "unasked")["joint_against_conditional"] is None
+
+
+def test_clicks_expected_by_the_fit_stand_beside_the_observed_ones(
+    run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    assert run_in_process("fit", log, "--context", "device", "-o", "out").returncode == 0
+    clicks = estimate_in(tmp_path / "out")["clicks"]
+
+    assert clicks["observed"] == propensities(tmp_path / "out")["clicks"].to_list()
+    assert clicks["expected"] == pytest.approx(clicks["observed"], rel=0.05)
+
+
+@pytest.mark.parametrize(("model", "words"), [("pbm", "makes no difference"), ("ubm", "the previous click matters")])
+def test_whether_the_previous_click_matters_is_said_without_recommending_a_model(
+    run_in_process: Run, tmp_path: Path, model: str, words: str
+) -> None:
+    world = SimulationOptions(
+        n_sessions=20_000, n_queries=100, docs_per_query=8, n_positions=4, query_exponent=0.0, seed=3
+    )
+    simulate(replace(world, model="ubm" if model == "ubm" else "pbm")).log.write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "--model", "ubm", "-o", "out")
+
+    said = " ".join(done.stderr.split())
+    assert words in said
+    assert "use --model ubm" not in said.lower()
+
+
+def test_a_log_without_position_bias_is_said_to_show_none(run_in_process: Run, tmp_path: Path) -> None:
+    simulate(replace(WORLD, eta=0.0, seed=6)).log.write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "-o", "out")
+    table = propensities(tmp_path / "out")
+
+    assert "no position effect detected" in done.stderr
+    assert (table["ci_low"] <= 1).all()
+    assert (table["ci_high"] >= 1).all()
+
+
+@pytest.mark.parametrize("words", [("--cluster", "pair"), ("--cluster", "session"), ("--bootstrap", "300")])
+def test_other_errors_leave_the_propensities_as_they_are(
+    run_in_process: Run, log: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = run_in_process("fit", log, *words, "-o", "other")
+    assert done.returncode == 0, done.stderr
+    assert run_in_process("fit", log, "-o", "plain").returncode == 0
+    other, plain = propensities(tmp_path / "other"), propensities(tmp_path / "plain")
+
+    assert other["propensity"].equals(plain["propensity"])
+    width = [(table["ci_high"] / table["ci_low"]).log()[1:] for table in (other, plain)]
+    assert (width[0] / width[1]).is_between(0.4, 2.5).all()
+    assert (width[0] - width[1]).abs().to_numpy().max() > 1e-6
+
+
+def test_a_bootstrap_is_the_same_for_the_same_seed(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", "7"), ("b", "7"), ("c", "8")):
+        assert run_in_process("fit", log, "--bootstrap", "100", "--seed", seed, "-o", name).returncode == 0
+    a, b, c = (propensities(tmp_path / name) for name in "abc")
+
+    assert a.equals(b)
+    assert not a.equals(c)
+
+
+def test_errors_by_session_are_the_same_in_one_bucket_and_in_many(
+    run_in_process: Run, dense_log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense_log.with_columns(session=pl.col("session").cast(pl.String)).write_parquet(tmp_path / "log.parquet")
+    words = ("fit", "log.parquet", "--cluster", "session", "--stratify", "device")
+    assert run_in_process(*words, "-o", "one").returncode == 0
+    monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 10_000)
+    assert run_in_process(*words, "-o", "many").returncode == 0
+
+    one, many = (propensities(tmp_path / name)["std_error"].to_list() for name in ("one", "many"))
+    assert one == pytest.approx(many, rel=1e-9)
+
+
+def test_errors_by_session_need_the_log(run_in_process: Run, log: Path) -> None:
+    assert run_in_process("collect", log, "-o", "statistics").returncode == 0
+    done = run_in_process("fit", "statistics", "--cluster", "session", "-o", "out")
+
+    assert done.returncode == 2
+    assert "--cluster session needs the logs" in done.stderr
+
+
+def test_a_power_of_the_position_is_fitted_with_its_exponent(run_in_process: Run, tmp_path: Path) -> None:
+    simulate(replace(WORLD, eta=0.8)).log.write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "--shape", "power", "-o", "out")
+    found = estimate_in(tmp_path / "out")
+    table = propensities(tmp_path / "out")
+
+    assert found["eta"][0] == pytest.approx(0.8, abs=4 * found["eta_std_error"][0])
+    assert table["propensity"].to_list() == pytest.approx((table["position"] ** -found["eta"][0]).to_list())
+    assert "does not contradict the power shape (eta 0." in " ".join(done.stderr.split())
+
+
+def test_a_power_of_the_position_is_rejected_where_the_log_says_otherwise(run_in_process: Run, tmp_path: Path) -> None:
+    simulate(replace(WORLD, theta=(1.0, 0.9, 0.85, 0.2))).log.write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "--shape", "power", "-o", "out")
+
+    assert "warning: Propensities do not follow a power" in " ".join(done.stderr.split())
+    assert estimate_in(tmp_path / "out")["shape_against_free"]["rejected"] is True
+
+
+def test_a_monotone_shape_never_rises(run_in_process: Run, tmp_path: Path) -> None:
+    simulate(replace(WORLD, theta=(1.0, 0.4, 0.6, 0.3))).log.write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "--shape", "monotone", "-o", "out")
+    theta = propensities(tmp_path / "out")["propensity"]
+
+    assert (theta.diff().drop_nulls() <= 0).all()
+    assert theta[1] == pytest.approx(theta[2])
+    assert "warning:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--method", "joint", "--bootstrap", "100"), "--method joint does not know it"),
+        (("--method", "allpairs", "--shape", "power"), "Methods that do: conditional, randomized"),
+        (("--method", "allpairs", "--cluster", "session"), "only --method conditional"),
+        (("--shape", "power", "--model", "ubm"), "previous click of the UBM"),
+        (("--shape", "power", "--cluster", "pair"), "Leave out --cluster"),
+        (("--bootstrap", "100", "--cluster", "pair"), "it draws queries"),
+        (("--bootstrap", "7"), "at least"),
+        (("--method", "adjacent-chain", "--model", "ubm"), "--method allpairs"),
+        (("--method", "nonsense"), "choose from conditional, joint"),
+    ],
+)
+def test_methods_refuse_what_they_do_not_know_before_anything_is_read(
+    run_in_process: Run, log: Path, words: tuple[str, ...], message: str
+) -> None:
+    done = run_in_process("fit", log, "-o", "out", *words)
+
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("method", ["conditional", "joint", "allpairs", "adjacent-chain", "ctr"])
+def test_every_method_writes_the_same_table(run_in_process: Run, log: Path, tmp_path: Path, method: str) -> None:
+    done = run_in_process("fit", log, "--context", "device", "--method", method, "-o", "out")
+    table = propensities(tmp_path / "out")
+
+    assert done.returncode == 0, done.stderr
+    assert table.columns == [
+        *("position", "device", "impressions", "clicks", "ctr", "propensity", "examination", "std_error"),
+        *("ci_low", "ci_high", "identified", "reason", "linking_pairs", "linking_clicks", "joint_propensity"),
+    ]
+    assert table["propensity"].null_count() == 0
+    assert table["joint_propensity"].null_count() == 0
+    has_errors = method not in {"joint", "ctr"}
+    assert table["std_error"].null_count() == (0 if has_errors else table.height)
+
+
+@pytest.mark.parametrize("method", ["conditional", "joint"])
+def test_expected_labels_add_up_to_the_impressions_and_are_the_same_from_run_and_weight(
+    run_in_process: Run, log: Path, tmp_path: Path, method: str
+) -> None:
+    words = ("--negatives", "posterior")
+    assert run_in_process("run", log, *words, "--method", method, "-o", "run").returncode == 0
+    assert run_in_process("weight", log, *words, "--propensities", "run", "-o", "weight").returncode == 0
+    run, weight = (pl.read_parquet(tmp_path / name / "training" / "*.parquet") for name in ("run", "weight"))
+    shown = pl.read_parquet(log).group_by("query", "doc").agg(n=pl.len(), clicks=pl.sum("click").cast(pl.Int64))
+    labels = run.pivot("label", index=["query", "doc"], values="weight").join(shown, on=["query", "doc"])
+
+    assert run.equals(weight)
+    assert (labels["1"] + labels["0"]).to_list() == pytest.approx(labels["n"].to_list())
+    assert (labels["1"] >= labels["clicks"] - 1e-9).all()
+
+
+def test_expected_labels_are_for_the_pointwise_layout(run_in_process: Run, log: Path) -> None:
+    done = run_in_process("run", log, "--negatives", "posterior", "--layout", "session", "-o", "out")
+
+    assert done.returncode == 2
+    assert "only --layout pointwise" in done.stderr

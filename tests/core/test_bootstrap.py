@@ -1,0 +1,159 @@
+"""The bootstrap: the formula written out densely, its coverage, and how it stands to the sandwich."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from posbias.core import bootstrap as module
+from posbias.core import leave_one_out
+from posbias.core.bootstrap import FEWEST_REPLICATES, bootstrap
+from posbias.core.cluster_errors import AGREEING, ONE_CLUSTER, ClusterErrors, cluster_errors
+from posbias.core.conditional import ConditionalFit, fit_conditional
+from posbias.core.leave_one_out import inverse
+from posbias.core.linkage import Linkage, find_linkage
+from posbias.core.signatures import CountTable, Floats, Integers, compress, merge
+
+THETA = np.array([1.0, 0.6, 0.4])
+
+
+def random_log(seed: int, n_queries: int, impressions: int, shock: float = 0.0) -> tuple[CountTable, Integers]:
+    """Pairs of three documents per query, query sizes by Zipf's law, and the query of each."""
+    rng = np.random.default_rng(seed)
+    size = impressions / np.arange(1, n_queries + 1)
+    counts = rng.poisson(np.repeat(size / (size.sum() * 9) * impressions, 3)[:, np.newaxis], (3 * n_queries, 3))
+    theta = THETA * np.exp(shock * rng.standard_normal((n_queries, 3)) - shock**2 / 2)
+    chance = np.minimum(np.repeat(theta, 3, axis=0) * rng.beta(2, 4, (3 * n_queries, 1)), 1)
+    return CountTable.from_dense(counts.astype(float), rng.binomial(counts, chance).astype(float)), np.arange(
+        3 * n_queries
+    ) // 3
+
+
+def fitted(pairs: CountTable) -> tuple[ConditionalFit, CountTable, Linkage, Integers]:
+    table, signature = compress(pairs)
+    linkage = find_linkage(table)
+    return fit_conditional(table, linkage), table, linkage, signature
+
+
+def bootstrapped(pairs: CountTable, query: Integers, replicates: int = 400, seed: int = 0) -> ClusterErrors:
+    return bootstrap(*fitted(pairs), query, replicates, seed)
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_one_others() -> None:
+    log = random_log(1, 200, 4000, shock=0.5)
+    first, again, other = (bootstrapped(*log, replicates=60, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.high, again.high)
+    assert np.any(first.high != other.high)
+
+
+@pytest.mark.parametrize("n_queries", [8, 200])
+def test_the_quantile_is_that_of_the_dense_formula(n_queries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leave_one_out, "_LEVERAGE", 0.0)  # every query one by one, as below
+    pairs, query = random_log(1, n_queries, 4000, shock=0.5)
+    fit, table, linkage, signature = fitted(pairs)
+    score, information = dense_clusters(fit, pairs, query)
+    n_clusters = len(score)
+    response = inverse(fit.information)
+    without = np.linalg.inv(fit.information - information).astype(np.float64)
+    adjusted = (without @ score[:, :, np.newaxis])[:, :, 0] @ fit.information
+    signs = np.where(np.random.default_rng(4).random((n_clusters, 99)) < 0.5, -1.0, 1.0)
+    statistics: list[Floats] = []
+    for number in range(99):
+        sign = signs[:, number]
+        moved = response @ (sign @ adjusted)
+        again = sign[:, np.newaxis] * adjusted - information @ moved
+        change = (without @ again[:, :, np.newaxis])[:, :, 0]
+        statistics.append(np.abs(moved) / np.sqrt((n_clusters - 1) / n_clusters * (change**2).sum(axis=0)))
+    found = bootstrap(fit, table, linkage, signature, query, 99, 4)
+    sandwich = cluster_errors(fit, table, linkage, signature, query)
+    quantile = np.sort(statistics, axis=0)[94]  # the 95th of 99
+    wanted = np.maximum(quantile * sandwich.std_error[1:], np.log(sandwich.high / fit.theta)[1:])
+    np.testing.assert_allclose(np.log(found.high / fit.theta)[1:], wanted, rtol=1e-8)
+    np.testing.assert_allclose(np.log(fit.theta / found.low)[1:], wanted, rtol=1e-8)
+    assert np.any(quantile * sandwich.std_error[1:] == wanted)
+
+
+def dense_clusters(fit: ConditionalFit, pairs: CountTable, query: Integers) -> tuple[Floats, Floats]:
+    """Score, shape (G, 2), and information, shape (G, 2, 2), of each query that has any."""
+    counts = np.zeros((2, pairs.n_units, 3))
+    counts[0][pairs.unit_of_entry, pairs.cell] = pairs.impressions
+    counts[1][pairs.unit_of_entry, pairs.cell] = pairs.clicks
+    score, information = np.zeros((query.max() + 1, 3)), np.zeros((query.max() + 1, 3, 3))
+    for impressions, clicks, number in zip(*counts, query, strict=True):
+        if clicks.sum() and np.count_nonzero(impressions) > 1:
+            share = impressions * fit.theta / (impressions @ fit.theta)
+            score[number] += clicks - clicks.sum() * share
+            information[number] += clicks.sum() * (np.diag(share) - np.outer(share, share))
+    known = np.flatnonzero(information.any(axis=(1, 2)))
+    return score[known, 1:], information[known, 1:, 1:]
+
+
+def test_clusters_with_hardly_any_leverage_can_be_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, query = random_log(2, 2000, 40_000, shock=0.5)
+    together = bootstrapped(pairs, query, replicates=400)
+    monkeypatch.setattr(leave_one_out, "_LEVERAGE", 0.001)
+    apart = bootstrapped(pairs, query, replicates=400)
+    np.testing.assert_allclose(together.std_error, apart.std_error, rtol=0.01)
+    np.testing.assert_allclose(np.log(together.high)[1:], np.log(apart.high)[1:], atol=0.1 * apart.std_error.max())
+
+
+def test_blocks_of_clusters_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, query = random_log(3, 300, 20_000, shock=0.5)
+    whole = bootstrapped(pairs, query, replicates=99)
+    monkeypatch.setattr(module, "_BLOCK", 700)
+    np.testing.assert_allclose(bootstrapped(pairs, query, replicates=99).high, whole.high, rtol=1e-12)
+
+
+def test_it_never_narrows_the_sandwichs_interval_and_keeps_its_errors() -> None:
+    wider: list[Floats] = []
+    for seed in range(10):
+        pairs, query = random_log(seed, 12, 4000, shock=0.5)
+        found, sandwich = bootstrapped(pairs, query, replicates=99), cluster_errors(*fitted(pairs), query)
+        np.testing.assert_array_equal(found.covariance, sandwich.covariance)
+        wider.append(np.log(found.high / found.low)[1:] / np.log(sandwich.high / sandwich.low)[1:])
+    assert np.min(wider) >= 1 - 1e-12
+    assert 1 < np.mean(wider) < 1.5
+
+
+@pytest.mark.parametrize("shock", [0.0, 0.3])
+def test_intervals_from_few_unequal_queries_cover_the_truth(shock: float) -> None:
+    covered: list[Floats] = []
+    for seed in range(50):
+        errors = bootstrapped(*random_log(seed, 20, 4000, shock), replicates=59, seed=seed)
+        covered.append(((errors.low <= THETA) & (errors.high >= THETA))[1:].astype(float))
+    assert 0.91 <= np.mean(covered) <= 0.99
+
+
+def test_a_cell_that_one_query_alone_identifies_gets_no_interval() -> None:
+    pairs, query = random_log(5, 20, 2000)
+    bridge = CountTable.from_dense(
+        np.array([[0, 9.0, 0, 8.0], [5.0, 0, 0, 4.0]]), np.array([[0, 4.0, 0, 1], [2, 0, 0, 2]])
+    )
+    table, (of_pairs, of_bridge) = merge([replace(pairs, n_cells=4), bridge])
+    linkage = find_linkage(table)
+    fit = fit_conditional(table, linkage)
+    found = bootstrap(
+        fit, table, linkage, np.append(of_pairs, of_bridge), np.append(query, [99, 99]), replicates=60, seed=0
+    )
+    assert found.reason == (None, None, None, ONE_CLUSTER)
+    assert np.isnan([found.std_error[3], found.low[3], found.high[3]]).all()
+    assert np.isfinite(found.std_error[:3]).all()
+
+
+def test_queries_that_agree_to_the_last_click_give_no_interval() -> None:
+    pairs = CountTable.from_dense(np.full((2, 2), 10.0), np.array([[4.0, 2.0], [4.0, 2.0]]))
+    found = bootstrapped(pairs, np.arange(2), replicates=60)
+    assert found.reason == (None, AGREEING)
+    assert np.isnan([found.std_error[1], found.low[1], found.high[1]]).all()
+
+
+def test_two_queries_have_one_degree_of_freedom() -> None:
+    clicks = np.array([[200.0, 100.0], [200.0, 40.0]])
+    found = bootstrapped(CountTable.from_dense(np.full((2, 2), 500.0), clicks), np.arange(2), replicates=60)
+    half_width = np.log(found.high / found.low)[1] / 2
+    np.testing.assert_allclose(half_width / found.std_error[1], 12.706204736432095)
+
+
+def test_too_few_replicates_are_refused() -> None:
+    with pytest.raises(ValueError, match="19 replicates"):
+        bootstrapped(*random_log(6, 20, 2000), replicates=FEWEST_REPLICATES - 1)

@@ -1,0 +1,237 @@
+"""Tests of several contrasts, and of two estimates from the same log, against the formulas written out densely."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
+
+from posbias.core.cluster_errors import ClusterErrors, cluster_errors
+from posbias.core.conditional import ConditionalFit, fit_conditional
+from posbias.core.contrasts import (
+    ScoredEstimate,
+    contrast_test,
+    difference_errors,
+    difference_test,
+    linear_contrast_test,
+    scored_conditional,
+)
+from posbias.core.linkage import find_linkage
+from posbias.core.signatures import CountTable, Floats, Integers, compress
+
+N_CELLS = 4
+
+
+def fitted(pairs: CountTable, query: Integers) -> tuple[ConditionalFit, ClusterErrors]:
+    table, signature = compress(pairs)
+    linkage = find_linkage(table)
+    fit = fit_conditional(table, linkage)
+    return fit, cluster_errors(fit, table, linkage, signature, query)
+
+
+def scored(pairs: CountTable, query: Integers) -> ScoredEstimate:
+    table, signature = compress(pairs)
+    linkage = find_linkage(table)
+    fit = fit_conditional(table, linkage)
+    errors = cluster_errors(fit, table, linkage, signature, query)
+    return scored_conditional(fit, errors, table, linkage, signature, query)
+
+
+def daily_counts(seed: int, n_queries: int, n_days: int = 3, docs: int = 4) -> tuple[Floats, Floats, Integers]:
+    """Impressions and clicks, each of shape (pairs, days, cells), and the query of each pair."""
+    rng = np.random.default_rng(seed)
+    n_pairs = n_queries * docs
+    impressions = rng.poisson(2.0, (n_pairs, n_days, N_CELLS))
+    clicks = rng.binomial(impressions, rng.beta(2, 3, (n_pairs, 1, 1)) / np.arange(1, N_CELLS + 1))
+    return impressions.astype(float), clicks.astype(float), np.arange(n_pairs) // docs
+
+
+def pooled_and_daily(impressions: Floats, clicks: Floats, query: Integers) -> tuple[ScoredEstimate, ScoredEstimate]:
+    n_pairs, n_days, _ = impressions.shape
+    pooled = CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1))
+    daily = CountTable.from_dense(*(counts.reshape(n_pairs * n_days, N_CELLS) for counts in (impressions, clicks)))
+    return scored(pooled, query), scored(daily, np.repeat(query, n_days))
+
+
+def influence(impressions: Floats, clicks: Floats, log_theta: Floats, query: Integers) -> dict[int, Floats]:
+    """H^-1 s_g of each query, shape (K,) with 0 at the reference, unit by unit with dense matrices."""
+    scores: dict[int, Floats] = {}
+    information = np.zeros((N_CELLS, N_CELLS))
+    for n, c, g in zip(impressions, clicks, query.tolist(), strict=True):
+        if c.sum() and (n > 0).sum() > 1:
+            p = n * np.exp(log_theta) / (n @ np.exp(log_theta))
+            scores[g] = scores.get(g, np.zeros(N_CELLS)) + c - c.sum() * p
+            information += c.sum() * (np.diag(p) - np.outer(p, p))
+    inverse = np.zeros_like(information)
+    inverse[1:, 1:] = np.linalg.inv(information[1:, 1:])
+    return {g: inverse @ score for g, score in scores.items()}
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 8))
+def test_a_contrast_is_rejected_exactly_beyond_the_bonferroni_bound(seed: int, size: int) -> None:
+    rng = np.random.default_rng(seed)
+    difference, std_error = rng.normal(0, 3, size), rng.uniform(0.5, 2, size)
+    degrees = np.full(size, rng.uniform(1, 50))
+    found = contrast_test(difference, std_error, degrees)
+    bound = stats.t.ppf(1 - 0.05 / (2 * size), degrees[0])  # pyright: ignore[reportUnknownMemberType]
+    ratio = np.abs(difference) / std_error
+    assert found.rejected == bool(ratio.max() > bound)
+    assert found.statistic == ratio.max()
+    assert found.largest == ratio.argmax()
+    assert (found.difference, found.std_error) == (difference[found.largest], std_error[found.largest])
+    np.testing.assert_array_equal(found.p_values < 0.05, ratio > bound)
+
+
+def test_a_contrast_with_few_degrees_does_not_decide_by_its_size_alone() -> None:
+    found = contrast_test(np.array([5.0, 4.0]), np.ones(2), np.array([1.0, 1000.0]))
+    assert found.largest == 1
+    assert found.degrees == 1000
+
+
+def test_contrasts_without_an_error_are_left_out() -> None:
+    found = contrast_test(np.array([9.0, 1.0, np.nan, 9.0]), np.array([0.0, 1.0, 1.0, np.nan]), np.full(4, 1e9))
+    assert found.n_contrasts == 1
+    assert found.largest == 1
+    assert found.p_value == pytest.approx(2 * stats.norm.sf(1), rel=1e-6)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    np.testing.assert_array_equal(np.isnan(found.p_values), [True, False, True, True])
+
+
+def test_no_contrast_rejects_nothing() -> None:
+    found = contrast_test(np.zeros(2), np.zeros(2), np.ones(2))
+    assert not found.rejected
+    assert found.n_contrasts == 0
+
+
+def test_one_sided_only_rises_count() -> None:
+    falls = contrast_test(np.array([-9.0, -5.0]), np.ones(2), np.full(2, 50.0), alternative="greater")
+    rises = contrast_test(np.array([-9.0, 5.0]), np.ones(2), np.full(2, 50.0), alternative="greater")
+    assert not falls.rejected
+    assert rises.rejected
+    assert rises.largest == 1
+
+
+def test_linear_contrasts_are_the_dense_formula() -> None:
+    impressions, clicks, query = daily_counts(3, n_queries=15)
+    fit, errors = fitted(CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1)), query)
+    contrasts = np.array([[0, 1, -1, 0], [1, -0.5, 0, -0.5], [1, 0, 0, 0]], np.float64)
+    found = linear_contrast_test(contrasts, fit, errors)
+    of_free, b = contrasts[:2, 1:], fit.log_theta[1:]
+    sd = np.sqrt(np.diag(of_free @ errors.covariance @ of_free.T))
+    parts = of_free**2 * np.diag(errors.covariance)
+    degrees = parts.sum(axis=1) ** 2 / (parts**2 / errors.effective_clusters[1:]).sum(axis=1)
+    expected = contrast_test(of_free @ b, sd, degrees)
+    assert found.n_contrasts == 2  # the third one compares a reference with nothing
+    np.testing.assert_allclose(found.p_values[:2], expected.p_values, rtol=1e-10)
+    assert found.degrees == pytest.approx(expected.degrees)
+    assert errors.effective_clusters[1:].min() <= found.degrees <= 15 * 2
+
+
+def test_linear_contrasts_of_cells_without_an_error_are_left_out() -> None:
+    impressions, clicks, query = daily_counts(4, n_queries=15)
+    fit, errors = fitted(CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1)), query)
+    lost = np.array([False, False, True])
+    broken = replace(
+        errors,
+        std_error=np.append(0, np.where(lost, np.nan, errors.std_error[1:])),
+        covariance=np.where(np.logical_or.outer(lost, lost), np.nan, errors.covariance),
+    )
+    contrasts = np.array([[0, 1, -1, 0], [0, 1, 0, -1]], np.float64)
+    found = linear_contrast_test(contrasts, fit, broken)
+    np.testing.assert_array_equal(np.isnan(found.p_values), [False, True])
+    assert found.p_value == pytest.approx(linear_contrast_test(contrasts[:1], fit, errors).p_value)
+
+
+def test_the_summary_is_json() -> None:
+    for found in (
+        contrast_test(np.ones(2), np.ones(2), np.ones(2)),
+        contrast_test(np.zeros(1), np.zeros(1), np.ones(1)),
+    ):
+        assert json.loads(json.dumps(found.summary(), allow_nan=False))["contrasts"] == found.n_contrasts
+
+
+def test_the_tail_keeps_its_digits_far_out() -> None:
+    found = contrast_test(np.array([30.0]), np.ones(1), np.array([1e9]))
+    assert 0 < found.p_value < 1e-190
+
+
+def dense_errors(impressions: Floats, clicks: Floats, query: Integers) -> Floats:
+    """The errors of pooled minus daily by the formula, on the cells other than the reference."""
+    pooled, daily = pooled_and_daily(impressions, clicks, query)
+    first = influence(impressions.sum(axis=1), clicks.sum(axis=1), pooled.log_theta, query)
+    by_day = impressions.reshape(-1, N_CELLS), clicks.reshape(-1, N_CELLS)
+    second = influence(*by_day, daily.log_theta, np.repeat(query, impressions.shape[1]))
+    zero = np.zeros(N_CELLS)
+    psi = np.array([first.get(g, zero) - second.get(g, zero) for g in first.keys() | second.keys()])
+    plain = [np.sqrt(np.square(list(own.values())).sum(axis=0))[1:] for own in (first, second)]
+    few_clusters = np.maximum(pooled.std_error[1:] / plain[0], daily.std_error[1:] / plain[1])
+    return np.maximum(few_clusters, 1) * np.sqrt(np.square(psi).sum(axis=0))[1:]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_errors_of_a_difference_are_the_dense_formula(seed: int) -> None:
+    counts = daily_counts(seed, n_queries=15)
+    np.testing.assert_allclose(difference_errors(*pooled_and_daily(*counts))[1:], dense_errors(*counts), rtol=1e-8)
+
+
+def test_a_query_that_counts_in_one_estimate_only_counts_in_the_difference() -> None:
+    impressions, clicks, query = daily_counts(1, n_queries=15)
+    impressions[query == 0] = 0
+    impressions[query == 0, 0, 0] = impressions[query == 0, 1, 1] = 9  # one cell a day, two in all
+    clicks[query == 0] = impressions[query == 0] // 2
+    pooled, daily = pooled_and_daily(impressions, clicks, query)
+    assert len(pooled.clusters) == len(daily.clusters) + 1
+    np.testing.assert_allclose(
+        difference_errors(pooled, daily)[1:], dense_errors(impressions, clicks, query), rtol=1e-8
+    )
+
+
+def test_an_estimate_does_not_differ_from_itself() -> None:
+    impressions, clicks, query = daily_counts(2, n_queries=15)
+    pooled, _ = pooled_and_daily(impressions, clicks, query)
+    found = difference_test(pooled, pooled)
+    assert found.n_contrasts == 0
+    assert not found.rejected
+
+
+def test_clusters_that_agree_exactly_decide_nothing() -> None:
+    impressions, clicks, _ = daily_counts(5, n_queries=5)
+    twice = np.vstack([impressions, impressions]), np.vstack([clicks, clicks])
+    found = difference_test(*pooled_and_daily(*twice, np.repeat([0, 1], len(impressions))))
+    assert found.n_contrasts == 0
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000))
+def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -> None:
+    impressions, clicks, query = daily_counts(seed, n_queries=12)
+    expected = difference_errors(*pooled_and_daily(impressions, clicks, query))
+    order = np.random.default_rng(seed).permutation(len(query))
+    found = difference_errors(*pooled_and_daily(impressions[order], clicks[order], 99 - 7 * query[order]))
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
+def test_pooled_and_daily_estimates_of_a_static_ranker_rarely_differ() -> None:
+    n_logs = 50
+    alarms = sum(difference_test(*pooled_and_daily(*daily_counts(seed, 20))).rejected for seed in range(n_logs))
+    assert alarms <= 0.12 * n_logs  # nominal .05: more than .12 of 50 has a chance of 1 %
+
+
+def test_a_ranker_that_reacts_to_clicks_sets_pooled_and_daily_estimates_apart() -> None:
+    rng = np.random.default_rng(0)
+    n_pairs, n_days = 800, 6
+    gamma = rng.beta(2, 3, (n_pairs, 1))
+    impressions, clicks = (np.zeros((n_pairs, n_days, N_CELLS)) for _ in range(2))
+    rate = np.zeros(n_pairs)
+    for day in range(n_days):
+        top = rate >= np.median(rate)  # yesterday's clicks lead to today's first two positions
+        shown = rng.poisson(3.0, (n_pairs, N_CELLS)) * (np.where(top[:, np.newaxis], 1, 0) == np.array([1, 1, 0, 0]))
+        shown += rng.poisson(0.3, (n_pairs, N_CELLS))
+        impressions[:, day] = shown
+        clicks[:, day] = rng.binomial(shown, gamma / np.arange(1, N_CELLS + 1))
+        rate = clicks[:, day].sum(axis=1) / np.maximum(shown.sum(axis=1), 1)
+    found = difference_test(*pooled_and_daily(impressions, clicks, np.arange(n_pairs) // 4))
+    assert found.p_value < 0.001

@@ -1,0 +1,231 @@
+"""The estimators on whole logs: contexts, references, randomised rows, click rates, days."""
+
+from dataclasses import replace
+from datetime import date, timedelta
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+import pytest
+
+from posbias.core.errors import IdentifiabilityError, UsageError
+from posbias.core.estimators import Estimate, EstimationOptions, get_estimator
+from posbias.core.evidence import Evidence, compress_part, merge_parts
+from posbias.core.models import get_model
+from posbias.core.periods import choose_period
+from posbias.core.randomization import RandomizedRows
+from posbias.core.signatures import Floats
+from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.statistics_plan import StatisticsPlan
+
+PBM = StatisticsPlan(get_model("pbm"))
+DENSE = SimulationOptions(n_sessions=20_000, n_queries=30, docs_per_query=10, n_positions=6, seed=5)
+
+
+def evidence_of(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> Evidence:
+    statistics = plan.count(nw.from_native(log.lazy())).to_native().collect()
+    return merge_parts([compress_part(statistics, plan)], plan)
+
+
+def estimate(
+    evidence: Evidence,
+    method: str = "conditional",
+    options: EstimationOptions = EstimationOptions(),  # noqa: B008 - frozen
+) -> Estimate:
+    return get_estimator(method).estimate(evidence, evidence.strata(by_period=False), options, lambda _: None)
+
+
+def numbered_sessions(log: pl.DataFrame, first: int) -> pl.DataFrame:
+    return log.with_columns(pl.col("session") + first)
+
+
+def uniform_log(theta: Floats, *, n_sessions: int = 30_000, seed: int = 3) -> pl.DataFrame:
+    """Pages in random order."""
+    options = replace(
+        DENSE, n_sessions=n_sessions, n_positions=len(theta), ranker_strength=0.0, theta=tuple(theta), seed=seed
+    )
+    return simulate(options).log
+
+
+def test_contexts_are_fitted_side_by_side_as_if_each_were_alone() -> None:
+    desktop = simulate(replace(DENSE, eta=0.5)).log.with_columns(device=pl.lit("desktop"))
+    phone = simulate(replace(DENSE, eta=1.5, seed=6)).log.with_columns(device=pl.lit(None, pl.String))
+    plan = replace(PBM, context=("device",))
+    both = evidence_of(pl.concat([desktop, numbered_sessions(phone, 10**6)]), plan)
+    together = estimate(both)
+
+    assert both.cells.rows() == [(k, device) for device in (None, "desktop") for k in range(1, 7)]
+    assert together.linkage.references.tolist() == [0, 6]
+    for number, log in ((0, phone), (6, desktop)):
+        alone = estimate(evidence_of(log))
+        np.testing.assert_allclose(together.propensity[number : number + 6], alone.propensity, rtol=1e-9)
+        np.testing.assert_allclose(together.examination[number : number + 6], alone.examination, rtol=1e-9)
+        np.testing.assert_allclose(together.std_error[number : number + 6], alone.std_error, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["conditional", "joint", "ctr"])
+def test_another_reference_divides_every_propensity_by_its_own(method: str) -> None:
+    evidence = evidence_of(simulate(DENSE).log)
+    first, third = (estimate(evidence, method, EstimationOptions(reference=cell)) for cell in ((), (3,)))
+
+    np.testing.assert_allclose(third.propensity, first.propensity / first.propensity[2], rtol=1e-9)
+    assert third.linkage.references.tolist() == [2]
+
+
+def test_a_reference_of_the_user_browsing_model_names_the_previous_click_too() -> None:
+    evidence = evidence_of(simulate(replace(DENSE, model="ubm")).log, StatisticsPlan(get_model("ubm")))
+    found = estimate(evidence, options=EstimationOptions(reference=(3, 1)))
+
+    assert evidence.cells.row(int(found.linkage.references[0])) == (3, 1)
+
+
+@pytest.mark.parametrize(("reference", "message"), [((9,), "positions run from 1 to 6"), ((1, 0), r"has 1 number")])
+def test_a_reference_that_is_not_there_is_an_error_that_says_what_is(reference: tuple[int, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        estimate(evidence_of(simulate(DENSE).log), options=EstimationOptions(reference=reference))
+
+
+def test_click_rates_are_relative_to_the_first_cell_with_a_click_and_have_no_errors() -> None:
+    log = pl.DataFrame(
+        {"query": 1, "doc": range(8), "position": [1, 1, 2, 2, 2, 2, 3, 3], "click": [0, 0, 1, 0, 1, 0, 1, 0]}
+    )
+    found = estimate(evidence_of(log), "ctr")
+
+    np.testing.assert_allclose(found.propensity, [np.nan, 1.0, 1.0])
+    assert found.reason == ("no clicks", None, None)
+    assert np.isnan(found.std_error).all()
+
+
+def test_click_rates_need_a_click() -> None:
+    log = pl.DataFrame({"query": 1, "doc": range(4), "position": [1, 1, 2, 2], "click": 0})
+    with pytest.raises(IdentifiabilityError, match="has a click"):
+        estimate(evidence_of(log), "ctr")
+
+
+def randomized_plan(*rows: str) -> StatisticsPlan:
+    return replace(PBM, randomized=tuple(map(RandomizedRows.parse, rows)))
+
+
+def marked(log: pl.DataFrame, number: int) -> pl.DataFrame:
+    """The rows under the number of the description of randomised rows that they fit."""
+    return log.with_columns(randomized=pl.lit(number, pl.UInt8))
+
+
+def test_randomised_rows_give_the_ratios_of_their_click_rates_whatever_the_other_rows_say() -> None:
+    theta = np.array([1.0, 0.7, 0.5, 0.4])
+    random = uniform_log(theta)
+    ranked = simulate(replace(DENSE, n_positions=4, theta=(1.0, 0.1, 0.1, 0.1))).log
+    log = pl.concat([marked(random, 1), marked(numbered_sessions(ranked, 10**6), 0)])
+    found = estimate(evidence_of(log, randomized_plan("policy=random")), "randomized")
+
+    rate = random.group_by("position").agg(pl.mean("click")).sort("position")["click"].to_numpy()
+    np.testing.assert_allclose(found.propensity, rate / rate[0], rtol=1e-9)
+    assert np.all(np.abs(np.log(found.propensity / theta))[1:] < 4 * found.std_error[1:])
+    assert np.all(found.ci_low <= found.ci_high)
+
+
+def test_short_random_pages_of_poor_queries_do_not_bias_randomised_estimates() -> None:
+    theta = np.array([1.0, 0.7, 0.5, 0.4])
+    log = uniform_log(theta, n_sessions=60_000).filter((pl.col("query") % 2 == 0) | (pl.col("position") <= 2))
+    poor = log.with_columns(click=pl.when(pl.col("query") % 2 == 0).then("click").otherwise(0))
+    poor = poor.with_columns(pl.col("click").cast(pl.Int8))
+    found = estimate(evidence_of(marked(poor, 1), randomized_plan("policy=random")), "randomized")
+    naive = estimate(evidence_of(poor), "ctr")
+
+    np.testing.assert_allclose(found.propensity, theta, rtol=0.05)
+    assert naive.propensity[2] > 1.5 * theta[2]
+
+
+def test_swap_experiments_are_chained_over_the_positions_that_they_share() -> None:
+    theta = np.array([1.0, 0.6, 0.3])
+    log = uniform_log(theta)
+    swaps = [
+        marked(log.filter(pl.col("session") % 2 == 0, pl.col("position").is_in([1, 2])), 1),
+        marked(log.filter(pl.col("session") % 2 == 1, pl.col("position").is_in([2, 3])), 2),
+    ]
+    plan = randomized_plan("swap=a@1,2", "swap=b@2,3")
+    found = estimate(evidence_of(pl.concat(swaps), plan), "randomized")
+
+    np.testing.assert_allclose(found.propensity, theta, rtol=0.05)
+    assert found.linkage.identified.all()
+
+
+def test_randomised_estimates_without_a_row_that_fits_are_an_error() -> None:
+    evidence = evidence_of(marked(simulate(DENSE).log, 0), randomized_plan("policy=random"))
+    with pytest.raises(IdentifiabilityError, match="no row has policy=random"):
+        estimate(evidence, "randomized")
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [(PBM, "--randomized-where policy=random"), (StatisticsPlan(get_model("ubm")), "--model pbm")],
+)
+def test_randomised_estimates_say_what_they_need(plan: StatisticsPlan, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        get_estimator("randomized").check(plan, EstimationOptions())
+
+
+def test_joint_em_estimates_one_attractiveness_per_stratum() -> None:
+    first = simulate(DENSE).log.with_columns(segment=pl.lit(1))
+    second = numbered_sessions(simulate(replace(DENSE, seed=9)).log, 10**6).with_columns(segment=pl.lit(2))
+    log = pl.concat([first, second])
+    by_segment = estimate(evidence_of(log, replace(PBM, strata=("segment",))), "joint")
+    as_pairs = log.with_columns(pl.col("doc") + 1_000 * pl.col("segment"))
+    renamed = estimate(evidence_of(as_pairs), "joint")
+
+    np.testing.assert_allclose(by_segment.propensity, renamed.propensity, rtol=1e-6)
+    assert by_segment.attractiveness is None  # it would be that of strata, not of pairs
+
+
+def reranked_log(days: int = 10, sessions_per_day: int = 3_000) -> pl.DataFrame:
+    """A ranker that, each day, follows the click rates so far."""
+    theta = np.array([1.0, 0.6, 0.4, 0.3])
+    rng = np.random.default_rng(1)
+    n_queries, n_docs = 30, 8
+    gamma = rng.beta(1, 2, (n_queries, n_docs))
+    shown, clicked = np.full((n_queries, n_docs), 2.0), np.full((n_queries, n_docs), 1.0)
+    blocks: list[pl.DataFrame] = []
+    for day in range(days):
+        query = rng.integers(0, n_queries, sessions_per_day)
+        score = 8 * (clicked / shown)[query] + rng.gumbel(size=(sessions_per_day, n_docs))
+        doc = np.argsort(-score, axis=1)[:, :4]
+        click = rng.random(doc.shape) < theta * gamma[query[:, None], doc]
+        np.add.at(shown, (query[:, None], doc), 1)
+        np.add.at(clicked, (query[:, None], doc), click)
+        blocks.append(
+            pl.DataFrame(
+                {
+                    "query": np.repeat(query, 4),
+                    "doc": doc.ravel(),
+                    "position": np.tile(np.arange(1, 5, dtype=np.int32), sessions_per_day),
+                    "click": click.ravel().astype(np.int8),
+                    "period": [date(2026, 1, 5) + timedelta(days=day)] * click.size,
+                }
+            )
+        )
+    return pl.concat(blocks)
+
+
+def test_days_are_kept_where_they_identify_the_same_cells_at_little_cost() -> None:
+    evidence = evidence_of(reranked_log(), replace(PBM, period=True))
+    choice = choose_period(evidence, EstimationOptions(), lambda _: None)
+
+    assert choice.by_day
+    assert choice.error_ratio < 1.5
+    assert choice.summary()["used"] == "day"
+
+
+def test_days_are_pooled_where_the_ranker_does_not_move_within_a_day() -> None:
+    log = simulate(DENSE).log
+    order = pl.col("session") % 50  # the same page all day long
+    evidence = evidence_of(
+        log.with_columns(period=pl.date(2026, 1, 5) + pl.duration(days=order)), replace(PBM, period=True)
+    )
+    fixed = log.filter(pl.col("session") < 50).with_columns(period=pl.date(2026, 1, 5) + pl.duration(days="session"))
+    nothing_within = evidence_of(fixed, replace(PBM, period=True))
+    choice = choose_period(nothing_within, EstimationOptions(), lambda _: None)
+
+    assert not choice.by_day
+    assert choice.feedback_possible
+    assert choose_period(evidence, EstimationOptions(period="none"), lambda _: None).summary() == {"used": "none"}
+    assert choose_period(evidence, EstimationOptions(period="day"), lambda _: None).by_day

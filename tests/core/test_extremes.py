@@ -1,0 +1,119 @@
+"""Counts from 1 to 10^12, click rates from 10^-9 to 1, fractions, theta above 1: numbers stay numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from posbias.core.estimators import EstimationOptions
+from posbias.core.evidence import Evidence, compress_part, merge_parts
+from posbias.core.fit import Fit, fit_evidence
+from posbias.core.models import get_model
+from posbias.core.signatures import Floats
+from posbias.core.statistics_plan import StatisticsPlan
+
+PBM = StatisticsPlan(get_model("pbm"))
+FRACTIONS = replace(PBM, weighted=True)
+METHODS = ["conditional", "joint", "allpairs", "adjacent-chain", "ctr"]
+THETA = np.array([1.0, 1.4, 0.3, 0.02])
+
+
+def evidence_of(impressions: Floats, clicks: Floats, plan: StatisticsPlan, docs_per_query: int = 4) -> Evidence:
+    """Statistics of dense counts, each of shape (pairs, positions)."""
+    pair, cell = np.nonzero(impressions)
+    counts = pl.DataFrame(
+        {
+            "query": pair // docs_per_query,
+            "doc": pair % docs_per_query,
+            "position": (cell + 1).astype(np.int32),
+            "impressions": impressions[pair, cell],
+            "clicks": clicks[pair, cell],
+        }
+    )
+    if not plan.weighted:
+        counts = counts.with_columns(pl.col("impressions", "clicks").cast(pl.Int64))
+    return merge_parts([compress_part(counts, plan)], plan)
+
+
+def check(fit: Fit) -> None:
+    """Everything that is said is a number in its range."""
+    estimate, identified = fit.estimate, fit.estimate.linkage.identified
+    assert np.isfinite(estimate.propensity[identified]).all()
+    assert (estimate.propensity[identified] > 0).all()
+    assert np.isnan(estimate.propensity[~identified]).all()
+    examination = estimate.examination[identified]
+    assert ((examination > 0) & (examination <= 1)).all()
+    assert ((fit.attractiveness >= 0) & (fit.attractiveness <= 1)).all()
+    known = np.isfinite(estimate.std_error)
+    assert (estimate.ci_low[known] <= estimate.propensity[known] * (1 + 1e-9)).all()
+    assert not (estimate.ci_high[known] < estimate.propensity[known] * (1 - 1e-9)).any()
+    assert fit.propensities.height == fit.evidence.n_cells
+    assert fit.summary()["cells_identified"] == identified.sum()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("largest", [1e2, 1e6, 1e12])
+@pytest.mark.parametrize("rate", [1e-9, 1e-3, 0.7])
+def test_any_size_of_counts_and_rates(method: str, largest: float, rate: float) -> None:
+    rng = np.random.default_rng(17)
+    impressions = np.floor(largest ** rng.random((80, 4)))
+    probability = np.minimum(rate * rng.beta(2, 2, (80, 1)) * THETA / THETA.max(), 1.0)
+    clicks = rng.binomial(impressions.astype(np.int64), probability).astype(float)
+    clicks[:8] = np.minimum(clicks[:8] + 1, impressions[:8])  # so that something is linked, however rare clicks are
+
+    check(fit_evidence(evidence_of(impressions, clicks, PBM), method, EstimationOptions(), compare=True))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_impression_clicked(method: str) -> None:
+    impressions = np.floor(10 ** (3 * np.random.default_rng(5).random((40, 4))))
+    fit = fit_evidence(evidence_of(impressions, impressions, PBM), method, EstimationOptions(), compare=True)
+
+    check(fit)
+    np.testing.assert_allclose(fit.estimate.propensity, 1.0, rtol=1e-3)  # joint EM's prior moves it a little
+
+
+@pytest.mark.parametrize("method", ["conditional", "allpairs", "adjacent-chain"])
+@pytest.mark.parametrize("scale", [1e-12, 1e-3, 1.0, 1e9])
+def test_fractional_counts_without_noise_give_theta_exactly_also_above_1(method: str, scale: float) -> None:
+    rng = np.random.default_rng(2)
+    impressions = scale * (0.5 + 20 * rng.random((60, 4)))
+    clicks = impressions * THETA * rng.beta(2, 5, (60, 1)) / THETA.max()
+    fit = fit_evidence(evidence_of(impressions, clicks, FRACTIONS), method, EstimationOptions(), compare=False)
+
+    check(fit)
+    np.testing.assert_allclose(fit.estimate.propensity, THETA, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        EstimationOptions(shape="power"),
+        EstimationOptions(shape="monotone"),
+        EstimationOptions(bootstrap=100),
+        EstimationOptions(cluster="pair"),
+    ],
+    ids=["power", "monotone", "bootstrap", "pair"],
+)
+@pytest.mark.parametrize("largest", [1e2, 1e12])
+def test_shapes_and_other_errors_at_any_size(options: EstimationOptions, largest: float) -> None:
+    rng = np.random.default_rng(3)
+    impressions = np.floor(largest ** rng.random((80, 4)))
+    clicks = np.floor(impressions * rng.beta(1, 4, (80, 1)) * np.array([1.0, 0.5, 0.1, 1e-3]))
+    clicks[:8] = np.minimum(clicks[:8] + 1, impressions[:8])
+
+    check(fit_evidence(evidence_of(impressions, clicks, PBM), "conditional", options, compare=False))
+
+
+def test_counts_multiplied_by_a_million_change_no_estimate() -> None:
+    rng = np.random.default_rng(4)
+    impressions = rng.integers(1, 30, (60, 4)).astype(float)
+    clicks = rng.binomial(impressions.astype(np.int64), 0.3 * THETA / THETA.max()).astype(float)
+    once, often = (
+        fit_evidence(evidence_of(factor * impressions, factor * clicks, PBM), "conditional", EstimationOptions())
+        for factor in (1.0, 1e6)
+    )
+
+    np.testing.assert_allclose(often.estimate.propensity, once.estimate.propensity, rtol=1e-9)
+    np.testing.assert_allclose(often.estimate.std_error, once.estimate.std_error, rtol=1e-6)

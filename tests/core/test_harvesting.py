@@ -1,0 +1,480 @@
+"""Intervention harvesting: its optimum by brute force, its errors by the jackknife, its invariances, broken chains."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posbias.core import allpairs_errors as errors_module
+from posbias.core.allpairs import UNCLICKED_SHARE, AllPairsFit, fit_allpairs, interventional_sets
+from posbias.core.allpairs_errors import sum_clusters
+from posbias.core.cluster_errors import AGREEING, ONE_CLUSTER
+from posbias.core.conditional import linked_counts
+from posbias.core.harvesting import (
+    NOT_ON_A_CHAIN,
+    HarvestedPropensities,
+    harvest_adjacent_chain,
+    harvest_allpairs,
+)
+from posbias.core.linkage import NO_CLICKS, Linkage, find_linkage
+from posbias.core.signatures import CountTable, Floats, Integers, compress
+from posbias.core.simulation import SimulationOptions, simulate
+
+
+class Harvest(Protocol):
+    """A method, applied to pairs and the query of each, or to signatures with the one of each pair."""
+
+    def __call__(  # noqa: D102 - the class says it
+        self, table: CountTable, query: Integers, unit_of_member: Integers | None = None, /
+    ) -> HarvestedPropensities: ...
+
+
+def random_log(seed: int, n_units: int = 60, n_cells: int = 4, n_queries: int = 12) -> tuple[CountTable, Integers]:
+    """Clicked pairs, and the query of each, with a few large queries."""
+    rng = np.random.default_rng(seed)
+    impressions = rng.integers(1, 9, (n_units, n_cells)) * (rng.random((n_units, n_cells)) < 0.6)
+    clicks = rng.binomial(impressions, rng.beta(2, 3, (n_units, 1)) / np.arange(1, n_cells + 1))
+    clicked = clicks.sum(axis=1) > 0
+    table = CountTable.from_dense(impressions[clicked].astype(float), clicks[clicked].astype(float))
+    return table, np.minimum(rng.geometric(0.2, table.n_units), n_queries).astype(np.int64)
+
+
+def allpairs(table: CountTable, query: Integers, unit_of_member: Integers | None = None) -> HarvestedPropensities:
+    """AllPairs of pairs, or of signatures with the one of each pair."""
+    members = np.arange(table.n_units) if unit_of_member is None else unit_of_member
+    return harvest_allpairs(table, find_linkage(table), members, query)
+
+
+def adjacent_chain(table: CountTable, query: Integers, unit_of_member: Integers | None = None) -> HarvestedPropensities:
+    """AdjacentChain along all cells."""
+    members = np.arange(table.n_units) if unit_of_member is None else unit_of_member
+    return chained(table, query, [np.arange(table.n_cells)], members)
+
+
+def chained(
+    table: CountTable,
+    query: Integers,
+    chains: list[Integers],
+    members: Integers,
+    linkage: Linkage | None = None,
+) -> HarvestedPropensities:
+    names = [f"position {cell + 1}" for cell in range(table.n_cells)]
+    return harvest_adjacent_chain(table, linkage or find_linkage(table), members, query, chains, names)
+
+
+both_methods = pytest.mark.parametrize("harvest", [allpairs, adjacent_chain])
+
+
+def simulated_log(options: SimulationOptions) -> tuple[CountTable, Integers]:
+    """The pairs of a simulated log with a click, and their queries."""
+    counts = (
+        simulate(options)
+        .log.group_by("query", "doc", "position")
+        .agg(pl.len().alias("n"), pl.col("click").cast(pl.Int64).sum())
+        .sort("query", "doc", "position")
+    )
+    query, doc, position, n, c = counts.to_numpy().astype(np.int64).T
+    _, unit = np.unique(query * options.docs_per_query + doc, return_inverse=True)
+    dense = np.zeros((2, unit.max() + 1, options.n_positions))
+    dense[:, unit, position - 1] = n, c
+    query_of_unit = query[np.flatnonzero(np.diff(unit, prepend=-1))]
+    clicked = dense[1].sum(axis=1) > 0
+    return CountTable.from_dense(dense[0][clicked], dense[1][clicked]), query_of_unit[clicked]
+
+
+# The estimates.
+
+
+@both_methods
+def test_noise_free_clicks_give_the_truth_exactly(harvest: Harvest) -> None:
+    rng = np.random.default_rng(0)
+    truth = np.array([1, 1.6, 0.7, 0.3, 1e-3])
+    impressions = rng.integers(1, 30, (40, 5)) * (rng.random((40, 5)) < 0.6)
+    clicks = impressions * truth * rng.uniform(0.05, 0.6, (40, 1))
+    found = harvest(CountTable.from_dense(impressions.astype(float), clicks), np.arange(40))
+    assert found.converged
+    np.testing.assert_allclose(found.theta, truth, rtol=1e-9)
+
+
+@both_methods
+def test_it_recovers_the_truth_of_a_dense_log(harvest: Harvest) -> None:
+    options = SimulationOptions(n_sessions=40_000, n_queries=20, n_positions=5, docs_per_query=8, seed=3)
+    found = harvest(*simulated_log(options))
+    np.testing.assert_allclose(found.theta, 1 / np.arange(1, 6), rtol=0.06)
+
+
+def brute_force(table: CountTable) -> tuple[Floats, float]:
+    """The published objective, unit by unit, maximised over log theta and log r at once; all cells are identified."""
+    dense = np.zeros((2, table.n_units, table.n_cells))
+    dense[:, table.unit_of_entry, table.cell] = table.impressions, table.clicks
+    shown = dense[0] > 0
+    rate = np.divide(dense[1], dense[0], out=np.zeros_like(dense[0]), where=shown)
+    pairs = [(a, b) for a in range(table.n_cells) for b in range(a) if (shown[:, a] & shown[:, b]).any()]
+
+    def loss(parameters: Floats) -> float:
+        theta = np.exp(np.append(0, parameters[: table.n_cells - 1]))
+        total = 0.0
+        for (a, b), logit in zip(pairs, parameters[table.n_cells - 1 :].tolist(), strict=True):
+            units = shown[:, a] & shown[:, b]
+            r_ab = 1 / (1 + np.exp(-logit)) / max(theta[a], theta[b])
+            for cell in (a, b):
+                p, clicks = theta[cell] * r_ab, table.multiplicity[units] @ rate[units, cell]
+                no_clicks = table.multiplicity[units] @ (1 + UNCLICKED_SHARE - rate[units, cell])
+                total -= clicks * np.log(p) + no_clicks * np.log1p(-p)
+        return total
+
+    start = np.append(np.zeros(table.n_cells - 1), np.full(len(pairs), -2.0))
+    best = import_module("scipy.optimize").minimize(loss, start, method="BFGS", options={"gtol": 1e-5})
+    return np.append(0.0, best.x[: table.n_cells - 1]), -float(best.fun)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_allpairs_is_the_optimum_of_the_published_objective(seed: int) -> None:
+    table, _ = random_log(seed, n_units=25, n_cells=3)
+    fit = fit_allpairs(table, find_linkage(table))
+    log_theta, objective = brute_force(table)
+    assert fit.converged
+    assert fit.objective == pytest.approx(objective, rel=1e-9)
+    assert fit.objective >= objective - 1e-9
+    np.testing.assert_allclose(fit.log_theta, log_theta, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_slopes_and_curvatures_are_those_of_finite_differences(seed: int) -> None:
+    table, _ = random_log(seed)
+    sets = interventional_sets(table, linked_counts(table, find_linkage(table)))
+    at = np.random.default_rng(seed).normal(0, 0.5, 4)
+    step = 1e-4 * np.eye(4)
+
+    def objective(log_theta: Floats) -> float:
+        return sets.objective(sets.profile(log_theta))
+
+    def slope(log_theta: Floats) -> Floats:
+        return sets.at_cells(sets.profile(log_theta).flow, 4)
+
+    gradient = [(objective(at + move) - objective(at - move)) / 2e-4 for move in step]
+    hessian = [(slope(at + move) - slope(at - move)) / 2e-4 for move in step]
+    np.testing.assert_allclose(slope(at), gradient, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(-sets.laplacian(sets.profile(at).conductance, 4), hessian, rtol=1e-5, atol=1e-5)
+
+
+def test_each_r_is_the_best_one() -> None:
+    table, _ = random_log(1)
+    sets = interventional_sets(table, linked_counts(table, find_linkage(table)))
+    at = np.array([0.0, 0.4, -1.0, 2.0])
+    best = sets.profile(at)
+    for factor in (1 - 1e-4, 1 + 1e-4):
+        moved = replace(
+            best, first_probability=best.first_probability * factor, second_probability=best.second_probability * factor
+        )
+        assert sets.objective(moved) < sets.objective(best)
+
+
+def test_units_that_were_clicked_each_time_keep_the_optimum_finite() -> None:
+    always = np.full((3, 3), 4.0)
+    clicks = np.array([[4.0, 4, 4], [4, 4, 4], [4, 4, 1]])
+    fit = fit_allpairs(CountTable.from_dense(always, clicks), find_linkage(CountTable.from_dense(always, clicks)))
+    assert fit.converged
+    assert fit.log_theta[1] == pytest.approx(0, abs=1e-12)
+    assert fit.log_theta[2] == pytest.approx(np.log(9 / 12), abs=0.01)
+
+
+@pytest.mark.parametrize("steep", [1e-3, 1e-6, 1e-9])
+def test_steep_propensities_converge_to_the_truth(steep: float) -> None:
+    rng = np.random.default_rng(4)
+    impressions = 10 ** rng.uniform(0, 9, (30, 4)) * (rng.random((30, 4)) < 0.8)
+    truth = np.array([1, steep, steep**0.5, 1])
+    found = allpairs(CountTable.from_dense(impressions, impressions * truth * rng.random((30, 1))), np.arange(30))
+    assert found.converged
+    np.testing.assert_allclose(found.theta, truth, rtol=1e-7)
+
+
+def test_running_out_of_iterations_is_reported() -> None:
+    table, query = random_log(2)
+    told: list[int] = []
+    found = harvest_allpairs(
+        table,
+        find_linkage(table),
+        np.arange(table.n_units),
+        query,
+        max_iterations=1,
+        on_iteration=lambda number, _change: told.append(number),
+    )
+    assert not found.converged
+    assert (told, found.iterations) == ([1], 1)
+
+
+def test_neighbours_with_two_cells_have_the_ratio_of_their_click_rates() -> None:
+    table = CountTable.from_dense(np.array([[4.0, 50], [2, 5]]), np.array([[3.0, 10], [1, 1]]))
+    expected = (10 / 50 + 1 / 5) / (3 / 4 + 1 / 2)
+    assert adjacent_chain(table, np.arange(2)).theta[1] == pytest.approx(expected, rel=1e-12)
+    assert allpairs(table, np.arange(2)).theta[1] == pytest.approx(expected, rel=1e-9)
+
+
+# Invariances.
+
+
+def assert_same(found: HarvestedPropensities, expected: HarvestedPropensities) -> None:
+    for name in ("log_theta", "std_error", "low", "high", "effective_clusters"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-7, atol=1e-9)
+    assert (found.n_clusters, found.reason) == (expected.n_clusters, expected.reason)
+
+
+@both_methods
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_order_names_of_queries_and_compression_change_nothing(harvest: Harvest, seed: int) -> None:
+    pairs, query = random_log(seed, n_units=120)
+    expected = harvest(pairs, query)
+    order = np.random.default_rng(seed).permutation(pairs.n_units)
+    assert_same(harvest(pairs.take(order), 1000 - 7 * query[order]), expected)
+    table, signature = compress(pairs.take(order))
+    assert_same(harvest(table, query[order], signature), expected)
+
+
+@both_methods
+def test_a_multiplicity_is_that_many_copies(harvest: Harvest) -> None:
+    pairs, query = random_log(5, n_units=20)
+    copies = 1 + np.arange(pairs.n_units) % 3
+    repeated = np.repeat(np.arange(pairs.n_units), copies)
+    expected = harvest(pairs.take(repeated), query[repeated])
+    counted = replace(pairs, multiplicity=copies.astype(float))
+    assert_same(harvest(counted, query[repeated], repeated), expected)
+
+
+@both_methods
+def test_the_log_twice_under_the_same_names_changes_nothing(harvest: Harvest) -> None:
+    pairs, query = random_log(6)
+    twice = replace(pairs, impressions=2 * pairs.impressions, clicks=2 * pairs.clicks)
+    assert_same(harvest(twice, query), harvest(pairs, query))
+
+
+@both_methods
+def test_blocks_of_clusters_change_nothing(harvest: Harvest, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, query = random_log(7)
+    expected = harvest(pairs, query)
+    monkeypatch.setattr(errors_module, "BLOCK", 1)
+    assert_same(harvest(pairs, query), expected)
+
+
+def test_pairs_without_a_click_leave_the_chain_as_it_is_and_allpairs_nearly() -> None:
+    pairs, query = random_log(8)
+    dense = np.zeros((2, pairs.n_units + 30, 4))
+    dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
+    dense[0, pairs.n_units :] = 6
+    more = CountTable.from_dense(dense[0], dense[1])
+    members = np.arange(pairs.n_units)
+    assert_same(adjacent_chain(more, query, members), adjacent_chain(pairs, query))
+    np.testing.assert_allclose(allpairs(more, query, members).theta, allpairs(pairs, query).theta, rtol=0.02)
+
+
+@both_methods
+def test_two_contexts_have_the_estimates_of_each_alone(harvest: Harvest) -> None:
+    alone = [random_log(seed, n_units=40) for seed in (9, 10)]
+    size = alone[0][0].n_units
+    dense = np.zeros((2, size + alone[1][0].n_units, 8))
+    for number, (pairs, _) in enumerate(alone):
+        dense[:, pairs.unit_of_entry + size * number, pairs.cell + 4 * number] = pairs.impressions, pairs.clicks
+    table, query = CountTable.from_dense(dense[0], dense[1]), np.concatenate([alone[0][1], alone[1][1] + 100])
+    linkage = find_linkage(table, np.repeat([0, 1], 4))
+    members = np.arange(table.n_units)
+    if harvest is allpairs:
+        together = harvest_allpairs(table, linkage, members, query)
+    else:
+        together = chained(table, query, [np.arange(4), np.arange(4, 8)], members, linkage)
+    for number, (pairs, own_query) in enumerate(alone):
+        expected, cells = harvest(pairs, own_query), slice(4 * number, 4 * number + 4)
+        for name in ("log_theta", "std_error", "low", "high", "effective_clusters"):
+            np.testing.assert_allclose(getattr(together, name)[cells], getattr(expected, name), rtol=1e-7, atol=1e-9)
+
+
+# Errors.
+
+
+def jackknife(pairs: CountTable, query: Integers, log_theta: Callable[[CountTable], Floats]) -> Floats:
+    """What leaving out each query in turn changes, shape (G, K)."""
+    whole = log_theta(pairs)
+    return np.array([log_theta(pairs.take(np.flatnonzero(query != g))) - whole for g in np.unique(query)])
+
+
+def variance(changes: Floats) -> Floats:
+    """(G_k - 1)/G_k sum_g d_gk^2, shape (K - 1,), over the queries that change cell k at all."""
+    size = (np.abs(changes[:, 1:]) > 1e-12).sum(axis=0)
+    return (size - 1) / size * (changes[:, 1:] ** 2).sum(axis=0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_errors_of_the_chain_are_the_jackknife(seed: int) -> None:
+    pairs, query = random_log(seed)
+    changes = jackknife(pairs, query, lambda table: adjacent_chain(table, np.arange(table.n_units)).log_theta)
+    found = adjacent_chain(pairs, query)
+    np.testing.assert_allclose(found.std_error[1:] ** 2, variance(changes), rtol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_errors_of_allpairs_are_close_to_the_jackknife(seed: int) -> None:
+    pairs, query = random_log(seed, n_units=200, n_queries=30)
+    changes = jackknife(pairs, query, lambda table: fit_allpairs(table, find_linkage(table)).log_theta)
+    np.testing.assert_allclose(allpairs(pairs, query).std_error[1:], np.sqrt(variance(changes)), rtol=0.05)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_leaving_out_a_cluster_is_one_newton_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, query = random_log(seed)
+    monkeypatch.setattr(errors_module, "_LEVERAGE", 0.0)
+    fit = fit_allpairs(pairs, find_linkage(pairs))
+
+    def newton_step(table: CountTable) -> Floats:
+        linked = linked_counts(table, find_linkage(table))
+        sets = interventional_sets(table, linked)
+        profile = sets.profile(fit.log_theta)
+        information = sets.laplacian(profile.conductance, 4)[1:, 1:]
+        return np.append(0.0, np.linalg.solve(information, sets.at_cells(profile.flow, 4)[1:]))
+
+    changes = jackknife(pairs, query, newton_step)[:, 1:]
+    found = sum_clusters(fit, np.arange(pairs.n_units), query)
+    np.testing.assert_allclose(found.outer, changes.T @ changes, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_small_cluster_changes_what_its_weight_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, query = random_log(seed)
+    linkage = find_linkage(pairs)
+    monkeypatch.setattr(errors_module, "_LEVERAGE", np.inf)
+
+    def weighted(g: int, weight: float) -> Floats:
+        multiplicity = np.where(query == g, weight, 1.0)
+        return fit_allpairs(replace(pairs, multiplicity=multiplicity), linkage, tolerance=1e-13).log_theta
+
+    slopes = np.array([(weighted(g, 1 + 1e-4) - weighted(g, 1 - 1e-4)) / 2e-4 for g in np.unique(query)])[:, 1:]
+    found = sum_clusters(fit_allpairs(pairs, linkage), np.arange(pairs.n_units), query)
+    np.testing.assert_allclose(found.outer, slopes.T @ slopes, rtol=1e-5, atol=1e-7)
+
+
+def information_of(fit: AllPairsFit, unit: int) -> Floats:
+    """A unit's share of the information, by its share of the clicks of each of its sets."""
+    table, total = fit.linked.table, np.zeros((4, 4))
+    entries = np.arange(int(table.start[unit]), int(table.start[unit + 1]))
+    rate = dict(zip(table.cell[entries].tolist(), table.clicks[entries] / table.impressions[entries], strict=True))
+    for number, (a, b) in enumerate(zip(fit.sets.first.tolist(), fit.sets.second.tolist(), strict=True)):
+        if a in rate and b in rate:
+            clicks = fit.sets.first_clicks[number] + fit.sets.second_clicks[number]
+            contrast = np.eye(4)[a] - np.eye(4)[b]
+            share = (rate[a] + rate[b]) / clicks
+            total += fit.profile.conductance[number] * share * np.outer(contrast, contrast)
+    return total[1:, 1:]
+
+
+def test_effective_clusters_are_the_dense_formula() -> None:
+    pairs, query = random_log(3)
+    fit = fit_allpairs(pairs, find_linkage(pairs))
+    inverse = np.linalg.inv(fit.information)
+    own = np.array([information_of(fit, unit) for unit in range(fit.linked.table.n_units)])
+    np.testing.assert_allclose(own.sum(axis=0), fit.information, rtol=1e-9)
+    member_query = query[fit.linked.units]
+    influence = np.array([np.diag(inverse @ own[member_query == g].sum(axis=0) @ inverse) for g in np.unique(query)])
+    expected = influence.sum(axis=0) ** 2 / (influence**2).sum(axis=0)
+    np.testing.assert_allclose(allpairs(pairs, query).effective_clusters[1:], expected, rtol=1e-9)
+
+
+@both_methods
+def test_equal_queries_count_in_full(harvest: Harvest) -> None:
+    pairs, _ = random_log(11, n_units=20)
+    repeated = np.tile(np.arange(pairs.n_units), 15)
+    found = harvest(pairs.take(repeated), np.repeat(np.arange(15), pairs.n_units))
+    np.testing.assert_allclose(found.effective_clusters[1:], 15, rtol=1e-9)
+
+
+@both_methods
+def test_queries_that_agree_to_the_last_click_give_no_interval(harvest: Harvest) -> None:
+    pairs, _ = random_log(15, n_units=15)
+    repeated, query = np.tile(np.arange(pairs.n_units), 3), np.repeat(np.arange(3), pairs.n_units)
+    found = harvest(pairs.take(repeated), query)
+    assert found.reason == (None, AGREEING, AGREEING, AGREEING)
+    assert np.isnan(found.std_error[1:]).all()
+
+
+@both_methods
+def test_one_query_identifies_nothing_with_an_error(harvest: Harvest) -> None:
+    pairs, query = random_log(12)
+    found = harvest(pairs, np.zeros_like(query))
+    assert found.reason == (None, ONE_CLUSTER, ONE_CLUSTER, ONE_CLUSTER)
+    assert np.isfinite(found.log_theta).all()
+    assert np.isnan(found.std_error[1:]).all()
+
+
+@both_methods
+def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_do(harvest: Harvest) -> None:
+    pairs, query = random_log(13)
+    dense = np.zeros((2, pairs.n_units + 1, 5))
+    dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
+    dense[:, -1] = [[0, 0, 0, 6, 9], [0, 0, 0, 1, 2]]
+    found = harvest(CountTable.from_dense(dense[0], dense[1]), np.append(query, 999))
+    assert found.reason == (None, None, None, None, ONE_CLUSTER)
+    assert np.isnan([found.std_error[4], found.low[4], found.high[4]]).all()
+    assert np.isfinite(found.std_error[:4]).all()
+    np.testing.assert_allclose(found.std_error[1:4], harvest(pairs, query).std_error[1:], rtol=0.1)
+
+
+@both_methods
+@pytest.mark.parametrize(
+    "options",
+    [
+        SimulationOptions(n_sessions=600, n_queries=20, n_positions=4, docs_per_query=8),
+        SimulationOptions(n_sessions=2_000, n_queries=1_000, n_positions=4, docs_per_query=8, query_exponent=0.3),
+    ],
+    ids=["few queries", "sparse queries"],
+)
+def test_intervals_cover_the_truth(harvest: Harvest, options: SimulationOptions) -> None:
+    truth = 1 / np.arange(2, 5)
+    found = [harvest(*simulated_log(replace(options, seed=seed))) for seed in range(40)]
+    covered = np.array([(each.low[1:] <= truth) & (truth <= each.high[1:]) for each in found])
+    assert 0.88 <= covered.mean() <= 0.995
+
+
+# Chains.
+
+
+def test_a_broken_chain_leaves_what_lies_beyond_without_a_number() -> None:
+    impressions = np.array([[5.0, 5, 0, 0], [4, 4, 0, 0], [6, 0, 6, 6], [6, 0, 6, 6], [0, 3, 3, 0]])
+    clicks = np.array([[3.0, 1, 0, 0], [2, 2, 0, 0], [4, 0, 2, 1], [1, 0, 3, 1], [0, 1, 0, 0]])
+    table = CountTable.from_dense(impressions, clicks)
+    query = np.arange(5)
+    found = adjacent_chain(table, query)
+    broken = "the chain breaks at position 3: pairs shown there and at position 2 were not clicked in both"
+    assert found.reason == (None, None, broken, broken)
+    np.testing.assert_array_equal(np.isnan(found.log_theta), [False, False, True, True])
+    assert (found.log_theta[0], found.std_error[0], found.low[0], found.high[0]) == (0, 0, 1, 1)
+    assert np.isfinite(found.std_error[1])
+    assert allpairs(table, query).reason == (None, None, None, None)
+
+
+def test_a_chain_may_leave_out_cells_and_begin_on_either_side_of_the_reference() -> None:
+    pairs, query = random_log(14, n_cells=5)
+    members = np.arange(pairs.n_units)
+    linkage = find_linkage(pairs, preference=np.array([2]))
+    found = chained(pairs, query, [np.array([0, 2, 3])], members, linkage)
+    assert found.reason == (None, NOT_ON_A_CHAIN, None, None, NOT_ON_A_CHAIN)
+    dense = np.zeros((2, pairs.n_units, 5))
+    dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
+    for cell in (0, 3):
+        part = CountTable.from_dense(dense[0][:, [2, cell]], dense[1][:, [2, cell]])
+        expected = adjacent_chain(part, query)
+        assert found.log_theta[cell] == pytest.approx(expected.log_theta[1], rel=1e-9)
+        assert found.std_error[cell] == pytest.approx(expected.std_error[1], rel=1e-9)
+
+
+def test_where_every_link_breaks_only_the_reference_has_a_number() -> None:
+    impressions = np.array([[5.0, 0, 5], [5, 0, 5], [0, 5, 5]])
+    clicks = np.array([[3.0, 0, 1], [2, 0, 2], [0, 0, 1]])
+    found = adjacent_chain(CountTable.from_dense(impressions, clicks), np.arange(3))
+    assert found.reason[:2] == (None, NO_CLICKS)
+    assert "breaks at position 2" in str(found.reason[2])
+    np.testing.assert_array_equal(np.isnan(found.log_theta), [False, True, True])
+    assert found.n_clusters == 0

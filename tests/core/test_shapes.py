@@ -1,0 +1,366 @@
+"""Curves of a given shape: brute-force optima, errors over queries, where the log is silent, and the tests."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
+
+from posbias.core.cluster_errors import AGREEING, ONE_CLUSTER, ClusterErrors, cluster_errors
+from posbias.core.conditional import ConditionalFit, fit_conditional
+from posbias.core.linkage import NO_CLICKS, Linkage, find_linkage
+from posbias.core.shapes import HELD, ONE_END, SHAPE_ALONE, ShapedEstimate, fit_monotone, fit_power
+from posbias.core.signatures import CountTable, Floats, Integers, compress
+
+POWER = tuple(1 / np.arange(1, 6))
+Evidence = tuple[ConditionalFit, ClusterErrors, CountTable, Linkage, Integers, Integers, Integers]
+
+
+def counts(
+    seed: int, theta: tuple[float, ...] = POWER, n_pairs: int = 60, mean: float = 5.0, n_queries: int = 15
+) -> tuple[Floats, Floats, Integers]:
+    """Impressions and clicks, each of shape (J, K), and the query of each pair, some of them large."""
+    rng = np.random.default_rng(seed)
+    impressions = rng.poisson(mean, (n_pairs, len(theta))) * (rng.random((n_pairs, len(theta))) < 0.7)
+    clicks = rng.binomial(impressions, rng.beta(2, 3, (n_pairs, 1)) * np.array(theta) / max(theta))
+    return impressions.astype(float), clicks.astype(float), rng.integers(0, n_queries, n_pairs)
+
+
+def evidence(
+    impressions: Floats, clicks: Floats, query: Integers, position: Integers | None = None, n_contexts: int = 1
+) -> Evidence:
+    table, signature = compress(CountTable.from_dense(impressions, clicks))
+    per_context = table.n_cells // n_contexts
+    linkage = find_linkage(table, np.repeat(np.arange(n_contexts), per_context))
+    fit = fit_conditional(table, linkage)
+    errors = cluster_errors(fit, table, linkage, signature, query)
+    positions = np.tile(np.arange(1, per_context + 1), n_contexts) if position is None else position
+    return fit, errors, table, linkage, positions, signature, query
+
+
+def power(*arguments: object) -> ShapedEstimate:
+    fit, errors, table, linkage, position, signature, query = evidence(*arguments)  # pyright: ignore[reportArgumentType]
+    return fit_power(fit, errors, table, linkage, position, signature, query)
+
+
+def monotone(*arguments: object) -> ShapedEstimate:
+    fit, errors, table, linkage, position, signature, query = evidence(*arguments)  # pyright: ignore[reportArgumentType]
+    return fit_monotone(fit, errors, table, linkage, position, signature, query)
+
+
+def log_likelihood(impressions: Floats, clicks: Floats, log_theta: Floats) -> float:
+    total = clicks.sum(axis=1)
+    return float((clicks @ log_theta).sum() - total @ np.log(impressions @ np.exp(log_theta) + (total == 0)))
+
+
+def best_eta(impressions: Floats, clicks: Floats, position: Integers) -> float:
+    """By golden section."""
+    low, high, ratio = -5.0, 5.0, (np.sqrt(5) - 1) / 2
+    x = np.log(position)
+    for _ in range(80):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        if log_likelihood(impressions, clicks, -left * x) > log_likelihood(impressions, clicks, -right * x):
+            high = right
+        else:
+            low = left
+    return low
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_eta_is_the_brute_force_optimum(seed: int) -> None:
+    impressions, clicks, query = counts(seed)
+    found = power(impressions, clicks, query)
+    assert found.converged
+    assert found.eta[0] == pytest.approx(best_eta(impressions, clicks, np.arange(1, 6)), abs=1e-6)
+    np.testing.assert_allclose(found.log_theta, -found.eta * np.log(np.arange(1, 6)), atol=1e-14)
+
+
+def test_errors_of_eta_are_the_formula_over_queries() -> None:
+    impressions, clicks, query = counts(2, n_queries=40, n_pairs=120)
+    found = power(impressions, clicks, query)
+    x, theta = np.log(np.arange(1, 6)), found.theta
+    score, information = np.zeros(40), np.zeros(40)
+    for n, c, g in zip(impressions, clicks, query.tolist(), strict=True):
+        if c.sum() and (n > 0).sum() > 1:
+            p = n * theta / (n @ theta)
+            score[g] += c.sum() * (p @ x) - c @ x
+            information[g] += c.sum() * (p @ x**2 - (p @ x) ** 2)
+    assert score.sum() == pytest.approx(0, abs=1e-8)
+    rest, n_queries = information.sum() - information, int((information > 0).sum())
+    assert found.eta_error[0] == pytest.approx(np.sqrt((1 - 1 / n_queries) * np.sum((score / rest) ** 2)), rel=1e-10)
+    effective = information.sum() ** 2 / np.sum(information**2)
+    np.testing.assert_allclose(found.effective_clusters[1:], effective, rtol=1e-10)
+    np.testing.assert_allclose(found.std_error, x * found.eta_error, atol=1e-14)
+    quantile = np.log(found.high / found.low)[1:] / 2 / found.std_error[1:]
+    np.testing.assert_allclose(quantile, stats.t.ppf(0.975, effective), rtol=1e-10)  # pyright: ignore[reportUnknownMemberType]
+
+
+def test_queries_that_agree_to_the_last_click_give_eta_no_error() -> None:
+    impressions, clicks, _ = counts(16, n_pairs=20)
+    found = power(np.vstack([impressions, impressions]), np.vstack([clicks, clicks]), np.repeat([0, 1], 20))
+    assert found.reason == (None, AGREEING, AGREEING, AGREEING, AGREEING)
+    assert np.isnan(found.eta_error).all()
+
+
+def test_a_power_says_something_where_the_log_says_nothing() -> None:
+    impressions, clicks, query = counts(3)
+    impressions[:, 3] = 0
+    impressions[:5, 3] = 1  # shown, and never clicked
+    clicks[:, 3] = 0
+    impressions[:, 4] = clicks[:, 4] = 0  # never shown
+    found = power(impressions, clicks, query)
+    assert found.reason == (None, None, None, SHAPE_ALONE, SHAPE_ALONE)
+    assert found.theta[4] == pytest.approx(5 ** -found.eta[4])
+    assert np.isfinite(found.high).all()
+    assert found.eta[0] == pytest.approx(best_eta(impressions, clicks, np.arange(1, 6)), abs=1e-6)
+    assert found.test.n_contrasts == 2
+
+
+def test_a_context_without_two_cells_to_compare_has_no_slope() -> None:
+    impressions, clicks, query = counts(4, n_pairs=40)
+    zeros, one_cell = np.zeros((10, 5)), np.eye(5)[np.arange(10) % 5] * 4
+    found = power(
+        np.block([[impressions, np.zeros((40, 5))], [zeros, one_cell]]),
+        np.block([[clicks, np.zeros((40, 5))], [zeros, one_cell / 2]]),
+        np.concatenate([query, np.arange(10)]),
+        None,
+        2,
+    )
+    assert found.reason == (None,) * 5 + (ONE_END,) * 5
+    assert found.converged
+    np.testing.assert_allclose(found.log_theta[:5], power(impressions, clicks, query).log_theta, atol=1e-9)
+
+
+@pytest.mark.parametrize("clicked", [1, 3])
+def test_clicks_at_one_end_only_leave_no_slope(clicked: int) -> None:
+    impressions, clicks, query = counts(4, n_pairs=40)
+    zeros = np.zeros((10, 5))
+    other = np.zeros((10, 5))
+    other[:, [1, 3]] = 4
+    one_end = np.where(np.arange(5) == clicked, other / 2, 0)
+    found = power(
+        np.block([[impressions, np.zeros((40, 5))], [zeros, other]]),
+        np.block([[clicks, np.zeros((40, 5))], [zeros, one_end]]),
+        np.concatenate([query, np.arange(10)]),
+        None,
+        2,
+    )
+    assert found.converged
+    assert found.reason == (None,) * 5 + (ONE_END,) * 5
+    assert np.isnan(found.log_theta[5:]).all()
+    assert np.isnan(found.eta[5:]).all()
+
+
+def test_one_query_leaves_eta_without_an_error() -> None:
+    impressions, clicks, query = counts(5)
+    found = power(impressions, clicks, np.zeros_like(query))
+    assert np.isfinite(found.eta).all()
+    assert found.reason == (None,) + (ONE_CLUSTER,) * 4
+    assert np.isnan(found.high[1:]).all()
+
+
+@pytest.mark.parametrize("fit_shape", [power, monotone])
+def test_contexts_side_by_side_have_the_curve_of_each_alone(fit_shape: Callable[..., ShapedEstimate]) -> None:
+    first, second = counts(6, n_pairs=40), counts(7, (1, 0.9, 0.95, 0.3, 0.4), n_pairs=50)
+    zeros = np.zeros((40, 5)), np.zeros((50, 5))
+    together = fit_shape(
+        np.block([[first[0], zeros[0]], [zeros[1], second[0]]]),
+        np.block([[first[1], zeros[0]], [zeros[1], second[1]]]),
+        np.concatenate([first[2], second[2]]),
+        None,
+        2,
+    )
+    for cells, alone in ((slice(0, 5), fit_shape(*first)), (slice(5, 10), fit_shape(*second))):
+        np.testing.assert_allclose(together.log_theta[cells], alone.log_theta, atol=1e-9)
+        np.testing.assert_allclose(together.effective_clusters[cells], alone.effective_clusters, rtol=1e-8)
+        np.testing.assert_allclose(together.eta_error[cells], alone.eta_error, rtol=1e-8)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000))
+def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -> None:
+    impressions, clicks, query = counts(seed, (1.0, 0.8, 0.8, 0.5, 0.5), n_pairs=40)
+    order = np.random.default_rng(seed).permutation(len(query))
+    for fit_shape in (power, monotone):
+        expected = fit_shape(impressions, clicks, query)
+        found = fit_shape(impressions[order], clicks[order], 500 - 3 * query[order])
+        np.testing.assert_allclose(found.log_theta, expected.log_theta, atol=1e-8)
+        np.testing.assert_allclose(found.std_error, expected.std_error, rtol=1e-6)
+        assert found.test.p_value == pytest.approx(expected.test.p_value, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_monotone_is_the_best_of_all_ways_to_pool_neighbours(seed: int) -> None:
+    """Brute force over the 16 ways to join neighbouring cells: the best curve among those that nowhere rise."""
+    impressions, clicks, query = counts(seed, (1.0, 0.9, 0.95, 0.6, 0.7))
+    found = monotone(impressions, clicks, query)
+    assert found.converged
+    best = -np.inf
+    for joined in range(16):
+        block = np.cumsum([0, *(1 - (joined >> i) % 2 for i in range(4))])
+        curve = np.zeros(5)
+        if block[-1]:
+            merged = [
+                np.stack([part[:, block == b].sum(axis=1) for b in range(block[-1] + 1)], 1)
+                for part in (impressions, clicks)
+            ]
+            table = CountTable.from_dense(merged[0], merged[1])
+            curve = fit_conditional(table, find_linkage(table)).log_theta[block]
+        if (np.diff(curve) <= 0).all():
+            best = max(best, log_likelihood(impressions, clicks, curve))
+    assert log_likelihood(impressions, clicks, found.log_theta) == pytest.approx(best, abs=1e-8)
+    assert (np.diff(found.log_theta) <= 0).all()
+
+
+def test_a_curve_that_falls_by_itself_stays_as_it_is() -> None:
+    impressions, clicks, query = counts(8, (1.0, 0.6, 0.4, 0.25, 0.15), n_pairs=300)
+    fit, errors, *_ = evidence(impressions, clicks, query)
+    found = monotone(impressions, clicks, query)
+    assert (np.diff(fit.log_theta) < 0).all()
+    np.testing.assert_allclose(found.log_theta, fit.log_theta, atol=1e-9)
+    np.testing.assert_allclose(found.std_error, errors.std_error, rtol=1e-8)
+    np.testing.assert_array_equal(found.block, np.arange(5))
+    assert found.test.p_value == 1
+    assert found.warning is None
+
+
+def test_cells_of_a_block_share_the_number_and_the_error_of_their_sum() -> None:
+    impressions, clicks, query = counts(9, (1.0, 0.4, 0.8, 0.2, 0.1), n_pairs=200)
+    found = monotone(impressions, clicks, query)
+    np.testing.assert_array_equal(found.block, [0, 1, 1, 3, 4])
+    summed = [
+        np.stack([part[:, 0], part[:, 1] + part[:, 2], part[:, 3], part[:, 4]], 1) for part in (impressions, clicks)
+    ]
+    fit, errors, *_ = evidence(summed[0], summed[1], query)
+    for values, of_block in (
+        (found.log_theta, fit.log_theta),
+        (found.std_error, errors.std_error),
+        (found.low, errors.low),
+        (found.effective_clusters, errors.effective_clusters),
+    ):
+        np.testing.assert_allclose(values, of_block[[0, 1, 1, 2, 3]], atol=1e-9)
+    assert found.test.rejected
+    assert found.warning is not None
+    assert "from position 2 to position 3" in found.warning
+
+
+def test_a_cell_held_at_the_reference_has_no_error() -> None:
+    impressions, clicks, query = counts(10, (0.5, 0.9, 0.3, 0.2, 0.1), n_pairs=200)
+    found = monotone(impressions, clicks, query)
+    assert found.reason == (None, HELD, None, None, None)
+    np.testing.assert_array_equal(found.theta[:2], 1)
+    assert (found.std_error[0], np.isnan(found.std_error[1])) == (0, True)
+
+
+def test_a_curve_that_rises_throughout_becomes_flat() -> None:
+    impressions, clicks, query = counts(11, (0.1, 0.2, 0.3, 0.5, 0.9), n_pairs=200)
+    found = monotone(impressions, clicks, query)
+    np.testing.assert_array_equal(found.theta, 1)
+    np.testing.assert_array_equal(found.block, 0)
+    assert found.converged
+    assert found.test.rejected
+
+
+def test_a_flat_context_leaves_the_other_as_it_is() -> None:
+    rising, falling = counts(11, (0.1, 0.2, 0.3, 0.5, 0.9), n_pairs=100), counts(12, n_pairs=100)
+    zeros = np.zeros((100, 5))
+    found = monotone(
+        np.block([[rising[0], zeros], [zeros, falling[0]]]),
+        np.block([[rising[1], zeros], [zeros, falling[1]]]),
+        np.concatenate([rising[2], falling[2]]),
+        None,
+        2,
+    )
+    np.testing.assert_array_equal(found.theta[:5], 1)
+    assert found.reason[:5] == (None, HELD, HELD, HELD, HELD)
+    np.testing.assert_allclose(found.log_theta[5:], monotone(*falling).log_theta, atol=1e-9)
+
+
+def test_a_block_that_holds_a_reference_below_the_first_position_is_held_at_it() -> None:
+    """Cells 0 .. 3 at positions 2, 1, 3, 4: the reference, cell 0, is pooled with the position above it."""
+    impressions, clicks, query = counts(17, (0.9, 0.5, 0.3, 0.2), n_pairs=200)
+    found = monotone(impressions, clicks, query, np.array([2, 1, 3, 4]))
+    assert found.reason == (None, HELD, None, None)
+    np.testing.assert_array_equal(found.theta[:2], 1)
+    np.testing.assert_array_equal(found.block, [0, 0, 2, 3])
+    in_order = monotone(impressions[:, [1, 0, 2, 3]], clicks[:, [1, 0, 2, 3]], query)
+    np.testing.assert_allclose(found.log_theta, in_order.log_theta, atol=1e-9)
+    assert found.std_error[3] == pytest.approx(in_order.std_error[3], rel=1e-7)
+
+
+def test_a_curve_that_is_not_the_optimum_is_not_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stay(increments: Floats, _gradient: Floats, _information: Floats) -> Floats:
+        return increments
+
+    monkeypatch.setattr("posbias.core.shapes._newton_target", stay)
+    found = monotone(*counts(18, n_pairs=200))
+    np.testing.assert_array_equal(found.theta, 1)
+    assert not found.converged
+
+
+def test_positions_rule_and_not_the_numbers_of_cells() -> None:
+    impressions, clicks, query = counts(12, (1.0, 0.7, 0.75, 0.3, 0.4))
+    expected = monotone(impressions, clicks, query)
+    turned = monotone(impressions[:, ::-1], clicks[:, ::-1], query, np.arange(5, 0, -1))  # position 5 is the reference
+    np.testing.assert_allclose(
+        turned.log_theta[::-1] - turned.log_theta[-1], expected.log_theta - expected.log_theta[0], atol=1e-8
+    )
+    by_power = power(impressions[:, ::-1], clicks[:, ::-1], query, np.arange(5, 0, -1))
+    assert by_power.eta[0] == pytest.approx(power(impressions, clicks, query).eta[0], abs=1e-9)
+
+
+def test_monotone_leaves_out_what_the_log_does_not_link() -> None:
+    impressions, clicks, query = counts(13)
+    clicks[:, 2] = 0
+    found = monotone(impressions, clicks, query)
+    assert found.reason[2] == NO_CLICKS
+    assert np.isnan(found.log_theta[2])
+    assert np.isfinite(np.delete(found.log_theta, 2)).all()
+
+
+def test_a_steep_curve_is_reached_from_a_flat_start() -> None:
+    impressions, clicks, query = counts(14, (1.0, 1e-2, 1e-2, 1e-3, 1e-3), n_pairs=300, mean=200)
+    found = monotone(impressions, clicks, query)
+    assert found.converged
+    assert (np.diff(found.log_theta) <= 0).all()
+    assert found.theta[1] == pytest.approx(1e-2, rel=0.3)
+
+
+def test_a_true_power_is_rarely_rejected_and_recovered() -> None:
+    found = [power(*counts(seed, n_pairs=80)) for seed in range(40)]
+    assert sum(shaped.test.rejected for shaped in found) <= 5  # nominal .05: more than 5 of 40 has a chance of 1 %
+    covered = [shaped.low[1] <= POWER[1] <= shaped.high[1] for shaped in found]
+    assert sum(covered) >= 34
+
+
+def test_another_curve_is_not_taken_for_a_power() -> None:
+    found = power(*counts(1, (1.0, 0.9, 0.8, 0.2, 0.2), n_pairs=400))
+    assert found.test.rejected
+    assert found.warning is not None
+    assert "power of the position" in found.warning
+
+
+def test_a_flat_tail_is_rarely_said_to_rise() -> None:
+    tail = (1.0, 0.4, 0.4, 0.4, 0.4)
+    found = [monotone(*counts(seed, tail, n_pairs=80)) for seed in range(40)]
+    assert sum(shaped.test.rejected for shaped in found) <= 5
+    assert all(shaped.converged for shaped in found)
+
+
+def test_no_room_to_climb_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posbias.core.shapes._MAX_STEPS", 1)
+    assert not power(*counts(1)).converged
+    assert not monotone(*counts(1)).converged
+
+
+def test_the_table_twice_changes_no_number() -> None:
+    fit, errors, table, linkage, position, signature, query = evidence(*counts(15))
+    doubled = replace(table, impressions=2 * table.impressions, clicks=2 * table.clicks)
+    for fit_shape in (fit_power, fit_monotone):
+        once, twice = (fit_shape(fit, errors, some, linkage, position, signature, query) for some in (table, doubled))
+        np.testing.assert_allclose(twice.log_theta, once.log_theta, atol=1e-9)
+        np.testing.assert_array_equal(twice.block, once.block)
+        assert twice.effective_clusters[1] == pytest.approx(once.effective_clusters[1], rel=1e-9)
