@@ -230,8 +230,10 @@ def test_other_errors_leave_the_propensities_as_they_are(
 
     assert other["propensity"].equals(plain["propensity"])
     width = [(table["ci_high"] / table["ci_low"]).log()[1:] for table in (other, plain)]
-    assert (width[0] / width[1]).is_between(0.4, 2.5).all()
-    assert (width[0] - width[1]).abs().to_numpy().max() > 1e-6
+    lowest = 1 - 1e-9 if "--bootstrap" in words else 0.4  # the bootstrap never narrows an interval
+    assert (width[0] / width[1]).is_between(lowest, 2.5).all()
+    if "--bootstrap" not in words:
+        assert (width[0] - width[1]).abs().to_numpy().min() > 1e-6
 
 
 def test_a_bootstrap_is_the_same_for_the_same_seed(run_in_process: Run, log: Path, tmp_path: Path) -> None:
