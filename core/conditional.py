@@ -24,6 +24,7 @@ _WARM_UP = 8  # scaling steps before Newton: cheap, monotone from anywhere, and 
 _HALVINGS = 40
 _LONGEST_STEP = 8.0  # of a log propensity, in one Newton step; keeps exp(step) far from overflow
 _ROUNDING = 1e-7  # below it, a Newton step that no longer shrinks only shows rounding
+_UNDERFLOW = 1e-200  # sums below it may have lost digits
 _ENOUGH_ASCENT = 1e-4  # share of the gain promised by the slope (Armijo), Nocedal & Wright 2006, section 3.1
 
 
@@ -261,6 +262,17 @@ class _Newton:
 
 def _shares(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
     """Each entry's p_je, and each unit's log sum_e n_je theta_e, without overflow."""
+    largest = float(log_theta.max(initial=0.0))
+    share = table.impressions * np.exp(log_theta - largest)[table.cell]
+    total = table.sum_by_unit(share)
+    if total.min(initial=1.0) < _UNDERFLOW:
+        return _shares_of_tiny(table, log_theta)
+    share /= table.spread(total)
+    return share, largest + np.log(total)
+
+
+def _shares_of_tiny(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
+    """The same where some unit was shown in cells only whose theta is nothing beside the largest: slower."""
     exponent = np.log(table.impressions) + log_theta[table.cell]
     largest = table.max_by_unit(exponent)
     share = np.exp(exponent - table.spread(largest))

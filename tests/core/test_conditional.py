@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from posbias.core import conditional as module
 from posbias.core.conditional import ConditionalFit, fit_conditional, linked_counts, upper_limits_without_clicks
 from posbias.core.linkage import Linkage, find_linkage
 from posbias.core.signatures import CountTable, Floats, compress
@@ -210,3 +211,19 @@ def test_the_upper_limit_leaves_the_given_probability_of_no_click() -> None:
     no_click: Floats = (expected / (expected + impressions[:2, 2] * limit[2])) ** clicks[:2].sum(axis=1)
     assert float(np.prod(no_click)) == pytest.approx(0.025, rel=1e-10)
     assert np.isnan(limit[:2]).all()
+
+
+def test_shares_are_the_same_on_both_ways_to_them() -> None:
+    rng = np.random.default_rng(8)
+    table = CountTable.from_dense(rng.integers(1, 9, (30, 4)).astype(float), np.zeros((30, 4)))
+    beta = np.array([0.0, -1.0, -20.0, 3.0])
+    for fast, slow in zip(module._shares(table, beta), module._shares_of_tiny(table, beta), strict=True):
+        np.testing.assert_allclose(fast, slow, rtol=1e-13)
+
+
+def test_a_unit_in_cells_of_vanishing_theta_only_still_has_shares() -> None:
+    table = CountTable.from_dense(np.array([[0.0, 2.0, 6.0], [1.0, 1.0, 0.0]]), np.zeros((2, 3)))
+    share, log_sum = module._shares(table, np.array([0.0, -900.0, -900.0]))
+
+    np.testing.assert_allclose(share[:2], [0.25, 0.75], rtol=1e-12)
+    np.testing.assert_allclose(log_sum[0], np.log(8) - 900, rtol=1e-12)
