@@ -145,8 +145,9 @@ def fit(gathered: Gathered, estimation: EstimationOptions, counting: CountingOpt
     results.write_attractiveness_of(gathered, found, result.folder, result.progress, csv=estimation.csv)
     result.content["estimate"] = found.summary()
     result.tables.append(summary.propensity_table(found))
-    result.tables += [Text(sentence) for sentence in verdicts.fit_verdicts(found)]
-    result.content["verdicts"] = verdicts.fit_verdicts(found)
+    said = verdicts.fit_verdicts(found)
+    result.tables += [Text(sentence) for sentence in said]
+    result.content["verdicts"] = said
     result.warnings += verdicts.fit_warnings(found)
     all_identified = bool(found.estimate.linkage.identified.all())
     doubtful = not found.converged or found.click_share < WANTED_CLICK_SHARE

@@ -19,7 +19,7 @@ def fit_verdicts(fit: Fit) -> list[str]:
     """What the log says about itself: nothing that is wrong, but worth a line."""
     said: list[str] = []
     if fit.period.by_day and fit.period.why:
-        said.append(f"attractiveness may differ by day (--period auto): {fit.period.why}.")
+        said.append(f"{fit.period.why} (--period auto).")
     if fit.contexts is not None and fit.contexts.n_contrasts:
         said.append(_contexts(fit.contexts, fit.evidence.plan.context))
     if fit.shape is not None and fit.shape.test.n_contrasts and fit.shape.warning is None:
@@ -146,13 +146,8 @@ def _few_clusters(estimate: Estimate) -> list[str]:
 def _feedback(fit: Fit) -> list[str]:
     if not fit.period.feedback_possible:
         return []
-    test = fit.period.test
-    differs = test is not None and test.rejected
-    return [
-        f"days are pooled, because {fit.period.why}. If the ranker learns from these clicks, the propensities are "
-        "biased, and the log cannot exclude it"
-        + (": by day they differ by more than chance. Compare with --period day." if differs else ".")
-    ]
+    biased = "If the ranker learns from these clicks, the propensities are biased, and this log cannot exclude it."
+    return [f"{fit.period.why} (--period auto). {biased}"]
 
 
 def _sparsity(fit: Fit) -> list[str]:

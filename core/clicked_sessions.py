@@ -45,7 +45,7 @@ class FittedLog:
         units, table = count_units(statistics, plan, cells, unit)
         clicked = shown.filter(pl.col(CLICK) == 1)
         keys = (
-            (clicked.select(SESSION).unique(), [SESSION], _SESSION),
+            (clicked.select(SESSION).unique().sort(SESSION), [SESSION], _SESSION),
             (units, list(unit), _UNIT),
             (cells, cells.columns, _CELL),
         )

@@ -56,6 +56,7 @@ class ClusterErrors:
         high: shape (K,), its upper end.
         effective_clusters: shape (K,), G*, how many equal clusters the cell's evidence is worth; NaN where not
             identified and at the reference.
+        degrees: shape (K,), nu, degrees of freedom of the interval; NaN where there is no G*.
         n_clusters: G, clusters that hold a unit with a click and two identified cells.
         reason: K reasons why an identified cell has no interval, else None.
         covariance: shape (F, F), V on the fit's free cells; rows and columns of cells without interval are NaN.
@@ -65,6 +66,7 @@ class ClusterErrors:
     low: Floats
     high: Floats
     effective_clusters: Floats
+    degrees: Floats
     n_clusters: int
     reason: tuple[str | None, ...]
     covariance: Floats
@@ -86,7 +88,9 @@ def cluster_errors(
         unit_of_member: shape (N,), the unit (signature) of each member (pair or stratum), in 0 .. J - 1.
         cluster_of_member: shape (N,), the cluster (query) of each member; any whole numbers.
     """
-    return errors_from_sums(fit, sum_clusters(fit, table, linkage, unit_of_member, cluster_of_member))
+    return errors_from_sums(
+        fit.log_theta, fit.free_cells, sum_clusters(fit, table, linkage, unit_of_member, cluster_of_member)
+    )
 
 
 def pair_errors(fit: ConditionalFit, table: CountTable, linkage: Linkage) -> ClusterErrors:
@@ -101,7 +105,7 @@ def pair_errors(fit: ConditionalFit, table: CountTable, linkage: Linkage) -> Clu
     each = np.arange(len(linked.units))
     members = counted(each, each, (len(each), len(each)))
     scores = scores_of_members(fit, linked, members, linked.table.multiplicity)
-    return errors_from_sums(fit, sum_scores(fit, scores))
+    return errors_from_sums(fit.log_theta, fit.free_cells, sum_scores(fit, scores))
 
 
 def sum_clusters(
@@ -154,13 +158,13 @@ def sum_scores(fit: ConditionalFit, clusters: ClusterScores) -> ClusterSums:
     return LeaveOneOut(fit, clusters).sums()
 
 
-def errors_from_sums(fit: ConditionalFit, sums: ClusterSums) -> ClusterErrors:
-    """Standard errors and intervals from the sums over all clusters."""
-    margin = sums.quantile * np.sqrt(np.diag(sums.covariance))
-    return errors_from_margins(fit, sums, margin)
+def errors_from_sums(log_theta: Floats, free_cells: Integers, sums: ClusterSums) -> ClusterErrors:
+    """Standard errors and intervals from the sums over all clusters; for the rest see `errors_from_margins`."""
+    margin = sums.quantile * np.sqrt(np.maximum(np.diag(sums.covariance), 0.0))
+    return errors_from_margins(log_theta, free_cells, sums, margin)
 
 
-def errors_from_margins(fit: ConditionalFit, sums: ClusterSums, margin: Floats) -> ClusterErrors:
+def errors_from_margins(log_theta: Floats, free_cells: Integers, sums: ClusterSums, margin: Floats) -> ClusterErrors:
     """Standard errors and intervals of a given half-width.
 
     A cell that one cluster alone identifies gets no interval. The others do: without that cluster, the cells that it
@@ -168,25 +172,25 @@ def errors_from_margins(fit: ConditionalFit, sums: ClusterSums, margin: Floats) 
     which the clusters agree to the last click.
 
     Args:
-        fit: the estimate.
+        log_theta: shape (K,), the estimate; NaN where not identified.
+        free_cells: shape (F,), the identified cells other than the references.
         sums: over all clusters.
         margin: shape (F,), half the width of the interval of log theta.
     """
-    free = fit.free_cells
     without = sums.alone | sums.agreeing
     covariance = sums.covariance
     covariance[without, :] = np.nan
     covariance[:, without] = np.nan
-    center = np.where(without, np.nan, fit.log_theta[free])
+    center = np.where(without, np.nan, log_theta[free_cells])
     why = np.where(sums.alone, ONE_CLUSTER, AGREEING)
-    reason = dict(zip(free[without].tolist(), map(str, why[without]), strict=True))
+    reason = dict(zip(free_cells[without].tolist(), map(str, why[without]), strict=True))
     with np.errstate(over="ignore"):  # an interval without an upper end has none
         high = np.exp(center + margin)
     high[np.isinf(high)] = np.nan
 
     def on_all_cells(of_free: Floats, of_reference: float) -> Floats:
-        values = np.where(np.isnan(fit.log_theta), np.nan, of_reference)
-        values[free] = of_free
+        values = np.where(np.isnan(log_theta), np.nan, of_reference)
+        values[free_cells] = of_free
         return values
 
     return ClusterErrors(
@@ -194,7 +198,8 @@ def errors_from_margins(fit: ConditionalFit, sums: ClusterSums, margin: Floats) 
         low=on_all_cells(np.exp(center - margin), 1.0),
         high=on_all_cells(high, 1.0),
         effective_clusters=on_all_cells(sums.effective_clusters, np.nan),
+        degrees=on_all_cells(sums.degrees, np.nan),
         n_clusters=sums.n_clusters,
-        reason=tuple(reason.get(cell) for cell in range(len(fit.log_theta))),
+        reason=tuple(reason.get(cell) for cell in range(len(log_theta))),
         covariance=covariance,
     )

@@ -25,8 +25,9 @@ import numpy as np
 
 from posbias.core.cluster_errors import ClusterErrors
 from posbias.core.conditional import ConditionalFit
-from posbias.core.contrasts import ContrastTest, inverse, linear_contrast_test
+from posbias.core.contrasts import ContrastTest, linear_contrast_test
 from posbias.core.linkage import Linkage
+from posbias.core.numerics import inverse
 from posbias.core.signatures import Floats, Integers
 
 _NORMAL = 1.959963984540054  # 97.5 % quantile

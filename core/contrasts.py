@@ -25,7 +25,7 @@ import numpy as np
 from posbias.core.cluster_errors import ClusterErrors
 from posbias.core.conditional import ConditionalFit, LinkedCounts, linked_counts
 from posbias.core.linkage import Linkage
-from posbias.core.numerics import Sparse, by_unit_and_cell, counted, gram, sparse_product, student_tail
+from posbias.core.numerics import Sparse, by_unit_and_cell, counted, gram, inverse, sparse_product, student_tail
 from posbias.core.signatures import CountTable, Floats, Integers
 
 Alternative = Literal["two-sided", "greater"]
@@ -138,7 +138,7 @@ def linear_contrast_test(
     of_free = np.where(has_error, contrasts[:, free], 0.0)
     covariance = np.where(np.outer(has_error, has_error), errors.covariance, 0.0)
     parts = of_free**2 * np.diag(covariance)
-    degrees = np.maximum(np.fmin(errors.effective_clusters[free], errors.n_clusters - 1), 1.0)
+    degrees = errors.degrees[free]
     involved = usable & parts.any(axis=1)
     welch = np.full(len(contrasts), np.nan)
     welch[involved] = parts[involved].sum(axis=1) ** 2 / (parts[involved] ** 2 / degrees).sum(axis=1)
@@ -205,7 +205,7 @@ def scored_conditional(
     return ScoredEstimate(
         log_theta=fit.log_theta,
         std_error=errors.std_error,
-        degrees=np.minimum(errors.effective_clusters, errors.n_clusters - 1),
+        degrees=errors.degrees,
         clusters=clusters,
         scores=scores,
         response=response,
@@ -268,13 +268,6 @@ def difference_test(first: ScoredEstimate, second: ScoredEstimate) -> ContrastTe
         difference_errors(first, second),
         np.minimum(first.degrees, second.degrees),
     )
-
-
-def inverse(information: Floats) -> Floats:
-    """The inverse, computed at unit diagonal: cells may differ by many orders of magnitude."""
-    scale = 1 / np.sqrt(np.diag(information))
-    outer = np.outer(scale, scale)
-    return np.linalg.inv(information * outer) * outer
 
 
 def _quadratic(left: Floats, middle: Floats, right: Floats) -> Floats:

@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from posbias.core.cluster_errors import CONFIDENCE
 from posbias.core.contrasts import ContrastTest, contrast_test, linear_contrast_test
 from posbias.core.estimators.estimate import Estimate
 from posbias.core.evidence import Evidence
+from posbias.core.numerics import student_quantile
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
 from posbias.core.signatures import CountTable, Floats
 
@@ -25,10 +27,21 @@ def expected_clicks(table: CountTable, examination: Floats, attractiveness: Floa
 
 
 def position_effect_test(estimate: Estimate) -> ContrastTest | None:
-    """Whether any propensity differs from 1, that of the reference; None where the estimate has no errors."""
+    """Whether any propensity differs from 1, that of the reference; None where the estimate has no errors.
+
+    With the errors that the intervals imply, so that the two cannot contradict each other. Under a power of the
+    position one cell speaks for all that share an eta.
+    """
     if not (estimate.std_error > 0).any():
         return None
-    return contrast_test(np.log(estimate.propensity), estimate.std_error, estimate.effective_clusters)
+    clusters = np.maximum(np.nan_to_num(estimate.effective_clusters, nan=1.0), 1.0)
+    width = np.log(estimate.ci_high) - np.log(estimate.ci_low)
+    std_error = width / 2 / student_quantile((1 + CONFIDENCE) / 2, clusters)
+    tested = estimate.std_error > 0
+    if estimate.details.get("shape") == "power":
+        _, first = np.unique(np.where(tested, estimate.linkage.reference_of, -1), return_index=True)
+        tested &= np.isin(np.arange(len(tested)), first)
+    return contrast_test(np.where(tested, np.log(estimate.propensity), np.nan), std_error, clusters)
 
 
 def previous_click_test(evidence: Evidence, estimate: Estimate) -> ContrastTest | None:

@@ -51,7 +51,7 @@ class Fit:
         period: whether the days were kept apart, and why.
         joint: textbook EM, where it ran.
         comparison: joint EM against the conditional estimate, where both ran.
-        prior: of attractiveness; None where the method estimated attractiveness with theta.
+        prior: of attractiveness.
         attractiveness: posterior mean of gamma per pair signature.
         std_dev: its standard deviation, nan where the method has none.
         shape: the estimate under the shape that was asked for, against the free one.
@@ -66,7 +66,7 @@ class Fit:
     period: PeriodChoice
     joint: Estimate | None
     comparison: JointComparison | None
-    prior: AttractivenessPrior | None
+    prior: AttractivenessPrior
     attractiveness: Floats
     std_dev: Floats
     shape: ShapedEstimate | None
@@ -112,7 +112,7 @@ class Fit:
             **self.estimate.summary(),
             "click_share_identified": self.click_share,
             "period": self.period.summary(),
-            "attractiveness_prior": None if self.prior is None else describe_prior(self.prior),
+            "attractiveness_prior": describe_prior(self.prior),
             "clicks": {"observed": numbers(clicks), "expected": numbers(expected)},
             "shape_against_free": None if self.shape is None else self.shape.test.summary(),
             "contexts_differ": None if self.contexts is None else self.contexts.summary(),
@@ -148,17 +148,23 @@ def fit_evidence(
             asked for and there is no log.
     """
     check_method(method, evidence.plan, options)
-    period = choose_period(evidence, options, on_iteration)
+    estimator = get_estimator(method)
+    is_default = method == ConditionalEstimator.name
+    own_rules = replace(options, max_iterations=None, tolerance=None)
+    period = PeriodChoice(by_day=False)
+    if estimator.uses_strata:
+        period = choose_period(evidence, options if is_default else own_rules, on_iteration)
     strata = evidence.strata(by_period=period.by_day)
-    chosen = period.chosen if method == ConditionalEstimator.name else None
-    free = chosen or get_estimator(method).estimate(evidence, strata, options, on_iteration)
+    chosen = period.chosen if is_default else None
+    free = chosen or estimator.estimate(evidence, strata, options, on_iteration)
     judged = _with_errors(free, evidence, options, period, sum_sessions)
     estimate, shape, contexts = _refined(judged, evidence, options)
     joint = estimate if method == JointEstimator.name else None
     comparison = None
-    if compare if compare is not None else strata.signatures.n_units <= LARGEST_COMPARISON:
-        joint = joint or _joint_like(estimate, evidence, strata, options, on_iteration)
-        comparison = _compare(joint, free, evidence, strata, options, on_iteration)
+    wanted = strata.signatures.n_units <= LARGEST_COMPARISON if compare is None else compare
+    if wanted:
+        joint = joint or JointEstimator().estimate_like(evidence, strata, own_rules, estimate.linkage, on_iteration)
+        comparison = _compare(joint, period.chosen or free, evidence, strata, own_rules, on_iteration)
     prior, attractiveness, std_dev = _attractiveness(evidence, estimate, options)
     return Fit(
         evidence=evidence,
@@ -195,7 +201,7 @@ def _with_errors(
         errors = pair_errors(fitted.fit, table, fitted.linkage)
     elif options.cluster == "session" and sum_sessions is not None:
         log = FittedLog(evidence, fitted.fit, fitted.linkage, by_period=period.by_day)
-        errors = errors_from_sums(fitted.fit, sum_sessions(log))
+        errors = errors_from_sums(fitted.fit.log_theta, fitted.fit.free_cells, sum_sessions(log))
     elif options.cluster == "session":
         raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")
     else:
@@ -230,24 +236,10 @@ def describe_prior(prior: AttractivenessPrior) -> dict[str, Any]:
 
 
 def prior_of(estimate: dict[str, Any]) -> AttractivenessPrior:
-    """The prior of a fit's attractiveness, from what its manifest says; joint EM's usual one where it has none."""
+    """The prior of a fit's attractiveness, from what its manifest says."""
     description = estimate["attractiveness_prior"]
-    if description is None:
-        return AttractivenessPrior.from_beta(EMOptions().attractiveness_prior)
     positions, means = tuple(description["positions"]), tuple(description["means"])
     return AttractivenessPrior(description["strength"], description["mean"], positions, means)
-
-
-def _joint_like(
-    estimate: Estimate,
-    evidence: Evidence,
-    strata: Strata,
-    options: EstimationOptions,
-    on_iteration: Callable[[str], None],
-) -> Estimate:
-    """Joint EM by its own stopping rules, on the scale of the chosen estimate."""
-    own_rules = replace(options, max_iterations=None, tolerance=None)
-    return JointEstimator().estimate_like(evidence, strata, own_rules, estimate.linkage, on_iteration)
 
 
 def _compare(
@@ -261,9 +253,8 @@ def _compare(
     """Joint EM against the conditional estimate on the same strata; None where the latter does not exist."""
     conditional = estimate.fitted
     if conditional is None or conditional.strata is not strata:
-        own_rules = replace(options, max_iterations=None, tolerance=None, bootstrap=0, cluster="query")
         try:
-            conditional = ConditionalEstimator().estimate(evidence, strata, own_rules, on_iteration).fitted
+            conditional = ConditionalEstimator().estimate(evidence, strata, options, on_iteration).fitted
         except IdentifiabilityError:
             return None
     if conditional is None or joint.joint is None:
@@ -282,10 +273,14 @@ def _compare(
 
 def _attractiveness(
     evidence: Evidence, estimate: Estimate, options: EstimationOptions
-) -> tuple[AttractivenessPrior | None, Floats, Floats]:
+) -> tuple[AttractivenessPrior, Floats, Floats]:
     """Gamma per pair signature with its standard deviation, and the prior behind it."""
     if estimate.attractiveness is not None:
-        return None, estimate.attractiveness, np.full(len(estimate.attractiveness), np.nan)
+        prior = (
+            EMOptions().attractiveness_prior if estimate.joint is None else estimate.joint.options.attractiveness_prior
+        )
+        without_error = np.full(len(estimate.attractiveness), np.nan)
+        return AttractivenessPrior.from_beta(prior), estimate.attractiveness, without_error
     given = options.attractiveness_prior
     counts = evidence.pair_signatures, estimate.examination
     prior = AttractivenessPrior.from_beta(given) if given else estimate_prior(*counts, evidence.position_of_cell)

@@ -35,7 +35,6 @@ from posbias.core.allpairs_errors import (
     sums_of,
 )
 from posbias.core.cluster_errors import ClusterSums, errors_from_sums
-from posbias.core.conditional import ConditionalFit
 from posbias.core.linkage import Linkage
 from posbias.core.numerics import by_unit_and_cell, counted, sparse_product
 from posbias.core.signatures import CountTable, Flags, Floats, Integers, sum_by_number
@@ -159,17 +158,7 @@ def _with_errors(
     log_theta: Floats, free_cells: Integers, sums: ClusterSums, missing: Sequence[str | None]
 ) -> HarvestedPropensities:
     """An estimate with the intervals that the sums give, by the rule of `cluster_errors`."""
-    estimate = ConditionalFit(  # of which the rule reads the estimate and the free cells only
-        log_theta=log_theta,
-        converged=True,
-        iterations=0,
-        last_step=0.0,
-        score=0.0,
-        objective=0.0,
-        free_cells=free_cells,
-        information=np.zeros((0, 0)),
-    )
-    errors = errors_from_sums(estimate, sums)
+    errors = errors_from_sums(log_theta, free_cells, sums)
     return HarvestedPropensities(
         log_theta=log_theta,
         std_error=errors.std_error,

@@ -98,11 +98,11 @@ def compare_with_joint(
     """Compare the two estimates from one table of pairs.
 
     Args:
-        fit: the conditional estimate from `table`: of pairs, which are what joint EM knows, not of finer strata.
+        fit: the conditional estimate from `table`.
         errors: its errors by the same clusters.
         joint: joint EM on `table`, run to convergence.
         options: what it ran with.
-        table: counts per pair.
+        table: counts per unit: pairs, or the strata that share one attractiveness.
         linkage: which cells are identified.
         unit_of_member: shape (N,), the unit of each pair with a click and two cells at least; of others at will.
         cluster_of_member: shape (N,), its query. The scores of pairs that are not among the members, which only a

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from posbias.core.conditional import ConditionalFit, LinkedCounts
-from posbias.core.numerics import Sparse, by_unit_and_cell, gram, solve_positive, student_quantile
+from posbias.core.numerics import Sparse, by_unit_and_cell, gram, inverse, solve_positive, student_quantile
 from posbias.core.signatures import CountTable, Flags, Floats, Integers, sum_by_number
 
 CONFIDENCE = 0.95
@@ -57,10 +57,14 @@ class ClusterSums:
         return self.influence**2 / self.influence_squared
 
     @property
+    def degrees(self) -> Floats:
+        """nu_k, degrees of freedom, shape (F,)."""
+        return np.maximum(np.minimum(self.effective_clusters, self.clusters_of_cell - 1), 1.0)
+
+    @property
     def quantile(self) -> Floats:
         """t_{.975, nu_k}, shape (F,)."""
-        degrees = np.minimum(self.effective_clusters, self.clusters_of_cell - 1)
-        return student_quantile((1 + CONFIDENCE) / 2, np.maximum(degrees, 1.0))
+        return student_quantile((1 + CONFIDENCE) / 2, self.degrees)
 
     @property
     def covariance(self) -> Floats:
@@ -284,10 +288,3 @@ def _gram(table: CountTable, values: Floats) -> Floats:
         return gram(rows)
     dense = rows.toarray()
     return dense.T @ dense
-
-
-def inverse(information: Floats) -> Floats:
-    """The inverse, computed at unit diagonal: cells may differ by many orders of magnitude."""
-    scale = 1 / np.sqrt(np.diag(information))
-    scaled = np.linalg.inv(information * np.outer(scale, scale)) * np.outer(scale, scale)
-    return (scaled + scaled.T) / 2

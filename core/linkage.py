@@ -16,6 +16,7 @@ from posbias.core.signatures import CountTable, Flags, Floats, Integers, sum_by_
 
 NO_CLICKS = "no clicks"
 ONE_WAY = "clicks link one way only"
+NO_REFERENCE = "the reference asked for is not linked in its context"
 NOT_LINKED = "no pair links it to the reference"
 
 
@@ -29,7 +30,7 @@ class Linkage:
         identified: shape (K,), whether the cell lies in its reference's strongly connected component.
         reason: K reasons, None for an identified cell. `no clicks`: clicked pairs link it to identified cells, but
             no linking pair was ever clicked in it; `clicks link one way only`: linked, but not there and back;
-            `no pair links it to the reference`.
+            `no pair links it to the reference`; `the reference asked for is not linked in its context`.
         linking_pairs: shape (K,), clicked pairs that are shown in this cell and in another one of its component;
             for a cell without clicks, in this cell and in an identified one.
         linking_clicks: shape (K,), the clicks of those pairs in that component.
@@ -74,13 +75,14 @@ def find_linkage(
         raise IdentifiabilityError(_why_nothing_is_linked(table, n_linked=int((size > 1).sum())))
     reference_of = _references(group, candidates)
     identified = (component == component[reference_of]) & (size[reference_of] > 1) & np.isin(reference_of, candidates)
+    lost = ~np.isin(reference_of, candidates) & (len(preference) < table.n_cells)
     silent = _shown_but_never_clicked(links, identified)
     pairs, clicks = _evidence(links, component)
     silent_pairs, silent_clicks = _evidence_of_silent(links, identified)
     return Linkage(
         reference_of=reference_of,
         identified=identified,
-        reason=_reasons(identified, silent, linked=_linked(links, reference_of)),
+        reason=_reasons(identified, silent, linked=_linked(links, reference_of), lost=lost),
         linking_pairs=np.where(silent, silent_pairs, pairs),
         linking_clicks=np.where(silent, silent_clicks, clicks),
         component=component,
@@ -143,8 +145,8 @@ def _evidence_of_silent(links: CountTable, identified: Flags) -> tuple[Floats, F
     return links.sum_by_cell(pairs), links.sum_by_cell(pairs * clicks)
 
 
-def _reasons(identified: Flags, silent: Flags, linked: Flags) -> tuple[str | None, ...]:
-    reasons = np.select([silent, linked], [NO_CLICKS, ONE_WAY], default=NOT_LINKED)
+def _reasons(identified: Flags, silent: Flags, linked: Flags, lost: Flags) -> tuple[str | None, ...]:
+    reasons = np.select([lost, silent, linked], [NO_REFERENCE, NO_CLICKS, ONE_WAY], default=NOT_LINKED)
     return tuple(None if known else str(reason) for known, reason in zip(identified, reasons, strict=True))
 
 

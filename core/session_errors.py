@@ -35,7 +35,7 @@ def session_sums(
     cell: Integers,
     weight: Floats | None = None,
 ) -> ClusterSums:
-    """The sums over the sessions of one part: add those of all parts, then `errors_from_sums(fit, sums)`.
+    """The sums over the sessions of one part: add those of all parts, and `errors_from_sums` makes errors of them.
 
     Args:
         fit: the estimate from the whole log.

@@ -51,6 +51,11 @@ class Estimator(Protocol):
         """Which of the options `cluster`, `bootstrap` and `shape` it knows."""
         ...
 
+    @property
+    def uses_strata(self) -> bool:
+        """Whether it asks what shares one attractiveness, so that days and strata matter."""
+        ...
+
     def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
         """Raise a UsageError if it cannot serve such a plan."""
         ...

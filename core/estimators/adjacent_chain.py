@@ -20,6 +20,7 @@ class AdjacentChainEstimator:
     name: str = "adjacent-chain"
     reference: str = "Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (WSDM)"
     takes: tuple[str, ...] = ("cluster",)
+    uses_strata: bool = True
 
     def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:  # noqa: ARG002 - the same for all
         """It needs cells in a row.
@@ -52,4 +53,4 @@ class AdjacentChainEstimator:
         names = [f"position {position}" for position in evidence.position_of_cell]
         members = strata.member_signature, clusters_of(strata, options)
         found = harvest_adjacent_chain(strata.signatures, linkage, *members, chains, names)
-        return from_harvest(self.name, linkage, found)
+        return from_harvest(self.name, linkage, found, options)

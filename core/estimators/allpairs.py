@@ -16,6 +16,7 @@ class AllPairsEstimator:
     name: str = "allpairs"
     reference: str = "Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (WSDM)"
     takes: tuple[str, ...] = ("cluster",)
+    uses_strata: bool = True
 
     def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
         """It needs nothing special."""
@@ -37,4 +38,4 @@ class AllPairsEstimator:
             clusters_of(strata, options),
             on_iteration=lambda number, change: on_iteration(f"AllPairs {number}: {change:.1e}"),
         )
-        return from_harvest(self.name, linkage, found)
+        return from_harvest(self.name, linkage, found, options)

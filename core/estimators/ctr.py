@@ -8,7 +8,7 @@ import numpy as np
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, cells_like, relative_to_largest
 from posbias.core.evidence import Evidence, Strata
-from posbias.core.linkage import NO_CLICKS, Linkage
+from posbias.core.linkage import NO_CLICKS, NO_REFERENCE, Linkage
 from posbias.core.signatures import Integers
 from posbias.core.statistics_plan import StatisticsPlan
 
@@ -20,6 +20,7 @@ class ClickRateEstimator:
     name: str = "ctr"
     reference: str = "Craswell et al. 2008 (the baseline)"
     takes: tuple[str, ...] = ()
+    uses_strata: bool = False
 
     def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
         """It needs nothing special."""
@@ -46,10 +47,11 @@ class ClickRateEstimator:
             raise IdentifiabilityError(
                 "no cell (position) that could be the reference has a click, so there is no click rate to compare with."
             )
+        reasons = np.select([known, clicks == 0], ["", NO_CLICKS], default=NO_REFERENCE)
         linkage = Linkage(
             reference_of=np.where(reference_of >= 0, reference_of, 0),
             identified=known,
-            reason=tuple(None if has else NO_CLICKS for has in known),
+            reason=tuple(str(reason) or None for reason in reasons),
             linking_pairs=np.zeros(evidence.n_cells),
             linking_clicks=np.zeros(evidence.n_cells),
             component=reference_of,

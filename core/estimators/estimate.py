@@ -1,7 +1,7 @@
 """What every estimator takes and returns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -62,7 +62,7 @@ class FittedStrata:
         strata: the counts.
         linkage: which cells are identified.
         fit: the estimate.
-        errors: its errors, clustered by query.
+        errors: its errors.
     """
 
     strata: Strata
@@ -168,8 +168,9 @@ def clusters_of(strata: Strata, options: EstimationOptions) -> Integers:
     return strata.member_query if options.cluster == "query" else np.arange(len(strata.member_query))
 
 
-def from_harvest(method: str, linkage: Linkage, found: HarvestedPropensities) -> Estimate:
-    """The common form of an estimate by intervention harvesting."""
+def from_harvest(method: str, linkage: Linkage, found: HarvestedPropensities, options: EstimationOptions) -> Estimate:
+    """The common form of an estimate by intervention harvesting; cells without a number are not identified by it."""
+    linkage = replace(linkage, identified=np.isfinite(found.log_theta))
     return Estimate(
         method=method,
         linkage=linkage,
@@ -182,7 +183,11 @@ def from_harvest(method: str, linkage: Linkage, found: HarvestedPropensities) ->
         reason=found.reason,
         converged=found.converged,
         iterations=found.iterations,
-        details={"clusters": found.n_clusters, "effective_clusters": rounded(found.effective_clusters)},
+        details={
+            "errors_by": options.cluster,
+            "clusters": found.n_clusters,
+            "effective_clusters": rounded(found.effective_clusters),
+        },
     )
 
 

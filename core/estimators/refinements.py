@@ -60,7 +60,7 @@ def with_shape(
             examination=relative_to_largest(propensity, fitted.linkage),
             std_error=shaped.std_error,
             ci_low=shaped.low,
-            ci_high=shaped.high,
+            ci_high=np.where(np.isfinite(propensity), shaped.high, estimate.ci_high),
             effective_clusters=shaped.effective_clusters,
             reason=shaped.reason,
             converged=estimate.converged and shaped.converged,

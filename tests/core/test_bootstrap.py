@@ -10,8 +10,8 @@ from posbias.core import leave_one_out
 from posbias.core.bootstrap import FEWEST_REPLICATES, bootstrap
 from posbias.core.cluster_errors import AGREEING, ONE_CLUSTER, ClusterErrors, cluster_errors
 from posbias.core.conditional import ConditionalFit, fit_conditional
-from posbias.core.leave_one_out import inverse
 from posbias.core.linkage import Linkage, find_linkage
+from posbias.core.numerics import inverse
 from posbias.core.signatures import CountTable, Floats, Integers, compress, merge
 
 THETA = np.array([1.0, 0.6, 0.4])

@@ -20,8 +20,8 @@ from posbias.core.cluster_errors import (
     sum_clusters,
 )
 from posbias.core.conditional import ConditionalFit, fit_conditional
-from posbias.core.leave_one_out import inverse
 from posbias.core.linkage import Linkage, find_linkage
+from posbias.core.numerics import inverse
 from posbias.core.signatures import CountTable, Floats, Integers, compress, merge
 
 
@@ -195,7 +195,8 @@ def test_parts_that_share_no_query_can_be_summed_one_by_one() -> None:
     whole = cluster_errors(fit, table, linkage, signature, query)
     low, high = query < 3, query >= 3
     parts = errors_from_sums(
-        fit,
+        fit.log_theta,
+        fit.free_cells,
         sum_clusters(fit, table, linkage, signature[low], query[low])
         + sum_clusters(fit, table, linkage, signature[high], query[high]),
     )

@@ -46,6 +46,7 @@ def estimates(
         low=np.exp(b - Z * sd),
         high=np.exp(b + Z * sd),
         effective_clusters=effective,
+        degrees=effective,
         n_clusters=10**7,
         reason=(None,) * len(cells),
         covariance=covariance,

@@ -215,6 +215,30 @@ def test_days_are_kept_where_they_identify_the_same_cells_at_little_cost() -> No
     assert choice.summary()["used"] == "day"
 
 
+def test_days_are_kept_at_any_cost_where_pooling_them_is_wrong() -> None:
+    strongly = SimulationOptions(
+        n_sessions=20_000,
+        n_queries=2_000,
+        docs_per_query=8,
+        n_positions=4,
+        query_exponent=0.5,
+        days=10,
+        feedback_strength=15.0,
+    )
+    log = simulate(strongly).log.with_columns(period=pl.col("timestamp").dt.date())
+    choice = choose_period(evidence_of(log, replace(PBM, period=True)), EstimationOptions(), lambda _: None)
+    assert choice.pooled is not None
+    assert choice.daily is not None
+    theta = 1 / np.arange(1, 5)
+    errors = [np.abs(estimate.propensity / theta - 1)[1:].mean() for estimate in (choice.pooled, choice.daily)]
+
+    assert choice.error_ratio > 1.5
+    assert choice.test is not None
+    assert choice.test.rejected
+    assert choice.by_day
+    assert errors[0] > 3 * errors[1]
+
+
 def test_days_are_pooled_where_the_ranker_does_not_move_within_a_day() -> None:
     log = simulate(DENSE).log
     order = pl.col("session") % 50  # the same page all day long

@@ -5,8 +5,9 @@ import pytest
 
 from posbias.core.cluster_errors import cluster_errors, errors_from_sums
 from posbias.core.conditional import ConditionalFit, fit_conditional
-from posbias.core.leave_one_out import ClusterSums, inverse
+from posbias.core.leave_one_out import ClusterSums
 from posbias.core.linkage import Linkage, find_linkage
+from posbias.core.numerics import inverse
 from posbias.core.session_errors import session_sums
 from posbias.core.signatures import CountTable, Flags, Floats, Integers, compress
 
@@ -43,7 +44,7 @@ def test_one_session_per_query_has_the_errors_by_query() -> None:
     fit, linkage = fitted(strata)
     table, signature = compress(strata)
     expected = cluster_errors(fit, table, linkage, signature, np.arange(60) // 3)
-    found = errors_from_sums(fit, session_sums(fit, strata, linkage, unit // 3, unit, cell))
+    found = errors_from_sums(fit.log_theta, fit.free_cells, session_sums(fit, strata, linkage, unit // 3, unit, cell))
     assert found.n_clusters == expected.n_clusters
     np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-9)
     np.testing.assert_allclose(found.effective_clusters, expected.effective_clusters, rtol=1e-9)
@@ -113,9 +114,13 @@ def test_a_common_weight_changes_no_error(weight: float) -> None:
 
 def summed(
     strata: CountTable, unit: Integers, cell: Integers, page: Integers, weight: float
-) -> tuple[ConditionalFit, ClusterSums]:
+) -> tuple[Floats, Integers, ClusterSums]:
     fit, linkage = fitted(strata)
-    return fit, session_sums(fit, strata, linkage, page, unit, cell, np.full(len(unit), weight))
+    return (
+        fit.log_theta,
+        fit.free_cells,
+        session_sums(fit, strata, linkage, page, unit, cell, np.full(len(unit), weight)),
+    )
 
 
 def test_errors_by_session_are_the_spread_over_logs() -> None:
@@ -124,7 +129,7 @@ def test_errors_by_session_are_the_spread_over_logs() -> None:
     for seed in range(150):
         strata, unit, cell, page = log_of_clicks(100 + seed)
         fit, linkage = fitted(strata)
-        found = errors_from_sums(fit, session_sums(fit, strata, linkage, page, unit, cell))
+        found = errors_from_sums(fit.log_theta, fit.free_cells, session_sums(fit, strata, linkage, page, unit, cell))
         estimates.append(fit.log_theta[1:])
         errors.append(found.std_error[1:])
     spread = np.std(estimates, axis=0)
