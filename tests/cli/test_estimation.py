@@ -355,3 +355,31 @@ def test_expected_labels_are_for_the_pointwise_layout(run_in_process: Run, log: 
 
     assert done.returncode == 2
     assert "only --layout pointwise" in done.stderr
+
+
+def test_methods_without_strata_do_not_care_for_days(run_in_process: Run, tmp_path: Path) -> None:
+    fixed = pl.DataFrame(
+        {"query": [1, 1], "doc": [1, 2], "position": [1, 2], "click": [1, 1], "day": ["2026-01-05", "2026-01-05"]}
+    )
+    fixed.write_parquet(tmp_path / "fixed.parquet")
+    done = run_in_process("fit", "fixed.parquet", "--method", "ctr", "--timestamp", "day", "-o", "out")
+
+    assert done.returncode == 0, done.stderr
+    assert propensities(tmp_path / "out")["propensity"].to_list() == [1, 1]
+
+
+def test_errors_by_session_are_the_same_bytes_every_time(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        assert run_in_process("fit", log, "--cluster", "session", "-o", name).returncode == 0
+    written = {(tmp_path / name / "propensities.parquet").read_bytes() for name in ("a", "b", "c")}
+
+    assert len(written) == 1
+
+
+def test_few_pairs_are_called_pairs(run_in_process: Run, log: Path) -> None:
+    few = ("--cluster", "pair", "--method", "allpairs", "--max-position", "2")
+    rare = pl.read_parquet(log).filter(pl.col("query") == 0, pl.col("doc") < 3)
+    rare.write_parquet(log)
+    done = run_in_process("fit", log, *few, "-o", "out")
+
+    assert "equal pairs would say" in " ".join(done.stderr.split())

@@ -8,11 +8,15 @@ import numpy as np
 import polars as pl
 import pytest
 
+from posbias.core.attractiveness_prior import AttractivenessPrior
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import Estimate, EstimationOptions, get_estimator
 from posbias.core.evidence import Evidence, compress_part, merge_parts
+from posbias.core.fit import fit_evidence, prior_of
+from posbias.core.linkage import NO_REFERENCE
 from posbias.core.models import get_model
-from posbias.core.periods import choose_period
+from posbias.core.periods import PeriodChoice, choose_period
+from posbias.core.priors import BetaPrior
 from posbias.core.randomization import RandomizedRows
 from posbias.core.signatures import Floats
 from posbias.core.simulation import SimulationOptions, simulate
@@ -253,3 +257,55 @@ def test_days_are_pooled_where_the_ranker_does_not_move_within_a_day() -> None:
     assert choice.feedback_possible
     assert choose_period(evidence, EstimationOptions(period="none"), lambda _: None).summary() == {"used": "none"}
     assert choose_period(evidence, EstimationOptions(period="day"), lambda _: None).by_day
+
+
+def test_a_choice_of_days_without_an_error_can_be_written_down() -> None:
+    summary = PeriodChoice(by_day=False, why="days are pooled", error_ratio=np.inf).summary()
+
+    assert summary["largest_ratio_of_standard_errors"] is None
+
+
+def test_where_the_chain_breaks_cells_are_not_identified() -> None:
+    log = pl.DataFrame(
+        {
+            "query": [1, 1, 1, 1, 2, 2, 2, 2],
+            "doc": [1, 1, 1, 1, 1, 1, 1, 1],
+            "position": [1, 2, 1, 2, 1, 3, 1, 3],
+            "click": [1, 1, 0, 0, 1, 1, 0, 0],
+        }
+    )
+    found = estimate(evidence_of(log), "adjacent-chain")
+
+    assert found.linkage.identified.tolist() == [True, True, False]
+    assert np.isnan(found.propensity[2])
+    assert "the chain breaks at position 3" in str(found.reason[2])
+
+
+def test_a_context_without_the_reference_says_so() -> None:
+    log = simulate(DENSE).log.with_columns(device=pl.lit("desktop"))
+    phone = simulate(replace(DENSE, seed=8)).log.filter(pl.col("position") > 2)
+    both = pl.concat([log, numbered_sessions(phone, 10**6).with_columns(device=pl.lit("phone"))])
+    evidence = evidence_of(both, replace(PBM, context=("device",)))
+    for method in ("conditional", "ctr"):
+        found = estimate(evidence, method, EstimationOptions(reference=(2,)))
+        assert set(found.reason[6:]) == {NO_REFERENCE}
+        assert found.linkage.identified.tolist() == [True] * 6 + [False] * 4
+
+
+def test_the_prior_of_joint_em_is_the_one_that_was_asked_for() -> None:
+    options = EstimationOptions(attractiveness_prior=BetaPrior(0.05, 50.0))
+    summary = fit_evidence(evidence_of(simulate(DENSE).log), "joint", options).summary()
+
+    assert prior_of(summary) == AttractivenessPrior(50.0, 0.05)
+
+
+def test_a_monotone_shape_keeps_the_upper_limit_of_a_cell_without_clicks() -> None:
+    log = simulate(DENSE).log.with_columns(click=pl.when(pl.col("position") == 6).then(0).otherwise("click"))
+    evidence = evidence_of(log.with_columns(pl.col("click").cast(pl.Int8)))
+    free, shaped = (
+        fit_evidence(evidence, "conditional", EstimationOptions(shape=shape), compare=False).estimate
+        for shape in ("free", "monotone")
+    )
+
+    assert np.isfinite(free.ci_high[5])
+    assert shaped.ci_high[5] == free.ci_high[5]
