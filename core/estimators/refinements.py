@@ -15,7 +15,9 @@ from posbias.core.estimators.estimate import (
     relative_to_largest,
     rounded,
 )
-from posbias.core.shapes import ShapedEstimate, fit_monotone, fit_power
+from posbias.core.monotone_shape import fit_monotone
+from posbias.core.power_shape import fit_power
+from posbias.core.shapes import ShapedEstimate
 from posbias.core.signatures import Integers
 
 

@@ -12,7 +12,9 @@ from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 from posbias.core.cluster_errors import AGREEING, ONE_CLUSTER, ClusterErrors, cluster_errors
 from posbias.core.conditional import ConditionalFit, fit_conditional
 from posbias.core.linkage import NO_CLICKS, Linkage, find_linkage
-from posbias.core.shapes import HELD, ONE_END, SHAPE_ALONE, ShapedEstimate, fit_monotone, fit_power
+from posbias.core.monotone_shape import HELD, fit_monotone
+from posbias.core.power_shape import ONE_END, SHAPE_ALONE, fit_power
+from posbias.core.shapes import ShapedEstimate
 from posbias.core.signatures import CountTable, Floats, Integers, compress
 
 POWER = tuple(1 / np.arange(1, 6))
@@ -295,7 +297,7 @@ def test_a_curve_that_is_not_the_optimum_is_not_said_to_be(monkeypatch: pytest.M
     def stay(increments: Floats, _gradient: Floats, _information: Floats) -> Floats:
         return increments
 
-    monkeypatch.setattr("posbias.core.shapes._newton_target", stay)
+    monkeypatch.setattr("posbias.core.monotone_shape._newton_target", stay)
     found = monotone(*counts(18, n_pairs=200))
     np.testing.assert_array_equal(found.theta, 1)
     assert not found.converged
@@ -351,7 +353,8 @@ def test_a_flat_tail_is_rarely_said_to_rise() -> None:
 
 
 def test_no_room_to_climb_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posbias.core.shapes._MAX_STEPS", 1)
+    for module in ("power_shape", "monotone_shape"):
+        monkeypatch.setattr(f"posbias.core.{module}.MAX_STEPS", 1)
     assert not power(*counts(1)).converged
     assert not monotone(*counts(1)).converged
 
