@@ -24,6 +24,7 @@ import numpy as np
 
 from posbias.core.allpairs import UNCLICKED_SHARE, AllPairsFit, InterventionalSets, solve_scaled
 from posbias.core.cluster_errors import ClusterSums
+from posbias.core.conditional import linked_members
 from posbias.core.numerics import connected, counted, in_rows
 from posbias.core.signatures import CountTable, Flags, Floats, Integers, sum_by_number
 
@@ -48,7 +49,7 @@ def sum_clusters(fit: AllPairsFit, unit_of_member: Integers, cluster_of_member: 
         unit_of_member: shape (N,), the unit (of the table that was fitted) of each member.
         cluster_of_member: shape (N,), the cluster of each member; any whole numbers.
     """
-    unit, cluster = linked_members(fit.linked.units, unit_of_member, cluster_of_member)
+    unit, cluster = members_by_cluster(fit.linked.units, unit_of_member, cluster_of_member)
     clusters = _Clusters(fit)
     n_free = len(fit.linked.free)
     sums = no_clusters(n_free)
@@ -89,16 +90,14 @@ def sums_of(change: Floats, influence: Floats, alone: Flags) -> ClusterSums:
     )
 
 
-def linked_members(
+def members_by_cluster(
     linked_units: Integers, unit_of_member: Integers, cluster_of_member: Integers
 ) -> tuple[Integers, Integers]:
-    """The members whose unit is linked, sorted by cluster: numbers of their units among the linked, and of clusters."""
-    number = np.full(max(int(unit_of_member.max(initial=-1)), int(linked_units.max(initial=-1))) + 1, -1)
-    number[linked_units] = np.arange(len(linked_units))
-    unit = number[unit_of_member]
-    _, cluster = np.unique(cluster_of_member[unit >= 0], return_inverse=True)
+    """The members of linked units, sorted by cluster: numbers of their units among the linked ones, and of clusters."""
+    unit, cluster_of_linked = linked_members(linked_units, unit_of_member, cluster_of_member)
+    _, cluster = np.unique(cluster_of_linked, return_inverse=True)
     order = np.argsort(cluster, kind="stable")
-    return unit[unit >= 0][order], cluster[order]
+    return unit[order], cluster[order]
 
 
 def blocks_of_clusters(cluster: Integers, cost: Integers) -> Iterator[slice]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posbias.core.conditional import ConditionalFit, LinkedCounts, linked_counts
+from posbias.core.conditional import ConditionalFit, LinkedCounts, linked_counts, linked_members
 from posbias.core.leave_one_out import CONFIDENCE, ClusterScores, ClusterSums, LeaveOneOut
 from posbias.core.linkage import Linkage
 from posbias.core.numerics import Sparse, by_unit_and_cell, counted, sparse_product
@@ -134,12 +134,10 @@ def cluster_scores(
     Args: as for `cluster_errors`.
     """
     linked = linked_counts(table, linkage)
-    number = np.full(table.n_units, -1)
-    number[linked.units] = np.arange(len(linked.units))
-    unit = number[unit_of_member]
-    _, cluster = np.unique(cluster_of_member[unit >= 0], return_inverse=True)
+    unit, cluster_of_linked = linked_members(linked.units, unit_of_member, cluster_of_member)
+    _, cluster = np.unique(cluster_of_linked, return_inverse=True)
     n_clusters = int(cluster.max(initial=-1)) + 1
-    members = counted(cluster, unit[unit >= 0], (n_clusters, len(linked.units)))
+    members = counted(cluster, unit, (n_clusters, len(linked.units)))
     return scores_of_members(fit, linked, members, np.ones(n_clusters))
 
 

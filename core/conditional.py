@@ -103,6 +103,22 @@ def linked_counts(table: CountTable, linkage: Linkage) -> LinkedCounts:
     )
 
 
+def linked_members(
+    linked_units: Integers, unit_of_member: Integers, cluster_of_member: Integers
+) -> tuple[Integers, Integers]:
+    """The members of linked units: the numbers of their units among the linked ones, and their clusters.
+
+    Args:
+        linked_units: shape (J,), the numbers of the linked units in the whole table.
+        unit_of_member: shape (N,), the unit of each member (pair or stratum) in the whole table.
+        cluster_of_member: shape (N,), the cluster (query) of each member; any whole numbers.
+    """
+    number = np.full(max(int(unit_of_member.max(initial=-1)), int(linked_units.max(initial=-1))) + 1, -1)
+    number[linked_units] = np.arange(len(linked_units))
+    unit = number[unit_of_member]
+    return unit[unit >= 0], cluster_of_member[unit >= 0]
+
+
 def fit_conditional(
     table: CountTable,
     linkage: Linkage,

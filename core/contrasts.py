@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from posbias.core.cluster_errors import ClusterErrors
-from posbias.core.conditional import ConditionalFit, LinkedCounts, linked_counts
+from posbias.core.conditional import ConditionalFit, LinkedCounts, linked_counts, linked_members
 from posbias.core.linkage import Linkage
 from posbias.core.numerics import Sparse, by_unit_and_cell, counted, gram, inverse, sparse_product, student_tail
 from posbias.core.signatures import CountTable, Floats, Integers
@@ -198,7 +198,7 @@ def scored_conditional(
     clusters, scores = sum_by_cluster(
         linked.table,
         conditional_scores(linked, fit.log_theta),
-        *linked_members(linked, unit_of_member, cluster_of_member),
+        *linked_members(linked.units, unit_of_member, cluster_of_member),
     )
     response = np.zeros((len(fit.log_theta), len(linked.cells)))
     response[np.ix_(fit.free_cells, linked.free)] = inverse(fit.information)
@@ -216,16 +216,6 @@ def conditional_scores(linked: LinkedCounts, log_theta: Floats) -> Floats:
     """Each entry's c - C_j p_je at log_theta, shape (K,), of one copy of its unit."""
     table = linked.table
     return table.clicks - table.spread(linked.unit_clicks) * linked.shares(log_theta[linked.cells])
-
-
-def linked_members(
-    linked: LinkedCounts, unit_of_member: Integers, cluster_of_member: Integers
-) -> tuple[Integers, Integers]:
-    """The members of linked units: their units, by their numbers among the linked ones, and their clusters."""
-    number = np.full(max(unit_of_member.max(initial=-1), linked.units.max(initial=-1)) + 1, -1)
-    number[linked.units] = np.arange(len(linked.units))
-    unit = number[unit_of_member]
-    return unit[unit >= 0], cluster_of_member[unit >= 0]
 
 
 def sum_by_cluster(

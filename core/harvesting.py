@@ -29,7 +29,7 @@ from posbias.core.allpairs_errors import (
     ALL_CLICKS,
     NOTHING,
     blocks_of_clusters,
-    linked_members,
+    members_by_cluster,
     no_clusters,
     sum_clusters,
     sums_of,
@@ -255,7 +255,7 @@ def _sum_jackknife(
     links = links.with_heads(free, table)
     shares = (*_unit_shares(table, links), _variance_by_head(table, links))
     clicked = np.flatnonzero(table.sum_by_unit(shares[0] + shares[1]) > 0)
-    number, cluster = linked_members(clicked, unit_of_member, cluster_of_member)
+    number, cluster = members_by_cluster(clicked, unit_of_member, cluster_of_member)
     by_unit = [by_unit_and_cell(table, share) for share in shares]
     copies = table.spread(table.multiplicity)
     total = route @ table.sum_by_cell(copies * shares[2])[free]

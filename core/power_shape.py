@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.cluster_errors import AGREEING, CONFIDENCE, ONE_CLUSTER, ClusterErrors
-from posbias.core.conditional import ConditionalFit, LinkedCounts
+from posbias.core.conditional import ConditionalFit, LinkedCounts, linked_members
 from posbias.core.contrasts import (
     ContrastTest,
     ScoredEstimate,
     conditional_scores,
     difference_test,
-    linked_members,
     scored_conditional,
     sum_by_cluster,
 )
@@ -179,7 +178,7 @@ class _Power:
     def errors(self, eta: Floats, unit_of_member: Integers, cluster_of_member: Integers) -> _Slopes:
         """CR3 over the clusters of each group: the clusters of different groups do not mix."""
         scores, informations = self.slopes(self.links.shares(-np.nan_to_num(eta)[self.group] * self.distance))
-        unit, cluster = linked_members(self.links, unit_of_member, cluster_of_member)
+        unit, cluster = linked_members(self.links.units, unit_of_member, cluster_of_member)
         _, row = np.unique(cluster, return_inverse=True)
         keys, number = np.unique(row * self.n_groups + self.group_of_unit[unit], return_inverse=True)
         group = keys % self.n_groups
@@ -210,7 +209,7 @@ class _Power:
         clusters, scores = sum_by_cluster(
             self.links.table,
             conditional_scores(self.links, known),
-            *linked_members(self.links, unit_of_member, cluster_of_member),
+            *linked_members(self.links.units, unit_of_member, cluster_of_member),
         )
         information = np.where(self.finite, self._by_group(self.slopes(self.links.shares(known))[1]), np.inf)
         same = self.group[:, np.newaxis] == self.group
