@@ -186,7 +186,13 @@ class EstimationOptions:
     ] = "query"
     bootstrap: Annotated[
         int,
-        option("--bootstrap", "Errors by N bootstrap replicates over queries.", _ESTIMATING, min=0, metavar="N"),
+        option(
+            "--bootstrap",
+            "Errors by N bootstrap replicates over queries.",
+            _ESTIMATING,
+            min=0,
+            metavar="N",
+        ),
     ] = 0
     seed: Annotated[int, option("--seed", "Seed of what is drawn at random.", _ESTIMATING, min=0, metavar="N")] = 0
     attractiveness_prior: Annotated[

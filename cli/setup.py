@@ -134,6 +134,7 @@ def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: Col
         ("--stratify", _words(columns.stratify), _words(plan.strata)),
         ("--randomized-where", _words(columns.randomized_where), _words(map(str, plan.randomized))),
         ("--weight-column", columns.weight_column, columns.weight_column if plan.weighted else None),
+        ("--timestamp", columns.timestamp, columns.timestamp if plan.period else None),
         ("--period", "day" if counting.period == "day" else None, "day" if plan.period else None),
     ]
     for flag, wanted, counted in asked:
@@ -202,7 +203,13 @@ def local_engine(reading: ReadingOptions) -> Generator[LocalEngine]:
 
 
 def estimation_options(estimation: EstimationOptions, counting: CountingOptions) -> estimators.EstimationOptions:
-    """What is asked of an estimate."""
+    """What is asked of an estimate.
+
+    Raises:
+        UsageError: a value cannot be read, or is out of range.
+    """
+    if estimation.tolerance is not None and not estimation.tolerance < 1:
+        raise UsageError(f"--tolerance {estimation.tolerance:g}: a relative change is below 1.")
     return estimators.EstimationOptions(
         attractiveness_prior=(
             None

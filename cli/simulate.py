@@ -26,6 +26,10 @@ from posbias.io.simulated_logs import LOG, TRUTH, read_labels, write_log, write_
 
 SCHEMA = "posbias.simulation"
 _WORLD, _LABELS, _RANKER, _USERS, _EXPERIMENTS = "World", "Labels", "Ranker", "Users", "Experiments"
+_LONG_NAMES = (
+    *("docs_per_query", "query_exponent", "ranker_strength", "attractiveness_scale", "score_weight", "theta_shock"),
+    *("segment_difference", "feedback_strength", "randomized_share", "swap_share"),
+)
 _QUERIES, _DOCS_PER_QUERY, _ATTRACTIVENESS = 1000, 20, "1:2"
 _MOST_ROWS = 30
 
@@ -42,7 +46,9 @@ class WorldOptions:
             _WORLD,
         ),
     ] = "pbm"
-    sessions: Annotated[int, option("--sessions", "Number of results pages.", _WORLD, min=1, metavar="N")] = 50_000
+    sessions: Annotated[
+        int, option("--sessions", "Number of results pages.", _WORLD, min=1, max=10**12, metavar="N")
+    ] = 50_000
     positions: Annotated[int, option("--positions", "Positions of a page.", _WORLD, min=1, metavar="N")] = 10
     queries: Annotated[
         int | None, option("--queries", "Number of queries; 1000 by default.", _WORLD, min=1, metavar="N")
@@ -189,7 +195,10 @@ def simulate(
 
     Example: posbias simulate -o simulated
     """
-    options = simulation_options(drawn, ranking, users, experiments)
+    try:
+        options = simulation_options(drawn, ranking, users, experiments)
+    except UsageError as error:
+        raise UsageError(_with_flags(str(error))) from error
     how = judgement_options(labels, drawn)
     inputs = [] if labels.labels is None else [str(labels.labels)]
     with open_result("simulate", output, inputs, [drawn, labels, ranking, users, experiments]) as result:
@@ -346,6 +355,18 @@ def _next_step(options: SimulationOptions, folder: Path) -> RenderableType:
     }
     words = ["posbias run", quote(str(folder / LOG)), *(flag for flag, wanted in flags.items() if wanted), "-o result"]
     return Text(f"next: {' '.join(words)}\nthen compare result/propensities.parquet with {folder / TRUTH}")
+
+
+def _with_flags(message: str) -> str:
+    """A message about the simulation with the command line's names, e.g. `n_sessions` -> `--sessions`."""
+    names = {
+        "n_sessions": "--sessions",
+        "n_queries": "--queries",
+        "n_positions": "--positions",
+        "attractiveness_shape": "--attractiveness",
+        **{name: f"--{name.replace('_', '-')}" for name in _LONG_NAMES},
+    }
+    return re.sub("|".join(rf"\b{name}\b" for name in names), lambda match: names[match[0]], message)
 
 
 def _number(flag: str, text: str) -> float:

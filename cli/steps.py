@@ -210,5 +210,8 @@ def _training_folder(result: Result) -> Path:
 
 def _report(weights: ClickWeights, result: Result) -> None:
     result.content["weights"] = weights.summary
+    weighted, lost = (float(weights.summary[name] or 0) for name in ("clicks_weighted", "clicks_without_propensity"))
+    if lost > (1 - WANTED_CLICK_SHARE) * (weighted + lost):
+        result.exit_code = WITH_DOUBTS
     result.tables.append(summary.weights_line(weights.summary))
     result.warnings += verdicts.weight_warnings(weights.summary)

@@ -4,13 +4,14 @@ import numpy as np
 
 from posbias.cli.summary import cell_in_words
 from posbias.core.contrasts import ContrastTest
-from posbias.core.estimators import Estimate, JointEstimator
+from posbias.core.estimators import ConditionalEstimator, Estimate, JointEstimator
 from posbias.core.fit import WANTED_CLICK_SHARE, Fit
 from posbias.core.joint_comparison import NOTABLE, JointComparison
 from posbias.core.shapes import ShapedEstimate
 
 FEW_EFFECTIVE_CLUSTERS = 10
 JOINT = JointEstimator.name
+_NEARLY_ALL = 0.9995
 _PLURAL = {"query": "queries", "pair": "pairs", "session": "sessions"}
 _MORE_QUERIES = " More queries would make them narrower, more sessions of the same ones hardly."
 
@@ -31,7 +32,8 @@ def fit_verdicts(fit: Fit) -> list[str]:
     comparison = fit.comparison
     if comparison is not None and comparison.biased and fit.estimate.method != JOINT:
         said.append(f"{_sparse(comparison)} It is not used.")
-    if comparison is not None and comparison.test.n_contrasts and not comparison.biased:
+    by_likelihood = fit.estimate.method in {JOINT, ConditionalEstimator.name}
+    if by_likelihood and comparison is not None and comparison.test.n_contrasts and not comparison.biased:
         said.append(_not_sparse(comparison))
     return said
 
@@ -125,10 +127,14 @@ def _identification(fit: Fit) -> list[str]:
     if lost:
         said.append(
             f"{lost} of {len(known)} cells are not identified (see `reason`): "
-            f"no number is given for them. Identified cells hold {fit.click_share:.1%} of the clicks"
+            f"no number is given for them. Identified cells hold {_share(fit.click_share)} of the clicks"
             + (", too few to rely on." if fit.click_share < WANTED_CLICK_SHARE else ".")
         )
     return said
+
+
+def _share(share: float) -> str:
+    return f"{share:.1%}" if share == 1 or share < _NEARLY_ALL else "more than 99.9%"
 
 
 def _few_clusters(estimate: Estimate) -> list[str]:

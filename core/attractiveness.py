@@ -31,6 +31,7 @@ _KNOWS_LITTLE = 100.0
 _BLOCK = 1_000_000  # numbers in one block of work: 8 MB, about what stays in a cache
 _FIRST_REACH = 8.4  # of the nodes around the mode, in standard deviations
 _DROP = 34.0  # of the log density, from the mode to where integration stops: e^-34 = 2e-15
+_LARGEST_MODE = 1 - 1e-12  # so that 1 - mode keeps digits, however many clicks there are
 _MODE_STEPS = 100  # Newton's steps: quadratic near the mode, and halving the way to it from far off
 
 
@@ -121,6 +122,7 @@ class _Concentrated:
         """
         table, total = self.table, self.a + self.clicks
         mode = total / np.maximum(self.b + table.sum_by_unit(self.skips * self.theta), total + self.b)
+        mode = np.minimum(mode, _LARGEST_MODE)
         for _ in range(_MODE_STEPS):
             rate = self.theta / (1 - self.theta * table.spread(mode))
             value = total - self.b * mode / (1 - mode) - mode * table.sum_by_unit(self.skips * rate)
@@ -129,6 +131,7 @@ class _Concentrated:
             )
             step = value / slope
             mode += np.minimum(step, 0.0)
+            np.minimum(mode, _LARGEST_MODE, out=mode)
             if np.all(-step <= 1e-9 * mode * (1 - mode)):
                 break
         return mode

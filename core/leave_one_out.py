@@ -16,11 +16,13 @@ from posbias.core.signatures import CountTable, Flags, Floats, Integers, sum_by_
 
 CONFIDENCE = 0.95
 
+AGREEMENT = 1e-10
+"""A standard error of log theta that is rounding: 10^20 clicks would not give it."""
+
 _LEVERAGE = 0.01  # below it, leaving a cluster out changes H^-1 by less than one percent
 _WHOLE = 1 - 1e-9  # a cluster with less leverage cannot be the only one that identifies a direction
 _NOTHING = 1e-12  # share of a cell's information that is rounding
 _NO_LINK = 1e-9  # share of a cell's information that no longer links it: more digits are lost in H - H_g
-_AGREEMENT = 1e-12  # share of the variance of Poisson clicks that is rounding
 _DIRECT = 0.5  # share of all cells from which on solving with H - H_g is cheaper than with the cluster's cells
 _DENSE = 0.05  # share of non-zeros from which on a dense product is faster than a sparse one
 _BLOCK = 4_000_000  # numbers in one dense block of work, 32 MB
@@ -48,8 +50,8 @@ class ClusterSums:
 
     @property
     def agreeing(self) -> Flags:
-        """Cells on which the clusters agree to the last click, shape (F,): V_kk is rounding beside [H^-1]_kk."""
-        return np.diag(self.covariance) <= _AGREEMENT * self.influence
+        """Cells on which the clusters agree to the last click, shape (F,): their V_kk is rounding."""
+        return np.diag(self.covariance) <= AGREEMENT**2
 
     @property
     def effective_clusters(self) -> Floats:

@@ -74,15 +74,16 @@ def find_linkage(
     if not len(candidates):
         raise IdentifiabilityError(_why_nothing_is_linked(table, n_linked=int((size > 1).sum())))
     reference_of = _references(group, candidates)
-    identified = (component == component[reference_of]) & (size[reference_of] > 1) & np.isin(reference_of, candidates)
-    lost = ~np.isin(reference_of, candidates) & (len(preference) < table.n_cells)
+    has = np.isin(reference_of, candidates)
+    identified = (component == component[reference_of]) & has
+    lost = ~has & (len(preference) < table.n_cells)
     silent = _shown_but_never_clicked(links, identified)
     pairs, clicks = _evidence(links, component)
     silent_pairs, silent_clicks = _evidence_of_silent(links, identified)
     return Linkage(
         reference_of=reference_of,
         identified=identified,
-        reason=_reasons(identified, silent, linked=_linked(links, reference_of), lost=lost),
+        reason=_reasons(identified, silent, linked=_linked(links, reference_of) & has, lost=lost),
         linking_pairs=np.where(silent, silent_pairs, pairs),
         linking_clicks=np.where(silent, silent_clicks, clicks),
         component=component,

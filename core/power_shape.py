@@ -18,6 +18,7 @@ from posbias.core.contrasts import (
     scored_conditional,
     sum_by_cluster,
 )
+from posbias.core.leave_one_out import AGREEMENT
 from posbias.core.linkage import Linkage
 from posbias.core.numerics import student_quantile
 from posbias.core.shapes import HALVINGS, LONGEST_STEP, MAX_STEPS, ROUNDING, ShapedEstimate, gains
@@ -191,7 +192,7 @@ class _Power:
         with np.errstate(invalid="ignore", divide="ignore"):  # a group without clusters has no error
             variance = sum_by_number(group, change**2, self.n_groups) * (n_clusters - 1) / n_clusters
             effective = 1 / sum_by_number(group, (information / total) ** 2, self.n_groups)
-            agreeing = variance * self._by_group(informations) <= ROUNDING**2
+            agreeing = variance <= AGREEMENT**2
         variance[~self.finite | (n_clusters == 0) | agreeing] = np.nan
         quantile = student_quantile((1 + CONFIDENCE) / 2, np.maximum(np.minimum(effective, n_clusters - 1), 1.0))
         return _Slopes(

@@ -8,6 +8,9 @@ from posbias.core.errors import UsageError
 LARGEST_STRENGTH = 1e9
 """More than that outweighs any pair of any log."""
 
+SMALLEST_PSEUDO_COUNT = 1e-9
+"""Less than that is not told from nothing."""
+
 
 @dataclass(frozen=True)
 class BetaPrior:
@@ -31,6 +34,12 @@ class BetaPrior:
             raise UsageError(
                 f"A prior's strength must be a number of impressions from 0 to {LARGEST_STRENGTH:g}: "
                 f"found {self.strength:g}."
+            )
+
+        if 0 < self.strength * min(self.mean, 1 - self.mean) < SMALLEST_PSEUDO_COUNT:
+            raise UsageError(
+                f"A prior worth {self.strength:g} impressions of mean {self.mean:g} is worth less than "
+                f"{SMALLEST_PSEUDO_COUNT:g} clicks or skips: give it strength 0 instead."
             )
 
     @classmethod

@@ -37,6 +37,8 @@ class RandomizedRows:
                 f"--randomized-where {text}: write COLUMN=VALUE, for example policy=random, or COLUMN=VALUE@1,5 where "
                 "the documents at positions 1 and 5 are swapped at random."
             )
+        if re.search(r"@[\d,]*$", match["value"]):
+            raise UsageError(f"--randomized-where {text}: after the @ stand at least two positions, for example @1,5.")
         positions = tuple(map(int, match["positions"].split(","))) if match["positions"] else ()
         if len(set(positions)) < len(positions) or min(positions, default=1) < 1:
             raise UsageError(f"--randomized-where {text}: positions are different whole numbers from 1.")

@@ -155,16 +155,21 @@ def resolve_roles(requested: RequestedRoles, columns: Sequence[str], *, where: s
         timestamp=optional(PERIOD, requested.timestamp),
         context=named(requested.context, "--context"),
         stratify=named(requested.stratify, "--stratify"),
-        randomized=_marked(requested.randomized, named),
+        randomized=_marked(requested, named),
     )
 
 
 def _marked(
-    randomized: Sequence[RandomizedRows], named: Callable[[Sequence[str], str], tuple[str, ...]]
+    requested: RequestedRoles, named: Callable[[Sequence[str], str], tuple[str, ...]]
 ) -> tuple[RandomizedRows, ...]:
-    for rows in randomized:
+    for rows in requested.randomized:
         named([rows.column], "--randomized-where")
-    return tuple(randomized)
+        if rows.column == requested.click or (requested.click is None and rows.column.lower() in ALIASES[CLICK]):
+            raise SchemaError(
+                f"--randomized-where {rows}: {rows.column!r} holds the clicks. Name the column that says how the page "
+                "was made."
+            )
+    return requested.randomized
 
 
 def _by_alias(role: str, columns: Sequence[str], where: str, required: frozenset[str]) -> tuple[str, ...]:

@@ -198,6 +198,10 @@ def _weak_quality(judgements: Judgements, options: SimulationOptions, n_queries:
     b = (X'X / n + RIDGE I)^-1 X'(y - mean y) / n, the columns of X standardised over all documents.
     """
     features, known = judgements.features, len(judgements.n_docs)
+    if not np.isfinite(np.abs(features).max(initial=0.0) ** 2 * max(len(features), 1)):
+        raise UsageError(
+            "a weak ranker cannot learn from features that are infinite, or nearly: mend the labels' file."
+        )
     if not features.shape[1]:
         raise UsageError("a weak ranker needs features: numeric columns beside query, document and label.")
     if n_queries > known:

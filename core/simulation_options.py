@@ -17,6 +17,12 @@ Theta = float | tuple[float, ...]
 MOST_PAIRS = 10**8
 """(query, document, segment) that a world may hold: it stays in memory, at 24 bytes each or more."""
 
+MOST_DAYS = 36_500
+LARGEST_SHAPE = 1e6
+
+SMALLEST_THETA = 1e-12
+"""Below it, nobody would ever see the position."""
+
 _ROUNDING = 1e-9
 
 
@@ -106,7 +112,9 @@ class SimulationOptions:
             f"there are at most {MOST_PAIRS:,} (query, document, segment)": pairs <= MOST_PAIRS,
             "query_exponent is finite, and like ranker_strength at least 0": all(value >= 0 for value in slopes)
             and self.query_exponent < np.inf,
-            "attractiveness_shape is above 0": all(0 < value < np.inf for value in self.attractiveness_shape),
+            f"attractiveness_shape is above 0 and at most {LARGEST_SHAPE:g}": all(
+                0 < value <= LARGEST_SHAPE for value in self.attractiveness_shape
+            ),
             "attractiveness_scale lies in (0, 1]": 0 < self.attractiveness_scale <= 1,
             "seed is at least 0": self.seed >= 0,
             "score_weight lies in [0, 1]": 0 <= self.score_weight <= 1,
@@ -124,7 +132,8 @@ class SimulationOptions:
             "theta_shock is at least 0": 0 <= self.theta_shock < np.inf,
         }
         if all(demands.values()):
-            demands["theta lies in (0, 1]"] = bool(np.all((self.examination > 0) & (self.examination <= 1)))
+            lowest, highest = self.examination.min(), self.examination.max()
+            demands[f"theta lies in [{SMALLEST_THETA:g}, 1]"] = bool(lowest >= SMALLEST_THETA and highest <= 1)
         return demands
 
     def _demands_on_sessions(self) -> dict[str, bool]:
@@ -142,7 +151,7 @@ class SimulationOptions:
             "readiness times attractiveness_scale is at most 1": max(self.readiness, default=1)
             * self.attractiveness_scale
             <= 1 + _ROUNDING,
-            "days is at least 0": self.days >= 0,
+            f"days is 0 to {MOST_DAYS:,}": 0 <= self.days <= MOST_DAYS,
             "feedback_strength is at least 0": 0 <= self.feedback_strength < np.inf,
             "feedback_strength has two days or more and a finite ranker_strength": self.feedback_strength == 0
             or (self.days > 1 and self.ranker_strength < np.inf),

@@ -12,7 +12,7 @@ import polars as pl
 from posbias.core.attractiveness_prior import AttractivenessPrior, posterior_by_position
 from posbias.core.clicked_sessions import FittedLog
 from posbias.core.cluster_errors import ClusterSums
-from posbias.core.errors import IdentifiabilityError, StatisticsError
+from posbias.core.errors import IdentifiabilityError, SchemaError, StatisticsError
 from posbias.core.evidence import SIGNATURE, Evidence
 from posbias.core.fit import Fit
 from posbias.core.schema import CLICKS, IMPRESSIONS
@@ -58,21 +58,34 @@ def weights_for(
         propensities: the table; cells that it lacks have no propensity.
         options: clipping and normalisation.
     """
-    known = propensities.select(*cells.columns, PROPENSITY)
-    theta = cells.join(known, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)[PROPENSITY]
+    theta = _of_cells(cells, propensities, PROPENSITY)
     impressions, clicks = (totals[name].cast(pl.Float64).to_numpy() for name in (IMPRESSIONS, CLICKS))
     return click_weights(cells, theta.fill_null(np.nan).to_numpy(), impressions, clicks, options)
 
 
 def expected_positives(evidence: Evidence, propensities: pl.DataFrame, prior: AttractivenessPrior) -> Floats:
     """Expected attractions of each pair signature, from a propensity table and the prior of attractiveness."""
-    cells = evidence.cells
-    known = propensities.select(*cells.columns, "examination")
-    joined = cells.join(known, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)
-    examination = joined["examination"].fill_null(np.nan).to_numpy()
+    examination = _of_cells(evidence.cells, propensities, "examination").fill_null(np.nan).to_numpy()
     counts = evidence.pair_signatures, examination
     attractiveness, _ = posterior_by_position(*counts, prior, evidence.position_of_cell)
     return expected_attractions(*counts, attractiveness)
+
+
+def _of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, column: str) -> pl.Series:
+    """A column of a propensity table for the given cells, null for those that the table lacks.
+
+    Raises:
+        SchemaError: a context has another type than in the table.
+    """
+    for name in cells.columns:
+        ours, theirs = cells.schema[name], propensities.schema[name]
+        if ours != theirs and not (ours.is_integer() and theirs.is_integer()):
+            raise SchemaError(
+                f"column {name!r} (--context) holds {ours} in this log and {theirs} in the fit, so that no value would "
+                "meet its propensity. Write both with one type."
+            )
+    known = propensities.select(*(pl.col(name).cast(cells.schema[name]) for name in cells.columns), column)
+    return cells.join(known, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)[column]
 
 
 def write_pointwise(

@@ -67,6 +67,9 @@ class Estimator(Protocol):
         ...
 
 
+MOST_REPLICATES = 10_000
+"""Of a bootstrap: the ends of an interval are then known to a hundredth of its width."""
+
 _NOT_FOR_ALL = ("cluster", "bootstrap", "shape")
 _ESTIMATORS: dict[str, Estimator] = {
     estimator.name: estimator
@@ -104,15 +107,17 @@ def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) ->
             "Use --model pbm, or leave the shape free."
         )
     if options.shape != "free" and (options.cluster != "query" or options.bootstrap):
-        raise UsageError(
-            f"--shape {options.shape}: its errors are those by query. Leave out --cluster and --bootstrap."
-        )
+        given = "--bootstrap" if options.bootstrap else "--cluster"
+        raise UsageError(f"--shape {options.shape}: its errors are those by query. Leave out {given}.")
     if options.cluster == "session" and name != ConditionalEstimator.name:
         raise UsageError(f"--cluster session: only --method {ConditionalEstimator.name} knows it.")
     if options.bootstrap and options.cluster != "query":
         raise UsageError(f"--bootstrap: it draws queries, not {options.cluster}s. Leave out --cluster.")
-    if 0 < options.bootstrap < FEWEST_REPLICATES:
-        raise UsageError(f"--bootstrap {options.bootstrap}: at least {FEWEST_REPLICATES} replicates make an interval.")
+    if options.bootstrap and not FEWEST_REPLICATES <= options.bootstrap <= MOST_REPLICATES:
+        raise UsageError(
+            f"--bootstrap {options.bootstrap}: at least {FEWEST_REPLICATES} replicates make an interval, and more than "
+            f"{MOST_REPLICATES:,} make it no better."
+        )
     estimator.check(plan, options)
 
 

@@ -56,7 +56,8 @@ class ClickRateEstimator:
             linking_clicks=np.zeros(evidence.n_cells),
             component=reference_of,
         )
-        propensity = np.where(known, rate / rate[linkage.reference_of], np.nan)
+        of_reference = np.where(known, rate[linkage.reference_of], 1.0)
+        propensity = np.where(known, rate / of_reference, np.nan)
         nothing = np.full(evidence.n_cells, np.nan)
         return Estimate(
             method=self.name,

@@ -200,9 +200,9 @@ def relative_to_largest(propensity: Floats, linkage: Linkage) -> Floats:
 
 def numbers(values: Floats) -> list[float | None]:
     """As they stand, for the manifest, null where there is no number."""
-    return [None if np.isnan(value) else float(value) for value in values]
+    return [float(value) if np.isfinite(value) else None for value in values]
 
 
 def rounded(values: Floats) -> list[float | None]:
     """To a tenth, for the manifest, null where there is no number."""
-    return [None if np.isnan(value) else round(float(value), 1) for value in values]
+    return [round(float(value), 1) if np.isfinite(value) else None for value in values]

@@ -64,5 +64,9 @@ class RandomizedEstimator:
             raise IdentifiabilityError(
                 f"no row has {asked} (--randomized-where), so there is nothing to estimate from."
             )
-        found = ConditionalEstimator().estimate(evidence, evidence.randomized, options, on_iteration)
+        try:
+            found = ConditionalEstimator().estimate(evidence, evidence.randomized, options, on_iteration)
+        except IdentifiabilityError as error:
+            asked = " or ".join(map(str, evidence.plan.randomized))
+            raise IdentifiabilityError(f"Of the rows with {asked} (--randomized-where): {error}") from error
         return replace(found, method=self.name)

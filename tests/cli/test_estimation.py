@@ -383,3 +383,75 @@ def test_few_pairs_are_called_pairs(run_in_process: Run, log: Path) -> None:
     done = run_in_process("fit", log, *few, "-o", "out")
 
     assert "equal pairs would say" in " ".join(done.stderr.split())
+
+
+def test_a_power_beside_a_context_without_errors_can_be_written(
+    run_in_process: Run, dense_log: pl.DataFrame, tmp_path: Path
+) -> None:
+    rare = pl.when(pl.col("session") == 17).then(pl.lit("rare")).otherwise("device")
+    dense_log.with_columns(device=rare).write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "--context", "device", "--shape", "power", "-o", "out")
+
+    assert done.returncode == 0, done.stderr
+    assert estimate_in(tmp_path / "out")["eta"][:2] == pytest.approx([0.5, 1.5], abs=0.1)
+
+
+def test_a_common_weight_changes_neither_propensities_nor_errors(
+    run_in_process: Run, log: Path, dense_log: pl.DataFrame, tmp_path: Path
+) -> None:
+    assert run_in_process("fit", log, "--no-compare", "-o", "plain").returncode == 0
+    plain = propensities(tmp_path / "plain")
+    for weight in (1e-12, 1e9):
+        dense_log.with_columns(w=pl.lit(weight)).write_parquet(log)
+        words = ("--weight-column", "w", "--no-compare", "--force")
+        assert run_in_process("fit", log, *words, "-o", "weighted").returncode == 0
+        weighted = propensities(tmp_path / "weighted")
+        for name in ("propensity", "std_error", "ci_high"):
+            assert weighted[name].to_list() == pytest.approx(plain[name].to_list(), rel=1e-6)
+
+
+def test_huge_weights_leave_attractiveness_a_number(
+    run_in_process: Run, log: Path, dense_log: pl.DataFrame, tmp_path: Path
+) -> None:
+    clicked = dense_log.with_columns(
+        click=pl.when(pl.col("position") == 1).then(1).otherwise("click").cast(pl.Int8),
+        w=pl.when(pl.col("position") == 1).then(1e12).otherwise(1.0),
+    )
+    clicked.write_parquet(log)
+    done = run_in_process("run", log, "--weight-column", "w", "--negatives", "posterior", "-o", "out")
+    gamma = pl.read_parquet(tmp_path / "out" / "attractiveness.parquet")["attractiveness"]
+
+    assert done.returncode == 0, done.stderr
+    assert gamma.is_between(0, 1).all()
+    assert pl.read_parquet(tmp_path / "out" / "training" / "*.parquet")["weight"].is_finite().all()
+
+
+def test_a_log_of_contexts_that_the_fit_does_not_know_is_weighted_with_doubts(
+    run_in_process: Run, log: Path, dense_log: pl.DataFrame
+) -> None:
+    assert run_in_process("fit", log, "--context", "device", "-o", "fit").returncode == 0
+    dense_log.with_columns(device=pl.lit("watch")).write_parquet(log)
+    unknown = run_in_process("weight", log, "--propensities", "fit", "-o", "weights")
+    dense_log.with_columns(device=pl.lit(1)).write_parquet(log)
+    mistyped = run_in_process("weight", log, "--propensities", "fit", "-o", "others")
+
+    assert unknown.returncode == 1
+    assert "lie in cells without a propensity" in unknown.stderr
+    assert mistyped.returncode == 2
+    assert "holds Int32 in this log and String in the fit" in " ".join(mistyped.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("click=1", "holds the clicks"),
+        ("policy=random@1", "at least two positions"),
+        ("policy=random@1,99", "Of the rows with policy=random@1,99"),
+        ("policy=nothing", "no row has policy=nothing"),
+    ],
+)
+def test_randomised_rows_that_cannot_serve_are_named(run_in_process: Run, log: Path, rows: str, message: str) -> None:
+    done = run_in_process("fit", log, "--method", "randomized", "--randomized-where", rows, "-o", "out")
+
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())

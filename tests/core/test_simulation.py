@@ -141,7 +141,7 @@ def test_a_table_of_theta_is_the_truth_in_the_order_of_the_cells() -> None:
         ({"docs_per_query": 3}, "docs_per_query"),
         ({"eta": -1.0}, "eta"),
         ({"theta": (1.0, 0.5)}, "theta has 6 values"),
-        ({"theta": (1.0, 0.5, 0.4, 0.3, 0.2, 1.2)}, r"theta lies in \(0, 1\]"),
+        ({"theta": (1.0, 0.5, 0.4, 0.3, 0.2, 1.2)}, r"theta lies in \[1e-12, 1\]"),
         ({"attractiveness_shape": (0.0, 1.0)}, "attractiveness_shape"),
         ({"attractiveness_scale": 0.0}, "attractiveness_scale"),
         ({"seed": -1}, "seed"),
