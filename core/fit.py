@@ -104,12 +104,19 @@ class Fit:
             pl.Series("std_dev", self.std_dev[signature], nan_to_null=True),
         )
 
+    def _named(self, cells: Integers) -> list[dict[str, Any]]:
+        """Cells by the values of their columns."""
+        rows = self.evidence.cells[cells].rows(named=True)
+        return [{name: _plain(value) for name, value in row.items()} for row in rows]
+
     def summary(self) -> dict[str, Any]:
         """What the manifest says about the fit."""
         _, clicks = self.evidence.cell_totals()
         expected = expected_clicks(self.evidence.pair_signatures, self.estimate.examination, self.attractiveness)
         return {
             **self.estimate.summary(),
+            "references": self._named(self.estimate.linkage.references),
+            "comparable": [self._named(cells) for cells in self.estimate.linkage.comparable()],
             "click_share_identified": self.click_share,
             "period": self.period.summary(),
             "attractiveness_prior": describe_prior(self.prior),
@@ -223,6 +230,11 @@ def _refined(
     if options.shape != "free":
         return *with_shape(free, fitted, options.shape, position), contexts
     return with_shrinkage(free, fitted, position), None, contexts
+
+
+def _plain(value: object) -> object:
+    """A value that JSON knows, else its text."""
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 def describe_prior(prior: AttractivenessPrior) -> dict[str, Any]:

@@ -49,6 +49,11 @@ class Linkage:
         """The cells that others are compared with, ascending: one per group that links any."""
         return np.unique(self.reference_of[self.identified])
 
+    def comparable(self) -> list[Integers]:
+        """The groups of at least two cells that can be compared among themselves, the largest first."""
+        groups = [np.flatnonzero(self.component == first) for first in np.unique(self.component[self.component >= 0])]
+        return sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), int(group[0])))
+
 
 def find_linkage(
     table: CountTable, group_of_cell: Integers | None = None, preference: Integers | None = None

@@ -63,6 +63,9 @@ def test_contexts_have_propensities_and_attractiveness_of_their_own(
     assert gamma.columns == ["query", "doc", "device", "impressions", "clicks", "attractiveness", "std_dev"]
     assert gamma.select("query", "doc", "device").is_unique().all()
     assert "position 1 of each device" in done.stderr
+    found = estimate_in(tmp_path / "out")
+    assert found["references"] == [{"position": 1, "device": "desktop"}, {"position": 1, "device": "phone"}]
+    assert [len(cells) for cells in found["comparable"]] == [4, 4]
 
 
 def test_the_pointwise_layout_has_two_rows_per_pair_whatever_the_contexts(

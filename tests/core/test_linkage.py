@@ -136,3 +136,10 @@ def test_a_context_in_which_nothing_is_linked_has_no_identified_cell() -> None:
 
     assert linkage.references.tolist() == [0]
     assert linkage.identified.tolist() == [True, True, False, False]
+
+
+def test_groups_of_comparable_cells_are_named_the_largest_first() -> None:
+    impressions = np.array([[9, 9, 0, 0, 0, 0], [0, 0, 9, 9, 9, 0], [0, 0, 0, 0, 0, 9.0]])
+    table = CountTable.from_dense(impressions, impressions / 3)
+
+    assert [cells.tolist() for cells in find_linkage(table).comparable()] == [[2, 3, 4], [0, 1]]
