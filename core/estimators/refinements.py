@@ -26,7 +26,8 @@ def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors,
 
     The upper limit of a cell without clicks stays: it is no matter of clusters.
     """
-    reason = tuple(unlinked or alone for unlinked, alone in zip(fitted.linkage.reason, errors.reason, strict=True))
+    without_error = (_in_terms_of(by, reason) for reason in errors.reason)
+    reason = tuple(unlinked or alone for unlinked, alone in zip(fitted.linkage.reason, without_error, strict=True))
     return replace(
         estimate,
         std_error=errors.std_error,
@@ -42,6 +43,13 @@ def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors,
             "effective_clusters": rounded(errors.effective_clusters),
         },
     )
+
+
+def _in_terms_of(by: Cluster, reason: str | None) -> str | None:
+    """Why there is no error, said of what the errors are clustered by; e.g. `one query alone` -> `one pair alone`."""
+    if reason is None or by == "query":
+        return reason
+    return reason.replace("queries", f"{by}s").replace("query", by)
 
 
 def with_shape(

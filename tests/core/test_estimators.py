@@ -309,3 +309,11 @@ def test_a_monotone_shape_keeps_the_upper_limit_of_a_cell_without_clicks() -> No
 
     assert np.isfinite(free.ci_high[5])
     assert shaped.ci_high[5] == free.ci_high[5]
+
+
+def test_a_cell_that_one_pair_alone_identifies_is_said_to_be_one_pairs() -> None:
+    log = simulate(DENSE).log.filter((pl.col("position") < 6) | ((pl.col("query") == 0) & (pl.col("doc") == 0)))
+    found = fit_evidence(evidence_of(log), "conditional", EstimationOptions(cluster="pair"), compare=False).estimate
+
+    assert found.reason[5] == "one pair alone identifies it"
+    assert np.isnan(found.std_error[5])
