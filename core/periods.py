@@ -85,7 +85,7 @@ def choose_period(evidence: Evidence, options: EstimationOptions, on_iteration: 
     try:
         daily = _estimate(evidence, options, on_iteration, by_day=True)
     except IdentifiabilityError:
-        return PeriodChoice(by_day=False, why="within a day, nothing can be compared", pooled=pooled)
+        return PeriodChoice(by_day=False, why="days are pooled: within a day, nothing can be compared", pooled=pooled)
     ratio, test = _error_ratio(pooled, daily), _difference(daily, pooled)
     cost = (
         f"with errors up to {ratio:.2g} times as large"
