@@ -42,13 +42,15 @@ def stop(number: int) -> None:
     """End the process, unless its result already stands: then let it finish.
 
     Native threads may be writing meanwhile. So the process turns into `rm`, which ends all of them at once, and nothing
-    is written behind its back.
+    is written behind its back. What such a thread says about its own end (an allocator whose helper could no longer
+    start) is nobody's business: stderr closes first.
     """
     with commit_lock:
         if is_committed():
             return
         sys.stderr.write(f"\nposbias: stopped by {signal.Signals(number).name}; nothing was written.\n")
         sys.stderr.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
         code = _EXIT_BASE + number
         folders = list(map(str, owned_by_this_process()))
         command = f'rm -rf -- "$@"; exit {code}'
