@@ -26,7 +26,7 @@ from posbias.core.allpairs import UNCLICKED_SHARE, AllPairsFit, InterventionalSe
 from posbias.core.cluster_errors import ClusterSums
 from posbias.core.conditional import linked_members
 from posbias.core.numerics import connected, counted, in_rows
-from posbias.core.signatures import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.signatures import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
 
 BLOCK = 4_000_000
 """Numbers in one dense block of work, 32 MB."""
@@ -41,7 +41,7 @@ _LEVERAGE = 0.01  # below it, leaving a cluster out changes H^-1 by about one pe
 _WHOLE = 1 - 1e-9  # sets with less leverage cannot be the only ones that identify a direction
 
 
-def sum_clusters(fit: AllPairsFit, unit_of_member: Integers, cluster_of_member: Integers) -> ClusterSums:
+def sum_clusters(fit: AllPairsFit, unit_of_member: Numbers, cluster_of_member: Numbers) -> ClusterSums:
     """The sums over the clusters of the members, in blocks of clusters.
 
     Args:
@@ -91,7 +91,7 @@ def sums_of(change: Floats, influence: Floats, alone: Flags) -> ClusterSums:
 
 
 def members_by_cluster(
-    linked_units: Integers, unit_of_member: Integers, cluster_of_member: Integers
+    linked_units: Integers, unit_of_member: Numbers, cluster_of_member: Numbers
 ) -> tuple[Integers, Integers]:
     """The members of linked units, sorted by cluster: numbers of their units among the linked ones, and of clusters."""
     unit, cluster_of_linked = linked_members(linked_units, unit_of_member, cluster_of_member)

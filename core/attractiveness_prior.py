@@ -103,12 +103,13 @@ def posterior_by_position(
     Returns:
         Mean and standard deviation, each of shape (J,). Without a count in an identified cell they are the prior's.
     """
-    means, group = np.unique(prior.mean_at(shown_position(table, position_of_cell)), return_inverse=True)
     mean, deviation = np.empty(table.n_units), np.empty(table.n_units)
-    for number, prior_mean in enumerate(means):
-        units = np.flatnonzero(group == number)
-        beta = BetaPrior(float(prior_mean), prior.strength)
-        mean[units], deviation[units] = posterior(table.take(units), propensity, beta)
+    for units, block in table.blocks():
+        means, group = np.unique(prior.mean_at(shown_position(block, position_of_cell)), return_inverse=True)
+        for number, prior_mean in enumerate(means):
+            those = np.flatnonzero(group == number)
+            beta = BetaPrior(float(prior_mean), prior.strength)
+            mean[units][those], deviation[units][those] = posterior(block.take(those), propensity, beta)
     return mean, deviation
 
 
@@ -125,11 +126,13 @@ def estimate_prior(table: CountTable, propensity: Floats, position_of_cell: Inte
         `LAST_POSITION`, of the units that have a count in an identified cell.
     """
     known = np.isfinite(propensity)
-    inside, theta = table.only_cells(known), np.where(known, propensity, 0.0)
-    units, copies = _sample(np.where(inside.entries_of_unit > 0, table.multiplicity, 0.0))
-    position = np.minimum(shown_position(table.take(units), position_of_cell), LAST_POSITION)
+    shown = [block.sum_by_unit(known[block.cell].astype(np.float64)) for _, block in table.blocks()]
+    units, copies = _sample(np.where(np.concatenate([np.empty(0), *shown]) > 0, table.multiplicity, 0.0))
+    sample = table.take(units)
+    position = np.minimum(shown_position(sample, position_of_cell), LAST_POSITION)
     order = np.argsort(position, kind="stable")
-    return _Objective(inside.take(units[order]), theta, copies[order], position[order]).maximize()
+    inside, theta = sample.take(order).only_cells(known), np.where(known, propensity, 0.0)
+    return _Objective(inside, theta, copies[order], position[order]).maximize()
 
 
 def _sample(multiplicity: Floats) -> tuple[Integers, Floats]:

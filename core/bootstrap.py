@@ -24,7 +24,7 @@ from posbias.core.conditional import ConditionalFit
 from posbias.core.leave_one_out import CONFIDENCE, ClusterSums, LeaveOneOut
 from posbias.core.linkage import Linkage
 from posbias.core.numerics import gram, student_quantile
-from posbias.core.signatures import CountTable, Floats, Integers
+from posbias.core.signatures import CountTable, Floats, Numbers
 
 FEWEST_REPLICATES = 19
 """Below it, the quantile .95 lies outside the replicates."""
@@ -36,8 +36,8 @@ def bootstrap(
     fit: ConditionalFit,
     table: CountTable,
     linkage: Linkage,
-    unit_of_member: Integers,
-    cluster_of_member: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
     replicates: int,
     seed: int,
 ) -> ClusterErrors:

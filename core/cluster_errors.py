@@ -17,7 +17,10 @@ zero, so they never hold more than G - 1 independent numbers.
 Only clusters that hold a unit with a click and two identified cells count.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 
@@ -25,7 +28,7 @@ from posbias.core.conditional import ConditionalFit, LinkedCounts, linked_counts
 from posbias.core.leave_one_out import CONFIDENCE, ClusterScores, ClusterSums, LeaveOneOut
 from posbias.core.linkage import Linkage
 from posbias.core.numerics import Sparse, by_unit_and_cell, counted, sparse_product
-from posbias.core.signatures import CountTable, Floats, Integers
+from posbias.core.signatures import CountTable, Floats, Integers, Numbers
 
 __all__ = [
     "AGREEING",
@@ -41,6 +44,8 @@ __all__ = [
     "sum_clusters",
     "sum_scores",
 ]
+
+_BLOCK = 1 << 18  # members that are worked on at a time
 
 ONE_CLUSTER = "one query alone identifies it"
 AGREEING = "its queries agree to the last click, so that no error can be read from them"
@@ -76,8 +81,8 @@ def cluster_errors(
     fit: ConditionalFit,
     table: CountTable,
     linkage: Linkage,
-    unit_of_member: Integers,
-    cluster_of_member: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
 ) -> ClusterErrors:
     """Standard errors clustered by whatever the members are grouped by, as a rule queries.
 
@@ -112,22 +117,44 @@ def sum_clusters(
     fit: ConditionalFit,
     table: CountTable,
     linkage: Linkage,
-    unit_of_member: Integers,
-    cluster_of_member: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
 ) -> ClusterSums:
     """The sums over the clusters of some members: all members of these clusters, not necessarily all clusters.
 
     Args: as for `cluster_errors`.
     """
-    return sum_scores(fit, cluster_scores(fit, table, linkage, unit_of_member, cluster_of_member))
+    blocks = list(_blocks_of_clusters(cluster_of_member))
+    if len(blocks) == 1:
+        return sum_scores(fit, cluster_scores(fit, table, linkage, unit_of_member, cluster_of_member))
+
+    def sums_of(block: slice) -> ClusterSums:
+        units, unit = np.unique(unit_of_member[block], return_inverse=True)
+        return sum_scores(fit, cluster_scores(fit, table.take(units), linkage, unit, cluster_of_member[block]))
+
+    return reduce(add, map(sums_of, blocks))
+
+
+def _blocks_of_clusters(cluster_of_member: Numbers) -> Iterator[slice]:
+    """Runs of members of whole clusters; one run of all where the members are not in the order of their clusters."""
+    change = np.flatnonzero(np.diff(cluster_of_member)) + 1
+    ordered = bool((cluster_of_member[1:] >= cluster_of_member[:-1]).all())
+    first, n_members = 0, len(cluster_of_member)
+    while ordered and n_members - first > _BLOCK:
+        later = change[np.searchsorted(change, first + _BLOCK) :]
+        last = int(later[0]) if len(later) else n_members
+        yield slice(first, last)
+        first = last
+    if first < n_members or not n_members:
+        yield slice(first, n_members)
 
 
 def cluster_scores(
     fit: ConditionalFit,
     table: CountTable,
     linkage: Linkage,
-    unit_of_member: Integers,
-    cluster_of_member: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
 ) -> ClusterScores:
     """Score and information of each cluster that counts, in ascending order of the clusters' numbers.
 

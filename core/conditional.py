@@ -8,14 +8,14 @@ Consistent whenever E[c_je] = n_je theta_e gamma_j, whatever the distribution of
 there are no starting values, and one finite optimum on the identified cells.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from posbias.core.linkage import NO_CLICKS, Linkage
 from posbias.core.numerics import by_unit_and_cell, gram
-from posbias.core.signatures import CountTable, Floats, Integers
+from posbias.core.signatures import CountTable, Floats, Integers, Numbers
 
 UPPER_TAIL = 0.025
 """Probability left above the upper limit of a cell without clicks: the upper half of a 95 % interval."""
@@ -90,10 +90,10 @@ def linked_counts(table: CountTable, linkage: Linkage) -> LinkedCounts:
     """Restrict a table to the identified cells and to the units that compare them."""
     cells = np.flatnonzero(linkage.identified)
     inside = table.only_cells(linkage.identified)
-    units = np.flatnonzero((inside.entries_of_unit > 1) & (inside.sum_by_unit(inside.clicks) > 0))
-    kept = inside.take(units)
-    number = np.searchsorted(cells, kept.cell)
-    kept = CountTable(len(cells), kept.start, number, kept.impressions, kept.clicks, kept.multiplicity)
+    units = np.flatnonzero(inside.links)
+    kept = inside.take(units)  # those of signatures stand first, and are not copied
+    if len(cells) < table.n_cells:
+        kept = replace(kept, n_cells=len(cells), cell=np.searchsorted(cells, kept.cell))
     return LinkedCounts(
         table=kept,
         cells=cells,
@@ -104,7 +104,7 @@ def linked_counts(table: CountTable, linkage: Linkage) -> LinkedCounts:
 
 
 def linked_members(
-    linked_units: Integers, unit_of_member: Integers, cluster_of_member: Integers
+    linked_units: Integers, unit_of_member: Numbers, cluster_of_member: Numbers
 ) -> tuple[Integers, Integers]:
     """The members of linked units: the numbers of their units among the linked ones, and their clusters.
 
@@ -178,12 +178,15 @@ def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable, linkage:
     Returns:
         Shape (K,), relative to the reference; NaN for every other cell.
     """
+    limits = np.full(table.n_cells, np.nan)
+    without = [number for number, reason in enumerate(linkage.reason) if reason == NO_CLICKS]
+    if not without:
+        return limits
     theta = np.where(linkage.identified, np.nan_to_num(fit.theta), 0.0)
     expected = table.sum_by_unit(table.impressions * theta[table.cell])
     clicks = table.sum_by_unit(table.clicks * linkage.identified[table.cell])
     unit = table.unit_of_entry
-    limits = np.full(table.n_cells, np.nan)
-    for cell in (number for number, reason in enumerate(linkage.reason) if reason == NO_CLICKS):
+    for cell in without:
         entries = np.flatnonzero((table.cell == cell) & (clicks[unit] > 0))
         units = unit[entries]
         limits[cell] = _log_sum_root(
@@ -218,42 +221,52 @@ class _Newton:
     def __init__(self, linked: LinkedCounts) -> None:
         self.table = linked.table
         self.weight = linked.table.multiplicity * linked.unit_clicks
-        self.cell_clicks = self._total(linked.table.clicks, linked.table.multiplicity)
+        self.cell_clicks = np.zeros(linked.table.n_cells)
+        for _, block in linked.table.blocks():
+            self.cell_clicks += block.sum_by_cell(block.clicks * block.spread(block.multiplicity))
         by_clicks = np.argsort(-self.cell_clicks, kind="stable")
         _, first, group = np.unique(linked.reference_of[by_clicks], return_index=True, return_inverse=True)
         self.anchor_of = np.empty_like(by_clicks)
         self.anchor_of[by_clicks] = by_clicks[first][group]
         self.free = np.flatnonzero(self.anchor_of != np.arange(linked.table.n_cells))
 
-    def _total(self, per_entry: Floats, per_unit: Floats) -> Floats:
-        return self.table.sum_by_cell(per_entry * self.table.spread(per_unit))
+    def _blocks(self, beta: Floats) -> Iterator[tuple[CountTable, Floats, Floats]]:
+        """The table block by block, with the weight of its units and the shares of its entries at beta."""
+        for units, block in self.table.blocks():
+            yield block, self.weight[units], _shares(block, beta)[0]
 
     def objective(self, beta: Floats) -> float:
         """L at beta, shape (I,)."""
-        _, log_sum = _shares(self.table, beta)
-        return float(self.cell_clicks @ beta - self.weight @ log_sum)
+        blocks = self.table.blocks()
+        return float(
+            self.cell_clicks @ beta - sum(self.weight[units] @ _shares(block, beta)[1] for units, block in blocks)
+        )
 
-    def gain(self, shares: Floats, step: Floats) -> float:
+    def gain(self, beta: Floats, step: Floats) -> float:
         """The objective's change along a step, without the cancellation of a difference of objectives."""
-        growth = self.table.sum_by_unit(shares * np.expm1(step)[self.table.cell])
-        return float(self.cell_clicks @ step - self.weight @ np.log1p(growth))
+        growth, lost = np.expm1(step), 0.0
+        for block, weight, shares in self._blocks(beta):
+            lost += float(weight @ np.log1p(block.sum_by_unit(shares * growth[block.cell])))
+        return float(self.cell_clicks @ step) - lost
 
     def warm_up(self) -> Floats:
         """A few steps of iterative proportional fitting, theta_e <- theta_e C_e / expected C_e."""
         beta = np.zeros(self.table.n_cells)
         for _ in range(_WARM_UP):
-            beta = beta + self.scaling_step(_shares(self.table, beta)[0])
+            beta = beta + self.scaling_step(beta)
         return beta
 
-    def scaling_step(self, shares: Floats) -> Floats:
+    def scaling_step(self, beta: Floats) -> Floats:
         """One step of iterative proportional fitting: monotone, linear convergence."""
-        step = np.log(self.cell_clicks / self._total(shares, self.weight))
+        expected = np.zeros_like(beta)
+        for block, weight, shares in self._blocks(beta):
+            expected += block.sum_by_cell(shares * block.spread(weight))
+        step = np.log(self.cell_clicks / expected)
         return step - step[self.anchor_of]
 
     def step(self, beta: Floats) -> Floats:
         """A step that climbs: Newton's, halved until it gains enough; a scaling step if rounding hides every gain."""
-        shares = _shares(self.table, beta)[0]
-        gradient, information = self._slopes(shares)
+        gradient, information = self.slopes(beta)
         step = np.zeros_like(beta)
         step[self.free] = _solve(information[np.ix_(self.free, self.free)], gradient[self.free])
         step *= min(1.0, _LONGEST_STEP / max(float(np.abs(step).max()), _LONGEST_STEP))
@@ -261,19 +274,18 @@ class _Newton:
             return step
         promised = _ENOUGH_ASCENT * float(gradient @ step)
         for _ in range(_HALVINGS):
-            if self.gain(shares, step) >= promised:
+            if self.gain(beta, step) >= promised:
                 return step
             step, promised = step / 2, promised / 2
-        return self.scaling_step(shares)
+        return self.scaling_step(beta)
 
     def slopes(self, beta: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""
-        return self._slopes(_shares(self.table, beta)[0])
-
-    def _slopes(self, shares: Floats) -> tuple[Floats, Floats]:
-        gradient = self.cell_clicks - self._total(shares, self.weight)
-        root = self.table.spread(np.sqrt(self.weight))
-        return gradient, _laplacian(gram(by_unit_and_cell(self.table, shares * root)))
+        expected, coupling = np.zeros_like(beta), np.zeros((len(beta), len(beta)))
+        for block, weight, shares in self._blocks(beta):
+            expected += block.sum_by_cell(shares * block.spread(weight))
+            coupling += gram(by_unit_and_cell(block, shares * block.spread(np.sqrt(weight))))
+        return self.cell_clicks - expected, _laplacian(coupling)
 
 
 def _shares(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:

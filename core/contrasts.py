@@ -26,7 +26,7 @@ from posbias.core.cluster_errors import ClusterErrors
 from posbias.core.conditional import ConditionalFit, LinkedCounts, linked_counts, linked_members
 from posbias.core.linkage import Linkage
 from posbias.core.numerics import Sparse, by_unit_and_cell, counted, gram, inverse, sparse_product, student_tail
-from posbias.core.signatures import CountTable, Floats, Integers
+from posbias.core.signatures import CountTable, Floats, Integers, Numbers
 
 Alternative = Literal["two-sided", "greater"]
 
@@ -181,8 +181,8 @@ def scored_conditional(
     errors: ClusterErrors,
     table: CountTable,
     linkage: Linkage,
-    unit_of_member: Integers,
-    cluster_of_member: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
 ) -> ScoredEstimate:
     """The conditional estimate with its scores, s_g = sum_{j in g} (c_j - C_j p_j), and response H^-1.
 
@@ -219,7 +219,7 @@ def conditional_scores(linked: LinkedCounts, log_theta: Floats) -> Floats:
 
 
 def sum_by_cluster(
-    table: CountTable, entry_scores: Floats, unit_of_member: Integers, cluster_of_member: Integers
+    table: CountTable, entry_scores: Floats, unit_of_member: Numbers, cluster_of_member: Numbers
 ) -> tuple[Integers, Sparse]:
     """Scores, shape (R,) by entry of one copy of each unit, summed over the members of each cluster.
 

@@ -22,8 +22,10 @@ def expected_clicks(table: CountTable, examination: Floats, attractiveness: Floa
     Returns:
         Shape (K,), NaN where not identified.
     """
-    per_entry = table.impressions * table.spread(table.multiplicity * attractiveness)
-    return table.sum_by_cell(per_entry) * examination
+    attracted = np.zeros(table.n_cells)
+    for units, block in table.blocks():
+        attracted += block.sum_by_cell(block.impressions * block.spread(block.multiplicity * attractiveness[units]))
+    return attracted * examination
 
 
 def position_effect_test(estimate: Estimate) -> ContrastTest | None:

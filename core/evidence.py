@@ -6,32 +6,49 @@ that memory grows with the signatures and not with the log.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 
+from posbias.core.merging import SortedSignatures, merge
 from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION, QUERY, RANDOMIZED
-from posbias.core.signatures import CountTable, Floats, Integers, compress, merge
+from posbias.core.signatures import CountTable, Floats, Hashes, Integers, Numbers, compress, signature_keys
 from posbias.core.statistics_plan import StatisticsPlan
 
 SIGNATURE = "signature"
 _CELL = "posbias_cell"
 _QUERY_NUMBER = "posbias_query"
+_LARGEST_INT32 = 2**31 - 1
+
+
+class PartOfStrata(SortedSignatures, Protocol):
+    """The compressed counts of one kind of unit in one part of a log, in memory or elsewhere."""
+
+    @property
+    def member_signature(self) -> Numbers:
+        """The signature of each unit with a click and at least two cells, shape (N,)."""
+        ...
+
+    @property
+    def member_query(self) -> Numbers:
+        """The query of that unit, ascending, shape (N,)."""
+        ...
 
 
 @dataclass(frozen=True)
-class Strata:
-    """Counts per (stratum, cell), compressed. A stratum is what shares one attractiveness: a pair, or a part of one.
-
-    Attributes:
-        signatures: equal strata once, with their number as multiplicity.
-        member_signature: the signature of each stratum with a click and at least two cells, shape (N,).
-        member_query: the query of that stratum, numbered, shape (N,).
-    """
+class CompressedStrata:
+    """A `PartOfStrata` in memory."""
 
     signatures: CountTable
-    member_signature: Integers
-    member_query: Integers
+    keys: Hashes
+    member_signature: Numbers
+    member_query: Numbers
+
+    def read(self, first: int, last: int) -> CountTable:
+        """The signatures first .. last - 1."""
+        return self.signatures.read(first, last)
 
 
 @dataclass(frozen=True)
@@ -48,13 +65,28 @@ class EvidencePart:
 
     cells: pl.DataFrame
     pairs: pl.DataFrame
-    by_unit: Mapping[tuple[str, ...], Strata]
+    by_unit: Mapping[tuple[str, ...], PartOfStrata]
     n_queries: int
     n_pairs: int
 
     def without_pairs(self) -> "EvidencePart":
         """The part without its pairs, which are the large part of it and need not stay in memory."""
         return replace(self, pairs=self.pairs.clear())
+
+
+@dataclass(frozen=True)
+class Strata:
+    """Counts per (stratum, cell), compressed. A stratum is what shares one attractiveness: a pair, or a part of one.
+
+    Attributes:
+        signatures: equal strata once, with their number as multiplicity; those that link cells first.
+        member_signature: the signature of each stratum with a click and at least two cells, shape (N,).
+        member_query: the query of that stratum, numbered, ascending, shape (N,).
+    """
+
+    signatures: CountTable
+    member_signature: Numbers
+    member_query: Numbers
 
 
 @dataclass(frozen=True)
@@ -73,7 +105,7 @@ class Evidence:
     plan: StatisticsPlan
     cells: pl.DataFrame
     by_unit: Mapping[tuple[str, ...], Strata]
-    signature_of_part: tuple[Integers, ...]
+    signature_of_part: tuple[Numbers, ...]
     n_queries: int
     n_pairs: int
 
@@ -110,23 +142,31 @@ class Evidence:
 
     def cell_totals(self) -> tuple[Floats, Floats]:
         """Impressions and clicks per cell, each of shape (K,)."""
-        table = self.pair_signatures
-        copies = table.spread(table.multiplicity)
-        return table.sum_by_cell(copies * table.impressions), table.sum_by_cell(copies * table.clicks)
+        totals = np.zeros((2, self.n_cells))
+        for _, table in self.pair_signatures.blocks():
+            copies = table.spread(table.multiplicity)
+            totals += table.sum_by_cell(copies * table.impressions), table.sum_by_cell(copies * table.clicks)
+        return totals[0], totals[1]
 
 
 def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> EvidencePart:
     """Compress the statistics of whole queries (the plan's keys, `impressions`, `clicks`; in any order)."""
     cells = statistics.select(plan.cell_columns).unique().sort(*plan.cell_order)
     rows = _in_cells(statistics, plan, cells)
-    pairs, by_unit = pl.DataFrame(), dict[tuple[str, ...], Strata]()
+    codes = _codes(cells)
+    pairs, by_unit = pl.DataFrame(), dict[tuple[str, ...], PartOfStrata]()
     for unit in plan.units:
         of_unit = _added_up(rows, unit, plan)
         table = _table(of_unit, unit, cells.height)
-        signatures, signature = compress(table)
-        first, linking = table.start[:-1], _links(table)
-        query = of_unit[_QUERY_NUMBER].to_numpy().astype(np.int64)[first]
-        by_unit[unit] = Strata(signatures, signature[linking], query[linking])
+        signatures, signature = compress(table, codes)
+        first, linking = table.start[:-1], np.flatnonzero(table.links)
+        query = of_unit[_QUERY_NUMBER].to_numpy()[first[linking]]
+        by_unit[unit] = CompressedStrata(
+            signatures=signatures,
+            keys=signature_keys(signatures, codes),
+            member_signature=signature[linking].astype(np.int32),
+            member_query=query.astype(np.int32),
+        )
         if unit == plan.pair_columns:
             pairs = of_unit.select(*unit)[first].with_columns(
                 pl.Series(IMPRESSIONS, np.add.reduceat(of_unit[IMPRESSIONS].to_numpy(), first)),
@@ -173,19 +213,21 @@ def merge_parts(parts: Sequence[EvidencePart], plan: StatisticsPlan) -> Evidence
         for part in parts
     ]
     first_query = np.cumsum([0, *(part.n_queries for part in parts)])
+    number_of_query = np.int32 if first_query[-1] <= _LARGEST_INT32 else np.int64
     by_unit = dict[tuple[str, ...], Strata]()
-    signature_of_part = list[Integers]()
+    signature_of_part = list[Numbers]()
     for unit in plan.units:
-        tables = [
-            _renumbered(part.by_unit[unit].signatures, cell, cells.height)
-            for part, cell in zip(parts, new_cell, strict=True)
-        ]
-        signatures, new = merge(tables)
         members = [part.by_unit[unit] for part in parts]
+        signatures, new = merge(members, new_cell, _codes(cells))
         by_unit[unit] = Strata(
             signatures,
             np.concatenate([number[part.member_signature] for part, number in zip(members, new, strict=True)]),
-            np.concatenate([part.member_query + first for part, first in zip(members, first_query[:-1], strict=True)]),
+            np.concatenate(
+                [
+                    part.member_query.astype(number_of_query) + first
+                    for part, first in zip(members, first_query[:-1].tolist(), strict=True)
+                ]
+            ),
         )
         if unit == plan.pair_columns:
             signature_of_part = new
@@ -234,10 +276,7 @@ def _table(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> CountTable:
     )
 
 
-def _links(table: CountTable) -> Integers:
-    """The units with a click and at least two cells: the only ones that say something about theta."""
-    return np.flatnonzero((table.sum_by_unit(table.clicks) > 0) & (table.entries_of_unit > 1))
-
-
-def _renumbered(table: CountTable, new_cell: Integers, n_cells: int) -> CountTable:
-    return replace(table, n_cells=n_cells, cell=new_cell[table.cell])
+def _codes(cells: pl.DataFrame) -> Hashes:
+    """A number for each cell that depends on what the cell is, not on which others there are, shape (K,)."""
+    digests = [blake2b(repr(cell).encode(), digest_size=8).digest() for cell in cells.iter_rows()]
+    return np.frombuffer(b"".join(digests), np.uint64)

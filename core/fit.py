@@ -32,7 +32,7 @@ from posbias.core.periods import PeriodChoice, choose_period
 from posbias.core.propensities import propensity_table
 from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.shapes import ShapedEstimate
-from posbias.core.signatures import Floats, Integers
+from posbias.core.signatures import Floats, Integers, Numbers
 
 LARGEST_COMPARISON = 200_000
 """Signatures up to which joint EM runs beside the chosen method without being asked."""
@@ -92,7 +92,7 @@ class Fit:
         _, clicks = self.evidence.cell_totals()
         return float(clicks[np.isfinite(self.estimate.propensity)].sum() / clicks.sum())
 
-    def attractiveness_rows(self, pairs: pl.DataFrame, signature_of_part: Integers) -> pl.DataFrame:
+    def attractiveness_rows(self, pairs: pl.DataFrame, signature_of_part: Numbers) -> pl.DataFrame:
         """Attractiveness of each pair of a part.
 
         Returns:

@@ -37,7 +37,7 @@ from posbias.core.allpairs_errors import (
 from posbias.core.cluster_errors import ClusterSums, errors_from_sums
 from posbias.core.linkage import Linkage
 from posbias.core.numerics import by_unit_and_cell, counted, sparse_product
-from posbias.core.signatures import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.signatures import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
 
 NOT_ON_A_CHAIN = "it lies on no chain of neighbours from the reference"
 BROKEN = "the chain breaks at {here}: pairs shown there and at {there} were not clicked in both"
@@ -80,8 +80,8 @@ class HarvestedPropensities:
 def harvest_allpairs(
     table: CountTable,
     linkage: Linkage,
-    unit_of_member: Integers,
-    cluster_of_member: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
     *,
     tolerance: float = 1e-10,
     max_iterations: int = 100,
@@ -109,8 +109,8 @@ def harvest_allpairs(
 def harvest_adjacent_chain(
     table: CountTable,
     linkage: Linkage,
-    unit_of_member: Integers,
-    cluster_of_member: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
     chains: Sequence[Integers],
     names: Sequence[str],
 ) -> HarvestedPropensities:
@@ -248,8 +248,8 @@ def _sum_jackknife(
     links: _Links,
     free: Integers,
     route: Floats,
-    unit_of_member: Integers,
-    cluster_of_member: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
 ) -> ClusterSums:
     """What leaving out each cluster changes, exactly, and its share in the variance, in blocks of clusters."""
     links = links.with_heads(free, table)

@@ -35,7 +35,7 @@ from posbias.core.em import LARGEST, EMOptions, JointFit
 from posbias.core.linkage import Linkage
 from posbias.core.numerics import by_unit_and_cell, gram
 from posbias.core.priors import BetaPrior
-from posbias.core.signatures import CountTable, Floats, Integers
+from posbias.core.signatures import CountTable, Floats, Integers, Numbers
 
 NOTABLE = 0.05
 """Relative difference between the two estimates that is worth a warning."""
@@ -92,8 +92,8 @@ def compare_with_joint(
     options: EMOptions,
     table: CountTable,
     linkage: Linkage,
-    unit_of_member: Integers,
-    cluster_of_member: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
 ) -> JointComparison:
     """Compare the two estimates from one table of pairs.
 
@@ -125,8 +125,8 @@ def _scored_joint(
     options: EMOptions,
     table: CountTable,
     linkage: Linkage,
-    unit_of_member: Integers,
-    cluster_of_member: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
 ) -> ScoredEstimate:
     log_theta = np.log(np.where(linkage.identified, joint.examination, 1.0))  # 0 without prior and clicks
     score, information = joint_slopes(joint, options, table)

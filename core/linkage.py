@@ -1,9 +1,7 @@
 """Which cells a log can compare with the reference (identifiability).
 
 Directed graph on cells: e' -> e if some unit was shown in both and clicked in e. The ratio of two cells has a finite
-estimate exactly if both lie in one strongly connected component (Ford 1957; Hunter 2004). The graph is searched in
-its bipartite form, cell -> unit for every entry and unit -> cell for every clicked one, which has as many edges as
-the table has entries.
+estimate exactly if both lie in one strongly connected component (Ford 1957; Hunter 2004).
 """
 
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.numerics import connected
+from posbias.core.numerics import by_unit_and_cell, connected, nonzero, sparse_product
 from posbias.core.signatures import CountTable, Flags, Floats, Integers, sum_by_number
 
 NO_CLICKS = "no clicks"
@@ -72,8 +70,9 @@ def find_linkage(
     """
     group = np.zeros(table.n_cells, np.int64) if group_of_cell is None else group_of_cell
     preference = np.arange(table.n_cells) if preference is None else preference
-    links = _linking_units(table)
-    component = _components(links, both_ways=True)
+    links = table.take(np.flatnonzero(table.links))
+    edges = _edges(links)
+    component = _components(edges, table.n_cells, both_ways=True)
     size = np.bincount(component, minlength=table.n_cells)[component]
     candidates = preference[size[preference] > 1]
     if not len(candidates):
@@ -82,13 +81,15 @@ def find_linkage(
     has = np.isin(reference_of, candidates)
     identified = (component == component[reference_of]) & has
     lost = ~has & (len(preference) < table.n_cells)
-    silent = _shown_but_never_clicked(links, identified)
+    connection = _components(edges, table.n_cells, both_ways=False)  # in whatever direction and number of steps
     pairs, clicks = _evidence(links, component)
     silent_pairs, silent_clicks = _evidence_of_silent(links, identified)
+    never_clicked = ~np.isin(np.arange(table.n_cells), edges[1])
+    silent = (silent_pairs > 0) & ~identified & never_clicked
     return Linkage(
         reference_of=reference_of,
         identified=identified,
-        reason=_reasons(identified, silent, linked=_linked(links, reference_of) & has, lost=lost),
+        reason=_reasons(identified, silent, linked=(connection == connection[reference_of]) & has, lost=lost),
         linking_pairs=np.where(silent, silent_pairs, pairs),
         linking_clicks=np.where(silent, silent_clicks, clicks),
         component=component,
@@ -105,50 +106,44 @@ def _references(group: Integers, candidates: Integers) -> Integers:
     return ordered[first][number[len(candidates) :]]
 
 
-def _linking_units(table: CountTable) -> CountTable:
-    """The units that can link cells: shown in at least two, and clicked."""
-    links = (table.entries_of_unit > 1) & (table.sum_by_unit(table.clicks) > 0)
-    return table.take(np.flatnonzero(links))
+def _edges(links: CountTable) -> tuple[Integers, Integers]:
+    """The cells e' and e of each edge e' -> e: some linking unit was shown in both and clicked in e."""
+    found = np.empty(0, np.int64)
+    for _, block in links.blocks():
+        clicked = by_unit_and_cell(block, (block.clicks > 0).astype(np.float64))
+        together = sparse_product(by_unit_and_cell(block, np.ones(block.n_entries)).T, clicked)
+        tails, heads = nonzero(together)
+        found = np.union1d(found, tails * links.n_cells + heads)
+    return np.divmod(found, links.n_cells)
 
 
-def _components(links: CountTable, *, both_ways: bool) -> Integers:
+def _components(edges: tuple[Integers, Integers], n_cells: int, *, both_ways: bool) -> Integers:
     """The smallest cell of each cell's component, shape (K,)."""
-    unit = links.n_cells + links.unit_of_entry
-    clicked = links.clicks > 0
-    tails = np.concatenate([links.cell, unit[clicked]])
-    heads = np.concatenate([unit, links.cell[clicked]])
-    labels = connected(tails, heads, links.n_cells + links.n_units, both_ways=both_ways)[: links.n_cells]
+    labels = connected(*edges, n_cells, both_ways=both_ways)
     _, smallest, which = np.unique(labels, return_index=True, return_inverse=True)
     return smallest[which]
 
 
-def _linked(links: CountTable, reference_of: Integers) -> Flags:
-    """Whether clicked units link a cell with its reference, in whatever direction and number of steps."""
-    component = _components(links, both_ways=False)
-    return component == component[reference_of]
-
-
-def _shown_but_never_clicked(links: CountTable, identified: Flags) -> Flags:
-    """Cells that share a unit with clicks in identified cells, and in which no linking unit was clicked."""
-    shown = _evidence_of_silent(links, identified)[0] > 0
-    return shown & ~identified & (links.sum_by_cell(links.clicks) == 0)
-
-
 def _evidence(links: CountTable, component: Integers) -> tuple[Floats, Floats]:
     """Per cell, the clicked pairs that are shown in it and elsewhere in its component, and their clicks there."""
-    key = links.unit_of_entry * links.n_cells + component[links.cell]
-    _, group = np.unique(key, return_inverse=True)
-    clicks = sum_by_number(group, links.clicks, len(group))[group]
-    counts = (np.bincount(group)[group] > 1) & (clicks > 0)
-    pairs = links.spread(links.multiplicity) * counts
-    return links.sum_by_cell(pairs), links.sum_by_cell(pairs * clicks)
+    totals = np.zeros((2, links.n_cells))
+    for _, block in links.blocks():
+        _, group = np.unique(block.unit_of_entry * links.n_cells + component[block.cell], return_inverse=True)
+        clicks = sum_by_number(group, block.clicks, len(group))[group]
+        counts = (np.bincount(group)[group] > 1) & (clicks > 0)
+        pairs = block.spread(block.multiplicity) * counts
+        totals += block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
+    return totals[0], totals[1]
 
 
 def _evidence_of_silent(links: CountTable, identified: Flags) -> tuple[Floats, Floats]:
     """Per cell, the pairs shown in it that were clicked in identified cells, and those clicks."""
-    clicks = links.spread(links.sum_by_unit(links.clicks * identified[links.cell]))
-    pairs = links.spread(links.multiplicity) * (clicks > 0)
-    return links.sum_by_cell(pairs), links.sum_by_cell(pairs * clicks)
+    totals = np.zeros((2, links.n_cells))
+    for _, block in links.blocks():
+        clicks = block.spread(block.sum_by_unit(block.clicks * identified[block.cell]))
+        pairs = block.spread(block.multiplicity) * (clicks > 0)
+        totals += block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
+    return totals[0], totals[1]
 
 
 def _reasons(identified: Flags, silent: Flags, linked: Flags, lost: Flags) -> tuple[str | None, ...]:

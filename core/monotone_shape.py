@@ -13,7 +13,7 @@ from posbias.core.contrasts import ContrastTest, linear_contrast_test
 from posbias.core.linkage import Linkage
 from posbias.core.numerics import by_unit_and_cell, gram, nonnegative_least_squares
 from posbias.core.shapes import HALVINGS, LONGEST_STEP, MAX_STEPS, ROUNDING, ShapedEstimate, gains
-from posbias.core.signatures import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.signatures import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
 
 HELD = "the shape holds it at the reference's propensity"
 
@@ -24,8 +24,8 @@ def fit_monotone(
     table: CountTable,
     linkage: Linkage,
     position_of_cell: Integers,
-    unit_of_member: Integers,
-    cluster_of_member: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
 ) -> ShapedEstimate:
     """Fit the most likely curve that nowhere rises with the position, over the identified cells.
 

@@ -65,6 +65,12 @@ def sparse_product(left: Sparse, right: Sparse) -> Sparse:
     return cast("Sparse", left @ cast("Floats", right))
 
 
+def nonzero(matrix: Sparse) -> tuple[Integers, Integers]:
+    """Row and column of each value that is not 0."""
+    rows, columns, _ = import_module("scipy.sparse").find(matrix)
+    return cast("Integers", rows.astype(np.int64)), cast("Integers", columns.astype(np.int64))
+
+
 def gram(rows: Sparse) -> Floats:
     """A'A of a sparse matrix A of shape (J, K), dense, shape (K, K)."""
     return sparse_product(rows.T, rows).toarray()

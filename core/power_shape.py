@@ -22,7 +22,7 @@ from posbias.core.leave_one_out import AGREEMENT
 from posbias.core.linkage import Linkage
 from posbias.core.numerics import student_quantile
 from posbias.core.shapes import HALVINGS, LONGEST_STEP, MAX_STEPS, ROUNDING, ShapedEstimate, gains
-from posbias.core.signatures import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.signatures import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
 
 SHAPE_ALONE = "the log does not link it: its number rests on the shape alone"
 ONE_END = "clicks lie at one end only: no finite slope"
@@ -37,8 +37,8 @@ def fit_power(
     table: CountTable,
     linkage: Linkage,
     position_of_cell: Integers,
-    unit_of_member: Integers,
-    cluster_of_member: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
 ) -> ShapedEstimate:
     """Fit theta_k = (position_k / position_ref)^-eta, with one eta for each group of cells.
 
@@ -176,7 +176,7 @@ class _Power:
     def _by_group(self, per_unit: Floats) -> Floats:
         return sum_by_number(self.group_of_unit, self.links.table.multiplicity * per_unit, self.n_groups)
 
-    def errors(self, eta: Floats, unit_of_member: Integers, cluster_of_member: Integers) -> _Slopes:
+    def errors(self, eta: Floats, unit_of_member: Numbers, cluster_of_member: Numbers) -> _Slopes:
         """CR3 over the clusters of each group: the clusters of different groups do not mix."""
         scores, informations = self.slopes(self.links.shares(-np.nan_to_num(eta)[self.group] * self.distance))
         unit, cluster = linked_members(self.links.units, unit_of_member, cluster_of_member)
@@ -203,7 +203,7 @@ class _Power:
         )
 
     def scored(
-        self, log_theta: Floats, std_error: Floats, unit_of_member: Integers, cluster_of_member: Integers
+        self, log_theta: Floats, std_error: Floats, unit_of_member: Numbers, cluster_of_member: Numbers
     ) -> ScoredEstimate:
         """The curve with its clusters' scores and the response x x' / h."""
         known = np.nan_to_num(log_theta)

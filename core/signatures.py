@@ -4,9 +4,9 @@ Pairs with the same multiset {(e, n, c)}, the *signature*, follow the same path 
 count table, so that one copy and the number of copies say everything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Numbers = NDArray[np.signedinteger[Any]]
+"""Numbers of things, in as few bytes as there are many of them."""
 Flags = NDArray[np.bool_]
-_Hashes = NDArray[np.uint64]
+Hashes = NDArray[np.uint64]
+_Count = TypeVar("_Count", np.float64, np.int64)
 _Number = TypeVar("_Number", np.float64, np.uint64, np.bool_)
 
 # Odd 64-bit multipliers: those of splitmix64 (Steele, Lea & Flood 2014) and the golden ratio.
@@ -23,6 +26,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(32)
+_TOP_BIT = np.uint64(1 << 63)
+
+_BLOCK = 1 << 18  # entries that are worked on at a time: 2 MB of floats, which stay in a cache
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class CountTable:
         unit, cell = np.nonzero(impressions)
         return cls(
             n_cells=impressions.shape[1],
-            start=_starts(np.bincount(unit, minlength=len(impressions))),
+            start=starts(np.bincount(unit, minlength=len(impressions))),
             cell=cell.astype(np.int64),
             impressions=impressions[unit, cell].astype(np.float64),
             clicks=clicks[unit, cell].astype(np.float64),
@@ -67,6 +73,16 @@ class CountTable:
     def n_units(self) -> int:
         """Number of units J."""
         return len(self.start) - 1
+
+    @property
+    def n_entries(self) -> int:
+        """Number of entries R."""
+        return len(self.cell)
+
+    @property
+    def links(self) -> Flags:
+        """The units with a click and at least two cells, shape (J,): the only ones that say something about theta."""
+        return (self.entries_of_unit > 1) & (self.sum_by_unit(self.clicks) > 0)
 
     @property
     def entries_of_unit(self) -> Integers:
@@ -94,8 +110,34 @@ class CountTable:
         """Sum over each cell's entries as they stand, without multiplicity: shape (R,) to (K,)."""
         return sum_by_number(self.cell, per_entry, self.n_cells)
 
+    def read(self, first: int, last: int) -> "CountTable":
+        """The units first .. last - 1, without a copy."""
+        entries = slice(int(self.start[first]), int(self.start[last]))
+        return CountTable(
+            n_cells=self.n_cells,
+            start=self.start[first : last + 1] - self.start[first],
+            cell=self.cell[entries],
+            impressions=self.impressions[entries],
+            clicks=self.clicks[entries],
+            multiplicity=self.multiplicity[first:last],
+        )
+
+    def blocks(self) -> Iterator[tuple[slice, "CountTable"]]:
+        """The table in runs of units that a cache holds: which units these are, and their table, without a copy.
+
+        Whatever adds up over units is computed block by block, so that its memory does not grow with the table.
+        """
+        first = 0
+        while first < self.n_units:
+            last = int(np.searchsorted(self.start, int(self.start[first]) + _BLOCK, side="right")) - 1
+            last = min(max(last, first + 1), self.n_units)
+            yield slice(first, last), self.read(first, last)
+            first = last
+
     def take(self, units: Integers) -> "CountTable":
-        """The given units, in the given order; one that is given twice appears twice."""
+        """The given units, in the given order; one that is given twice appears twice. The first ones are not copied."""
+        if len(units) and units[-1] == len(units) - 1 and np.array_equal(units, np.arange(len(units))):
+            return self.read(0, len(units))
         entries, start = self.entries_of(units)
         return CountTable(
             n_cells=self.n_cells,
@@ -109,7 +151,7 @@ class CountTable:
     def entries_of(self, units: Integers) -> tuple[Integers, Integers]:
         """Indices of the given units' entries, unit after unit, and where each unit's begin in that list."""
         length = self.entries_of_unit[units]
-        start = _starts(length)
+        start = starts(length)
         return np.arange(int(start[-1])) + np.repeat(self.start[units] - start[:-1], length), start
 
     def only_cells(self, kept: Flags) -> "CountTable":
@@ -118,6 +160,8 @@ class CountTable:
         Args:
             kept: shape (K,). Cell numbers do not change.
         """
+        if kept.all():
+            return self
         entry_kept = kept[self.cell]
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(entry_kept, dtype=np.int64)])
         return CountTable(
@@ -130,17 +174,22 @@ class CountTable:
         )
 
 
-def compress(table: CountTable) -> tuple[CountTable, Integers]:
+def compress(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountTable, Integers]:
     """Keep equal units once.
 
     Exact: a 64-bit hash proposes which units are equal, every entry is then compared with its proposed
     representative's, and units that differ are proposed again among themselves. Counts are compared as numbers, so
-    fractional counts work. The signatures' order depends on their content only, not on the order of the units.
+    fractional counts work. The signatures are sorted by `signature_keys`: their order depends on their content only.
+
+    Args:
+        table: counts per unit.
+        cell_code: shape (K,), a number for each cell that does not depend on which other cells there are, where
+            signatures are merged with those of tables with other cells; by default the cell's own number.
 
     Returns:
         The signatures, with the multiplicities of their units added up, and the signature of each unit, shape (J,).
     """
-    hashes = _unit_hashes(table)
+    hashes = signature_keys(table, cell_code)
     representative = _representatives(table, hashes)
     chosen = np.flatnonzero(representative == np.arange(table.n_units))
     chosen = chosen[np.argsort(hashes[chosen], kind="stable")]
@@ -152,20 +201,25 @@ def compress(table: CountTable) -> tuple[CountTable, Integers]:
     return CountTable(kept.n_cells, kept.start, kept.cell, kept.impressions, kept.clicks, multiplicity), signature
 
 
-def merge(tables: Sequence[CountTable]) -> tuple[CountTable, list[Integers]]:
-    """Compress several tables, of different pairs and the same cells, into one.
+def signature_keys(table: CountTable, cell_code: Hashes | None = None) -> Hashes:
+    """The number by which signatures are sorted, shape (J,): a hash of the entries, units that link cells first."""
+    return (_unit_hashes(table, cell_code) & ~_TOP_BIT) | np.where(table.links, np.uint64(0), _TOP_BIT)
 
-    Returns:
-        The signatures of all of them, and for each table the signature of each of its units.
 
-    Raises:
-        ValueError: there is no table, or they differ in their number of cells.
-    """
-    if len({table.n_cells for table in tables}) != 1:
-        raise ValueError("Tables to merge must exist and have the same cells.")
-    signatures, signature = compress(_concatenate(tables))
-    borders = np.cumsum([table.n_units for table in tables])[:-1]
-    return signatures, np.split(signature, borders)
+def concatenate(tables: list[CountTable]) -> CountTable:
+    """One table after the other, of the same cells. The list is emptied, so that no array need be held twice."""
+    n_cells = tables[0].n_cells
+    start = starts(np.concatenate([table.entries_of_unit for table in tables]))
+    cells, impressions = [table.cell for table in tables], [table.impressions for table in tables]
+    clicks, multiplicity = [table.clicks for table in tables], [table.multiplicity for table in tables]
+    tables.clear()
+    return CountTable(n_cells, start, _joined(cells), _joined(impressions), _joined(clicks), _joined(multiplicity))
+
+
+def _joined(arrays: list[NDArray[_Count]]) -> NDArray[_Count]:
+    joined = np.concatenate(arrays)
+    arrays.clear()
+    return joined
 
 
 def sum_by_number(number: Integers, values: Floats, length: int) -> Floats:
@@ -173,20 +227,10 @@ def sum_by_number(number: Integers, values: Floats, length: int) -> Floats:
     return cast("Floats", np.bincount(number, weights=values, minlength=length))  # NumPy's stub says integers
 
 
-def _concatenate(tables: Sequence[CountTable]) -> CountTable:
-    return CountTable(
-        n_cells=tables[0].n_cells,
-        start=_starts(np.concatenate([table.entries_of_unit for table in tables])),
-        cell=np.concatenate([table.cell for table in tables]),
-        impressions=np.concatenate([table.impressions for table in tables]),
-        clicks=np.concatenate([table.clicks for table in tables]),
-        multiplicity=np.concatenate([table.multiplicity for table in tables]),
-    )
-
-
-def _unit_hashes(table: CountTable) -> _Hashes:
+def _unit_hashes(table: CountTable, cell_code: Hashes | None) -> Hashes:
     """Hash of each unit's entries: the sum of its mixed (cell, n, c), shape (J,)."""
-    mixed = table.cell.astype(np.uint64) * _GOLDEN
+    code = np.arange(table.n_cells, dtype=np.uint64) if cell_code is None else cell_code
+    mixed = (code * _GOLDEN)[table.cell]
     mixed ^= table.impressions.view(np.uint64) * _MIX_1
     _fold(mixed, _MIX_2)
     mixed += table.clicks.view(np.uint64) * _GOLDEN
@@ -194,14 +238,14 @@ def _unit_hashes(table: CountTable) -> _Hashes:
     return _reduce(np.add, mixed, table.start, empty=0)
 
 
-def _fold(values: _Hashes, multiplier: np.uint64) -> None:
+def _fold(values: Hashes, multiplier: np.uint64) -> None:
     """Let high bits reach the low ones and back, in place: counts differ in the high bits of a float only."""
     values ^= values >> _HALF
     values *= multiplier
     values ^= values >> _HALF
 
 
-def _representatives(table: CountTable, hashes: _Hashes) -> Integers:
+def _representatives(table: CountTable, hashes: Hashes) -> Integers:
     """The first unit that equals each unit, shape (J,)."""
     representative = _first_with_same(hashes)
     doubtful = _differing(table, np.arange(table.n_units), representative)
@@ -211,7 +255,7 @@ def _representatives(table: CountTable, hashes: _Hashes) -> Integers:
     return representative
 
 
-def _first_with_same(hashes: _Hashes) -> Integers:
+def _first_with_same(hashes: Hashes) -> Integers:
     """Index of the first element with the same value, e.g. [7, 5, 7, 5] -> [0, 1, 0, 1]."""
     frame = pl.DataFrame({"hash": hashes, "index": np.arange(len(hashes))})
     return frame.select(pl.col("index").first().over("hash")).to_series().to_numpy(writable=True)
@@ -234,7 +278,7 @@ def _differing(table: CountTable, units: Integers, representatives: Integers) ->
     return units[longer]
 
 
-def _starts(lengths: Integers) -> Integers:
+def starts(lengths: Integers) -> Integers:
     """Row starts of rows of the given lengths, e.g. [2, 0, 3] -> [0, 2, 2, 5]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 

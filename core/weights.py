@@ -129,16 +129,34 @@ def expected_attractions(signatures: CountTable, examination: Floats, attractive
     Returns:
         W+ of each signature, shape (J,), between its clicks and its impressions.
     """
-    known = np.isfinite(examination)[signatures.cell]
-    theta, gamma = np.nan_to_num(examination)[signatures.cell], signatures.spread(attractiveness)
-    skips = signatures.impressions - signatures.clicks
-    attracted = gamma * (1 - theta) / np.maximum(1 - theta * gamma, _TINY)
-    return signatures.sum_by_unit(known * (signatures.clicks + skips * attracted))
+    attractions = np.empty(signatures.n_units)
+    known, theta = np.isfinite(examination), np.nan_to_num(examination)
+    for units, block in signatures.blocks():
+        theta_of, gamma = theta[block.cell], block.spread(attractiveness[units])
+        attracted = gamma * (1 - theta_of) / np.maximum(1 - theta_of * gamma, _TINY)
+        skips = block.impressions - block.clicks
+        attractions[units] = block.sum_by_unit(known[block.cell] * (block.clicks + skips * attracted))
+    return attractions
 
 
-def pointwise_rows(
-    pairs: pl.DataFrame, signatures: CountTable, weights: ClickWeights, positive: Floats | None = None
-) -> pl.DataFrame:
+def positive_and_shown(signatures: CountTable, weights: ClickWeights, positive: Floats | None = None) -> Floats:
+    """W+ and sum_e n_e of each signature over the cells that have a propensity, shape (J, 2).
+
+    Args:
+        signatures: counts per (signature, cell).
+        weights: the weight of a click per cell.
+        positive: W+ of each signature, shape (J,), as from `expected_attractions`; None: sum_e c_e w_e.
+    """
+    weight = np.nan_to_num(weights.weight)
+    known = np.isfinite(weights.weight)
+    sums = np.empty((signatures.n_units, 2))
+    for units, block in signatures.blocks():
+        clicked = block.sum_by_unit(block.clicks * weight[block.cell]) if positive is None else positive[units]
+        sums[units] = np.stack([clicked, block.sum_by_unit(block.impressions * known[block.cell])], axis=1)
+    return sums
+
+
+def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
     """The pointwise layout: two rows per (query, document), its clicked and its unclicked part.
 
         label 1: W+           label 0: W- = max(sum_e n_e - W+, 0)
@@ -147,20 +165,14 @@ def pointwise_rows(
 
     Args:
         pairs: `query`, `doc`, `signature`; rows of one document (one per context, say) follow one another.
-        signatures: counts per (signature, cell).
-        weights: the weight of a click per cell.
-        positive: W+ of each signature, shape (J,), as from `expected_attractions`; None: sum_e c_e w_e.
+        by_signature: W+ and sum_e n_e of each signature, shape (J, 2), as from `positive_and_shown`.
 
     Returns:
         `query`, `doc`, `label` (Int8), `weight` (Float64), in the order of the pairs, label 1 first.
     """
-    known = np.isfinite(weights.weight)[signatures.cell]
-    shown = signatures.sum_by_unit(signatures.impressions * known)
-    if positive is None:
-        positive = signatures.sum_by_unit(signatures.clicks * np.nan_to_num(weights.weight)[signatures.cell])
     document = pairs.select(pl.struct(QUERY, DOC).rle_id()).to_series().to_numpy()
     first = np.flatnonzero(np.diff(document, prepend=-1))
-    by_row = np.stack([positive, shown], axis=1)[pairs[SIGNATURE].to_numpy()]
+    by_row = by_signature[pairs[SIGNATURE].to_numpy()]
     by_label = np.add.reduceat(by_row, first) if len(first) else by_row
     by_label[:, 1] = np.maximum(by_label[:, 1] - by_label[:, 0], 0.0)
     return pairs.select(QUERY, DOC)[np.repeat(first, 2)].with_columns(

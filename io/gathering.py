@@ -10,9 +10,10 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.evidence import Evidence, EvidencePart, compress_part, merge_parts
-from posbias.core.signatures import Integers
+from posbias.core.signatures import Numbers
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.engines.local import Bucketed, LocalEngine
+from posbias.io.evidence_parts import store_part
 from posbias.io.logs import Log
 from posbias.io.owned import temporary_files
 from posbias.io.progress import Progress
@@ -52,7 +53,7 @@ class Gathered:
     pairs: tuple[pl.DataFrame | PairsOnDisk, ...]
     read: Bucketed | None = None
 
-    def each_part(self) -> Iterator[tuple[pl.DataFrame, Integers]]:
+    def each_part(self) -> Iterator[tuple[pl.DataFrame, Numbers]]:
         """The pairs of each part with the evidence's signature by the part's own."""
         for pairs, signature in zip(self.pairs, self.evidence.signature_of_part, strict=True):
             yield pairs if isinstance(pairs, pl.DataFrame) else pairs.load(), signature
@@ -138,12 +139,13 @@ def _compress(
             part = compress_part(frame, plan)
             if total == 1:
                 pairs.append(part.pairs)
-            else:
-                path = scratch / f"pairs-{len(pairs):05d}.arrow"
-                with temporary_files(scratch):
-                    part.pairs.write_ipc(path)
-                pairs.append(PairsOnDisk(path))
-            parts.append(part.without_pairs())
+                parts.append(part.without_pairs())
+                continue
+            path = scratch / f"pairs-{len(pairs):05d}.arrow"
+            with temporary_files(scratch):
+                part.pairs.write_ipc(path)
+            pairs.append(PairsOnDisk(path))
+            parts.append(store_part(part.without_pairs(), scratch, len(parts)))
     if not parts:
         raise SchemaError(f"no impression is left within --max-position {plan.max_position}.")
     return merge_parts(parts, plan), tuple(pairs)

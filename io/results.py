@@ -13,7 +13,7 @@ from posbias.core.attractiveness_prior import AttractivenessPrior, posterior_by_
 from posbias.core.clicked_sessions import FittedLog
 from posbias.core.cluster_errors import ClusterSums
 from posbias.core.errors import IdentifiabilityError, SchemaError, StatisticsError
-from posbias.core.evidence import SIGNATURE, Evidence
+from posbias.core.evidence import Evidence
 from posbias.core.fit import Fit
 from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.signatures import Floats
@@ -25,6 +25,7 @@ from posbias.core.weights import (
     click_weights,
     expected_attractions,
     pointwise_rows,
+    positive_and_shown,
     session_rows,
 )
 from posbias.io.engines.local import Bucketed
@@ -97,10 +98,10 @@ def write_pointwise(
     progress: Progress,
 ) -> None:
     """Write the pointwise layout from the statistics; `positive` is W+ by signature where it is no sum of weights."""
+    by_signature = positive_and_shown(gathered.evidence.pair_signatures, weights, positive)
     with progress.stage("weighting", len(gathered.pairs)) as stage:
         for number, (pairs, signature) in enumerate(gathered.each_part()):
-            renumbered = pairs.with_columns(pl.Series(SIGNATURE, signature[pairs[SIGNATURE].to_numpy()]))
-            rows = pointwise_rows(renumbered, gathered.evidence.pair_signatures, weights, positive)
+            rows = pointwise_rows(pairs, by_signature[signature])
             form.write(rows.lazy(), folder, number)
             stage.advance()
 

@@ -47,7 +47,7 @@ from posbias.core.linkage import find_linkage
 from posbias.core.priors import BetaPrior
 from posbias.core.signatures import CountTable, sum_by_number
 from posbias.core.simulation import draw_clicks
-from posbias.core.weights import WeightOptions, click_weights, expected_attractions, pointwise_rows
+from posbias.core.weights import WeightOptions, click_weights, expected_attractions, pointwise_rows, positive_and_shown
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -159,7 +159,9 @@ class Log:
         cells = pl.DataFrame({"position": POSITION})
         nothing = np.zeros(POSITIONS)
         weights = click_weights(cells, propensity, nothing, nothing, WeightOptions())
-        return pointwise_rows(pairs, self.table, weights, positive)["weight"].to_numpy().reshape(-1, 2)
+        return (
+            pointwise_rows(pairs, positive_and_shown(self.table, weights, positive))["weight"].to_numpy().reshape(-1, 2)
+        )
 
 
 def estimated_examination(table: CountTable) -> Floats:

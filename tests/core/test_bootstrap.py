@@ -12,9 +12,16 @@ from posbias.core.cluster_errors import AGREEING, ONE_CLUSTER, ClusterErrors, cl
 from posbias.core.conditional import ConditionalFit, fit_conditional
 from posbias.core.linkage import Linkage, find_linkage
 from posbias.core.numerics import inverse
-from posbias.core.signatures import CountTable, Floats, Integers, compress, merge
+from posbias.core.signatures import CountTable, Floats, Integers, compress, concatenate
 
 THETA = np.array([1.0, 0.6, 0.4])
+
+
+def merge(tables: list[CountTable]) -> tuple[CountTable, list[Integers]]:
+    """The tables compressed together, and the signature of each unit of each of them."""
+    borders = np.cumsum([table.n_units for table in tables])[:-1]
+    merged, signature = compress(concatenate(list(tables)))
+    return merged, np.split(signature, borders)
 
 
 def random_log(seed: int, n_queries: int, impressions: int, shock: float = 0.0) -> tuple[CountTable, Integers]:

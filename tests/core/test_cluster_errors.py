@@ -22,7 +22,14 @@ from posbias.core.cluster_errors import (
 from posbias.core.conditional import ConditionalFit, fit_conditional
 from posbias.core.linkage import Linkage, find_linkage
 from posbias.core.numerics import inverse
-from posbias.core.signatures import CountTable, Floats, Integers, compress, merge
+from posbias.core.signatures import CountTable, Floats, Integers, compress, concatenate
+
+
+def merge(tables: list[CountTable]) -> tuple[CountTable, list[Integers]]:
+    """The tables compressed together, and the signature of each unit of each of them."""
+    borders = np.cumsum([table.n_units for table in tables])[:-1]
+    merged, signature = compress(concatenate(list(tables)))
+    return merged, np.split(signature, borders)
 
 
 def random_log(seed: int, n_units: int = 60, n_cells: int = 4, n_queries: int = 12) -> tuple[CountTable, Integers]:

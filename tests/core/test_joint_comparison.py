@@ -12,7 +12,7 @@ from posbias.core.em import EMOptions, fit_joint
 from posbias.core.joint_comparison import JointComparison, compare_with_joint, joint_slopes
 from posbias.core.linkage import find_linkage
 from posbias.core.priors import BetaPrior
-from posbias.core.signatures import CountTable, Floats, Integers, compress, merge
+from posbias.core.signatures import CountTable, Floats, Integers, compress, concatenate
 
 LIKELIHOOD = EMOptions(BetaPrior(0.5, 0.0), BetaPrior(0.5, 0.0), tolerance=1e-13, max_iterations=100_000)
 WITH_PRIOR = EMOptions(BetaPrior(0.5, 2.0), BetaPrior(0.3, 3.0), tolerance=1e-13, max_iterations=100_000)
@@ -173,7 +173,7 @@ def test_cells_that_are_not_identified_are_not_compared() -> None:
     pairs = random_pairs(5)
     wider = replace(pairs, n_cells=6)
     silent = np.array([[5.0, 5, 0, 0, 9, 0]]), np.array([[2.0, 1, 0, 0, 0, 0]])  # a cell that is never clicked
-    wider, _ = merge([wider, CountTable.from_dense(*silent)])
+    wider = compress(concatenate([wider, CountTable.from_dense(*silent)]))[0]
     for options in (EMOptions(), LIKELIHOOD):
         found = compared(wider, np.arange(wider.n_units) // 3, options)
         np.testing.assert_array_equal(np.isnan(found.log_ratio), [False] * 4 + [True] * 2)

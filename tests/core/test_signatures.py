@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from posbias.core import signatures
-from posbias.core.signatures import CountTable, Floats, Integers, compress, merge
+from posbias.core.signatures import CountTable, Floats, Integers, compress
 
 COUNTS = st.sampled_from([0.0, 1.0, 2.0, 0.1, 0.1 + 0.2, 0.3, 1e12])
 
@@ -53,7 +53,7 @@ def test_signatures_do_not_depend_on_the_order_of_units(table: CountTable, rando
 
 @given(table=tables())
 def test_compression_stays_exact_when_every_hash_collides(table: CountTable) -> None:
-    def same_for_all(of: CountTable) -> np.typing.NDArray[np.uint64]:
+    def same_for_all(of: CountTable, _: object) -> np.typing.NDArray[np.uint64]:
         return np.zeros(of.n_units, np.uint64)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -63,26 +63,22 @@ def test_compression_stays_exact_when_every_hash_collides(table: CountTable) -> 
     assert compressed.n_units == compress(table)[0].n_units
 
 
-@given(st.lists(tables(), min_size=1, max_size=4))
-def test_merging_maps_each_unit_of_each_table_to_its_own_counts(parts: list[CountTable]) -> None:
-    merged, maps = merge([compress(part)[0] for part in parts])
-    for part, signature_of_part in zip(parts, maps, strict=True):
-        compressed, _ = compress(part)
-        np.testing.assert_array_equal(restored(merged, signature_of_part), dense(compressed))
-    assert merged.multiplicity.sum() == sum(part.n_units for part in parts)
-    assert merge([merged])[0].n_units == merged.n_units
+@given(tables())
+def test_signatures_that_link_cells_stand_first(table: CountTable) -> None:
+    links = compress(table)[0].links
+    assert links.tolist() == sorted(links.tolist(), reverse=True)
 
 
-def test_multiplicities_of_equal_units_add_up() -> None:
-    counts = np.array([[3.0, 1.0], [3.0, 1.0], [2.0, 0.0]])
-    once, _ = compress(CountTable.from_dense(counts, 0 * counts))
-    twice, _ = merge([once, once])
-    assert sorted(twice.multiplicity) == [2.0, 4.0]
-
-
-def test_tables_with_different_cells_do_not_merge() -> None:
-    with pytest.raises(ValueError, match="same cells"):
-        merge([CountTable.from_dense(np.ones((1, k)), np.ones((1, k))) for k in (2, 3)])
+@given(tables(), st.integers(1, 5))
+def test_blocks_hold_every_unit_once_and_in_order(table: CountTable, entries: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signatures, "_BLOCK", entries)
+        blocks = list(table.blocks())
+    rows = [np.empty((0, 2 * table.n_cells)), *(dense(block) for _, block in blocks)]
+    np.testing.assert_array_equal(np.concatenate(rows), dense(table))
+    for units, block in blocks:
+        np.testing.assert_array_equal(block.multiplicity, table.multiplicity[units])
+        assert block.n_entries <= entries or block.n_units == 1
 
 
 def test_a_unit_without_entries_sums_to_zero_and_leaves_its_neighbours_alone() -> None:

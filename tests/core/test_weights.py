@@ -20,6 +20,7 @@ from posbias.core.weights import (
     click_weights,
     expected_attractions,
     pointwise_rows,
+    positive_and_shown,
     session_rows,
 )
 
@@ -121,7 +122,7 @@ def test_pointwise_rows_are_those_of_a_loop_and_cells_without_a_propensity_leave
     weights = counted(table, theta, WeightOptions(min_propensity=0.1, self_normalize=self_normalize))
     signature = np.array([3, 0, 11, 3])
     pairs = pl.DataFrame({"query": list("aabb"), "doc": [1, 2, 1, 2], "signature": signature})
-    rows = pointwise_rows(pairs, table, weights)
+    rows = pointwise_rows(pairs, positive_and_shown(table, weights))
 
     each_click = np.array([1.0, 2.5, 0.0, 10.0])
     total = (clicks * each_click).sum()
@@ -145,7 +146,7 @@ def test_normalisation_comes_before_the_unclicked_part_is_formed() -> None:
 
     def parts(*, self_normalize: bool) -> list[float]:
         weights = counted(table, np.array([1.0, 0.5]), WeightOptions(self_normalize=self_normalize))
-        return pointwise_rows(pairs, table, weights)["weight"].to_list()
+        return pointwise_rows(pairs, positive_and_shown(table, weights))["weight"].to_list()
 
     assert parts(self_normalize=False) == pytest.approx([6.0, 0.0])
     assert parts(self_normalize=True) == pytest.approx([3.0, 1.0])
@@ -185,7 +186,7 @@ def test_expected_labels_and_the_rest_add_up_to_the_impressions_in_cells_with_a_
     table = CountTable.from_dense(impressions, clicks)
     positive = expected_attractions(table, theta, np.linspace(0, 1, 12))
     pairs = pairs_of(list(range(12)), ["q"] * 12, list(range(12)))
-    rows = pointwise_rows(pairs, table, counted(table, theta, WeightOptions()), positive)
+    rows = pointwise_rows(pairs, positive_and_shown(table, counted(table, theta, WeightOptions()), positive))
 
     shown = impressions[:, [0, 1, 3]].sum(axis=1)
     weight = rows["weight"].to_numpy().reshape(12, 2)
@@ -216,7 +217,7 @@ def test_rows_of_one_document_are_summed_before_the_clamp() -> None:
     """Shown once and clicked at theta 0.5, and three times without a click: W+ = 2 of 4, not 2 of 1 and 0 of 3."""
     table = CountTable.from_dense(np.array([[0.0, 1.0], [3.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.0]]))
     pairs = pairs_of([0, 1, 1, 0], ["a", "a", "a", "b"], [1, 1, 2, 2])
-    rows = pointwise_rows(pairs, table, counted(table, np.array([1.0, 0.5]), WeightOptions()))
+    rows = pointwise_rows(pairs, positive_and_shown(table, counted(table, np.array([1.0, 0.5]), WeightOptions())))
 
     assert rows.rows() == [
         ("a", 1, 1, 2),
@@ -230,7 +231,9 @@ def test_rows_of_one_document_are_summed_before_the_clamp() -> None:
 
 def test_no_pair_gives_no_row() -> None:
     table = CountTable.from_dense(np.array([[1.0]]), np.array([[1.0]]))
-    rows = pointwise_rows(pairs_of([], [], []), table, counted(table, np.array([1.0]), WeightOptions()))
+    rows = pointwise_rows(
+        pairs_of([], [], []), positive_and_shown(table, counted(table, np.array([1.0]), WeightOptions()))
+    )
     assert rows.height == 0
     assert rows.schema["weight"] == pl.Float64
 
@@ -383,7 +386,7 @@ def test_pointwise_weights_of_a_whole_log_add_up_to_its_session_weights_pair_by_
         PBM,
     )
     pairs = part.pairs.with_columns(signature=evidence.signature_of_part[0][part.pairs["signature"].to_numpy()])
-    pointwise = pointwise_rows(pairs, evidence.pair_signatures, weights)
+    pointwise = pointwise_rows(pairs, positive_and_shown(evidence.pair_signatures, weights))
 
     clicked: dict[tuple[int, int], float] = defaultdict(float)
     shown: dict[tuple[int, int], int] = defaultdict(int)

@@ -1,0 +1,50 @@
+"""Merging parts of a log gives the signatures of the whole, wherever the parts lie and whatever cells they know."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posbias.core import merging
+from posbias.core.evidence import CompressedStrata
+from posbias.core.merging import merge
+from posbias.core.signatures import CountTable, Floats, Hashes, Integers, compress, signature_keys
+
+CODES = np.array([7, 5, 11], np.uint64)
+NOBODY = np.empty(0, np.int32)
+
+
+@st.composite
+def parts_of_a_log(draw: st.DrawFn) -> tuple[Floats, Floats, Integers]:
+    """Impressions and clicks of some pairs in three cells, and the part that each pair lies in."""
+    n_pairs = draw(st.integers(1, 12))
+    counts = st.lists(st.sampled_from([0.0, 1.0, 2.0, 0.3]), min_size=3 * n_pairs, max_size=3 * n_pairs)
+    impressions = np.array(draw(counts)).reshape(n_pairs, 3)
+    clicks = np.minimum(np.array(draw(counts)).reshape(n_pairs, 3), impressions)
+    part = np.array(draw(st.lists(st.integers(0, 3), min_size=n_pairs, max_size=n_pairs)))
+    return impressions, clicks, part
+
+
+def part_of(impressions: Floats, clicks: Floats) -> tuple[CompressedStrata, Integers, Integers]:
+    """A part that knows only the cells it was shown in; those cells, and the signature of each pair."""
+    cells = np.flatnonzero(impressions.any(axis=0))
+    signatures, signature = compress(CountTable.from_dense(impressions[:, cells], clicks[:, cells]), CODES[cells])
+    keys: Hashes = signature_keys(signatures, CODES[cells])
+    return CompressedStrata(signatures, keys, NOBODY, NOBODY), cells, signature
+
+
+@given(parts_of_a_log(), st.sampled_from([1, 2, 1000]))
+def test_merged_parts_are_the_whole_compressed_at_once(
+    log: tuple[Floats, Floats, Integers], units_of_range: int
+) -> None:
+    impressions, clicks, number = log
+    whole, signature = compress(CountTable.from_dense(impressions, clicks), CODES)
+    members = [np.flatnonzero(number == part) for part in np.unique(number)]
+    parts = [part_of(impressions[pairs], clicks[pairs]) for pairs in members]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "_UNITS_OF_RANGE", units_of_range)
+        merged, new = merge([part for part, _, _ in parts], [cells for _, cells, _ in parts], CODES)
+    for name in ("start", "cell", "impressions", "clicks", "multiplicity"):
+        np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name))
+    for pairs, (_, _, own), of_part in zip(members, parts, new, strict=True):
+        np.testing.assert_array_equal(of_part[own], signature[pairs])
