@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posbias.core import merging
@@ -10,6 +10,7 @@ from posbias.core.evidence import CompressedStrata
 from posbias.core.merging import merge
 from posbias.core.signatures import CountTable, Floats, Hashes, Integers, compress, signature_keys
 
+SETTINGS = settings(deadline=None, derandomize=True)
 CODES = np.array([7, 5, 11], np.uint64)
 NOBODY = np.empty(0, np.int32)
 
@@ -33,6 +34,7 @@ def part_of(impressions: Floats, clicks: Floats) -> tuple[CompressedStrata, Inte
     return CompressedStrata(signatures, keys, NOBODY, NOBODY), cells, signature
 
 
+@SETTINGS
 @given(parts_of_a_log(), st.sampled_from([1, 2, 1000]))
 def test_merged_parts_are_the_whole_compressed_at_once(
     log: tuple[Floats, Floats, Integers], units_of_range: int

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from posbias.core import signatures
 from posbias.core.signatures import CountTable, Floats, Integers, compress
 
+SETTINGS = settings(deadline=None, derandomize=True)
 COUNTS = st.sampled_from([0.0, 1.0, 2.0, 0.1, 0.1 + 0.2, 0.3, 1e12])
 
 
@@ -32,6 +33,7 @@ def restored(compressed: CountTable, signature: Integers) -> Floats:
     return dense(compressed)[signature]
 
 
+@SETTINGS
 @given(tables())
 def test_compression_keeps_every_count_and_leaves_no_two_signatures_equal(table: CountTable) -> None:
     compressed, signature = compress(table)
@@ -40,6 +42,7 @@ def test_compression_keeps_every_count_and_leaves_no_two_signatures_equal(table:
     np.testing.assert_array_equal(compressed.multiplicity, np.bincount(signature, minlength=compressed.n_units))
 
 
+@SETTINGS
 @given(tables(), st.randoms(use_true_random=False))
 def test_signatures_do_not_depend_on_the_order_of_units(table: CountTable, random: st.DataObject) -> None:
     order = np.arange(table.n_units)
@@ -51,6 +54,7 @@ def test_signatures_do_not_depend_on_the_order_of_units(table: CountTable, rando
     np.testing.assert_array_equal(other_signature, signature[order])
 
 
+@SETTINGS
 @given(table=tables())
 def test_compression_stays_exact_when_every_hash_collides(table: CountTable) -> None:
     def same_for_all(of: CountTable, _: object) -> np.typing.NDArray[np.uint64]:
@@ -63,12 +67,14 @@ def test_compression_stays_exact_when_every_hash_collides(table: CountTable) -> 
     assert compressed.n_units == compress(table)[0].n_units
 
 
+@SETTINGS
 @given(tables())
 def test_signatures_that_link_cells_stand_first(table: CountTable) -> None:
     links = compress(table)[0].links
     assert links.tolist() == sorted(links.tolist(), reverse=True)
 
 
+@SETTINGS
 @given(tables(), st.integers(1, 5))
 def test_blocks_hold_every_unit_once_and_in_order(table: CountTable, entries: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -89,6 +95,7 @@ def test_a_unit_without_entries_sums_to_zero_and_leaves_its_neighbours_alone() -
     np.testing.assert_array_equal(table.spread(np.array([7.0, 8.0, 9.0, 0.0])), [7.0, 7.0, 9.0])
 
 
+@SETTINGS
 @given(tables(), hnp.arrays(np.bool_, 3))
 def test_restricting_cells_drops_entries_and_keeps_units(table: CountTable, kept: signatures.Flags) -> None:
     inside = dense(table.only_cells(kept))
