@@ -11,12 +11,8 @@ The logs are simulated: 200,000 Zipfian queries of 20 documents each, 10 positio
 
 import argparse
 import os
-import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -24,8 +20,7 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
+from processes import POSBIAS, Measured, Stage, errors_of_theta, measure, table_console
 from rich.table import Table
 
 from posbias.core.simulation import SimulationOptions, simulate_blocks
@@ -36,9 +31,6 @@ POSITIONS = 10
 QUERIES = 200_000
 DOCS_PER_QUERY = 20
 EM_ITERATIONS = 50
-USABLE_EXIT_CODES = (0, 1)  # 1: done, with doubts
-KIBIBYTES_PER_MEBIBYTE = 1024
-_TABLE_WIDTH = 110
 
 # Scripts, not functions of this file: its own imports must not count as part of the bare work.
 GROUP_BY = """
@@ -56,44 +48,6 @@ log = pl.scan_parquet(sys.argv[1]).with_columns(previous_click=above)
 counts = log.group_by("query", "doc", "position", "previous_click").agg(n=pl.len(), c=pl.col("click").sum())
 print(counts.collect(engine="streaming").height)
 """
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One process that is measured.
-
-    Attributes:
-        name: what the table calls it.
-        arguments: the command line, after the interpreter.
-        output: the propensity table that it writes, if it estimates.
-    """
-
-    name: str
-    arguments: tuple[str, ...]
-    output: Path | None = None
-
-
-@dataclass
-class Measured:
-    """The runs of one stage: wall times in seconds, peaks of resident memory in MiB."""
-
-    seconds: list[float] = field(default_factory=list[float])
-    mebibytes: list[float] = field(default_factory=list[float])
-
-    def add(self, arguments: Sequence[str]) -> None:
-        """Run once more.
-
-        Raises:
-            RuntimeError: the process failed.
-        """
-        quiet = [(os.POSIX_SPAWN_OPEN, stream, os.devnull, os.O_WRONLY, 0) for stream in (1, 2)]
-        begin = time.perf_counter()
-        process = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ, file_actions=quiet)
-        _, status, usage = os.wait4(process, 0)
-        self.seconds.append(time.perf_counter() - begin)
-        self.mebibytes.append(usage.ru_maxrss / KIBIBYTES_PER_MEBIBYTE)
-        if os.waitstatus_to_exitcode(status) not in USABLE_EXIT_CODES:
-            raise RuntimeError(f"failed: {' '.join(arguments)}")
 
 
 def write_log(path: Path, n_impressions: int) -> None:
@@ -138,39 +92,30 @@ def plain_em(log: Path, output: Path) -> None:
 
 def stages_of(log: Path, folder: Path) -> list[Stage]:
     """Every stage, in an order in which each finds what it needs."""
-    posbias = ("-m", "posbias.cli")
     table, source = "propensities.parquet", str(log)
 
     def fit(name: str, target: str, *options: str) -> Stage:
-        arguments = (*posbias, "fit", source, "-o", str(folder / target), "--force", *options)
+        arguments = (*POSBIAS, "fit", source, "-o", str(folder / target), "--force", *options)
         return Stage(name, arguments, folder / target / table)
 
     def weigh(layout: str) -> Stage:
         target = str(folder / f"weighted-{layout}")
         options = ("--propensities", str(folder / "fit"), "--layout", layout, "-o", target, "--force")
-        return Stage(f"posbias weight, {layout}", (*posbias, "weight", source, *options))
+        return Stage(f"posbias weight, {layout}", (*POSBIAS, "weight", source, *options))
 
     em, run = folder / "plain-em.parquet", folder / "run"
     return [
         Stage("bare group-by", ("-c", GROUP_BY, source)),
-        Stage("posbias collect", (*posbias, "collect", source, "-o", str(folder / "statistics"), "--force")),
+        Stage("posbias collect", (*POSBIAS, "collect", source, "-o", str(folder / "statistics"), "--force")),
         fit("posbias fit --no-compare", "fit", "--no-compare"),
         fit("posbias fit", "fit-compared", "--compare"),
         weigh("pointwise"),
         weigh("session"),
-        Stage("posbias run", (*posbias, "run", source, "-o", str(run), "--force"), run / table),
+        Stage("posbias run", (*POSBIAS, "run", source, "-o", str(run), "--force"), run / table),
         Stage(f"plain EM, {EM_ITERATIONS} iterations", (__file__, "--plain-em", source, str(em)), em),
         Stage("bare window and group-by", ("-c", WINDOW_AND_GROUP_BY, source)),
         fit("posbias fit --model ubm --no-compare", "fit-ubm", "--model", "ubm", "--no-compare"),
     ]
-
-
-def error_of_theta(propensities: Path) -> float:
-    """Mean over the identified cells of |estimate / truth - 1|, the reference cell left out."""
-    estimate = pl.read_parquet(propensities)
-    reference = pl.col("position") == 1
-    error = (pl.col("propensity") * pl.col("position") - 1).abs()
-    return float(estimate.filter(~reference).select(error.mean()).item())
 
 
 def report(n_impressions: int, log: Path, stages: Sequence[Stage], measured: Sequence[Measured]) -> Table:
@@ -181,25 +126,21 @@ def report(n_impressions: int, log: Path, stages: Sequence[Stage], measured: Seq
     table.add_column("stage")
     for name in ("seconds", "x bare group-by", "peak MiB", "mean error of theta"):
         table.add_column(name, justify="right")
-    bare = statistics.median(measured[0].seconds)
+    bare = measured[0].median_seconds()
     for stage, runs in zip(stages, measured, strict=True):
-        seconds = statistics.median(runs.seconds)
-        error = "" if stage.output is None else f"{error_of_theta(stage.output):.1%}"
+        seconds = runs.median_seconds()
+        error = "" if stage.output is None else f"{errors_of_theta(stage.output)['error'].mean():.1%}"
         table.add_row(stage.name, f"{seconds:.2f}", f"{seconds / bare:.2f}", f"{max(runs.mebibytes):,.0f}", error)
     return table
 
 
-def measure(n_impressions: int, runs: int, folder: Path) -> tuple[Path, list[Stage], list[Measured]]:
+def measure_log(n_impressions: int, runs: int, folder: Path) -> tuple[Path, list[Stage], list[Measured]]:
     """Simulate one log and run every stage on it, round by round."""
     log = folder / f"log-{n_impressions}.parquet"
     # In a process of its own: a child starts with its parent's peak of memory.
     Measured().add((__file__, "--simulate", str(log), str(n_impressions)))
     stages = stages_of(log, folder)
-    measured = [Measured() for _ in stages]
-    rounds = [pair for _ in range(runs) for pair in zip(stages, measured, strict=True)]
-    for stage, result in track(rounds, description=f"{n_impressions:,} impressions", console=Console(stderr=True)):
-        result.add(stage.arguments)
-    return log, stages, measured
+    return log, stages, measure(stages, runs, f"{n_impressions:,} impressions")
 
 
 def main() -> None:
@@ -217,12 +158,10 @@ def main() -> None:
     if options.plain_em:
         plain_em(*map(Path, options.plain_em))
         return
-    console = Console()
-    if not console.is_terminal:
-        console.width = _TABLE_WIDTH
+    console = table_console()
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="main-job-") as name:
         for n_impressions in options.impressions:
-            console.print(report(n_impressions, *measure(n_impressions, options.runs, Path(name))))
+            console.print(report(n_impressions, *measure_log(n_impressions, options.runs, Path(name))))
 
 
 if __name__ == "__main__":

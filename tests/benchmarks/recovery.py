@@ -14,14 +14,13 @@ where time is measured.
 
 import argparse
 
+from processes import table_console
 from recovery_accuracy import accuracy
 from recovery_coverage import coverage
 from recovery_real import real
 from recovery_speed import IMPRESSIONS, cost, speed
-from rich.console import Console
 
 PARTS = ("accuracy", "coverage", "real", "speed", "cost")
-_TABLE_WIDTH = 110
 
 
 def main() -> None:
@@ -33,9 +32,7 @@ def main() -> None:
     parser.add_argument("--impressions", type=int, default=IMPRESSIONS, help="of the log that is timed")
     parser.add_argument("--runs", type=int, default=3, help="of each process that is timed")
     options = parser.parse_args()
-    console = Console()
-    if not console.is_terminal:
-        console.width = _TABLE_WIDTH
+    console = table_console()
     wanted = PARTS if options.part == "all" else (options.part,)
     if "accuracy" in wanted:
         accuracy(console, options.seeds)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import main_job
 import polars as pl
-from main_job import Measured
+from processes import POSBIAS, Measured
 from recovery_logs import evidence_of, silent
 from recovery_real import YANDEX
 from rich.box import SIMPLE_HEAD
@@ -156,13 +156,13 @@ def cost(console: Console, n_impressions: int, runs: int) -> None:
 
 def _commands(log: Path) -> dict[str, tuple[str, ...]]:
     """Command lines, in an order in which each finds what it needs."""
-    posbias, kept = ("-m", "posbias.cli"), str(log.with_name("statistics"))
+    kept = str(log.with_name("statistics"))
 
     def fit(source: str, option: str) -> tuple[str, ...]:
-        return (*posbias, "fit", source, "-o", str(log.with_name("fit")), "--force", option)
+        return (*POSBIAS, "fit", source, "-o", str(log.with_name("fit")), "--force", option)
 
     return {
-        _COLLECT: (*posbias, "collect", str(log), "-o", kept, "--force"),
+        _COLLECT: (*POSBIAS, "collect", str(log), "-o", kept, "--force"),
         _FIT: fit(str(log), "--no-compare"),
         _COMPARE: fit(str(log), "--compare"),
         _FIT_KEPT: fit(kept, "--no-compare"),

@@ -1,0 +1,121 @@
+"""What the commands cost on a large log, next to the bare work on the same file, round by round.
+
+The bare work of counting is DuckDB's (2 threads, memory limit 2 GB, more than posbias is given): the group-by to
+(query, document, position), for UBM with the last click above from a window over the session. Its result is summed up
+and not written, which is the least that anyone can do; a second row also writes it, as `posbias collect` does. The
+bare work of weighting is Polars copying the file.
+"""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+
+from processes import MODELS, POSBIAS, Measured, Model, Stage, errors_of_theta, measure
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from scale_log import simulated_log
+
+SIZES = (10_000_000, 100_000_000)
+MEMORY = "1GiB"
+DUCKDB_MEMORY, DUCKDB_THREADS = "2GB", 2
+
+_SUMMED, _WRITTEN, _COPIED = "DuckDB: count", "DuckDB: count and write", "Polars: copy the log"
+_PREVIOUS_CLICK = """(
+    SELECT *, coalesce(max(CASE WHEN click = 1 THEN position END) OVER (
+        PARTITION BY session ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ), 0) AS previous_click FROM log
+)"""
+_COUNTS = "SELECT {keys}, count(*) AS n, sum(click)::BIGINT AS c FROM {log} GROUP BY ALL"
+_SUM = "SELECT count(*), sum(n), sum(c) FROM ({counts})"
+_WRITE = "COPY ({counts}) TO '{file}' (FORMAT parquet)"
+_DUCKDB = f"""
+import sys
+import duckdb
+log, temp, query = sys.argv[1:]
+duckdb.sql("SET memory_limit='{DUCKDB_MEMORY}'; SET threads={DUCKDB_THREADS}; SET preserve_insertion_order=false")
+duckdb.execute("SET temp_directory=$temp", dict(temp=temp))
+duckdb.read_parquet(log).create_view("log")
+print(duckdb.execute(query).fetchall())
+"""
+_COPY = """
+import sys
+import polars as pl
+pl.scan_parquet(sys.argv[1]).sink_parquet(sys.argv[2])
+"""
+
+
+def commands(console: Console, sizes: Sequence[int], runs: int, directory: Path | None) -> None:
+    """Measure on a PBM log and on a UBM log of each size, and print a table each."""
+    if not find_spec("duckdb"):
+        console.print("DuckDB is not at hand: pip install duckdb")
+        return
+    for n_impressions, model in product(sizes, MODELS):
+        with simulated_log(n_impressions, model, directory) as log:
+            stages = stages_of(log, model)
+            measured = measure(stages, runs, f"{n_impressions:,} impressions, {model}")
+            console.print(_table(n_impressions, model, log, dict(zip(stages, measured, strict=True))))
+
+
+def stages_of(log: Path, model: Model) -> list[Stage]:
+    """Every stage, in an order in which each finds what it needs."""
+    table, temp = "propensities.parquet", log.with_name("temp")
+
+    def target(name: str) -> str:
+        return str(log.with_name(name))
+
+    def posbias(command: str, name: str, *options: str, bare: str = _SUMMED) -> Stage:
+        settings = ("-o", target(name), "--force", "--memory", MEMORY, "--temp-dir", str(temp))
+        output = log.with_name(name) / table if command in {"fit", "run"} else None
+        label = " ".join((command, *options)).replace(target("fit"), "FIT")
+        return Stage(label, (*POSBIAS, command, str(log), *options, *settings), output, temp, bare)
+
+    def duckdb(name: str, query: str) -> Stage:
+        return Stage(name, ("-c", _DUCKDB, str(log), str(temp), query), temp=temp, bare=_SUMMED)
+
+    def weigh(layout: str) -> Stage:
+        options = ("--propensities", target("fit"), "--layout", layout)
+        return posbias("weight", layout, *options, bare=_COPIED)
+
+    counts = counting_query(model)
+    of_model = () if model == "pbm" else ("--model", model)
+    return [
+        duckdb(_SUMMED, _SUM.format(counts=counts)),
+        duckdb(_WRITTEN, _WRITE.format(counts=counts, file=target("counts.parquet"))),
+        posbias("collect", "statistics", *of_model),
+        posbias("fit", "fit", *of_model, "--no-compare"),
+        posbias("run", "run", *of_model),
+        Stage(_COPIED, ("-c", _COPY, str(log), target("copy.parquet")), bare=_COPIED),
+        weigh("pointwise"),
+        weigh("session"),
+    ]
+
+
+def counting_query(model: Model) -> str:
+    """SQL for the counts of a view `log`."""
+    if model == "pbm":
+        return _COUNTS.format(keys="query, doc, position", log="log")
+    return _COUNTS.format(keys="query, doc, position, previous_click", log=_PREVIOUS_CLICK)
+
+
+def _table(n_impressions: int, model: Model, log: Path, runs_of: dict[Stage, Measured]) -> Table:
+    size = log.stat().st_size / 1e6
+    title = f"{n_impressions:,} impressions of a {model.upper()}, {size:,.0f} MB Parquet, --memory {MEMORY}"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("stage")
+    for heading in ("seconds", "x bare", "CPU s", "peak MiB", "temp MiB", "error\nof theta"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    by_name = {stage.name: runs for stage, runs in runs_of.items()}
+    for stage, runs in runs_of.items():
+        error = "" if stage.output is None else f"{errors_of_theta(stage.output, model)['error'].mean():.1%}"
+        table.add_row(
+            stage.name,
+            f"{runs.median_seconds():.1f}",
+            f"{runs.times(by_name[stage.bare]):.2f}",
+            f"{runs.median_cpu_seconds():.1f}",
+            f"{max(runs.mebibytes):,.0f}",
+            f"{max(runs.disk_mebibytes):,.0f}" if runs.disk_mebibytes else "",
+            error,
+        )
+    return table

@@ -1,0 +1,143 @@
+"""A log that grows like a real one: new queries never cease, so that its pairs grow with it. In bounded memory.
+
+    python tests/benchmarks/scale_log.py LOG IMPRESSIONS [--model pbm|ubm]
+
+Queries follow a Zipf-Mandelbrot law over 200 million, density ~ (rank + 200) ** -1.3: the first one has 0.15 % of the
+sessions, and the number of different queries grows as sessions ** 0.77. A query has 13 documents, which a ranker
+shuffles anew in every session; ten are shown. Gamma is a hash of the pair, halved down the ranking. Clicks follow
+
+    PBM: theta = 1 / position          UBM: theta = 1 / (position - position of the last click above, 0 = none)
+
+Nothing is kept but one block of sessions, each of which has its own stream of random numbers: the same call writes
+the same rows. Ids are integers; a block is a row group of a million rows.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from processes import Measured, Model
+
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+POSITIONS = 10
+SESSIONS_PER_BLOCK = 100_000
+SEED = 20_260_105
+
+_QUERIES, _OFFSET, _EXPONENT = 200_000_000, 200.0, 1.3
+_DOCS_PER_QUERY = 13
+_SHUFFLE = 10.0  # ranks by which noise may move a document
+_CATALOGUE = 9_999_991  # documents in all: a prime, so that the steps below visit different ones
+_STEP = 7_654_321  # from a document of a query to the next
+_MOST_ATTRACTIVE = 0.8
+
+
+@contextmanager
+def simulated_log(n_impressions: int, model: Model = "pbm", directory: Path | None = None) -> Generator[Path]:
+    """A log in a temporary directory of its own, written by a process of its own, and gone at the end.
+
+    A child starts with its parent's peak of memory, so the parent keeps to little.
+    """
+    with tempfile.TemporaryDirectory(prefix="scale-", dir=directory) as folder:
+        log = Path(folder) / "log.parquet"
+        Measured().add((__file__, str(log), str(n_impressions), "--model", model))
+        yield log
+
+
+def write_log(path: Path, n_impressions: int, model: Model) -> None:
+    """Write a log of whole sessions, block by block."""
+    parquet: Any = import_module("pyarrow.parquet")  # it has no types
+    n_sessions = n_impressions // POSITIONS
+    writer: Any = None
+    for first in range(0, n_sessions, SESSIONS_PER_BLOCK):
+        block = _block(first, min(SESSIONS_PER_BLOCK, n_sessions - first), model)
+        table = cast("Any", block.to_arrow())
+        writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd", use_dictionary=False)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
+
+
+def _block(first: int, n_sessions: int, model: Model) -> pl.DataFrame:
+    rng = np.random.default_rng([SEED, first])
+    query = _draw_queries(n_sessions, rng)
+    rank = _shown(n_sessions, rng)
+    attraction = _attractiveness(query, rank)
+    chance = rng.random(rank.shape, dtype=np.float32)
+    click = _pbm_clicks(attraction, chance) if model == "pbm" else _ubm_clicks(attraction, chance)
+    doc = (_mixed(query)[:, None] % _CATALOGUE + rank.astype(np.uint64) * _STEP) % _CATALOGUE
+    columns = {
+        "session": np.repeat(np.arange(first, first + n_sessions), POSITIONS),
+        "query": np.repeat(query, POSITIONS),
+        "doc": doc.astype(np.int64).ravel(),
+        "position": np.tile(np.arange(1, POSITIONS + 1, dtype=np.int8), n_sessions),
+        "click": click.ravel().view(np.int8),
+    }
+    return pl.DataFrame(columns)
+
+
+def _draw_queries(n_sessions: int, rng: np.random.Generator) -> Integers:
+    """Numbers of queries, from 0, by the inverse of the continuous law: (q + 200) / 200 = u ** (-1 / 0.3)."""
+    power = 1 - _EXPONENT
+    rarest = ((_QUERIES + _OFFSET) / _OFFSET) ** power
+    u = rarest + (1 - rarest) * rng.random(n_sessions)
+    return (_OFFSET * u ** (1 / power) - _OFFSET).astype(np.int64)
+
+
+def _shown(n_sessions: int, rng: np.random.Generator) -> NDArray[np.int8]:
+    """Which document, by its rank from 0, stands at each position, shape (S, K)."""
+    noise = rng.random((n_sessions, _DOCS_PER_QUERY), dtype=np.float32)
+    score = np.arange(_DOCS_PER_QUERY, dtype=np.float32) + _SHUFFLE * noise
+    return np.argsort(score, axis=1)[:, :POSITIONS].astype(np.int8)
+
+
+def _attractiveness(query: Integers, rank: NDArray[np.int8]) -> Floats:
+    """Gamma of each pair shown, shape (S, K): a hash, uniform below 0.8 at the top, below 0.4 at the end."""
+    pair = query[:, None] * 16 + rank
+    uniform = (_mixed(pair) >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
+    best = _MOST_ATTRACTIVE * (1 - np.arange(_DOCS_PER_QUERY) / (2 * _DOCS_PER_QUERY))
+    return (best.astype(np.float32)[rank] * uniform).astype(np.float32, copy=False)
+
+
+def _mixed(number: Integers) -> NDArray[np.uint64]:
+    """Well mixed bits of whole numbers: the finaliser of SplitMix64 (Steele, Lea & Flood 2014)."""
+    z = number.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _pbm_clicks(attraction: Floats, chance: Floats) -> NDArray[np.bool_]:
+    return chance * np.arange(1, POSITIONS + 1, dtype=np.float32) < attraction
+
+
+def _ubm_clicks(attraction: Floats, chance: Floats) -> NDArray[np.bool_]:
+    click = np.zeros(attraction.shape, dtype=np.bool_)
+    last = np.zeros(len(attraction), dtype=np.int64)
+    for position in range(1, POSITIONS + 1):
+        clicked = chance[:, position - 1] * (position - last) < attraction[:, position - 1]
+        click[:, position - 1] = clicked
+        last[clicked] = position
+    return click
+
+
+def main() -> None:
+    """Parse the command line and write one log."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("log", type=Path)
+    parser.add_argument("impressions", type=int)
+    parser.add_argument("--model", choices=("pbm", "ubm"), default="pbm")
+    options = parser.parse_args()
+    write_log(options.log, options.impressions, options.model)
+
+
+if __name__ == "__main__":
+    main()
