@@ -41,7 +41,7 @@ class FittedLog:
         plan, cells = self.evidence.plan, self.evidence.cells
         unit = plan.stratum_columns(by_period=self.by_period)
         shown = plan.with_cells(nw.from_native(impressions)).to_native().collect(engine="streaming")
-        statistics = plan.count(nw.from_native(impressions)).to_native().collect(engine="streaming")
+        statistics = plan.count(nw.from_native(impressions)).to_native().sort(plan.keys).collect(engine="streaming")
         units, table = count_units(statistics, plan, cells, unit)
         clicked = shown.filter(pl.col(CLICK) == 1)
         keys = (

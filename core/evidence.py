@@ -150,7 +150,7 @@ class Evidence:
 
 
 def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> EvidencePart:
-    """Compress the statistics of whole queries (the plan's keys, `impressions`, `clicks`; in any order)."""
+    """Compress the statistics of whole queries: the plan's keys, by which they are sorted, `impressions`, `clicks`."""
     cells = statistics.select(plan.cell_columns).unique().sort(*plan.cell_order)
     rows = _in_cells(statistics, plan, cells)
     codes = _codes(cells)
@@ -188,7 +188,7 @@ def count_units(
     """The counts of one kind of unit, not compressed.
 
     Args:
-        statistics: of whole queries (the plan's keys, `impressions`, `clicks`).
+        statistics: of whole queries (the plan's keys, `impressions`, `clicks`), sorted by the keys.
         plan: what was counted.
         cells: the cell columns; a cell's number is its row.
         unit: the columns that tell units apart, one of the plan's `units`.
@@ -242,11 +242,9 @@ def merge_parts(parts: Sequence[EvidencePart], plan: StatisticsPlan) -> Evidence
 
 
 def _in_cells(statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame) -> pl.DataFrame:
-    """Statistics sorted by their keys, with the numbers of their cells and queries."""
+    """Statistics with the numbers of their cells and queries."""
     numbered = cells.with_row_index(_CELL)
-    rows = statistics.sort(*plan.keys).join(
-        numbered, on=plan.cell_columns, how="left", maintain_order="left", nulls_equal=True
-    )
+    rows = statistics.join(numbered, on=plan.cell_columns, how="left", maintain_order="left", nulls_equal=True)
     return rows.with_columns(pl.col(QUERY).rle_id().alias(_QUERY_NUMBER))
 
 

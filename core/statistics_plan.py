@@ -92,7 +92,11 @@ class StatisticsPlan:
         Returns:
             One row per key: the keys, `impressions` and `clicks` (Int64, or Float64 when weighted).
         """
-        return self._counted(self.with_cells(impressions), self.keys)
+        return self.count_in_cells(self.with_cells(impressions))
+
+    def count_in_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
+        """Statistics of impressions that `with_cells` has seen."""
+        return self._counted(impressions, self.keys)
 
     def count_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """Impressions and clicks per cell only, whatever the pair."""

@@ -87,10 +87,10 @@ def plan_from(description: dict[str, Any]) -> StatisticsPlan:
 def write_statistics(
     parts: Iterable[pl.DataFrame], folder: Path, metadata: StatisticsMetadata, on_part: Callable[[], None]
 ) -> dict[str, int | float]:
-    """Write parts, each sorted by the plan's keys, and say what they add up to."""
+    """Write parts, which are sorted by the plan's keys, and say what they add up to."""
     rows, impressions, clicks = 0, 0, 0
     for number, part in enumerate(parts):
-        part.sort(*metadata.plan.keys).select(metadata.plan.columns).write_parquet(
+        part.select(metadata.plan.columns).write_parquet(
             folder / f"part-{number:05d}.parquet", metadata=metadata.to_parquet()
         )
         rows += part.height

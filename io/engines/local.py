@@ -14,6 +14,7 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.impressions import REJECTED, PageFault, faulty_over_parts, faulty_pages, pages
+from posbias.core.packed_counts import count_packed
 from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.logs import Log, good_rows
@@ -96,12 +97,16 @@ class LocalEngine:
         return read
 
     def statistics(self, read: Bucketed, plan: StatisticsPlan) -> Iterator[pl.DataFrame]:
-        """The statistics of each bucket, their rows in no order."""
+        """The statistics of each bucket, sorted by the plan's keys."""
         for bucket in read.buckets:
-            yield plan.count(nw.from_native(bucket)).to_native().collect(engine="streaming")
+            in_cells = plan.with_cells(nw.from_native(bucket)).to_native().collect(engine="streaming")
+            counted = count_packed(in_cells, plan)
+            if counted is None:
+                counted = plan.count_in_cells(nw.from_native(in_cells.lazy())).to_native().sort(plan.keys).collect()
+            yield counted
 
     def add_up(self, statistics: pl.LazyFrame, plan: StatisticsPlan, rows: int) -> Iterator[pl.DataFrame]:
-        """Merge statistics (several days), in parts that hold whole queries."""
+        """Merge statistics (several days), in parts that hold whole queries, sorted by the plan's keys."""
         n_buckets = self._buckets_for(rows, statistics.collect_schema())
         frames = [statistics]
         if n_buckets > 1:
@@ -110,7 +115,7 @@ class LocalEngine:
                 _bucket_sink(statistics, _bucket_of_query(n_buckets), folder).collect(engine="streaming")
             frames = _bucket_frames(folder, n_buckets)
         for frame in frames:
-            yield plan.add_up(nw.from_native(frame)).to_native().collect(engine="streaming")
+            yield plan.add_up(nw.from_native(frame)).to_native().sort(plan.keys).collect(engine="streaming")
 
     def _buckets_for(self, rows: int, schema: pl.Schema) -> int:
         return max(self._fewest_buckets(rows, schema), min(rows // _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS))

@@ -42,7 +42,7 @@ def silent(_: str) -> None:
 def evidence_of(log: pl.DataFrame, plan: StatisticsPlan) -> Evidence:
     """Count and compress a log in memory."""
     statistics = plan.count(nw.from_native(log.lazy())).to_native().collect()
-    return merge_parts([compress_part(statistics, plan)], plan)
+    return merge_parts([compress_part(statistics.sort(plan.keys), plan)], plan)
 
 
 def with_random_pages(log: pl.DataFrame) -> tuple[pl.DataFrame, tuple[RandomizedRows, ...]]:

@@ -28,7 +28,7 @@ DENSE = SimulationOptions(n_sessions=20_000, n_queries=30, docs_per_query=10, n_
 
 def evidence_of(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> Evidence:
     statistics = plan.count(nw.from_native(log.lazy())).to_native().collect()
-    return merge_parts([compress_part(statistics, plan)], plan)
+    return merge_parts([compress_part(statistics.sort(plan.keys), plan)], plan)
 
 
 def estimate(

@@ -33,7 +33,7 @@ def evidence_of(impressions: Floats, clicks: Floats, plan: StatisticsPlan, docs_
     )
     if not plan.weighted:
         counts = counts.with_columns(pl.col("impressions", "clicks").cast(pl.Int64))
-    return merge_parts([compress_part(counts, plan)], plan)
+    return merge_parts([compress_part(counts.sort(plan.keys), plan)], plan)
 
 
 def check(fit: Fit) -> None:

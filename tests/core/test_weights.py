@@ -336,7 +336,7 @@ def evidence_of(simulation: Simulation, plan: StatisticsPlan) -> Evidence:
     log = simulation.log.group_by("query", "doc", "position").agg(
         impressions=pl.len().cast(pl.Int64), clicks=pl.col("click").cast(pl.Int64).sum()
     )
-    return merge_parts([compress_part(log, plan)], plan)
+    return merge_parts([compress_part(log.sort(plan.keys), plan)], plan)
 
 
 RANDOM_PAGES = SimulationOptions(
@@ -380,9 +380,9 @@ def test_pointwise_weights_of_a_whole_log_add_up_to_its_session_weights_pair_by_
     theta = {(row["position"],): row["propensity"] for row in simulation.propensities.iter_rows(named=True)}
     weights = table_weights(PBM, theta)
     part = compress_part(
-        simulation.log.group_by("query", "doc", "position").agg(
-            impressions=pl.len().cast(pl.Int64), clicks=pl.col("click").cast(pl.Int64).sum()
-        ),
+        simulation.log.group_by(PBM.keys)
+        .agg(impressions=pl.len().cast(pl.Int64), clicks=pl.col("click").cast(pl.Int64).sum())
+        .sort(PBM.keys),
         PBM,
     )
     pairs = part.pairs.with_columns(signature=evidence.signature_of_part[0][part.pairs["signature"].to_numpy()])

@@ -1,0 +1,72 @@
+"""Packed counts are the plan's, to the row; what cannot be packed is left to the plan."""
+
+from datetime import date
+
+import narwhals as nw
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from posbias.core.models import get_model
+from posbias.core.packed_counts import count_packed
+from posbias.core.statistics_plan import StatisticsPlan
+
+SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
+DAYS = [date(1969, 12, 31), date(2026, 1, 5)]
+PLAN = StatisticsPlan(get_model("pbm"), context=("device",), period=True, strata=("logged_in",))
+ROWS = st.fixed_dictionaries(
+    {
+        "query": st.sampled_from([-5, 0, 7, 10**9]),
+        "doc": st.integers(0, 3),
+        "device": st.sampled_from([0, 200]),
+        "period": st.sampled_from(DAYS),
+        "logged_in": st.booleans(),
+        "position": st.integers(1, 3),
+        "click": st.integers(0, 1),
+    }
+)
+SCHEMA = {
+    "query": pl.Int64,
+    "doc": pl.UInt32,
+    "device": pl.UInt8,
+    "period": pl.Date,
+    "logged_in": pl.Boolean,
+    "position": pl.Int32,
+    "click": pl.Int8,
+}
+
+
+def counted_by_the_plan(log: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame:
+    return plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
+
+
+@SETTINGS
+@given(st.lists(ROWS, min_size=1, max_size=40))
+def test_packed_counts_are_those_of_the_plan(rows: list[dict[str, object]]) -> None:
+    log = pl.DataFrame(rows, schema=SCHEMA)
+    packed = count_packed(log, PLAN)
+    assert packed is not None
+    assert_frame_equal(packed, counted_by_the_plan(log, PLAN))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        pl.Series(["a", "b"]),
+        pl.Series([1, None]),
+        pl.Series([-(2**62), 2**62]),
+        pl.Series([2**64 - 1, 0], dtype=pl.UInt64),
+        pl.Series([1.0, 2.0]),
+    ],
+    ids=["text", "null", "too far apart", "too large", "fractions"],
+)
+def test_keys_that_cannot_be_packed_are_left_to_the_plan(query: pl.Series) -> None:
+    log = pl.DataFrame({"query": query, "doc": [1, 2], "position": [1, 2], "click": [0, 1]})
+    assert count_packed(log, StatisticsPlan(get_model("pbm"))) is None
+
+
+def test_weights_are_left_to_the_plan() -> None:
+    log = pl.DataFrame({"query": [1], "doc": [1], "position": [1], "click": [1], "weight": [0.5]})
+    assert count_packed(log, StatisticsPlan(get_model("pbm"), weighted=True)) is None
