@@ -1,20 +1,22 @@
 """`posbias collect`: sufficient statistics, and the merging of those of other days."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from posbias.cli import setup, summary
-from posbias.cli.options import ColumnOptions, CountingOptions, OutputOptions, ReadingOptions
-from posbias.cli.result import DONE, open_result
-from posbias.io.gathering import merged_parts, read_log
-from posbias.io.statistics_store import (
-    StatisticsMetadata,
-    describe_plan,
-    find_statistics,
-    merge_metadata,
-    write_statistics,
-)
+from posbias.cli.info import show_info
+from posbias.cli.options import ColumnOptions, CountingOptions, DecayOptions, OutputOrInfoOptions, ReadingOptions
+from posbias.cli.result import DONE, Result, open_result
+from posbias.core.errors import UsageError
+from posbias.io.engines.local import LocalEngine
+from posbias.io.gathering import read_log
+from posbias.io.statistics_merge import merge_statistics
+from posbias.io.statistics_metadata import StatisticsMetadata
+from posbias.io.statistics_segments import part_paths, write_segment
+from posbias.io.statistics_store import Statistics, describe_statistics, find_statistics, merge_metadata
 
 
 def collect(
@@ -24,34 +26,62 @@ def collect(
     columns: ColumnOptions,
     reading: ReadingOptions,
     counting: CountingOptions,
-    output: OutputOptions,
+    decay: DecayOptions,
+    output: OutputOrInfoOptions,
 ) -> int:
     """Count a log once, for good: small statistics that add up over days.
 
-    Example: posbias collect logs/2026-01-05.parquet -o statistics/2026-01-05
+    Example: posbias collect logs/2026-01-05.parquet --date 2026-01-05 -o statistics/2026-01-05
     """
     statistics = find_statistics(inputs)
-    with open_result("collect", output, inputs, [columns, reading, counting], reading.clicks or ()) as result:
+    if output.info:
+        show_info(statistics, inputs, as_json=output.json)
+        return DONE
+    target, groups = output.to_write(), [columns, reading, counting, decay]
+    kept = _taken_over(statistics, decay)
+    with open_result("collect", target, inputs, groups, reading.clicks or (), kept) as result:
         with setup.local_engine(reading) as engine:
             if statistics:
                 setup.check_counting(statistics[0].metadata.plan, counting, columns)
-                metadata = merge_metadata(statistics)
-                parts, number = merged_parts(statistics, metadata, engine)
+                _merge(statistics, decay, engine, result)
             else:
-                plan = setup.statistics_plan(columns, counting)
-                log = setup.open_requested_log(inputs, columns, reading, plan, needs_session=False)
-                read, rows = read_log(log, plan, engine, result.progress)
-                metadata = StatisticsMetadata(plan, log.digests, rows)
-                parts, number = engine.statistics(read, plan), len(read.buckets)
-            with result.progress.stage("counting", number) as stage:
-                totals = write_statistics(parts, result.folder, metadata, on_part=stage.advance)
-        result.content |= {
-            "schema": "posbias.statistics",
-            "counted": describe_plan(metadata.plan),
-            "sources": metadata.sources,
-            "rows": metadata.rows,
-            "statistics": totals,
-        }
-        result.tables.append(summary.rows_line(metadata.rows))
-        result.tables.append(summary.statistics_line(totals))
+                _count(inputs, columns, reading, counting, decay, engine, result)
+        result.tables.append(summary.rows_line(result.content["rows"]))
+        result.tables.append(summary.statistics_line(result.content["statistics"]))
     return DONE
+
+
+def _taken_over(statistics: Sequence[Statistics], decay: DecayOptions) -> list[Path]:
+    """The statistics of which the result holds all: decayed counts do not replace those from which they were made."""
+    return [entry.path for entry in statistics if decay.decay is None or entry.metadata.decay is not None]
+
+
+def _merge(statistics: Sequence[Statistics], decay: DecayOptions, engine: LocalEngine, result: Result) -> None:
+    setup.check_decay(decay.decay, statistics[0].metadata.plan)
+    metadata = merge_metadata(statistics, decay.decay)
+    with result.progress.stage("merging") as stage:
+        segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
+    result.content |= describe_statistics(metadata, segments)
+
+
+def _count(
+    logs: list[str],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    counting: CountingOptions,
+    decay: DecayOptions,
+    engine: LocalEngine,
+    result: Result,
+) -> None:
+    if decay.decay is not None:
+        raise UsageError(
+            f"--decay {decay.decay:g}: a log is counted as it is. Give it to `fit`, or when statistics are merged."
+        )
+    plan = setup.statistics_plan(columns, counting)
+    log = setup.open_requested_log(logs, columns, reading, plan, needs_session=False, day=counting.date)
+    read, rows = read_log(log, plan, engine, result.progress)
+    metadata = StatisticsMetadata(plan, log.digests, rows)
+    with result.progress.stage("counting", len(read.buckets)) as stage:
+        parts = engine.statistics(read, plan)
+        segment = write_segment(parts, part_paths(result.folder), metadata, on_part=stage.advance)
+    result.content |= describe_statistics(metadata, [segment])

@@ -8,6 +8,7 @@ from posbias.cli import setup, steps
 from posbias.cli.options import (
     ColumnOptions,
     CountingOptions,
+    DecayOptions,
     EstimationOptions,
     OutputOptions,
     ReadingOptions,
@@ -23,6 +24,7 @@ def fit(
     columns: ColumnOptions,
     reading: ReadingOptions,
     counting: CountingOptions,
+    decay: DecayOptions,
     estimation: EstimationOptions,
     output: OutputOptions,
 ) -> int:
@@ -30,12 +32,15 @@ def fit(
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
-    steps.check_estimation(inputs, columns, counting, estimation)
+    steps.check_estimation(inputs, columns, counting, estimation, decay.decay)
+    groups = [columns, reading, counting, decay, estimation]
     with (
-        open_result("fit", output, inputs, [columns, reading, counting, estimation], reading.clicks or ()) as result,
+        open_result("fit", output, inputs, groups, reading.clicks or ()) as result,
         setup.local_engine(reading) as engine,
     ):
         keep = steps.option_that_needs_sessions(estimation)
-        gathered = steps.gather(inputs, columns, reading, counting, engine, result, keep_sessions=keep)
+        gathered = steps.gather(
+            inputs, columns, reading, counting, engine, result, keep_sessions=keep, factor=decay.decay
+        )
         steps.fit(gathered, estimation, counting, result)
     return result.exit_code

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from posbias.cli.config import load_defaults
+from posbias.core.errors import UsageError
 from posbias.core.estimators import estimator_names
 from posbias.core.estimators.estimate import Cluster, Period, Shape
 from posbias.core.models import model_names
@@ -142,6 +143,25 @@ class CountingOptions:
             _COUNTING,
         ),
     ] = "auto"
+    date: Annotated[
+        str | None,
+        option("--date", "The day of the whole log, where no column says it.", _COUNTING, metavar="YYYY-MM-DD"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class DecayOptions:
+    """How fast the past is forgotten."""
+
+    decay: Annotated[
+        float | None,
+        option(
+            "--decay",
+            "What a day counts of the next one, e.g. 0.98: the past fades. Needs days: --date or --timestamp.",
+            _COUNTING,
+            metavar="X",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -274,21 +294,54 @@ class WeightingOptions:
     ] = "drop"
 
 
+_Force = Annotated[bool, option("--force", "Replace an existing result, in one step.", _OUTPUT)]
+_Quiet = Annotated[bool, option("--quiet", "No bars and no summary; warnings and errors only.", _OUTPUT)]
+_Json = Annotated[bool, option("--json", "Print the manifest on stdout.", _OUTPUT)]
+_Config = Annotated[
+    Path | None,
+    option(
+        "--config",
+        "A TOML file of options; posbias.toml in the current directory by default.",
+        _OUTPUT,
+        callback=load_defaults,
+        is_eager=True,
+    ),
+]
+_output = option("--output", "The directory to write.", _OUTPUT, short="-o")
+
+
 @dataclass(frozen=True)
 class OutputOptions:
     """Where the result goes, and what is said meanwhile."""
 
-    output: Annotated[Path, option("--output", "The directory to write.", _OUTPUT, short="-o")]
-    force: Annotated[bool, option("--force", "Replace an existing result, in one step.", _OUTPUT)] = False
-    quiet: Annotated[bool, option("--quiet", "No bars and no summary; warnings and errors only.", _OUTPUT)] = False
-    json: Annotated[bool, option("--json", "Print the manifest on stdout.", _OUTPUT)] = False
-    config: Annotated[
-        Path | None,
-        option(
-            "--config",
-            "A TOML file of options; posbias.toml in the current directory by default.",
-            _OUTPUT,
-            callback=load_defaults,
-            is_eager=True,
-        ),
-    ] = None
+    output: Annotated[Path, _output]
+    force: _Force = False
+    quiet: _Quiet = False
+    json: _Json = False
+    config: _Config = None
+
+
+@dataclass(frozen=True)
+class OutputOrInfoOptions:
+    """Where the result goes, or that none is wanted but to know what statistics hold."""
+
+    output: Annotated[Path | None, _output] = None
+    info: Annotated[
+        bool, option("--info", "Say what statistics hold (with --json as JSON), and write nothing.", _OUTPUT)
+    ] = False
+    force: _Force = False
+    quiet: _Quiet = False
+    json: _Json = False
+    config: _Config = None
+
+    def to_write(self) -> OutputOptions:
+        """The options of a result.
+
+        Raises:
+            UsageError: it is not said where to.
+        """
+        if self.output is None:
+            raise UsageError(
+                "-o DIR is missing: say where the statistics go. (--info shows what is in statistics that exist.)"
+            )
+        return OutputOptions(self.output, force=self.force, quiet=self.quiet, json=self.json, config=self.config)

@@ -45,7 +45,12 @@ class Result:
 
 @contextmanager
 def open_result(
-    command: str, output: OutputOptions, inputs: list[str], options: list[Any], also_read: Sequence[str] = ()
+    command: str,
+    output: OutputOptions,
+    inputs: list[str],
+    options: list[Any],
+    also_read: Sequence[str] = (),
+    taken_over: Sequence[Path] = (),
 ) -> Generator[Result]:
     """Write a result whole or not at all, with its manifest last; then show what it says.
 
@@ -55,9 +60,12 @@ def open_result(
         inputs: the logs or statistics that are read.
         options: the option groups that shaped the result.
         also_read: what else is read, and must not be replaced either.
+        taken_over: inputs of which the result holds all, so that it may replace one of them.
     """
     console = stderr_console()
-    read = tuple(path for name in (*inputs, *also_read) for path in named_paths(name))
+    replaceable = {path.resolve() for path in taken_over if _is_same(path, output.output)}
+    paths = [path for name in (*inputs, *also_read) for path in named_paths(name)]
+    read = tuple(path for path in paths if path.resolve() not in replaceable)
     with atomic_directory(output.output, force=output.force, inputs=read) as folder:
         with show_progress(console, quiet=output.quiet) as progress:
             result = Result(folder, progress)
@@ -65,6 +73,13 @@ def open_result(
         content = {"command": command, "inputs": inputs, "options": _plain(options), **result.content}
         manifest = write_manifest(folder, {**content, "warnings": result.warnings})
     _report(result, manifest_text(manifest), output, console)
+
+
+def _is_same(path: Path, target: Path) -> bool:
+    try:
+        return path.samefile(target)
+    except (OSError, ValueError):  # there is no such target yet, or there cannot be one
+        return False
 
 
 def _report(result: Result, manifest: str, output: OutputOptions, console: Console) -> None:

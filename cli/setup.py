@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from posbias.core.weights import WeightOptions
 from posbias.io.engines.local import LocalEngine
 from posbias.io.logs import Log, LogRequest, open_log
 from posbias.io.owned import owned_directory
-from posbias.io.statistics_store import plan_from
+from posbias.io.statistics_metadata import plan_from
 
 _UNITS = {
     "": 1,
@@ -56,8 +57,7 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
     both = set(columns.context or ()) & set(columns.stratify or ())
     if both:
         raise UsageError(f"--stratify {' '.join(sorted(both))}: --context says it already: attractiveness differs too.")
-    if counting.period == "day" and columns.timestamp is None:
-        raise UsageError("--period day needs the column that says when: --timestamp COLUMN.")
+    _check_days(columns, counting)
     model = get_model(counting.model or DEFAULT_MODEL)
     if columns.context and model.name != DEFAULT_MODEL:
         raise UsageError(f"--context: contexts are estimated within --model {DEFAULT_MODEL}, not {model.name}.")
@@ -66,11 +66,53 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
         max_position=counting.max_position,
         position_bins=parse_bins(counting.position_bins),
         context=tuple(columns.context or ()),
-        period=columns.timestamp is not None and counting.period != "none",
+        period=counting.date is not None or (columns.timestamp is not None and counting.period != "none"),
         strata=tuple(columns.stratify or ()),
         randomized=tuple(RandomizedRows.parse(text) for text in columns.randomized_where or ()),
         weighted=columns.weight_column is not None,
     )
+
+
+def _check_days(columns: ColumnOptions, counting: CountingOptions) -> None:
+    day = counting.date
+    if day is None:
+        if counting.period == "day" and columns.timestamp is None:
+            raise UsageError("--period day needs the column that says when: --timestamp COLUMN.")
+        return
+    if not _is_day(day):
+        raise UsageError(f"--date {day}: give a day such as 2026-01-31.")
+    if columns.timestamp is not None:
+        raise UsageError(
+            f"--date {day}: --timestamp {columns.timestamp} says the day of each row already. Leave one of them out."
+        )
+    if counting.period == "none":
+        raise UsageError(f"--date {day}: --period none keeps no days. Leave one of them out.")
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def check_decay(factor: float | None, plan: StatisticsPlan, estimation: EstimationOptions | None = None) -> None:
+    """Find wrong options before anything is read.
+
+    Raises:
+        UsageError: the factor is none, the days are not known, or sessions would have to decay.
+    """
+    if factor is None:
+        return
+    if not 0 < factor <= 1:
+        raise UsageError(f"--decay {factor:g}: must be above 0 and at most 1.")
+    if not plan.period:
+        raise UsageError(
+            f"--decay {factor:g}: the days are not known. Count the logs with --date or --timestamp (and without "
+            "--period none)."
+        )
+    if estimation is not None and estimation.cluster == "session":
+        raise UsageError(f"--decay {factor:g}: sessions do not decay. Leave it out, or --cluster session.")
 
 
 def open_requested_log(
@@ -80,8 +122,9 @@ def open_requested_log(
     plan: StatisticsPlan,
     *,
     needs_session: bool,
+    day: str | None = None,
 ) -> Log:
-    """Open the log that the options describe."""
+    """Open the log that the options describe; `day` is that of all rows where no column says it."""
     roles = RequestedRoles(
         session=tuple(columns.session or ()),
         query=tuple(columns.query or ()),
@@ -94,7 +137,7 @@ def open_requested_log(
         stratify=plan.strata,
         randomized=plan.randomized,
     )
-    rules = ReadingRules(reading.position_base, click_counts=reading.click_counts, daily=plan.period)
+    rules = ReadingRules(reading.position_base, click_counts=reading.click_counts, daily=plan.period, day=day)
     return open_log(
         LogRequest(
             inputs=tuple(logs),
@@ -124,7 +167,10 @@ def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: Col
 
     Raises:
         StatisticsError: an option contradicts the statistics.
+        UsageError: an option is for logs only.
     """
+    if counting.date is not None:
+        raise UsageError(f"--date {counting.date}: says the day of a log; statistics know their days. Leave it out.")
     bins = ",".join(map(str, plan.position_bins)) or None
     asked: list[tuple[str, object, object]] = [
         ("--model", counting.model, plan.model.name),

@@ -25,7 +25,8 @@ from posbias.io import results
 from posbias.io.engines.local import Bucketed, LocalEngine
 from posbias.io.gathering import Gathered, gather_log, gather_statistics, read_log
 from posbias.io.output_tables import write_propensities
-from posbias.io.statistics_store import describe_plan, find_statistics
+from posbias.io.statistics_metadata import describe_decay, describe_plan
+from posbias.io.statistics_store import find_statistics
 from posbias.io.training import get_format
 
 SCHEMA = "posbias.result"
@@ -44,7 +45,11 @@ def option_that_needs_sessions(estimation: EstimationOptions, weighting: Weighti
 
 
 def check_estimation(
-    inputs: list[str], columns: ColumnOptions, counting: CountingOptions, estimation: EstimationOptions
+    inputs: list[str],
+    columns: ColumnOptions,
+    counting: CountingOptions,
+    estimation: EstimationOptions,
+    factor: float | None = None,
 ) -> None:
     """Find wrong options before anything is read."""
     options = setup.estimation_options(estimation, counting)
@@ -52,6 +57,7 @@ def check_estimation(
     if statistics:
         setup.check_counting(statistics[0].metadata.plan, counting, columns)
     plan = statistics[0].metadata.plan if statistics else setup.statistics_plan(columns, counting)
+    setup.check_decay(factor, plan, estimation)
     check_method(estimation.method, plan, options)
 
 
@@ -70,21 +76,24 @@ def gather(
     result: Result,
     *,
     keep_sessions: str | None = None,
+    factor: float | None = None,
 ) -> Gathered:
     """Count logs or merge statistics, and describe them in the manifest.
 
-    `keep_sessions` names the option that needs the sessions themselves, if there is one.
+    `keep_sessions` names the option that needs the sessions themselves, if there is one; with a `factor`, older days
+    weigh less.
     """
     statistics = find_statistics(inputs)
     if statistics:
         if keep_sessions:
             results.require_logs(statistics[0], what=keep_sessions)
         setup.check_counting(statistics[0].metadata.plan, counting, columns)
-        gathered = gather_statistics(statistics, engine, result.progress)
+        gathered = gather_statistics(statistics, engine, result.progress, factor)
     else:
         plan = setup.statistics_plan(columns, counting)
-        log = setup.open_requested_log(inputs, columns, reading, plan, needs_session=keep_sessions is not None)
-        gathered = gather_log(log, plan, engine, result.progress, keep_sessions=keep_sessions is not None)
+        keep = keep_sessions is not None
+        log = setup.open_requested_log(inputs, columns, reading, plan, needs_session=keep, day=counting.date)
+        gathered = gather_log(log, plan, engine, result.progress, keep_sessions=keep, factor=factor)
     describe(gathered, result)
     return gathered
 
@@ -118,6 +127,7 @@ def describe(gathered: Gathered, result: Result) -> None:
         "counted": describe_plan(gathered.plan),
         "sources": gathered.sources,
         "rows": gathered.rows,
+        "decay": describe_decay(gathered.decay),
         "totals": {
             "queries": evidence.n_queries,
             "pairs": evidence.n_pairs,

@@ -17,13 +17,18 @@ _THREE_DECIMALS = 0.01
 
 def rows_line(rows: dict[str, Any]) -> RenderableType:
     """What was read, and what was left out."""
-    line = f"rows: {rows['read']:,} read"
+    return Text(f"rows: {rows_in_words(rows)}")
+
+
+def rows_in_words(rows: dict[str, Any]) -> str:
+    """What was read, and what was left out."""
+    line = f"{rows['read']:,} read"
     rejected: dict[str, int] = rows["rejected"]
     if rejected:
         reasons = ", ".join(f"{count:,} because {reason}" for reason, count in rejected.items())
         line += f", {sum(rejected.values()):,} left out ({reasons})"
     orphans = rows.get("clicks_without_impression", 0)
-    return Text(line + (f"; {orphans:,} clicks without an impression" if orphans else ""))
+    return line + (f"; {orphans:,} clicks without an impression" if orphans else "")
 
 
 def evidence_line(totals: dict[str, Any]) -> RenderableType:

@@ -59,11 +59,13 @@ class ReadingRules:
         position_base: the number of the topmost position in the log.
         click_counts: whether the click column counts clicks, so that any n > 0 is a click.
         daily: whether the timestamp is wanted as the `period`.
+        day: the `period` of all rows, as 2026-01-31, where no timestamp says it.
     """
 
     position_base: int = 1
     click_counts: bool = False
     daily: bool = False
+    day: str | None = None
 
 
 def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, rules: ReadingRules) -> pl.LazyFrame:
@@ -93,7 +95,9 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         columns.append(weight.alias(WEIGHT))
         valid = weight.is_between(SMALLEST_WEIGHT, 1 / SMALLEST_WEIGHT) & weight.is_not_nan()
         faults.append((~valid.fill_null(value=False), RowFault.WEIGHT_INVALID))
-    if rules.daily and roles.timestamp is not None:
+    if rules.day is not None:
+        columns.append(pl.lit(rules.day).str.to_date("%Y-%m-%d").alias(PERIOD))
+    elif rules.daily and roles.timestamp is not None:
         day = _day(roles.timestamp, schema)
         columns.append(day.alias(PERIOD))
         faults.append((day.is_null(), RowFault.TIMESTAMP_INVALID))

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,14 +11,18 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.evidence import Evidence, EvidencePart, compress_part, merge_parts
+from posbias.core.schema import PERIOD
 from posbias.core.signatures import Numbers
 from posbias.core.statistics_plan import StatisticsPlan
+from posbias.io.decay import Decay
 from posbias.io.engines.local import Bucketed, LocalEngine
 from posbias.io.evidence_parts import store_part
 from posbias.io.logs import Log
 from posbias.io.owned import temporary_files
 from posbias.io.progress import Progress
-from posbias.io.statistics_store import Statistics, StatisticsMetadata, merge_metadata
+from posbias.io.statistics_metadata import StatisticsMetadata
+from posbias.io.statistics_segments import Part, scan_parts
+from posbias.io.statistics_store import Statistics, merge_metadata
 
 _Item = TypeVar("_Item")
 
@@ -44,6 +49,7 @@ class Gathered:
         evidence: the compressed counts.
         pairs: the pairs of each part, in memory if there is one part, else on disk.
         read: the log as it was read, if it was a log.
+        decay: how much less older days weigh in the evidence.
     """
 
     plan: StatisticsPlan
@@ -52,6 +58,7 @@ class Gathered:
     evidence: Evidence
     pairs: tuple[pl.DataFrame | PairsOnDisk, ...]
     read: Bucketed | None = None
+    decay: Decay | None = None
 
     def each_part(self) -> Iterator[tuple[pl.DataFrame, Numbers]]:
         """The pairs of each part with the evidence's signature by the part's own."""
@@ -74,9 +81,15 @@ def read_log(
 
 
 def gather_log(
-    log: Log, plan: StatisticsPlan, engine: LocalEngine, progress: Progress, *, keep_sessions: bool = False
+    log: Log,
+    plan: StatisticsPlan,
+    engine: LocalEngine,
+    progress: Progress,
+    *,
+    keep_sessions: bool = False,
+    factor: float | None = None,
 ) -> Gathered:
-    """Count a log and compress the counts.
+    """Count a log and compress the counts; with a `factor`, older days weigh less (the plan has a period).
 
     Raises:
         SchemaError: rows or pages break the contract.
@@ -84,33 +97,53 @@ def gather_log(
     sources = log.digests
     read, rows = read_log(log, plan, engine, progress, keep_sessions=keep_sessions)
     statistics = engine.statistics(read, plan)
-    evidence, pairs = _compress(statistics, plan, engine.scratch, progress, len(read.buckets))
-    return Gathered(plan, sources, rows, evidence, pairs, read)
+    decay = None if factor is None else Decay(factor, _newest_day(read))
+    if decay is not None:
+        statistics = (decay.weigh(frame.lazy()).collect() for frame in statistics)
+    evidence, pairs = _compress(statistics, _weighed(plan, decay), engine.scratch, progress, len(read.buckets))
+    return Gathered(plan, sources, rows, evidence, pairs, read, decay)
 
 
-def gather_statistics(statistics: Sequence[Statistics], engine: LocalEngine, progress: Progress) -> Gathered:
-    """Merge statistics and compress the counts.
+def gather_statistics(
+    statistics: Sequence[Statistics], engine: LocalEngine, progress: Progress, factor: float | None = None
+) -> Gathered:
+    """Merge statistics and compress the counts; with a `factor`, older days weigh less.
 
     Raises:
         StatisticsError: they do not go together.
     """
-    metadata = merge_metadata(statistics)
+    metadata = merge_metadata(statistics, factor)
     parts, number = merged_parts(statistics, metadata, engine)
-    evidence, pairs = _compress(parts, metadata.plan, engine.scratch, progress, number)
-    return Gathered(metadata.plan, metadata.sources, metadata.rows, evidence, pairs)
+    plan = _weighed(metadata.plan, metadata.decay)
+    evidence, pairs = _compress(parts, plan, engine.scratch, progress, number)
+    return Gathered(metadata.plan, metadata.sources, metadata.rows, evidence, pairs, decay=metadata.decay)
 
 
 def merged_parts(
     statistics: Sequence[Statistics], metadata: StatisticsMetadata, engine: LocalEngine
 ) -> tuple[Iterator[pl.DataFrame], int | None]:
     """The statistics added up, in parts of whole queries, and how many parts, if that is known."""
-    if len(statistics) == 1:
-        parts = statistics[0].parts
-        return (pl.read_parquet(part) for part in parts), len(parts)
-    frames = [pl.scan_parquet(part) for entry in statistics for part in entry.parts]
-    together = pl.concat(frames)
-    rows = together.select(pl.len()).collect().item()
-    return engine.add_up(together, metadata.plan, rows), None
+    segments = [segment for entry in statistics for segment in entry.segments]
+    if len(segments) == 1:
+        parts = [_scan([part], statistics[0], metadata) for part in segments[0].parts]
+        return (part.collect() for part in parts), len(parts)
+    together = pl.concat([_scan(entry.parts, entry, metadata) for entry in statistics])
+    return engine.add_up(together, metadata.plan, sum(int(segment.totals["rows"]) for segment in segments)), None
+
+
+def _scan(parts: Sequence[Part], held: Statistics, wanted: StatisticsMetadata) -> pl.LazyFrame:
+    """Parts of statistics as they are wanted: as they were counted, or decayed (further)."""
+    frame = scan_parts(parts)
+    return frame if wanted.decay is None else wanted.decay.weigh(frame, held.metadata.decay)
+
+
+def _newest_day(read: Bucketed) -> date:
+    return pl.concat([bucket.select(pl.col(PERIOD).max()) for bucket in read.buckets]).max().collect().item()
+
+
+def _weighed(plan: StatisticsPlan, decay: Decay | None) -> StatisticsPlan:
+    """What the counts are: with decay they are sums of weights."""
+    return plan if decay is None else replace(plan, weighted=True)
 
 
 def ahead(items: Iterator[_Item]) -> Iterator[_Item]:

@@ -1,107 +1,81 @@
 """Statistics on disk: a directory of Parquet parts and a manifest, which merge day by day.
 
-Each part carries, in its Parquet metadata, what was counted and from which sources, so that merging the wrong
-things, or the same day twice, is an error.
+The manifest says what was counted, from which sources, and which parts belong to it, so that merging the wrong
+things, the same day twice, or what is not whole is an error. A directory is opened from its manifest alone.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
 from posbias.core.errors import StatisticsError
-from posbias.core.models import get_model
-from posbias.core.randomization import RandomizedRows
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.io.decay import Decay
+from posbias.io.manifest import FILE_NAME
 from posbias.io.sources import named_paths
+from posbias.io.statistics_metadata import (
+    SCHEMA,
+    VERSION,
+    StatisticsMetadata,
+    add_rows,
+    describe_decay,
+    describe_plan,
+    plan_from,
+)
+from posbias.io.statistics_segments import PARTS, Part, Segment, check_parts
 
-SCHEMA = "posbias.statistics"
-VERSION = 2
-
-
-@dataclass(frozen=True)
-class StatisticsMetadata:
-    """What statistics hold.
-
-    Attributes:
-        plan: what was counted.
-        sources: path by digest of every log file that was counted.
-        rows: rows read, rejected and used.
-    """
-
-    plan: StatisticsPlan
-    sources: dict[str, str]
-    rows: dict[str, Any]
-
-    def to_parquet(self) -> dict[str, str]:
-        """As the key-value metadata of a Parquet file."""
-        return {
-            "schema": SCHEMA,
-            "posbias": json.dumps(
-                {"version": VERSION, **describe_plan(self.plan), "sources": self.sources, "rows": self.rows},
-                sort_keys=True,
-            ),
-        }
+_FIRST_WITH_VERSION = 3  # older manifests do not name their version
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """One statistics directory."""
+    """One directory of statistics.
+
+    Attributes:
+        path: where it is.
+        metadata: what it holds.
+        key_types: the type of each key column, as text.
+        segments: its files. Rows of different segments may have equal keys: they add up.
+    """
 
     path: Path
-    parts: tuple[Path, ...]
     metadata: StatisticsMetadata
+    key_types: dict[str, str]
+    segments: tuple[Segment, ...]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of all segments."""
+        return tuple(part for segment in self.segments for part in segment.parts)
+
+    @property
+    def days(self) -> list[str]:
+        """The days that were counted, as text, sorted."""
+        return sorted({day for segment in self.segments for day in segment.days})
+
+    @property
+    def totals(self) -> dict[str, int | float]:
+        """`rows`, `impressions` and `clicks` of all segments."""
+        return _totals(self.segments)
 
 
-def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
-    """A plan as plain values, for metadata and manifests."""
+def describe_statistics(metadata: StatisticsMetadata, segments: Sequence[Segment]) -> dict[str, Any]:
+    """What the manifest of a directory says about the statistics in it."""
+    schema = pl.read_parquet_schema(segments[0].parts[0].path)
     return {
-        "model": plan.model.name,
-        "max_position": plan.max_position,
-        "position_bins": list(plan.position_bins),
-        "context": list(plan.context),
-        "period": plan.period,
-        "strata": list(plan.strata),
-        "randomized": [str(rows) for rows in plan.randomized],
-        "weighted": plan.weighted,
+        "schema": SCHEMA,
+        "version": VERSION,
+        "counted": describe_plan(metadata.plan),
+        "key_types": {name: str(schema[name]) for name in metadata.plan.keys},
+        "decay": describe_decay(metadata.decay),
+        "rows": metadata.rows,
+        "statistics": _totals(segments),
+        "segments": [segment.describe() for segment in segments],
     }
-
-
-def plan_from(description: dict[str, Any]) -> StatisticsPlan:
-    """The plan that `describe_plan` described."""
-    return StatisticsPlan(
-        model=get_model(description["model"]),
-        max_position=description["max_position"],
-        position_bins=tuple(description["position_bins"]),
-        context=tuple(description["context"]),
-        period=description["period"],
-        strata=tuple(description["strata"]),
-        randomized=tuple(RandomizedRows.parse(text) for text in description["randomized"]),
-        weighted=description["weighted"],
-    )
-
-
-def write_statistics(
-    parts: Iterable[pl.DataFrame], folder: Path, metadata: StatisticsMetadata, on_part: Callable[[], None]
-) -> dict[str, int | float]:
-    """Write parts, which are sorted by the plan's keys, and say what they add up to."""
-    rows, impressions, clicks = 0, 0, 0
-    for number, part in enumerate(parts):
-        part.select(metadata.plan.columns).write_parquet(
-            folder / f"part-{number:05d}.parquet", metadata=metadata.to_parquet()
-        )
-        rows += part.height
-        impressions += _number(part["impressions"].sum())
-        clicks += _number(part["clicks"].sum())
-        on_part()
-    return {"rows": rows, "impressions": impressions, "clicks": clicks}
-
-
-def _number(total: object) -> int | float:
-    return total if isinstance(total, int | float) else 0
 
 
 def find_statistics(names: Sequence[str]) -> list[Statistics]:
@@ -114,13 +88,15 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
         StatisticsError: statistics and logs are mixed, or statistics are damaged or of another version.
     """
     paths = [path for name in names for path in named_paths(name) or [Path(name)]]
-    twice = [path for number, path in enumerate(paths) if path.resolve() in map(Path.resolve, paths[:number])]
-    found = {path: _open(path) for path in paths if path.is_dir()}
-    if twice and found.get(twice[0]) is not None:
-        raise StatisticsError(f"{twice[0]} is named twice: its clicks would count twice. Name it once.")
+    found: dict[Path, Statistics | None] = {}
+    for path in paths:
+        real = path.resolve()
+        if found.get(real) is not None:
+            raise StatisticsError(f"{path} is named twice: its clicks would count twice. Name it once.")
+        found[real] = _open(path) if path.is_dir() else None
     statistics = [entry for entry in found.values() if entry is not None]
-    if statistics and len(statistics) < len(paths):
-        log = next(path for path in paths if found.get(path) is None)
+    if statistics and len(statistics) < len(found):
+        log = next(path for path in paths if found[path.resolve()] is None)
         raise StatisticsError(
             f"{statistics[0].path} holds statistics, {log} does not: name logs or statistics, not both. "
             f"Collect {log} first: posbias collect {log} -o DIR."
@@ -128,11 +104,15 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
     return statistics
 
 
-def merge_metadata(statistics: Sequence[Statistics]) -> StatisticsMetadata:
+def merge_metadata(statistics: Sequence[Statistics], factor: float | None = None) -> StatisticsMetadata:
     """What several statistics hold together.
 
+    Args:
+        statistics: one or more.
+        factor: what a day is to be worth of the following one; None for what they say themselves.
+
     Raises:
-        StatisticsError: they count different things, or a source is in two of them.
+        StatisticsError: they count different things, a source is in two of them, or they cannot decay together.
     """
     first = statistics[0]
     sources: dict[str, str] = {}
@@ -146,18 +126,34 @@ def merge_metadata(statistics: Sequence[Statistics]) -> StatisticsMetadata:
                     "Name one of them."
                 )
             sources[digest], owner[digest] = path, entry.path
-    return StatisticsMetadata(first.metadata.plan, sources, add_rows([entry.metadata.rows for entry in statistics]))
+    rows = add_rows([entry.metadata.rows for entry in statistics])
+    return StatisticsMetadata(first.metadata.plan, sources, rows, _merged_decay(statistics, factor))
 
 
-def add_rows(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Add up counts of rows read, used and rejected per reason."""
-    rejected: dict[str, int] = {}
-    for count in counts:
-        for reason, rows in count["rejected"].items():
-            rejected[reason] = rejected.get(reason, 0) + rows
-    keys = dict.fromkeys(key for count in counts for key in count if key != "rejected")
-    total = {key: sum(count.get(key, 0) for count in counts) for key in keys}
-    return {**total, "rejected": rejected}
+def _merged_decay(statistics: Sequence[Statistics], factor: float | None) -> Decay | None:
+    """How merged statistics have decayed: as of the newest of their days."""
+    decayed = [(entry, entry.metadata.decay) for entry in statistics if entry.metadata.decay is not None]
+    if factor is None:
+        if decayed and len(statistics) > 1:
+            entry, held = decayed[0]
+            raise StatisticsError(
+                f"{entry.path} has decayed as of {held.newest}, and the others have not, or as of another day. Give "
+                f"--decay {held.factor:g}, so that they decay alike, or merge statistics that have not decayed."
+            )
+        return decayed[0][1] if decayed else None
+    for entry, held in decayed:
+        if held.factor != factor:
+            raise StatisticsError(
+                f"--decay {factor:g}: {entry.path} was collected with --decay {held.factor:g}. Give the same, or name "
+                "statistics that have not decayed."
+            )
+    days = [day for entry in statistics for segment in entry.segments for day in segment.days]
+    if not days:
+        raise StatisticsError(
+            f"--decay {factor:g}: {statistics[0].path} does not know days. Collect the logs again with --date or "
+            "--timestamp."
+        )
+    return Decay(factor, date.fromisoformat(max(days)))
 
 
 def _check_same_plan(first: Statistics, other: Statistics) -> None:
@@ -168,33 +164,69 @@ def _check_same_plan(first: Statistics, other: Statistics) -> None:
             f"{first.path} and {other.path} do not count the same: {'; '.join(differing)}. "
             "Collect them with the same options."
         )
-    schemas = [pl.read_parquet_schema(entry.parts[0]) for entry in (first, other)]
-    for column in first.metadata.plan.keys:
-        if schemas[0][column] != schemas[1][column]:
+    for column, ours in first.key_types.items():
+        if ours != other.key_types[column]:
             raise StatisticsError(
-                f"{first.path} and {other.path}: {column!r} holds {schemas[0][column]} and {schemas[1][column]}. "
+                f"{first.path} and {other.path}: {column!r} holds {ours} and {other.key_types[column]}. "
                 "Write the logs with one type and collect them again."
             )
 
 
+def _totals(segments: Sequence[Segment]) -> dict[str, int | float]:
+    return {name: sum(segment.totals[name] for segment in segments) for name in segments[0].totals}
+
+
 def _open(path: Path) -> Statistics | None:
-    parts = tuple(sorted(path.glob("part-*.parquet")))
-    if not parts:
+    """The statistics in a directory; None where it holds none."""
+    manifest = _manifest(path)
+    if manifest is None:
+        if _holds_part(path):
+            raise StatisticsError(
+                f"{path}: the manifest is missing or damaged, so these statistics are not whole. Collect them again."
+            )
         return None
-    try:
-        metadata = pl.read_parquet_metadata(parts[0])
-    except (pl.exceptions.PolarsError, OSError):
-        return None
-    if metadata.get("schema") != SCHEMA:
-        return None
-    described = json.loads(metadata["posbias"])
-    if described["version"] != VERSION:
+    version = manifest.get("version", _FIRST_WITH_VERSION - 1)
+    if version != VERSION:
         raise StatisticsError(
-            f"{path}: these statistics have version {described['version']}, this posbias reads version {VERSION}. "
+            f"{path}: these statistics have version {version}, this posbias reads version {VERSION}. "
             "Collect them again."
         )
-    if not (path / "manifest.json").is_file():
-        raise StatisticsError(
-            f"{path}: the manifest is missing, so these statistics are not whole. Collect them again."
-        )
-    return Statistics(path, parts, StatisticsMetadata(plan_from(described), described["sources"], described["rows"]))
+    try:
+        statistics = _described(manifest, path)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StatisticsError(f"{path / FILE_NAME}: is damaged ({error!r}). Collect the logs again.") from error
+    check_parts(path, statistics.segments)
+    return statistics
+
+
+def _described(manifest: dict[str, Any], path: Path) -> Statistics:
+    segments = tuple(Segment.read(described, path) for described in manifest["segments"])
+    metadata = StatisticsMetadata(
+        plan=plan_from(manifest["counted"]),
+        sources={digest: source for segment in segments for digest, source in segment.sources.items()},
+        rows=manifest["rows"],
+        decay=Decay.read(manifest["decay"]),
+    )
+    return Statistics(path, metadata, manifest["key_types"], segments)
+
+
+def _manifest(path: Path) -> dict[str, Any] | None:
+    """The manifest of statistics; None where there is none that can be read, or it is of something else."""
+    try:
+        content: object = json.loads((path / FILE_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    manifest = cast("dict[str, Any]", content)
+    return manifest if manifest.get("schema") == SCHEMA else None
+
+
+def _holds_part(path: Path) -> bool:
+    part = min(path.glob(PARTS), default=None)
+    if part is None:
+        return False
+    try:
+        return pl.read_parquet_metadata(part).get("schema") == SCHEMA
+    except (pl.exceptions.PolarsError, OSError):
+        return False

@@ -1,0 +1,124 @@
+"""`posbias collect --info`: what statistics hold, as a table or as JSON, on stdout."""
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from posbias.cli import summary
+from posbias.core.errors import OutputError, UsageError
+from posbias.io.statistics_metadata import describe_decay, describe_plan
+from posbias.io.statistics_store import Statistics
+
+_WIDTH_IN_A_FILE = 80
+_MOST_DAYS = 3
+_KIBIBYTE = 1024
+
+
+def show_info(statistics: Sequence[Statistics], inputs: Sequence[str], *, as_json: bool) -> None:
+    """Print what each directory of statistics holds.
+
+    Raises:
+        UsageError: the inputs are no statistics.
+        OutputError: stdout cannot be written.
+    """
+    if not statistics:
+        raise UsageError(f"--info: {inputs[0]} holds no statistics. Name directories that `posbias collect` wrote.")
+    try:
+        if as_json:
+            typer.echo(json.dumps([_described(entry) for entry in statistics], indent=2, ensure_ascii=False))
+        else:
+            console = Console(highlight=False, markup=False, emoji=False)
+            if not console.is_terminal:
+                console.width = _WIDTH_IN_A_FILE
+            console.print(Group(*map(_table, statistics)))
+        sys.stdout.flush()
+    except OSError as error:
+        raise OutputError(f"stdout cannot be written: {error.strerror}.") from error
+
+
+def _described(entry: Statistics) -> dict[str, Any]:
+    return {
+        "path": str(entry.path),
+        "counted": describe_plan(entry.metadata.plan),
+        "key_types": entry.key_types,
+        "decay": describe_decay(entry.metadata.decay),
+        "days": entry.days,
+        "segments": len(entry.segments),
+        "parts": len(entry.parts),
+        "bytes": _bytes(entry),
+        "sources": entry.metadata.sources,
+        "rows": entry.metadata.rows,
+        "statistics": entry.totals,
+    }
+
+
+def _table(entry: Statistics) -> RenderableType:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, content in _lines(entry).items():
+        table.add_row(name, content)
+    return Group(Text(str(entry.path)), Padding(table, (0, 0, 1, 2)))
+
+
+def _lines(entry: Statistics) -> dict[str, RenderableType]:
+    plan, decay, totals = entry.metadata.plan, entry.metadata.decay, entry.totals
+    shape = {
+        "max position": str(plan.max_position or ""),
+        "bins from": ", ".join(map(str, plan.position_bins)),
+        "context": ", ".join(plan.context),
+        "strata": ", ".join(plan.strata),
+        "randomized": ", ".join(map(str, plan.randomized)),
+        "counts": "sums of weights" if plan.weighted else "",
+        "decay": "" if decay is None else f"{decay.factor:g} a day; {decay.newest} counts in full",
+    }
+    return {
+        "model": Text(plan.model.name),
+        "keys": Text(", ".join(f"{name} ({entry.key_types[name]})" for name in plan.keys)),
+        **{name: Text(said) for name, said in shape.items() if said},
+        "days": Text(_days(entry)),
+        "sources": Text(f"{len(entry.metadata.sources):,}"),
+        "rows": Text(summary.rows_in_words(entry.metadata.rows)),
+        "counted": Text(f"{totals['impressions']:,.0f} impressions, {totals['clicks']:,.0f} clicks"),
+        "statistics": Text(
+            f"{totals['rows']:,} rows, {_size(_bytes(entry))} in {_plural(len(entry.parts), 'part')} of "
+            f"{_plural(len(entry.segments), 'segment')}"
+        ),
+    }
+
+
+def _days(entry: Statistics) -> str:
+    days = entry.days
+    if not days:
+        return "not kept" if not entry.metadata.plan.period else "none"
+    first, last = date.fromisoformat(days[0]), date.fromisoformat(days[-1])
+    calendar = (first + timedelta(days=number) for number in range((last - first).days))
+    missing = sorted({day.isoformat() for day in calendar} - set(days))
+    said = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}, {len(days):,} days"
+    if missing:
+        more = f" and {len(missing) - _MOST_DAYS:,} more" if len(missing) > _MOST_DAYS else ""
+        said += f"; without {', '.join(missing[:_MOST_DAYS])}{more}"
+    return said
+
+
+def _bytes(entry: Statistics) -> int:
+    return sum(part.bytes for part in entry.parts)
+
+
+def _size(n_bytes: int) -> str:
+    size, units = float(n_bytes), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while size >= _KIBIBYTE and len(units) > 1:
+        size, units = size / _KIBIBYTE, units[1:]
+    return f"{size:,.0f} {units[0]}" if units[0] == "bytes" else f"{size:,.1f} {units[0]}"
+
+
+def _plural(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")

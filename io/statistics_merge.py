@@ -1,0 +1,77 @@
+"""Merging statistics into one directory at the cost of what is new, not of all that there is.
+
+Segments are linked side by side. Rows of different days never have equal keys where the statistics keep the period, so
+there that is all. Elsewhere the same pair has a row in every segment, and small segments are added up into larger ones
+now and then, so that neither their number nor the repeated rows get out of hand.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+
+from posbias.io.engines.local import LocalEngine
+from posbias.io.gathering import merged_parts
+from posbias.io.statistics_metadata import StatisticsMetadata, add_rows
+from posbias.io.statistics_segments import Segment, link_segment, part_paths, scan_parts, write_segment
+from posbias.io.statistics_store import Statistics
+
+_WORTHWHILE = 3
+"""A segment is written again only together with this many times as many rows of smaller ones."""
+
+
+def merge_statistics(
+    statistics: Sequence[Statistics],
+    metadata: StatisticsMetadata,
+    folder: Path,
+    engine: LocalEngine,
+    on_part: Callable[[], None],
+) -> list[Segment]:
+    """Write what several statistics hold together; the same, in whatever order they are named.
+
+    Args:
+        statistics: what is merged.
+        metadata: what they hold together. Where it decays, all counts are written anew, as one segment.
+        folder: where to.
+        engine: adds up.
+        on_part: called after each part that is written.
+    """
+    paths = part_paths(folder)
+    if metadata.decay is not None:
+        parts, _ = merged_parts(statistics, metadata, engine)
+        return [write_segment(parts, paths, metadata, on_part)]
+    segments = [segment for entry in statistics for segment in entry.segments]
+    segments.sort(key=lambda segment: (segment.days, sorted(segment.sources)))
+    small = [] if metadata.plan.period else worth_adding_up(segments)
+    merged = [link_segment(segment, paths) for segment in segments if segment not in small]
+    if small:
+        together = replace(
+            metadata,
+            sources={digest: path for segment in small for digest, path in segment.sources.items()},
+            rows=add_rows([segment.rows for segment in small]),
+        )
+        rows = sum(_rows(segment) for segment in small)
+        parts = engine.add_up(scan_parts([part for segment in small for part in segment.parts]), metadata.plan, rows)
+        merged.append(write_segment(parts, paths, together, on_part))
+    return merged
+
+
+def worth_adding_up(segments: Sequence[Segment]) -> list[Segment]:
+    """The smallest segments, as many as are worth adding up, if any are; smallest first.
+
+    The last one taken is at most a third of the others together, so that whatever is written again ends up in a segment
+    that counts four times as many rows, and no row is written more than log4(all rows) times. Of those left, each is
+    more than a third of all smaller ones together, so that their number grows with the logarithm, too.
+    """
+    ascending = sorted(segments, key=_rows)
+    before = [0, *accumulate(map(_rows, ascending))]
+    worthwhile = [
+        number
+        for number, segment in enumerate(ascending, start=1)
+        if number > 1 and _WORTHWHILE * _rows(segment) <= before[number - 1]
+    ]
+    return ascending[: max(worthwhile, default=0)]
+
+
+def _rows(segment: Segment) -> int:
+    return int(segment.totals["rows"])

@@ -1,0 +1,90 @@
+"""What statistics say about themselves: what was counted, from which sources, and how far it has decayed.
+
+It stands in the manifest of a directory of statistics and, for whoever meets a part alone, in the metadata of every
+Parquet part.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from posbias.core.models import get_model
+from posbias.core.randomization import RandomizedRows
+from posbias.core.statistics_plan import StatisticsPlan
+from posbias.io.decay import Decay
+
+SCHEMA = "posbias.statistics"
+VERSION = 3
+
+
+@dataclass(frozen=True)
+class StatisticsMetadata:
+    """What statistics hold.
+
+    Attributes:
+        plan: what was counted.
+        sources: path by digest of every log file that was counted.
+        rows: rows read, rejected and used.
+        decay: how much less the counts of older days weigh; None for counts as they were.
+    """
+
+    plan: StatisticsPlan
+    sources: dict[str, str]
+    rows: dict[str, Any]
+    decay: Decay | None = None
+
+    def to_parquet(self) -> dict[str, str]:
+        """As the key-value metadata of a Parquet file."""
+        described = {
+            "version": VERSION,
+            **describe_plan(self.plan),
+            "sources": self.sources,
+            "rows": self.rows,
+            "decay": describe_decay(self.decay),
+        }
+        return {"schema": SCHEMA, "posbias": json.dumps(described, sort_keys=True)}
+
+
+def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
+    """A plan as plain values, for metadata and manifests."""
+    return {
+        "model": plan.model.name,
+        "max_position": plan.max_position,
+        "position_bins": list(plan.position_bins),
+        "context": list(plan.context),
+        "period": plan.period,
+        "strata": list(plan.strata),
+        "randomized": [str(rows) for rows in plan.randomized],
+        "weighted": plan.weighted,
+    }
+
+
+def plan_from(description: dict[str, Any]) -> StatisticsPlan:
+    """The plan that `describe_plan` described."""
+    return StatisticsPlan(
+        model=get_model(description["model"]),
+        max_position=description["max_position"],
+        position_bins=tuple(description["position_bins"]),
+        context=tuple(description["context"]),
+        period=description["period"],
+        strata=tuple(description["strata"]),
+        randomized=tuple(RandomizedRows.parse(text) for text in description["randomized"]),
+        weighted=description["weighted"],
+    )
+
+
+def describe_decay(decay: Decay | None) -> dict[str, Any] | None:
+    """A decay as plain values."""
+    return None if decay is None else decay.describe()
+
+
+def add_rows(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Add up counts of rows read, used and rejected per reason."""
+    rejected: dict[str, int] = {}
+    for count in counts:
+        for reason, rows in count["rejected"].items():
+            rejected[reason] = rejected.get(reason, 0) + rows
+    keys = dict.fromkeys(key for count in counts for key in count if key != "rejected")
+    total = {key: sum(count.get(key, 0) for count in counts) for key in keys}
+    return {**total, "rejected": rejected}
