@@ -13,7 +13,7 @@ from posbias.cli.result import DONE, Result, open_result
 from posbias.core.errors import UsageError
 from posbias.io.engines.local import LocalEngine
 from posbias.io.gathering import read_log
-from posbias.io.statistics_merge import merge_statistics
+from posbias.io.statistics_merge import known_days, merge_statistics
 from posbias.io.statistics_metadata import StatisticsMetadata
 from posbias.io.statistics_segments import part_paths, write_segment
 from posbias.io.statistics_store import Statistics, describe_statistics, find_statistics, merge_metadata
@@ -62,6 +62,10 @@ def _merge(statistics: Sequence[Statistics], decay: DecayOptions, engine: LocalE
     with result.progress.stage("merging") as stage:
         segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
     result.content |= describe_statistics(metadata, segments)
+    result.warnings += [
+        f"{entry.path}: its days are in the other statistics, too. If a log was exported again, its clicks count twice."
+        for entry in known_days(statistics)
+    ]
 
 
 def _count(

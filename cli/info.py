@@ -66,7 +66,7 @@ def _table(entry: Statistics) -> RenderableType:
     table.add_column(overflow="fold")
     for name, content in _lines(entry).items():
         table.add_row(name, content)
-    return Group(Text(str(entry.path)), Padding(table, (0, 0, 1, 2)))
+    return Group(Text(str(entry.path)), Padding(table, (0, 0, 1, 2), expand=False))
 
 
 def _lines(entry: Statistics) -> dict[str, RenderableType]:

@@ -48,6 +48,8 @@ def _create(parent: Path, prefix: str) -> Path:
             path.mkdir()
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and parent.is_dir():
+                continue  # another run took it for abandoned before it was opened
             raise OutputError(f"cannot write in {parent}: {error.strerror}.") from error
         fcntl.flock(lock, fcntl.LOCK_EX)
         if path.is_dir():  # else another run took it for abandoned before the lock was taken

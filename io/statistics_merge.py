@@ -5,6 +5,7 @@ there that is all. Elsewhere the same pair has a row in every segment, and small
 now and then, so that neither their number nor the repeated rows get out of hand.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -54,6 +55,12 @@ def merge_statistics(
         parts = engine.add_up(scan_parts([part for segment in small for part in segment.parts]), metadata.plan, rows)
         merged.append(write_segment(parts, paths, together, on_part))
     return merged
+
+
+def known_days(statistics: Sequence[Statistics]) -> list[Statistics]:
+    """The statistics that bring no day of their own: parts of days, or logs that were exported a second time."""
+    owners = Counter(day for entry in statistics for day in entry.days)
+    return [entry for entry in statistics if entry.days and all(owners[day] > 1 for day in entry.days)]
 
 
 def worth_adding_up(segments: Sequence[Segment]) -> list[Segment]:

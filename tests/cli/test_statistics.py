@@ -1,0 +1,263 @@
+"""The store of statistics from the command line: the daily job, what is refused, and what `--info` says."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import polars as pl
+import pytest
+
+from posbias.core.simulation import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+
+DAYS = ("2026-01-05", "2026-01-06", "2026-01-07")
+
+
+@pytest.fixture(scope="module")
+def log() -> pl.DataFrame:
+    """Three days of a dense log that gives no reason for a warning."""
+    options = SimulationOptions(n_sessions=6000, n_queries=60, docs_per_query=6, n_positions=4, query_exponent=0.3)
+    day = pl.col("session") % len(DAYS)
+    return simulate(options).log.with_columns(date=day.replace_strict(list(range(len(DAYS))), DAYS))
+
+
+@pytest.fixture
+def logs(log: pl.DataFrame, tmp_path: Path) -> Path:
+    """The log in a directory, one file a day, without the column that says the day."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for day in DAYS:
+        log.filter(date=day).drop("date").write_parquet(folder / f"{day}.parquet")
+    return folder
+
+
+@pytest.fixture
+def days(logs: Path, run_in_process: Run) -> Path:
+    """The statistics of each day."""
+    for day in DAYS:
+        done = run_in_process("collect", logs / f"{day}.parquet", "--date", day, "-o", f"days/{day}")
+        assert done.returncode == 0, done.stderr
+    return logs.parent / "days"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a directory, to the byte."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# --- the daily job --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def daily(repository: Path, tmp_path: Path) -> Path:
+    """The daily job, to the letter as README.md gives it."""
+    section = (repository / "README.md").read_text(encoding="utf-8").partition("## Every day")[2]
+    script = section.partition("```sh\n")[2].partition("```")[0]
+    path = tmp_path / "daily.sh"
+    path.write_text(script, encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def as_posbias(tmp_path: Path, clean_environment: dict[str, str]) -> Callable[[str], dict[str, str]]:
+    """Return a function that makes a shell line the command `posbias`; it returns the environment."""
+
+    def make(line: str) -> dict[str, str]:
+        folder = tmp_path / "bin"
+        folder.mkdir(exist_ok=True)
+        command = folder / "posbias"
+        command.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+        command.chmod(0o755)
+        return clean_environment | {"PATH": f"{folder}:{clean_environment['PATH']}"}
+
+    return make
+
+
+def test_the_daily_job_of_the_readme_keeps_a_store_that_says_what_all_logs_say(
+    daily: Path,
+    log: pl.DataFrame,
+    logs: Path,
+    run_in_process: Run,
+    as_posbias: Callable[[str], dict[str, str]],
+    tmp_path: Path,
+) -> None:
+    """The commands of the first days are recorded and run in this process, the last day runs as it stands."""
+    assert logs.is_dir()
+    for day in DAYS[:-1]:
+        recording = as_posbias(f'for word; do printf "%s\\0" "$word"; done >>{tmp_path}/words; echo >>{tmp_path}/words')
+        subprocess.run([daily, day], cwd=tmp_path, env=recording, check=True)
+        lines = (tmp_path / "words").read_text().splitlines()
+        (tmp_path / "words").unlink()
+        assert [line.partition("\0")[0] for line in lines] == ["collect", "collect", "fit", "weight"]
+        for line in lines:
+            done = run_in_process(*line.split("\0")[:-1])
+            assert done.returncode == 0, done.stderr
+    real = as_posbias(f'exec {sys.executable} -m posbias.cli "$@"')
+    subprocess.run([daily, DAYS[-1]], cwd=tmp_path, env=real, check=True)
+
+    assert (tmp_path / "training" / DAYS[-1] / "manifest.json").is_file()
+    log.write_parquet(tmp_path / "all.parquet")
+    options = {"exact": (), "decayed": ("--decay", "0.98")}
+    run_in_process("fit", "store", "-o", "store-exact")
+    shutil.move(tmp_path / "fit", tmp_path / "store-decayed")
+    for name, words in options.items():
+        done = run_in_process("fit", "all.parquet", "--timestamp", "date", *words, "-o", f"log-{name}")
+        assert done.returncode == 0, done.stderr
+    table = "propensities.parquet"
+    assert (tmp_path / "store-exact" / table).read_bytes() == (tmp_path / "log-exact" / table).read_bytes()
+    found, expected = (pl.read_parquet(tmp_path / f"{name}-decayed" / table) for name in ("store", "log"))
+    assert found["propensity"].to_list() == pytest.approx(expected["propensity"].to_list(), rel=1e-9)
+
+    before = contents(tmp_path / "store")
+    again = subprocess.run([daily, DAYS[-1]], cwd=tmp_path, env=real, check=False, capture_output=True, text=True)
+    assert again.returncode == 2
+    assert f"both count the log logs/{DAYS[-1]}.parquet" in again.stderr
+    assert contents(tmp_path / "store") == before
+
+
+# --- a store that is merged in place --------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("days")
+def test_statistics_may_be_replaced_by_what_holds_all_of_them(run_in_process: Run, tmp_path: Path) -> None:
+    assert run_in_process("collect", f"days/{DAYS[0]}", "-o", "store").returncode == 0
+    refused = run_in_process("collect", "store", f"days/{DAYS[1]}", "-o", "store")
+    assert refused.returncode == 2
+    assert "--force" in refused.stderr
+    done = run_in_process("collect", "store", f"days/{DAYS[1]}", "-o", "store", "--force")
+
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "store" / "manifest.json").read_text())
+    assert [segment["days"] for segment in manifest["segments"]] == [[DAYS[0]], [DAYS[1]]]
+
+
+@pytest.mark.usefixtures("days")
+def test_statistics_that_the_result_would_not_hold_are_not_replaced(run_in_process: Run, tmp_path: Path) -> None:
+    day, inside = f"days/{DAYS[0]}", f"days/{DAYS[1]}"
+    assert run_in_process("collect", day, "-o", "store").returncode == 0
+    before = contents(tmp_path)
+    for words in (
+        ("store", "--decay", "0.9", "-o", "store"),  # the counts would be lost
+        (day, inside, "-o", "days"),
+        ("logs", "-o", "logs"),
+    ):
+        done = run_in_process("collect", *words, "--force")
+        assert done.returncode == 2
+        assert "--force would delete" in done.stderr
+    assert contents(tmp_path) == before
+
+
+# --- what is refused ------------------------------------------------------------------------------------------
+
+DAY = f"logs/{DAYS[0]}.parquet"
+REFUSED = [
+    (("collect", DAY, "--date", "yesterday"), "--date yesterday: give a day"),
+    (("collect", DAY, "--date", "20260105"), "--date 20260105: give a day"),
+    (("collect", DAY, "--date", "2026-02-30"), "--date 2026-02-30: give a day"),
+    (("collect", DAY, "--date", DAYS[0], "--timestamp", "session"), "--timestamp session says the day of each row"),
+    (("collect", DAY, "--date", DAYS[0], "--period", "none"), "--period none keeps no days"),
+    (("fit", "s", "--date", DAYS[0]), "statistics know their days"),
+    (("collect", DAY, "--date", DAYS[0], "--decay", "0.9"), "a log is counted as it is"),
+    (("fit", "s", "--decay", "0"), "--decay 0: must be above 0"),
+    (("fit", "s", "--decay", "1.01"), "must be above 0 and at most 1"),
+    (("fit", "s", "--decay", "nan"), "must be above 0 and at most 1"),
+    (("fit", DAY, "--decay", "0.9"), "--decay 0.9: the days are not known"),
+    (("fit", "no-days", "--decay", "0.9"), "--date or --timestamp"),
+    (("collect", "no-days", "--decay", "0.9"), "--date or --timestamp"),
+    (("fit", DAY, "--date", DAYS[0], "--decay", "0.9", "--cluster", "session"), "sessions do not decay"),
+    (("collect", "s", "no-days"), "period True and False"),
+    (("collect", "s", "decayed"), "--decay 0.9"),
+    (("fit", "s", "decayed"), "--decay 0.9"),
+    (("fit", "s", "decayed", "--decay", "0.8"), "decayed was collected with --decay 0.9"),
+    (("collect", "s", "text"), "'query' holds Int32 and String"),
+    (("collect", "s", "s-copy"), f"s and s-copy both count the log {DAY}"),
+    (("collect", DAY), "-o DIR is missing"),
+    (("collect", "--info", DAY), "holds no statistics"),
+]
+
+
+@pytest.fixture
+def inputs(logs: Path, run_in_process: Run) -> Path:
+    """Statistics of every kind: s, no-days, decayed, text (ids as text), s-copy."""
+    other = pl.read_parquet(logs / f"{DAYS[1]}.parquet").with_columns(pl.col("query").cast(pl.String))
+    other.write_parquet(logs.parent / "text.parquet")
+    for words in (
+        (DAY, "--date", DAYS[0], "-o", "s"),
+        ("s", "-o", "s-copy"),
+        (f"logs/{DAYS[1]}.parquet", "-o", "no-days"),
+        (f"logs/{DAYS[2]}.parquet", "--date", DAYS[2], "-o", "exact"),
+        ("exact", "--decay", "0.9", "-o", "decayed"),
+        ("text.parquet", "--date", DAYS[1], "-o", "text"),
+    ):
+        done = run_in_process("collect", *words)
+        assert done.returncode == 0, done.stderr
+    return logs.parent
+
+
+def test_what_cannot_work_is_refused_by_name_and_writes_nothing(run_in_process: Run, inputs: Path) -> None:
+    before = contents(inputs)
+    for words, says in REFUSED:
+        output = () if "-o DIR" in says or "--info" in words else ("-o", "out")
+        done = run_in_process(*words, *output)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert says in " ".join(done.stderr.split()), words
+    assert contents(inputs) == before
+
+
+def test_a_day_that_is_known_under_another_digest_is_warned_of(run_in_process: Run, inputs: Path) -> None:
+    again = pl.read_parquet(inputs / DAY).head(1000)
+    again.write_parquet(inputs / "again.parquet")
+    assert run_in_process("collect", "again.parquet", "--date", DAYS[0], "-o", "again").returncode == 0
+    fine = run_in_process("collect", "s", "exact", "-o", "fine", "--quiet")
+    doubtful = run_in_process("collect", "fine", "again", "-o", "doubtful", "--quiet")
+
+    assert (fine.returncode, fine.stderr) == (0, "")
+    assert doubtful.returncode == 0
+    assert "warning: again: its days are in the other statistics, too." in doubtful.stderr
+
+
+# --- info -----------------------------------------------------------------------------------------------------
+
+
+def test_info_says_in_80_columns_what_statistics_hold(run_in_process: Run, inputs: Path) -> None:
+    before = contents(inputs)
+    assert run_in_process("collect", "s", "exact", "-o", "store").returncode == 0
+    done = run_in_process("collect", "--info", "store", "decayed", "no-days")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    said = [re.sub(r"\s+", " ", line).strip() for line in done.stdout.splitlines()]
+    for line in (
+        "store",
+        "model pbm",
+        "keys query (Int32), doc (Int32), period (Date), position (Int32)",
+        f"days {DAYS[0]} to {DAYS[2]}, 2 days; without {DAYS[1]}",
+        "sources 2",
+        "rows 16,000 read",
+        f"decay 0.9 a day; {DAYS[2]} counts in full",
+        "days not kept",
+    ):
+        assert line in said
+    assert any(re.fullmatch(r"statistics .* rows, .* KiB in 2 parts of 2 segments", line) for line in said)
+    shutil.rmtree(inputs / "store")
+    assert contents(inputs) == before
+
+
+def test_info_as_json_holds_what_the_manifest_says(run_in_process: Run, inputs: Path) -> None:
+    done = run_in_process("collect", "--info", "s", "--json")
+    manifest = json.loads((inputs / "s" / "manifest.json").read_text())
+    (found,) = json.loads(done.stdout)
+
+    for name in ("counted", "key_types", "decay", "rows", "statistics"):
+        assert found[name] == manifest[name]
+    assert found["sources"] == manifest["segments"][0]["sources"]
+    assert found["days"] == [DAYS[0]]
+    assert found["bytes"] == sum(path.stat().st_size for path in (inputs / "s").glob("*.parquet"))

@@ -1,0 +1,297 @@
+"""Statistics grow day by day: merging adds up whatever the order, costs what is new, and notices what is not whole."""
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import polars as pl
+import pytest
+
+from posbias.core.errors import StatisticsError
+from posbias.core.simulation import SimulationOptions, simulate
+from posbias.io.statistics_merge import worth_adding_up
+from posbias.io.statistics_segments import Segment
+from posbias.io.statistics_store import find_statistics
+
+Collect = Callable[..., pl.DataFrame]
+Run = Callable[..., CompletedProcess[str]]
+
+DAYS = ("2026-01-05", "2026-01-06", "2026-01-09", "2026-01-10", "2026-01-11")
+PLANS = {
+    "pooled": (),
+    "by day": ("--timestamp", "day"),
+    "weighted": ("--weight-column", "weight"),
+    "ubm": ("--model", "ubm"),
+}
+ORDERS = {
+    "at once": [[("a", "b", "c", "d", "e"), "out"]],
+    "backwards": [[("e", "d", "c", "b", "a"), "out"]],
+    "one by one": [[("a", "b"), "ab"], [("ab", "c"), "abc"], [("abc", "d"), "abcd"], [("abcd", "e"), "out"]],
+    "in groups": [[("e", "c"), "ec"], [("a", "d", "b"), "adb"], [("ec", "adb"), "out"]],
+}
+FACTOR = 0.75
+
+
+@pytest.fixture(scope="module")
+def log() -> pl.DataFrame:
+    """Five days of 60 pages, with a weight that adds up exactly."""
+    frame = simulate(SimulationOptions(n_sessions=300, n_queries=8, docs_per_query=6, n_positions=4, seed=3)).log
+    day = pl.col("session") % len(DAYS)
+    return frame.with_columns(
+        number=day, day=day.replace_strict(list(range(len(DAYS))), DAYS), weight=pl.col("session") % 3 + 0.5
+    )
+
+
+@pytest.fixture
+def logs(log: pl.DataFrame, tmp_path: Path) -> None:
+    """The log in one file, and each day in one of its own: a.parquet and so on."""
+    log.write_parquet(tmp_path / "log.parquet")
+    for number, name in enumerate("abcde"):
+        log.filter(number=number).write_parquet(tmp_path / f"{name}.parquet")
+
+
+@pytest.fixture
+def collect(run_in_process: Run, tmp_path: Path) -> Collect:
+    """Return a function that collects into the last name and returns the counts, equal keys added up."""
+
+    def run(*words: object) -> pl.DataFrame:
+        done = run_in_process("collect", *map(str, words[:-1]), "-o", str(words[-1]), "--force")
+        assert done.returncode == 0, done.stderr
+        rows = pl.read_parquet(tmp_path / str(words[-1]) / "*.parquet")
+        keys = [name for name in rows.columns if name not in ("impressions", "clicks")]
+        return rows.group_by(keys).agg(pl.col("impressions", "clicks").sum()).sort(keys)
+
+    return run
+
+
+def part_inodes(folder: Path) -> set[int]:
+    return {path.stat().st_ino for path in folder.glob("part-*.parquet")}
+
+
+@pytest.mark.usefixtures("logs")
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_days_merged_in_any_order_hold_the_counts_of_the_whole_log(
+    collect: Collect,
+    plan: tuple[str, ...],
+    order: list[tuple[tuple[str, ...], str]],
+    run_in_process: Run,
+    tmp_path: Path,
+) -> None:
+    whole = collect("log.parquet", *plan, "whole")
+    for name in "abcde":
+        collect(f"{name}.parquet", *plan, name)
+    merged = [collect(*names, into) for names, into in order]
+    assert merged[-1].equals(whole)
+
+    for statistics in ("whole", "out"):
+        done = run_in_process("fit", statistics, "-o", f"fit-{statistics}", "--no-compare")
+        assert done.returncode in (0, 1), done.stderr
+    for table in ("propensities.parquet", "attractiveness.parquet"):
+        assert (tmp_path / "fit-out" / table).read_bytes() == (tmp_path / "fit-whole" / table).read_bytes()
+
+
+@pytest.mark.usefixtures("logs")
+def test_a_date_is_a_timestamp_that_says_the_same_in_every_row(collect: Collect) -> None:
+    dated = [collect(f"{name}.parquet", "--date", day, name) for name, day in zip("abcde", DAYS, strict=True)]
+    whole = collect("log.parquet", "--timestamp", "day", "whole")
+
+    assert pl.concat(dated).sort(whole.columns).equals(whole.sort(whole.columns))
+
+
+# --- the cost of a day ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("logs")
+def test_adding_a_day_writes_none_of_the_old_files_again(collect: Collect, tmp_path: Path) -> None:
+    for name, day in zip("abcde", DAYS, strict=True):
+        collect(f"{name}.parquet", "--date", day, name)
+    collect("a", "b", "c", "d", "year")
+    old = part_inodes(tmp_path / "year")
+    collect("year", "e", "year")
+
+    assert len(old) == 4
+    assert part_inodes(tmp_path / "year") == old | part_inodes(tmp_path / "e")
+
+
+@pytest.mark.usefixtures("logs")
+def test_where_files_cannot_be_linked_they_are_copied(
+    collect: Collect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = [collect(f"{name}.parquet", "--date", day, name) for name, day in zip("ab", DAYS, strict=False)]
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr("posbias.io.statistics_segments.os.link", refused)
+    merged = collect("a", "b", "year")
+
+    assert merged.equals(pl.concat(days).sort(merged.columns[:-2]))
+    assert part_inodes(tmp_path / "year").isdisjoint(part_inodes(tmp_path / "a"))
+
+
+@pytest.mark.usefixtures("logs")
+def test_without_days_small_segments_are_added_up(collect: Collect, tmp_path: Path) -> None:
+    for name in "abcde":
+        collect(f"{name}.parquet", name)
+    segments = list[int]()
+    collect("a", "store")
+    for name in "bcde":
+        collect("store", name, "store")
+        segments.append(len(json.loads((tmp_path / "store" / "manifest.json").read_text())["segments"]))
+
+    assert segments == [2, 3, 4, 1]
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.5, 1.0])
+def test_a_year_of_days_costs_a_logarithm_of_rewriting_and_stays_few_segments(overlap: float) -> None:
+    day_rows, n_days = 1000, 365
+    store, written = list[Segment](), 0
+    for number in range(n_days):
+        store.append(segment(number, day_rows))
+        small = worth_adding_up(store)
+        if small:
+            new = max(rows_of(entry) for entry in small)
+            new += int((sum(map(rows_of, small)) - new) * (1 - overlap))
+            store = [entry for entry in store if entry not in small] + [segment(n_days + number, new)]
+            written += new
+
+        assert len(store) < 16
+    assert written <= n_days * day_rows * 5
+
+
+def segment(number: int, rows: int) -> Segment:
+    return Segment((), {str(number): "log"}, {}, (), {"rows": rows})
+
+
+def rows_of(entry: Segment) -> int:
+    return int(entry.totals["rows"])
+
+
+# --- decay ----------------------------------------------------------------------------------------------------
+
+
+def decayed(counts: pl.DataFrame) -> pl.DataFrame:
+    """The formula: the counts of day d weigh factor ** (newest day - d)."""
+    age = (pl.lit(date.fromisoformat(DAYS[-1])) - pl.col("period")).dt.total_days()
+    return counts.with_columns(pl.col("impressions", "clicks") * FACTOR**age)
+
+
+def assert_close(found: pl.DataFrame, expected: pl.DataFrame) -> None:
+    keys = expected.columns[:-2]
+    joined = found.join(expected, on=keys, how="full", suffix="_expected")
+    assert joined.height == found.height == expected.height
+    for name in ("impressions", "clicks"):
+        assert found.schema[name] == pl.Float64
+        assert ((joined[name] - joined[f"{name}_expected"]).abs() < 1e-9).all()
+
+
+@pytest.mark.usefixtures("logs")
+def test_decayed_counts_follow_the_formula_also_step_by_step(collect: Collect) -> None:
+    expected = decayed(collect("log.parquet", "--timestamp", "day", "whole"))
+    for name, day in zip("abcde", DAYS, strict=True):
+        collect(f"{name}.parquet", "--date", day, name)
+    decay = ("--decay", FACTOR)
+
+    assert_close(collect("whole", *decay, "at-once"), expected)
+    collect("a", "b", *decay, "ab")
+    collect("ab", "c", *decay, "ab")
+    collect("e", "d", *decay, "de")
+    assert_close(collect("de", "ab", *decay, "out"), expected)
+
+
+@pytest.mark.usefixtures("logs")
+def test_a_fit_with_decay_is_the_same_from_the_log_the_exact_and_the_decayed_statistics(
+    collect: Collect, run_in_process: Run, tmp_path: Path
+) -> None:
+    collect("log.parquet", "--timestamp", "day", "exact")
+    collect("exact", "--decay", FACTOR, "decayed")
+    commands = {
+        "from-log": ("log.parquet", "--timestamp", "day", "--decay", str(FACTOR)),
+        "from-exact": ("exact", "--decay", str(FACTOR)),
+        "from-decayed": ("decayed",),
+        "undecayed": ("exact",),
+    }
+    found = dict[str, pl.DataFrame]()
+    for name, words in commands.items():
+        done = run_in_process("fit", *words, "-o", name, "--no-compare", "--period", "day")
+        assert done.returncode in (0, 1), done.stderr
+        found[name] = pl.read_parquet(tmp_path / name / "propensities.parquet")
+
+    expected = decayed(pl.read_parquet(tmp_path / "exact" / "*.parquet")).group_by("position").agg(pl.sum("clicks"))
+    for name in ("from-log", "from-exact", "from-decayed"):
+        assert found[name]["clicks"].to_list() == pytest.approx(expected.sort("position")["clicks"].to_list())
+        assert found[name]["propensity"].to_list() == pytest.approx(found["from-log"]["propensity"].to_list())
+    assert found["undecayed"]["propensity"].to_list() != pytest.approx(found["from-log"]["propensity"].to_list())
+
+
+@pytest.mark.usefixtures("logs")
+def test_a_day_of_next_to_no_weight_is_left_out(collect: Collect) -> None:
+    collect("a.parquet", "--date", "2016-01-05", "old")
+    recent = collect("b.parquet", "--date", "2026-01-05", "recent")
+
+    assert_close(collect("old", "recent", "--decay", 0.98, "out"), recent.cast({"impressions": pl.Float64}))
+
+
+# --- what is not whole ----------------------------------------------------------------------------------------
+
+
+def lose(part: Path) -> None:
+    part.unlink()
+
+
+def truncate(part: Path) -> None:
+    part.write_bytes(part.read_bytes()[:-50])
+
+
+def replace(part: Path) -> None:
+    part.write_bytes(part.read_bytes() + b" ")
+
+
+def add(part: Path) -> None:
+    part.with_name("part-00009.parquet").write_bytes(part.read_bytes())
+
+
+def lose_manifest(part: Path) -> None:
+    part.with_name("manifest.json").unlink()
+
+
+def break_manifest(part: Path) -> None:
+    part.with_name("manifest.json").write_text('{"schema": ')
+
+
+def empty_manifest(part: Path) -> None:
+    part.with_name("manifest.json").write_text('{"schema": "posbias.statistics", "version": 3}')
+
+
+def old_manifest(part: Path) -> None:
+    part.with_name("manifest.json").write_text('{"schema": "posbias.statistics"}')
+
+
+DAMAGES: list[tuple[Callable[[Path], None], str]] = [
+    (lose, r"part-00000\.parquet.* is lost"),
+    (truncate, r"part-00000\.parquet.* is truncated"),
+    (replace, r"part-00000\.parquet.* has been replaced"),
+    (add, r"part-00009\.parquet.* is no part of these statistics"),
+    (lose_manifest, "manifest is missing or damaged"),
+    (break_manifest, "manifest is missing or damaged"),
+    (empty_manifest, "is damaged"),
+    (old_manifest, "version 2, this posbias reads version 3"),
+]
+
+
+@pytest.mark.usefixtures("logs")
+@pytest.mark.parametrize(("damage", "says"), DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
+def test_statistics_that_are_not_whole_are_refused(
+    collect: Collect, tmp_path: Path, damage: Callable[[Path], None], says: str
+) -> None:
+    collect("a.parquet", "s")
+    assert len(find_statistics([str(tmp_path / "s")])) == 1
+    damage(tmp_path / "s" / "part-00000.parquet")
+
+    with pytest.raises(StatisticsError, match=says):
+        find_statistics([str(tmp_path / "s")])
