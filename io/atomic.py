@@ -94,7 +94,8 @@ def _check_target(target: Path, *, force: bool, inputs: tuple[Path, ...]) -> Non
 
 def _sync_tree(root: Path) -> None:
     for folder, _, names in os.walk(root):
-        for name in [*names, "."]:
+        own = [name for name in names if (Path(folder) / name).stat().st_nlink == 1]  # others were synced elsewhere
+        for name in [*own, "."]:
             handle = os.open(Path(folder) / name, os.O_RDONLY)
             try:
                 os.fsync(handle)
