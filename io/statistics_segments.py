@@ -87,9 +87,7 @@ def write_segment(
     totals: dict[str, int | float] = {"rows": 0, IMPRESSIONS: 0, CLICKS: 0}
     for frame in frames:
         path = next(paths)
-        frame.select(metadata.plan.columns).write_parquet(
-            path, metadata=metadata.to_parquet()
-        )
+        frame.select(metadata.plan.columns).write_parquet(path, metadata=metadata.to_parquet())
         parts.append(Part(path, path.stat().st_size))
         if metadata.plan.period:
             days.update(frame[PERIOD].unique().cast(pl.String))
