@@ -1,7 +1,6 @@
 """`posbias collect`: sufficient statistics, and the merging of those of other days."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +12,7 @@ from posbias.cli.result import DONE, Result, open_result
 from posbias.core.errors import UsageError
 from posbias.io.engines.local import LocalEngine
 from posbias.io.gathering import read_log
+from posbias.io.object_urls import Location
 from posbias.io.statistics_merge import known_days, merge_statistics
 from posbias.io.statistics_metadata import StatisticsMetadata
 from posbias.io.statistics_segments import part_paths, write_segment
@@ -51,7 +51,7 @@ def collect(
     return DONE
 
 
-def _taken_over(statistics: Sequence[Statistics], decay: DecayOptions) -> list[Path]:
+def _taken_over(statistics: Sequence[Statistics], decay: DecayOptions) -> list[Location]:
     """The statistics of which the result holds all: decayed counts do not replace those from which they were made."""
     return [entry.path for entry in statistics if decay.decay is None or entry.metadata.decay is not None]
 

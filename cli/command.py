@@ -14,6 +14,7 @@ import typer
 from posbias.cli.console import complain
 from posbias.cli.interrupts import stop
 from posbias.core.errors import PosbiasError
+from posbias.io.local_copies import copies_below
 
 CANNOT_RUN = 2
 
@@ -31,9 +32,12 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
 
         @wraps(function)
         def run(**values: Any) -> None:  # noqa: ANN401
+            temporary = values.get("temp_dir")
             for name, group in groups.items():
                 values[name] = group(**{entry.name: values.pop(entry.name) for entry in fields(group)})  # type: ignore[operator]
-            raise typer.Exit(_guarded(lambda: function(**values)))
+            with copies_below(temporary):
+                code = _guarded(lambda: function(**values))
+            raise typer.Exit(code)
 
         run.__signature__ = _flattened(function, groups)  # type: ignore[attr-defined]
         app.command()(run)

@@ -13,6 +13,7 @@ from types import FrameType
 
 from posbias.io.atomic import commit_lock, is_committed
 from posbias.io.owned import owned_by_this_process
+from posbias.io.uploads import unfinished_upload
 
 _EXIT_BASE = 128
 
@@ -48,10 +49,17 @@ def stop(number: int) -> None:
     with commit_lock:
         if is_committed():
             return
-        sys.stderr.write(f"\nposbias: stopped by {signal.Signals(number).name}; nothing was written.\n")
+        sys.stderr.write(f"\nposbias: stopped by {signal.Signals(number).name}; {_what_stands()}.\n")
         sys.stderr.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
         code = _EXIT_BASE + number
         folders = list(map(str, owned_by_this_process()))
         command = f'rm -rf -- "$@"; exit {code}'
         os.execv("/bin/sh", ["sh", "-c", command, "sh", *folders])  # noqa: S606 - a shell is what is started
+
+
+def _what_stands() -> str:
+    unfinished = unfinished_upload()
+    if unfinished is None:
+        return "nothing was written"
+    return f"what was uploaded to {unfinished} is not whole, has no manifest, and is replaced by the next run"

@@ -307,7 +307,7 @@ _Config = Annotated[
         is_eager=True,
     ),
 ]
-_output = option("--output", "The directory to write.", _OUTPUT, short="-o")
+_output = option("--output", "The directory, or s3:// prefix, to write.", _OUTPUT, short="-o")
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,60 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import timedelta
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 from posbias.io.progress import Progress, SilentProgress, Stage
+
+_COUNTS_IN_FULL = 10_000
+_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_BAR_WIDTH = 14  # so that all fits into 80 columns
+
+
+class _AmountColumn(ProgressColumn):
+    """What is done, of how much, and the bytes that have been read for it; or where the stage says it stands."""
+
+    def render(self, task: Task) -> Text:
+        if task.fields["note"]:
+            return Text(task.fields["note"])
+        if task.total is None and not task.completed:
+            return Text("")
+        of_total = "" if task.total is None or task.finished else f" of {_short(task.total)}"
+        amount = f"{_short(task.completed)}{of_total} {task.fields['unit']}"
+        size = task.fields["size"]
+        if size and task.total:
+            amount += f", {_in_bytes(size, None if task.finished else task.completed / task.total)}"
+        return Text(amount)
+
+
+class _TimeColumn(ProgressColumn):
+    """The time left; where nobody knows, or when the stage is done, the time that it took so far."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        left = None if task.finished else task.time_remaining
+        if left is not None:
+            return Text(f"{timedelta(seconds=int(left))} left", style="progress.remaining")
+        return Text(str(timedelta(seconds=int(task.finished_time or task.elapsed or 0))), style="progress.elapsed")
+
+
+def _short(count: float) -> str:
+    """A count in four or five characters: 9,999, 328k, 12.3M."""
+    if count < _COUNTS_IN_FULL:
+        return f"{count:,.0f}"
+    return f"{count / 1e3:.0f}k" if count < 1e6 else f"{count / 1e6:.1f}M"  # noqa: PLR2004 - a million
+
+
+def _in_bytes(size: int, share: float | None) -> str:
+    """Bytes, and how much of them is done, in one unit: 6.1 of 24.4 MB."""
+    factor, unit = next((known for known in _UNITS if size >= known[0]), _UNITS[-1])
+    done = "" if share is None else f"{min(share, 1) * size / factor:.1f} of "
+    return f"{done}{size / factor:.1f} {unit}"
 
 
 class _BarStage:
@@ -22,14 +70,18 @@ class _BarStage:
 
 
 class _BarProgress:
+    is_watched = True
+
     def __init__(self, bars: RichProgress) -> None:
         self._bars = bars
 
     @contextmanager
-    def stage(self, description: str, total: int | None = None) -> Generator[Stage]:
-        task = self._bars.add_task(description, total=total, note="")
+    def stage(
+        self, description: str, total: int | None = None, *, unit: str = "buckets", size: int | None = None
+    ) -> Generator[Stage]:
+        task = self._bars.add_task(description, total=total, note="", unit=unit, size=size)
         yield _BarStage(self._bars, task)
-        done = total if total is not None else 1
+        done = self._bars.tasks[self._bars.task_ids.index(task)].completed or total or 1  # a total may be an estimate
         self._bars.update(task, total=done, completed=done)
 
 
@@ -40,11 +92,10 @@ def show_progress(console: Console, *, quiet: bool) -> Generator[Progress]:
         yield SilentProgress()
         return
     columns = (
-        TextColumn("{task.description:<12}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.description:<10}"),
+        BarColumn(bar_width=_BAR_WIDTH),
+        _AmountColumn(),
+        _TimeColumn(),
     )
     with RichProgress(*columns, console=console, transient=True) as bars:
         yield _BarProgress(bars)

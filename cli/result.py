@@ -11,11 +11,12 @@ import typer
 from rich.console import Console, RenderableType
 
 from posbias.cli.console import say, stderr_console
-from posbias.cli.options import OutputOptions
+from posbias.cli.options import OutputOptions, ReadingOptions
 from posbias.cli.progress import show_progress
 from posbias.core.errors import OutputError
-from posbias.io.atomic import atomic_directory
 from posbias.io.manifest import manifest_text, write_manifest
+from posbias.io.object_urls import Location, ObjectUrl, location
+from posbias.io.outputs import output_directory
 from posbias.io.progress import Progress
 from posbias.io.sources import named_paths
 
@@ -50,7 +51,7 @@ def open_result(
     inputs: list[str],
     options: list[Any],
     also_read: Sequence[str] = (),
-    taken_over: Sequence[Path] = (),
+    taken_over: Sequence[Location] = (),
 ) -> Generator[Result]:
     """Write a result whole or not at all, with its manifest last; then show what it says.
 
@@ -63,10 +64,12 @@ def open_result(
         taken_over: inputs of which the result holds all, so that it may replace one of them.
     """
     console = stderr_console()
-    replaceable = {path.resolve() for path in taken_over if _is_same(path, output.output)}
+    target = location(output.output)
+    replaceable = {path.resolve() for path in taken_over if _is_same(path, target)}
     paths = [path for name in (*inputs, *also_read) for path in named_paths(name)]
     read = tuple(path for path in paths if path.resolve() not in replaceable)
-    with atomic_directory(output.output, force=output.force, inputs=read) as folder:
+    temporary = next((group.temp_dir for group in options if isinstance(group, ReadingOptions)), None)
+    with output_directory(target, force=output.force, inputs=read, temporary=temporary) as folder:
         with show_progress(console, quiet=output.quiet) as progress:
             result = Result(folder, progress)
             yield result
@@ -75,7 +78,9 @@ def open_result(
     _report(result, manifest_text(manifest), output, console)
 
 
-def _is_same(path: Path, target: Path) -> bool:
+def _is_same(path: Location, target: Location) -> bool:
+    if isinstance(path, ObjectUrl) or isinstance(target, ObjectUrl):
+        return path == target
     try:
         return path.samefile(target)
     except (OSError, ValueError):  # there is no such target yet, or there cannot be one
@@ -89,13 +94,13 @@ def _report(result: Result, manifest: str, output: OutputOptions, console: Conso
     for warning in result.warnings:
         say(console, f"warning: {warning}", style="yellow")
     if not output.quiet:
-        say(console, f"written: {output.output}")
+        say(console, f"written: {location(output.output)}")
     if output.json:
         try:
             typer.echo(manifest, nl=False)
             sys.stdout.flush()
         except OSError as error:
-            raise OutputError(f"{output.output} is written, but stdout is not: {error.strerror}.") from error
+            raise OutputError(f"{location(output.output)} is written, but stdout is not: {error.strerror}.") from error
 
 
 def _plain(groups: list[Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from posbias.core.statistics_plan import StatisticsPlan
 from posbias.core.weights import WeightOptions
 from posbias.io.engines.local import LocalEngine
 from posbias.io.logs import Log, LogRequest, open_log
+from posbias.io.object_urls import Location
 from posbias.io.owned import owned_directory
 from posbias.io.statistics_metadata import plan_from
 
@@ -149,7 +150,7 @@ def open_requested_log(
     )
 
 
-def counted_by(manifest: dict[str, Any], folder: Path) -> StatisticsPlan:
+def counted_by(manifest: dict[str, Any], folder: Location) -> StatisticsPlan:
     """What a fit counted, so that its propensities meet the cells that they were estimated for.
 
     Raises:
@@ -196,7 +197,9 @@ def _words(names: Iterable[str] | None) -> str | None:
     return " ".join(names or ()) or None
 
 
-def like_the_fit(fitted: StatisticsPlan, columns: ColumnOptions, folder: Path) -> tuple[ColumnOptions, CountingOptions]:
+def like_the_fit(
+    fitted: StatisticsPlan, columns: ColumnOptions, folder: Location
+) -> tuple[ColumnOptions, CountingOptions]:
     """The options that count the cells of a fit.
 
     Raises:
@@ -212,7 +215,7 @@ def like_the_fit(fitted: StatisticsPlan, columns: ColumnOptions, folder: Path) -
     return replace(columns, context=list(fitted.context)), counting
 
 
-def check_same_cells(plan: StatisticsPlan, fitted: StatisticsPlan, folder: Path) -> None:
+def check_same_cells(plan: StatisticsPlan, fitted: StatisticsPlan, folder: Location) -> None:
     """Statistics come with cells of their own, which must be those of the propensities.
 
     Raises:

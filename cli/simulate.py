@@ -21,6 +21,7 @@ from posbias.core.simulation import simulate_blocks
 from posbias.core.simulation_judgements import JudgementOptions, judged_world, usable_judgements
 from posbias.core.simulation_options import SimulationOptions
 from posbias.core.simulation_worlds import World, random_world, true_attractiveness, true_propensities
+from posbias.io.object_urls import Location, location
 from posbias.io.progress import Stage
 from posbias.io.simulated_logs import LOG, TRUTH, read_labels, write_log, write_truth
 
@@ -205,12 +206,16 @@ def simulate(
         result.content["schema"] = SCHEMA
         world = random_world(options) if labels.labels is None else _world_from(labels.labels, options, how, result)
         totals = Totals()
-        with result.progress.stage("simulating", options.n_sessions) as stage:
+        with result.progress.stage("simulating", options.n_sessions, unit="sessions") as stage:
             write_log(totals.counting(simulate_blocks(options, world), stage), result.folder)
         propensities = true_propensities(options)
         write_truth(propensities, true_attractiveness(options, world), result.folder)
         result.content["simulated"] = totals.summary()
-        result.tables += [Text(totals.line()), _rates_table(totals, propensities), _next_step(options, output.output)]
+        result.tables += [
+            Text(totals.line()),
+            _rates_table(totals, propensities),
+            _next_step(options, location(output.output)),
+        ]
     return DONE
 
 
@@ -345,7 +350,7 @@ def _rates_table(totals: Totals, propensities: pl.DataFrame) -> RenderableType:
     return table
 
 
-def _next_step(options: SimulationOptions, folder: Path) -> RenderableType:
+def _next_step(options: SimulationOptions, folder: Location) -> RenderableType:
     """The command that estimates from this log what is known about it."""
     flags = {
         "--model ubm": options.model == "ubm",

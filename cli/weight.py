@@ -16,8 +16,10 @@ from posbias.cli.options import (
 )
 from posbias.cli.result import open_result
 from posbias.core.fit import prior_of
+from posbias.io.local_copies import on_disk
 from posbias.io.manifest import read_manifest
-from posbias.io.output_tables import read_propensities
+from posbias.io.object_urls import location
+from posbias.io.output_tables import FILES_OF_A_FIT, read_propensities
 from posbias.io.statistics_store import find_statistics
 
 
@@ -37,15 +39,16 @@ def weight(
     Example: posbias weight logs/*.parquet --propensities fit -o weighted
     """
     steps.check_weighting(weighting)
-    manifest = read_manifest(propensities, "fit")
-    fitted, prior = setup.counted_by(manifest, propensities), prior_of(manifest["estimate"])
+    fit = location(propensities)
+    with on_disk(fit, FILES_OF_A_FIT) as folder:
+        manifest, table = read_manifest(folder, "fit"), read_propensities(folder)
+    fitted, prior = setup.counted_by(manifest, fit), prior_of(manifest["estimate"])
     counting = CountingOptions()
     if not find_statistics(inputs):
-        columns, counting = setup.like_the_fit(fitted, columns, propensities)
-    table = read_propensities(propensities)
-    also_read = [str(propensities), *(reading.clicks or ())]
+        columns, counting = setup.like_the_fit(fitted, columns, fit)
+    also_read = [str(fit), *(reading.clicks or ())]
     with open_result("weight", output, inputs, [columns, reading, weighting], also_read) as result:
-        result.content["propensities"] = str(propensities)
+        result.content["propensities"] = str(fit)
         with setup.local_engine(reading) as engine:
             if steps.wants_sessions(weighting):
                 plan = setup.statistics_plan(columns, counting)
@@ -53,6 +56,6 @@ def weight(
                 steps.weigh_pages(read, plan, table, weighting, result)
             else:
                 gathered = steps.gather(inputs, columns, reading, counting, engine, result)
-                setup.check_same_cells(gathered.plan, fitted, propensities)
+                setup.check_same_cells(gathered.plan, fitted, fit)
                 steps.weigh(gathered, table, prior, weighting, result)
     return result.exit_code

@@ -6,6 +6,8 @@ PosbiasError
 ├── SchemaError             columns that are missing, ambiguous or of the wrong type; rows that break the contract
 ├── StatisticsError         statistics that cannot be used, or not be merged
 ├── IdentifiabilityError    a log that cannot say what was asked of it
+├── ObjectStoreError        an object store that cannot be reached, or does not do what it is asked
+├── MissingExtraError       a library that is installed only with an extra of posbias
 ├── OutputExistsError       a target that is already there
 └── OutputError             a target that cannot be written
 
@@ -35,6 +37,14 @@ class StatisticsError(PosbiasError):
 
 class IdentifiabilityError(PosbiasError):
     """A log that cannot say what was asked of it."""
+
+
+class ObjectStoreError(PosbiasError):
+    """An object store that cannot be reached, or does not do what it is asked."""
+
+
+class MissingExtraError(PosbiasError):
+    """A library that is installed only with an extra of posbias."""
 
 
 class OutputExistsError(PosbiasError):

@@ -33,6 +33,14 @@ def is_committed() -> bool:
 
 
 @contextmanager
+def committing() -> Generator[None]:
+    """The step that puts a result into place: no signal ends the process within it, nor says "nothing" after it."""
+    with commit_lock:
+        yield
+        _committed.set()
+
+
+@contextmanager
 def atomic_directory(target: Path, *, force: bool, inputs: tuple[Path, ...] = ()) -> Generator[Path]:
     """A directory to write into, which becomes `target` when the block ends without an error.
 
@@ -62,9 +70,8 @@ def atomic_directory(target: Path, *, force: bool, inputs: tuple[Path, ...] = ()
             if is_disk_full(work, error):
                 raise OutputError(f"cannot write {target}: {NO_SPACE}. Nothing was written.") from error
             raise
-        with commit_lock:
+        with committing():
             _move_into_place(work, target, aside, force=force)
-            _committed.set()
 
 
 def _resolved(target: Path) -> Path:

@@ -70,9 +70,13 @@ def read_log(
     log: Log, plan: StatisticsPlan, engine: LocalEngine, progress: Progress, *, keep_sessions: bool = False
 ) -> tuple[Bucketed, dict[str, Any]]:
     """Read and check a log; return it with the counts of its rows for the manifest."""
-    with progress.stage("reading"):
+    size = sum(source.bytes for source in log.sources)
+    with progress.stage("reading", log.estimated_rows, unit="rows", size=size) as stage:
         read = engine.read(
-            log, keep_sessions=keep_sessions or plan.model.needs_session, whole_pages=plan.model.needs_session
+            log,
+            keep_sessions=keep_sessions or plan.model.needs_session,
+            whole_pages=plan.model.needs_session,
+            on_rows=stage.advance if progress.is_watched else None,
         )
         rows: dict[str, Any] = {"read": read.rows_read, "used": read.rows_used, "rejected": read.rejected}
         if log.click_sources:

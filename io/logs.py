@@ -219,7 +219,7 @@ def _has_rows(source: Source) -> bool:
 def _rows(source: Source) -> int:
     if source.format == "parquet":
         with reading([source]):
-            return pl.scan_parquet(source.path, glob=False).select(pl.len()).collect().item()
+            return scan_sources([source]).select(pl.len()).collect().item()
     size = source.bytes * (_COMPRESSION_RATIO if source.compressed else 1)
     return max(size // _TEXT_BYTES_PER_ROW, 1)
 

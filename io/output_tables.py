@@ -8,10 +8,13 @@ from typing import Any, cast
 import polars as pl
 
 from posbias.core.errors import LogFormatError
+from posbias.io.manifest import FILE_NAME as MANIFEST
 from posbias.io.plain_text import as_text_columns
 
 PROPENSITIES = "propensities"
 ATTRACTIVENESS = "attractiveness"
+FILES_OF_A_FIT = (MANIFEST, f"{PROPENSITIES}.parquet")
+"""What is read of a fit by those who build on it."""
 
 # Ids seldom repeat and posterior means are floats: a dictionary costs time and saves nothing.
 _STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "use_dictionary": False}

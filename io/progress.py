@@ -1,8 +1,13 @@
 """What a long job tells whoever watches it. The command line draws bars; a script hears nothing."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Protocol
+
+import polars as pl
+
+RowCounter = Callable[[int], None]
+"""Is told of every batch of rows that passes, from whatever thread it passes in."""
 
 
 class Stage(Protocol):
@@ -20,9 +25,23 @@ class Stage(Protocol):
 class Progress(Protocol):
     """Where stages are reported."""
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody watches, so that what costs time only to be reported is worth it."""
+        ...
+
     @contextmanager
-    def stage(self, description: str, total: int | None = None) -> Generator[Stage]:
-        """A stage, for as long as the block runs; `total` steps, or None where nobody knows."""
+    def stage(
+        self, description: str, total: int | None = None, *, unit: str = "buckets", size: int | None = None
+    ) -> Generator[Stage]:
+        """A stage, for as long as the block runs.
+
+        Args:
+            description: what is done.
+            total: how many steps it has, None where nobody knows.
+            unit: what one step is, in the plural.
+            size: bytes that all steps read together, where they read files.
+        """
         ...
 
 
@@ -37,7 +56,28 @@ class _SilentStage:
 class SilentProgress:
     """Reports nothing."""
 
+    is_watched = False
+
     @contextmanager
-    def stage(self, description: str, total: int | None = None) -> Generator[Stage]:  # noqa: ARG002
+    def stage(
+        self,
+        description: str,  # noqa: ARG002
+        total: int | None = None,  # noqa: ARG002
+        *,
+        unit: str = "buckets",  # noqa: ARG002
+        size: int | None = None,  # noqa: ARG002
+    ) -> Generator[Stage]:
         """A stage that nobody watches."""
         yield _SilentStage()
+
+
+def count_rows(frame: pl.LazyFrame, on_rows: RowCounter | None) -> pl.LazyFrame:
+    """The same frame; while it streams, each batch is reported to `on_rows`, where somebody watches."""
+    if on_rows is None:
+        return frame
+
+    def passed(batch: pl.DataFrame) -> pl.DataFrame:
+        on_rows(batch.height)
+        return batch
+
+    return frame.map_batches(passed, streamable=True)

@@ -5,10 +5,12 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import groupby
+from pathlib import Path
 
 import polars as pl
 
 from posbias.core.errors import LogFormatError
+from posbias.io.object_stores import storage_options
 from posbias.io.sources import Source
 
 FILE = "posbias_file"
@@ -30,7 +32,9 @@ def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.L
     Raises:
         LogFormatError: a file cannot be read.
     """
-    alike = groupby(sources, key=lambda source: (source.format, source.hive, tuple(schema_of(source).items())))
+    alike = groupby(
+        sources, key=lambda source: (source.store, source.format, source.hive, tuple(schema_of(source).items()))
+    )
     frames = [_scan([*group], as_text) for _, group in alike]
     return frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
 
@@ -42,22 +46,38 @@ def schema_of(source: Source) -> pl.Schema:
 
 
 def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
-    paths, form = [source.path for source in sources], sources[0].format
+    form, options = sources[0].format, storage_options(sources[0].path) or None
+    on_disk = [source.path for source in sources if isinstance(source.path, Path)]
+    paths = on_disk or [str(source.path) for source in sources]
     if form == "parquet":
-        frame = pl.scan_parquet(paths, hive_partitioning=False, glob=False)
+        frame = pl.scan_parquet(paths, hive_partitioning=False, glob=False, storage_options=options)
     elif form == "ipc":
-        frame = pl.scan_ipc(paths, hive_partitioning=False, glob=False)
+        frame = pl.scan_ipc(paths, hive_partitioning=False, glob=False, storage_options=options)
     elif form == "ndjson":
         overrides = dict.fromkeys(as_text, pl.String)
-        escaped = [glob.escape(str(path)) for path in paths]  # scan_ndjson always takes a path for a pattern
-        frame = pl.scan_ndjson(escaped, infer_schema_length=_SCHEMA_ROWS, schema_overrides=overrides)
+        escaped = [_escaped(source) for source in sources]  # scan_ndjson always takes a path for a pattern
+        frame = pl.scan_ndjson(
+            escaped, infer_schema_length=_SCHEMA_ROWS, schema_overrides=overrides, storage_options=options
+        )
     else:
-        frame = pl.scan_csv(paths, separator=_TEXT_SEPARATORS[form], infer_schema=False, glob=False)
+        separator = _TEXT_SEPARATORS[form]
+        frame = pl.scan_csv(paths, separator=separator, infer_schema=False, glob=False, storage_options=options)
     folders = dict(sources[0].hive)
     if not folders:
         return frame
     own = frame.collect_schema()
     return frame.with_columns(pl.lit(value, pl.String).alias(key) for key, value in folders.items() if key not in own)
+
+
+def _escaped(source: Source) -> str:
+    """A path as a pattern that only it fits.
+
+    Raises:
+        LogFormatError: it is in an object store, where Polars has no way to say so.
+    """
+    if source.store is not None and glob.has_magic(str(source.path)):
+        raise LogFormatError(f"{source.path}: NDJSON in an object store cannot have *, ? or [ in its name. Rename it.")
+    return glob.escape(str(source.path))
 
 
 def scan_with_place(source: Source, as_text: Sequence[str] = ()) -> pl.LazyFrame:

@@ -1,14 +1,20 @@
-"""From what the user names (files, globs, directories) to the files that will be read, with format and digest."""
+"""From what the user names (files, globs, directories, URLs) to the files that will be read, with format and digest."""
 
 import glob
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import TypeVar
 from urllib.parse import unquote
 
 from posbias.core.errors import LogFormatError, UsageError
+from posbias.io.object_names import named_objects
+from posbias.io.object_stores import StoredObject, read_object, read_range
+from posbias.io.object_urls import Location, ObjectUrl, location
+from posbias.io.uploads import is_unfinished
 
 _FORMAT_BY_EXTENSION = {
     ".parquet": "parquet",
@@ -27,13 +33,17 @@ _COMPRESSIBLE = ("csv", "tsv", "ndjson")
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
+_LONGEST_MAGIC = 8
 _MEBIBYTE = 1 << 20
+_REQUESTS_AT_ONCE = 16
 _MAY_BE_EMPTY = 1 << 16  # bytes of headers and footers alone
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
 class Source:
-    """One input file.
+    """One input file, or object of an object store.
 
     Attributes:
         path: where it is.
@@ -43,7 +53,7 @@ class Source:
         modified: when it was last changed, in nanoseconds.
     """
 
-    path: Path
+    path: Location
     format: str
     hive: tuple[tuple[str, str | None], ...]
     bytes: int
@@ -54,12 +64,16 @@ class Source:
         """Whether it is text in a .gz or .zst wrapper."""
         return self.path.suffix.lower() in _COMPRESSIONS
 
+    @property
+    def store(self) -> str | None:
+        """The bucket that it is in; None on disk."""
+        return self.path.root if isinstance(self.path, ObjectUrl) else None
+
     def digest(self) -> str:
         """A fingerprint: size, first and last MiB (which hold a Parquet file's footer)."""
-        with self.path.open("rb") as file:
-            head = file.read(_MEBIBYTE)
-            file.seek(max(self.bytes - _MEBIBYTE, 0))
-            tail = file.read(_MEBIBYTE)
+        head = _read(self.path, 0, min(_MEBIBYTE, self.bytes))
+        start = max(self.bytes - _MEBIBYTE, 0)
+        tail = _read(self.path, start, self.bytes - start)
         return f"{self.bytes}-{hashlib.sha256(head + tail).hexdigest()[:32]}"
 
 
@@ -71,7 +85,7 @@ def find_sources(names: Sequence[str]) -> list[Source]:
         UsageError: a file is named twice.
     """
     sources = [source for name in names for source in _readable(name)]
-    seen: dict[Path, str] = {}
+    seen: dict[Location, str] = {}
     for source in sources:
         real = source.path.resolve()
         if real in seen:
@@ -83,14 +97,14 @@ def find_sources(names: Sequence[str]) -> list[Source]:
 def _readable(name: str) -> list[Source]:
     try:
         sources = _expand(_checked(name))
-        for source in sources:
-            _check_whole(source)
+        for _ in _each(_check_whole, sources):
+            pass
     except OSError as error:
         raise LogFormatError(f"{error.filename or name}: cannot be read: {error.strerror}.") from error
     return sources
 
 
-def digests(sources: Iterable[Source], holds_rows: Callable[[Source], bool]) -> dict[str, str]:
+def digests(sources: Sequence[Source], holds_rows: Callable[[Source], bool]) -> dict[str, str]:
     """Path by digest, of the files that hold rows.
 
     Args:
@@ -100,11 +114,14 @@ def digests(sources: Iterable[Source], holds_rows: Callable[[Source], bool]) -> 
     Raises:
         UsageError: two files hold the same rows.
     """
+
+    def fingerprint(source: Source) -> str | None:
+        return None if source.bytes < _MAY_BE_EMPTY and not holds_rows(source) else source.digest()
+
     found: dict[str, str] = {}
-    for source in sources:
-        if source.bytes < _MAY_BE_EMPTY and not holds_rows(source):
+    for source, digest in zip(sources, _each(fingerprint, sources), strict=True):
+        if digest is None:
             continue
-        digest = source.digest()
         if digest in found:
             raise UsageError(
                 f"{source.path} and {found[digest]} hold the same data: their rows would count twice. Name one of them."
@@ -113,14 +130,27 @@ def digests(sources: Iterable[Source], holds_rows: Callable[[Source], bool]) -> 
     return found
 
 
-def named_paths(name: str) -> list[Path]:
+def _each(work: Callable[[Source], _Found], sources: Sequence[Source]) -> Iterator[_Found]:
+    """Do the same with each source; several at a time where each takes a round trip to an object store."""
+    if all(source.store is None for source in sources):
+        yield from map(work, sources)
+        return
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
+        yield from threads.map(work, sources)
+
+
+def named_paths(name: str) -> list[Location]:
     """The files and directories behind a name, which may be a pattern; none if there is nothing.
 
     Raises:
         LogFormatError: the name cannot be a file's.
+        ObjectStoreError: the name is a URL, and the store cannot be asked.
     """
-    if Path(_checked(name)).exists():
-        return [Path(name)]
+    where = location(_checked(name))
+    if isinstance(where, ObjectUrl):
+        return [*named_objects(where)]
+    if where.exists():
+        return [where]
     return [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 - takes absolute patterns
 
 
@@ -141,19 +171,18 @@ def _checked(name: str) -> str:
 
 
 def _expand(name: str) -> list[Source]:
-    path = Path(name)
+    path = location(name)
+    if isinstance(path, ObjectUrl):
+        return _expand_objects(path)
     if path.is_dir():
         results = {manifest.parent for manifest in path.rglob("manifest.json") if _is_ours(manifest)}
         files = [file for file in sorted(path.rglob("*")) if (results - {path}).isdisjoint(file.parents)]
-        found = [_source(file) for file in files if _is_data(file, path)]
+        found = [_source_on_disk(file) for file in files if file.is_file() and _is_data(file.relative_to(path))]
         if not found:
-            raise LogFormatError(
-                f"{name}: the directory holds no log file (known: {', '.join(_FORMAT_BY_EXTENSION)}; "
-                "text also with .gz or .zst)."
-            )
+            raise _nothing_in(name)
         return found
     if path.is_file():
-        return [_source(path)]
+        return [_source_on_disk(path)]
     if glob.has_magic(name) and not path.exists():
         matches = named_paths(name)
         if not matches:
@@ -164,17 +193,54 @@ def _expand(name: str) -> list[Source]:
     raise LogFormatError(f"{name}: no such file or directory.")
 
 
-def _is_data(file: Path, below: Path) -> bool:
-    hidden = any(part.startswith((".", "_")) for part in file.relative_to(below).parts)
-    return file.is_file() and not hidden and _format_by_name(file) is not None
+def _expand_objects(url: ObjectUrl) -> list[Source]:
+    named = named_objects(url)
+    if not named:
+        pattern = glob.has_magic(url.key)
+        raise LogFormatError(f"{url}: no object {'matches this pattern' if pattern else 'has this name or prefix'}.")
+    return [source for place, objects in named.items() for source in _objects_at(place, objects)]
 
 
-def _is_ours(manifest: Path) -> bool:
+def _objects_at(place: ObjectUrl, objects: list[StoredObject]) -> list[Source]:
+    """The object of that name, or the logs among the objects below that prefix."""
+    if [entry.url for entry in objects] == [place]:
+        return [_source(place, objects[0].bytes, objects[0].modified)]
+    results = {
+        entry.url.path.parent
+        for entry in objects
+        if is_unfinished(entry.url) or (entry.url.name == "manifest.json" and _is_ours(entry.url))
+    } - {place.path}
+    found = [
+        _source(entry.url, entry.bytes, entry.modified)
+        for entry in objects
+        if results.isdisjoint(entry.url.path.parents) and _is_data(entry.url.path.relative_to(place.path))
+    ]
+    if not found:
+        raise _nothing_in(str(place))
+    return found
+
+
+def _nothing_in(name: str) -> LogFormatError:
+    return LogFormatError(
+        f"{name}: the directory holds no log file (known: {', '.join(_FORMAT_BY_EXTENSION)}; "
+        "text also with .gz or .zst)."
+    )
+
+
+def _is_data(file: PurePath) -> bool:
+    """Whether a name below a directory is that of a log, and not hidden."""
+    hidden = any(part.startswith((".", "_")) for part in file.parts)
+    return not hidden and _format_by_name(file) is not None
+
+
+def _is_ours(manifest: Location) -> bool:
     """Whether a manifest is that of a result of posbias, which is no log."""
+    if isinstance(manifest, ObjectUrl):
+        return '"posbias": "' in read_object(manifest).decode(errors="replace")
     return '"posbias": "' in manifest.read_text(encoding="utf-8", errors="replace")
 
 
-def _format_by_name(file: Path) -> str | None:
+def _format_by_name(file: PurePath) -> str | None:
     suffix = file.suffix.lower()
     if suffix in _COMPRESSIONS:
         inner = _FORMAT_BY_EXTENSION.get(Path(file.stem).suffix.lower())
@@ -182,21 +248,33 @@ def _format_by_name(file: Path) -> str | None:
     return _FORMAT_BY_EXTENSION.get(suffix)
 
 
-def _source(file: Path) -> Source:
-    name_says = _format_by_name(file)
+def _source_on_disk(file: Path) -> Source:
+    status = file.stat()
+    return _source(file, status.st_size, status.st_mtime_ns)
+
+
+def _source(file: Location, size: int, modified: int) -> Source:
+    path = file.path if isinstance(file, ObjectUrl) else file
+    name_says = _format_by_name(path)
     if name_says is None:
-        with file.open("rb") as opened:
-            start = opened.read(8)
+        start = _read(file, 0, min(_LONGEST_MAGIC, size))
         name_says = next((known for magic, known in _MAGIC.items() if start.startswith(magic)), None)
     if name_says is None:
         raise LogFormatError(
             f"{file}: cannot tell the format by its name. Known endings: {', '.join(_FORMAT_BY_EXTENSION)} "
             f"({', '.join(_COMPRESSIBLE)} also with {' or '.join(_COMPRESSIONS)}). Rename the file."
         )
-    folders = [match for part in file.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None]
+    folders = [match for part in path.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None]
     hive = tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in map(_parts, folders))
-    status = file.stat()
-    return Source(file, name_says, hive, status.st_size, status.st_mtime_ns)
+    return Source(file, name_says, hive, size, modified)
+
+
+def _read(file: Location, start: int, length: int) -> bytes:
+    if isinstance(file, ObjectUrl):
+        return read_range(file, start, length) if length else b""
+    with file.open("rb") as opened:
+        opened.seek(start)
+        return opened.read(length)
 
 
 def _parts(folder: re.Match[str]) -> tuple[str, str]:
@@ -209,10 +287,7 @@ def _check_whole(source: Source) -> None:
         raise LogFormatError(f"{source.path}: the file is empty (0 bytes).")
     if source.format != "parquet":
         return
-    with source.path.open("rb") as file:
-        head = file.read(4)
-        file.seek(max(size - 4, 0))
-        tail = file.read(4)
+    head, tail = _read(source.path, 0, min(4, size)), _read(source.path, max(size - 4, 0), min(4, size))
     if head != b"PAR1":
         raise LogFormatError(f"{source.path}: is not a Parquet file (it does not start with PAR1).")
     if tail != b"PAR1":

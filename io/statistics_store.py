@@ -6,8 +6,9 @@ things, the same day twice, or what is not whole is an error. A directory is ope
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +16,10 @@ import polars as pl
 
 from posbias.core.errors import StatisticsError
 from posbias.io.decay import Decay
+from posbias.io.local_copies import on_disk
 from posbias.io.manifest import FILE_NAME
+from posbias.io.object_stores import list_objects, read_object, storage_options
+from posbias.io.object_urls import Location, ObjectUrl, location
 from posbias.io.sources import named_paths
 from posbias.io.statistics_metadata import (
     SCHEMA,
@@ -42,7 +46,7 @@ class Statistics:
         segments: its files. Rows of different segments may have equal keys: they add up.
     """
 
-    path: Path
+    path: Location
     metadata: StatisticsMetadata
     key_types: dict[str, str]
     segments: tuple[Segment, ...]
@@ -87,13 +91,13 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
     Raises:
         StatisticsError: statistics and logs are mixed, or statistics are damaged or of another version.
     """
-    paths = [path for name in names for path in named_paths(name) or [Path(name)]]
-    found: dict[Path, Statistics | None] = {}
+    paths = [path for name in names for path in named_paths(name) or [location(name)]]
+    found: dict[Location, Statistics | None] = {}
     for path in paths:
         real = path.resolve()
         if found.get(real) is not None:
             raise StatisticsError(f"{path} is named twice: its clicks would count twice. Name it once.")
-        found[real] = _open(path) if path.is_dir() else None
+        found[real] = _open_at(path)
     statistics = [entry for entry in found.values() if entry is not None]
     if statistics and len(statistics) < len(found):
         log = next(path for path in paths if found[path.resolve()] is None)
@@ -116,7 +120,7 @@ def merge_metadata(statistics: Sequence[Statistics], factor: float | None = None
     """
     first = statistics[0]
     sources: dict[str, str] = {}
-    owner: dict[str, Path] = {}
+    owner: dict[str, Location] = {}
     for entry in statistics:
         _check_same_plan(first, entry)
         for digest, path in entry.metadata.sources.items():
@@ -176,8 +180,33 @@ def _totals(segments: Sequence[Segment]) -> dict[str, int | float]:
     return {name: sum(segment.totals[name] for segment in segments) for name in segments[0].totals}
 
 
+def _open_at(place: Location) -> Statistics | None:
+    """The statistics in a directory, or below a prefix of an object store; None where it holds none."""
+    if isinstance(place, ObjectUrl):
+        if not _may_hold_statistics(place):
+            return None
+        with on_disk(place) as copy:
+            found = _open(copy)
+        return None if found is None else replace(found, path=place)
+    return _open(place) if place.is_dir() else None
+
+
+def _may_hold_statistics(prefix: ObjectUrl) -> bool:
+    """Whether it is worth a copy: what a manifest or, where that is missing, the first part says."""
+    here = {entry.url.name: entry.url for entry in list_objects(prefix) if entry.url.path.parent == prefix.path}
+    if FILE_NAME in here:
+        return SCHEMA in read_object(here[FILE_NAME]).decode(errors="replace")
+    parts = sorted(name for name in here if fnmatch(name, PARTS))
+    if not parts:
+        return False
+    try:
+        metadata = pl.read_parquet_metadata(str(here[parts[0]]), storage_options=storage_options(prefix) or None)
+    except (pl.exceptions.PolarsError, OSError):
+        return False
+    return metadata.get("schema") == SCHEMA
+
+
 def _open(path: Path) -> Statistics | None:
-    """The statistics in a directory; None where it holds none."""
     manifest = _manifest(path)
     if manifest is None:
         if _holds_part(path):

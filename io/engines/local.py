@@ -19,6 +19,7 @@ from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.logs import Log, good_rows
 from posbias.io.owned import temporary_files
+from posbias.io.progress import RowCounter, count_rows
 from posbias.io.rejects import describe_page_faults, describe_row_faults, reason
 from posbias.io.scan import reading
 
@@ -72,13 +73,14 @@ class LocalEngine:
     on_bad_rows: OnBadRows = "error"
     check_pages: CheckPages = "sample"
 
-    def read(self, log: Log, *, keep_sessions: bool, whole_pages: bool) -> Bucketed:
+    def read(self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None) -> Bucketed:
         """Read the log once, reject what breaks the contract, split what does not fit into memory.
 
         Args:
             log: an opened log.
             keep_sessions: whether pages must lie together.
             whole_pages: whether a page that lost a row is of no use (UBM: the lost row may have been clicked).
+            on_rows: is told of rows as they are read, where somebody watches.
 
         Raises:
             SchemaError: rows or pages break the contract (`on_bad_rows` is "error"), or no row is left.
@@ -87,9 +89,9 @@ class LocalEngine:
         with reading([*log.sources, *log.click_sources]):
             n_buckets = self._buckets_for(log.estimated_rows, log.impressions.collect_schema())
             if n_buckets == 1:
-                read = self._read_into_memory(log, whole_pages=whole_pages)
+                read = self._read_into_memory(log, on_rows, whole_pages=whole_pages)
             else:
-                read = self._split(log, n_buckets, keep_sessions=keep_sessions, whole_pages=whole_pages)
+                read = self._split(log, n_buckets, on_rows, keep_sessions=keep_sessions, whole_pages=whole_pages)
         if read.rows_read == 0:
             raise SchemaError(f"{log.request.inputs[0]}: the log holds no rows.")
         if read.rows_used == 0:
@@ -126,8 +128,8 @@ class LocalEngine:
         needed = rows * (_BYTES_PER_ROW + _BYTES_PER_KEY_BYTE * width)
         return max(1, -(-needed // max(self.memory - _PROCESS_BYTES, self.memory // 8)))
 
-    def _read_into_memory(self, log: Log, *, whole_pages: bool) -> Bucketed:
-        rows = log.impressions.collect(engine="streaming")
+    def _read_into_memory(self, log: Log, on_rows: RowCounter | None, *, whole_pages: bool) -> Bucketed:
+        rows = count_rows(log.impressions, on_rows).collect(engine="streaming")
         rejected = self._judge_rows(log, _row_faults(rows.lazy()).collect(), rows.height)
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
         if log.has_sessions:
@@ -141,7 +143,9 @@ class LocalEngine:
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
         return Bucketed((good.lazy(),), rows.height, rejected)
 
-    def _split(self, log: Log, n_buckets: int, *, keep_sessions: bool, whole_pages: bool) -> Bucketed:
+    def _split(
+        self, log: Log, n_buckets: int, on_rows: RowCounter | None, *, keep_sessions: bool, whole_pages: bool
+    ) -> Bucketed:
         """Write the good rows to buckets by query, the others to one of their own."""
         impressions, faulty = log.impressions, None
         if log.has_sessions and not keep_sessions:
@@ -152,7 +156,7 @@ class LocalEngine:
         folder = self.scratch / "impressions"
         bucket = pl.when(pl.col(REJECTED) == 0).then(_bucket_of_query(n_buckets)).otherwise(n_buckets)
         with temporary_files(self.scratch):
-            _bucket_sink(impressions, bucket, folder).collect(engine="streaming")
+            _bucket_sink(count_rows(impressions, on_rows), bucket, folder).collect(engine="streaming")
         read, faults = _count_faults(folder, n_buckets)
         rejected = self._judge_rows(log, faults, read)
         buckets = [frame.drop(REJECTED) for frame in _bucket_frames(folder, n_buckets)]

@@ -230,14 +230,16 @@ def test_a_stderr_that_is_no_terminal_gets_neither_bars_nor_colours(
         assert "━" not in said
 
 
-def on_a_terminal(environment: dict[str, str], cwd: Path, *arguments: str | Path) -> tuple[int, str, str]:
+def on_a_terminal(
+    environment: dict[str, str], cwd: Path, *arguments: str | Path, **settings: str
+) -> tuple[int, str, str]:
     """Run the command line with stderr on a pseudo-terminal; return exit code, stdout and what the terminal got."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "posbias.cli", *map(str, arguments)]
     with subprocess.Popen(
         command,
         cwd=cwd,
-        env=environment | {"TERM": "xterm-256color", "COLUMNS": "120"},
+        env=environment | {"TERM": "xterm-256color", "COLUMNS": "120"} | settings,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=theirs,
@@ -266,6 +268,18 @@ def test_a_terminal_gets_bars_for_every_stage(clean_environment: dict[str, str],
         assert stage in seen
     assert "━" in seen
     assert ESCAPE in seen
+
+
+def test_bars_count_rows_bytes_and_buckets_and_fit_into_80_columns(
+    clean_environment: dict[str, str], log: Path, tmp_path: Path
+) -> None:
+    columns = {"COLUMNS": "80"}
+    _, _, seen = on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out", **columns)
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen))
+    rows, size = pl.read_parquet(log).height // 1000, log.stat().st_size
+    assert any(re.search(rf"reading .* {rows}k rows, {size / 1e3:.1f} kB +0:00:00", line) for line in lines), lines
+    assert any(re.search(r"counting .* 1 buckets +0:00:0", line) for line in lines), lines
+    assert max(map(len, lines)) <= 80
 
 
 def test_quiet_draws_no_bars_on_a_terminal(clean_environment: dict[str, str], log: Path, tmp_path: Path) -> None:

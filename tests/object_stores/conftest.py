@@ -1,0 +1,170 @@
+"""An S3-compatible server on loopback that remembers what it was asked, and refuses or holds what a test says."""
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+import pytest
+from werkzeug.serving import make_server
+
+from posbias.core.simulation import SimulationOptions, simulate
+from posbias.io.local_copies import copies_below
+
+_DENIED = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Denied</Message></Error>"
+
+
+def _nothing(method: str, path: str) -> bool:  # noqa: ARG001
+    return False
+
+
+@dataclass
+class S3Server:
+    """The server, in a thread of its own.
+
+    Attributes:
+        requests: method, path and `Authorization` of each request, in order.
+        refuses: which requests are denied.
+        holds: which requests wait until `go_on` is set.
+    """
+
+    requests: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+    refuses: Callable[[str, str], bool] = _nothing
+    holds: Callable[[str, str], bool] = _nothing
+    held: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        moto: Any = import_module("moto.moto_server.werkzeug_app")  # it has no types
+        self._moto = moto.DomainDispatcherApplication(moto.create_backend_app)
+        self._server = make_server("127.0.0.1", 0, cast("Any", self._answer), threaded=True)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    @property
+    def endpoint(self) -> str:
+        """Its URL."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def reset(self) -> None:
+        """Forget what was asked, and refuse and hold nothing."""
+        self.go_on.set()
+        self.requests.clear()
+        self.refuses = self.holds = _nothing
+        self.held, self.go_on = threading.Event(), threading.Event()
+
+    def stop(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:  # noqa: ANN401
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+        self.requests.append((method, path, environ.get("HTTP_AUTHORIZATION", "")))
+        if self.holds(method, path):
+            go_on = self.go_on
+            self.held.set()
+            go_on.wait(timeout=60)
+        if self.refuses(method, path):
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start_response(
+                "403 Forbidden", [("Content-Type", "application/xml"), ("Content-Length", str(len(_DENIED)))]
+            )
+            return [_DENIED]
+        return self._moto(environ, start_response)
+
+
+@pytest.fixture(scope="session")
+def server_of_session() -> Generator[S3Server]:
+    """Yield one server for all tests of a process."""
+    server = S3Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(
+    server_of_session: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_environment: dict[str, str]
+) -> Generator[S3Server]:
+    """Yield the server, to which the environment points, and nothing else."""
+    server_of_session.reset()
+    settings = {
+        "AWS_ACCESS_KEY_ID": "key-of-the-environment",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": server_of_session.endpoint,
+        "AWS_CONFIG_FILE": str(tmp_path / "no-config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "no-credentials"),
+        "AWS_METADATA_ENDPOINT": "http://127.0.0.1:9",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    clean_environment.update(settings)
+    with copies_below(tmp_path):
+        yield server_of_session
+    server_of_session.reset()
+
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket of the server's, through a client that is not the one under test."""
+
+    name: str
+    client: Any
+
+    def url(self, key: str) -> str:
+        """The URL of an object or prefix."""
+        return f"s3://{self.name}/{key}"
+
+    def put(self, key: str, content: bytes | Path) -> str:
+        """Write an object and return its URL."""
+        body = content.read_bytes() if isinstance(content, Path) else content
+        self.client.put_object(Bucket=self.name, Key=key, Body=body)
+        return self.url(key)
+
+    def put_tree(self, folder: Path, prefix: str) -> str:
+        """Write all files of a directory and return the prefix as a URL."""
+        for path in folder.rglob("*"):
+            if path.is_file():
+                self.put(f"{prefix}/{path.relative_to(folder).as_posix()}", path)
+        return self.url(prefix)
+
+    def contents(self, prefix: str) -> dict[str, bytes]:
+        """Every object below a prefix, to the byte."""
+        found = self.client.list_objects_v2(Bucket=self.name, Prefix=f"{prefix}/").get("Contents", [])
+        keys = [entry["Key"] for entry in found]
+        read = {key: self.client.get_object(Bucket=self.name, Key=key)["Body"].read() for key in keys}
+        return {key.removeprefix(f"{prefix}/"): content for key, content in read.items()}
+
+
+@pytest.fixture
+def bucket(server: S3Server) -> Bucket:
+    """Return a new bucket."""
+    client: Any = import_module("boto3").client("s3", endpoint_url=server.endpoint)
+    name = f"bucket-{next(_numbers)}"
+    client.create_bucket(Bucket=name)
+    server.requests.clear()
+    return Bucket(name, client)
+
+
+@pytest.fixture(scope="session")
+def log() -> pl.DataFrame:
+    """Return 400 pages of 4 positions."""
+    return simulate(SimulationOptions(n_sessions=400, n_queries=6, docs_per_query=6, n_positions=4, seed=11)).log
+
+
+@pytest.fixture
+def log_file(log: pl.DataFrame, tmp_path: Path) -> Path:
+    """Return the log as a file."""
+    log.write_parquet(tmp_path / "log.parquet")
+    return tmp_path / "log.parquet"

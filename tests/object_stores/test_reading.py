@@ -1,0 +1,262 @@
+"""Logs, statistics and fits in an object store are read as those on disk are, and what is wrong is said in one line."""
+
+import io
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any, Protocol
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from posbias.core.errors import LogFormatError, MissingExtraError, PosbiasError
+from posbias.io.object_stores import forget_stores
+from posbias.io.scan import scan_sources
+from posbias.io.sources import find_sources
+
+RunPosbias = Callable[..., CompletedProcess[str]]
+
+
+class Server(Protocol):
+    """What the tests ask of the server."""
+
+    endpoint: str
+    requests: list[tuple[str, str, str]]
+    refuses: Callable[[str, str], bool]
+
+
+class Bucket(Protocol):
+    """What the tests ask of a bucket."""
+
+    name: str
+
+    url: Callable[[str], str]
+    put: Callable[[str, bytes | Path], str]
+    put_tree: Callable[[Path, str], str]
+
+
+WRITERS: dict[str, Callable[[pl.DataFrame, io.BytesIO], Any]] = {
+    "parquet": lambda frame, file: frame.write_parquet(file),
+    "csv": lambda frame, file: frame.write_csv(file),
+    "tsv": lambda frame, file: frame.write_csv(file, separator="\t"),
+    "ndjson": lambda frame, file: frame.write_ndjson(file),
+    "arrow": lambda frame, file: frame.write_ipc(file),
+}
+
+
+def as_bytes(frame: pl.DataFrame, ending: str) -> bytes:
+    """A frame in a format, compressed if the ending says so."""
+    form, _, wrapper = ending.partition(".")
+    file = io.BytesIO()
+    WRITERS[form](frame, file)
+    codec = {"gz": "gzip", "zst": "zstd"}.get(wrapper)
+    arrow: Any = import_module("pyarrow")  # it has no types
+    return file.getvalue() if codec is None else arrow.compress(file.getvalue(), codec=codec, asbytes=True)
+
+
+ENDINGS = ["parquet", "csv", "tsv", "ndjson", "arrow", "csv.gz", "csv.zst", "ndjson.gz"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_every_format_reads_as_it_does_from_disk(
+    bucket: Bucket, log: pl.DataFrame, tmp_path: Path, ending: str
+) -> None:
+    path = tmp_path / f"a b.{ending}"
+    path.write_bytes(as_bytes(log, ending))
+    [here], [there] = find_sources([str(path)]), find_sources([bucket.put(f"day=1/a b.{ending}", path)])
+    assert there.digest() == here.digest()
+    read = scan_sources([there]).collect(engine="streaming")
+    assert_frame_equal(read.drop("day"), scan_sources([here]).collect())
+    assert read["day"].unique().to_list() == ["1"]
+
+
+TREE = [
+    "a.parquet",
+    "b.csv",
+    "notes.txt",
+    ".hidden.csv",
+    "_SUCCESS.csv",
+    "day=1/c.csv",
+    "day=2/d.csv",
+    "day=2/_tmp/e.csv",
+    "day=2/.f/g.csv",
+    "result/manifest.json",
+    "result/h.csv",
+    "other/manifest.json",
+    "other/i.csv",
+]
+PATTERNS = ["", "*.csv", "day=*", "day=*/*.csv", "day=[2-9]", "**/*.csv", "?.parquet", "result", "result/*.csv", "*.c*"]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_prefixes_and_patterns_find_what_directories_and_patterns_find(
+    bucket: Bucket, tmp_path: Path, pattern: str
+) -> None:
+    tree = tmp_path / "tree"
+    for name in TREE:
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        text = '{"posbias": "0.1"}' if name == "result/manifest.json" else f"name\n{name}\n"
+        (tree / name).write_bytes(
+            as_bytes(pl.DataFrame({"name": [name]}), "parquet") if "parq" in name else text.encode()
+        )
+    url = bucket.put_tree(tree, "logs")
+    here, there = find_sources([str(tree / pattern)]), find_sources([f"{url}/{pattern}"])
+    assert here
+    assert [str(source.path).removeprefix(f"{url}/") for source in there] == [
+        str(source.path).removeprefix(f"{tree}/") for source in here
+    ]
+    assert [source.hive for source in there] == [source.hive for source in here]
+
+
+def test_what_is_wrong_with_an_object_is_said_of_its_url(bucket: Bucket, log: pl.DataFrame) -> None:
+    whole = as_bytes(log, "parquet")
+    good, same = bucket.put("good.parquet", whole), bucket.put("same.parquet", whole)
+    wrong = {
+        bucket.put("empty.csv", b""): "is empty",
+        bucket.put("cut.parquet", whole[:-4]): "truncated",
+        bucket.put("text.parquet", b"query,doc\n1,2\n"): "is not a Parquet file",
+        bucket.put("what.xyz", b"?"): "cannot tell the format",
+        bucket.put("what/a.xyz", b"?").removesuffix("/a.xyz"): "holds no log file",
+        bucket.url("nothing.parquet"): "no object has this name or prefix",
+        bucket.url("*.nothing"): "no object matches this pattern",
+        bucket.put("a*.ndjson", b"{}\n"): "Rename it",
+        f"s3://not-{bucket.name}/log.parquet": "there is no bucket",
+    }
+    for url, words in wrong.items():
+        with pytest.raises(PosbiasError, match=words) as raised:
+            scan_sources(find_sources([url]))
+        assert url in str(raised.value)
+    with pytest.raises(PosbiasError, match="named twice"):
+        find_sources([good, bucket.url("go*")])
+    assert same != good
+
+
+def test_equal_objects_and_a_copy_on_disk_count_once(
+    bucket: Bucket, log_file: Path, tmp_path: Path, run_in_process: RunPosbias
+) -> None:
+    done = run_in_process("run", log_file, bucket.put("copy.parquet", log_file), "-o", tmp_path / "out")
+    assert done.returncode == 2
+    assert f"{bucket.url('copy.parquet')} and {log_file} hold the same data" in done.stderr
+
+
+def assert_one_line(done: CompletedProcess[str], url: str, words: str) -> None:
+    """Exit code 2 and one line that names the URL and says what is wrong."""
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(f"posbias: error: {url}: ")
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_store_that_does_not_let_us_in_is_one_line(
+    bucket: Bucket, server: Server, log_file: Path, tmp_path: Path, run_in_process: RunPosbias
+) -> None:
+    url = bucket.put("log.parquet", log_file)
+    server.refuses = lambda _method, _path: True
+    assert_one_line(run_in_process("run", url, "-o", tmp_path / "out"), url, "access is denied")
+    assert_one_line(run_in_process("run", log_file, "-o", url), url, "access is denied")
+
+
+def test_a_store_that_cannot_be_reached_is_one_line(
+    bucket: Bucket, tmp_path: Path, run_in_process: RunPosbias, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    done = run_in_process("run", bucket.url("log.parquet"), "-o", tmp_path / "out")
+    assert_one_line(done, bucket.url("log.parquet"), "http://127.0.0.1:9 cannot be reached")
+
+
+@pytest.mark.parametrize("missing", [["AWS_ACCESS_KEY_ID"], ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]])
+def test_missing_credentials_are_one_line(
+    bucket: Bucket, tmp_path: Path, run_in_process: RunPosbias, monkeypatch: pytest.MonkeyPatch, missing: list[str]
+) -> None:
+    for name in missing:
+        monkeypatch.delenv(name)
+    done = run_in_process("run", bucket.url("log.parquet"), "-o", tmp_path / "out")
+    assert_one_line(done, bucket.url("log.parquet"), "no credentials were found")
+
+
+@pytest.mark.parametrize("has_boto3", [True, False], ids=["boto3", "no boto3"])
+def test_a_profile_of_the_credentials_file_is_used_by_all_who_ask(
+    bucket: Bucket,
+    server: Server,
+    log_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    has_boto3: bool,
+) -> None:
+    if not has_boto3:
+        monkeypatch.setitem(sys.modules, "boto3", None)
+    url = bucket.put("log.parquet", log_file)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_REGION", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    (tmp_path / "no-credentials").write_text(
+        "[work]\naws_access_key_id = of-the-file\naws_secret_access_key = secret\n"
+    )
+    (tmp_path / "no-config").write_text(f"[profile work]\nregion = eu-west-1\nendpoint_url = {server.endpoint}\n")
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    server.requests.clear()
+    forget_stores()
+    assert scan_sources(find_sources([url])).collect().height == 1600
+    signed = {authorization.split("Credential=")[1].split("/")[0] for _, _, authorization in server.requests}
+    regions = {authorization.split("Credential=")[1].split("/")[2] for _, _, authorization in server.requests}
+    assert (signed, regions) == ({"of-the-file"}, {"eu-west-1"})
+
+
+def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(MissingExtraError, match=r"posbias\[cloud\]"):
+        find_sources(["s3://bucket/log.parquet"])
+
+
+def test_statistics_and_fits_are_read_like_those_on_disk(
+    bucket: Bucket, log_file: Path, tmp_path: Path, run_in_process: RunPosbias
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+
+    def run(*arguments: str | Path) -> None:
+        done = run_in_process(*arguments, "--temp-dir", temporary)
+        assert done.returncode in {0, 1}, done.stderr
+
+    run("collect", log_file, "-o", tmp_path / "statistics")
+    run("fit", tmp_path / "statistics", "-o", tmp_path / "fit")
+    run("weight", log_file, "--propensities", tmp_path / "fit", "-o", tmp_path / "weighted")
+    bucket.put_tree(tmp_path / "statistics", "statistics/1")
+    bucket.put_tree(tmp_path / "fit", "fit")
+    run("fit", bucket.url("statistics/*"), "-o", tmp_path / "fit-2")
+    run("weight", log_file, "--propensities", bucket.url("fit"), "-o", tmp_path / "weighted-2")
+    for one, other in (("fit", "fit-2"), ("weighted", "weighted-2")):
+        for path in (tmp_path / one).rglob("*.parquet"):
+            assert path.read_bytes() == (tmp_path / other / path.relative_to(tmp_path / one)).read_bytes()
+    assert bucket.url("fit") in (tmp_path / "weighted-2" / "manifest.json").read_text()
+    assert list(temporary.iterdir()) == []
+
+
+def test_statistics_and_fits_without_a_manifest_are_not_whole(
+    bucket: Bucket, log_file: Path, tmp_path: Path, run_in_process: RunPosbias
+) -> None:
+    assert run_in_process("collect", log_file, "-o", tmp_path / "statistics").returncode == 0
+    bucket.put("statistics/part-00000.parquet", tmp_path / "statistics" / "part-00000.parquet")
+    bucket.put("fit/propensities.parquet", log_file)
+    done = run_in_process("fit", bucket.url("statistics"), "-o", tmp_path / "out")
+    assert_one_line(done, bucket.url("statistics"), "the manifest is missing")
+    done = run_in_process("weight", log_file, "--propensities", bucket.url("fit"), "-o", tmp_path / "out")
+    assert_one_line(done, bucket.url("fit"), "holds no manifest.json")
+
+
+def test_a_log_and_its_clicks_may_be_in_different_stores(
+    bucket: Bucket, log: pl.DataFrame, tmp_path: Path, run_in_process: RunPosbias
+) -> None:
+    log.drop("click").write_csv(tmp_path / "shown.csv")
+    clicks = bucket.put("clicks.csv.gz", as_bytes(log.filter(pl.col("click") == 1).select("session", "doc"), "csv.gz"))
+    done = run_in_process("collect", tmp_path / "shown.csv", "--clicks", clicks, "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert f"and {log['click'].sum():,} clicks" in done.stderr
+
+
+def test_names_of_other_schemes_are_paths(tmp_path: Path) -> None:
+    with pytest.raises(LogFormatError, match="no such file"):
+        find_sources([f"{tmp_path}/s3:/bucket"])

@@ -1,0 +1,172 @@
+"""A result in an object store has its manifest when it is whole, and only then."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Protocol
+
+import pytest
+
+RunPosbias = Callable[..., CompletedProcess[str]]
+
+MARKER = "_posbias_unfinished"
+FILES = {"manifest.json", "propensities.parquet", "attractiveness.parquet", "training/part-00000.parquet"}
+
+
+class Server(Protocol):
+    """What the tests ask of the server."""
+
+    requests: list[tuple[str, str, str]]
+    refuses: Callable[[str, str], bool]
+    holds: Callable[[str, str], bool]
+    held: threading.Event
+
+
+class Bucket(Protocol):
+    """What the tests ask of a bucket."""
+
+    name: str
+
+    url: Callable[[str], str]
+    put: Callable[[str, bytes | Path], str]
+    contents: Callable[[str], dict[str, bytes]]
+
+
+def puts_training(method: str, path: str) -> bool:
+    """Whether a request is the upload of a training file."""
+    return method == "PUT" and "/training/" in path
+
+
+def test_a_run_from_store_to_store_writes_what_a_local_run_writes(
+    bucket: Bucket, log_file: Path, tmp_path: Path, run_in_process: RunPosbias
+) -> None:
+    url = bucket.put("logs/log.parquet", log_file)
+    here = run_in_process("run", log_file, "-o", tmp_path / "out")
+    there = run_in_process("run", url, "-o", bucket.url("out/"), "--json")
+    assert (here.returncode, there.returncode) == (0, 0), there.stderr
+    assert here.stderr.replace(f"written: {tmp_path}/out", f"written: {bucket.url('out')}") == there.stderr
+    written = bucket.contents("out")
+    assert set(written) == FILES
+    for name in FILES - {"manifest.json"}:
+        assert written[name] == (tmp_path / "out" / name).read_bytes()
+    manifest = (tmp_path / "out" / "manifest.json").read_text().replace(str(log_file), url)
+    assert json.loads(written["manifest.json"]) == json.loads(manifest) == json.loads(there.stdout)
+
+
+def test_a_target_that_is_there_is_replaced_only_with_force_and_wholly(
+    bucket: Bucket, log_file: Path, run_in_process: RunPosbias
+) -> None:
+    bucket.put("out/of-somebody.txt", b"kept")
+    bucket.put("out-of-it/too.txt", b"kept")
+    bucket.put("out/manifest.json", b"{}")
+    refused = run_in_process("run", log_file, "-o", bucket.url("out"))
+    assert refused.returncode == 2
+    assert f"{bucket.url('out')}: already exists" in refused.stderr
+    assert set(bucket.contents("out")) == {"of-somebody.txt", "manifest.json"}
+    assert run_in_process("run", log_file, "-o", bucket.url("out"), "--force").returncode == 0
+    assert set(bucket.contents("out")) == FILES
+    assert set(bucket.contents("out-of-it")) == {"too.txt"}
+
+
+def test_no_reader_finds_an_old_manifest_beside_new_files(
+    bucket: Bucket, server: Server, log_file: Path, run_in_process: RunPosbias
+) -> None:
+    old = {"manifest.json": b"old", "training/part-00000.parquet": b"old", "training/part-00001.parquet": b"old"}
+    for name, content in old.items():
+        bucket.put(f"out/{name}", content)
+    found: list[tuple[dict[str, bytes], str]] = []
+
+    def look(method: str, path: str) -> bool:
+        if method in {"PUT", "POST"}:
+            found.append((bucket.contents("out"), path))
+        return False
+
+    server.refuses = look
+    assert run_in_process("run", log_file, "-o", bucket.url("out"), "--force").returncode == 0
+    server.refuses = lambda _method, _path: False
+    new = bucket.contents("out")
+    assert set(new) == FILES
+    for seen, before in found:
+        shown = {name: content for name, content in seen.items() if name != MARKER}
+        assert "manifest.json" not in shown or shown in (old, new), f"before {before}: {sorted(shown)}"
+    assert {"manifest.json" in seen for seen, _ in found} == {True, False}
+
+
+def test_an_input_below_the_target_is_not_deleted(bucket: Bucket, log_file: Path, run_in_process: RunPosbias) -> None:
+    url = bucket.put("logs/day/log.parquet", log_file)
+    for target in ("logs", "logs/day"):
+        done = run_in_process("collect", url, "-o", bucket.url(target), "--force")
+        assert done.returncode == 2
+        assert f"{bucket.url(target)}: holds {url}" in done.stderr
+    assert bucket.contents("logs") == {"day/log.parquet": log_file.read_bytes()}
+
+
+def test_a_whole_bucket_is_no_target(bucket: Bucket, log_file: Path, run_in_process: RunPosbias) -> None:
+    done = run_in_process("collect", log_file, "-o", bucket.url(""), "--force")
+    assert done.returncode == 2
+    assert "is a whole bucket" in done.stderr
+
+
+def test_a_failed_run_leaves_no_object(bucket: Bucket, tmp_path: Path, run_in_process: RunPosbias) -> None:
+    (tmp_path / "bad.csv").write_text("query,doc,position,click\n1,2,x,0\n")
+    assert run_in_process("run", tmp_path / "bad.csv", "-o", bucket.url("out")).returncode == 2
+    assert bucket.contents("out") == {}
+
+
+@pytest.mark.parametrize("force", [False, True], ids=["new", "force"])
+def test_an_upload_that_fails_leaves_no_manifest_and_the_next_run_needs_no_force(
+    bucket: Bucket, server: Server, log_file: Path, run_in_process: RunPosbias, *, force: bool
+) -> None:
+    if force:
+        bucket.put("out/manifest.json", b"old")
+    server.refuses = puts_training
+    options = ["--force"] if force else []
+    failed = run_in_process("run", log_file, "-o", bucket.url("out"), *options)
+    assert failed.returncode == 2
+    assert f"{bucket.url('out')}/training/part-00000.parquet: access is denied" in failed.stderr
+    assert "has no manifest" in failed.stderr
+    assert "manifest.json" not in bucket.contents("out")
+    server.refuses = lambda _method, _path: False
+    bucket.put("out/training/part-00001.parquet", b"of the run that failed")
+    assert run_in_process("run", log_file, "-o", bucket.url("out")).returncode == 0
+    assert set(bucket.contents("out")) == FILES
+
+
+def test_a_run_that_is_stopped_while_it_uploads_leaves_no_manifest(
+    bucket: Bucket,
+    server: Server,
+    log_file: Path,
+    tmp_path: Path,
+    clean_environment: dict[str, str],
+    run_in_process: RunPosbias,
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    server.holds = puts_training
+    words = ["run", log_file, "-o", bucket.url("out"), "--temp-dir", temporary]
+    command = [sys.executable, "-m", "posbias.cli", *map(str, words)]
+    with subprocess.Popen(command, env=clean_environment, stderr=subprocess.PIPE, text=True) as process:
+        assert server.held.wait(timeout=60)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert f"stopped by SIGTERM; what was uploaded to {bucket.url('out')} is not whole" in said
+    assert "manifest.json" not in bucket.contents("out")
+    assert list(temporary.iterdir()) == []
+    server.holds = lambda _method, _path: False
+    assert run_in_process("run", log_file, "-o", bucket.url("out")).returncode == 0
+    assert set(bucket.contents("out")) == FILES
+
+
+def test_a_local_run_loads_nothing_of_it(log_file: Path, tmp_path: Path, clean_environment: dict[str, str]) -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from posbias.cli.main import app; "
+        f"done = CliRunner().invoke(app, ['collect', {str(log_file)!r}, '-o', {str(tmp_path / 'out')!r}]); "
+        "sys.exit(done.exit_code or any(name in sys.modules for name in ('obstore', 'boto3')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env=clean_environment, check=False).returncode == 0
