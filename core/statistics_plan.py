@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import narwhals as nw
+import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.models import FactorisedModel
@@ -104,7 +105,15 @@ class StatisticsPlan:
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """Each impression with the columns of its cell, positions binned; those too far down are left out."""
-        frame = self.model.with_cells(impressions)
+        return self._selected(self.model.with_cells(impressions))
+
+    def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
+        """The same for impressions in memory, whose rows may change their order."""
+        in_cells = self.model.with_cells_in_memory(impressions)
+        return self._selected(nw.from_native(in_cells.lazy())).to_native().collect()
+
+    def _selected(self, frame: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
+        """Rows with their cells: those within reach, positions binned."""
         if self.max_position is not None:
             frame = frame.filter(nw.col(POSITION) <= self.max_position)
         if self.position_bins:

@@ -6,6 +6,7 @@ A factorised model is one file that declares its name, reference and cell column
 from typing import Protocol
 
 import narwhals as nw
+import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.models.pbm import PositionBasedModel
@@ -40,6 +41,10 @@ class FactorisedModel(Protocol):
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """Add the cell columns to impressions (session, position, click, ...)."""
+        ...
+
+    def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
+        """The same for impressions in memory, whose rows may change their order."""
         ...
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import narwhals as nw
+import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.schema import POSITION
@@ -19,4 +20,8 @@ class PositionBasedModel:
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """The position is the cell: nothing to add."""
+        return impressions
+
+    def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
+        """Nothing to add here either."""
         return impressions

@@ -3,9 +3,13 @@
 from dataclasses import dataclass
 
 import narwhals as nw
+import numpy as np
+import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.schema import CLICK, NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, SESSION
+
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -32,3 +36,25 @@ class UserBrowsingModel:
             nw.col(PREVIOUS_CLICK).shift(1).over(SESSION, order_by=POSITION).fill_null(NO_PREVIOUS_CLICK)
         )
         return above.with_columns(nw.col(PREVIOUS_CLICK).cum_max().over(SESSION, order_by=POSITION))
+
+    def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
+        """The same, several times faster where sessions are whole numbers: the rows are sorted by one number.
+
+        That number is P session + position, P beyond every position. With the position put where there was a click and
+        0 elsewhere, its running maximum is the last click of the same page, or lies on an earlier page.
+        """
+        session, position = impressions[SESSION], impressions[POSITION]
+        first, last, deepest = session.min(), session.max(), position.max()
+        if not (isinstance(first, int) and isinstance(last, int) and isinstance(deepest, int)) or (
+            max(-first, last) > _LARGEST or (last - first + 1) * (deepest + 1) > _LARGEST
+        ):
+            return self.with_cells(nw.from_native(impressions.lazy())).to_native().collect()
+        page = (session.cast(pl.Int64) - first) * (deepest + 1)
+        in_order = impressions.with_columns((page + position).alias(PREVIOUS_CLICK)).sort(PREVIOUS_CLICK)
+        place, shown = in_order[PREVIOUS_CLICK].to_numpy(), in_order[POSITION].to_numpy()
+        page_start = place - shown
+        clicked = np.where(in_order[CLICK].to_numpy() == 1, place, page_start)
+        above = np.roll(np.maximum.accumulate(clicked), 1)
+        above[0] = 0
+        previous = np.maximum(above - page_start, NO_PREVIOUS_CLICK).astype(np.int32)
+        return in_order.with_columns(pl.Series(PREVIOUS_CLICK, previous))

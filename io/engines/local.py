@@ -101,7 +101,7 @@ class LocalEngine:
     def statistics(self, read: Bucketed, plan: StatisticsPlan) -> Iterator[pl.DataFrame]:
         """The statistics of each bucket, sorted by the plan's keys."""
         for bucket in read.buckets:
-            in_cells = plan.with_cells(nw.from_native(bucket)).to_native().collect(engine="streaming")
+            in_cells = plan.with_cells_in_memory(bucket.collect(engine="streaming"))
             counted = count_packed(in_cells, plan)
             if counted is None:
                 counted = plan.count_in_cells(nw.from_native(in_cells.lazy())).to_native().sort(plan.keys).collect()

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from posbias.core.models import get_model
 from posbias.core.statistics_plan import StatisticsPlan
@@ -97,6 +98,24 @@ def test_the_previous_click_is_the_last_click_above_in_the_session_whatever_the_
     found = {(row["session"], row["position"]): row["previous_click"] for row in cells.iter_rows(named=True)}
     assert found == {(row.session, row.position): previous_click(row, rows) for row in rows}
     assert cells.height == len(rows)
+
+
+SESSIONS = {
+    "small numbers": pl.col("session"),
+    "negative numbers": pl.col("session") - 3,
+    "numbers too far apart": pl.col("session") * (2**60),
+    "unsigned numbers": pl.lit(2**64 - 1, pl.UInt64) - pl.col("session").cast(pl.UInt64),
+    "text": pl.col("session").cast(pl.String),
+}
+
+
+@pytest.mark.parametrize("session", SESSIONS.values(), ids=SESSIONS)
+@SETTINGS
+@given(shuffled_pages())
+def test_cells_are_the_same_in_memory_whatever_sessions_are_named_by(session: pl.Expr, rows: list[Row]) -> None:
+    log = frame_of(rows).with_columns(session.alias("session"))
+    plain = UBM.with_cells(nw.from_native(log)).to_native().collect()
+    assert_frame_equal(UBM.with_cells_in_memory(log.collect()), plain, check_row_order=False)
 
 
 @SETTINGS
