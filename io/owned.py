@@ -106,6 +106,20 @@ def is_disk_full(folder: Path, error: Exception) -> bool:
     return NO_SPACE in str(error) or shutil.disk_usage(folder).free < _NEXT_TO_NOTHING
 
 
+def check_room(folder: Path, needed: int) -> None:
+    """Find a disk that is too small before it is full.
+
+    Raises:
+        OutputError: fewer than the needed bytes are free.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise OutputError(
+            f"{folder.parent}: {NO_SPACE} for temporary files: about {needed / 1e6:,.0f} MB are needed, "
+            f"{free / 1e6:,.0f} MB are free. Name a larger place with --temp-dir."
+        )
+
+
 @contextmanager
 def temporary_files(folder: Path) -> Generator[None]:
     """Say where it is that there is no space, when temporary files are written.

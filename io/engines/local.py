@@ -18,7 +18,7 @@ from posbias.core.packed_counts import count_packed
 from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.logs import Log, good_rows
-from posbias.io.owned import temporary_files
+from posbias.io.owned import check_room, temporary_files
 from posbias.io.progress import RowCounter, count_rows
 from posbias.io.rejects import describe_page_faults, describe_row_faults, reason
 from posbias.io.scan import reading
@@ -29,6 +29,7 @@ CheckPages = Literal["sample", "all"]
 # What a plan holds at its peak, per row: measured on group-by, sort and window over integer ids, rounded up.
 _BYTES_PER_ROW, _BYTES_PER_KEY_BYTE = 220, 3
 _TEXT_BYTES, _NUMBER_BYTES = 40, 8
+_TEMPORARY_BYTES_PER_ROW = 4  # of integer ids, compressed; the least that buckets were seen to take
 _PROCESS_BYTES = 300 << 20  # the interpreter, its libraries and their thread buffers
 
 _SAMPLED_ROWS = 1 << 20  # of a large log whose pages are checked in a sample: enough to see a visit for sure
@@ -147,6 +148,7 @@ class LocalEngine:
         self, log: Log, n_buckets: int, on_rows: RowCounter | None, *, keep_sessions: bool, whole_pages: bool
     ) -> Bucketed:
         """Write the good rows to buckets by query, the others to one of their own."""
+        check_room(self.scratch, log.estimated_rows * _TEMPORARY_BYTES_PER_ROW)
         impressions, faulty = log.impressions, None
         if log.has_sessions and not keep_sessions:
             faulty = self._faulty_pages(good_rows(impressions), log.estimated_rows, n_buckets)

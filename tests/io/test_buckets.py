@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Protocol
 
 import numpy as np
@@ -340,3 +341,14 @@ def test_a_page_that_lost_a_row_is_of_no_use_to_the_ubm_in_buckets_too(
             "the document is missing": 3,
             "another row of the page is faulty": 9,
         }
+
+
+def test_a_disk_that_is_too_small_for_temporary_files_is_found_before_it_is_full(
+    path: Path, tmp_path: Path, in_buckets: InBuckets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_buckets()
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5_000))
+    done = CliRunner().invoke(app, ["fit", str(path), "-o", str(tmp_path / "out"), "--temp-dir", str(tmp_path)])
+    assert done.exit_code == 2
+    assert f"{tmp_path}: No space left on device for temporary files: about 0 MB are needed" in done.stderr
+    assert sorted(tmp_path.iterdir()) == [path]
