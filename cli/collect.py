@@ -10,12 +10,12 @@ from posbias.cli.info import show_info
 from posbias.cli.options import ColumnOptions, CountingOptions, DecayOptions, OutputOrInfoOptions, ReadingOptions
 from posbias.cli.result import DONE, Result, open_result
 from posbias.core.errors import UsageError
-from posbias.io.engines.local import LocalEngine
+from posbias.io.engines.engine import Engine
 from posbias.io.gathering import read_log
 from posbias.io.object_urls import Location
 from posbias.io.statistics_merge import known_days, merge_statistics
 from posbias.io.statistics_metadata import StatisticsMetadata
-from posbias.io.statistics_segments import part_paths, write_segment
+from posbias.io.statistics_segments import write_segment
 from posbias.io.statistics_store import Statistics, describe_statistics, find_statistics, merge_metadata
 
 
@@ -40,7 +40,7 @@ def collect(
     target, groups = output.to_write(), [columns, reading, counting, decay]
     kept = _taken_over(statistics, decay)
     with open_result("collect", target, inputs, groups, reading.clicks or (), kept) as result:
-        with setup.local_engine(reading) as engine:
+        with setup.open_engine(reading, target.output) as engine:
             if statistics:
                 setup.check_counting(statistics[0].metadata.plan, counting, columns)
                 _merge(statistics, decay, engine, result)
@@ -56,7 +56,7 @@ def _taken_over(statistics: Sequence[Statistics], decay: DecayOptions) -> list[L
     return [entry.path for entry in statistics if decay.decay is None or entry.metadata.decay is not None]
 
 
-def _merge(statistics: Sequence[Statistics], decay: DecayOptions, engine: LocalEngine, result: Result) -> None:
+def _merge(statistics: Sequence[Statistics], decay: DecayOptions, engine: Engine, result: Result) -> None:
     setup.check_decay(decay.decay, statistics[0].metadata.plan)
     metadata = merge_metadata(statistics, decay.decay)
     with result.progress.stage("merging") as stage:
@@ -74,7 +74,7 @@ def _count(
     reading: ReadingOptions,
     counting: CountingOptions,
     decay: DecayOptions,
-    engine: LocalEngine,
+    engine: Engine,
     result: Result,
 ) -> None:
     if decay.decay is not None:
@@ -85,7 +85,7 @@ def _count(
     log = setup.open_requested_log(logs, columns, reading, plan, needs_session=False, day=counting.date)
     read, rows = read_log(log, plan, engine, result.progress)
     metadata = StatisticsMetadata(plan, log.digests, rows)
-    with result.progress.stage("counting", len(read.buckets)) as stage:
-        parts = engine.statistics(read, plan)
-        segment = write_segment(parts, part_paths(result.folder), metadata, on_part=stage.advance)
+    parts = read.statistics(plan)
+    with result.progress.stage("counting", parts.number) as stage:
+        segment = write_segment(parts, result.folder, metadata, on_part=stage.advance)
     result.content |= describe_statistics(metadata, [segment])

@@ -36,11 +36,11 @@ def fit(
     groups = [columns, reading, counting, decay, estimation]
     with (
         open_result("fit", output, inputs, groups, reading.clicks or ()) as result,
-        setup.local_engine(reading) as engine,
+        setup.open_engine(reading, output.output) as engine,
     ):
         keep = steps.option_that_needs_sessions(estimation)
         gathered = steps.gather(
             inputs, columns, reading, counting, engine, result, keep_sessions=keep, factor=decay.decay
         )
-        steps.fit(gathered, estimation, counting, result)
+        steps.fit(gathered, engine, estimation, counting, result)
     return result.exit_code

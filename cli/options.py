@@ -12,7 +12,7 @@ from posbias.core.estimators import estimator_names
 from posbias.core.estimators.estimate import Cluster, Period, Shape
 from posbias.core.models import model_names
 from posbias.core.weights import Layout, Negatives
-from posbias.io.engines.local import CheckPages, OnBadRows
+from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
 from posbias.io.training import format_names
 
 
@@ -108,6 +108,14 @@ class ReadingOptions:
     temp_dir: Annotated[
         Path | None,
         option("--temp-dir", "Where temporary files go; the system's place by default.", _READING),
+    ] = None
+    engine: Annotated[
+        EngineName,
+        option("--engine", "Where rows are read and counted: on this machine, or on Spark.", _READING),
+    ] = "polars"
+    master: Annotated[
+        str | None,
+        option("--master", "Of --engine spark, e.g. spark://host:7077; local[*] by default.", _READING, metavar="URL"),
     ] = None
 
 

@@ -36,10 +36,10 @@ def run(
         open_result(
             "run", output, logs, [columns, reading, counting, estimation, weighting], reading.clicks or ()
         ) as result,
-        setup.local_engine(reading) as engine,
+        setup.open_engine(reading, output.output) as engine,
     ):
         keep = steps.option_that_needs_sessions(estimation, weighting)
         gathered = steps.gather(logs, columns, reading, counting, engine, result, keep_sessions=keep)
-        fit = steps.fit(gathered, estimation, counting, result)
-        steps.weigh(gathered, fit.propensities, prior_of(result.content["estimate"]), weighting, result)
+        fit = steps.fit(gathered, engine, estimation, counting, result)
+        steps.weigh(gathered, engine, fit.propensities, prior_of(result.content["estimate"]), weighting, result)
     return result.exit_code

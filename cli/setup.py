@@ -26,7 +26,10 @@ from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import RESERVED, RequestedRoles
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.core.weights import WeightOptions
+from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
+from posbias.io.engines.spark import SparkEngine
+from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session
 from posbias.io.logs import Log, LogRequest, open_log
 from posbias.io.object_urls import Location
 from posbias.io.owned import owned_directory
@@ -237,18 +240,37 @@ def _cells(plan: StatisticsPlan) -> str:
 
 
 @contextmanager
-def local_engine(reading: ReadingOptions) -> Generator[LocalEngine]:
-    """The engine, with a directory for temporary files for as long as the block runs."""
-    parent = reading.temp_dir or Path(tempfile.gettempdir())
+def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
+    """The engine, with a directory for temporary files for as long as the block runs.
+
+    Raises:
+        UsageError: an option does not go with the engine.
+        OutputError: there is no place for temporary files.
+        EngineError: the engine cannot start.
+    """
+    memory = parse_memory(reading.memory)
+    if reading.engine == "polars":
+        if reading.master is not None:
+            raise UsageError(f"--master {reading.master}: only --engine spark has one.")
+        with _scratch(reading, Path(tempfile.gettempdir()), "posbias-") as scratch:
+            yield LocalEngine(memory, scratch, reading.on_bad_rows, reading.check_pages)
+        return
+    # Where all machines of a cluster find the output, they find temporary files too.
+    beside = next(folder for folder in output.absolute().parents if folder.is_dir())
+    with (
+        _scratch(reading, beside, ".posbias-") as scratch,
+        open_session(reading.master or DEFAULT_MASTER, scratch) as session,
+    ):
+        yield SparkEngine(session, memory, scratch, reading.on_bad_rows, reading.check_pages)
+
+
+@contextmanager
+def _scratch(reading: ReadingOptions, usual: Path, prefix: str) -> Generator[Path]:
+    parent = reading.temp_dir or usual
     if not parent.is_dir():
         raise OutputError(f"--temp-dir {parent}: there is no such directory.")
-    with owned_directory(parent, "posbias-") as scratch:
-        yield LocalEngine(
-            memory=parse_memory(reading.memory),
-            scratch=scratch,
-            on_bad_rows=reading.on_bad_rows,
-            check_pages=reading.check_pages,
-        )
+    with owned_directory(parent.absolute(), prefix) as scratch:
+        yield scratch
 
 
 def estimation_options(estimation: EstimationOptions, counting: CountingOptions) -> estimators.EstimationOptions:

@@ -22,7 +22,7 @@ from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.core.weights import ClickWeights, as_count
 from posbias.io import results
-from posbias.io.engines.local import Bucketed, LocalEngine
+from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.gathering import Gathered, gather_log, gather_statistics, read_log
 from posbias.io.output_tables import write_propensities
 from posbias.io.statistics_metadata import describe_decay, describe_plan
@@ -72,7 +72,7 @@ def gather(
     columns: ColumnOptions,
     reading: ReadingOptions,
     counting: CountingOptions,
-    engine: LocalEngine,
+    engine: Engine,
     result: Result,
     *,
     keep_sessions: str | None = None,
@@ -103,9 +103,9 @@ def read_pages(
     columns: ColumnOptions,
     reading: ReadingOptions,
     plan: StatisticsPlan,
-    engine: LocalEngine,
+    engine: Engine,
     result: Result,
-) -> Bucketed:
+) -> ReadLog:
     """Read a log for the session layout, and describe it in the manifest."""
     statistics = find_statistics(logs)
     if statistics:
@@ -140,7 +140,9 @@ def describe(gathered: Gathered, result: Result) -> None:
     result.tables.append(summary.evidence_line(result.content["totals"]))
 
 
-def fit(gathered: Gathered, estimation: EstimationOptions, counting: CountingOptions, result: Result) -> Fit:
+def fit(
+    gathered: Gathered, engine: Engine, estimation: EstimationOptions, counting: CountingOptions, result: Result
+) -> Fit:
     """Fit, write propensities and attractiveness, and say how sure they are."""
     with result.progress.stage("fitting") as stage:
         found = fit_evidence(
@@ -152,7 +154,7 @@ def fit(gathered: Gathered, estimation: EstimationOptions, counting: CountingOpt
             on_iteration=stage.say,
         )
     write_propensities(found.propensities, result.folder, csv=estimation.csv)
-    results.write_attractiveness_of(gathered, found, result.folder, result.progress, csv=estimation.csv)
+    results.write_attractiveness_of(gathered, found, engine, result.folder, result.progress, csv=estimation.csv)
     result.content["estimate"] = found.summary()
     result.tables.append(summary.propensity_table(found))
     said = verdicts.fit_verdicts(found)
@@ -168,6 +170,7 @@ def fit(gathered: Gathered, estimation: EstimationOptions, counting: CountingOpt
 
 def weigh(
     gathered: Gathered,
+    engine: Engine,
     propensities: pl.DataFrame,
     prior: AttractivenessPrior,
     weighting: WeightingOptions,
@@ -184,12 +187,12 @@ def weigh(
     positive = None
     if weighting.negatives == "posterior":
         positive = results.expected_positives(gathered.evidence, propensities, prior)
-    results.write_pointwise(gathered, weights, positive, form, _training_folder(result), result.progress)
+    results.write_pointwise(gathered, weights, positive, engine, form, _training_folder(result), result.progress)
     _report(weights, result)
 
 
 def weigh_pages(
-    read: Bucketed,
+    read: ReadLog,
     plan: StatisticsPlan,
     propensities: pl.DataFrame,
     weighting: WeightingOptions,

@@ -49,7 +49,7 @@ def weight(
     also_read = [str(fit), *(reading.clicks or ())]
     with open_result("weight", output, inputs, [columns, reading, weighting], also_read) as result:
         result.content["propensities"] = str(fit)
-        with setup.local_engine(reading) as engine:
+        with setup.open_engine(reading, output.output) as engine:
             if steps.wants_sessions(weighting):
                 plan = setup.statistics_plan(columns, counting)
                 read = steps.read_pages(inputs, columns, reading, plan, engine, result)
@@ -57,5 +57,5 @@ def weight(
             else:
                 gathered = steps.gather(inputs, columns, reading, counting, engine, result)
                 setup.check_same_cells(gathered.plan, fitted, fit)
-                steps.weigh(gathered, table, prior, weighting, result)
+                steps.weigh(gathered, engine, table, prior, weighting, result)
     return result.exit_code

@@ -8,10 +8,11 @@ import polars as pl
 
 from posbias.core.cluster_errors import ClusterSums
 from posbias.core.conditional import ConditionalFit
-from posbias.core.evidence import Evidence, count_units
+from posbias.core.evidence import count_units
 from posbias.core.linkage import Linkage
 from posbias.core.schema import CLICK, SESSION, WEIGHT
 from posbias.core.session_errors import session_sums
+from posbias.core.statistics_plan import StatisticsPlan
 
 _SESSION, _UNIT, _CELL = "posbias_session", "posbias_unit", "posbias_cell"
 
@@ -21,13 +22,15 @@ class FittedLog:
     """A conditional fit of a whole log, which its parts are held against.
 
     Attributes:
-        evidence: what was fitted.
+        plan: what was counted.
+        cells: the cell columns; a cell's number is its row.
         fit: the estimate.
         linkage: which cells are identified.
         by_period: whether a stratum was a part of a day.
     """
 
-    evidence: Evidence
+    plan: StatisticsPlan
+    cells: pl.DataFrame
     fit: ConditionalFit
     linkage: Linkage
     by_period: bool
@@ -38,7 +41,7 @@ class FittedLog:
         Args:
             impressions: canonical impressions of the part.
         """
-        plan, cells = self.evidence.plan, self.evidence.cells
+        plan, cells = self.plan, self.cells
         unit = plan.stratum_columns(by_period=self.by_period)
         shown = plan.with_cells(nw.from_native(impressions)).to_native().collect(engine="streaming")
         statistics = plan.count(nw.from_native(impressions)).to_native().sort(plan.keys).collect(engine="streaming")

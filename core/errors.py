@@ -9,7 +9,8 @@ PosbiasError
 ├── ObjectStoreError        an object store that cannot be reached, or does not do what it is asked
 ├── MissingExtraError       a library that is installed only with an extra of posbias
 ├── OutputExistsError       a target that is already there
-└── OutputError             a target that cannot be written
+├── OutputError             a target that cannot be written
+└── EngineError             an engine that cannot start, or that broke down
 
 A message says what was found, where, and what to do. The command line prints it and exits with code 2.
 """
@@ -53,3 +54,7 @@ class OutputExistsError(PosbiasError):
 
 class OutputError(PosbiasError):
     """A target that cannot be written: no permission, no space, no such place."""
+
+
+class EngineError(PosbiasError):
+    """An engine that cannot start, or that broke down while it worked."""

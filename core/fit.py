@@ -26,11 +26,10 @@ from posbias.core.estimators import (
 )
 from posbias.core.estimators.estimate import numbers
 from posbias.core.estimators.refinements import with_errors, with_shape, with_shrinkage
-from posbias.core.evidence import SIGNATURE, Evidence, Strata
+from posbias.core.evidence import Evidence, Strata
 from posbias.core.joint_comparison import JointComparison, compare_with_joint
 from posbias.core.periods import PeriodChoice, choose_period
 from posbias.core.propensities import propensity_table
-from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.shapes import ShapedEstimate
 from posbias.core.signatures import Floats, Integers, Numbers
 
@@ -92,16 +91,13 @@ class Fit:
         _, clicks = self.evidence.cell_totals()
         return float(clicks[np.isfinite(self.estimate.propensity)].sum() / clicks.sum())
 
-    def attractiveness_rows(self, pairs: pl.DataFrame, signature_of_part: Numbers) -> pl.DataFrame:
-        """Attractiveness of each pair of a part.
-
-        Returns:
-            `query`, `doc`, [context], `impressions`, `clicks`, `attractiveness`, `std_dev`, in the order of the pairs.
-        """
-        signature = signature_of_part[pairs[SIGNATURE].to_numpy()]
-        return pairs.select(*self.evidence.plan.pair_columns, IMPRESSIONS, CLICKS).with_columns(
-            pl.Series("attractiveness", self.attractiveness[signature]),
-            pl.Series("std_dev", self.std_dev[signature], nan_to_null=True),
+    def attractiveness_of(self, signature: Numbers) -> pl.DataFrame:
+        """`attractiveness` and `std_dev` of pair signatures, in their order."""
+        return pl.DataFrame(
+            [
+                pl.Series("attractiveness", self.attractiveness[signature]),
+                pl.Series("std_dev", self.std_dev[signature], nan_to_null=True),
+            ]
         )
 
     def _named(self, cells: Integers) -> list[dict[str, Any]]:
@@ -207,7 +203,7 @@ def _with_errors(
     elif options.cluster == "pair":
         errors = pair_errors(fitted.fit, table, fitted.linkage)
     elif options.cluster == "session" and sum_sessions is not None:
-        log = FittedLog(evidence, fitted.fit, fitted.linkage, by_period=period.by_day)
+        log = FittedLog(evidence.plan, evidence.cells, fitted.fit, fitted.linkage, by_period=period.by_day)
         errors = errors_from_sums(fitted.fit.log_theta, fitted.fit.free_cells, sum_sessions(log))
     elif options.cluster == "session":
         raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")

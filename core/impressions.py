@@ -134,6 +134,11 @@ def _key(names: Sequence[str]) -> pl.Expr:
     return pl.col(names[0]) if len(names) == 1 else pl.struct(*names)
 
 
+def page_keys(roles: Roles) -> list[pl.Expr]:
+    """`session` and `doc` of raw columns."""
+    return [_key(roles.session).alias(SESSION), _key(roles.doc).alias(DOC)]
+
+
 def _any_null(names: Sequence[str]) -> pl.Expr:
     return pl.any_horizontal(pl.col(name).is_null() for name in names)
 
@@ -269,12 +274,16 @@ def faulty_pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
     return pages(impressions).filter(pl.col(REJECTED) > 0)
 
 
-def faulty_over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
-    """The faulty pages of a log that was split by query, so that a page in several parts holds several queries.
+def over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
+    """The pages of a log that was split by query, so that a page in several parts holds several queries.
 
     Args:
         pages_of_parts: the `pages` of each part, one after the other.
     """
     several = pl.when(pl.len() > 1).then(int(PageFault.SEVERAL_QUERIES)).otherwise(pl.col(REJECTED).max())
-    whole = pages_of_parts.group_by(SESSION).agg(pl.col("rows").sum(), several.cast(pl.UInt8).alias(REJECTED))
-    return whole.filter(pl.col(REJECTED) > 0)
+    return pages_of_parts.group_by(SESSION).agg(pl.col("rows").sum(), several.cast(pl.UInt8).alias(REJECTED))
+
+
+def faulty_over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
+    """Those of `over_parts` that are rejected."""
+    return over_parts(pages_of_parts).filter(pl.col(REJECTED) > 0)

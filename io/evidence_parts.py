@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from posbias.core.evidence import EvidencePart, PartOfStrata
 from posbias.core.signatures import CountTable, Hashes, Numbers
-from posbias.io.owned import temporary_files
 
 _COUNTS = tuple(entry.name for entry in fields(CountTable) if entry.name != "n_cells")
 
@@ -59,21 +58,22 @@ class StoredStrata:
         return np.array(np.load(f"{self.path}-{name}.npy", mmap_mode="r")[first:last])
 
 
-def store_part(part: EvidencePart, scratch: Path, number: int) -> EvidencePart:
-    """Move the arrays of a part to temporary files.
+def store_part(part: EvidencePart, number: int, folder: Path, lasting: Path) -> EvidencePart:
+    """Write the arrays of a part, the one of that number, to files.
 
-    Raises:
-        OutputError: the disk is full.
+    Args:
+        part: the part.
+        number: tells its files from those of other parts.
+        folder: where they are written.
+        lasting: where they will be read, once they have moved there.
     """
     by_unit: dict[tuple[str, ...], PartOfStrata] = {}
-    with temporary_files(scratch):
-        for kind, (unit, strata) in enumerate(part.by_unit.items()):
-            path = str(scratch / f"signatures-{number:05d}-{kind}")
-            table = strata.read(0, len(strata.keys))
-            arrays = {name: getattr(table, name) for name in _COUNTS}
-            for name in ("keys", "member_signature", "member_query"):
-                arrays[name] = getattr(strata, name)
-            for name, array in arrays.items():
-                np.save(f"{path}-{name}.npy", array)
-            by_unit[unit] = StoredStrata(path, table.n_cells)
+    for kind, (unit, strata) in enumerate(part.by_unit.items()):
+        name = f"signatures-{number:05d}-{kind}"
+        table = strata.read(0, len(strata.keys))
+        arrays = {field: getattr(table, field) for field in _COUNTS}
+        arrays |= {field: getattr(strata, field) for field in ("keys", "member_signature", "member_query")}
+        for field, array in arrays.items():
+            np.save(folder / f"{name}-{field}.npy", array)
+        by_unit[unit] = StoredStrata(str(lasting / name), table.n_cells)
     return replace(part, by_unit=by_unit)

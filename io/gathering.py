@@ -1,11 +1,10 @@
 """From logs or statistics to evidence: read, check, count, compress."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import polars as pl
 
@@ -15,16 +14,14 @@ from posbias.core.schema import PERIOD
 from posbias.core.signatures import Numbers
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.decay import Decay
-from posbias.io.engines.local import Bucketed, LocalEngine
+from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.evidence_parts import store_part
 from posbias.io.logs import Log
-from posbias.io.owned import temporary_files
+from posbias.io.owned import temporary_files, whole_files
 from posbias.io.progress import Progress
 from posbias.io.statistics_metadata import StatisticsMetadata
-from posbias.io.statistics_segments import Part, scan_parts
+from posbias.io.statistics_segments import scan_part
 from posbias.io.statistics_store import Statistics, merge_metadata
-
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -36,6 +33,25 @@ class PairsOnDisk:
     def load(self) -> pl.DataFrame:
         """Read them back."""
         return pl.read_ipc(self.path)
+
+
+@dataclass(frozen=True)
+class PairsOfPart:
+    """The pairs of one part, and how they stand in the evidence.
+
+    Attributes:
+        number: the part's number, from 0.
+        kept: the pair's columns, `impressions`, `clicks`, `signature` (of the part), sorted by pair.
+        signature: row of the evidence's `pair_signatures` by the part's own signature.
+    """
+
+    number: int
+    kept: pl.DataFrame | PairsOnDisk
+    signature: Numbers
+
+    def load(self) -> pl.DataFrame:
+        """The pairs."""
+        return self.kept if isinstance(self.kept, pl.DataFrame) else self.kept.load()
 
 
 @dataclass(frozen=True)
@@ -57,19 +73,25 @@ class Gathered:
     rows: dict[str, Any]
     evidence: Evidence
     pairs: tuple[pl.DataFrame | PairsOnDisk, ...]
-    read: Bucketed | None = None
+    read: ReadLog | None = None
     decay: Decay | None = None
 
-    def each_part(self) -> Iterator[tuple[pl.DataFrame, Numbers]]:
+    @property
+    def parts(self) -> Iterator[PairsOfPart]:
         """The pairs of each part with the evidence's signature by the part's own."""
-        for pairs, signature in zip(self.pairs, self.evidence.signature_of_part, strict=True):
-            yield pairs if isinstance(pairs, pl.DataFrame) else pairs.load(), signature
+        numbered = zip(self.pairs, self.evidence.signature_of_part, strict=True)
+        return (PairsOfPart(number, *both) for number, both in enumerate(numbered))
 
 
 def read_log(
-    log: Log, plan: StatisticsPlan, engine: LocalEngine, progress: Progress, *, keep_sessions: bool = False
-) -> tuple[Bucketed, dict[str, Any]]:
-    """Read and check a log; return it with the counts of its rows for the manifest."""
+    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, *, keep_sessions: bool = False
+) -> tuple[ReadLog, dict[str, Any]]:
+    """Read and check a log; return it with the counts of its rows for the manifest.
+
+    Raises:
+        SchemaError: rows or pages break the contract, or no row is left.
+        LogFormatError: a file cannot be read.
+    """
     size = sum(source.bytes for source in log.sources)
     with progress.stage("reading", log.estimated_rows, unit="rows", size=size) as stage:
         read = engine.read(
@@ -78,16 +100,22 @@ def read_log(
             whole_pages=plan.model.needs_session,
             on_rows=stage.advance if progress.is_watched else None,
         )
-        rows: dict[str, Any] = {"read": read.rows_read, "used": read.rows_used, "rejected": read.rejected}
-        if log.click_sources:
-            rows["clicks_without_impression"] = log.orphan_clicks()
+    used = read.rows_read - sum(read.rejected.values())
+    if read.rows_read == 0:
+        raise SchemaError(f"{log.request.inputs[0]}: the log holds no rows.")
+    if used == 0:
+        reasons = ", ".join(f"{rows:,} x {why}" for why, rows in read.rejected.items())
+        raise SchemaError(f"{log.request.inputs[0]}: no row keeps the contract ({reasons}).")
+    rows: dict[str, Any] = {"read": read.rows_read, "used": used, "rejected": read.rejected}
+    if read.clicks_without_impression is not None:
+        rows["clicks_without_impression"] = read.clicks_without_impression
     return read, rows
 
 
 def gather_log(
     log: Log,
     plan: StatisticsPlan,
-    engine: LocalEngine,
+    engine: Engine,
     progress: Progress,
     *,
     keep_sessions: bool = False,
@@ -100,16 +128,14 @@ def gather_log(
     """
     sources = log.digests
     read, rows = read_log(log, plan, engine, progress, keep_sessions=keep_sessions)
-    statistics = engine.statistics(read, plan)
-    decay = None if factor is None else Decay(factor, _newest_day(read))
-    if decay is not None:
-        statistics = (decay.weigh(frame.lazy()).collect() for frame in statistics)
-    evidence, pairs = _compress(statistics, _weighed(plan, decay), engine.scratch, progress, len(read.buckets))
+    decay = None if factor is None else Decay(factor, max(read.buckets.map(_newest_day)))
+    work = _Compression(_weighed(plan, decay), decay)
+    evidence, pairs = _compress(read.statistics(plan), work, engine.scratch, progress)
     return Gathered(plan, sources, rows, evidence, pairs, read, decay)
 
 
 def gather_statistics(
-    statistics: Sequence[Statistics], engine: LocalEngine, progress: Progress, factor: float | None = None
+    statistics: Sequence[Statistics], engine: Engine, progress: Progress, factor: float | None = None
 ) -> Gathered:
     """Merge statistics and compress the counts; with a `factor`, older days weigh less.
 
@@ -117,32 +143,25 @@ def gather_statistics(
         StatisticsError: they do not go together.
     """
     metadata = merge_metadata(statistics, factor)
-    parts, number = merged_parts(statistics, metadata, engine)
-    plan = _weighed(metadata.plan, metadata.decay)
-    evidence, pairs = _compress(parts, plan, engine.scratch, progress, number)
+    parts = merged_parts(statistics, metadata, engine)
+    work = _Compression(_weighed(metadata.plan, metadata.decay))
+    evidence, pairs = _compress(parts, work, engine.scratch, progress)
     return Gathered(metadata.plan, metadata.sources, metadata.rows, evidence, pairs, decay=metadata.decay)
 
 
-def merged_parts(
-    statistics: Sequence[Statistics], metadata: StatisticsMetadata, engine: LocalEngine
-) -> tuple[Iterator[pl.DataFrame], int | None]:
-    """The statistics added up, in parts of whole queries, and how many parts, if that is known."""
+def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata, engine: Engine) -> Parts:
+    """The statistics added up, in parts of whole queries, as they are wanted: as counted, or decayed (further)."""
     segments = [segment for entry in statistics for segment in entry.segments]
-    if len(segments) == 1:
-        parts = [_scan([part], statistics[0], metadata) for part in segments[0].parts]
-        return (part.collect() for part in parts), len(parts)
-    together = pl.concat([_scan(entry.parts, entry, metadata) for entry in statistics])
-    return engine.add_up(together, metadata.plan, sum(int(segment.totals["rows"]) for segment in segments)), None
+    frames = [
+        frame if metadata.decay is None else metadata.decay.weigh(frame, entry.metadata.decay)
+        for entry in statistics
+        for frame in map(scan_part, entry.parts)
+    ]
+    return engine.parts_of(frames) if len(segments) == 1 else engine.add_up(frames, metadata.plan)
 
 
-def _scan(parts: Sequence[Part], held: Statistics, wanted: StatisticsMetadata) -> pl.LazyFrame:
-    """Parts of statistics as they are wanted: as they were counted, or decayed (further)."""
-    frame = scan_parts(parts)
-    return frame if wanted.decay is None else wanted.decay.weigh(frame, held.metadata.decay)
-
-
-def _newest_day(read: Bucketed) -> date:
-    return pl.concat([bucket.select(pl.col(PERIOD).max()) for bucket in read.buckets]).max().collect().item()
+def _newest_day(_: int, impressions: pl.LazyFrame) -> date:
+    return impressions.select(pl.col(PERIOD).max()).collect().item()
 
 
 def _weighed(plan: StatisticsPlan, decay: Decay | None) -> StatisticsPlan:
@@ -150,39 +169,48 @@ def _weighed(plan: StatisticsPlan, decay: Decay | None) -> StatisticsPlan:
     return plan if decay is None else replace(plan, weighted=True)
 
 
-def ahead(items: Iterator[_Item]) -> Iterator[_Item]:
-    """The same items, the next one being made in another thread while this one is used."""
-    with ThreadPoolExecutor(max_workers=1) as thread:
-        following = thread.submit(lambda: next(items, None))
-        while (item := following.result()) is not None:
-            following = thread.submit(lambda: next(items, None))
-            yield item
+@dataclass(frozen=True)
+class _Compression:
+    """What is done to the statistics of a part.
+
+    Attributes:
+        plan: what they count.
+        decay: by which they are still to be weighed.
+        kept_in: the directory for what need not stay in memory; None keeps all there.
+    """
+
+    plan: StatisticsPlan
+    decay: Decay | None = None
+    kept_in: Path | None = None
+
+    def __call__(self, number: int, statistics: pl.LazyFrame) -> tuple[EvidencePart, pl.DataFrame | PairsOnDisk] | None:
+        """A part without its pairs, and those, in memory or on disk; None where nothing was counted."""
+        frame = (statistics if self.decay is None else self.decay.weigh(statistics)).collect()
+        if not frame.height:
+            return None
+        part = compress_part(frame, self.plan)
+        if self.kept_in is None:
+            return part.without_pairs(), part.pairs
+        name = f"pairs-{number:05d}.arrow"
+        with temporary_files(self.kept_in), whole_files(self.kept_in) as folder:
+            part.pairs.write_ipc(folder / name)
+            stored = store_part(part.without_pairs(), number, folder, self.kept_in)
+        return stored, PairsOnDisk(self.kept_in / name)
 
 
 def _compress(
-    statistics: Iterator[pl.DataFrame],
-    plan: StatisticsPlan,
-    scratch: Path,
-    progress: Progress,
-    total: int | None,
+    statistics: Parts, work: _Compression, scratch: Path, progress: Progress
 ) -> tuple[Evidence, tuple[pl.DataFrame | PairsOnDisk, ...]]:
     parts: list[EvidencePart] = []
     pairs: list[pl.DataFrame | PairsOnDisk] = []
-    with progress.stage("counting", total) as stage:
-        for frame in ahead(statistics):
+    work = replace(work, kept_in=None if statistics.in_memory else scratch)
+    with progress.stage("counting", statistics.number) as stage:
+        for compressed in statistics.map(work):
             stage.advance()
-            if not frame.height:
-                continue
-            part = compress_part(frame, plan)
-            if total == 1:
-                pairs.append(part.pairs)
-                parts.append(part.without_pairs())
-                continue
-            path = scratch / f"pairs-{len(pairs):05d}.arrow"
-            with temporary_files(scratch):
-                part.pairs.write_ipc(path)
-            pairs.append(PairsOnDisk(path))
-            parts.append(store_part(part.without_pairs(), scratch, len(parts)))
+            if compressed is not None:
+                part, kept = compressed
+                parts.append(part)
+                pairs.append(kept)
     if not parts:
-        raise SchemaError(f"no impression is left within --max-position {plan.max_position}.")
-    return merge_parts(parts, plan), tuple(pairs)
+        raise SchemaError(f"no impression is left within --max-position {work.plan.max_position}.")
+    return merge_parts(parts, work.plan), tuple(pairs)

@@ -7,12 +7,14 @@ from functools import cached_property
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.impressions import REJECTED, ReadingRules, canonical_impressions, read_click
+from posbias.core.impressions import REJECTED, ReadingRules, canonical_impressions, page_keys, read_click
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles, resolve_roles
 from posbias.io.scan import FILE, ROW, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.sources import Source, digests, find_sources
 
-_CLICKED = "posbias_clicked"
+CLICKED = "posbias_clicked"
+"""The column that a table of clicks brings."""
+
 _TEXT_BYTES_PER_ROW = 40
 _COMPRESSION_RATIO = 5
 
@@ -55,10 +57,41 @@ class Log:
         """Whether pages can be told apart."""
         return bool(self.roles.session)
 
+    @property
+    def from_anywhere(self) -> "Log":
+        """The same log for processes that work in another directory: its files under their full names."""
+        sources, clicks = (
+            tuple(source.from_anywhere for source in named) for named in (self.sources, self.click_sources)
+        )
+        return Log(self.request, sources, clicks, self.roles)
+
     @cached_property
     def impressions(self) -> pl.LazyFrame:
         """Canonical impressions; those that break the row contract are marked in `rejected`."""
         return self._canonical(scan_sources(self.sources, self._as_text))
+
+    def stretches(self, rows: int) -> list[pl.LazyFrame]:
+        """The impressions file by file, Parquet files in stretches of so many rows.
+
+        Where clicks are apart, `click` is 0 in all of them.
+        """
+        whole = scan_sources(self.sources, self._as_text).collect_schema()
+        columns = [name for name in self.roles.columns() if name != CLICKED]
+        schema = pl.Schema({name: whole[name] for name in columns} | {CLICKED: pl.Int8()})
+        found: list[pl.LazyFrame] = []
+        for source in self.sources:
+            raw = scan_sources([source], self._as_text).select(pl.col(name).cast(whole[name]) for name in columns)
+            unclicked = raw.with_columns(pl.lit(0, pl.Int8).alias(CLICKED))
+            frame = canonical_impressions(unclicked, self.roles, schema, self.request.rules)
+            in_stretches = source.format == "parquet" and _rows(source) > rows
+            found += [frame.slice(at, rows) for at in range(0, _rows(source), rows)] if in_stretches else [frame]
+        return found
+
+    @property
+    def clicked_keys(self) -> pl.LazyFrame:
+        """`session` and `doc` of the clicks, each once, where clicks are apart."""
+        shown = scan_sources(self.sources, self._as_text).collect_schema()
+        return self._click_table(shown).select(page_keys(self.roles))
 
     def impressions_with_place(self, source: Source) -> pl.LazyFrame:
         """The impressions of one file, raw values and place beside them, to show the faulty ones."""
@@ -78,10 +111,10 @@ class Log:
         """Rows: exact for Parquet, estimated from the size otherwise."""
         return sum(_rows(source) for source in self.sources)
 
-    def orphan_clicks(self) -> int:
+    def orphan_clicks(self) -> int | None:
         """Clicks without an impression, where clicks are apart."""
         if not self.click_sources:
-            return 0
+            return None
         shown = scan_sources(self.sources, self._as_text)
         keys = [*self.roles.session, *self.roles.doc]
         orphans = self._click_table(shown.collect_schema()).join(shown.select(keys), on=keys, how="anti")
@@ -91,7 +124,7 @@ class Log:
     @property
     def _as_text(self) -> Sequence[str]:
         named = (self.roles.position, self.roles.click, self.roles.weight)
-        return [name for name in named if name is not None and name != _CLICKED]
+        return [name for name in named if name is not None and name != CLICKED]
 
     def _canonical(self, raw: pl.LazyFrame) -> pl.LazyFrame:
         raw = self._with_clicks(raw)
@@ -101,8 +134,8 @@ class Log:
         if not self.click_sources:
             return raw
         keys = [*self.roles.session, *self.roles.doc]
-        clicked = self._click_table(raw.collect_schema()).with_columns(pl.lit(1, pl.Int8).alias(_CLICKED))
-        return raw.join(clicked, on=keys, how="left", maintain_order="left").with_columns(pl.col(_CLICKED).fill_null(0))
+        clicked = self._click_table(raw.collect_schema()).with_columns(pl.lit(1, pl.Int8).alias(CLICKED))
+        return raw.join(clicked, on=keys, how="left", maintain_order="left").with_columns(pl.col(CLICKED).fill_null(0))
 
     def _click_table(self, shown: pl.Schema) -> pl.LazyFrame:
         """The clicked (session, doc), each once, under the names and types of the impressions' table."""
@@ -171,7 +204,7 @@ def open_log(request: LogRequest) -> Log:
     roles = resolve_roles(request.roles, names, where=_where(request.inputs), required=required)
     _check_files_agree(sources, roles)
     if click_sources:
-        roles = replace(roles, click=_CLICKED)
+        roles = replace(roles, click=CLICKED)
     log = Log(request, sources, click_sources, roles)
     with reading(sources):
         log.impressions.collect_schema()

@@ -1,6 +1,6 @@
 """Propensities and attractiveness on disk."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -27,21 +27,30 @@ def write_propensities(table: pl.DataFrame, folder: Path, *, csv: bool) -> None:
         table.write_csv(folder / f"{PROPENSITIES}.csv")
 
 
-def write_attractiveness(parts: Iterable[pl.DataFrame], folder: Path, *, csv: bool) -> None:
-    """Write `attractiveness.parquet` part by part, and `attractiveness.csv` if asked for."""
-    path = folder / f"{ATTRACTIVENESS}.parquet"
+def write_in_one_file(parts: Iterable[pl.DataFrame], path: Path) -> Iterator[None]:
+    """Write the parts of a table into one Parquet file, step by step."""
     parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time, and it has no types
     writer: Any = None
     try:
         for part in parts:
             table = cast("Any", part.to_arrow())
             writer = writer or parquet.ParquetWriter(path, table.schema, **_STORAGE)
-            writer.write_table(table)
+            yield writer.write_table(table)
     finally:
         if writer is not None:
             writer.close()
-    if csv:
-        as_text_columns(pl.scan_parquet(path)).sink_csv(folder / f"{ATTRACTIVENESS}.csv")
+
+
+def write_part(part: pl.DataFrame, folder: Path, number: int) -> None:
+    """Write one part of a table that is a directory of Parquet files."""
+    parquet: Any = import_module("pyarrow.parquet")
+    parquet.write_table(part.to_arrow(), folder / f"part-{number:05d}.parquet", **_STORAGE)
+
+
+def write_attractiveness_csv(folder: Path) -> None:
+    """Write `attractiveness.csv` beside `attractiveness.parquet`."""
+    table = folder / f"{ATTRACTIVENESS}.parquet"
+    as_text_columns(pl.scan_parquet(table)).sink_csv(folder / f"{ATTRACTIVENESS}.csv")
 
 
 def read_propensities(folder: Path) -> pl.DataFrame:

@@ -8,6 +8,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,11 @@ from posbias.core.errors import OutputError
 NO_SPACE = "No space left on device"
 """How Linux, and Polars after it, name a full disk."""
 
+SHARED = "The logs, the output and --temp-dir must lie where all machines of the cluster find them under one name."
+"""What a cluster takes."""
+
 _NEXT_TO_NOTHING = 1 << 20  # bytes
+_UNFINISHED = ".posbias-part-"
 
 _alive: dict[Path, int] = {}
 
@@ -118,6 +123,31 @@ def check_room(folder: Path, needed: int) -> None:
             f"{folder.parent}: {NO_SPACE} for temporary files: about {needed / 1e6:,.0f} MB are needed, "
             f"{free / 1e6:,.0f} MB are free. Name a larger place with --temp-dir."
         )
+
+
+@contextmanager
+def whole_files(folder: Path) -> Generator[Path]:
+    """A directory to write files into, which move to `folder` when the block ends without an error.
+
+    So a file is there whole or not at all, and work that is done twice, by a cluster that gave up on one of its
+    machines, does no harm.
+    """
+    if not folder.is_dir():
+        raise OutputError(f"{folder}: {socket.gethostname()} sees no such directory. {SHARED}")
+    unfinished = folder / f"{_UNFINISHED}{secrets.token_hex(6)}"
+    unfinished.mkdir()
+    try:
+        yield unfinished
+        for file in unfinished.iterdir():
+            file.replace(folder / file.name)
+    finally:
+        remove_tree(unfinished)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what work that was given up has left of its files."""
+    for path in folder.glob(f"{_UNFINISHED}*"):
+        remove_tree(path)
 
 
 @contextmanager

@@ -64,13 +64,21 @@ def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
     return "\n".join(lines)
 
 
-def describe_page_faults(log: Log, faulty: pl.DataFrame, *, dropped: bool) -> str:
-    """What is wrong with sessions, each reason with its first session, and what to do."""
-    lines = [f"{faulty.height:,} sessions cannot be one results page each:"]
+def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataFrame, *, dropped: bool) -> str:
+    """What is wrong with sessions, each reason with the first of its examples, and what to do.
+
+    Args:
+        log: where they stand.
+        counts: number of sessions per `PageFault`.
+        examples: `session` and `rejected` of some of them, or of all.
+        dropped: whether faulty sessions are left out.
+    """
+    lines = [f"{sum(counts.values()):,} sessions cannot be one results page each:"]
     advice: list[str] = []
-    for code in sorted(set(faulty[REJECTED])):
-        sessions = faulty.filter(pl.col(REJECTED) == code)
-        lines.append(f"  {sessions.height:,} x {reason(code)}: {_first_page(log, sessions)}")
+    for code in sorted(counts):
+        lines.append(
+            f"  {counts[code]:,} x {reason(code)}: {_first_page(log, examples.filter(pl.col(REJECTED) == code))}"
+        )
         advice.append(_WORDING[code].advice)
     lines += dict.fromkeys(advice)
     lines.append(

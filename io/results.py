@@ -1,7 +1,7 @@
 """From a fit to the files of a result, part by part."""
 
-from collections.abc import Iterator
-from functools import reduce
+from collections.abc import Sequence
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from posbias.core.attractiveness_prior import AttractivenessPrior, posterior_by_
 from posbias.core.clicked_sessions import FittedLog
 from posbias.core.cluster_errors import ClusterSums
 from posbias.core.errors import IdentifiabilityError, SchemaError, StatisticsError
-from posbias.core.evidence import Evidence
+from posbias.core.evidence import SIGNATURE, Evidence
 from posbias.core.fit import Fit
 from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.signatures import Floats
@@ -28,24 +28,33 @@ from posbias.core.weights import (
     positive_and_shown,
     session_rows,
 )
-from posbias.io.engines.local import Bucketed
-from posbias.io.gathering import Gathered
-from posbias.io.output_tables import write_attractiveness
+from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.gathering import Gathered, PairsOfPart
+from posbias.io.output_tables import ATTRACTIVENESS, write_attractiveness_csv
+from posbias.io.owned import remove_unfinished, whole_files
 from posbias.io.progress import Progress
 from posbias.io.statistics_store import Statistics
 from posbias.io.training import TrainingFormat
 
 
-def write_attractiveness_of(gathered: Gathered, fit: Fit, folder: Path, progress: Progress, *, csv: bool) -> None:
-    """Write the attractiveness of every pair, part by part."""
+def write_attractiveness_of(
+    gathered: Gathered, fit: Fit, engine: Engine, folder: Path, progress: Progress, *, csv: bool
+) -> None:
+    """Write the attractiveness of every pair, part by part, and as CSV if asked for."""
+    items = ((part, fit.attractiveness_of(part.signature)) for part in gathered.parts)
+    rows = partial(_attractiveness_rows, columns=gathered.plan.pair_columns)
     with progress.stage("writing", len(gathered.pairs)) as stage:
+        for _ in engine.write_table(items, rows, folder / f"{ATTRACTIVENESS}.parquet"):
+            stage.advance()
+    if csv:
+        write_attractiveness_csv(folder)
 
-        def rows() -> Iterator[pl.DataFrame]:
-            for pairs, signature in gathered.each_part():
-                yield fit.attractiveness_rows(pairs, signature)
-                stage.advance()
 
-        write_attractiveness(rows(), folder, csv=csv)
+def _attractiveness_rows(item: tuple[PairsOfPart, pl.DataFrame], columns: Sequence[str]) -> pl.DataFrame:
+    """The columns of the pairs of a part, `impressions`, `clicks`, `attractiveness`, `std_dev`, in their order."""
+    part, of_signature = item
+    pairs = part.load()
+    return pairs.select(*columns, IMPRESSIONS, CLICKS).hstack(of_signature[pairs[SIGNATURE]])
 
 
 def weights_for(
@@ -93,30 +102,38 @@ def write_pointwise(
     gathered: Gathered,
     weights: ClickWeights,
     positive: Floats | None,
+    engine: Engine,
     form: TrainingFormat,
     folder: Path,
     progress: Progress,
 ) -> None:
     """Write the pointwise layout from the statistics; `positive` is W+ by signature where it is no sum of weights."""
-    by_signature = positive_and_shown(gathered.evidence.pair_signatures, weights, positive)
+    totals = positive_and_shown(gathered.evidence.pair_signatures, weights, positive)
+    items = ((part, totals[part.signature]) for part in gathered.parts)
     with progress.stage("weighting", len(gathered.pairs)) as stage:
-        for number, (pairs, signature) in enumerate(gathered.each_part()):
-            rows = pointwise_rows(pairs, by_signature[signature])
-            form.write(rows.lazy(), folder, number)
+        for _ in engine.each(items, partial(_write_pairs, form=form, folder=folder)):
             stage.advance()
+    remove_unfinished(folder)
 
 
-def cell_totals(read: Bucketed, plan: StatisticsPlan) -> pl.DataFrame:
+def _write_pairs(item: tuple[PairsOfPart, Floats], form: TrainingFormat, folder: Path) -> None:
+    part, totals = item
+    with whole_files(folder) as unfinished:
+        form.write(pointwise_rows(part.load(), totals).lazy(), unfinished, part.number)
+
+
+def cell_totals(read: ReadLog, plan: StatisticsPlan) -> pl.DataFrame:
     """Impressions and clicks per cell of a log, sorted by cell."""
-    columns = plan.cell_columns
-    parts = [
-        plan.count_cells(nw.from_native(bucket)).to_native().collect(engine="streaming") for bucket in read.buckets
-    ]
-    return pl.concat(parts).group_by(columns).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(plan.cell_order)
+    parts = read.buckets.map(partial(_count_cells, plan=plan))
+    return pl.concat(parts).group_by(plan.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(plan.cell_order)
+
+
+def _count_cells(_: int, impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
+    return plan.count_cells(nw.from_native(impressions)).to_native().collect(engine="streaming")
 
 
 def write_sessions(
-    read: Bucketed,
+    read: ReadLog,
     plan: StatisticsPlan,
     weights: ClickWeights,
     form: TrainingFormat,
@@ -124,10 +141,23 @@ def write_sessions(
     progress: Progress,
 ) -> None:
     """Write the session layout, bucket by bucket."""
-    with progress.stage("weighting", len(read.buckets)) as stage:
-        for number, bucket in enumerate(read.buckets):
-            form.write(session_rows(bucket, plan, weights), folder, number)
+    write = partial(_write_pages, plan=plan, weights=weights, form=form, folder=folder)
+    with progress.stage("weighting", read.buckets.number) as stage:
+        for _ in read.buckets.map(write):
             stage.advance()
+    remove_unfinished(folder)
+
+
+def _write_pages(
+    number: int,
+    impressions: pl.LazyFrame,
+    plan: StatisticsPlan,
+    weights: ClickWeights,
+    form: TrainingFormat,
+    folder: Path,
+) -> None:
+    with whole_files(folder) as unfinished:
+        form.write(session_rows(impressions, plan, weights), unfinished, number)
 
 
 def check_unidentified(weights: ClickWeights, *, stop: bool) -> None:
@@ -144,9 +174,13 @@ def check_unidentified(weights: ClickWeights, *, stop: bool) -> None:
         )
 
 
-def sum_sessions(read: Bucketed, log: FittedLog) -> ClusterSums:
+def sum_sessions(read: ReadLog, log: FittedLog) -> ClusterSums:
     """What errors by session need, from a log that was read with its sessions."""
-    return reduce(add, (log.sums_of(bucket) for bucket in read.buckets))
+    return reduce(add, read.buckets.map(partial(_sum_sessions, log=log)))
+
+
+def _sum_sessions(_: int, impressions: pl.LazyFrame, log: FittedLog) -> ClusterSums:
+    return log.sums_of(impressions)
 
 
 def require_logs(statistics: Statistics, *, what: str) -> None:

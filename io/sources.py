@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TypeVar
 from urllib.parse import unquote
@@ -68,6 +68,11 @@ class Source:
     def store(self) -> str | None:
         """The bucket that it is in; None on disk."""
         return self.path.root if isinstance(self.path, ObjectUrl) else None
+
+    @property
+    def from_anywhere(self) -> "Source":
+        """The same file under its full name, for processes that work in another directory."""
+        return self if isinstance(self.path, ObjectUrl) else replace(self, path=self.path.absolute())
 
     def digest(self) -> str:
         """A fingerprint: size, first and last MiB (which hold a Parquet file's footer)."""

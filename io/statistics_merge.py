@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
-from posbias.io.engines.local import LocalEngine
+from posbias.io.engines.engine import Engine
 from posbias.io.gathering import merged_parts
 from posbias.io.statistics_metadata import StatisticsMetadata, add_rows
-from posbias.io.statistics_segments import Segment, link_segment, part_paths, scan_parts, write_segment
+from posbias.io.statistics_segments import Segment, link_segment, scan_part, write_segment
 from posbias.io.statistics_store import Statistics
 
 _WORTHWHILE = 3
@@ -25,7 +25,7 @@ def merge_statistics(
     statistics: Sequence[Statistics],
     metadata: StatisticsMetadata,
     folder: Path,
-    engine: LocalEngine,
+    engine: Engine,
     on_part: Callable[[], None],
 ) -> list[Segment]:
     """Write what several statistics hold together; the same, in whatever order they are named.
@@ -37,23 +37,23 @@ def merge_statistics(
         engine: adds up.
         on_part: called after each part that is written.
     """
-    paths = part_paths(folder)
     if metadata.decay is not None:
-        parts, _ = merged_parts(statistics, metadata, engine)
-        return [write_segment(parts, paths, metadata, on_part)]
+        return [write_segment(merged_parts(statistics, metadata, engine), folder, metadata, on_part)]
     segments = [segment for entry in statistics for segment in entry.segments]
     segments.sort(key=lambda segment: (segment.days, sorted(segment.sources)))
     small = [] if metadata.plan.period else worth_adding_up(segments)
-    merged = [link_segment(segment, paths) for segment in segments if segment not in small]
+    merged, n_parts = list[Segment](), 0
+    for segment in (segment for segment in segments if segment not in small):
+        merged.append(link_segment(segment, folder, n_parts))
+        n_parts += len(segment.parts)
     if small:
         together = replace(
             metadata,
             sources={digest: path for segment in small for digest, path in segment.sources.items()},
             rows=add_rows([segment.rows for segment in small]),
         )
-        rows = sum(_rows(segment) for segment in small)
-        parts = engine.add_up(scan_parts([part for segment in small for part in segment.parts]), metadata.plan, rows)
-        merged.append(write_segment(parts, paths, together, on_part))
+        parts = engine.add_up([scan_part(part) for segment in small for part in segment.parts], metadata.plan)
+        merged.append(write_segment(parts, folder, together, on_part, n_parts))
     return merged
 
 

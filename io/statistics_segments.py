@@ -6,9 +6,9 @@ are linked, not written again, so that adding a day to a year costs a day.
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import polars as pl
 
 from posbias.core.errors import StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD
+from posbias.io.engines.engine import Parts
+from posbias.io.owned import remove_unfinished, whole_files
 from posbias.io.statistics_metadata import StatisticsMetadata
 
 PARTS = "part-*.parquet"
@@ -74,36 +76,65 @@ class Segment:
         )
 
 
-def part_paths(folder: Path) -> Iterator[Path]:
-    """The names of the parts of a new directory, one after the other."""
-    return (folder / f"part-{number:05d}.parquet" for number in count())
-
-
 def write_segment(
-    frames: Iterable[pl.DataFrame], paths: Iterator[Path], metadata: StatisticsMetadata, on_part: Callable[[], None]
+    parts: Parts, folder: Path, metadata: StatisticsMetadata, on_part: Callable[[], None], first: int = 0
 ) -> Segment:
-    """Write frames of whole queries as parts, each sorted by the plan's keys."""
-    parts, days = list[Part](), set[str]()
-    totals: dict[str, int | float] = {"rows": 0, IMPRESSIONS: 0, CLICKS: 0}
-    for frame in frames:
-        path = next(paths)
-        frame.select(metadata.plan.columns).write_parquet(path, metadata=metadata.to_parquet())
-        parts.append(Part(path, path.stat().st_size))
-        if metadata.plan.period:
-            days.update(frame[PERIOD].unique().cast(pl.String))
-        totals["rows"] += frame.height
-        for name in (IMPRESSIONS, CLICKS):
-            total = frame[name].sum()
-            totals[name] += total if isinstance(total, int | float) else 0
+    """Write parts that are sorted by the plan's keys.
+
+    Args:
+        parts: statistics in parts of whole queries.
+        folder: where to.
+        metadata: what they hold.
+        on_part: called after each part.
+        first: the number of the first part in the folder's names.
+    """
+    written = list[_Written]()
+    for of_part in parts.map(partial(_write_part, folder=folder, metadata=metadata, first=first)):
+        written.append(of_part)
         on_part()
-    return Segment(tuple(parts), metadata.sources, metadata.rows, tuple(sorted(days)), totals)
+    remove_unfinished(folder)
+    return Segment(
+        parts=tuple(of_part.part for of_part in written),
+        sources=metadata.sources,
+        rows=metadata.rows,
+        days=tuple(sorted({day for of_part in written for day in of_part.days})),
+        totals={name: sum(of_part.totals[name] for of_part in written) for name in ("rows", IMPRESSIONS, CLICKS)},
+    )
 
 
-def link_segment(segment: Segment, paths: Iterator[Path]) -> Segment:
-    """The same segment in another directory: its files under new names, or copies where files cannot be linked."""
+@dataclass(frozen=True)
+class _Written:
+    """A part that was written, the days in it, and what it adds up to."""
+
+    part: Part
+    days: list[str]
+    totals: dict[str, int | float]
+
+
+def _write_part(
+    number: int, statistics: pl.LazyFrame, folder: Path, metadata: StatisticsMetadata, first: int
+) -> _Written:
+    frame = statistics.collect().select(metadata.plan.columns)
+    path = _part_path(folder, first + number)
+    with whole_files(folder) as unfinished:
+        frame.write_parquet(unfinished / path.name, metadata=metadata.to_parquet())
+    days = frame[PERIOD].unique().cast(pl.String).to_list() if metadata.plan.period else []
+    totals: dict[str, int | float] = {"rows": frame.height}
+    for name in (IMPRESSIONS, CLICKS):
+        total = frame[name].sum()
+        totals[name] = total if isinstance(total, int | float) else 0
+    return _Written(Part(path, path.stat().st_size), days, totals)
+
+
+def _part_path(folder: Path, number: int) -> Path:
+    return folder / f"part-{number:05d}.parquet"
+
+
+def link_segment(segment: Segment, folder: Path, first: int) -> Segment:
+    """The same segment in another directory: its files under new names, from a number on, or copies of them."""
     parts = list[Part]()
-    for part in segment.parts:
-        path = next(paths)
+    for number, part in enumerate(segment.parts, start=first):
+        path = _part_path(folder, number)
         try:
             os.link(part.path.resolve(), path)
         except OSError:  # another device, or a file system without links
@@ -112,9 +143,9 @@ def link_segment(segment: Segment, paths: Iterator[Path]) -> Segment:
     return Segment(tuple(parts), segment.sources, segment.rows, segment.days, segment.totals)
 
 
-def scan_parts(parts: Iterable[Part]) -> pl.LazyFrame:
-    """Parts of one directory, one after the other."""
-    return pl.scan_parquet([part.path for part in parts], hive_partitioning=False, glob=False)
+def scan_part(part: Part) -> pl.LazyFrame:
+    """The rows of a part."""
+    return pl.scan_parquet(part.path.absolute(), hive_partitioning=False, glob=False)
 
 
 def check_parts(folder: Path, segments: Iterable[Segment]) -> None:

@@ -43,14 +43,10 @@ class UserBrowsingModel:
         That number is P session + position, P beyond every position. With the position put where there was a click and
         0 elsewhere, its running maximum is the last click of the same page, or lies on an earlier page.
         """
-        session, position = impressions[SESSION], impressions[POSITION]
-        first, last, deepest = session.min(), session.max(), position.max()
-        if not (isinstance(first, int) and isinstance(last, int) and isinstance(deepest, int)) or (
-            max(-first, last) > _LARGEST or (last - first + 1) * (deepest + 1) > _LARGEST
-        ):
+        page = _page_starts(impressions[SESSION], impressions[POSITION])
+        if page is None:
             return self.with_cells(nw.from_native(impressions.lazy())).to_native().collect()
-        page = (session.cast(pl.Int64) - first) * (deepest + 1)
-        in_order = impressions.with_columns((page + position).alias(PREVIOUS_CLICK)).sort(PREVIOUS_CLICK)
+        in_order = impressions.with_columns((page + impressions[POSITION]).alias(PREVIOUS_CLICK)).sort(PREVIOUS_CLICK)
         place, shown = in_order[PREVIOUS_CLICK].to_numpy(), in_order[POSITION].to_numpy()
         page_start = place - shown
         clicked = np.where(in_order[CLICK].to_numpy() == 1, place, page_start)
@@ -58,3 +54,15 @@ class UserBrowsingModel:
         above[0] = 0
         previous = np.maximum(above - page_start, NO_PREVIOUS_CLICK).astype(np.int32)
         return in_order.with_columns(pl.Series(PREVIOUS_CLICK, previous))
+
+
+def _page_starts(session: pl.Series, position: pl.Series) -> pl.Series | None:
+    """P session of each row, from 0 for the first session, P beyond every position; None where that is no number."""
+    if not session.dtype.is_integer():
+        return None
+    match session.min(), session.max(), position.max():
+        case int() as first, int() as last, int() as deepest if max(-first, last) <= _LARGEST:
+            n_places = deepest + 1
+            return (session.cast(pl.Int64) - first) * n_places if (last - first + 1) * n_places <= _LARGEST else None
+        case _:
+            return None

@@ -4,38 +4,60 @@ A log that fits is read once into memory. A larger one is split into buckets on 
 bucket. A bucket holds whole queries, and so whole pages.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import narwhals as nw
 import polars as pl
 
-from posbias.core.errors import SchemaError
 from posbias.core.impressions import REJECTED, PageFault, faulty_over_parts, faulty_pages, pages
 from posbias.core.packed_counts import count_packed
-from posbias.core.schema import DOC, QUERY, SESSION
+from posbias.core.schema import QUERY, SESSION
 from posbias.core.statistics_plan import StatisticsPlan
+from posbias.io.engines.contract import (
+    ROWS,
+    SAMPLED_ROWS,
+    fewest_parts,
+    judge_pages,
+    judge_rows,
+    page_faults,
+    rows_by_reason,
+)
+from posbias.io.engines.engine import CheckPages, Found, Item, OnBadRows
 from posbias.io.logs import Log, good_rows
+from posbias.io.output_tables import write_in_one_file
 from posbias.io.owned import check_room, temporary_files
 from posbias.io.progress import RowCounter, count_rows
-from posbias.io.rejects import describe_page_faults, describe_row_faults, reason
 from posbias.io.scan import reading
 
-OnBadRows = Literal["error", "drop"]
-CheckPages = Literal["sample", "all"]
-
-# What a plan holds at its peak, per row: measured on group-by, sort and window over integer ids, rounded up.
-_BYTES_PER_ROW, _BYTES_PER_KEY_BYTE = 220, 3
-_TEXT_BYTES, _NUMBER_BYTES = 40, 8
 _TEMPORARY_BYTES_PER_ROW = 4  # of integer ids, compressed; the least that buckets were seen to take
-_PROCESS_BYTES = 300 << 20  # the interpreter, its libraries and their thread buffers
-
-_SAMPLED_ROWS = 1 << 20  # of a large log whose pages are checked in a sample: enough to see a visit for sure
 _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS = 1 << 20, 64  # smaller buckets are faster, up to a point
-_MOSTLY = 0.5
 _BUCKET = "posbias_bucket"
+
+
+@dataclass(frozen=True)
+class LocalParts:
+    """Frames of this machine, made one after the other.
+
+    Attributes:
+        frames: makes them.
+        number: how many there are, where that is known.
+    """
+
+    frames: Callable[[], Iterator[pl.LazyFrame]]
+    number: int | None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether there is but one."""
+        return self.number == 1
+
+    def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
+        """What a function makes of each frame, the next one being made meanwhile."""
+        for number, frame in enumerate(_ahead(self.frames())):
+            yield work(number, frame)
 
 
 @dataclass(frozen=True)
@@ -43,19 +65,25 @@ class Bucketed:
     """A log as it was read: its good rows, in one bucket or several, and what became of the others.
 
     Attributes:
-        buckets: canonical impressions; a query lies wholly in one bucket.
+        frames: canonical impressions; a query lies wholly in one bucket.
         rows_read: rows in the log.
         rejected: number of rows per reason.
+        clicks_without_impression: where clicks are apart.
     """
 
-    buckets: tuple[pl.LazyFrame, ...]
+    frames: tuple[pl.LazyFrame, ...]
     rows_read: int
     rejected: dict[str, int]
+    clicks_without_impression: int | None
 
     @property
-    def rows_used(self) -> int:
-        """Rows that keep the contract."""
-        return self.rows_read - sum(self.rejected.values())
+    def buckets(self) -> LocalParts:
+        """The good rows."""
+        return LocalParts(lambda: iter(self.frames), len(self.frames))
+
+    def statistics(self, plan: StatisticsPlan) -> LocalParts:
+        """The statistics of each bucket, sorted by the plan's keys."""
+        return LocalParts(lambda: (_counted(bucket, plan) for bucket in self.frames), len(self.frames))
 
 
 @dataclass(frozen=True)
@@ -75,59 +103,45 @@ class LocalEngine:
     check_pages: CheckPages = "sample"
 
     def read(self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None) -> Bucketed:
-        """Read the log once, reject what breaks the contract, split what does not fit into memory.
-
-        Args:
-            log: an opened log.
-            keep_sessions: whether pages must lie together.
-            whole_pages: whether a page that lost a row is of no use (UBM: the lost row may have been clicked).
-            on_rows: is told of rows as they are read, where somebody watches.
-
-        Raises:
-            SchemaError: rows or pages break the contract (`on_bad_rows` is "error"), or no row is left.
-            LogFormatError: a file cannot be read.
-        """
+        """Read the log once, reject what breaks the contract, split what does not fit into memory."""
         with reading([*log.sources, *log.click_sources]):
             n_buckets = self._buckets_for(log.estimated_rows, log.impressions.collect_schema())
             if n_buckets == 1:
-                read = self._read_into_memory(log, on_rows, whole_pages=whole_pages)
-            else:
-                read = self._split(log, n_buckets, on_rows, keep_sessions=keep_sessions, whole_pages=whole_pages)
-        if read.rows_read == 0:
-            raise SchemaError(f"{log.request.inputs[0]}: the log holds no rows.")
-        if read.rows_used == 0:
-            raise SchemaError(f"{log.request.inputs[0]}: no row keeps the contract ({_listed(read.rejected)}).")
-        return read
+                return self._read_into_memory(log, on_rows, whole_pages=whole_pages)
+            return self._split(log, n_buckets, on_rows, keep_sessions=keep_sessions, whole_pages=whole_pages)
 
-    def statistics(self, read: Bucketed, plan: StatisticsPlan) -> Iterator[pl.DataFrame]:
-        """The statistics of each bucket, sorted by the plan's keys."""
-        for bucket in read.buckets:
-            in_cells = plan.with_cells_in_memory(bucket.collect(engine="streaming"))
-            counted = count_packed(in_cells, plan)
-            if counted is None:
-                counted = plan.count_in_cells(nw.from_native(in_cells.lazy())).to_native().sort(plan.keys).collect()
-            yield counted
+    def parts_of(self, frames: Sequence[pl.LazyFrame]) -> LocalParts:
+        """Frames that hold whole queries each, as parts."""
+        return LocalParts(lambda: map(_collected, frames), len(frames))
 
-    def add_up(self, statistics: pl.LazyFrame, plan: StatisticsPlan, rows: int) -> Iterator[pl.DataFrame]:
+    def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> LocalParts:
         """Merge statistics (several days), in parts that hold whole queries, sorted by the plan's keys."""
-        n_buckets = self._buckets_for(rows, statistics.collect_schema())
-        frames = [statistics]
-        if n_buckets > 1:
-            folder = self.scratch / "statistics"
-            with temporary_files(self.scratch):
-                _bucket_sink(statistics, _bucket_of_query(n_buckets), folder).collect(engine="streaming")
-            frames = _bucket_frames(folder, n_buckets)
-        for frame in frames:
-            yield plan.add_up(nw.from_native(frame)).to_native().sort(plan.keys).collect(engine="streaming")
+
+        def parts() -> Iterator[pl.LazyFrame]:
+            together = pl.concat(statistics)
+            rows = together.select(pl.len()).collect().item()
+            n_buckets = self._buckets_for(rows, together.collect_schema())
+            frames = [together]
+            if n_buckets > 1:
+                folder = self.scratch / "statistics"
+                with temporary_files(self.scratch):
+                    _bucket_sink(together, _bucket_of_query(n_buckets), folder).collect(engine="streaming")
+                frames = _bucket_frames(folder, n_buckets)
+            for frame in frames:
+                yield _collected(plan.add_up(nw.from_native(frame)).to_native().sort(plan.keys))
+
+        return LocalParts(parts, None)
+
+    def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
+        """What a function makes of each item."""
+        return map(work, items)
+
+    def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:
+        """Write what a function makes of each item into one Parquet file."""
+        return write_in_one_file(map(rows, items), path)
 
     def _buckets_for(self, rows: int, schema: pl.Schema) -> int:
-        return max(self._fewest_buckets(rows, schema), min(rows // _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS))
-
-    def _fewest_buckets(self, rows: int, schema: pl.Schema) -> int:
-        keys = [schema[name] for name in (SESSION, QUERY, DOC) if name in schema]
-        width = sum(_NUMBER_BYTES if dtype.is_numeric() else _TEXT_BYTES for dtype in keys)
-        needed = rows * (_BYTES_PER_ROW + _BYTES_PER_KEY_BYTE * width)
-        return max(1, -(-needed // max(self.memory - _PROCESS_BYTES, self.memory // 8)))
+        return max(fewest_parts(rows, schema, self.memory), min(rows // _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS))
 
     def _read_into_memory(self, log: Log, on_rows: RowCounter | None, *, whole_pages: bool) -> Bucketed:
         rows = count_rows(log.impressions, on_rows).collect(engine="streaming")
@@ -139,10 +153,10 @@ class LocalEngine:
             rejected |= self._judge_pages(log, faulty, good.height)
             if whole_pages and rejected:
                 spoiled = _spoiled(shown, rows.lazy().filter(pl.col(REJECTED) > 0), faulty)
-                rejected |= _counts(spoiled)
+                rejected |= rows_by_reason(page_faults(spoiled))
                 faulty = pl.concat([faulty, spoiled])
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
-        return Bucketed((good.lazy(),), rows.height, rejected)
+        return Bucketed((good.lazy(),), rows.height, rejected, log.orphan_clicks())
 
     def _split(
         self, log: Log, n_buckets: int, on_rows: RowCounter | None, *, keep_sessions: bool, whole_pages: bool
@@ -169,11 +183,11 @@ class LocalEngine:
             if whole_pages and faults.height:
                 shown = pl.scan_parquet(self.scratch / "pages-*.parquet")
                 spoiled = _spoiled(shown, _bucket_frame(folder, n_buckets), faulty)
-                rejected |= _counts(spoiled)
+                rejected |= rows_by_reason(page_faults(spoiled))
                 faulty = pl.concat([faulty, spoiled])
         if faulty is not None and faulty.height:
             buckets = [_without_pages(frame, faulty) for frame in buckets]
-        return Bucketed(tuple(buckets), read, rejected)
+        return Bucketed(tuple(buckets), read, rejected, log.orphan_clicks())
 
     def _faulty_pages(self, impressions: pl.LazyFrame, rows: int, n_buckets: int) -> pl.DataFrame:
         """The faulty pages of a sample of the sessions; of all, if all are checked or the faulty ones left out."""
@@ -183,7 +197,7 @@ class LocalEngine:
             return faulty_pages(impressions.filter(session % of == share)).collect(engine="streaming")
 
         if self.check_pages == "sample":
-            sample = found(0, max(n_buckets, rows // _SAMPLED_ROWS))
+            sample = found(0, max(n_buckets, rows // SAMPLED_ROWS))
             if self.on_bad_rows == "error" or not sample.height:
                 return sample
         return pl.concat([found(share, n_buckets) for share in range(n_buckets)])
@@ -195,28 +209,40 @@ class LocalEngine:
             for bucket, path in zip(buckets, paths, strict=True):
                 pages(bucket).collect(engine="streaming").write_parquet(path, compression="lz4", statistics=False)
         parts = pl.scan_parquet(paths, glob=False)
-        n_shares = self._fewest_buckets(parts.select(pl.len()).collect().item(), parts.collect_schema())
+        n_shares = fewest_parts(parts.select(pl.len()).collect().item(), parts.collect_schema(), self.memory)
         session = pl.col(SESSION).hash()
         shares = (parts.filter(session % n_shares == share) for share in range(n_shares))
         return pl.concat([faulty_over_parts(share).collect(engine="streaming") for share in shares])
 
     def _judge_rows(self, log: Log, faults: pl.DataFrame, read: int) -> dict[str, int]:
-        counts = {int(code): int(rows) for code, rows in faults.select(REJECTED, "rows").iter_rows() if code}
-        if counts and self.on_bad_rows == "error":
-            raise SchemaError(describe_row_faults(log, counts, read))
-        return {reason(code): counts[code] for code in sorted(counts)}
+        counts = {int(code): int(rows) for code, rows in faults.select(REJECTED, ROWS).iter_rows() if code}
+        return judge_rows(log, counts, read, self.on_bad_rows)
 
     def _judge_pages(self, log: Log, faulty: pl.DataFrame, rows: int) -> dict[str, int]:
-        mostly = faulty["rows"].sum() > _MOSTLY * rows
-        if faulty.height and (self.on_bad_rows == "error" or mostly):
-            raise SchemaError(describe_page_faults(log, faulty, dropped=self.on_bad_rows == "drop"))
-        return _counts(faulty)
+        return judge_pages(log, page_faults(faulty), faulty, rows, self.on_bad_rows)
 
 
-def _counts(faulty: pl.DataFrame) -> dict[str, int]:
-    """Rows by reason, of faulty pages."""
-    counts = faulty.group_by(REJECTED).agg(pl.col("rows").sum()).sort(REJECTED)
-    return {reason(code): int(rows) for code, rows in counts.iter_rows()}
+def _ahead(frames: Iterator[pl.LazyFrame]) -> Iterator[pl.LazyFrame]:
+    """The same frames, the next one being made in another thread while this one is used."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        following = thread.submit(lambda: next(frames, None))
+        while (frame := following.result()) is not None:
+            following = thread.submit(lambda: next(frames, None))
+            yield frame
+
+
+def _counted(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.LazyFrame:
+    """The statistics of impressions, sorted by the plan's keys, in memory."""
+    in_cells = plan.with_cells_in_memory(impressions.collect(engine="streaming"))
+    counted = count_packed(in_cells, plan)
+    if counted is None:
+        return _collected(plan.count_in_cells(nw.from_native(in_cells.lazy())).to_native().sort(plan.keys))
+    return counted.lazy()
+
+
+def _collected(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """The same rows, in memory."""
+    return frame.collect(engine="streaming").lazy()
 
 
 def _spoiled(shown: pl.LazyFrame, faulty_rows: pl.LazyFrame, faulty: pl.DataFrame) -> pl.DataFrame:
@@ -267,7 +293,3 @@ def _bucket_frames(folder: Path, n_buckets: int) -> list[pl.LazyFrame]:
 def _bucket_frame(folder: Path, number: int) -> pl.LazyFrame:
     paths = sorted((folder / f"{_BUCKET}={number}").glob("*.parquet"))
     return pl.scan_parquet(paths, hive_partitioning=False, glob=False)
-
-
-def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{rows:,} x {why}" for why, rows in counts.items())

@@ -106,6 +106,7 @@ SESSIONS = {
     "numbers too far apart": pl.col("session") * (2**60),
     "unsigned numbers": pl.lit(2**64 - 1, pl.UInt64) - pl.col("session").cast(pl.UInt64),
     "text": pl.col("session").cast(pl.String),
+    "two columns": pl.struct("session", query="query"),
 }
 
 

@@ -347,7 +347,11 @@ def test_a_disk_that_is_too_small_for_temporary_files_is_found_before_it_is_full
     path: Path, tmp_path: Path, in_buckets: InBuckets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_buckets()
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5_000))
+
+    def little(_: object) -> SimpleNamespace:
+        return SimpleNamespace(free=5_000)
+
+    monkeypatch.setattr("shutil.disk_usage", little)
     done = CliRunner().invoke(app, ["fit", str(path), "-o", str(tmp_path / "out"), "--temp-dir", str(tmp_path)])
     assert done.exit_code == 2
     assert f"{tmp_path}: No space left on device for temporary files: about 0 MB are needed" in done.stderr

@@ -1,0 +1,111 @@
+"""What every engine can do, so that whoever counts, fits and writes does not know which one runs.
+
+Rows lie in parts that hold whole queries, in this process, on its disk or on a cluster. Work goes to the parts: a
+function that is sent there, and whose small results come back.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal, Protocol, TypeVar
+
+import polars as pl
+
+from posbias.core.statistics_plan import StatisticsPlan
+from posbias.io.logs import Log
+from posbias.io.progress import RowCounter
+
+EngineName = Literal["polars", "spark"]
+OnBadRows = Literal["error", "drop"]
+CheckPages = Literal["sample", "all"]
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+class Parts(Protocol):
+    """Rows in parts, each of which holds whole queries."""
+
+    @property
+    def number(self) -> int | None:
+        """How many parts there are at most, where that is known."""
+        ...
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether there is but one part, in the memory of this process."""
+        ...
+
+    def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
+        """What a function makes of the number of each part and its rows, in the order of the numbers.
+
+        The function may run in another process, and twice: it must travel (no lambda), and write by `whole_files`.
+        """
+        ...
+
+
+class ReadLog(Protocol):
+    """A log as it was read: its good rows, in parts, and what became of the others."""
+
+    @property
+    def buckets(self) -> Parts:
+        """Canonical impressions that keep the contract."""
+        ...
+
+    @property
+    def rows_read(self) -> int:
+        """Rows in the log."""
+        ...
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """Number of rows per reason."""
+        ...
+
+    @property
+    def clicks_without_impression(self) -> int | None:
+        """Clicks without an impression, where clicks are apart."""
+        ...
+
+    def statistics(self, plan: StatisticsPlan) -> Parts:
+        """The statistics of the good rows, those of a part sorted by the plan's keys."""
+        ...
+
+
+class Engine(Protocol):
+    """Reads logs, runs plans, and takes work to where the rows are."""
+
+    @property
+    def scratch(self) -> Path:
+        """A directory for temporary files, which everything that works for the engine sees."""
+        ...
+
+    def read(self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None) -> ReadLog:
+        """Read a log, and reject what breaks the contract.
+
+        Args:
+            log: an opened log.
+            keep_sessions: whether the work needs the sessions themselves, so that all of them are checked.
+            whole_pages: whether a page that lost a row is of no use (UBM: the lost row may have been clicked).
+            on_rows: is told of rows as they are read, where somebody watches and the engine reads them itself.
+
+        Raises:
+            SchemaError: rows or pages break the contract, and are not to be left out.
+            LogFormatError: a file cannot be read.
+        """
+        ...
+
+    def parts_of(self, frames: Sequence[pl.LazyFrame]) -> Parts:
+        """Frames that hold whole queries each, as parts."""
+        ...
+
+    def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> Parts:
+        """Merge statistics (several days): counts of equal keys add up; each part is sorted by the plan's keys."""
+        ...
+
+    def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
+        """What a function makes of each item, in their order. It may run in another process, and twice."""
+        ...
+
+    def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:
+        """Write what a function makes of each item as one Parquet table: a file, or a directory of part files."""
+        ...

@@ -1,0 +1,254 @@
+"""The Spark engine: the same plans and the same steps as on one machine, on many.
+
+Polars reads the files, in Spark's Python workers, just as it does on one machine. Spark brings together what belongs
+together and counts it. What is done to a part, Polars does again, in the worker that holds it. Only small things come
+back to this process: signatures, which are fitted here, and counts.
+"""
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+
+from posbias.core.impressions import REJECTED
+from posbias.core.schema import CLICK, DOC, QUERY, SESSION
+from posbias.core.statistics_plan import StatisticsPlan
+from posbias.io.engines.carried_types import carried_name, packed, spark_schema
+from posbias.io.engines.contract import SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
+from posbias.io.engines.engine import CheckPages, Found, Item, OnBadRows
+from posbias.io.engines.spark_pages import PagesOnSpark, SparkFrame, count_faults, spoiled
+from posbias.io.engines.spark_session import Session, spark_errors
+from posbias.io.engines.spark_worker import RESULT, collect_frames, on_part, work_on
+from posbias.io.logs import CLICKED, Log
+from posbias.io.output_tables import write_part
+from posbias.io.owned import remove_unfinished, whole_files
+from posbias.io.progress import RowCounter
+from posbias.io.scan import reading
+
+_FEWEST_PARTS = 2
+_STRETCHES_PER_CORE = 2  # of a log, so that no core waits long for another
+_SHORTEST, _LONGEST = 1 << 16, 1 << 22  # rows of a stretch
+_MANY_TASKS = 4096
+_CLICK_KEYS = [SESSION, DOC]
+
+
+@dataclass(frozen=True)
+class SparkParts:
+    """Rows in the partitions of a Spark frame.
+
+    Attributes:
+        frame: the rows, as they travel.
+        schema: their names and types in Polars.
+        number: how many partitions there are.
+        in_memory: never in this process.
+        order: the columns by which the rows of a part are sorted; none for no order.
+    """
+
+    frame: SparkFrame
+    schema: pl.Schema
+    number: int
+    in_memory: bool = False
+    order: tuple[str, ...] = ()
+
+    def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
+        """What a function makes of each part that holds rows."""
+        with spark_errors():
+            found = self.frame.mapInArrow(on_part(work, self.schema, self.order), RESULT).collect()
+        for row in sorted(found):
+            yield pickle.loads(row.result)  # noqa: S301 - from our own workers
+
+
+@dataclass(frozen=True)
+class ReadBySpark:
+    """A log as Spark read it: its good rows, and what became of the others.
+
+    Attributes:
+        buckets: canonical impressions, by query.
+        rows_read: rows in the log.
+        rejected: number of rows per reason.
+        clicks_without_impression: where clicks are apart.
+    """
+
+    buckets: SparkParts
+    rows_read: int
+    rejected: dict[str, int]
+    clicks_without_impression: int | None
+
+    def statistics(self, plan: StatisticsPlan) -> SparkParts:
+        """The statistics of the good rows, which Spark counts by the plan of all engines."""
+        empty = plan.count(nw.from_native(pl.LazyFrame(schema=self.buckets.schema)))
+        with spark_errors():
+            counted = _carried(plan).count(nw.from_native(self.buckets.frame)).to_native()
+            return _by_query(counted, empty.to_native().collect_schema(), self.buckets.number, plan.keys)
+
+
+@dataclass(frozen=True)
+class SparkEngine:
+    """Runs plans on Spark.
+
+    Attributes:
+        session: a Spark session.
+        memory: target for the memory of one Python worker, in bytes.
+        scratch: a directory for temporary files, which all workers see.
+        on_bad_rows: whether rows that break the contract stop the run or are left out.
+        check_pages: whether the pages of a large log are checked in a sample, or all.
+    """
+
+    session: Session
+    memory: int
+    scratch: Path
+    on_bad_rows: OnBadRows = "error"
+    check_pages: CheckPages = "sample"
+
+    def read(
+        self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None
+    ) -> ReadBySpark:
+        """Read the log once, reject what breaks the contract, and bring each query together."""
+        del on_rows  # the workers read
+        with reading([*log.sources, *log.click_sources]), spark_errors():
+            return self._read(log, keep_sessions=keep_sessions, whole_pages=whole_pages)
+
+    def parts_of(self, frames: Sequence[pl.LazyFrame]) -> "FrameParts":
+        """Frames that hold whole queries each, as parts."""
+        return FrameParts(self, frames)
+
+    def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> SparkParts:
+        """Merge statistics (several days), in parts that hold whole queries."""
+        schema = statistics[0].collect_schema()
+        empty = plan.add_up(nw.from_native(pl.LazyFrame(schema=schema)))
+        rows = sum(frame.select(pl.len()).collect().item() for frame in statistics)
+        with spark_errors():
+            added = _carried(plan).add_up(nw.from_native(self._travelling(statistics, schema))).to_native()
+            return _by_query(added, empty.to_native().collect_schema(), self._parts_for(rows, schema), plan.keys)
+
+    def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
+        """What a function makes of each item, each in a task of its own."""
+        tasks = list(items)
+        with spark_errors():
+            return iter(self._context.parallelize(tasks, len(tasks) or 1).map(work_on(work)).collect())
+
+    def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:
+        """Write what a function makes of each item as one Parquet file of a directory."""
+        path.mkdir()
+        yield from self.each(list(enumerate(items)), partial(_write_rows, rows=rows, folder=path))
+        remove_unfinished(path)
+
+    @property
+    def _context(self) -> Any:  # noqa: ANN401 - pyspark.SparkContext
+        return self.session.sparkContext
+
+    def _parts_for(self, rows: int, schema: pl.Schema) -> int:
+        return max(_FEWEST_PARTS, self._context.defaultParallelism, fewest_parts(rows, schema, self.memory))
+
+    def _travelling(self, frames: Sequence[pl.LazyFrame], schema: pl.Schema) -> SparkFrame:
+        """Lazy frames of one schema, collected by the workers into one Spark frame."""
+        tasks = [(pickle.dumps(packed(frame, schema)),) for frame in frames]
+        spread = self._context.parallelize(tasks, min(len(tasks), _MANY_TASKS))
+        return self.session.createDataFrame(spread, "frame binary").mapInArrow(collect_frames, spark_schema(schema))
+
+    def _read(self, log: Log, *, keep_sessions: bool, whole_pages: bool) -> ReadBySpark:
+        schema, rows = log.impressions.collect_schema(), log.estimated_rows
+        n_parts = self._parts_for(rows, schema)
+        stretch = rows // (_STRETCHES_PER_CORE * self._context.defaultParallelism)
+        shown = self._travelling(log.from_anywhere.stretches(min(max(stretch, _SHORTEST), _LONGEST)), schema)
+        clicks = self._clicks(log, schema) if log.click_sources else None
+        shown = shown if clicks is None else _with_clicks(shown, clicks, schema)
+        shown = shown.repartition(n_parts, QUERY).persist()
+        counts = {row[REJECTED]: row["count"] for row in shown.groupBy(REJECTED).count().collect()}
+        read = sum(counts.values())
+        rejected = judge_rows(log, {code: n for code, n in counts.items() if code}, read, self.on_bad_rows)
+        orphans = None if clicks is None else clicks.join(shown, on=_CLICK_KEYS, how="left_anti").count()
+        good = shown.filter(f"{REJECTED} = 0").drop(REJECTED)
+        schema = pl.Schema({name: dtype for name, dtype in schema.items() if name != REJECTED})
+        if log.has_sessions:
+            lost = shown.filter(f"{REJECTED} > 0") if whole_pages and rejected else None
+            everything = keep_sessions or self.check_pages == "all"
+            one_in = 1 if everything else max(1, read // SAMPLED_ROWS)
+            bad, faults = self._bad_pages(log, PagesOnSpark(good, schema, n_parts), lost, read, one_in)
+            rejected |= rows_by_reason(faults)
+            good = good.join(bad, on=SESSION, how="left_anti") if faults.height else good
+        return ReadBySpark(_by_query(good, schema, n_parts), read, rejected, orphans)
+
+    def _clicks(self, log: Log, schema: pl.Schema) -> SparkFrame:
+        """The clicks of a table apart, which one task reads."""
+        keys = pl.Schema({name: schema[name] for name in _CLICK_KEYS})
+        return self._travelling([log.from_anywhere.clicked_keys], keys).persist()
+
+    def _bad_pages(
+        self, log: Log, found: PagesOnSpark, lost: SparkFrame | None, rows: int, one_in: int
+    ) -> tuple[SparkFrame, pl.DataFrame]:
+        """The sessions that are left out, of one in so many, and how many for each reason.
+
+        Where some of a sample are faulty and not all is at an end, all sessions are looked at.
+        """
+        judged = found.judged(one_in).persist()
+        faulty = judged.filter(f"{REJECTED} > 0")
+        faults = count_faults(faulty)
+        if faults.height and one_in > 1 and self.on_bad_rows == "drop":
+            return self._bad_pages(log, found, lost, rows, one_in=1)
+        if faults.height:
+            judge_pages(log, faults, found.examples(faulty), rows, self.on_bad_rows)
+        if lost is not None:
+            of_lost = spoiled(judged, lost)
+            faulty, faults = faulty.union(of_lost), pl.concat([faults, count_faults(of_lost)])
+        return faulty.select(SESSION), faults
+
+
+@dataclass(frozen=True)
+class FrameParts:
+    """Lazy frames that hold whole queries each, which the workers collect.
+
+    Attributes:
+        engine: where they are worked on.
+        frames: what they collect.
+        in_memory: never in this process.
+    """
+
+    engine: SparkEngine
+    frames: Sequence[pl.LazyFrame]
+    in_memory: bool = False
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return len(self.frames)
+
+    def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
+        """What a function makes of each."""
+        return self.engine.each(list(enumerate(self.frames)), partial(_on_frame, work=work))
+
+
+def _on_frame(item: tuple[int, pl.LazyFrame], work: Callable[[int, pl.LazyFrame], Found]) -> Found:
+    return work(*item)
+
+
+def _write_rows(item: tuple[int, Item], rows: Callable[[Item], pl.DataFrame], folder: Path) -> None:
+    number, of_part = item
+    with whole_files(folder) as unfinished:
+        write_part(rows(of_part), unfinished, number)
+
+
+def _with_clicks(shown: SparkFrame, clicks: SparkFrame, schema: pl.Schema) -> SparkFrame:
+    """Impressions of which none is clicked, with the clicks of a table apart."""
+    functions: Any = import_module("pyspark.sql.functions")
+    marked = clicks.withColumn(CLICKED, functions.lit(1).cast("tinyint"))
+    click = functions.coalesce(functions.col(CLICKED), functions.col(CLICK)).alias(CLICK)
+    columns = [click if name == CLICK else functions.col(f"`{carried_name(name)}`") for name in schema]
+    return shown.join(marked, on=_CLICK_KEYS, how="left").select(*columns)
+
+
+def _by_query(frame: SparkFrame, schema: pl.Schema, n_parts: int, order: tuple[str, ...] = ()) -> SparkParts:
+    """Each query in one partition. Spark moves nothing where that is so already."""
+    return SparkParts(frame.repartition(n_parts, QUERY), schema, n_parts, order=order)
+
+
+def _carried(plan: StatisticsPlan) -> StatisticsPlan:
+    """The plan with columns as they are named in Spark."""
+    context, strata = (tuple(map(carried_name, names)) for names in (plan.context, plan.strata))
+    return replace(plan, context=context, strata=strata)

@@ -1,0 +1,72 @@
+"""Which sessions of a log on Spark cannot be one results page: looked at query by query, then over all."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import polars as pl
+
+from posbias.core.impressions import REJECTED, PageFault, over_parts, pages
+from posbias.core.schema import SESSION
+from posbias.io.engines.carried_types import packed, spark_schema
+from posbias.io.engines.contract import PAGES, ROWS
+from posbias.io.engines.spark_worker import from_batches, on_rows
+
+SparkFrame = Any
+"""pyspark.sql.DataFrame, which is not there unless the extra is installed."""
+
+
+@dataclass(frozen=True)
+class PagesOnSpark:
+    """The sessions of impressions.
+
+    Attributes:
+        impressions: canonical impressions, each query in one partition.
+        schema: their names and types in Polars.
+        n_parts: number of partitions.
+    """
+
+    impressions: SparkFrame
+    schema: pl.Schema
+    n_parts: int
+
+    def judged(self, one_in: int) -> SparkFrame:
+        """`session`, `rows` and `rejected` (a `PageFault`, or 0) of one in so many sessions."""
+        functions: Any = import_module("pyspark.sql.functions")
+        sampled = self.impressions
+        if one_in > 1:
+            sampled = sampled.filter(functions.pmod(functions.xxhash64(SESSION), functions.lit(one_in)) == 0)
+        of_queries = self._made_of(sampled, self.schema, pages)
+        return self._made_of(of_queries.repartition(self.n_parts, SESSION), self._of_pages, over_parts)
+
+    def examples(self, faulty: SparkFrame) -> pl.DataFrame:
+        """One session for each reason."""
+        return from_batches(faulty.dropDuplicates([REJECTED]).toArrow().to_batches(), self._of_pages)
+
+    @property
+    def _of_pages(self) -> pl.Schema:
+        return pl.Schema({SESSION: self.schema[SESSION], ROWS: pl.Int64(), REJECTED: pl.UInt8()})
+
+    def _made_of(self, rows: SparkFrame, schema: pl.Schema, make: Callable[[pl.LazyFrame], pl.LazyFrame]) -> SparkFrame:
+        made = self._of_pages
+
+        def work(frame: pl.LazyFrame) -> pl.LazyFrame:
+            return packed(make(frame), made)
+
+        return rows.mapInArrow(on_rows(work, schema), spark_schema(made))
+
+
+def spoiled(judged: SparkFrame, faulty_rows: SparkFrame) -> SparkFrame:
+    """The pages that lost a row, other than the faulty ones, with the number of their good rows."""
+    functions: Any = import_module("pyspark.sql.functions")
+    lost = judged.filter(f"{REJECTED} = 0").join(faulty_rows.select(SESSION), on=SESSION, how="left_semi")
+    return lost.withColumn(REJECTED, functions.lit(int(PageFault.FAULTY_ROW)).cast("smallint"))
+
+
+def count_faults(faulty: SparkFrame) -> pl.DataFrame:
+    """Number of `pages` and their `rows` by `rejected`, of faulty pages."""
+    found = faulty.groupBy(REJECTED).agg({"*": "count", ROWS: "sum"}).collect()
+    counts = [(row[REJECTED], row["count(1)"], row[f"sum({ROWS})"]) for row in found]
+    schema = {REJECTED: pl.Int64, PAGES: pl.Int64, ROWS: pl.Int64}
+    return pl.DataFrame(counts, schema=schema, orient="row").sort(REJECTED)

@@ -1,0 +1,211 @@
+"""A Spark session, or a clear error: pyspark, Java and the master are looked at before Spark says it in fifty lines."""
+
+import logging
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from posbias.core.errors import EngineError, UsageError
+from posbias.io.engines.spark_worker import error_behind
+from posbias.io.owned import SHARED
+
+DEFAULT_MASTER = "local[*]"
+
+_OLDEST_JAVA = 17  # what Spark 4 runs on
+_ANSWERS_WITHIN = 5.0  # seconds, of a master that is there
+_WORKERS_WITHIN = 120.0  # seconds, of a cluster that is not busy
+_LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
+_CLUSTER = re.compile(r"(spark|k8s|yarn)(://.+)?")
+_INSTALL = "pip install 'posbias[spark]'"
+_ONE_THREAD = ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # Spark runs a worker per core
+_CHATTY = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
+
+Session = Any
+"""pyspark.sql.SparkSession, which is not there unless the extra is installed."""
+
+
+@contextmanager
+def open_session(master: str, scratch: Path) -> Generator[Session]:
+    """A Spark session, stopped at the end. One that this process has already is used, and left alone.
+
+    Args:
+        master: where Spark runs, e.g. `local[*]` or `spark://host:7077`.
+        scratch: where Spark's own messages go, and in local mode its temporary files.
+
+    Raises:
+        EngineError: pyspark or Java is missing or too old, or Spark does not start.
+        UsageError: the master is none, or does not answer.
+    """
+    if find_spec("pyspark") is None:
+        raise EngineError(f"--engine spark: PySpark is not installed. Install it: {_INSTALL}")
+    sql: Any = import_module("pyspark.sql")
+    running = sql.SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    check_java()
+    check_master(master)
+    session = _start(master, scratch)
+    try:
+        _wait_for_workers(session, master)
+        yield session
+    finally:
+        session.stop()
+
+
+def check_java() -> None:
+    """Look for Java, where Spark will look for it.
+
+    Raises:
+        EngineError: there is none, or it is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    where = f"JAVA_HOME is {home}" if home else "JAVA_HOME is not set, and there is no `java` on the PATH"
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    advice = "Install one, e.g. openjdk-17-jre-headless, or point JAVA_HOME to it."
+    if java is None:
+        raise EngineError(
+            f"--engine spark: Spark runs on Java {_OLDEST_JAVA} or later, and none was found ({where}). {advice}"
+        )
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    version = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    if said.returncode or version is None:
+        raise EngineError(
+            f"--engine spark: {java} does not run: {_first_line(said.stderr) or 'it says nothing'}. {advice}"
+        )
+    if int(version[1]) < _OLDEST_JAVA:
+        raise EngineError(
+            f"--engine spark: Spark runs on Java {_OLDEST_JAVA} or later; {java} is Java {version[1]}. {advice}"
+        )
+
+
+def check_master(master: str) -> None:
+    """Look whether a master can be one, and whether it answers, for which Spark itself takes a minute.
+
+    Raises:
+        UsageError: it cannot, or it does not.
+    """
+    if not _LOCAL.fullmatch(master) and not _CLUSTER.fullmatch(master):
+        raise UsageError(
+            f"--master {master}: is no Spark master. Give local[*], local[4], spark://host:7077, yarn or k8s://host:port."
+        )
+    if not master.startswith("spark://"):
+        return
+    refusals: list[str] = []
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        if not host or not port.isdigit():
+            raise UsageError(f"--master {master}: {place!r} is no host:port. Give e.g. spark://host:7077.")
+        try:
+            socket.create_connection((host, int(port)), timeout=_ANSWERS_WITHIN).close()
+        except (OSError, OverflowError) as error:
+            refusals.append(
+                f"{place}: {error.strerror or error}" if isinstance(error, OSError) else f"{place}: {error}"
+            )
+        else:
+            return
+    raise UsageError(f"--master {master}: no Spark master answers there ({'; '.join(refusals)}). Is it running?")
+
+
+def _start(master: str, scratch: Path) -> Session:
+    pyspark: Any = import_module("pyspark")
+    sql: Any = import_module("pyspark.sql")
+    launch: Any = import_module("pyspark.java_gateway").launch_gateway
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    configuration = pyspark.SparkConf().setMaster(master).setAppName("posbias").setAll(_settings(master, scratch))
+    messages = scratch / "spark.log"
+    try:
+        with messages.open("wb") as said, spark_errors():
+            # One JVM serves a process for its life; what it says goes to a file, not to the terminal or to cron.
+            gateway = pyspark.SparkContext._gateway or launch(configuration, {"stdout": said, "stderr": said})  # noqa: SLF001
+            return sql.SparkSession(pyspark.SparkContext(conf=configuration, gateway=gateway))
+    except EngineError as error:
+        last = [
+            line for line in messages.read_text(errors="replace").splitlines() if "Exception" in line or "Error" in line
+        ]
+        raise EngineError(f"--master {master}: Spark does not start. {last[0] if last else error}") from error
+
+
+def _wait_for_workers(session: Session, master: str) -> None:
+    """Wait until a worker has taken the job: Spark itself waits for ever, and says so only in its log.
+
+    Raises:
+        EngineError: none has.
+    """
+    if _LOCAL.fullmatch(master):
+        return
+    until = time.monotonic() + _WORKERS_WITHIN
+    with spark_errors():
+        while session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 1:  # noqa: SLF001 - the driver is one
+            if time.monotonic() > until:
+                raise EngineError(
+                    f"--master {master}: no worker has taken the job within {_WORKERS_WITHIN:.0f} seconds. Is one "
+                    "free, and can it reach this machine (SPARK_LOCAL_IP names the address that it is told)?"
+                )
+            time.sleep(0.1)
+
+
+def _settings(master: str, scratch: Path) -> list[tuple[str, str]]:
+    settings = {
+        "spark.sql.caseSensitive": "true",  # as in the log
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(1 << 17),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.driver.maxResultSize": "0",  # signatures of many parts may well be more than the usual 1 GiB
+        "spark.ui.showConsoleProgress": "false",
+        **{f"spark.executorEnv.{name}": "1" for name in _ONE_THREAD},
+    }
+    if _LOCAL.fullmatch(master):
+        # Nobody else has to reach this process, and a host name that does not resolve does no harm.
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings |= {"spark.ui.enabled": "false", "spark.local.dir": str(scratch)}
+    return list(settings.items())
+
+
+@contextmanager
+def spark_errors() -> Generator[None]:
+    """Turn what Spark says when a job fails into the error behind it, or into one line.
+
+    Raises:
+        EngineError: Spark could not do its part.
+    """
+    errors: Any = import_module("pyspark.errors")
+    py4j: Any = import_module("py4j.protocol")
+    try:
+        with warnings.catch_warnings():
+            # PySpark wants an old pandas to be there, of which nothing is used here.
+            warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
+            yield
+    except (errors.PySparkException, py4j.Py4JError, ConnectionError) as error:
+        text = str(error)
+        behind = error_behind(text)
+        if isinstance(behind, FileNotFoundError):
+            raise EngineError(f"a Spark worker does not find {behind}. {SHARED}") from error
+        if behind is not None:
+            raise behind from error
+        raise EngineError(f"Spark could not do its part: {_why(text)}") from error
+
+
+def _why(text: str) -> str:
+    """The line of a long trace that says why."""
+    if "No module named 'posbias" in text:
+        return f"its workers do not find posbias. Install it for the Python that they run: {_INSTALL}"
+    of_python = re.findall(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception): .+)$", text, re.MULTILINE)
+    of_java = re.findall(r"(?:Lost task [^:]*|^Caused by): (?:[\w.]+\.)?(\w+: .+)$", text, re.MULTILINE)
+    return next(iter([*of_python[-1:], *of_java[:1], _first_line(text)]))
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else ""

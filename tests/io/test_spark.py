@@ -1,0 +1,233 @@
+"""The Spark engine gives what the Polars engine gives: run for real, in local mode."""
+
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any, Protocol
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from posbias.core.errors import EngineError
+from posbias.io.engines.spark_session import check_java, open_session
+
+pytestmark = pytest.mark.slow
+
+THETA_TOLERANCE = 1e-9
+MASTER = "local[2]"
+SPARK = ("--engine", "spark", "--master", MASTER)
+RunPosbias = Callable[..., CompletedProcess[str]]
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+class Output(Protocol):
+    """What a command wrote."""
+
+    @property
+    def folder(self) -> Path: ...  # noqa: D102
+
+    @property
+    def propensities(self) -> pl.DataFrame: ...  # noqa: D102
+
+    @property
+    def attractiveness(self) -> pl.DataFrame: ...  # noqa: D102
+
+    @property
+    def training(self) -> pl.DataFrame: ...  # noqa: D102
+
+    @property
+    def manifest(self) -> dict[str, Any]: ...  # noqa: D102
+
+
+class Posbias(Protocol):
+    """Runs a command."""
+
+    def __call__(self, command: str, *arguments: object) -> Output: ...  # noqa: D102
+
+
+Both = Callable[..., tuple[Output, Output]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """Hold one Spark session for all tests, or skip them where Spark cannot run."""
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    try:
+        check_java()
+    except EngineError as error:
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("JDK_JAVA_OPTIONS", FAST_START)
+        with open_session(MASTER, tmp_path_factory.mktemp("spark")):
+            yield
+
+
+@pytest.fixture
+def both(posbias: Posbias) -> Both:
+    """Return a function that runs a command by each engine."""
+
+    def run(command: str, *arguments: object) -> tuple[Output, Output]:
+        return posbias(command, *arguments), posbias(command, *arguments, *SPARK)
+
+    return run
+
+
+@pytest.fixture
+def days(log: pl.DataFrame, tmp_path: Path) -> list[Path]:
+    """Return a log of two days in files of several formats, with a device, a segment and weights."""
+    frame = log.with_columns(
+        pl.when(pl.col("session") % 2 == 0).then(pl.lit("tablet")).otherwise(pl.lit("phone")).alias("user.device"),
+        segment=(pl.col("session") // 2 % 2).cast(pl.UInt8),
+        weight=pl.when(pl.col("session") % 3 == 0).then(2.5).otherwise(1.0),
+        day=pl.date(2026, 1, 5) + pl.duration(days=pl.col("session") % 2),
+        price=pl.lit(1.5),
+    )
+    first, second = (frame.filter(pl.col("session") % 2 == share) for share in (0, 1))
+    paths = [tmp_path / "first.parquet", tmp_path / "second.parquet"]
+    first.write_parquet(paths[0])
+    second.write_parquet(paths[1])
+    return paths
+
+
+def assert_same(spark: pl.DataFrame, polars: pl.DataFrame, keys: Sequence[str]) -> None:
+    assert spark.schema == polars.schema
+    assert_frame_equal(spark.sort(keys), polars.sort(keys), abs_tol=THETA_TOLERANCE, rel_tol=THETA_TOLERANCE)
+
+
+def assert_same_result(spark: Output, polars: Output) -> None:
+    assert spark.propensities.height
+    cells = [name for name in ("user.device", "position", "previous_click") if name in polars.propensities.columns]
+    assert_same(spark.propensities, polars.propensities, cells)
+    pairs = [name for name in polars.attractiveness.columns if name in ("query", "doc", "user.device")]
+    assert_same(spark.attractiveness, polars.attractiveness, pairs)
+    for section in ("counted", "sources", "rows", "totals"):
+        assert spark.manifest[section] == polars.manifest[section], section
+
+
+def assert_same_statistics(spark: Output, polars: Output) -> None:
+    found, expected = (pl.read_parquet(output.folder / "part-*.parquet") for output in (spark, polars))
+    assert_same(found, expected, expected.columns)
+    assert spark.manifest["statistics"] == polars.manifest["statistics"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--cluster", "query"),
+        ("--model", "ubm", "--cluster", "session", "--layout", "session"),
+        ("--context", "user.device", "--weight-column", "weight", "--negatives", "posterior"),
+        ("--stratify", "segment", "--timestamp", "day", "--position-bins", "1,2,4", "--layout", "session"),
+    ],
+    ids=["pbm", "ubm", "contexts and weights", "strata and days"],
+)
+def test_run_gives_what_it_gives_on_polars(both: Both, days: list[Path], options: Sequence[str]) -> None:
+    polars, spark = both("run", *days, *options)
+    assert_same_result(spark, polars)
+    keys = [name for name in ("session", "query", "doc", "position", "label") if name in polars.training.columns]
+    assert_same(spark.training, polars.training, keys)
+    assert spark.manifest["weights"] == pytest.approx(polars.manifest["weights"], rel=THETA_TOLERANCE)
+
+
+def test_fit_of_logs_in_other_formats_with_clicks_apart_and_faulty_rows(
+    both: Both, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    faulty = (pl.col("session") == 7) & (pl.col("position") == 1)
+    shown = log.drop("click").with_columns(
+        position=pl.when(faulty).then(pl.lit("top")).otherwise(pl.col("position").cast(pl.String))
+    )
+    first, second = (shown.filter(pl.col("session") % 2 == share) for share in (0, 1))
+    first.write_csv(tmp_path / "first.csv.gz", compression="gzip")
+    second.select(pl.all().cast(pl.String)).write_ndjson(tmp_path / "second.ndjson")
+    clicks = log.filter(pl.col("click") == 1).select("session", "doc").cast(pl.String)
+    absent = pl.DataFrame({"session": ["nobody"], "doc": ["0"]})
+    pl.concat([clicks, clicks.head(3), absent]).write_parquet(tmp_path / "clicks.parquet")
+
+    polars, spark = both(
+        "fit",
+        *(tmp_path / "first.csv.gz", tmp_path / "second.ndjson"),
+        *("--clicks", tmp_path / "clicks.parquet", "--on-bad-rows", "drop", "--model", "ubm"),
+    )
+    assert polars.manifest["rows"]["clicks_without_impression"] == 1
+    assert len(polars.manifest["rows"]["rejected"]) == 2
+    assert_same_result(spark, polars)
+
+
+def test_keys_of_types_that_spark_lacks_come_back_as_they_were(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    frame = log.with_columns(
+        query=pl.col("query").cast(pl.Categorical),
+        doc=pl.col("doc").cast(pl.UInt64) + 2**63,
+        second=pl.col("doc").cast(pl.Datetime("ns", "UTC")),
+        context=pl.time(pl.col("session") % 2),
+        Context=pl.when(pl.col("session") % 2 == 0).then(pl.lit("a")),
+    )
+    frame.write_parquet(path)
+    keys = (
+        "--doc",
+        "doc",
+        "--doc",
+        "second",
+        "--context",
+        "context",
+        "--stratify",
+        "Context",
+        "--randomized-where",
+        "Context=a@1,2",
+    )
+    polars, spark = both("collect", path, *keys)
+    assert_same_statistics(spark, polars)
+
+
+def test_statistics_are_those_of_polars_and_merge(posbias: Posbias, days: list[Path]) -> None:
+    counting = ("--model", "ubm", "--max-position", 3)
+    polars = posbias("collect", *days, *counting)
+    by_spark = [posbias("collect", day, *counting, *SPARK).folder for day in days]
+    for folder in by_spark:
+        parts = sorted(folder.glob("part-*.parquet"))
+        assert len(parts) > 1
+        assert len({pl.read_parquet_metadata(part)["posbias"] for part in parts}) == 1
+    merged = posbias("collect", *by_spark, *SPARK)
+    assert_same_statistics(merged, polars)
+    assert merged.manifest["sources"] == polars.manifest["sources"]
+    assert_same_result(posbias("fit", by_spark[0], *SPARK), posbias("fit", by_spark[0]))
+
+
+def test_weight_takes_a_fit_of_either_engine(both: Both, posbias: Posbias, days: list[Path]) -> None:
+    fitted = posbias("fit", *days, *SPARK, "--csv")
+    assert pl.read_csv(fitted.folder / "attractiveness.csv").height == fitted.attractiveness.height
+    polars, spark = both("weight", *days, "--propensities", fitted.folder, "--format", "csv")
+    rows = [pl.read_csv(output.folder / "training" / "part-*.csv") for output in (polars, spark)]
+    assert_same(rows[1], rows[0], ["query", "doc", "label"])
+
+
+def test_faulty_pages_that_a_sample_shows_are_left_out_everywhere(
+    both: Both, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posbias.io.engines.spark.SAMPLED_ROWS", log.height // 4)
+    repeated = log.with_columns(doc=pl.when(pl.col("session") % 9 == 0).then(pl.col("doc").min()).otherwise("doc"))
+    several = pl.when((pl.col("session") % 9 == 1) & (pl.col("position") == 1)).then(pl.lit("00")).otherwise("query")
+    repeated.with_columns(query=several).write_parquet(tmp_path / "log.parquet")
+    polars, spark = both("fit", tmp_path / "log.parquet", "--on-bad-rows", "drop")
+    assert len(polars.manifest["rows"]["rejected"]) == 2
+    assert_same_result(spark, polars)
+
+
+FAULTY = {
+    "a row": pl.when(pl.int_range(pl.len()) < 2).then(0).otherwise("position").cast(pl.Int32).alias("position"),
+    "a page": pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("other")).otherwise("query").alias("query"),
+    "nothing left": pl.col("position") + 5,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY.values(), ids=FAULTY)
+def test_faults_are_told_in_the_words_of_polars(
+    fault: pl.Expr, run_in_process: RunPosbias, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    path = tmp_path / "log.parquet"
+    log.with_columns(fault).write_parquet(path)
+    arguments = ("fit", path, "--max-position", 4, "-o", tmp_path / "result")
+    polars, spark = run_in_process(*arguments), run_in_process(*arguments, *SPARK)
+    assert (polars.returncode, spark.returncode) == (2, 2)
+    assert spark.stderr == polars.stderr
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
