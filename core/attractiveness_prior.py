@@ -25,6 +25,7 @@ import numpy as np
 
 from posbias.core.attractiveness import posterior
 from posbias.core.numerics import beta_distribution, by_unit_and_cell, minimize_within
+from posbias.core.parallel import at_once
 from posbias.core.priors import BetaPrior
 from posbias.core.signatures import CountTable, Floats, Integers
 
@@ -104,12 +105,17 @@ def posterior_by_position(
         Mean and standard deviation, each of shape (J,). Without a count in an identified cell they are the prior's.
     """
     mean, deviation = np.empty(table.n_units), np.empty(table.n_units)
-    for units, block in table.blocks():
+
+    def work(part: tuple[slice, CountTable]) -> None:
+        units, block = part
         means, group = np.unique(prior.mean_at(shown_position(block, position_of_cell)), return_inverse=True)
         for number, prior_mean in enumerate(means):
             those = np.flatnonzero(group == number)
             beta = BetaPrior(float(prior_mean), prior.strength)
             mean[units][those], deviation[units][those] = posterior(block.take(those), propensity, beta)
+
+    for _ in at_once(work, table.blocks()):
+        pass
     return mean, deviation
 
 

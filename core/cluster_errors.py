@@ -28,6 +28,7 @@ from posbias.core.conditional import ConditionalFit, LinkedCounts, linked_counts
 from posbias.core.leave_one_out import CONFIDENCE, ClusterScores, ClusterSums, LeaveOneOut
 from posbias.core.linkage import Linkage
 from posbias.core.numerics import Sparse, by_unit_and_cell, counted, sparse_product
+from posbias.core.parallel import at_once
 from posbias.core.signatures import CountTable, Floats, Integers, Numbers
 
 __all__ = [
@@ -45,7 +46,7 @@ __all__ = [
     "sum_scores",
 ]
 
-_BLOCK = 1 << 18  # members that are worked on at a time
+_BLOCK = 1 << 16  # members that are worked on at a time
 
 ONE_CLUSTER = "one query alone identifies it"
 AGREEING = "its queries agree to the last click, so that no error can be read from them"
@@ -132,7 +133,7 @@ def sum_clusters(
         units, unit = np.unique(unit_of_member[block], return_inverse=True)
         return sum_scores(fit, cluster_scores(fit, table.take(units), linkage, unit, cluster_of_member[block]))
 
-    return reduce(add, map(sums_of, blocks))
+    return reduce(add, at_once(sums_of, blocks))
 
 
 def _blocks_of_clusters(cluster_of_member: Numbers) -> Iterator[slice]:

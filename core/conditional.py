@@ -10,12 +10,16 @@ there are no starting values, and one finite optimum on the identified cells.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from posbias.core.linkage import NO_CLICKS, Linkage
 from posbias.core.numerics import by_unit_and_cell, gram
+from posbias.core.parallel import at_once
 from posbias.core.signatures import CountTable, Floats, Integers, Numbers
+
+_Found = TypeVar("_Found")
 
 UPPER_TAIL = 0.025
 """Probability left above the upper limit of a cell without clicks: the upper half of a 95 % interval."""
@@ -230,24 +234,28 @@ class _Newton:
         self.anchor_of[by_clicks] = by_clicks[first][group]
         self.free = np.flatnonzero(self.anchor_of != np.arange(linked.table.n_cells))
 
-    def _blocks(self, beta: Floats) -> Iterator[tuple[CountTable, Floats, Floats]]:
-        """The table block by block, with the weight of its units and the shares of its entries at beta."""
-        for units, block in self.table.blocks():
-            yield block, self.weight[units], _shares(block, beta)[0]
+    def _over_blocks(self, beta: Floats, work: Callable[[CountTable, Floats, Floats], _Found]) -> Iterator[_Found]:
+        """What a function makes of each block of the table, the weight of its units and its shares at beta."""
+
+        def of_block(block: tuple[slice, CountTable]) -> _Found:
+            units, table = block
+            return work(table, self.weight[units], _shares(table, beta)[0])
+
+        return at_once(of_block, self.table.blocks())
 
     def objective(self, beta: Floats) -> float:
         """L at beta, shape (I,)."""
-        blocks = self.table.blocks()
-        return float(
-            self.cell_clicks @ beta - sum(self.weight[units] @ _shares(block, beta)[1] for units, block in blocks)
-        )
+        spread = sum(float(self.weight[units] @ _shares(block, beta)[1]) for units, block in self.table.blocks())
+        return float(self.cell_clicks @ beta) - spread
 
     def gain(self, beta: Floats, step: Floats) -> float:
         """The objective's change along a step, without the cancellation of a difference of objectives."""
-        growth, lost = np.expm1(step), 0.0
-        for block, weight, shares in self._blocks(beta):
-            lost += float(weight @ np.log1p(block.sum_by_unit(shares * growth[block.cell])))
-        return float(self.cell_clicks @ step) - lost
+        growth = np.expm1(step)
+
+        def lost(block: CountTable, weight: Floats, shares: Floats) -> float:
+            return float(weight @ np.log1p(block.sum_by_unit(shares * growth[block.cell])))
+
+        return float(self.cell_clicks @ step) - sum(self._over_blocks(beta, lost))
 
     def warm_up(self) -> Floats:
         """A few steps of iterative proportional fitting, theta_e <- theta_e C_e / expected C_e."""
@@ -258,10 +266,7 @@ class _Newton:
 
     def scaling_step(self, beta: Floats) -> Floats:
         """One step of iterative proportional fitting: monotone, linear convergence."""
-        expected = np.zeros_like(beta)
-        for block, weight, shares in self._blocks(beta):
-            expected += block.sum_by_cell(shares * block.spread(weight))
-        step = np.log(self.cell_clicks / expected)
+        step = np.log(self.cell_clicks / sum(self._over_blocks(beta, _expected), np.zeros_like(beta)))
         return step - step[self.anchor_of]
 
     def step(self, beta: Floats) -> Floats:
@@ -282,10 +287,19 @@ class _Newton:
     def slopes(self, beta: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""
         expected, coupling = np.zeros_like(beta), np.zeros((len(beta), len(beta)))
-        for block, weight, shares in self._blocks(beta):
-            expected += block.sum_by_cell(shares * block.spread(weight))
-            coupling += gram(by_unit_and_cell(block, shares * block.spread(np.sqrt(weight))))
+        for of_block, coupling_of_block in self._over_blocks(beta, _expected_and_coupling):
+            expected += of_block
+            coupling += coupling_of_block
         return self.cell_clicks - expected, _laplacian(coupling)
+
+
+def _expected(block: CountTable, weight: Floats, shares: Floats) -> Floats:
+    return block.sum_by_cell(shares * block.spread(weight))
+
+
+def _expected_and_coupling(block: CountTable, weight: Floats, shares: Floats) -> tuple[Floats, Floats]:
+    coupling = gram(by_unit_and_cell(block, shares * block.spread(np.sqrt(weight))))
+    return _expected(block, weight, shares), coupling
 
 
 def _shares(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:

@@ -17,11 +17,11 @@ Saito et al. 2019 (the pointwise layout); Wang et al. 2018 (expected labels).
 from dataclasses import dataclass
 from typing import Literal
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 
 from posbias.core.evidence import SIGNATURE
+from posbias.core.page_order import in_page_order
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.signatures import CountTable, Floats
 from posbias.core.statistics_plan import StatisticsPlan
@@ -191,12 +191,14 @@ def session_rows(impressions: pl.LazyFrame, plan: StatisticsPlan, weights: Click
     """
     shown = impressions.with_columns(pl.col(POSITION).alias(_SHOWN_POSITION))
     own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
-    in_cells = plan.with_cells(nw.from_native(shown)).to_native().with_columns(own.alias(_OWN_WEIGHT))
-    weighted = in_cells.join(weights.frame().lazy(), on=list(plan.cell_columns), how="left", nulls_equal=True)
+    in_cells = plan.with_cells_in_memory(in_page_order(shown.collect(engine="streaming")))
+    weighted = in_cells.with_columns(own.alias(_OWN_WEIGHT)).join(
+        weights.frame(), on=list(plan.cell_columns), how="left", nulls_equal=True, maintain_order="left"
+    )
     clicked = pl.col(CLICK) == 1
     return (
-        weighted.filter(~clicked | pl.col(_CLICK_WEIGHT).is_not_null())
+        weighted.lazy()
+        .filter(~clicked | pl.col(_CLICK_WEIGHT).is_not_null())
         .with_columns((pl.col(_OWN_WEIGHT) * pl.when(clicked).then(pl.col(_CLICK_WEIGHT)).otherwise(1.0)).alias(WEIGHT))
         .select(SESSION, QUERY, DOC, pl.col(_SHOWN_POSITION).alias(POSITION), CLICK, PROPENSITY, WEIGHT)
-        .sort(SESSION, POSITION)
     )

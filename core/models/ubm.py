@@ -7,9 +7,8 @@ import numpy as np
 import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
+from posbias.core.page_order import PLACE, with_places
 from posbias.core.schema import CLICK, NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, SESSION
-
-_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -40,29 +39,17 @@ class UserBrowsingModel:
     def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
         """The same, several times faster where sessions are whole numbers: the rows are sorted by one number.
 
-        That number is P session + position, P beyond every position. With the position put where there was a click and
-        0 elsewhere, its running maximum is the last click of the same page, or lies on an earlier page.
+        That number is the place, P session + position. Where a row without a click has P session instead, the running
+        maximum is the place of the last click on the same page, or lies on an earlier page.
         """
-        page = _page_starts(impressions[SESSION], impressions[POSITION])
-        if page is None:
+        placed = with_places(impressions)
+        if placed is None:
             return self.with_cells(nw.from_native(impressions.lazy())).to_native().collect()
-        in_order = impressions.with_columns((page + impressions[POSITION]).alias(PREVIOUS_CLICK)).sort(PREVIOUS_CLICK)
-        place, shown = in_order[PREVIOUS_CLICK].to_numpy(), in_order[POSITION].to_numpy()
+        in_order = placed.sort(PLACE)
+        place, shown = in_order[PLACE].to_numpy(), in_order[POSITION].to_numpy()
         page_start = place - shown
         clicked = np.where(in_order[CLICK].to_numpy() == 1, place, page_start)
         above = np.roll(np.maximum.accumulate(clicked), 1)
         above[0] = 0
         previous = np.maximum(above - page_start, NO_PREVIOUS_CLICK).astype(np.int32)
-        return in_order.with_columns(pl.Series(PREVIOUS_CLICK, previous))
-
-
-def _page_starts(session: pl.Series, position: pl.Series) -> pl.Series | None:
-    """P session of each row, from 0 for the first session, P beyond every position; None where that is no number."""
-    if not session.dtype.is_integer():
-        return None
-    match session.min(), session.max(), position.max():
-        case int() as first, int() as last, int() as deepest if max(-first, last) <= _LARGEST:
-            n_places = deepest + 1
-            return (session.cast(pl.Int64) - first) * n_places if (last - first + 1) * n_places <= _LARGEST else None
-        case _:
-            return None
+        return in_order.drop(PLACE).with_columns(pl.Series(PREVIOUS_CLICK, previous))

@@ -14,7 +14,7 @@ import polars as pl
 
 from posbias.core.impressions import REJECTED, PageFault, faulty_over_parts, faulty_pages, pages
 from posbias.core.packed_counts import count_packed
-from posbias.core.schema import QUERY, SESSION
+from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.engines.contract import (
     ROWS,
@@ -34,6 +34,7 @@ from posbias.io.scan import reading
 
 _TEMPORARY_BYTES_PER_ROW = 4  # of integer ids, compressed; the least that buckets were seen to take
 _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS = 1 << 20, 64  # smaller buckets are faster, up to a point
+_MOST_ROWS_AT_ONCE = 1 << 21  # counted together: they and their copies take about 200 MB
 _BUCKET = "posbias_bucket"
 
 
@@ -232,12 +233,24 @@ def _ahead(frames: Iterator[pl.LazyFrame]) -> Iterator[pl.LazyFrame]:
 
 
 def _counted(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.LazyFrame:
-    """The statistics of impressions, sorted by the plan's keys, in memory."""
+    """The statistics of impressions, sorted by the plan's keys, in memory.
+
+    A bucket that a frequent query makes large is counted piece by piece: pages stay whole where the model needs them.
+    """
+    n_pieces = -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE)
+    if n_pieces <= 1:
+        return _counted_at_once(impressions, plan).lazy()
+    number = pl.col(SESSION if plan.model.needs_session else DOC).hash() % n_pieces
+    pieces = [_counted_at_once(impressions.filter(number == piece), plan) for piece in range(n_pieces)]
+    return _collected(plan.add_up(nw.from_native(pl.concat(pieces).lazy())).to_native().sort(plan.keys))
+
+
+def _counted_at_once(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
     in_cells = plan.with_cells_in_memory(impressions.collect(engine="streaming"))
     counted = count_packed(in_cells, plan)
     if counted is None:
-        return _collected(plan.count_in_cells(nw.from_native(in_cells.lazy())).to_native().sort(plan.keys))
-    return counted.lazy()
+        return plan.count_in_cells(nw.from_native(in_cells.lazy())).to_native().sort(plan.keys).collect()
+    return counted
 
 
 def _collected(frame: pl.LazyFrame) -> pl.LazyFrame:

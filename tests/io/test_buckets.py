@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
@@ -341,6 +342,19 @@ def test_a_page_that_lost_a_row_is_of_no_use_to_the_ubm_in_buckets_too(
             "the document is missing": 3,
             "another row of the page is faulty": 9,
         }
+
+
+@pytest.mark.parametrize("model", ["pbm", "ubm"])
+def test_a_query_that_is_larger_than_a_bucket_is_counted_in_pieces(
+    model: str, path: Path, posbias: Posbias, in_buckets: InBuckets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = posbias("collect", path, "--model", model)
+    in_buckets()
+    monkeypatch.setattr("posbias.io.engines.local._MOST_ROWS_AT_ONCE", 30)
+    pieces = posbias("collect", path, "--model", model)
+    keys = ["query", "doc", "position", *(["previous_click"] if model == "ubm" else [])]
+    one, many = (pl.read_parquet(output.folder / "part-*.parquet").sort(keys) for output in (whole, pieces))
+    assert_frame_equal(many, one)
 
 
 def test_a_disk_that_is_too_small_for_temporary_files_is_found_before_it_is_full(
