@@ -31,7 +31,7 @@ from posbias.io.engines.local import LocalEngine
 from posbias.io.engines.spark import SparkEngine
 from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session
 from posbias.io.logs import Log, LogRequest, open_log
-from posbias.io.object_urls import Location
+from posbias.io.object_urls import Location, ObjectUrl, location
 from posbias.io.owned import owned_directory
 from posbias.io.statistics_metadata import plan_from
 
@@ -255,6 +255,11 @@ def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
         with _scratch(reading, Path(tempfile.gettempdir()), "posbias-") as scratch:
             yield LocalEngine(memory, scratch, reading.on_bad_rows, reading.check_pages)
         return
+    if isinstance(location(output), ObjectUrl) and reading.temp_dir is None:
+        raise UsageError(
+            f"--output {location(output)}: with --engine spark the result is made on disk before it is uploaded. "
+            "Name a directory that all machines of the cluster see with --temp-dir."
+        )
     # Where all machines of a cluster find the output, they find temporary files too.
     beside = next(folder for folder in output.absolute().parents if folder.is_dir())
     with (

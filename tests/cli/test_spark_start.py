@@ -8,6 +8,10 @@ from subprocess import CompletedProcess
 import polars as pl
 import pytest
 
+from posbias.cli import setup
+from posbias.cli.options import ReadingOptions
+from posbias.core.errors import UsageError
+
 RunPosbias = Callable[..., CompletedProcess[str]]
 Fails = Callable[..., str]
 
@@ -84,3 +88,9 @@ def test_the_master_must_be_one_and_answer(
 
 def test_polars_has_no_master(fails: Fails) -> None:
     assert "only --engine spark" in fails("--master", "local[2]")
+
+
+def test_a_result_in_an_object_store_needs_a_place_that_all_machines_see() -> None:
+    target = Path("s3://bucket/result")
+    with pytest.raises(UsageError, match="--temp-dir"), setup.open_engine(ReadingOptions(engine="spark"), target):
+        pass
