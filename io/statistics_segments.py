@@ -22,6 +22,9 @@ from posbias.io.statistics_metadata import StatisticsMetadata
 
 PARTS = "part-*.parquet"
 
+# Written every day and read as a whole: the fastest level takes 1 % more room and half the time.
+_STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "statistics": False}
+
 
 @dataclass(frozen=True)
 class Part:
@@ -117,7 +120,7 @@ def _write_part(
     frame = statistics.collect().select(metadata.plan.columns)
     path = _part_path(folder, first + number)
     with whole_files(folder) as unfinished:
-        frame.write_parquet(unfinished / path.name, metadata=metadata.to_parquet())
+        frame.write_parquet(unfinished / path.name, metadata=metadata.to_parquet(), **_STORAGE)
     days = frame[PERIOD].unique().cast(pl.String).to_list() if metadata.plan.period else []
     totals: dict[str, int | float] = {"rows": frame.height}
     for name in (IMPRESSIONS, CLICKS):
