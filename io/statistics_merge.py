@@ -17,6 +17,9 @@ from posbias.io.statistics_metadata import StatisticsMetadata, add_rows
 from posbias.io.statistics_segments import Segment, link_segment, scan_part, write_segment
 from posbias.io.statistics_store import Statistics
 
+_SMALL = 1 << 20
+"""Rows of statistics that are added up in a moment, so that it need not be put off."""
+
 _WORTHWHILE = 3
 """A segment is written again only together with this many times as many rows of smaller ones."""
 
@@ -41,7 +44,7 @@ def merge_statistics(
         return [write_segment(merged_parts(statistics, metadata, engine), folder, metadata, on_part)]
     segments = [segment for entry in statistics for segment in entry.segments]
     segments.sort(key=lambda segment: (segment.days, sorted(segment.sources)))
-    small = [] if metadata.plan.period else worth_adding_up(segments)
+    small = _to_add_up(segments, metadata)
     merged, n_parts = list[Segment](), 0
     for segment in (segment for segment in segments if segment not in small):
         merged.append(link_segment(segment, folder, n_parts))
@@ -61,6 +64,14 @@ def known_days(statistics: Sequence[Statistics]) -> list[Statistics]:
     """The statistics that bring no day of their own: parts of days, or logs that were exported a second time."""
     owners = Counter(day for entry in statistics for day in entry.days)
     return [entry for entry in statistics if entry.days and all(owners[day] > 1 for day in entry.days)]
+
+
+def _to_add_up(segments: Sequence[Segment], metadata: StatisticsMetadata) -> Sequence[Segment]:
+    """Which segments are added up: those that may have equal keys, all of them or as many as are worth it."""
+    days = Counter(day for segment in segments for day in segment.days)
+    if len(segments) == 1 or (metadata.plan.period and max(days.values(), default=0) <= 1):
+        return []
+    return segments if sum(map(_rows, segments)) <= _SMALL else worth_adding_up(segments)
 
 
 def worth_adding_up(segments: Sequence[Segment]) -> list[Segment]:

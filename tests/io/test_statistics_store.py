@@ -135,7 +135,11 @@ def test_where_files_cannot_be_linked_they_are_copied(
 
 
 @pytest.mark.usefixtures("logs")
-def test_without_days_small_segments_are_added_up(collect: Collect, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("small", "expected"), [(1 << 20, [1, 1, 1, 1]), (0, [2, 3, 4, 1])], ids=["small", "large"])
+def test_without_days_segments_are_added_up_at_once_in_small_stores_and_now_and_then_in_large_ones(
+    collect: Collect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int, expected: list[int]
+) -> None:
+    monkeypatch.setattr("posbias.io.statistics_merge._SMALL", small)
     for name in "abcde":
         collect(f"{name}.parquet", name)
     segments = list[int]()
@@ -144,7 +148,7 @@ def test_without_days_small_segments_are_added_up(collect: Collect, tmp_path: Pa
         collect("store", name, "store")
         segments.append(len(json.loads((tmp_path / "store" / "manifest.json").read_text())["segments"]))
 
-    assert segments == [2, 3, 4, 1]
+    assert segments == expected
 
 
 @pytest.mark.parametrize("overlap", [0.0, 0.5, 1.0])
