@@ -21,7 +21,7 @@ MountTmpfs = Callable[[Path, str], Path]
 PROMPT_SECONDS = 5  # how soon a run that is stopped must be gone
 START_SECONDS = 60  # how long it may take, on a busy machine, until a run does what a test waits for
 SMALL_MEMORY = ("--memory", "256MiB")  # splits the log into buckets
-N_KILLS = 10
+N_KILLS = 7  # tests/benchmarks/scale.py kills at 20 moments
 
 
 @pytest.fixture(scope="module")
