@@ -325,3 +325,26 @@ def test_two_contexts_at_once_have_the_errors_of_each_alone() -> None:
         np.testing.assert_allclose(fit_conditional(table, linkage).theta[cells], fit.theta, rtol=1e-10)
         np.testing.assert_allclose(errors.std_error[cells], expected.std_error, rtol=1e-8)
         np.testing.assert_allclose(errors.high[cells], expected.high, rtol=1e-8)
+
+
+@pytest.mark.parametrize("members_at_once", [1, 7, 40])
+def test_errors_do_not_depend_on_how_many_members_are_worked_on_at_a_time(
+    members_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, query = random_log(7)
+    unlinked = CountTable.from_dense(np.array([[0, 0, 0, 0, 9.0]] * 3), np.array([[0, 0, 0, 0, 4.0]] * 3))
+    table, (of_pairs, of_unlinked) = merge([replace(pairs, n_cells=5), unlinked])
+    fit, linkage = fitted(table)
+    unit = np.concatenate([of_pairs, of_unlinked])
+    cluster = np.concatenate([query, np.arange(3) + query.max() + 1])  # the last blocks hold nothing that is linked
+    order = np.argsort(cluster, kind="stable")
+    members = unit[order], cluster[order]
+    whole = cluster_errors(fit, table, linkage, *members)
+    monkeypatch.setattr("posbias.core.cluster_errors._BLOCK", members_at_once)
+    monkeypatch.setattr("posbias.core.signatures._BLOCK", members_at_once)
+    again, _ = fitted(table)
+    found = cluster_errors(again, table, linkage, *members)
+    np.testing.assert_allclose(again.log_theta, fit.log_theta, atol=1e-10)
+    np.testing.assert_allclose(found.covariance, whole.covariance, rtol=1e-8)
+    np.testing.assert_allclose(found.degrees, whole.degrees, rtol=1e-8)
+    assert found.n_clusters == whole.n_clusters
