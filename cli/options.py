@@ -10,10 +10,12 @@ from posbias.cli.config import load_defaults
 from posbias.core.errors import UsageError
 from posbias.core.estimators import estimator_names
 from posbias.core.estimators.estimate import Cluster, Period, Shape
+from posbias.core.layouts import Grouping, LayoutName
 from posbias.core.models import model_names
-from posbias.core.weights import Layout, Negatives
+from posbias.core.weights import Negatives, Rate
 from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
 from posbias.io.training import format_names
+from posbias.io.training_features import Missing
 
 
 def _one_of(names: list[str]) -> str:
@@ -268,16 +270,41 @@ class WeightingOptions:
     """How clicks become training weights."""
 
     layout: Annotated[
-        Layout,
+        LayoutName,
         option(
             "--layout",
-            "pointwise: a clicked and an unclicked row per pair. session: the pages as shown.",
+            "Rows by document (pointwise, judgments), click (clicked-group), page (session), or preference (pairs).",
             _WEIGHTING,
+            metavar="NAME",
         ),
     ] = "pointwise"
     format: Annotated[
-        str, option("--format", "Of the training files.", _WEIGHTING, metavar=_one_of(format_names()))
+        str,
+        option("--format", f"Of the training files: {', '.join(format_names())}.", _WEIGHTING, metavar="NAME"),
     ] = "parquet"
+    group: Annotated[
+        Grouping | None,
+        option("--group", "What is ranked together: all pages of a query, or each by itself.", _WEIGHTING),
+    ] = None
+    features: Annotated[
+        list[str] | None,
+        option("--features", "A table of features by query and document, or document. Repeatable.", _WEIGHTING),
+    ] = None
+    feature: Annotated[
+        list[str] | None,
+        option("--feature", "A feature that stands in the log itself. Repeatable.", _WEIGHTING, metavar="COLUMN"),
+    ] = None
+    missing: Annotated[
+        Missing,
+        option("--missing", "Rows without features: stop, leave them out, or leave the values empty.", _WEIGHTING),
+    ] = "error"
+    validation: Annotated[
+        float,
+        option("--validation", "Share set apart in validation/, by a hash of the id.", _WEIGHTING, metavar="X"),
+    ] = 0.0
+    validation_by: Annotated[
+        Grouping, option("--validation-by", "What is set apart: whole queries, or sessions.", _WEIGHTING)
+    ] = "query"
     min_propensity: Annotated[
         float, option("--min-propensity", "Propensities below it weigh as if they were it.", _WEIGHTING)
     ] = 0.01
@@ -292,6 +319,17 @@ class WeightingOptions:
             _WEIGHTING,
         ),
     ] = "clamp"
+    rate: Annotated[
+        Rate,
+        option(
+            "--rate",
+            "Label of judgments: clicks by expected clicks (coec), weighted clicks (ips), or attractiveness.",
+            _WEIGHTING,
+        ),
+    ] = "coec"
+    grades: Annotated[
+        int, option("--grades", "Number of grades of judgments, from 0.", _WEIGHTING, min=2, max=31, metavar="N")
+    ] = 5
     unidentified: Annotated[
         OnBadRows,
         option(

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli import setup, steps
+from posbias.cli import setup, steps, weighing
 from posbias.cli.options import (
     ColumnOptions,
     CountingOptions,
@@ -31,15 +31,18 @@ def run(
     Example: posbias run logs/*.parquet -o result
     """
     steps.check_estimation(logs, columns, counting, estimation)
-    steps.check_weighting(weighting)
+    request = weighing.requested(weighting)
     with (
         open_result(
             "run", output, logs, [columns, reading, counting, estimation, weighting], reading.clicks or ()
         ) as result,
         setup.open_engine(reading, output.output) as engine,
     ):
-        keep = steps.option_that_needs_sessions(estimation, weighting)
-        gathered = steps.gather(logs, columns, reading, counting, engine, result, keep_sessions=keep)
+        keep = request.needs_sessions or steps.option_that_needs_sessions(estimation)
+        gathered = steps.gather(
+            logs, columns, reading, counting, engine, result, keep_sessions=keep, features=request.log_features
+        )
         fit = steps.fit(gathered, engine, estimation, counting, result)
-        steps.weigh(gathered, engine, fit.propensities, prior_of(result.content["estimate"]), weighting, result)
+        prior = prior_of(result.content["estimate"])
+        weighing.weigh(gathered, engine, fit.propensities, prior, request, columns, result)
     return result.exit_code

@@ -2,7 +2,7 @@
 
 import re
 import tempfile
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
@@ -15,7 +15,6 @@ from posbias.cli.options import (
     CountingOptions,
     EstimationOptions,
     ReadingOptions,
-    WeightingOptions,
 )
 from posbias.core import estimators
 from posbias.core.errors import OutputError, StatisticsError, UsageError
@@ -25,7 +24,6 @@ from posbias.core.priors import BetaPrior
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import RESERVED, RequestedRoles
 from posbias.core.statistics_plan import StatisticsPlan
-from posbias.core.weights import WeightOptions
 from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
 from posbias.io.engines.spark import SparkEngine
@@ -127,8 +125,19 @@ def open_requested_log(
     *,
     needs_session: bool,
     day: str | None = None,
+    features: Sequence[str] = (),
 ) -> Log:
-    """Open the log that the options describe; `day` is that of all rows where no column says it."""
+    """Open the log that the options describe.
+
+    Args:
+        logs: as named by the user.
+        columns: which column plays which role.
+        reading: how values are read.
+        plan: what will be counted.
+        needs_session: whether the work cannot be done without the session column.
+        day: that of all rows, where no column says it.
+        features: columns to keep for training.
+    """
     roles = RequestedRoles(
         session=tuple(columns.session or ()),
         query=tuple(columns.query or ()),
@@ -140,6 +149,7 @@ def open_requested_log(
         context=plan.context,
         stratify=plan.strata,
         randomized=plan.randomized,
+        features=tuple(features),
     )
     rules = ReadingRules(reading.position_base, click_counts=reading.click_counts, daily=plan.period, day=day)
     return open_log(
@@ -322,19 +332,6 @@ def _prior(flag: str, text: str) -> BetaPrior:
         return BetaPrior.parse(text)
     except UsageError as error:
         raise UsageError(f"{flag} {text}: {error}") from error
-
-
-def weight_options(weighting: WeightingOptions) -> WeightOptions:
-    """Clipping and normalisation.
-
-    Raises:
-        UsageError: the minimum propensity is out of range, or the layout has no negatives.
-    """
-    if not 0 < weighting.min_propensity <= 1:
-        raise UsageError(f"--min-propensity {weighting.min_propensity:g}: must be above 0 and at most 1.")
-    if weighting.negatives != "clamp" and weighting.layout != "pointwise":
-        raise UsageError(f"--negatives {weighting.negatives}: only --layout pointwise has such rows.")
-    return WeightOptions(weighting.min_propensity, weighting.self_normalize, weighting.negatives)
 
 
 def parse_bins(text: str | None) -> tuple[int, ...]:

@@ -1,9 +1,8 @@
-"""Steps that several commands share: gather, fit, weight; each adds its section to the manifest and its table."""
+"""Steps that several commands share: gather and fit; each adds its section to the manifest and its table."""
 
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-import polars as pl
 from rich.text import Text
 
 from posbias.cli import setup, summary, verdicts
@@ -12,35 +11,24 @@ from posbias.cli.options import (
     CountingOptions,
     EstimationOptions,
     ReadingOptions,
-    WeightingOptions,
 )
 from posbias.cli.result import WITH_DOUBTS, Result
-from posbias.core.attractiveness_prior import AttractivenessPrior
 from posbias.core.estimators import check_method
 from posbias.core.fit import WANTED_CLICK_SHARE, Fit, fit_evidence
-from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.statistics_plan import StatisticsPlan
-from posbias.core.weights import ClickWeights, as_count
+from posbias.core.weights import as_count
 from posbias.io import results
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.gathering import Gathered, gather_log, gather_statistics, read_log
 from posbias.io.output_tables import write_propensities
 from posbias.io.statistics_metadata import describe_decay, describe_plan
 from posbias.io.statistics_store import find_statistics
-from posbias.io.training import get_format
 
 SCHEMA = "posbias.result"
 
 
-def wants_sessions(weighting: WeightingOptions) -> bool:
-    """Whether the layout needs the impressions themselves, page by page."""
-    return weighting.layout == "session"
-
-
-def option_that_needs_sessions(estimation: EstimationOptions, weighting: WeightingOptions | None = None) -> str | None:
+def option_that_needs_sessions(estimation: EstimationOptions) -> str | None:
     """The option for which pages must be kept together while a log is read, if there is one."""
-    if weighting is not None and wants_sessions(weighting):
-        return "--layout session"
     return "--cluster session" if estimation.cluster == "session" else None
 
 
@@ -61,12 +49,6 @@ def check_estimation(
     check_method(estimation.method, plan, options)
 
 
-def check_weighting(weighting: WeightingOptions) -> None:
-    """Find wrong options before anything is read."""
-    get_format(weighting.format)
-    setup.weight_options(weighting)
-
-
 def gather(
     inputs: list[str],
     columns: ColumnOptions,
@@ -76,23 +58,26 @@ def gather(
     result: Result,
     *,
     keep_sessions: str | None = None,
+    features: Sequence[str] = (),
     factor: float | None = None,
 ) -> Gathered:
     """Count logs or merge statistics, and describe them in the manifest.
 
-    `keep_sessions` names the option that needs the sessions themselves, if there is one; with a `factor`, older days
-    weigh less.
+    `keep_sessions` names the option that needs the sessions themselves, if there is one; `features` are columns to
+    keep for training; with a `factor`, older days weigh less.
     """
     statistics = find_statistics(inputs)
     if statistics:
-        if keep_sessions:
-            results.require_logs(statistics[0], what=keep_sessions)
+        if keep_sessions or features:
+            results.require_logs(statistics[0], what=keep_sessions or "--feature")
         setup.check_counting(statistics[0].metadata.plan, counting, columns)
         gathered = gather_statistics(statistics, engine, result.progress, factor)
     else:
         plan = setup.statistics_plan(columns, counting)
         keep = keep_sessions is not None
-        log = setup.open_requested_log(inputs, columns, reading, plan, needs_session=keep, day=counting.date)
+        log = setup.open_requested_log(
+            inputs, columns, reading, plan, needs_session=keep, day=counting.date, features=features
+        )
         gathered = gather_log(log, plan, engine, result.progress, keep_sessions=keep, factor=factor)
     describe(gathered, result)
     return gathered
@@ -105,12 +90,15 @@ def read_pages(
     plan: StatisticsPlan,
     engine: Engine,
     result: Result,
+    *,
+    what: str,
+    features: Sequence[str],
 ) -> ReadLog:
-    """Read a log for the session layout, and describe it in the manifest."""
+    """Read a log for a layout of pages (`what` says which), and describe it in the manifest."""
     statistics = find_statistics(logs)
     if statistics:
-        results.require_logs(statistics[0], what="--layout session")
-    log = setup.open_requested_log(logs, columns, reading, plan, needs_session=True)
+        results.require_logs(statistics[0], what=what)
+    log = setup.open_requested_log(logs, columns, reading, plan, needs_session=True, features=features)
     sources = log.digests
     read, rows = read_log(log, plan, engine, result.progress, keep_sessions=True)
     result.content |= {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": rows}
@@ -166,65 +154,3 @@ def fit(
     if doubtful or (estimation.strict and not all_identified):
         result.exit_code = WITH_DOUBTS
     return found
-
-
-def weigh(
-    gathered: Gathered,
-    engine: Engine,
-    propensities: pl.DataFrame,
-    prior: AttractivenessPrior,
-    weighting: WeightingOptions,
-    result: Result,
-) -> None:
-    """Write training files from a log, or from statistics, that has been counted."""
-    if wants_sessions(weighting) and gathered.read is not None:
-        weigh_pages(gathered.read, gathered.plan, propensities, weighting, result)
-        return
-    impressions, clicks = gathered.evidence.cell_totals()
-    totals = pl.DataFrame({IMPRESSIONS: impressions, CLICKS: clicks})
-    weights = _weights(gathered.evidence.cells, totals, propensities, weighting)
-    form = get_format(weighting.format)
-    positive = None
-    if weighting.negatives == "posterior":
-        positive = results.expected_positives(gathered.evidence, propensities, prior)
-    results.write_pointwise(gathered, weights, positive, engine, form, _training_folder(result), result.progress)
-    _report(weights, result)
-
-
-def weigh_pages(
-    read: ReadLog,
-    plan: StatisticsPlan,
-    propensities: pl.DataFrame,
-    weighting: WeightingOptions,
-    result: Result,
-) -> None:
-    """Write the session layout from a log that has been read."""
-    totals = results.cell_totals(read, plan)
-    cells = totals.select(plan.cell_columns)
-    weights = _weights(cells, totals, propensities, weighting)
-    form = get_format(weighting.format)
-    results.write_sessions(read, plan, weights, form, _training_folder(result), result.progress)
-    _report(weights, result)
-
-
-def _weights(
-    cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFrame, weighting: WeightingOptions
-) -> ClickWeights:
-    weights = results.weights_for(cells, totals, propensities, setup.weight_options(weighting))
-    results.check_unidentified(weights, stop=weighting.unidentified == "error")
-    return weights
-
-
-def _training_folder(result: Result) -> Path:
-    folder = result.folder / "training"
-    folder.mkdir()
-    return folder
-
-
-def _report(weights: ClickWeights, result: Result) -> None:
-    result.content["weights"] = weights.summary
-    weighted, lost = (float(weights.summary[name] or 0) for name in ("clicks_weighted", "clicks_without_propensity"))
-    if lost > (1 - WANTED_CLICK_SHARE) * (weighted + lost):
-        result.exit_code = WITH_DOUBTS
-    result.tables.append(summary.weights_line(weights.summary))
-    result.warnings += verdicts.weight_warnings(weights.summary)

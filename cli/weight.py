@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli import setup, steps
+from posbias.cli import setup, steps, weighing
 from posbias.cli.options import (
     ColumnOptions,
     CountingOptions,
@@ -38,7 +38,7 @@ def weight(
 
     Example: posbias weight logs/*.parquet --propensities fit -o weighted
     """
-    steps.check_weighting(weighting)
+    request = weighing.requested(weighting)
     fit = location(propensities)
     with on_disk(fit, FILES_OF_A_FIT) as folder:
         manifest, table = read_manifest(folder, "fit"), read_propensities(folder)
@@ -50,12 +50,23 @@ def weight(
     with open_result("weight", output, inputs, [columns, reading, weighting], also_read) as result:
         result.content["propensities"] = str(fit)
         with setup.open_engine(reading, output.output) as engine:
-            if steps.wants_sessions(weighting):
+            if request.needs_sessions:
                 plan = setup.statistics_plan(columns, counting)
-                read = steps.read_pages(inputs, columns, reading, plan, engine, result)
-                steps.weigh_pages(read, plan, table, weighting, result)
+                read = steps.read_pages(
+                    inputs,
+                    columns,
+                    reading,
+                    plan,
+                    engine,
+                    result,
+                    what=request.needs_sessions,
+                    features=request.log_features,
+                )
+                weighing.weigh_pages(read, plan, engine, table, request, columns, result)
             else:
-                gathered = steps.gather(inputs, columns, reading, counting, engine, result)
+                gathered = steps.gather(
+                    inputs, columns, reading, counting, engine, result, features=request.log_features
+                )
                 setup.check_same_cells(gathered.plan, fitted, fit)
-                steps.weigh(gathered, engine, table, prior, weighting, result)
+                weighing.weigh(gathered, engine, table, prior, request, columns, result)
     return result.exit_code

@@ -1,8 +1,8 @@
 """The row contract of a log: raw columns in, canonical impressions out, each row with its reason to be rejected.
 
 Canonical impressions: `session`, `query`, `doc` (any type, kept as they came), `position` (Int32 >= 1),
-`click` (Int8, 0/1), `weight` (> 0) and `period` (a date) where known, contexts, strata, and `randomized` where asked
-for: the number, from 1, of the first description of randomised rows that fits, 0 where none does.
+`click` (Int8, 0/1), `weight` (> 0) and `period` (a date) where known, contexts, strata, features, and `randomized`
+where asked for: the number, from 1, of the first description of randomised rows that fits, 0 where none does.
 """
 
 from collections.abc import Sequence
@@ -101,7 +101,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         day = _day(roles.timestamp, schema)
         columns.append(day.alias(PERIOD))
         faults.append((day.is_null(), RowFault.TIMESTAMP_INVALID))
-    columns += [pl.col(name) for name in (*roles.context, *roles.stratify)]
+    columns += [pl.col(name) for name in dict.fromkeys((*roles.context, *roles.stratify, *roles.features))]
     if roles.randomized:
         columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
     return raw.select(*columns, _first_fault(faults).alias(REJECTED))

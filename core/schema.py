@@ -81,6 +81,7 @@ class RequestedRoles:
     context: tuple[str, ...] = ()
     stratify: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Roles:
     context: tuple[str, ...] = ()
     stratify: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
+    features: tuple[str, ...] = ()
 
     def ids(self) -> list[str]:
         """The columns that tell pairs apart, each once, in the log's own names."""
@@ -106,7 +108,7 @@ class Roles:
         """Every column that plays a role, each once, in the log's own names."""
         single = (self.position, self.click, self.weight, self.timestamp)
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
-        further = [*self.context, *self.stratify, *(rows.column for rows in self.randomized)]
+        further = [*self.context, *self.stratify, *(rows.column for rows in self.randomized), *self.features]
         return list(dict.fromkeys([*names, *further]))
 
 
@@ -156,6 +158,7 @@ def resolve_roles(requested: RequestedRoles, columns: Sequence[str], *, where: s
         context=named(requested.context, "--context"),
         stratify=named(requested.stratify, "--stratify"),
         randomized=_marked(requested, named),
+        features=named(requested.features, "--feature"),
     )
 
 

@@ -2,18 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import polars as pl
 
-LayoutName = Literal["pointwise", "clicked-group", "session", "pairs", "judgments"]
-
-GROUP = "group"
-"""The column that numbers the groups of rows that are ranked together, from 0, over the whole training set."""
-
-WINNER, LOSER = "winner", "loser"
-WINNER_ROW, LOSER_ROW = "winner_row", "loser_row"
-"""The columns of preferences: the two documents, and the rows, from 0 over the whole training set, that hold them."""
+from posbias.core.layouts import LayoutName
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,150 @@
+"""From options and propensities to training files: what `run` and `weight` do last."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from posbias.cli import summary, verdicts
+from posbias.cli.options import ColumnOptions, WeightingOptions
+from posbias.cli.result import WITH_DOUBTS, Result
+from posbias.core.attractiveness_prior import AttractivenessPrior
+from posbias.core.errors import UsageError
+from posbias.core.fit import WANTED_CLICK_SHARE
+from posbias.core.layouts import LAYOUTS, Grouping, Layout, choose_grouping
+from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.weights import ClickWeights, WeightOptions
+from posbias.io import weighting as weights_of_log
+from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.gathering import Gathered
+from posbias.io.layout_parts import LaidOut, PageLayout, Split, Spool, lay_out_pages, lay_out_pairs
+from posbias.io.training import TrainingFormat, check_format, get_format
+from posbias.io.training_sets import write_training_sets
+
+
+@dataclass(frozen=True)
+class Request:
+    """What training files are asked for.
+
+    Attributes:
+        layout: in which rows.
+        grouping: what stands together.
+        form: in which files.
+        options: with which weights and labels.
+        asked: as it was said.
+    """
+
+    layout: Layout
+    grouping: Grouping
+    form: TrainingFormat
+    options: WeightOptions
+    asked: WeightingOptions
+
+    @property
+    def needs_sessions(self) -> str | None:
+        """The option for which pages must be kept together while a log is read, if there is one."""
+        return f"--layout {self.layout.name}" if self.layout.from_pages else None
+
+    @property
+    def log_features(self) -> tuple[str, ...]:
+        """The features that stand in the log."""
+        return tuple(self.asked.feature or ())
+
+    def spool(self, scratch: Path | None) -> Spool:
+        """Where laid-out rows are kept; None keeps them in memory."""
+        return Spool(scratch, self.asked.validation, self.asked.validation_by)
+
+
+def requested(weighting: WeightingOptions) -> Request:
+    """Read the options, and find wrong ones before anything is read.
+
+    Raises:
+        UsageError: a value is out of range, or options do not go together.
+    """
+    layout = LAYOUTS[weighting.layout]
+    has_features = bool(weighting.features or weighting.feature)
+    check_format(weighting.format, layout.name, has_features=has_features)
+    if not 0 < weighting.min_propensity <= 1:
+        raise UsageError(f"--min-propensity {weighting.min_propensity:g}: must be above 0 and at most 1.")
+    if weighting.negatives != "clamp" and layout.name != "pointwise":
+        raise UsageError(f"--negatives {weighting.negatives}: only --layout pointwise has such rows.")
+    if not 0 <= weighting.validation < 1:
+        raise UsageError(f"--validation {weighting.validation:g}: a share lies between 0 and 1, e.g. 0.1.")
+    if weighting.validation_by == "session" and not layout.from_pages:
+        raise UsageError(
+            f"--validation-by session: --layout {layout.name} adds up all pages of a query. Set queries apart, or "
+            "choose --layout session, clicked-group or pairs."
+        )
+    options = WeightOptions(
+        weighting.min_propensity, weighting.self_normalize, weighting.negatives, weighting.rate, weighting.grades
+    )
+    return Request(layout, choose_grouping(layout, weighting.group), get_format(weighting.format), options, weighting)
+
+
+def weigh(
+    gathered: Gathered,
+    engine: Engine,
+    propensities: pl.DataFrame,
+    prior: AttractivenessPrior,
+    request: Request,
+    columns: ColumnOptions,
+    result: Result,
+) -> None:
+    """Write training files from a log, or from statistics, that has been counted."""
+    if request.needs_sessions and gathered.read is not None:
+        weigh_pages(gathered.read, gathered.plan, engine, propensities, request, columns, result)
+        return
+    impressions, clicks = gathered.evidence.cell_totals()
+    totals = pl.DataFrame({IMPRESSIONS: impressions, CLICKS: clicks})
+    weights = _weights(gathered.evidence.cells, totals, propensities, request)
+    terms, rows_of = weights_of_log.by_signature(
+        gathered, request.layout, weights, request.options, propensities, prior
+    )
+    in_memory = all(isinstance(pairs, pl.DataFrame) for pairs in gathered.pairs)
+    spool = request.spool(None if in_memory else engine.scratch)
+    laid_out = lay_out_pairs(gathered, terms, rows_of, engine, spool, result.progress)
+    _write(laid_out, request, engine, result)
+    _report(weights, result)
+
+
+def weigh_pages(
+    read: ReadLog,
+    plan: StatisticsPlan,
+    engine: Engine,
+    propensities: pl.DataFrame,
+    request: Request,
+    columns: ColumnOptions,
+    result: Result,
+) -> None:
+    """Write training files in a layout of pages from a log that has been read."""
+    totals = weights_of_log.cell_totals(read, plan)
+    weights = _weights(totals.select(plan.cell_columns), totals, propensities, request)
+    layout = PageLayout(request.layout.name, request.grouping, plan, weights)
+    spool = request.spool(None if read.buckets.in_memory else engine.scratch)
+    laid_out = lay_out_pages(read, layout, spool, result.progress)
+    _write(laid_out, request, engine, result)
+    _report(weights, result)
+
+
+def _weights(cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFrame, request: Request) -> ClickWeights:
+    weights = weights_of_log.weights_for(cells, totals, propensities, request.options)
+    weights_of_log.check_unidentified(weights, stop=request.asked.unidentified == "error")
+    return weights
+
+
+def _write(laid_out: Mapping[Split, Sequence[LaidOut]], request: Request, engine: Engine, result: Result) -> None:
+    result.content["training_sets"] = write_training_sets(
+        laid_out, request.layout, request.grouping, request.form, engine, result.folder, result.progress
+    )
+
+
+def _report(weights: ClickWeights, result: Result) -> None:
+    result.content["weights"] = weights.summary
+    result.content["weights_by_position"] = weights.by_position.to_dicts()
+    weighted, lost = (float(weights.summary[name] or 0) for name in ("clicks_weighted", "clicks_without_propensity"))
+    if lost > (1 - WANTED_CLICK_SHARE) * (weighted + lost):
+        result.exit_code = WITH_DOUBTS
+    result.tables.append(summary.weights_line(weights.summary))
+    result.warnings += verdicts.weight_warnings(weights.summary)

@@ -1,0 +1,5 @@
+"""t"""
+
+from typing import Literal
+
+Missing = Literal["error", "drop", "nan"]

@@ -1,0 +1,70 @@
+"""The layout of judgments, against loops over documents."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from posbias.core.layouts.judgments import judgment_rows, rate_terms, top_rate
+from posbias.core.signatures import CountTable, Floats
+from posbias.core.weights import Rate, WeightOptions, click_weights
+
+UNKNOWN = float("nan")
+THETA = np.array([1.0, 0.4, UNKNOWN, 0.005])
+CLIPPED = {0: 1.0, 1: 0.4, 3: 0.1}
+IMPRESSIONS = np.array([[4, 2, 1, 0], [0, 5, 0, 6], [0, 0, 3, 0], [3, 0, 0, 1]], np.float64)
+CLICKS = np.array([[1, 1, 1, 0], [0, 2, 0, 1], [0, 0, 2, 0], [0, 0, 0, 0]], np.float64)
+GAMMA = np.array([0.4, 0.3, 0.2, 0.1])
+PAIRS = pl.DataFrame({"query": list("aabb"), "doc": [1, 2, 1, 2], "signature": [0, 2, 1, 3]})
+
+
+def terms(rate: Rate) -> Floats:
+    table = CountTable.from_dense(IMPRESSIONS, CLICKS)
+    cells = pl.DataFrame({"position": range(1, 5)}, schema={"position": pl.Int32})
+    options = WeightOptions(min_propensity=0.1, rate=rate)
+    weights = click_weights(cells, THETA, IMPRESSIONS.sum(axis=0), CLICKS.sum(axis=0), options)
+    return rate_terms(table, weights, options, GAMMA)
+
+
+def expected(unit: int, rate: Rate) -> float:
+    shown = {cell: IMPRESSIONS[unit, cell] for cell in CLIPPED}
+    clicked = {cell: CLICKS[unit, cell] for cell in CLIPPED}
+    if rate == "coec":
+        return sum(clicked.values()) / sum(n * CLIPPED[cell] for cell, n in shown.items())
+    if rate == "ips":
+        return sum(c / CLIPPED[cell] for cell, c in clicked.items()) / sum(shown.values())
+    return float(GAMMA[unit])
+
+
+@pytest.mark.parametrize("rate", ["coec", "ips", "posterior"])
+def test_the_label_is_the_debiased_rate_over_the_cells_that_have_a_propensity(rate: Rate) -> None:
+    rows = judgment_rows(PAIRS, terms(rate), top=1.0, grades=5, whole=True)
+
+    assert rows.select("group", "query", "doc").rows() == [(0, "a", 1), (1, "b", 1), (1, "b", 2)]
+    assert rows["label"].to_list() == pytest.approx([expected(unit, rate) for unit in (0, 1, 3)])
+    assert rows.select("impressions", "clicks").rows() == [(6, 2), (11, 3), (4, 0)]
+    assert rows["impressions"].dtype == pl.Int64
+
+
+def test_grades_are_equal_steps_up_to_the_top() -> None:
+    rates = np.array([0.0, 0.19, 0.21, 0.99, 1.0, 7.0])
+    by_signature = np.stack([np.ones(6), np.ones(6), rates, np.ones(6)], axis=1)
+    pairs = pl.DataFrame({"query": ["q"] * 6, "doc": range(6), "signature": range(6)})
+
+    assert judgment_rows(pairs, by_signature, top=1.0, grades=5, whole=True)["grade"].to_list() == [0, 0, 1, 4, 4, 4]
+    assert judgment_rows(pairs, by_signature, top=0.0, grades=5, whole=True)["grade"].to_list() == [0] * 6
+
+
+def test_the_top_is_what_a_hundredth_of_the_documents_exceed() -> None:
+    rates = np.array([0.9, 0.1, 0.5])
+    by_signature = np.stack([np.ones(3), np.ones(3), rates, np.ones(3)], axis=1)
+
+    assert top_rate(by_signature, np.array([1.0, 950.0, 49.0])) == 0.5
+    assert top_rate(by_signature, np.array([11.0, 950.0, 39.0])) == 0.9
+    assert top_rate(by_signature, np.array([0.0, 0.0, 1.0])) == 0.5
+
+
+def test_documents_are_summed_over_their_contexts_before_the_rate_is_formed() -> None:
+    pairs = pl.DataFrame({"query": ["a", "a"], "doc": [1, 1], "signature": [0, 1]})
+    rows = judgment_rows(pairs, terms("coec"), top=1.0, grades=2, whole=True)
+
+    assert rows["label"].item() == pytest.approx((2 + 3) / (4 + 2 * 0.4 + 5 * 0.4 + 6 * 0.1))

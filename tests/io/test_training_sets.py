@@ -1,0 +1,224 @@
+"""Rows, clicks and weights in the training files add up to what the log and the propensities imply."""
+
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import polars as pl
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from posbias.cli.main import app
+from posbias.core.split import in_validation
+
+SETTINGS = settings(max_examples=8, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
+THETA = {1: 1.0, 2: 0.5, 3: None, 4: 0.05}
+WEIGHT = {1: 1.0, 2: 2.0, 4: 10.0}  # clipped at 0.1; position 3 has none
+SHARE = 0.4
+TINY_MEMORY = 100_000  # bytes: some buckets for the logs below
+
+page = st.tuples(
+    st.integers(0, 5),
+    st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=2, max_size=4, unique_by=lambda shown: shown[0]),
+)
+pages = st.lists(page, min_size=12, max_size=30)
+
+
+@dataclass(frozen=True)
+class Impression:
+    """One row of the log."""
+
+    session: int
+    query: str
+    doc: int
+    position: int
+    click: bool
+
+    @property
+    def weight(self) -> float:
+        """Of the click; 0 where there is none, or none that has a propensity."""
+        return WEIGHT.get(self.position, 0.0) if self.click else 0.0
+
+
+@dataclass(frozen=True)
+class Written:
+    """A log and the training files that were made of it."""
+
+    log: list[Impression]
+    rows: pl.DataFrame
+    manifest: dict[str, dict[str, float]]
+
+    def total(self) -> float:
+        """The weight of all clicks."""
+        return sum(impression.weight for impression in self.log)
+
+    def shown_with(self, clicked: Impression) -> list[Impression]:
+        """The impressions of the same page."""
+        return [other for other in self.log if other.session == clicked.session]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
+    """Yield a directory with a fit whose propensities are `THETA`."""
+    place = tmp_path_factory.mktemp("sums")
+    rows = [(s, "q", (s + k) % 4, k, int((2 * s + k) % 3 == 0)) for s in range(60) for k in range(1, 5)]
+    schema = ["session", "query", "doc", "position", "click"]
+    pl.DataFrame(rows, schema=schema, orient="row").write_csv(place / "log.csv")
+    run(["fit", str(place / "log.csv"), "-o", str(place / "fit"), "--no-compare"])
+    table = pl.read_parquet(place / "fit" / "propensities.parquet")
+    theta = pl.Series("propensity", [THETA[position] for position in table["position"]])
+    table.with_columns(theta).write_parquet(place / "fit" / "propensities.parquet")
+    yield place
+    shutil.rmtree(place)
+
+
+def run(words: list[str]) -> None:
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code in (0, 1), result.output
+
+
+def write(folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], *options: str) -> Written:
+    """Weigh a log in one bucket and in several, which must give the same rows."""
+    log = [
+        Impression(session, f"query {query}", doc, position, click)
+        for session, (query, shown) in enumerate(pages)
+        for position, (doc, click) in enumerate(shown, start=1)
+    ]
+    columns = ["session", "query", "doc", "position", "click"]
+    pl.DataFrame([[getattr(row, name) for name in columns] for row in log], schema=columns, orient="row").write_parquet(
+        folder / "pages.parquet"
+    )
+    words = ["weight", str(folder / "pages.parquet"), "--propensities", str(folder / "fit"), "--min-propensity", "0.1"]
+    words += ["--force", *options]
+    run([*words, "-o", str(folder / "one")])
+    with patch("posbias.cli.setup.parse_memory", lambda _: TINY_MEMORY):
+        run([*words, "-o", str(folder / "several")])
+    one, several = (rows_of(folder / name) for name in ("one", "several"))
+    assert one.sort(pl.all()).equals(several.sort(pl.all()))
+    return Written(log, one, json.loads((folder / "one" / "manifest.json").read_text()))
+
+
+def rows_of(result: Path) -> pl.DataFrame:
+    """All training rows; groups, whose numbers depend on the buckets, by what is in them."""
+    rows = pl.concat(pl.read_parquet(part) for part in sorted((result / "training").glob("part-*.parquet")))
+    if "group" not in rows.columns:
+        return rows
+    numbers = rows["group"].unique(maintain_order=True)
+    assert numbers.to_list() == list(range(len(numbers)))
+    clicked = pl.col("doc").filter(label=1).first().over("group")
+    return rows.with_columns(clicked.alias("clicked"), pl.col("doc").implode().over("group").alias("docs")).drop(
+        "group"
+    )
+
+
+def has_click(pages: list[tuple[int, list[tuple[int, bool]]]]) -> bool:
+    return any(click and position != 3 for _, shown in pages for position, (_, click) in enumerate(shown, start=1))
+
+
+@SETTINGS
+@given(pages)
+def test_pointwise_has_two_rows_per_document_and_the_weight_of_its_clicks(
+    folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]]
+) -> None:
+    written = write(folder, pages)
+    positive: dict[tuple[str, int], float] = defaultdict(float)
+    shown: dict[tuple[str, int], int] = defaultdict(int)
+    for row in written.log:
+        positive[row.query, row.doc] += row.weight
+        shown[row.query, row.doc] += row.position in WEIGHT
+
+    assert written.rows.height == 2 * len(shown) == written.manifest["training_sets"]["training"]["rows"]
+    found = {(query, doc, label): weight for query, doc, label, weight in written.rows.iter_rows()}
+    assert found == {(*key, 1): pytest.approx(weight) for key, weight in positive.items()} | {
+        (*key, 0): pytest.approx(max(n - positive[key], 0)) for key, n in shown.items()
+    }
+    assert written.rows.filter(label=1)["weight"].sum() == pytest.approx(written.total())
+    assert written.manifest["weights"]["weight_after_clipping"] == pytest.approx(written.total())
+
+
+@SETTINGS
+@given(pages, st.sampled_from(["session", "query"]))
+def test_sessions_have_a_row_per_impression_but_for_clicks_without_a_propensity(
+    folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], group: str
+) -> None:
+    written = write(folder, pages, "--layout", "session", "--group", group)
+    left_out = sum(row.click and row.position not in WEIGHT for row in written.log)
+
+    assert written.rows.height == len(written.log) - left_out
+    assert written.rows["click"].sum() == sum(row.weight > 0 for row in written.log)
+    assert written.rows.filter(click=1)["weight"].sum() == pytest.approx(written.total())
+    assert set(written.rows.filter(click=0)["weight"]) <= {1.0}
+    assert written.manifest["weights"]["clicks_without_propensity"] == left_out
+
+
+@SETTINGS
+@given(pages.filter(has_click), st.sampled_from(["session", "query"]))
+def test_clicked_groups_hold_every_weighted_click_once(
+    folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], group: str
+) -> None:
+    written = write(folder, pages, "--layout", "clicked-group", "--group", group)
+    clicked = written.rows.filter(label=1)
+
+    assert clicked["weight"].sum() == pytest.approx(written.total())
+    assert clicked["clicks"].sum() == sum(row.weight > 0 for row in written.log)
+    each = (written.rows["weight"] * 1.0).sum()
+    assert each == pytest.approx(sum(row.weight * len(written.shown_with(row)) for row in written.log))
+    assert clicked.height == written.manifest["training_sets"]["training"]["groups"]
+
+
+@SETTINGS
+@given(pages.filter(has_click), st.sampled_from(["session", "query"]))
+def test_preferences_weigh_as_much_as_the_clicks_by_the_other_documents_of_their_pages(
+    folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], group: str
+) -> None:
+    written = write(folder, pages, "--layout", "pairs", "--group", group)
+
+    expected = sum(row.weight * (len(written.shown_with(row)) - 1) for row in written.log)
+    assert written.rows["weight"].sum() == pytest.approx(expected)
+    n_pairs = sum(len(written.shown_with(row)) - 1 for row in written.log if row.weight)
+    assert written.rows.height <= n_pairs
+    if group == "session":
+        assert written.rows.height == n_pairs
+
+
+@SETTINGS
+@given(pages, st.sampled_from(["coec", "ips"]))
+def test_judgments_hold_the_impressions_and_clicks_that_have_a_propensity(
+    folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], rate: str
+) -> None:
+    written = write(folder, pages, "--layout", "judgments", "--rate", rate)
+
+    assert written.rows["impressions"].sum() == sum(row.position in WEIGHT for row in written.log)
+    assert written.rows["clicks"].sum() == sum(row.weight > 0 for row in written.log)
+    if rate == "ips":
+        assert (written.rows["label"] * written.rows["impressions"]).sum() == pytest.approx(written.total())
+
+
+def split_pages() -> Iterator[tuple[int, list[tuple[int, bool]]]]:
+    for session in range(60):
+        yield session % 12, [(doc, (session + doc) % 3 == 0) for doc in range(4)]
+
+
+@pytest.mark.parametrize("layout", ["pointwise", "session", "clicked-group", "pairs", "judgments"])
+@pytest.mark.parametrize("by", ["query", "session"])
+def test_training_and_validation_are_the_whole_without_overlap(folder: Path, layout: str, by: str) -> None:
+    if by == "session" and layout in ("pointwise", "judgments"):
+        pytest.skip("these add up all sessions of a query")
+    options = ("--layout", layout, "--validation", str(SHARE), "--validation-by", by)
+    written = write(folder, list(split_pages()), *options, "--group", "query" if by == "query" else "session")
+    apart = pl.concat(pl.read_parquet(part) for part in sorted((folder / "one" / "validation").glob("part-*.parquet")))
+    whole = write(folder, list(split_pages()), *options[:2], *(("--group", by) if layout != "session" else ())).rows
+
+    both = written.rows.height + apart.height
+    assert 0 < apart.height < both
+    if layout != "clicked-group":
+        assert both == whole.height
+    if by == "query" or "session" in apart.columns:
+        assert in_validation(apart[by], SHARE).all()
+        assert not in_validation(written.rows[by], SHARE).any()
