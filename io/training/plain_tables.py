@@ -29,7 +29,10 @@ def plain_load_script(training_set: TrainingSet, suffix: str) -> str:
 
     With features it trains scikit-learn, without it counts rows.
     """
-    scan = {"parquet": "pl.scan_parquet(files)", "csv": "pl.scan_csv(files, infer_schema=False)"}[suffix]
+    scan = {
+        "parquet": "pl.scan_parquet(files, glob=False)",
+        "csv": "pl.scan_csv(files, glob=False, infer_schema=False)",
+    }[suffix]
     if not feature_names(training_set):
         return _COUNT.replace("@SCAN@", scan).replace("@SUFFIX@", suffix)
     script = _PREFER if training_set.layout == "pairs" else _FIT

@@ -1,7 +1,7 @@
 """A small training set of every layout, written by any format in two parts, and the script that trains on it."""
 
 import runpy
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from threadpoolctl import threadpool_limits
 
 from posbias.io.training import get_format
 from posbias.io.training.training_set import Feature, LayoutName, TrainingPart, TrainingSet
@@ -68,6 +69,11 @@ class Sample:
         if pairs is not None:
             pairs = pairs.filter(pl.col("group").is_between(first, end, closed="left"))
         return TrainingPart(number, chunks, None if pairs is None else pairs.lazy())
+
+    def empty(self) -> "Sample":
+        """The same training set without rows."""
+        pairs = None if self.preferences is None else self.preferences.clear()
+        return Sample(replace(self.of, n_rows=0, n_groups=0), self.rows.clear(), pairs)
 
     def write(self, form: str, folder: Path) -> Path:
         """Write all of it in a format."""
@@ -137,6 +143,13 @@ def _preferences(rows: pl.DataFrame, clicked: "np.ndarray[Any, Any]", random: np
     )
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Generator[None]:
+    """Trainers share the processors with the other tests: with a thread each they would only wait for each other."""
+    with threadpool_limits(1):
+        yield
+
+
 @pytest.fixture
 def sample() -> Callable[..., Sample]:
     """Return the maker of small training sets."""
@@ -147,8 +160,3 @@ def sample() -> Callable[..., Sample]:
 def load() -> Callable[[Path], dict[str, Any]]:
     """Return a function that runs a folder's `load.py` in this process and returns its names."""
     return lambda folder: runpy.run_path(str(folder / "load.py"))
-
-
-def with_rows(sample: Sample, **columns: pl.Expr) -> Sample:
-    """The same training set with some columns changed."""
-    return replace(sample, rows=sample.rows.with_columns(**columns))

@@ -1,0 +1,103 @@
+"""Parquet and CSV: columns by layout, ids as they came, and scikit-learn learns from them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression
+
+READ: dict[str, Callable[[Path], pl.DataFrame]] = {"parquet": pl.read_parquet, "csv": pl.read_csv}
+COLUMNS = {
+    "pointwise": ["query", "doc", "label", "weight"],
+    "session": ["session", "query", "doc", "position", "click", "propensity", "weight"],
+    "clicked-group": ["group", "query", "doc", "label", "weight", "clicks"],
+    "pairs": ["query", "winner", "loser", "weight"],
+    "judgments": ["query", "doc", "label", "grade", "impressions", "clicks"],
+}
+
+
+@pytest.mark.parametrize("form", READ)
+@pytest.mark.parametrize("layout", COLUMNS)
+def test_parts_hold_the_rows_in_order_with_the_columns_of_the_layout(
+    form: str, layout: str, sample: Callable[..., Any], tmp_path: Path
+) -> None:
+    rows = sample(layout)
+    rows.write(form, tmp_path)
+    of_features = [] if layout == "pairs" else [feature.name for feature in rows.of.features]
+    parts = pl.concat(READ[form](part) for part in sorted(tmp_path.glob("part-*")))
+    assert parts.columns == [*COLUMNS[layout], *of_features]
+    expected = (rows.preferences if layout == "pairs" else rows.rows).select(parts.columns)
+    assert_frame_equal(parts.cast(dict(expected.schema)), expected)
+    assert sorted(path.name for path in tmp_path.glob("documents-*")) == [
+        f"documents-0000{part}.{form}" for part in range(2) if layout == "pairs"
+    ]
+
+
+@pytest.mark.parametrize("form", READ)
+@pytest.mark.parametrize("layout", ["pointwise", "session", "clicked-group", "judgments"])
+def test_scikit_learn_learns_from_the_files_what_it_learns_from_the_arrays(
+    form: str, layout: str, sample: Callable[..., Any], load: Callable[[Path], dict[str, Any]], tmp_path: Path
+) -> None:
+    rows = sample(layout)
+    loaded = load(rows.write(form, tmp_path))
+    graded = layout == "judgments"
+    learner = HistGradientBoostingRegressor if graded else HistGradientBoostingClassifier
+    labels, weight = rows.rows[rows.of.label].to_numpy(), rows.rows["impressions" if graded else "weight"].to_numpy()
+    weighted = learner(max_iter=100, random_state=1).fit(rows.numbers, labels, sample_weight=weight)
+    unweighted = learner(max_iter=100, random_state=1).fit(rows.numbers, labels)
+    predict = "predict" if graded else "decision_function"
+    predicted, expected, plain = (
+        getattr(model, predict)(rows.numbers) for model in (loaded["model"], weighted, unweighted)
+    )
+    np.testing.assert_array_equal(predicted, expected)
+    assert np.abs(predicted - plain).max() > 0.01
+
+
+@pytest.mark.parametrize("form", READ)
+def test_pairs_teach_a_linear_ranker_by_their_weights(
+    form: str, sample: Callable[..., Any], load: Callable[[Path], dict[str, Any]], tmp_path: Path
+) -> None:
+    rows = sample("pairs")
+    loaded = load(rows.write(form, tmp_path))
+    numbers = np.delete(rows.numbers, 1, axis=1)
+    winner, loser = (rows.preferences[side].to_numpy() for side in ("winner_row", "loser_row"))
+    ahead = np.nan_to_num(numbers[winner] - numbers[loser])
+    weight = np.tile(rows.preferences["weight"].to_numpy(), 2)
+    both_ways = np.concatenate([ahead, -ahead]), np.repeat([1, 0], len(ahead))
+    weighted = LogisticRegression(fit_intercept=False).fit(*both_ways, sample_weight=weight)
+    unweighted = LogisticRegression(fit_intercept=False).fit(*both_ways)
+    np.testing.assert_allclose(loaded["model"].coef_, weighted.coef_, atol=1e-12)
+    assert np.abs(loaded["model"].coef_ - unweighted.coef_).max() > 0.01
+
+
+@pytest.mark.parametrize("form", READ)
+@pytest.mark.parametrize("layout", ["session", "pairs"])
+def test_without_features_the_script_counts_rows(
+    form: str,
+    layout: str,
+    sample: Callable[..., Any],
+    load: Callable[[Path], dict[str, Any]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = sample(layout, features=False)
+    load(rows.write(form, tmp_path))
+    count = rows.of.n_rows if layout == "session" else rows.preferences.height
+    assert capsys.readouterr().out.startswith(f"{count} rows with the columns {', '.join(COLUMNS[layout])};")
+    assert not list(tmp_path.glob("documents-*"))
+
+
+def test_ids_of_several_columns_stay_structs_in_parquet_and_are_json_in_csv(
+    sample: Callable[..., Any], tmp_path: Path
+) -> None:
+    rows = sample("pointwise")
+    several = rows.rows.with_columns(doc=pl.struct(shop=pl.lit("a,b"), item="doc"))
+    for form in READ:
+        type(rows)(rows.of, several).write(form, tmp_path)
+    assert_frame_equal(pl.read_parquet(tmp_path / "part-*.parquet").select("doc"), several.select("doc"))
+    assert pl.read_csv(tmp_path / "part-00000.csv")["doc"][1] == '{"shop":"a,b","item":7}'
