@@ -1,0 +1,195 @@
+"""Which columns a model can learn from, and how each is read: as numbers, or as text of few distinct values."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from posbias.core.errors import SchemaError
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
+from posbias.core.weights import LABEL, PROPENSITY
+from posbias.io.training.training_set import GROUP, LOSER, LOSER_ROW, WINNER, WINNER_ROW, Feature
+
+MOST_CATEGORIES = 100_000
+"""Distinct texts of a feature. What has more is an id, of which a model learns nothing about others."""
+
+_GRADE = "grade"
+_ROW_COLUMNS = frozenset(
+    (
+        *(GROUP, SESSION, QUERY, DOC, POSITION, CLICK, CLICKS, IMPRESSIONS, LABEL, _GRADE, PROPENSITY, WEIGHT),
+        *(WINNER, LOSER, WINNER_ROW, LOSER_ROW),
+    )
+)
+_OWN_PREFIX = "posbias_"
+_MISSING_MARKS = ("na", "n/a", "#n/a", "null", "none", "nil", "\\n", "-", "?", "missing")  # in lower case
+_AS_FLOAT64 = (pl.Decimal, pl.Int128, pl.UInt128, pl.Null)
+_TEXTS = (pl.String, pl.Categorical, pl.Enum)
+
+
+@dataclass(frozen=True)
+class FeatureColumns:
+    """Columns to learn from.
+
+    Attributes:
+        features: them, in their order.
+        read: how each is read from the raw column: numbers as numbers (true and false as 1 and 0), text as text.
+    """
+
+    features: tuple[Feature, ...]
+    read: tuple[pl.Expr, ...]
+
+
+def feature_columns(
+    frames: Sequence[pl.LazyFrame], names: Sequence[str], untyped: Collection[str], where: str
+) -> FeatureColumns:
+    """Find out what columns hold. Only text is read for that; numbers are known by their type.
+
+    Args:
+        frames: parts of one table, all with the same columns.
+        names: the columns.
+        untyped: those that come from files without types (CSV): they hold numbers if every value is one.
+        where: what is being read, for messages.
+
+    Raises:
+        SchemaError: a column's name is taken, or no model can learn from it.
+    """
+    check_names(names, where)
+    schema = frames[0].collect_schema()
+    for name in names:
+        _check_type(name, schema[name], where)
+    texts = [name for name in names if isinstance(schema[name], _TEXTS)]
+    in_text = [name for name in texts if name in untyped]
+    numbers = _numbers(frames, in_text, where)
+    categories = _categories(frames, {name: _text(name, untyped) for name in texts if name not in numbers}, where)
+    features = tuple(Feature(name, categories.get(name)) for name in names)
+    read = (_text(name, untyped) if name in categories else _number(name, schema[name]).alias(name) for name in names)
+    return FeatureColumns(features, tuple(read))
+
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """Features must have names that nothing else has in a row.
+
+    Raises:
+        SchemaError: a name is taken.
+    """
+    for name in names:
+        if name in _ROW_COLUMNS or name.startswith(_OWN_PREFIX):
+            raise SchemaError(
+                f"{where}: the feature {name!r} has a name that training files need for themselves. Rename the column."
+            )
+
+
+def _check_type(name: str, dtype: pl.DataType, where: str) -> None:
+    if dtype.is_numeric() or isinstance(dtype, (*_TEXTS, pl.Boolean, pl.Null)):
+        return
+    advice = "Leave the column out, or write it as numbers or text."
+    if dtype.is_temporal():
+        advice = "Write it as a number, e.g. the days or seconds up to a fixed day, or leave the column out."
+    elif dtype.is_nested():
+        advice = "Write each of its values into a column of its own, or leave the column out."
+    raise SchemaError(f"{where}: the feature {name!r} holds {dtype}, which trainers do not take. {advice}")
+
+
+def _text(name: str, untyped: Collection[str]) -> pl.Expr:
+    text = pl.col(name).cast(pl.String)
+    return pl.when(text.str.strip_chars() != "").then(text).alias(name) if name in untyped else text
+
+
+def _number(name: str, dtype: pl.DataType) -> pl.Expr:
+    if isinstance(dtype, _TEXTS):
+        return pl.col(name).str.strip_chars().cast(pl.Float64, strict=False)
+    if isinstance(dtype, pl.Boolean):
+        return pl.col(name).cast(pl.Int8)
+    if isinstance(dtype, pl.Float16):
+        return pl.col(name).cast(pl.Float32)
+    return pl.col(name).cast(pl.Float64) if isinstance(dtype, _AS_FLOAT64) else pl.col(name)
+
+
+def _numbers(frames: Sequence[pl.LazyFrame], names: Sequence[str], where: str) -> set[str]:
+    """Those columns of text in which every value is a number."""
+    if not names:
+        return set()
+    found = pl.concat([frame.select(*_kinds(names)).collect(engine="streaming") for frame in frames])
+    numbers: set[str] = set()
+    for name in names:
+        number, mark, word = (bool(found[f"{kind}:{name}"].any()) for kind in ("number", "mark", "word"))
+        if number and mark and not word:
+            example = found[f"example:{name}"].drop_nulls()[0]
+            raise SchemaError(
+                f"{where}: the feature {name!r} holds numbers and {example!r}. If that stands for a missing value, "
+                "leave it empty."
+            )
+        if not mark and not word:
+            numbers.add(name)
+    return numbers
+
+
+def _kinds(names: Sequence[str]) -> list[pl.Expr]:
+    """Whether any value of a column is a number, a mark of a missing value, or another word."""
+    kinds: list[pl.Expr] = []
+    for name in names:
+        value = pl.col(name).str.strip_chars()
+        number = value.cast(pl.Float64, strict=False)
+        is_word = number.is_null() & (value != "")
+        is_mark = is_word & value.str.to_lowercase().is_in(_MISSING_MARKS)
+        kinds += [
+            number.is_not_nan().any().alias(f"number:{name}"),
+            is_mark.any().alias(f"mark:{name}"),
+            (is_word & ~is_mark).any().alias(f"word:{name}"),
+            value.filter(is_mark).first().alias(f"example:{name}"),
+        ]
+    return kinds
+
+
+def _categories(frames: Sequence[pl.LazyFrame], texts: dict[str, pl.Expr], where: str) -> dict[str, tuple[str, ...]]:
+    """The distinct values of columns of text, in ascending order.
+
+    Raises:
+        SchemaError: there are too many.
+    """
+    if not texts:
+        return {}
+    found: dict[str, set[str]] = {name: set() for name in texts}
+    for frame in frames:
+        for batch in frame.select(*texts.values()).collect_batches(maintain_order=False, engine="streaming"):
+            for name, values in found.items():
+                values.update(batch[name].drop_nulls().unique())
+                if len(values) > MOST_CATEGORIES:
+                    raise SchemaError(
+                        f"{where}: the feature {name!r} holds more than {MOST_CATEGORIES:,} different texts: it looks "
+                        "like an id or free text. Leave the column out, or write what it says as numbers."
+                    )
+    return {name: tuple(sorted(values)) for name, values in found.items()}
+
+
+def check_finite(frame: pl.LazyFrame, names: Sequence[str], keys: Sequence[str], where: str) -> None:
+    """Trainers do not take infinite values.
+
+    Args:
+        frame: features as they were read, and keys.
+        names: the features.
+        keys: what tells the row, for the message.
+        where: what is being read, for the message.
+
+    Raises:
+        SchemaError: there is one.
+    """
+    schema = frame.collect_schema()
+    floats = [name for name in names if schema[name].is_float()]
+    if not floats:
+        return
+    found = frame.select(pl.col(name).is_infinite().any() for name in floats).collect(engine="streaming")
+    for name in floats:
+        if found[name].any():
+            rows = frame.filter(pl.col(name).is_infinite()).select(*keys, name).collect(engine="streaming")
+            example = rows.sort(*keys)
+            raise SchemaError(
+                f"{where}: the feature {name!r} is {example[name][0]} for {described(example, keys)}"
+                f"{f' and {rows.height - 1:,} more' if rows.height > 1 else ''}: trainers take finite numbers. "
+                "Leave the value empty, or write a large number."
+            )
+
+
+def described(rows: pl.DataFrame, keys: Sequence[str], number: int = 0) -> str:
+    """The keys of one row, for a message."""
+    return ", ".join(f"{key} {value!r}" for key, value in rows.select(keys).row(number, named=True).items())

@@ -1,0 +1,99 @@
+"""From a table of features to the parts of a log."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from posbias.core.errors import SchemaError
+from posbias.io.features.columns import check_finite, described
+from posbias.io.features.table import FeatureTable
+from posbias.io.owned import check_room, temporary_files
+from posbias.io.scan import reading
+
+_HASH, _PART = "posbias_hash", "posbias_part"
+_LEAST_BYTES = 1  # on disk, of one value of a feature
+
+
+def route(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame], folder: Path) -> list[pl.LazyFrame]:
+    """The features that each part needs, on disk, in one pass over the table.
+
+    A hash of each key of all parts is held in memory; the features are not.
+
+    Args:
+        table: the features.
+        keys_of_part: `query` and `doc` of the rows of each part, in any order, any number of times.
+        folder: where to put the features: it is made, in the directory of temporary files.
+
+    Returns:
+        For each part the rows of the table with its keys.
+
+    Raises:
+        LogFormatError: the table cannot be read.
+        SchemaError: a key stands twice, or a value is infinite.
+        OutputError: there is no room.
+    """
+    wanted = _parts_by_hash(table, keys_of_part)
+    check_room(folder.parent, _least_bytes(table, wanted.height))
+    routed = table.rows.with_columns(_hash(table.keys)).join(
+        wanted.lazy(), on=_HASH, how="inner", build_side="force_right"
+    )
+    with reading(table.sources), temporary_files(folder.parent):
+        routed.drop(_HASH).sink_parquet(
+            pl.PartitionBy(folder, key=_PART, include_key=False),
+            compression="lz4",
+            statistics=False,
+            mkdir=True,
+            lazy=True,
+        ).collect(engine="streaming")
+    parts = [_part(table, folder / f"{_PART}={number}") for number in range(len(keys_of_part))]
+    _check_once(table, parts)
+    for part in parts:
+        check_finite(part, [feature.name for feature in table.features], table.keys, table.where)
+    return parts
+
+
+def _hash(keys: Sequence[str]) -> pl.Expr:
+    return pl.struct(keys).hash().alias(_HASH)
+
+
+def _parts_by_hash(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame]) -> pl.DataFrame:
+    """Which parts want which keys, each once. Two keys of one hash would share their parts, which does no harm."""
+    found = [
+        keys.select(_hash(table.keys))
+        .unique()
+        .collect(engine="streaming")
+        .with_columns(pl.lit(number, pl.UInt32).alias(_PART))
+        for number, keys in enumerate(keys_of_part)
+    ]
+    return pl.concat(found)
+
+
+def _least_bytes(table: FeatureTable, wanted: int) -> int:
+    in_table = sum(source.bytes for source in table.sources)
+    return min(in_table, wanted * len(table.features) * _LEAST_BYTES)
+
+
+def _part(table: FeatureTable, folder: Path) -> pl.LazyFrame:
+    if not folder.is_dir():  # no row has its keys
+        return pl.LazyFrame(schema=table.rows.collect_schema())
+    return pl.scan_parquet(sorted(folder.glob("*.parquet")), hive_partitioning=False, glob=False)
+
+
+def _check_once(table: FeatureTable, parts: Sequence[pl.LazyFrame]) -> None:
+    """No key may stand twice.
+
+    Raises:
+        SchemaError: one does.
+    """
+    keys = table.keys
+    twice = [
+        part.select(keys).group_by(keys).len().filter(pl.col("len") > 1).collect(engine="streaming") for part in parts
+    ]
+    found = pl.concat(twice).unique(keys).sort(keys)
+    if found.height:
+        rows = found["len"][0]
+        raise SchemaError(
+            f"{table.where}: {found.height:,} keys stand more than once, e.g. {described(found, keys)} in {rows} rows. "
+            "Write one row of features for each."
+        )

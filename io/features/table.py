@@ -1,0 +1,174 @@
+"""A table of features beside the log: found, its keys told from its features, its types brought to those of the log."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import polars as pl
+
+from posbias.core.errors import SchemaError
+from posbias.core.schema import ALIASES, DOC, QUERY, Roles
+from posbias.io.features.columns import feature_columns
+from posbias.io.scan import reading, scan_sources, schema_of
+from posbias.io.sources import Source, find_sources
+from posbias.io.training.training_set import Feature
+
+_TEXTS = (pl.String, pl.Categorical, pl.Enum)
+_WITHOUT_TYPES = ("csv", "tsv")
+
+
+@dataclass(frozen=True)
+class FeatureTable:
+    """An opened table of features.
+
+    Attributes:
+        sources: its files.
+        keys: what a row is about: `query` and `doc`, or `doc` alone.
+        features: its other columns.
+        rows: the keys, in the types of the log, and the features. Rows without a key are left out.
+    """
+
+    sources: tuple[Source, ...]
+    keys: tuple[str, ...]
+    features: tuple[Feature, ...]
+    rows: pl.LazyFrame
+
+    @property
+    def where(self) -> str:
+        """What it is called in messages."""
+        return _where(self.sources)
+
+
+def open_features(
+    inputs: Sequence[str], roles: Roles, id_types: Mapping[str, pl.DataType], taken: Collection[str] = ()
+) -> FeatureTable:
+    """Find the files of a table of features, its keys and its features. Only columns of text are read for that.
+
+    Args:
+        inputs: files, globs and directories.
+        roles: the columns of the log; keys have the log's names here too, or a well-known one.
+        id_types: the types of `query` and `doc` in canonical impressions.
+        taken: features that come from elsewhere.
+
+    Raises:
+        LogFormatError: a file is missing or cannot be read.
+        SchemaError: there is no key or no feature, a key cannot meet the log's, or a feature cannot be one.
+    """
+    sources = tuple(find_sources(inputs))
+    where = _where(sources)
+    with reading(sources):
+        raw = scan_sources(sources)
+        schema = raw.collect_schema()
+        _check_files_agree(sources)
+        columns = _key_columns(roles, schema, where)
+        used = {name for theirs in columns.values() for name in theirs}
+        names = [name for name in schema if name not in used]
+        if not names:
+            raise SchemaError(f"{where}: holds no feature, only the columns {', '.join(schema)}.")
+        for name in names:
+            if name in taken:
+                raise SchemaError(f"{where}: there is another feature {name!r}. Rename one of them.")
+        found = feature_columns([raw], names, _untyped(sources, schema), where)
+    keys: list[pl.Expr] = []
+    for role, theirs in columns.items():
+        ours = roles.query if role == QUERY else roles.doc
+        types = _types_of(ours, id_types[role])
+        parts = [
+            _as_key(name, schema[name], dtype, where).alias(our)
+            for name, our, dtype in zip(theirs, ours, types, strict=True)
+        ]
+        keys.append((parts[0] if len(parts) == 1 else pl.struct(parts)).alias(role))
+        raw = raw.filter(part.is_not_null() for part in parts)
+    return FeatureTable(sources, tuple(columns), found.features, raw.select(*keys, *found.read))
+
+
+def _where(sources: Sequence[Source]) -> str:
+    return f"{sources[0].path} and {len(sources) - 1} more" if len(sources) > 1 else str(sources[0].path)
+
+
+def _check_files_agree(sources: Sequence[Source]) -> None:
+    """Every file must have the same columns, of one kind.
+
+    Raises:
+        SchemaError: one has others.
+    """
+    first = sources[0]
+    expected = schema_of(first)
+    for source in sources:
+        schema = schema_of(source)
+        for name in [*expected, *schema]:
+            if name not in schema or name not in expected:
+                having, lacking = (first, source) if name in expected else (source, first)
+                raise SchemaError(f"{lacking.path}: has no column {name!r}, which {having.path} has.")
+            ours, theirs = schema[name], expected[name]
+            if isinstance(ours, _TEXTS) != isinstance(theirs, _TEXTS) and pl.Null not in (ours, theirs):
+                raise SchemaError(
+                    f"column {name!r} holds {theirs} in {first.path} and {ours} in {source.path}. Write the files with "
+                    "one type."
+                )
+
+
+def _key_columns(roles: Roles, schema: pl.Schema, where: str) -> dict[str, tuple[str, ...]]:
+    """The table's columns of `query` (where it has it) and of `doc`.
+
+    Raises:
+        SchemaError: there is no document, or only half of a key.
+    """
+    doc = _columns_of(DOC, roles.doc, list(schema), where)
+    if not doc:
+        raise SchemaError(
+            f"{where}: no column says which document a row is about. Name it as the log does: {', '.join(roles.doc)}. "
+            f"The columns are: {', '.join(schema)}."
+        )
+    whole_query = set(roles.query) <= set(schema)  # a column may belong to both keys
+    query = _columns_of(QUERY, roles.query, [name for name in schema if whole_query or name not in doc], where)
+    return {QUERY: query, DOC: doc} if query else {DOC: doc}
+
+
+def _columns_of(role: str, ours: Sequence[str], names: Sequence[str], where: str) -> tuple[str, ...]:
+    """The columns of a key: those of the log's names, else one of a well-known name, else none."""
+    lacking = [name for name in ours if name not in names]
+    if not lacking:
+        return tuple(ours)
+    if len(lacking) < len(ours):
+        raise SchemaError(
+            f"{where}: has no column {lacking[0]!r}: in the log, {', '.join(ours)} name the {role} together. Add it."
+        )
+    known = [name for name in names if name.lower() in ALIASES[role]]
+    if len(known) > 1 or (known and len(ours) > 1):
+        raise SchemaError(
+            f"{where}: {', '.join(known)} could be the {role}. Name the columns as the log does: {', '.join(ours)}."
+        )
+    return tuple(known)
+
+
+def _as_key(name: str, theirs: pl.DataType, ours: pl.DataType, where: str) -> pl.Expr:
+    """A column of a key in the type of the log's ids; null where that cannot hold the value.
+
+    Raises:
+        SchemaError: the two types cannot meet.
+    """
+    if theirs == ours:
+        return pl.col(name)
+    if isinstance(theirs, _TEXTS) and (isinstance(ours, _TEXTS) or ours.is_numeric()):
+        return pl.col(name).cast(pl.String).cast(ours, strict=False)
+    if theirs.is_integer() and (ours.is_integer() or isinstance(ours, _TEXTS)):
+        return pl.col(name).cast(pl.String if isinstance(ours, _TEXTS) else ours, strict=False).cast(ours, strict=False)
+    raise SchemaError(
+        f"{where}: column {name!r} holds {theirs}, the ids of the log are {ours}. Write both with one type."
+    )
+
+
+def _types_of(names: Sequence[str], key: pl.DataType) -> list[pl.DataType]:
+    """The type of each column of a key, which is a struct if there are several."""
+    if len(names) > 1 and isinstance(key, pl.Struct):
+        fields = key.to_schema()
+        return [cast("pl.DataType", fields[name]) for name in names]
+    return [key]
+
+
+def _untyped(sources: Sequence[Source], schema: pl.Schema) -> set[str]:
+    """Columns that are text only because files, or names of folders, have no types."""
+    if any(source.format in _WITHOUT_TYPES for source in sources):
+        return set(schema)
+    return {name for source in sources for name, _ in source.hive}
