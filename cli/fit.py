@@ -40,7 +40,7 @@ def fit(
     ):
         keep = steps.option_that_needs_sessions(estimation)
         gathered = steps.gather(
-            inputs, columns, reading, counting, engine, result, keep_sessions=keep, factor=decay.decay
+            inputs, columns, reading, counting, engine, result, kept=steps.Kept(keep), factor=decay.decay
         )
         steps.fit(gathered, engine, estimation, counting, result)
     return result.exit_code

@@ -14,8 +14,8 @@ from posbias.core.layouts import Grouping, LayoutName
 from posbias.core.models import model_names
 from posbias.core.weights import Negatives, Rate
 from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
+from posbias.io.features.of_parts import Missing
 from posbias.io.training import format_names
-from posbias.io.training_features import Missing
 
 
 def _one_of(names: list[str]) -> str:

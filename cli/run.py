@@ -38,11 +38,10 @@ def run(
         ) as result,
         setup.open_engine(reading, output.output) as engine,
     ):
-        keep = request.needs_sessions or steps.option_that_needs_sessions(estimation)
-        gathered = steps.gather(
-            logs, columns, reading, counting, engine, result, keep_sessions=keep, features=request.log_features
-        )
+        sessions_for = request.needs_sessions or steps.option_that_needs_sessions(estimation)
+        kept = steps.Kept(sessions_for, request.log_features)
+        gathered = steps.gather(logs, columns, reading, counting, engine, result, kept=kept)
         fit = steps.fit(gathered, engine, estimation, counting, result)
         prior = prior_of(result.content["estimate"])
-        weighing.weigh(gathered, engine, fit.propensities, prior, request, columns, result)
+        weighing.weigh(gathered, engine, fit.propensities, prior, request, result)
     return result.exit_code

@@ -1,6 +1,6 @@
 """Steps that several commands share: gather and fit; each adds its section to the manifest and its table."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from rich.text import Text
@@ -25,6 +25,24 @@ from posbias.io.statistics_metadata import describe_decay, describe_plan
 from posbias.io.statistics_store import find_statistics
 
 SCHEMA = "posbias.result"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What must be kept of a log beside what is counted.
+
+    Attributes:
+        sessions_for: the option that needs the pages themselves, if there is one.
+        features: columns to train on.
+    """
+
+    sessions_for: str | None = None
+    features: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str | None:
+        """The option that needs the log, if there is one: statistics do not hold this."""
+        return self.sessions_for or ("--feature" if self.features else None)
 
 
 def option_that_needs_sessions(estimation: EstimationOptions) -> str | None:
@@ -57,26 +75,22 @@ def gather(
     engine: Engine,
     result: Result,
     *,
-    keep_sessions: str | None = None,
-    features: Sequence[str] = (),
+    kept: Kept | None = None,
     factor: float | None = None,
 ) -> Gathered:
-    """Count logs or merge statistics, and describe them in the manifest.
-
-    `keep_sessions` names the option that needs the sessions themselves, if there is one; `features` are columns to
-    keep for training; with a `factor`, older days weigh less.
-    """
+    """Count logs or merge statistics, and describe them in the manifest; with a `factor`, older days weigh less."""
+    kept = kept or Kept()
     statistics = find_statistics(inputs)
     if statistics:
-        if keep_sessions or features:
-            results.require_logs(statistics[0], what=keep_sessions or "--feature")
+        if kept.why:
+            results.require_logs(statistics[0], what=kept.why)
         setup.check_counting(statistics[0].metadata.plan, counting, columns)
         gathered = gather_statistics(statistics, engine, result.progress, factor)
     else:
         plan = setup.statistics_plan(columns, counting)
-        keep = keep_sessions is not None
+        keep = kept.sessions_for is not None
         log = setup.open_requested_log(
-            inputs, columns, reading, plan, needs_session=keep, day=counting.date, features=features
+            inputs, columns, reading, plan, needs_session=keep, day=counting.date, features=kept.features
         )
         gathered = gather_log(log, plan, engine, result.progress, keep_sessions=keep, factor=factor)
     describe(gathered, result)
@@ -90,15 +104,13 @@ def read_pages(
     plan: StatisticsPlan,
     engine: Engine,
     result: Result,
-    *,
-    what: str,
-    features: Sequence[str],
+    kept: Kept,
 ) -> ReadLog:
-    """Read a log for a layout of pages (`what` says which), and describe it in the manifest."""
+    """Read a log for a layout of pages, and describe it in the manifest."""
     statistics = find_statistics(logs)
     if statistics:
-        results.require_logs(statistics[0], what=what)
-    log = setup.open_requested_log(logs, columns, reading, plan, needs_session=True, features=features)
+        results.require_logs(statistics[0], what=kept.why or "")
+    log = setup.open_requested_log(logs, columns, reading, plan, needs_session=True, features=kept.features)
     sources = log.digests
     read, rows = read_log(log, plan, engine, result.progress, keep_sessions=True)
     result.content |= {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": rows}

@@ -88,6 +88,17 @@ def weights_line(summary: dict[str, float | int | None]) -> RenderableType:
     return Text(f"weights: {clicks:,.0f} clicks weighted{worth}" + (f"; {clipped:,.0f} clipped" if clipped else ""))
 
 
+def features_line(report: dict[str, Any]) -> RenderableType:
+    """How many features rows have, and how many rows have none."""
+    missing = sum(table["missing_rows"] for table in report["tables"])
+    categorical = len(report["categorical"])
+    return Text(
+        f"features: {len(report['names']):,}"
+        + (f", {categorical:,} of them categorical" if categorical else "")
+        + (f"; missing in {missing:,} rows" if missing else "")
+    )
+
+
 def reference_in_words(fit: Fit) -> str:
     """The cells that the others are compared with; in every context its own."""
     references: list[int] = fit.estimate.linkage.references.tolist()

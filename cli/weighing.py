@@ -1,13 +1,12 @@
 """From options and propensities to training files: what `run` and `weight` do last."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
 from posbias.cli import summary, verdicts
-from posbias.cli.options import ColumnOptions, WeightingOptions
+from posbias.cli.options import WeightingOptions
 from posbias.cli.result import WITH_DOUBTS, Result
 from posbias.core.attractiveness_prior import AttractivenessPrior
 from posbias.core.errors import UsageError
@@ -18,8 +17,9 @@ from posbias.core.statistics_plan import StatisticsPlan
 from posbias.core.weights import ClickWeights, WeightOptions
 from posbias.io import weighting as weights_of_log
 from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.features.of_parts import WantedFeatures, bring_features
 from posbias.io.gathering import Gathered
-from posbias.io.layout_parts import LaidOut, PageLayout, Split, Spool, lay_out_pages, lay_out_pairs
+from posbias.io.layout_parts import LaidOutSplits, PageLayout, Spool, lay_out_pages, lay_out_pairs
 from posbias.io.training import TrainingFormat, check_format, get_format
 from posbias.io.training_sets import write_training_sets
 
@@ -51,6 +51,11 @@ class Request:
     def log_features(self) -> tuple[str, ...]:
         """The features that stand in the log."""
         return tuple(self.asked.feature or ())
+
+    @property
+    def wanted_features(self) -> WantedFeatures:
+        """All features, and what becomes of rows without."""
+        return WantedFeatures(tuple(self.asked.features or ()), self.log_features, self.asked.missing)
 
     def spool(self, scratch: Path | None) -> Spool:
         """Where laid-out rows are kept; None keeps them in memory."""
@@ -89,12 +94,11 @@ def weigh(
     propensities: pl.DataFrame,
     prior: AttractivenessPrior,
     request: Request,
-    columns: ColumnOptions,
     result: Result,
 ) -> None:
     """Write training files from a log, or from statistics, that has been counted."""
     if request.needs_sessions and gathered.read is not None:
-        weigh_pages(gathered.read, gathered.plan, engine, propensities, request, columns, result)
+        weigh_pages(gathered.read, gathered.plan, engine, propensities, request, result)
         return
     impressions, clicks = gathered.evidence.cell_totals()
     totals = pl.DataFrame({IMPRESSIONS: impressions, CLICKS: clicks})
@@ -105,7 +109,7 @@ def weigh(
     in_memory = all(isinstance(pairs, pl.DataFrame) for pairs in gathered.pairs)
     spool = request.spool(None if in_memory else engine.scratch)
     laid_out = lay_out_pairs(gathered, terms, rows_of, engine, spool, result.progress)
-    _write(laid_out, request, engine, result)
+    _write(laid_out, gathered.read, request, engine, result)
     _report(weights, result)
 
 
@@ -115,16 +119,16 @@ def weigh_pages(
     engine: Engine,
     propensities: pl.DataFrame,
     request: Request,
-    columns: ColumnOptions,
     result: Result,
 ) -> None:
     """Write training files in a layout of pages from a log that has been read."""
     totals = weights_of_log.cell_totals(read, plan)
     weights = _weights(totals.select(plan.cell_columns), totals, propensities, request)
-    layout = PageLayout(request.layout.name, request.grouping, plan, weights)
+    in_rows = request.log_features if request.layout.name == "session" else ()
+    layout = PageLayout(request.layout.name, request.grouping, plan, weights, in_rows)
     spool = request.spool(None if read.buckets.in_memory else engine.scratch)
     laid_out = lay_out_pages(read, layout, spool, result.progress)
-    _write(laid_out, request, engine, result)
+    _write(laid_out, read, request, engine, result)
     _report(weights, result)
 
 
@@ -134,10 +138,15 @@ def _weights(cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFra
     return weights
 
 
-def _write(laid_out: Mapping[Split, Sequence[LaidOut]], request: Request, engine: Engine, result: Result) -> None:
+def _write(laid_out: LaidOutSplits, read: ReadLog | None, request: Request, engine: Engine, result: Result) -> None:
+    rows = bring_features(laid_out, request.wanted_features, request.layout.name, read, engine)
     result.content["training_sets"] = write_training_sets(
-        laid_out, request.layout, request.grouping, request.form, engine, result.folder, result.progress
+        rows, request.layout, request.grouping, request.form, engine, result.folder, result.progress
     )
+    if rows.features:
+        result.content["features"] = rows.report
+        result.tables.append(summary.features_line(rows.report))
+    result.warnings += rows.warnings
 
 
 def _report(weights: ClickWeights, result: Result) -> None:

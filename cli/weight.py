@@ -50,23 +50,13 @@ def weight(
     with open_result("weight", output, inputs, [columns, reading, weighting], also_read) as result:
         result.content["propensities"] = str(fit)
         with setup.open_engine(reading, output.output) as engine:
+            kept = steps.Kept(request.needs_sessions, request.log_features)
             if request.needs_sessions:
                 plan = setup.statistics_plan(columns, counting)
-                read = steps.read_pages(
-                    inputs,
-                    columns,
-                    reading,
-                    plan,
-                    engine,
-                    result,
-                    what=request.needs_sessions,
-                    features=request.log_features,
-                )
-                weighing.weigh_pages(read, plan, engine, table, request, columns, result)
+                read = steps.read_pages(inputs, columns, reading, plan, engine, result, kept)
+                weighing.weigh_pages(read, plan, engine, table, request, result)
             else:
-                gathered = steps.gather(
-                    inputs, columns, reading, counting, engine, result, features=request.log_features
-                )
+                gathered = steps.gather(inputs, columns, reading, counting, engine, result, kept=kept)
                 setup.check_same_cells(gathered.plan, fitted, fit)
-                weighing.weigh(gathered, engine, table, prior, request, columns, result)
+                weighing.weigh(gathered, engine, table, prior, request, result)
     return result.exit_code

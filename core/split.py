@@ -30,7 +30,7 @@ def in_validation(ids: pl.Series, share: float) -> pl.Series:
 
 
 def hashes(ids: pl.Series) -> list[int]:
-    """h of each id, as signed 64-bit numbers."""
+    """H of each id, as signed 64-bit numbers."""
     columns = ids.struct.unnest().get_columns() if isinstance(ids.dtype, pl.Struct) else [ids]
     found = [_SEED] * len(ids)
     for column in columns:

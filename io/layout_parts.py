@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import polars as pl
 
@@ -64,6 +64,7 @@ class LaidOut:
 
 
 LaidOutSplits = dict[Split, list[LaidOut]]
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True)
@@ -89,19 +90,25 @@ class Spool:
 
     def keep(self, name: str, rows: pl.DataFrame, preferences: pl.DataFrame | None = None) -> list[LaidOut]:
         """Rows and preferences, kept; nothing where there are no rows."""
-        if not rows.height:
-            return []
-        size = rows.height, int(rows[GROUP][-1]) + 1
-        if self.folder is None:
-            return [LaidOut(rows, preferences, *size)]
-        paths = {f"rows-{name}.parquet": rows}
-        if preferences is not None:
-            paths[f"preferences-{name}.parquet"] = preferences
-        with temporary_files(self.folder), whole_files(self.folder) as unfinished:
-            for file, frame in paths.items():
-                frame.write_parquet(unfinished / file, compression="lz4", statistics=False)
-        on_disk = [self.folder / file for file in paths]
-        return [LaidOut(on_disk[0], on_disk[1] if preferences is not None else None, *size)]
+        kept = keep_rows(self.folder, name, rows, preferences)
+        return [] if kept is None else [kept]
+
+
+def keep_rows(folder: Path | None, name: str, rows: pl.DataFrame, preferences: pl.DataFrame | None) -> LaidOut | None:
+    """Keep rows of whole groups, numbered from 0, in memory or in a directory; None where there are no rows."""
+    if not rows.height:
+        return None
+    size = rows.height, int(rows[GROUP][-1]) + 1
+    if folder is None:
+        return LaidOut(rows, preferences, *size)
+    paths = {f"rows-{name}.parquet": rows}
+    if preferences is not None:
+        paths[f"preferences-{name}.parquet"] = preferences
+    with temporary_files(folder), whole_files(folder) as unfinished:
+        for file, frame in paths.items():
+            frame.write_parquet(unfinished / file, compression="lz4", statistics=False)
+    on_disk = [folder / file for file in paths]
+    return LaidOut(on_disk[0], on_disk[1] if preferences is not None else None, *size)
 
 
 def lay_out_pairs(
@@ -211,6 +218,6 @@ def first_numbers(parts: Sequence[LaidOut]) -> Iterator[tuple[int, int]]:
         row, group = row + part.n_rows, group + part.n_groups
 
 
-def splits_of(found: Mapping[Split, Sequence[LaidOut]]) -> list[tuple[Split, Sequence[LaidOut]]]:
+def splits_of(found: Mapping[Split, Sequence[Kept]]) -> list[tuple[Split, Sequence[Kept]]]:
     """The splits that were asked for, training first."""
     return [(split, found[split]) for split in SPLITS if split in found]

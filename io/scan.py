@@ -1,7 +1,7 @@
 """Source files as one lazy Polars frame, whatever their format."""
 
 import glob
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import groupby
@@ -85,6 +85,13 @@ def scan_with_place(source: Source, as_text: Sequence[str] = ()) -> pl.LazyFrame
     return (
         scan_sources([source], as_text).with_row_index(ROW, offset=1).with_columns(pl.lit(str(source.path)).alias(FILE))
     )
+
+
+def untyped_columns(sources: Sequence[Source], columns: Collection[str]) -> set[str]:
+    """Those columns that are text only because files, or names of folders, have no types."""
+    if any(source.format in _TEXT_SEPARATORS for source in sources):
+        return set(columns)
+    return {name for source in sources for name, _ in source.hive if name in columns}
 
 
 @contextmanager

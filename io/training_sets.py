@@ -1,7 +1,7 @@
 """From laid-out rows to the files of a trainer: rows are numbered, features brought, parts written and joined."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -11,35 +11,20 @@ from posbias.core.errors import SchemaError
 from posbias.core.layouts import GROUP, Grouping, Layout
 from posbias.core.layouts.preferences import LOSER_ROW, WINNER_ROW
 from posbias.io.engines.engine import Engine
+from posbias.io.features.chunks import chunks, rows_per_chunk
+from posbias.io.features.of_parts import FeaturedRows, FeaturesOfPart
+from posbias.io.features.rows import held
 from posbias.io.layout_parts import LaidOut, Split, count, first_numbers, splits_of
 from posbias.io.owned import remove_unfinished, whole_files
 from posbias.io.progress import Progress
 from posbias.io.training import TrainingFormat
-from posbias.io.training.training_set import Feature, TrainingPart, TrainingSet
+from posbias.io.training.training_set import TrainingPart, TrainingSet
 
-
-@dataclass(frozen=True)
-class _NumberedPart:
-    """A laid-out part with its place in the whole, and the features of its rows."""
-
-    number: int
-    laid_out: LaidOut
-    first_row: int
-    first_group: int
-    features: pl.LazyFrame | None
-
-    @property
-    def training_part(self) -> TrainingPart:
-        numbered = pl.col(GROUP) + self.first_group
-        rows = self.laid_out.scan.with_columns(numbered)
-        preferences = self.laid_out.scan_preferences
-        if preferences is not None:
-            preferences = preferences.with_columns(numbered, pl.col(WINNER_ROW, LOSER_ROW) + self.first_row)
-        return TrainingPart(self.number, iter([rows.collect()]), preferences)
+_SHARE_OF_FEATURES = 4  # of the memory: those of a part, if they fit, are held as long as it is written
 
 
 def write_training_sets(
-    laid_out: Mapping[Split, Sequence[LaidOut]],
+    rows: FeaturedRows,
     layout: Layout,
     grouping: Grouping,
     form: TrainingFormat,
@@ -53,15 +38,16 @@ def write_training_sets(
         SchemaError: a split has no rows.
     """
     sizes: dict[str, dict[str, int]] = {}
-    with progress.stage("writing", sum(map(len, laid_out.values()))) as stage:
-        for split, parts in splits_of(laid_out):
-            n_rows, n_groups = count(parts)
+    with progress.stage("writing", sum(map(len, rows.parts.values()))) as stage:
+        for split, parts in splits_of(rows.parts):
+            n_rows, n_groups = count([part for part, _ in parts])
             if not n_rows:
                 raise SchemaError(_nothing_in(split, layout))
             target = folder / split
             target.mkdir()
-            about = TrainingSet(layout.name, layout.ids(grouping), layout.label, (), n_rows, n_groups)
-            for _ in engine.each(_numbered(parts), partial(_write_part, form=form, about=about, folder=target)):
+            about = TrainingSet(layout.name, layout.ids(grouping), layout.label, rows.features, n_rows, n_groups)
+            write = partial(_write_part, form=form, about=about, folder=target, memory=engine.memory)
+            for _ in engine.each(_numbered(parts), write):
                 stage.advance()
             remove_unfinished(target)
             form.finish(about, target)
@@ -69,14 +55,42 @@ def write_training_sets(
     return sizes
 
 
-def _numbered(parts: Sequence[LaidOut]) -> Iterator[_NumberedPart]:
-    for number, (part, first) in enumerate(zip(parts, first_numbers(parts), strict=True)):
-        yield _NumberedPart(number, part, *first, None)
+@dataclass(frozen=True)
+class _NumberedPart:
+    """A laid-out part, its features, and its place in the whole."""
+
+    number: int
+    laid_out: LaidOut
+    features: FeaturesOfPart
+    first_row: int
+    first_group: int
+
+    def training_part(self, n_features: int, memory: int) -> TrainingPart:
+        numbered = pl.col(GROUP) + self.first_group
+        preferences = self.laid_out.scan_preferences
+        if preferences is not None:
+            preferences = preferences.with_columns(numbered, pl.col(WINNER_ROW, LOSER_ROW) + self.first_row)
+        return TrainingPart(self.number, self._chunks(numbered, n_features, memory), preferences)
+
+    def _chunks(self, numbered: pl.Expr, n_features: int, memory: int) -> Iterator[pl.DataFrame]:
+        rows = self.laid_out.scan
+        names = rows.collect_schema().names()
+        others = [name for name in names if name not in {own.meta.output_name() for own in self.features.own}]
+        tables = tuple(held(table, memory // _SHARE_OF_FEATURES) for table in self.features.tables)
+        features = FeaturesOfPart(self.features.own, tables)
+        for chunk in chunks(rows, rows_per_chunk(n_features, memory)):
+            yield features.bring(chunk, others).with_columns(numbered)
 
 
-def _write_part(part: _NumberedPart, form: TrainingFormat, about: TrainingSet, folder: Path) -> None:
+def _numbered(parts: Sequence[tuple[LaidOut, FeaturesOfPart]]) -> Iterator[_NumberedPart]:
+    places = first_numbers([part for part, _ in parts])
+    for number, ((part, features), first) in enumerate(zip(parts, places, strict=True)):
+        yield _NumberedPart(number, part, features, *first)
+
+
+def _write_part(part: _NumberedPart, form: TrainingFormat, about: TrainingSet, folder: Path, memory: int) -> None:
     with whole_files(folder) as unfinished:
-        form.write(about, part.training_part, unfinished)
+        form.write(about, part.training_part(len(about.features), memory), unfinished)
 
 
 def _nothing_in(split: Split, layout: Layout) -> str:

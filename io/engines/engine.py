@@ -47,6 +47,11 @@ class ReadLog(Protocol):
     """A log as it was read: its good rows, in parts, and what became of the others."""
 
     @property
+    def log(self) -> Log:
+        """The log."""
+        ...
+
+    @property
     def buckets(self) -> Parts:
         """Canonical impressions that keep the contract."""
         ...
@@ -77,6 +82,11 @@ class Engine(Protocol):
     @property
     def scratch(self) -> Path:
         """A directory for temporary files, which everything that works for the engine sees."""
+        ...
+
+    @property
+    def memory(self) -> int:
+        """Target for the memory of a process that works on a part, in bytes."""
         ...
 
     def read(self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None) -> ReadLog:

@@ -66,12 +66,14 @@ class Bucketed:
     """A log as it was read: its good rows, in one bucket or several, and what became of the others.
 
     Attributes:
+        log: the log.
         frames: canonical impressions; a query lies wholly in one bucket.
         rows_read: rows in the log.
         rejected: number of rows per reason.
         clicks_without_impression: where clicks are apart.
     """
 
+    log: Log
     frames: tuple[pl.LazyFrame, ...]
     rows_read: int
     rejected: dict[str, int]
@@ -157,7 +159,7 @@ class LocalEngine:
                 rejected |= rows_by_reason(page_faults(spoiled))
                 faulty = pl.concat([faulty, spoiled])
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
-        return Bucketed((good.lazy(),), rows.height, rejected, log.orphan_clicks())
+        return Bucketed(log, (good.lazy(),), rows.height, rejected, log.orphan_clicks())
 
     def _split(
         self, log: Log, n_buckets: int, on_rows: RowCounter | None, *, keep_sessions: bool, whole_pages: bool
@@ -188,7 +190,7 @@ class LocalEngine:
                 faulty = pl.concat([faulty, spoiled])
         if faulty is not None and faulty.height:
             buckets = [_without_pages(frame, faulty) for frame in buckets]
-        return Bucketed(tuple(buckets), read, rejected, log.orphan_clicks())
+        return Bucketed(log, tuple(buckets), read, rejected, log.orphan_clicks())
 
     def _faulty_pages(self, impressions: pl.LazyFrame, rows: int, n_buckets: int) -> pl.DataFrame:
         """The faulty pages of a sample of the sessions; of all, if all are checked or the faulty ones left out."""

@@ -69,12 +69,14 @@ class ReadBySpark:
     """A log as Spark read it: its good rows, and what became of the others.
 
     Attributes:
+        log: the log.
         buckets: canonical impressions, by query.
         rows_read: rows in the log.
         rejected: number of rows per reason.
         clicks_without_impression: where clicks are apart.
     """
 
+    log: Log
     buckets: SparkParts
     rows_read: int
     rejected: dict[str, int]
@@ -173,7 +175,7 @@ class SparkEngine:
             bad, faults = self._bad_pages(log, PagesOnSpark(good, schema, n_parts), lost, read, one_in)
             rejected |= rows_by_reason(faults)
             good = good.join(bad, on=SESSION, how="left_anti") if faults.height else good
-        return ReadBySpark(_by_query(good, schema, n_parts), read, rejected, orphans)
+        return ReadBySpark(log, _by_query(good, schema, n_parts), read, rejected, orphans)
 
     def _clicks(self, log: Log, schema: pl.Schema) -> SparkFrame:
         """The clicks of a table apart, which one task reads."""

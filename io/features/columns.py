@@ -6,17 +6,19 @@ from dataclasses import dataclass
 import polars as pl
 
 from posbias.core.errors import SchemaError
+from posbias.core.layouts import GROUP, LABEL
+from posbias.core.layouts.judgments import GRADE
+from posbias.core.layouts.preferences import LOSER, LOSER_ROW, WINNER, WINNER_ROW
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
-from posbias.core.weights import LABEL, PROPENSITY
-from posbias.io.training.training_set import GROUP, LOSER, LOSER_ROW, WINNER, WINNER_ROW, Feature
+from posbias.core.weights import PROPENSITY
+from posbias.io.training.training_set import Feature
 
 MOST_CATEGORIES = 100_000
 """Distinct texts of a feature. What has more is an id, of which a model learns nothing about others."""
 
-_GRADE = "grade"
 _ROW_COLUMNS = frozenset(
     (
-        *(GROUP, SESSION, QUERY, DOC, POSITION, CLICK, CLICKS, IMPRESSIONS, LABEL, _GRADE, PROPENSITY, WEIGHT),
+        *(GROUP, SESSION, QUERY, DOC, POSITION, CLICK, CLICKS, IMPRESSIONS, LABEL, GRADE, PROPENSITY, WEIGHT),
         *(WINNER, LOSER, WINNER_ROW, LOSER_ROW),
     )
 )

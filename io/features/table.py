@@ -9,12 +9,11 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.schema import ALIASES, DOC, QUERY, Roles
 from posbias.io.features.columns import feature_columns
-from posbias.io.scan import reading, scan_sources, schema_of
+from posbias.io.scan import reading, scan_sources, schema_of, untyped_columns
 from posbias.io.sources import Source, find_sources
 from posbias.io.training.training_set import Feature
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
-_WITHOUT_TYPES = ("csv", "tsv")
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def open_features(
         for name in names:
             if name in taken:
                 raise SchemaError(f"{where}: there is another feature {name!r}. Rename one of them.")
-        found = feature_columns([raw], names, _untyped(sources, schema), where)
+        found = feature_columns([raw], names, untyped_columns(sources, schema), where)
     keys: list[pl.Expr] = []
     for role, theirs in columns.items():
         ours = roles.query if role == QUERY else roles.doc
@@ -165,10 +164,3 @@ def _types_of(names: Sequence[str], key: pl.DataType) -> list[pl.DataType]:
         fields = key.to_schema()
         return [cast("pl.DataType", fields[name]) for name in names]
     return [key]
-
-
-def _untyped(sources: Sequence[Source], schema: pl.Schema) -> set[str]:
-    """Columns that are text only because files, or names of folders, have no types."""
-    if any(source.format in _WITHOUT_TYPES for source in sources):
-        return set(schema)
-    return {name for source in sources for name, _ in source.hive}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from posbias.core.errors import UsageError
+from posbias.core.layouts import LayoutName
 from posbias.core.registry import choose
 from posbias.io.training.catboost_files import CatBoostFormat
 from posbias.io.training.csv_files import CsvFormat
@@ -15,7 +16,7 @@ from posbias.io.training.lightgbm_csv import LightGBMCsvFormat
 from posbias.io.training.lightgbm_files import LightGBMFormat
 from posbias.io.training.parquet_files import ParquetFormat
 from posbias.io.training.ranklib_files import RankLibFormat
-from posbias.io.training.training_set import LayoutName, TrainingPart, TrainingSet
+from posbias.io.training.training_set import TrainingPart, TrainingSet
 from posbias.io.training.xgboost_files import XGBoostFormat
 
 __all__ = ["TrainingFormat", "check_format", "format_names", "get_format"]

@@ -7,10 +7,12 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
+from posbias.core.layouts import GROUP, LayoutName
+from posbias.core.layouts.preferences import LOSER_ROW, WINNER_ROW
 from posbias.io.training.columns import feature_names, with_rows_beside, write_features
 from posbias.io.training.pieces import join_pieces, open_pieces, piece_path, write_lines
 from posbias.io.training.plain_tables import PLAIN_LAYOUTS
-from posbias.io.training.training_set import GROUP, LOSER_ROW, WINNER_ROW, LayoutName, TrainingPart, TrainingSet
+from posbias.io.training.training_set import TrainingPart, TrainingSet
 
 _DATA, _DESCRIPTION, _PAIRS = "train.tsv", "train.cd", "train.pairs"
 _LINE_ENDS = r"[\n\r]+"

@@ -7,10 +7,11 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
+from posbias.core.layouts import LayoutName
 from posbias.io.plain_text import as_text_columns
 from posbias.io.training.columns import feature_names, write_features
 from posbias.io.training.plain_tables import PLAIN_LAYOUTS, PREFERENCES, plain_load_script, plain_rows
-from posbias.io.training.training_set import LayoutName, TrainingPart, TrainingSet
+from posbias.io.training.training_set import TrainingPart, TrainingSet
 
 
 @dataclass(frozen=True)

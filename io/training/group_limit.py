@@ -3,7 +3,8 @@
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.io.training.training_set import GROUP, TrainingSet
+from posbias.core.layouts import GROUP
+from posbias.io.training.training_set import TrainingSet
 
 
 def group_sizes(chunk: pl.DataFrame) -> pl.Series:

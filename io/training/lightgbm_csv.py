@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
+from posbias.core.layouts import GROUP, LayoutName
 from posbias.io.training.columns import feature_names, features_as_numbers, with_rows_beside, write_features
 from posbias.io.training.group_limit import check_group_sizes
 from posbias.io.training.lightgbm_files import (
@@ -19,7 +20,7 @@ from posbias.io.training.lightgbm_files import (
     whole_label,
 )
 from posbias.io.training.pieces import join_pieces, open_pieces, write_lines
-from posbias.io.training.training_set import GROUP, LayoutName, TrainingPart, TrainingSet
+from posbias.io.training.training_set import TrainingPart, TrainingSet
 
 _FILE = "train.csv"
 _LABEL, _WEIGHT = "label", "weight"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import polars as pl
 
+from posbias.core.layouts import LayoutName
 from posbias.io.training.columns import features_as_numbers, with_rows_beside, write_features
 from posbias.io.training.group_limit import check_group_sizes, group_sizes
 from posbias.io.training.pieces import join_pieces, open_pieces, write_lines
-from posbias.io.training.training_set import LayoutName, TrainingPart, TrainingSet
+from posbias.io.training.training_set import TrainingPart, TrainingSet
 
 MOST_ROWS_OF_A_GROUP = 10_000
 """LightGBM 4.7: "Number of rows 10001 exceeds upper limit of 10000 for a query"."""

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from posbias.core.layouts import LayoutName
 from posbias.io.output_tables import write_in_one_file
 from posbias.io.training.columns import write_features
 from posbias.io.training.plain_tables import PLAIN_LAYOUTS, PREFERENCES, plain_load_script, plain_rows
-from posbias.io.training.training_set import LayoutName, TrainingPart, TrainingSet
+from posbias.io.training.training_set import TrainingPart, TrainingSet
 
 
 @dataclass(frozen=True)

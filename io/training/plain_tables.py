@@ -2,8 +2,10 @@
 
 import polars as pl
 
+from posbias.core.layouts import GROUP, LayoutName
+from posbias.core.layouts.preferences import LOSER, WINNER
 from posbias.io.training.columns import feature_names
-from posbias.io.training.training_set import GROUP, LOSER, WINNER, LayoutName, TrainingSet
+from posbias.io.training.training_set import TrainingSet
 
 PLAIN_LAYOUTS: tuple[LayoutName, ...] = ("pointwise", "session", "clicked-group", "pairs", "judgments")
 

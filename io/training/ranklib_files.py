@@ -6,11 +6,12 @@ from pathlib import Path
 
 import polars as pl
 
+from posbias.core.layouts import GROUP, LayoutName
 from posbias.io.plain_text import as_text_columns
 from posbias.io.training.columns import with_rows_beside, write_features
 from posbias.io.training.libsvm import libsvm_lines
 from posbias.io.training.pieces import join_pieces, open_pieces, write_whole_lines
-from posbias.io.training.training_set import GROUP, LayoutName, TrainingPart, TrainingSet
+from posbias.io.training.training_set import TrainingPart, TrainingSet
 
 _FILE, _QUERIES = "judgments.txt", "queries.txt"
 _NO_WEIGHT = (

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import polars as pl
 
+from posbias.core.layouts import GROUP, LayoutName
 from posbias.io.training.columns import with_rows_beside, write_features
 from posbias.io.training.libsvm import libsvm_lines
 from posbias.io.training.pieces import join_pieces, open_pieces, write_lines, write_whole_lines
-from posbias.io.training.training_set import GROUP, LayoutName, TrainingPart, TrainingSet
+from posbias.io.training.training_set import TrainingPart, TrainingSet
 
 _DATA = "train.svm"
 _WEIGHTS: dict[LayoutName, str] = {"pointwise": "rows.weight", "clicked-group": "groups.weight"}

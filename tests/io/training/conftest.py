@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 from threadpoolctl import threadpool_limits
 
+from posbias.core.layouts import LayoutName
 from posbias.io.training import get_format
-from posbias.io.training.training_set import Feature, LayoutName, TrainingPart, TrainingSet
+from posbias.io.training.training_set import Feature, TrainingPart, TrainingSet
 
 _GROUPS, _ROWS_OF_A_GROUP, _GROUPS_OF_A_CHUNK = 40, 8, 7
 BRANDS = ("", "acme", 'six "inch"', "tab\tbed", "two,halves # one", "ünï中")

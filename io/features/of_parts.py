@@ -1,0 +1,291 @@
+"""The features of laid-out rows: opened, brought to the parts, and what becomes of rows that have none."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from posbias.core.layouts import GROUP, LABEL, LayoutName
+from posbias.core.layouts.preferences import LOSER_ROW, WINNER_ROW
+from posbias.core.schema import DOC, PAIR, QUERY, Roles
+from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.features.columns import check_finite, feature_columns
+from posbias.io.features.of_log import features_of_pairs
+from posbias.io.features.routing import route
+from posbias.io.features.rows import (
+    MissingFeatures,
+    check_none_missing,
+    missing_features,
+    rows_with_features,
+    with_features,
+)
+from posbias.io.features.table import FeatureTable, open_features
+from posbias.io.layout_parts import LaidOut, LaidOutSplits, Split, keep_rows, splits_of
+from posbias.io.logs import Log
+from posbias.io.owned import temporary_files, whole_files
+from posbias.io.scan import untyped_columns
+from posbias.io.training.training_set import Feature
+
+Missing = Literal["error", "drop", "nan"]
+
+_ROW, _NEW_ROW = "posbias_row", "posbias_new_row"
+
+
+@dataclass(frozen=True)
+class WantedFeatures:
+    """What the user said about features.
+
+    Attributes:
+        tables: tables beside the log: files, globs or directories each.
+        columns: columns of the log.
+        missing: what becomes of rows without features in a table.
+    """
+
+    tables: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    missing: Missing = "error"
+
+
+@dataclass(frozen=True)
+class FeaturesOfPart:
+    """Where the features of a part's rows are.
+
+    Attributes:
+        own: those that stand in the rows, as they are read there.
+        tables: those to join, each key once.
+    """
+
+    own: tuple[pl.Expr, ...] = ()
+    tables: tuple[pl.LazyFrame, ...] = ()
+
+    def bring(self, rows: pl.DataFrame, ids: Sequence[str]) -> pl.DataFrame:
+        """Rows with the columns that are no features first, then the features."""
+        for table in self.tables:
+            rows = with_features(rows, table)
+        joined = [name for table in self.tables for name in table.collect_schema().names() if name not in PAIR]
+        return rows.select(*ids, *self.own, *joined)
+
+
+@dataclass(frozen=True)
+class FeaturedRows:
+    """Laid-out rows with their features.
+
+    Attributes:
+        parts: the rows, and where their features are, by split.
+        features: the features, in their order.
+        report: what the manifest says.
+        warnings: what a reader must know.
+    """
+
+    parts: Mapping[Split, Sequence[tuple[LaidOut, FeaturesOfPart]]]
+    features: tuple[Feature, ...]
+    report: dict[str, Any]
+    warnings: tuple[str, ...]
+
+
+def bring_features(
+    laid_out: LaidOutSplits,
+    wanted: WantedFeatures,
+    layout: LayoutName,
+    read: ReadLog | None,
+    engine: Engine,
+) -> FeaturedRows:
+    """Open the features that are wanted, and bring those that rows need to their parts.
+
+    Args:
+        laid_out: the rows.
+        wanted: which features.
+        layout: of the rows.
+        read: the log, where there is one; else there are no columns of it.
+        engine: where the parts are.
+
+    Raises:
+        LogFormatError: a table cannot be read.
+        SchemaError: a table has no key or no feature, or what no model can learn from; or rows lack features.
+    """
+    named: list[tuple[Split, LaidOut]] = [(split, part) for split, parts in splits_of(laid_out) for part in parts]
+    parts = [part for _, part in named]
+    if not parts or not (wanted.tables or wanted.columns):
+        return FeaturedRows(_by_split(named, [FeaturesOfPart()] * len(parts)), (), {}, ())
+    found = _open(parts, wanted, layout, read, engine)
+    keys = [part.scan.select(PAIR) for part in parts]
+    routed = [route(table, keys, engine.scratch / f"features-{number}") for number, table in enumerate(found.tables)]
+    of_part = [FeaturesOfPart(found.in_rows, tuple(frames[n] for frames in routed)) for n in range(len(parts))]
+    missing = [_missing(table, parts, frames, engine) for table, frames in zip(found.tables, routed, strict=True)]
+    if wanted.missing == "error":
+        for table, without in zip(found.tables, missing, strict=True):
+            check_none_missing(without, table.where)
+    left: Sequence[tuple[Split, LaidOut | None]] = named
+    if wanted.missing == "drop" and any(without.rows for without in missing):
+        folder = None if isinstance(parts[0].rows, pl.DataFrame) else engine.scratch
+        work = partial(_with_features_only, layout=layout, folder=folder)
+        kept = engine.each(list(enumerate(zip(parts, of_part, strict=True))), work)
+        left = [(split, part) for (split, _), part in zip(named, kept, strict=True)]
+    return FeaturedRows(_by_split(left, of_part), found.features, _report(found, missing), found.warnings)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The features that were found: in the rows themselves, and in tables."""
+
+    in_rows: tuple[pl.Expr, ...]
+    features_in_rows: tuple[Feature, ...]
+    tables: tuple[FeatureTable, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """All of them, in their order."""
+        return self.features_in_rows + tuple(feature for table in self.tables for feature in table.features)
+
+
+def _open(
+    parts: Sequence[LaidOut], wanted: WantedFeatures, layout: LayoutName, read: ReadLog | None, engine: Engine
+) -> _Opened:
+    schema = parts[0].scan.collect_schema()
+    roles = _roles_of(schema)
+    found = _Opened((), (), (), ())
+    if read is not None:
+        roles = read.log.roles
+        if wanted.columns and layout == "session":
+            in_rows, features = _in_rows(parts, wanted.columns, read.log)
+            found = replace(found, in_rows=in_rows, features_in_rows=features)
+        elif wanted.columns:
+            table, warnings = _of_pairs(wanted.columns, read, engine.scratch)
+            found = replace(found, tables=(table,), warnings=warnings)
+    for name in wanted.tables:
+        taken = [feature.name for feature in found.features]
+        found = replace(found, tables=(*found.tables, open_features([name], roles, schema, taken)))
+    return found
+
+
+def _report(found: _Opened, missing: Sequence[MissingFeatures]) -> dict[str, Any]:
+    return {
+        "names": [feature.name for feature in found.features],
+        "categorical": [feature.name for feature in found.features if feature.categories is not None],
+        "tables": [
+            {"source": table.where, "keys": table.keys, "missing_keys": without.keys, "missing_rows": without.rows}
+            for table, without in zip(found.tables, missing, strict=True)
+        ],
+    }
+
+
+def _by_split(
+    named: Sequence[tuple[Split, LaidOut | None]], of_part: Sequence[FeaturesOfPart]
+) -> dict[Split, list[tuple[LaidOut, FeaturesOfPart]]]:
+    found: dict[Split, list[tuple[LaidOut, FeaturesOfPart]]] = {}
+    for (split, part), features in zip(named, of_part, strict=True):
+        of_split = found.setdefault(split, [])
+        if part is not None:
+            of_split.append((part, features))
+    return found
+
+
+def _in_rows(
+    parts: Sequence[LaidOut], names: Sequence[str], log: Log
+) -> tuple[tuple[pl.Expr, ...], tuple[Feature, ...]]:
+    """Features that stand in the rows, as each impression had them."""
+    where = str(log.sources[0].path)
+    found = feature_columns([part.scan for part in parts], names, untyped_columns(log.sources, names), where)
+    for part in parts:
+        check_finite(part.scan.select(QUERY, DOC, *found.read), names, PAIR, where)
+    return found.read, found.features
+
+
+def _roles_of(schema: pl.Schema) -> Roles:
+    """The columns of the log that statistics were counted from, as far as they tell."""
+    names = {
+        role: tuple(dtype.to_schema()) if isinstance(dtype, pl.Struct) else (role,)
+        for role, dtype in schema.items()
+        if role in PAIR
+    }
+    return Roles((), names[QUERY], names[DOC], None, None)
+
+
+def _of_pairs(names: Sequence[str], read: ReadLog, scratch: Path) -> tuple[FeatureTable, tuple[str, ...]]:
+    """Features that stand in the log, as a table by query and document."""
+    log = read.log
+    where = str(log.sources[0].path)
+    distinct = [pl.scan_parquet(path, glob=False) for path in read.buckets.map(_Distinct(tuple(names), scratch))]
+    columns = feature_columns(distinct, names, untyped_columns(log.sources, names), where)
+    frames: list[pl.LazyFrame] = []
+    varying = dict.fromkeys(names, 0)
+    for number, frame in enumerate(distinct):
+        pairs, varies = features_of_pairs(frame, columns, scratch / f"of-pairs-{number:05d}.parquet")
+        frames.append(pairs)
+        varying = {name: varying[name] + varies[name] for name in names}
+    table = FeatureTable(log.sources, PAIR, columns.features, pl.concat(frames))
+    warnings = tuple(
+        f"--feature {name}: varies between the impressions of {pairs:,} (query, doc) pairs; the largest value is taken."
+        for name, pairs in varying.items()
+        if pairs
+    )
+    return table, warnings
+
+
+@dataclass(frozen=True)
+class _Distinct:
+    """Writes the different values of features by query and document of a bucket; says where."""
+
+    names: tuple[str, ...]
+    folder: Path
+
+    def __call__(self, number: int, impressions: pl.LazyFrame) -> Path:
+        file = f"in-log-{number:05d}.parquet"
+        distinct = impressions.select(*PAIR, *self.names).unique().collect(engine="streaming")
+        with temporary_files(self.folder), whole_files(self.folder) as unfinished:
+            distinct.write_parquet(unfinished / file, compression="lz4", statistics=False)
+        return self.folder / file
+
+
+def _missing(
+    table: FeatureTable, parts: Sequence[LaidOut], frames: Sequence[pl.LazyFrame], engine: Engine
+) -> MissingFeatures:
+    found = sum(engine.each(list(zip(parts, frames, strict=True)), _missing_in), MissingFeatures())
+    if table.keys == PAIR or not found.keys:
+        return found
+    without = [  # a document may be shown for queries of several parts
+        part.scan.select(table.keys).unique().join(frame, on=table.keys, how="anti").collect(engine="streaming")
+        for part, frame in zip(parts, frames, strict=True)
+    ]
+    return replace(found, keys=pl.concat(without).n_unique())
+
+
+def _missing_in(item: tuple[LaidOut, pl.LazyFrame]) -> MissingFeatures:
+    part, features = item
+    return missing_features(part.scan.select(PAIR), features)
+
+
+def _with_features_only(
+    item: tuple[int, tuple[LaidOut, FeaturesOfPart]], layout: LayoutName, folder: Path | None
+) -> LaidOut | None:
+    """The rows of a part that have all features; no clicked group without its click, no preference without both."""
+    number, (part, features) = item
+    rows = part.scan.with_row_index(_ROW)
+    for table in features.tables:
+        rows = rows_with_features(rows, table)
+    kept = rows.collect(engine="streaming")
+    if layout == "clicked-group":
+        kept = kept.filter(pl.col(LABEL).max().over(GROUP) == 1)
+    kept = kept.with_columns(pl.col(GROUP).rle_id().cast(pl.Int64))
+    preferences = part.scan_preferences
+    if preferences is not None:
+        preferences = _renumbered(preferences.collect(), kept)
+    return keep_rows(folder, f"with-features-{number:05d}", kept.drop(_ROW), preferences)
+
+
+def _renumbered(preferences: pl.DataFrame, kept: pl.DataFrame) -> pl.DataFrame:
+    """Preferences among the rows that are left, by their new numbers."""
+    new = kept.select(pl.col(_ROW).cast(pl.Int64), GROUP).with_row_index(_NEW_ROW)
+    columns = preferences.columns
+    for role in (LOSER_ROW, WINNER_ROW):
+        preferences = (
+            preferences.drop(GROUP)
+            .join(new, left_on=role, right_on=_ROW, how="inner", maintain_order="left")
+            .with_columns(pl.col(_NEW_ROW).cast(pl.Int64).alias(role))
+            .drop(_NEW_ROW)
+        )
+    return preferences.select(columns)

@@ -1,5 +1,0 @@
-"""t"""
-
-from typing import Literal
-
-Missing = Literal["error", "drop", "nan"]
