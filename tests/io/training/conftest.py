@@ -3,18 +3,19 @@
 import runpy
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from threadpoolctl import threadpool_limits
 
 from posbias.core.layouts import LayoutName
 from posbias.io.training import get_format
 from posbias.io.training.training_set import Feature, TrainingPart, TrainingSet
 
+threadpoolctl: Any = import_module("threadpoolctl")  # without types
 _GROUPS, _ROWS_OF_A_GROUP, _GROUPS_OF_A_CHUNK = 40, 8, 7
 BRANDS = ("", "acme", 'six "inch"', "tab\tbed", "two,halves # one", "ünï中")
 
@@ -147,7 +148,7 @@ def _preferences(rows: pl.DataFrame, clicked: "np.ndarray[Any, Any]", random: np
 @pytest.fixture(autouse=True)
 def one_thread() -> Generator[None]:
     """Trainers share the processors with the other tests: with a thread each they would only wait for each other."""
-    with threadpool_limits(1):
+    with threadpoolctl.threadpool_limits(1):
         yield
 
 

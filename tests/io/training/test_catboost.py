@@ -1,19 +1,21 @@
 """CatBoost learns from the files what it learns from the arrays."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import catboost
 import numpy as np
 import polars as pl
 import pytest
 
+catboost: Any = import_module("catboost")  # without types
+Pool = Any
 Sample = Any  # of conftest.py: tests are no package to import from
 Array = np.ndarray[Any, Any]
 
 
-def arrays(sample: Sample, **more: Array) -> catboost.Pool:
+def arrays(sample: Sample, **more: Array) -> Pool:
     names = [feature.name for feature in sample.of.features]
     numbers = sample.rows.with_columns(pl.lit(0).alias("brand")).select(names).cast(pl.Float64).fill_null(np.nan)
     values = numbers.to_numpy().astype(object)

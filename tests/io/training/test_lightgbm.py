@@ -1,23 +1,25 @@
 """LightGBM learns from the files what it learns from the arrays."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import lightgbm as lgb
 import numpy as np
 import polars as pl
 import pytest
 
 from posbias.core.errors import SchemaError
 
+lgb: Any = import_module("lightgbm")  # with types that know no keywords
 ROUNDS = 100
 OF_FILES = {"header", "label_column", "group_column", "weight_column"}
+Booster = Any
 Sample = Any  # of conftest.py: tests are no package to import from
 Array = np.ndarray[Any, Any]
 
 
-def trained_on_arrays(sample: Sample, parameters: dict[str, Any], **of_rows: Array) -> lgb.Booster:
+def trained_on_arrays(sample: Sample, parameters: dict[str, Any], **of_rows: Array) -> Booster:
     grouped = {"group": sample.group_sizes} if sample.of.layout != "pointwise" else {}
     label = sample.rows["grade" if sample.of.layout == "judgments" else sample.of.label].to_numpy()
     data = lgb.Dataset(sample.numbers, label, categorical_feature=[1], **grouped, **of_rows)

@@ -1,6 +1,7 @@
 """Parquet and CSV: columns by layout, ids as they came, and scikit-learn learns from them."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.linear_model import LogisticRegression
 
+ensemble: Any = import_module("sklearn.ensemble")  # without types
+linear_model: Any = import_module("sklearn.linear_model")
 READ: dict[str, Callable[[Path], pl.DataFrame]] = {"parquet": pl.read_parquet, "csv": pl.read_csv}
 COLUMNS = {
     "pointwise": ["query", "doc", "label", "weight"],
@@ -46,7 +47,7 @@ def test_scikit_learn_learns_from_the_files_what_it_learns_from_the_arrays(
     rows = sample(layout)
     loaded = load(rows.write(form, tmp_path))
     graded = layout == "judgments"
-    learner = HistGradientBoostingRegressor if graded else HistGradientBoostingClassifier
+    learner = ensemble.HistGradientBoostingRegressor if graded else ensemble.HistGradientBoostingClassifier
     labels, weight = rows.rows[rows.of.label].to_numpy(), rows.rows["impressions" if graded else "weight"].to_numpy()
     weighted = learner(max_iter=100, random_state=1).fit(rows.numbers, labels, sample_weight=weight)
     unweighted = learner(max_iter=100, random_state=1).fit(rows.numbers, labels)
@@ -69,8 +70,8 @@ def test_pairs_teach_a_linear_ranker_by_their_weights(
     ahead = np.nan_to_num(numbers[winner] - numbers[loser])
     weight = np.tile(rows.preferences["weight"].to_numpy(), 2)
     both_ways = np.concatenate([ahead, -ahead]), np.repeat([1, 0], len(ahead))
-    weighted = LogisticRegression(fit_intercept=False).fit(*both_ways, sample_weight=weight)
-    unweighted = LogisticRegression(fit_intercept=False).fit(*both_ways)
+    weighted = linear_model.LogisticRegression(fit_intercept=False).fit(*both_ways, sample_weight=weight)
+    unweighted = linear_model.LogisticRegression(fit_intercept=False).fit(*both_ways)
     np.testing.assert_allclose(loaded["model"].coef_, weighted.coef_, atol=1e-12)
     assert np.abs(loaded["model"].coef_ - unweighted.coef_).max() > 0.01
 

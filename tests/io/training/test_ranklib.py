@@ -2,19 +2,21 @@
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from sklearn.datasets import load_svmlight_file
+
+datasets: Any = import_module("sklearn.datasets")  # without types
 
 
 def test_lines_hold_grade_query_features_and_ids(sample: Callable[..., Any], tmp_path: Path) -> None:
     rows = sample("judgments")
     rows.write("ranklib", tmp_path)
-    values, grades, queries = load_svmlight_file(
+    values, grades, queries = datasets.load_svmlight_file(
         str(tmp_path / "judgments.txt"), n_features=5, zero_based=False, query_id=True
     )
     present = ~np.isnan(rows.numbers)
