@@ -73,7 +73,7 @@ class CatBoostFormat:
             if _unscored(training_set)
             else "",
             "WHY": _WHY[training_set.layout],
-            "PAIRS": ', pairs=str(folder / "train.pairs")' if training_set.layout == "pairs" else "",
+            "PAIRS": ', "pairs": str(folder / "train.pairs")' if training_set.layout == "pairs" else "",
         }
         script = _LOAD
         for placeholder, text in texts.items():
@@ -99,8 +99,9 @@ def _description(training_set: TrainingSet) -> str:
     return "".join(f"{k}\t{kind}\t{name}".rstrip() + "\n" for k, (kind, name) in enumerate(kinds))
 
 
-_LOAD = '''"""Trains CatBoost on these files. @WHY@
+_LOAD = '''"""Trains CatBoost on these files.
 
+@WHY@
 train.tsv has what train.cd says of its columns, rows-*.parquet what else is known of each row, in the same order.
 """
 
@@ -120,7 +121,8 @@ PARAMETERS = {
 
 def read(folder: Path) -> catboost.Pool:
     """The rows of a folder."""
-    return catboost.Pool(str(folder / "train.tsv"), column_description=str(folder / "train.cd")@PAIRS@)
+    more = {"column_description": str(folder / "train.cd")@PAIRS@}
+    return catboost.Pool(str(folder / "train.tsv"), **more)
 
 
 train = read(HERE)

@@ -108,9 +108,7 @@ validation = HERE.parent / "validation" / "train.csv"
 if validation.is_file() and validation.stat().st_size > HEADER:
     data["validation"] = train.create_valid(str(validation), params=PARAMETERS)
 metrics = {}
-model = lgb.train(
-    PARAMETERS, train, 100, list(data.values()), list(data), callbacks=[lgb.record_evaluation(metrics)]
-)
+model = lgb.train(PARAMETERS, train, 100, list(data.values()), list(data), callbacks=[lgb.record_evaluation(metrics)])
 last = "; ".join(f"{name} {metric} {x[-1]:.4f}" for name, of in metrics.items() for metric, x in of.items())
 print(f"{train.num_data():,} rows, {len(FEATURES)} features; {last}")
 '''

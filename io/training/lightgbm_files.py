@@ -116,9 +116,9 @@ def _described(training_set: TrainingSet) -> list[str]:
 
 _SESSION_ADVICE = [
     "",
-    "A pair of rows weighs what the two rows say, so that a click's weight is shared with what it is compared with:",
-    "--layout clicked-group has one weight per group. LightGBM can estimate position bias itself, instead of the",
-    "weights, never on top of them: remove train.tsv.weight and call train.set_position(...) with positions.txt.",
+    "Each row's push is multiplied by its own weight: a click by 1/propensity, what it is ranked above by 1.",
+    "In --layout clicked-group both sides weigh the same. LightGBM can also estimate position bias by itself, instead",
+    "of the weights, never on top of them: remove train.tsv.weight and rename positions.txt to train.tsv.position.",
 ]
 
 _LOAD = '''"""Trains LightGBM on these files.
@@ -148,9 +148,7 @@ validation = HERE.parent / "validation" / "train.tsv"
 if validation.is_file() and validation.stat().st_size:
     data["validation"] = train.create_valid(str(validation), params=PARAMETERS)
 metrics = {}
-model = lgb.train(
-    PARAMETERS, train, 100, list(data.values()), list(data), callbacks=[lgb.record_evaluation(metrics)]
-)
+model = lgb.train(PARAMETERS, train, 100, list(data.values()), list(data), callbacks=[lgb.record_evaluation(metrics)])
 last = "; ".join(f"{name} {metric} {x[-1]:.4f}" for name, of in metrics.items() for metric, x in of.items())
 print(f"{train.num_data():,} rows, {train.num_feature()} features; {last}")
 '''

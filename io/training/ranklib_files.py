@@ -72,7 +72,7 @@ from sklearn.datasets import load_svmlight_file
 HERE = Path(__file__).resolve().parent
 
 features, grades, queries = load_svmlight_file(str(HERE / "judgments.txt"), query_id=True)
-counts = ", ".join(f"{count:,} of grade {grade:.0f}" for grade, count in zip(*np.unique(grades, return_counts=True)))
+counts = ", ".join(f"{np.sum(grades == grade):,} of grade {grade:.0f}" for grade in np.unique(grades))
 print(f"{len(grades):,} judgments of {len(np.unique(queries)):,} queries: {counts}")
 '''
 

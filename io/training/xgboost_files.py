@@ -78,13 +78,14 @@ def _load_script(training_set: TrainingSet) -> str:
     of = {"rows.weight": "row", "groups.weight": "group"}
     texts = {
         "ABOUT": f"{weights} has the weight of each {of[weights]}" if weights else "every row weighs the same",
-        "QUERY": ', "qid": qid' if ranked else "",
+        "LINE": "label, group and features" if ranked else "label and features",
         "ROWS": "rows, labels, qid" if ranked else "rows, labels",
-        "WEIGHT": f', "weight": np.loadtxt(folder / "{weights}", ndmin=1)' if weights else "",
+        "BY_QUERY": ", query_id=True" if ranked else "",
+        "WEIGHTS": f'    weights = np.loadtxt(folder / "{weights}", ndmin=1)\n' if weights else "",
+        "MORE": ("weight=weights, " if weights else "") + ("qid=qid, " if ranked else ""),
         "PARAMETERS": '"rank:ndcg", "eval_metric": "ndcg@10"'
         if ranked
         else '"binary:logistic", "eval_metric": "logloss"',
-        "BY_QUERY": ", query_id=True" if ranked else "",
     }
     script = _LOAD if weights else _LOAD.replace("import numpy as np\n", "")
     for placeholder, text in texts.items():
@@ -94,7 +95,7 @@ def _load_script(training_set: TrainingSet) -> str:
 
 _LOAD = '''"""Trains XGBoost on these files.
 
-train.svm has label, group and features, the first of features.json as number 0, missing values left out;
+train.svm has @LINE@, the first of features.json as number 0, missing values left out;
 @ABOUT@; rows-*.parquet has what else is known of each row, in the same order.
 """
 
@@ -113,11 +114,9 @@ PARAMETERS = {"objective": @PARAMETERS@, "seed": 1}
 
 def read(folder: Path) -> xgb.DMatrix:
     """The rows of a folder."""
-    @ROWS@ = load_svmlight_file(
-        str(folder / "train.svm"), n_features=len(FEATURES), zero_based=True@BY_QUERY@
-    )
-    more = {"feature_types": TYPES, "enable_categorical": True@QUERY@@WEIGHT@}
-    return xgb.DMatrix(rows, labels, **more)
+    path = str(folder / "train.svm")
+    @ROWS@ = load_svmlight_file(path, n_features=len(FEATURES), zero_based=True@BY_QUERY@)
+@WEIGHTS@    return xgb.DMatrix(rows, labels, @MORE@feature_types=TYPES, enable_categorical=True)
 
 
 train = read(HERE)

@@ -18,6 +18,7 @@ from posbias.io.training import check_format, format_names, get_format
 LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
 CARRIED = [(form, layout) for form in format_names() for layout in get_format(form).carries]
 REFUSED = [(form, layout) for form in format_names() for layout in LAYOUTS if (form, layout) not in CARRIED]
+PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 ODD_NAME = "rot, weiß & [blau] #1"
 
 
@@ -67,6 +68,21 @@ def test_the_script_finds_its_files_from_anywhere_and_writes_nothing(
     load(folder)
     assert not list(elsewhere.iterdir())
     assert sorted(folder.iterdir()) == written
+
+
+def test_scripts_read_like_the_code_of_this_repository(sample: Callable[..., Any], tmp_path: Path) -> None:
+    for form, layout in CARRIED:
+        for features in (True, False):
+            if features or not get_format(form).needs_features:
+                folder = tmp_path / f"{form}-{layout}-{features}"
+                folder.mkdir()
+                get_format(form).finish(sample(layout, features=features).of, folder)
+                assert (folder / "load.py").read_text(encoding="utf-8").count("\n") <= 42
+    printing_scripts = "--extend-ignore=T201,B905,ANN401"
+    for command in (["check", printing_scripts], ["format", "--check"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--config", str(PYPROJECT), str(tmp_path)]
+        done = subprocess.run(ruff, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
 
 
 def test_the_script_is_a_program_of_its_own(sample: Callable[..., Any], tmp_path: Path) -> None:
