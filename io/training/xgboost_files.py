@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
+import polars.selectors as cs
 
+from posbias.core.errors import SchemaError
 from posbias.core.layouts import GROUP, LayoutName
-from posbias.io.training.columns import with_rows_beside, write_features
+from posbias.io.training.columns import feature_names, with_rows_beside, write_features
 from posbias.io.training.libsvm import libsvm_lines
 from posbias.io.training.pieces import join_pieces, open_pieces, write_lines, write_whole_lines
 from posbias.io.training.training_set import TrainingPart, TrainingSet
 
 _DATA = "train.svm"
+_LARGEST_SINGLE = 3.4028234663852886e38
 _WEIGHTS: dict[LayoutName, str] = {"pointwise": "rows.weight", "clicked-group": "groups.weight"}
 
 _INSTEAD: dict[LayoutName, str] = {
@@ -40,6 +43,7 @@ class XGBoostFormat:
         """Append the chunks to this part's pieces."""
         with open_pieces(folder, part.number, *_files(training_set)) as (data, *weights):
             for chunk in with_rows_beside(training_set, part, folder):
+                _check_finite(training_set, chunk)
                 write_whole_lines(libsvm_lines(training_set, chunk, *_start(training_set, chunk), first=0), data)
                 for piece in weights:
                     write_lines(_weights(training_set, chunk), piece)
@@ -69,6 +73,21 @@ def _weights(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
     """One weight per row, or the one of each group."""
     ranked = training_set.layout != "pointwise"
     return chunk.filter(pl.col(GROUP).is_first_distinct()).select("weight") if ranked else chunk.select("weight")
+
+
+def _check_finite(training_set: TrainingSet, chunk: pl.DataFrame) -> None:
+    """See that the features are numbers that XGBoost takes: it computes in single precision.
+
+    Raises:
+        SchemaError: one is not.
+    """
+    largest = chunk.select(feature_names(training_set)).select(cs.float().fill_nan(None).abs().max())
+    for name, value in largest.row(0, named=True).items():
+        if value is not None and value > _LARGEST_SINGLE:
+            raise SchemaError(
+                f"feature {name!r} reaches {value} in size, and XGBoost takes nothing above {_LARGEST_SINGLE:.4g}. "
+                "Leave such values empty, or write --format lightgbm."
+            )
 
 
 def _load_script(training_set: TrainingSet) -> str:

@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import xgboost as xgb
+
+from posbias.core.errors import SchemaError
 
 ROUNDS = 100
 TYPES = ["q", "c", "q", "q", "q"]
@@ -43,6 +46,16 @@ def test_judgments_are_ranked_by_grade(
     loaded = load(rows.write("xgboost", tmp_path))
     model = xgb.train(loaded["PARAMETERS"], arrays(rows), ROUNDS)
     np.testing.assert_array_equal(loaded["model"].predict(arrays(rows)), model.predict(arrays(rows)))
+
+
+@pytest.mark.parametrize("value", [np.inf, -1e39])
+def test_a_feature_that_xgboost_refuses_is_an_error_that_names_it(
+    value: float, sample: Callable[..., Any], tmp_path: Path
+) -> None:
+    rows = sample("pointwise")
+    price = pl.when(pl.int_range(pl.len()) == 200).then(value).otherwise("price")
+    with pytest.raises(SchemaError, match=r"feature 'price' reaches (inf|1e\+39) in size"):
+        type(rows)(rows.of, rows.rows.with_columns(price=price)).write("xgboost", tmp_path)
 
 
 def test_validation_rows_are_scored_and_an_empty_validation_set_is_left_out(
