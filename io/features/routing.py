@@ -12,10 +12,12 @@ from posbias.io.owned import check_room, temporary_files
 from posbias.io.scan import reading
 
 _HASH, _PART = "posbias_hash", "posbias_part"
+_ROWS_OF_BATCH = 50_000
+_SHARE = 16  # of the memory: rows that wait to be written
 _LEAST_BYTES = 1  # on disk, of one value of a feature
 
 
-def route(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame], folder: Path) -> list[pl.LazyFrame]:
+def route(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame], folder: Path, memory: int) -> list[pl.LazyFrame]:
     """The features that each part needs, on disk, in one pass over the table.
 
     A hash of each key of all parts is held in memory; the features are not.
@@ -24,6 +26,8 @@ def route(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame], folder: Pat
         table: the features.
         keys_of_part: `query` and `doc` of the rows of each part, in any order, any number of times.
         folder: where to put the features: it is made, in the directory of temporary files.
+        memory: target for the peak resident memory of the process, in bytes; a share of it holds what is not yet
+            written.
 
     Returns:
         For each part the rows of the table with its keys.
@@ -39,14 +43,9 @@ def route(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame], folder: Pat
         wanted.lazy(), on=_HASH, how="inner", build_side="force_right"
     )
     with reading(table.sources), temporary_files(folder.parent):
-        routed.drop(_HASH).sink_parquet(
-            pl.PartitionBy(folder, key=_PART, include_key=False),
-            compression="lz4",
-            statistics=False,
-            mkdir=True,
-            lazy=True,
-        ).collect(engine="streaming")
-    parts = [_part(table, folder / f"{_PART}={number}") for number in range(len(keys_of_part))]
+        folder.mkdir()
+        _write_by_part(routed.drop(_HASH), folder, memory // _SHARE)
+    parts = [_part(table, folder, number) for number in range(len(keys_of_part))]
     _check_once(table, parts)
     for part in parts:
         check_finite(part, [feature.name for feature in table.features], table.keys, table.where)
@@ -74,10 +73,33 @@ def _least_bytes(table: FeatureTable, wanted: int) -> int:
     return min(in_table, wanted * len(table.features) * _LEAST_BYTES)
 
 
-def _part(table: FeatureTable, folder: Path) -> pl.LazyFrame:
-    if not folder.is_dir():  # no row has its keys
+def _write_by_part(rows: pl.LazyFrame, folder: Path, most_bytes: int) -> None:
+    """Write rows to files of their parts, several for each, so many bytes at once.
+
+    Polars' own partitioned sink keeps 100,000 rows and more of each part: all of a table that is wide.
+    """
+    waiting: list[pl.DataFrame] = []
+    bytes_waiting, flushes = 0, 0
+    for batch in rows.collect_batches(chunk_size=_ROWS_OF_BATCH, maintain_order=False, lazy=True, engine="streaming"):
+        waiting.append(batch)
+        bytes_waiting += batch.estimated_size()
+        if bytes_waiting >= most_bytes:
+            _flush(waiting, folder, flushes)
+            waiting, bytes_waiting, flushes = [], 0, flushes + 1
+    if waiting:
+        _flush(waiting, folder, flushes)
+
+
+def _flush(waiting: Sequence[pl.DataFrame], folder: Path, flush: int) -> None:
+    for (number,), rows in pl.concat(waiting).partition_by(_PART, as_dict=True, include_key=False).items():
+        rows.write_parquet(folder / f"{number:05d}-{flush:05d}.parquet", compression="lz4", statistics=False)
+
+
+def _part(table: FeatureTable, folder: Path, number: int) -> pl.LazyFrame:
+    paths = sorted(folder.glob(f"{number:05d}-*.parquet"))
+    if not paths:  # no row has its keys
         return pl.LazyFrame(schema=table.rows.collect_schema())
-    return pl.scan_parquet(sorted(folder.glob("*.parquet")), hive_partitioning=False, glob=False)
+    return pl.scan_parquet(paths, hive_partitioning=False, glob=False)
 
 
 def _check_once(table: FeatureTable, parts: Sequence[pl.LazyFrame]) -> None:

@@ -30,6 +30,7 @@ from posbias.io.features.table import FeatureTable, open_features
 from posbias.io.training.training_set import Feature
 
 TYPES: dict[str, pl.DataType] = {"query": pl.String(), "doc": pl.Int64()}
+MEMORY = 1 << 30
 Open = Callable[..., FeatureTable]
 
 
@@ -96,7 +97,7 @@ def test_features_arrive_as_a_left_join_brings_them_for_any_parts_and_chunks(
         pl.col("query").rank("dense").cast(pl.Int64).alias("group"), "query", "doc", label=pl.int_range(pl.len())
     )
     parts = [rows.filter(pl.col("group") % split == part) for part in range(split)]
-    routed = route(table, [part.lazy() for part in parts], folder / "spool")
+    routed = route(table, [part.lazy() for part in parts], folder / "spool", MEMORY)
     routed = [held(part, 1 << 20) for part in routed] if in_memory else routed
 
     found = [
@@ -182,11 +183,11 @@ def test_keys_of_several_columns_match_those_of_the_log(opened: Open, tmp_path: 
     assert rows.schema == pl.Schema(types)
     of_docs = opened("item,market,x\n1,de,5\n2,fr,6\n", log, types)
     assert of_docs.keys == ("doc",)
-    routed = route(of_docs, [rows.lazy()], tmp_path / "docs")
+    routed = route(of_docs, [rows.lazy()], tmp_path / "docs", MEMORY)
     assert with_features(rows, routed[0])["x"].to_list() == [5.0, None]
     of_pairs = opened("market,text,item,x\nde,b,2,7\n", log, types)
     assert of_pairs.keys == ("query", "doc")
-    routed = route(of_pairs, [rows[:1].lazy(), rows[1:].lazy()], tmp_path / "pairs")
+    routed = route(of_pairs, [rows[:1].lazy(), rows[1:].lazy()], tmp_path / "pairs", MEMORY)
     assert with_features(rows, routed[1])["x"].to_list() == [None, 7.0]
     assert missing_features(rows.lazy(), routed[1]).keys == 1
     with pytest.raises(SchemaError, match="has no column 'item': in the log, market, item name the doc together"):
@@ -280,15 +281,15 @@ def test_a_key_that_stands_twice_is_shown(opened: Open, tmp_path: Path) -> None:
     table = opened(pl.DataFrame({"doc": [1, 2, 2, 3, 3], "x": range(5)}))
     log = pl.LazyFrame({"query": ["a", "b"], "doc": [2, 2]})
     with pytest.raises(SchemaError, match=r"1 keys stand more than once, e\.g\. doc 2 in 2 rows"):
-        route(table, [log.head(1), log.tail(1)], tmp_path / "spool")
+        route(table, [log.head(1), log.tail(1)], tmp_path / "spool", MEMORY)
 
 
 def test_an_infinite_value_is_shown(opened: Open, tmp_path: Path) -> None:
     table = opened(pl.DataFrame({"doc": [1, 2, 3], "y": [0.0] * 3, "x": [float("inf"), float("-inf"), float("nan")]}))
     log = pl.LazyFrame({"query": ["a", "a", "a"], "doc": [1, 2, 3]})
-    assert route(table, [log.tail(1)], tmp_path / "finite")[0].collect().height == 1
+    assert route(table, [log.tail(1)], tmp_path / "finite", MEMORY)[0].collect().height == 1
     with pytest.raises(SchemaError, match="the feature 'x' is inf for doc 1 and 1 more: trainers take finite numbers"):
-        route(table, [log], tmp_path / "infinite")
+        route(table, [log], tmp_path / "infinite", MEMORY)
     check_finite(log, ["doc"], ["query"], "log")
 
 
@@ -302,14 +303,14 @@ def test_a_full_disk_is_found_before_anything_is_written(
 
     monkeypatch.setattr("posbias.io.owned.shutil.disk_usage", full)
     with pytest.raises(OutputError, match="--temp-dir"):
-        route(table, [pl.LazyFrame({"query": ["a"], "doc": [1]})], tmp_path / "spool")
+        route(table, [pl.LazyFrame({"query": ["a"], "doc": [1]})], tmp_path / "spool", MEMORY)
     assert not (tmp_path / "spool").exists()
 
 
 def test_what_is_missing_is_counted_and_shown(opened: Open, tmp_path: Path) -> None:
     table = opened(pl.DataFrame({"query": ["a"], "doc": [1], "x": [1]}))
     rows = pl.LazyFrame({"query": ["a", "b", "b", "b"], "doc": [1, 1, 1, 2]})
-    features = route(table, [rows], tmp_path / "spool")[0]
+    features = route(table, [rows], tmp_path / "spool", MEMORY)[0]
     missing = missing_features(rows, features)
     assert missing == MissingFeatures(2, 3, ("query 'b', doc 1", "query 'b', doc 2"))
     check_none_missing(MissingFeatures(), "f")
