@@ -13,7 +13,7 @@ from posbias.io.scan import reading
 
 _HASH, _PART = "posbias_hash", "posbias_part"
 _ROWS_OF_BATCH = 50_000
-_SHARE = 16  # of the memory: rows that wait to be written
+_SHARE = 32  # of the memory: rows that wait to be written
 _LEAST_BYTES = 1  # on disk, of one value of a feature
 
 
@@ -34,9 +34,11 @@ def route(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame], folder: Pat
 
     Raises:
         LogFormatError: the table cannot be read.
-        SchemaError: a key stands twice, or a value is infinite.
+        SchemaError: no part has any of the keys, a key stands twice, or a value is infinite.
         OutputError: there is no room.
     """
+    if not keys_of_part:
+        return []
     wanted = _parts_by_hash(table, keys_of_part)
     check_room(folder.parent, _least_bytes(table, wanted.height))
     routed = table.rows.with_columns(_hash(table.keys)).join(
@@ -45,6 +47,8 @@ def route(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame], folder: Pat
     with reading(table.sources), temporary_files(folder.parent):
         folder.mkdir()
         _write_by_part(routed.drop(_HASH), folder, memory // _SHARE)
+    if wanted.height and not any(folder.iterdir()):
+        raise SchemaError(_nothing_found(table, keys_of_part))
     parts = [_part(table, folder, number) for number in range(len(keys_of_part))]
     _check_once(table, parts)
     for part in parts:
@@ -100,6 +104,18 @@ def _part(table: FeatureTable, folder: Path, number: int) -> pl.LazyFrame:
     if not paths:  # no row has its keys
         return pl.LazyFrame(schema=table.rows.collect_schema())
     return pl.scan_parquet(paths, hive_partitioning=False, glob=False)
+
+
+def _nothing_found(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame]) -> str:
+    """That ids do not agree, in words."""
+    ours = pl.concat(keys.select(table.keys).head(1) for keys in keys_of_part).head(1).collect()
+    with reading(table.sources):
+        theirs = table.rows.select(table.keys).head(1).collect()
+    shown = f"e.g. {described(theirs, table.keys)}" if theirs.height else "no such id"
+    return (
+        f"{table.where}: has features for no row of the log. The log holds e.g. {described(ours, table.keys)}, "
+        f"the table {shown}. Write the ids of the table as in the log."
+    )
 
 
 def _check_once(table: FeatureTable, parts: Sequence[pl.LazyFrame]) -> None:

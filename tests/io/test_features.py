@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
@@ -91,12 +91,13 @@ def test_features_arrive_as_a_left_join_brings_them_for_any_parts_and_chunks(
         features = features.unique("doc", keep="first", maintain_order=True).drop("query")
     features.write_parquet(folder / "features.parquet")
     table = open_features([str(folder / "features.parquet")], roles(), TYPES)
-
     rows = pl.DataFrame(log, schema={"query": pl.String, "doc": pl.Int64}, orient="row").sort("query")
     rows = rows.select(
         pl.col("query").rank("dense").cast(pl.Int64).alias("group"), "query", "doc", label=pl.int_range(pl.len())
     )
     parts = [rows.filter(pl.col("group") % split == part) for part in range(split)]
+    expected = pl.concat(parts).join(features, on=list(table.keys), how="left", maintain_order="left")
+    assume(expected["price"].count())
     routed = route(table, [part.lazy() for part in parts], folder / "spool", MEMORY)
     routed = [held(part, 1 << 20) for part in routed] if in_memory else routed
 
@@ -105,12 +106,35 @@ def test_features_arrive_as_a_left_join_brings_them_for_any_parts_and_chunks(
         for part, of_part in zip(parts, routed, strict=True)
         for chunk in chunks(part.lazy(), size)
     ]
-    expected = pl.concat(parts).join(features, on=list(table.keys), how="left", maintain_order="left")
     assert_frame_equal(pl.concat(found), expected)
     kept = [rows_with_features(part.lazy(), of_part) for part, of_part in zip(parts, routed, strict=True)]
     assert_frame_equal(pl.concat(kept).collect(), expected.drop_nulls().select(rows.columns))
     missing = sum(map(missing_features, (part.lazy() for part in parts), routed), MissingFeatures())
     assert missing.rows == expected["price"].null_count()
+
+
+def test_little_memory_means_more_files_and_the_same_features(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posbias.io.features.routing._ROWS_OF_BATCH", 10)
+    table = opened(pl.DataFrame({"doc": range(100), "x": range(100)}))
+    rows = pl.DataFrame({"query": ["a"] * 60, "doc": range(60)})
+    routed = route(table, [rows[:40].lazy(), rows[20:].lazy()], tmp_path / "spool", 1)
+    assert len(list((tmp_path / "spool").iterdir())) > 2
+    for part, features in zip([rows[:40], rows[20:]], routed, strict=True):
+        assert with_features(part, features)["x"].to_list() == part["doc"].to_list()
+        assert features.select(pl.len()).collect().item() == 40
+
+
+def test_features_of_other_ids_than_the_logs_are_an_error(opened: Open, tmp_path: Path) -> None:
+    log = pl.LazyFrame({"query": ["a"], "doc": [1]})
+    with pytest.raises(SchemaError, match=r"for no row of the log. The log holds e\.g\. doc 1, the table e\.g\. doc 2"):
+        route(opened("doc,x\n2,5\n"), [log.head(0), log], tmp_path / "others", MEMORY)
+    with pytest.raises(SchemaError, match=r"The log holds e\.g\. doc 1, the table no such id"):
+        route(opened("doc,x\np2,5\n"), [log], tmp_path / "names", MEMORY)
+    table = opened("doc,x\n2,5\n")
+    assert route(table, [], tmp_path / "nothing", MEMORY) == []
+    assert route(table, [log.head(0)], tmp_path / "empty", MEMORY)[0].collect().is_empty()
 
 
 @settings(deadline=None, derandomize=True, max_examples=20)
