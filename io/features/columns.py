@@ -61,8 +61,9 @@ def feature_columns(
         _check_type(name, schema[name], where)
     texts = [name for name in names if isinstance(schema[name], _TEXTS)]
     in_text = [name for name in texts if name in untyped]
-    numbers = _numbers(frames, in_text, where)
-    categories = _categories(frames, {name: _text(name, untyped) for name in texts if name not in numbers}, where)
+    numbers = _numbers(frames, in_text)
+    words = {name: _text(name, untyped) for name in texts if name not in numbers}
+    categories = _categories(frames, words, untyped, where)
     features = tuple(Feature(name, categories.get(name)) for name in names)
     read = (_text(name, untyped) if name in categories else _number(name, schema[name]).alias(name) for name in names)
     return FeatureColumns(features, tuple(read))
@@ -107,47 +108,28 @@ def _number(name: str, dtype: pl.DataType) -> pl.Expr:
     return pl.col(name).cast(pl.Float64) if isinstance(dtype, _AS_FLOAT64) else pl.col(name)
 
 
-def _numbers(frames: Sequence[pl.LazyFrame], names: Sequence[str], where: str) -> set[str]:
+def _numbers(frames: Sequence[pl.LazyFrame], names: Sequence[str]) -> set[str]:
     """Those columns of text in which every value is a number."""
     if not names:
         return set()
-    found = pl.concat([frame.select(*_kinds(names)).collect(engine="streaming") for frame in frames])
-    numbers: set[str] = set()
-    for name in names:
-        number, mark, word = (bool(found[f"{kind}:{name}"].any()) for kind in ("number", "mark", "word"))
-        if number and mark and not word:
-            example = found[f"example:{name}"].drop_nulls()[0]
-            raise SchemaError(
-                f"{where}: the feature {name!r} holds numbers and {example!r}. If that stands for a missing value, "
-                "leave it empty."
-            )
-        if not mark and not word:
-            numbers.add(name)
-    return numbers
+    with_words = pl.concat(
+        frame.select(_is_word(pl.col(name)).any() for name in names).collect(engine="streaming") for frame in frames
+    )
+    return {name for name in names if not with_words[name].any()}
 
 
-def _kinds(names: Sequence[str]) -> list[pl.Expr]:
-    """Whether any value of a column is a number, a mark of a missing value, or another word."""
-    kinds: list[pl.Expr] = []
-    for name in names:
-        value = pl.col(name).str.strip_chars()
-        number = value.cast(pl.Float64, strict=False)
-        is_word = number.is_null() & (value != "")
-        is_mark = is_word & value.str.to_lowercase().is_in(_MISSING_MARKS)
-        kinds += [
-            number.is_not_nan().any().alias(f"number:{name}"),
-            is_mark.any().alias(f"mark:{name}"),
-            (is_word & ~is_mark).any().alias(f"word:{name}"),
-            value.filter(is_mark).first().alias(f"example:{name}"),
-        ]
-    return kinds
+def _is_word(text: pl.Expr) -> pl.Expr:
+    value = text.str.strip_chars()
+    return value.cast(pl.Float64, strict=False).is_null() & (value != "")
 
 
-def _categories(frames: Sequence[pl.LazyFrame], texts: dict[str, pl.Expr], where: str) -> dict[str, tuple[str, ...]]:
+def _categories(
+    frames: Sequence[pl.LazyFrame], texts: dict[str, pl.Expr], untyped: Collection[str], where: str
+) -> dict[str, tuple[str, ...]]:
     """The distinct values of columns of text, in ascending order.
 
     Raises:
-        SchemaError: there are too many.
+        SchemaError: there are too many, or they are numbers but for marks of missing values.
     """
     if not texts:
         return {}
@@ -157,11 +139,28 @@ def _categories(frames: Sequence[pl.LazyFrame], texts: dict[str, pl.Expr], where
             for name, values in found.items():
                 values.update(batch[name].drop_nulls().unique())
                 if len(values) > MOST_CATEGORIES:
+                    _check_marks(name, values, untyped, where)
                     raise SchemaError(
                         f"{where}: the feature {name!r} holds more than {MOST_CATEGORIES:,} different texts: it looks "
                         "like an id or free text. Leave the column out, or write what it says as numbers."
                     )
+    for name, values in found.items():
+        _check_marks(name, values, untyped, where)
     return {name: tuple(sorted(values)) for name, values in found.items()}
+
+
+def _check_marks(name: str, values: Collection[str], untyped: Collection[str], where: str) -> None:
+    """Numbers among which missing values are marked would be taken for text."""
+    if name not in untyped:
+        return
+    text = pl.Series(sorted(values), dtype=pl.String)
+    words = text.filter(pl.select(_is_word(pl.lit(text))).to_series())
+    marks = words.str.strip_chars().str.to_lowercase().is_in(_MISSING_MARKS)
+    if len(words) < len(text) and len(words) and marks.all():
+        raise SchemaError(
+            f"{where}: the feature {name!r} holds numbers and {words[0]!r}. If that stands for a missing value, "
+            "leave it empty."
+        )
 
 
 def check_finite(frame: pl.LazyFrame, names: Sequence[str], keys: Sequence[str], where: str) -> None:

@@ -282,6 +282,8 @@ def test_a_feature_of_too_many_texts_is_taken_for_an_id(opened: Open, monkeypatc
     assert opened("doc,x\n1,a\n2,b\n").features == (Feature("x", ("a", "b")),)
     with pytest.raises(SchemaError, match="'x' holds more than 2 different texts: it looks like an id"):
         opened("doc,x\n1,a\n2,b\n3,c\n")
+    with pytest.raises(SchemaError, match="'x' holds numbers and 'null'"):
+        opened("doc,x\n1,5\n2,null\n3,7\n")
 
 
 def test_files_of_one_table_have_the_same_columns(tmp_path: Path) -> None:
