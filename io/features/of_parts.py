@@ -112,7 +112,8 @@ def bring_features(
         return FeaturedRows(_by_split(named, [FeaturesOfPart()] * len(parts)), (), {}, ())
     found = _open(parts, wanted, layout, read, engine)
     keys = [part.scan.select(PAIR) for part in parts]
-    routed = [route(table, keys, engine.scratch / f"features-{number}") for number, table in enumerate(found.tables)]
+    folders = [engine.scratch / f"features-{number}" for number in range(len(found.tables))]
+    routed = [route(table, keys, folder, engine.memory) for table, folder in zip(found.tables, folders, strict=True)]
     of_part = [FeaturesOfPart(found.in_rows, tuple(frames[n] for frames in routed)) for n in range(len(parts))]
     missing = [_missing(table, parts, frames, engine) for table, frames in zip(found.tables, routed, strict=True)]
     if wanted.missing == "error":

@@ -43,11 +43,12 @@ from posbias.core.attractiveness_prior import (
     shown_position,
 )
 from posbias.core.conditional import fit_conditional
+from posbias.core.layouts.pointwise import expected_attractions, pointwise_rows, positive_and_shown
 from posbias.core.linkage import find_linkage
 from posbias.core.priors import BetaPrior
 from posbias.core.signatures import CountTable, sum_by_number
 from posbias.core.simulation import draw_clicks
-from posbias.core.weights import WeightOptions, click_weights, expected_attractions, pointwise_rows, positive_and_shown
+from posbias.core.weights import WeightOptions, click_weights
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

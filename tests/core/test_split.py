@@ -11,8 +11,12 @@ SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 LONG = "a query that is longer than thirty-two bytes"
 
 # Printed by Spark 4.1: xxhash64(CAST(q AS STRING)), likewise of n, and xxhash64(q, CAST(n AS STRING), c).
-TEXTS = {"shoes": -3538847001699881688, "": -7444071767201028348, "Ünïcode €": 1850663724133416996}
-TEXTS |= {LONG: 1649139182687228362}
+TEXTS = {
+    "shoes": -3538847001699881688,
+    "": -7444071767201028348,
+    "Ünïcode €": 1850663724133416996,
+    LONG: 1649139182687228362,
+}
 NUMBERS = {7: -7434725489921472031, -1: -4220454218755575868, 2**40: 7439414083124039189, 0: -6091425354261976140}
 SEVERAL = {
     ("shoes", 7, "a"): -6926533193448712879,
@@ -50,4 +54,4 @@ def test_a_larger_share_holds_a_smaller_one_and_equal_ids_stay_together(ids: lis
 @pytest.mark.parametrize("ids", [pl.Series(range(20_000)), pl.Series([f"query {n}" for n in range(20_000)])])
 def test_the_share_is_what_was_asked_for_whatever_the_ids(ids: pl.Series) -> None:
     standard_error = (0.1 * 0.9 / len(ids)) ** 0.5
-    assert abs(in_validation(ids, 0.1).cast(pl.Float64).sum() / len(ids) - 0.1) < 4 * standard_error
+    assert abs(sum(in_validation(ids, 0.1)) / len(ids) - 0.1) < 4 * standard_error
