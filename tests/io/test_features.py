@@ -186,6 +186,16 @@ def test_ids_match_across_types_but_text_is_taken_to_the_letter(opened: Open) ->
         opened(pl.DataFrame({"doc": [7.0], "price": [1.0]}))
 
 
+@pytest.mark.parametrize("coded", [pl.Categorical(), pl.Enum(["b", "a", "c"])])
+def test_encoded_ids_of_the_log_meet_text_and_other_encodings(coded: pl.DataType, opened: Open, tmp_path: Path) -> None:
+    rows = pl.DataFrame({"query": ["x", "y", "z"], "doc": ["a", "b", "c"]}).with_columns(pl.col("doc").cast(coded))
+    types: dict[str, pl.DataType] = {"query": pl.String(), "doc": coded}
+    for number, theirs in enumerate([pl.String(), pl.Categorical(), pl.Enum(["c", "other", "b"])]):
+        table = pl.DataFrame({"doc": ["other", "c", "b"], "x": [1, 2, 3]}).with_columns(pl.col("doc").cast(theirs))
+        routed = route(opened(table, types=types), [rows.lazy()], tmp_path / str(number), MEMORY)
+        assert with_features(rows, routed[0])["x"].to_list() == [None, 3, 2]
+
+
 def test_keys_have_the_names_of_the_log_or_well_known_ones(opened: Open) -> None:
     named = opened(pl.DataFrame({"item": [1], "doc_id": [5], "x": [1.0]}), roles(doc=["item"]))
     assert [feature.name for feature in named.features] == ["doc_id", "x"]
@@ -220,12 +230,36 @@ def test_keys_of_several_columns_match_those_of_the_log(opened: Open, tmp_path: 
 
 def test_numbers_keep_their_types_and_truth_becomes_a_number(opened: Open) -> None:
     table = pl.DataFrame(
-        {"doc": [1, 2], "f": [0.5, None], "i": [1, 2], "b": [True, None], "d": [1, 2], "n": [None, None]},
-        schema={"doc": pl.Int64, "f": pl.Float32, "i": pl.UInt8, "b": pl.Boolean, "d": pl.Decimal(9, 2), "n": pl.Null},
+        {
+            "doc": [1, 2],
+            "f": [0.5, None],
+            "i": [1, 2],
+            "b": [True, None],
+            "d": [1, 2],
+            "n": [None, None],
+            "h": [0.5, 1],
+        },
+        schema={
+            "doc": pl.Int64,
+            "f": pl.Float32,
+            "i": pl.UInt8,
+            "b": pl.Boolean,
+            "d": pl.Decimal(9, 2),
+            "n": pl.Null,
+            "h": pl.Float16,
+        },
     )
     found = opened(table)
-    assert found.features == tuple(map(Feature, "fibdn"))
-    assert found.rows.collect_schema().dtypes() == [pl.Int64, pl.Float32, pl.UInt8, pl.Int8, pl.Float64, pl.Float64]
+    assert found.features == tuple(map(Feature, "fibdnh"))
+    assert found.rows.collect_schema().dtypes() == [
+        pl.Int64,
+        pl.Float32,
+        pl.UInt8,
+        pl.Int8,
+        pl.Float64,
+        pl.Float64,
+        pl.Float32,
+    ]
 
 
 def test_text_and_its_encodings_are_categories_in_order(opened: Open) -> None:
