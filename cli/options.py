@@ -15,6 +15,7 @@ from posbias.core.models import model_names
 from posbias.core.weights import Negatives, Rate
 from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
 from posbias.io.features.of_parts import Missing
+from posbias.io.logs import InputFormat
 from posbias.io.training import format_names
 
 
@@ -80,6 +81,15 @@ class ColumnOptions:
 class ReadingOptions:
     """How the log is read."""
 
+    input_format: Annotated[
+        InputFormat,
+        option(
+            "--input-format",
+            "flat: a row is an impression. nested: a row is a page, with lists. auto: by the document column.",
+            _READING,
+            metavar="FORM",
+        ),
+    ] = "auto"
     clicks: Annotated[
         list[str] | None,
         option("--clicks", "A second table that holds the clicks, joined on session and document.", _READING),

@@ -159,6 +159,7 @@ def open_requested_log(
             rules=rules,
             clicks=tuple(reading.clicks or ()),
             needs_session=needs_session or plan.model.needs_session,
+            form=reading.input_format,
         )
     )
 

@@ -18,6 +18,9 @@ from posbias.core.schema import CLICK, DOC, PERIOD, POSITION, QUERY, RANDOMIZED,
 REJECTED = "rejected"
 """The column that holds a row's `RowFault` code, 0 for a good row."""
 
+FOUND_BEFORE = "posbias_fault"
+"""A column of raw rows that says what was wrong with them before they were rows: a `RowFault`, or 0."""
+
 SMALLEST_WEIGHT = 1e-12
 """Weights lie between this and its inverse: beyond, a sum in floating point forgets the others."""
 
@@ -40,6 +43,13 @@ class RowFault(IntEnum):
     CLICK_INVALID = 8
     WEIGHT_INVALID = 9
     TIMESTAMP_INVALID = 10
+    LIST_MISSING = 11
+    LISTS_UNEQUAL = 12
+    EMPTY_PAGE = 13
+
+
+HARMLESS = frozenset((RowFault.EMPTY_PAGE,))
+"""What is counted and left out, and is nobody's mistake: a page without results."""
 
 
 class PageFault(IntEnum):
@@ -70,6 +80,8 @@ class ReadingRules:
 
 def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, rules: ReadingRules) -> pl.LazyFrame:
     """Read raw columns as impressions and mark the rows that break the row contract in `rejected`.
+
+    What `FOUND_BEFORE` says of a row, where there is such a column, goes before.
 
     Raises:
         SchemaError: a column's type cannot play its role.
@@ -104,7 +116,10 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     columns += [pl.col(name) for name in dict.fromkeys((*roles.context, *roles.stratify, *roles.features))]
     if roles.randomized:
         columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
-    return raw.select(*columns, _first_fault(faults).alias(REJECTED))
+    rejected = _first_fault(faults)
+    if FOUND_BEFORE in schema:
+        rejected = pl.when(pl.col(FOUND_BEFORE) > 0).then(pl.col(FOUND_BEFORE)).otherwise(rejected)
+    return raw.select(*columns, rejected.alias(REJECTED))
 
 
 def _randomized(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.Expr:

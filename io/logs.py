@@ -3,19 +3,35 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.impressions import REJECTED, ReadingRules, canonical_impressions, page_keys, read_click
+from posbias.core.impressions import (
+    FOUND_BEFORE,
+    REJECTED,
+    ReadingRules,
+    canonical_impressions,
+    page_keys,
+    read_click,
+)
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles, resolve_roles
+from posbias.io.nested import Nesting, find_nesting, holds_lists, innermost, of_one_type
 from posbias.io.scan import FILE, ROW, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.sources import Source, digests, find_sources
 
 CLICKED = "posbias_clicked"
 """The column that a table of clicks brings."""
 
+OURS = "posbias_"
+"""How the names of columns begin that no log has."""
+
+InputFormat = Literal["auto", "flat", "nested"]
+"""One impression per row, or one page per row; told by the type of the document column unless it is said."""
+
 _TEXT_BYTES_PER_ROW = 40
+_TEXT_BYTES_PER_ENTRY = 12  # of lists: document and click, but no session and no query
 _COMPRESSION_RATIO = 5
 
 
@@ -29,6 +45,7 @@ class LogRequest:
         rules: how values are read.
         clicks: a second table that holds the clicks, where impressions and clicks are apart.
         needs_session: whether the work cannot be done without the session column.
+        form: what a row is.
     """
 
     inputs: tuple[str, ...]
@@ -36,6 +53,7 @@ class LogRequest:
     rules: ReadingRules
     clicks: tuple[str, ...] = ()
     needs_session: bool = False
+    form: InputFormat = "auto"
 
 
 @dataclass(frozen=True)
@@ -45,12 +63,14 @@ class Log:
     Attributes:
         sources: its files, and those of the clicks if they are apart.
         roles: the column of each role.
+        nesting: how rows hold pages, where a row is not one impression.
     """
 
     request: LogRequest
     sources: tuple[Source, ...]
     click_sources: tuple[Source, ...]
     roles: Roles
+    nesting: Nesting | None = None
 
     @property
     def has_sessions(self) -> bool:
@@ -63,39 +83,41 @@ class Log:
         sources, clicks = (
             tuple(source.from_anywhere for source in named) for named in (self.sources, self.click_sources)
         )
-        return Log(self.request, sources, clicks, self.roles)
+        return replace(self, sources=sources, click_sources=clicks)
 
     @cached_property
     def impressions(self) -> pl.LazyFrame:
         """Canonical impressions; those that break the row contract are marked in `rejected`."""
-        return self._canonical(scan_sources(self.sources, self._as_text))
+        return self._canonical(self._shown)
 
     def stretches(self, rows: int) -> list[pl.LazyFrame]:
         """The impressions file by file, Parquet files in stretches of so many rows.
 
         Where clicks are apart, `click` is 0 in all of them.
         """
-        whole = scan_sources(self.sources, self._as_text).collect_schema()
-        columns = [name for name in self.roles.columns() if name != CLICKED]
+        whole = self._shown.collect_schema()
+        columns = [name for name in (*self.roles.columns(), FOUND_BEFORE) if name in whole]
         schema = pl.Schema({name: whole[name] for name in columns} | {CLICKED: pl.Int8()})
         found: list[pl.LazyFrame] = []
         for source in self.sources:
-            raw = scan_sources([source], self._as_text).select(pl.col(name).cast(whole[name]) for name in columns)
-            unclicked = raw.with_columns(pl.lit(0, pl.Int8).alias(CLICKED))
-            frame = canonical_impressions(unclicked, self.roles, schema, self.request.rules)
-            in_stretches = source.format == "parquet" and _rows(source) > rows
-            found += [frame.slice(at, rows) for at in range(0, _rows(source), rows)] if in_stretches else [frame]
+            scanned, height = scan_with_place(source, self._as_text), _rows(source)
+            step = max(int(rows / self._impressions_per_row(source)), 1)
+            in_stretches = source.format == "parquet" and height > step
+            stretches = [scanned.slice(at, step) for at in range(0, height, step)] if in_stretches else [scanned]
+            for stretch in stretches:
+                raw = self._flat(stretch, source).select(pl.col(name).cast(whole[name]) for name in columns)
+                unclicked = raw.with_columns(pl.lit(0, pl.Int8).alias(CLICKED))
+                found.append(canonical_impressions(unclicked, self.roles, schema, self.request.rules))
         return found
 
     @property
     def clicked_keys(self) -> pl.LazyFrame:
         """`session` and `doc` of the clicks, each once, where clicks are apart."""
-        shown = scan_sources(self.sources, self._as_text).collect_schema()
-        return self._click_table(shown).select(page_keys(self.roles))
+        return self._click_table(self._shown.collect_schema()).select(page_keys(self.roles))
 
     def impressions_with_place(self, source: Source) -> pl.LazyFrame:
         """The impressions of one file, raw values and place beside them, to show the faulty ones."""
-        raw = self._with_clicks(scan_with_place(source, self._as_text))
+        raw = self._with_clicks(self._flat(scan_with_place(source, self._as_text), source))
         canonical = canonical_impressions(raw, self.roles, raw.collect_schema(), self.request.rules)
         return pl.concat([canonical, raw.select(pl.all().name.prefix("raw_"))], how="horizontal").rename(
             {f"raw_{FILE}": FILE, f"raw_{ROW}": ROW}
@@ -109,22 +131,43 @@ class Log:
     @cached_property
     def estimated_rows(self) -> int:
         """Rows: exact for Parquet, estimated from the size otherwise."""
-        return sum(_rows(source) for source in self.sources)
+        return sum(int(_rows(source) * self._impressions_per_row(source)) for source in self.sources)
 
     def orphan_clicks(self) -> int | None:
         """Clicks without an impression, where clicks are apart."""
         if not self.click_sources:
             return None
-        shown = scan_sources(self.sources, self._as_text)
+        shown = self._shown
         keys = [*self.roles.session, *self.roles.doc]
         orphans = self._click_table(shown.collect_schema()).join(shown.select(keys), on=keys, how="anti")
         with reading(self.click_sources):
             return orphans.select(pl.len()).collect(engine="streaming").item()
 
     @property
+    def _shown(self) -> pl.LazyFrame:
+        """The rows of all files, one per impression."""
+        if self.nesting is None:
+            return scan_sources(self.sources, self._as_text)
+        flat = [self._flat(scan_with_place(source, self._as_text), source) for source in self.sources]
+        return flat[0] if len(flat) == 1 else pl.concat(flat, how="diagonal_relaxed")
+
+    def _flat(self, rows: pl.LazyFrame, source: Source) -> pl.LazyFrame:
+        """Rows of one file, one per impression."""
+        return rows if self.nesting is None else self.nesting.flat(rows, self.sources.index(source))
+
+    def _impressions_per_row(self, source: Source) -> float:
+        """How many impressions what `_rows` takes for a row is."""
+        if self.nesting is None:
+            return 1.0
+        if source.format != "parquet":
+            return _TEXT_BYTES_PER_ROW / _TEXT_BYTES_PER_ENTRY
+        with reading([source]):
+            return self.nesting.docs_per_page(scan_sources([source]))
+
+    @property
     def _as_text(self) -> Sequence[str]:
         named = (self.roles.position, self.roles.click, self.roles.weight)
-        return [name for name in named if name is not None and name != CLICKED]
+        return [name for name in named if name is not None and not name.startswith(OURS)]
 
     def _canonical(self, raw: pl.LazyFrame) -> pl.LazyFrame:
         raw = self._with_clicks(raw)
@@ -195,20 +238,49 @@ def open_log(request: LogRequest) -> Log:
     sources = tuple(find_sources(request.inputs))
     click_sources = tuple(find_sources(request.clicks)) if request.clicks else ()
     with reading(sources):
-        names = scan_sources(sources).collect_schema().names()
-    required = {QUERY, DOC, POSITION}
-    if click_sources or request.needs_session:
+        names = list(dict.fromkeys(name for source in sources for name in schema_of(source)))
+    where = _where(request.inputs)
+    nested = _is_nested(request, sources[0], names)
+    required = {QUERY, DOC}
+    if not nested:
+        required.add(POSITION)
+    if click_sources or (request.needs_session and not nested):
         required.add(SESSION)
     if not click_sources:
         required.add(CLICK)
-    roles = resolve_roles(request.roles, names, where=_where(request.inputs), required=required)
+    roles = resolve_roles(request.roles, names, where=where, required=required)
     _check_files_agree(sources, roles)
+    base = request.rules.position_base
+    nesting = find_nesting(schema_of(sources[0]), roles, base, where=where) if nested else None
+    if nesting is not None:
+        roles = nesting.roles(roles)
     if click_sources:
         roles = replace(roles, click=CLICKED)
-    log = Log(request, sources, click_sources, roles)
+    log = Log(request, sources, click_sources, roles, nesting)
     with reading(sources):
         log.impressions.collect_schema()
     return log
+
+
+def _is_nested(request: LogRequest, source: Source, names: Sequence[str]) -> bool:
+    """Whether a row is a page, because it says so or because its documents are in a list.
+
+    Raises:
+        SchemaError: it should be, and is not.
+    """
+    if request.form == "flat":
+        return False
+    with reading([source]):
+        schema = schema_of(source)
+    roles = resolve_roles(request.roles, names, where=_where(request.inputs), required=(DOC,))
+    nested = any(name in schema and holds_lists(schema[name]) for name in roles.doc)
+    if request.form == "nested" and not nested:
+        held = ", ".join(f"{name} ({schema.get(name)})" for name in roles.doc)
+        raise SchemaError(
+            f"{source.path}: --input-format nested, but the documents are in no list: {held}. Name the column that "
+            "holds the list with --doc COLUMN, or leave out --input-format."
+        )
+    return nested
 
 
 def _check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
@@ -225,15 +297,15 @@ def _check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
                     f"{source.path}: has no column {column!r}, which {first.path} has. "
                     f"The columns are: {', '.join(schema_of(source).names())}."
                 )
-        for column in (name for name in schema_of(source) if name.startswith("posbias_")):
+        for column in (name for name in schema_of(source) if name.startswith(OURS)):
             raise SchemaError(f"{source.path}: the name of column {column!r} is taken by posbias. Rename it.")
         for column in roles.ids():
-            if isinstance(schema_of(source)[column], pl.Int128 | pl.UInt128):
+            if isinstance(innermost(schema_of(source)[column]), pl.Int128 | pl.UInt128):
                 raise SchemaError(
                     f"{source.path}: column {column!r} holds 128-bit integers, which few tools read. Write ids as text."
                 )
             ours, theirs = schema_of(source)[column], schema_of(first)[column]
-            if ours != theirs and not (ours.is_integer() and theirs.is_integer()):
+            if not of_one_type(ours, theirs):
                 raise SchemaError(
                     f"column {column!r} holds {theirs} in {first.path} and {ours} in {source.path}: the same id would "
                     "be two. Write the files with one type."

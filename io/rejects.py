@@ -40,6 +40,13 @@ _WORDING: dict[int, _Wording] = {
     ),
     RowFault.WEIGHT_INVALID: _Wording("the weight is not a number above 0", "weight", "Weights go from 1e-12 to 1e12."),
     RowFault.TIMESTAMP_INVALID: _Wording("the timestamp is not a date or time", "timestamp"),
+    RowFault.LIST_MISSING: _Wording(
+        "the page lacks a list", SESSION, "A page without results has empty lists, [], which are counted and left out."
+    ),
+    RowFault.LISTS_UNEQUAL: _Wording(
+        "the lists of the page differ in length", SESSION, "Each list of a row has one entry per document."
+    ),
+    RowFault.EMPTY_PAGE: _Wording("the page shows no document", SESSION),
     PageFault.FAULTY_ROW: _Wording("another row of the page is faulty", SESSION),
     PageFault.SEVERAL_QUERIES: _Wording("the session holds several queries", SESSION, _VISIT),
     PageFault.REPEATED_DOC: _Wording("the session shows a document twice", SESSION, _VISIT),
@@ -104,7 +111,7 @@ def _places(log: Log, code: int) -> list[str]:
             )
         for row in rows.iter_rows(named=True):
             values = ", ".join(f"{name} = {row[f'raw_{name}']!r}" for name in names if f"raw_{name}" in row)
-            found.append(f"{row[FILE]} row {row[ROW]} ({values})")
+            found.append(f"{row[FILE]} row {row[ROW]}" + (f" ({values})" if values else ""))
         if len(found) >= _SHOWN:
             break
     return found

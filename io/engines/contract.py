@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.impressions import REJECTED
+from posbias.core.impressions import HARMLESS, REJECTED
 from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.io.engines.engine import OnBadRows
 from posbias.io.logs import Log
@@ -40,8 +40,9 @@ def judge_rows(log: Log, counts: Mapping[int, int], read: int, on_bad_rows: OnBa
     Raises:
         SchemaError: they stop the run.
     """
-    if counts and on_bad_rows == "error":
-        raise SchemaError(describe_row_faults(log, counts, read))
+    faulty = {code: rows for code, rows in counts.items() if code not in HARMLESS}
+    if faulty and on_bad_rows == "error":
+        raise SchemaError(describe_row_faults(log, faulty, read))
     return {reason(code): counts[code] for code in sorted(counts)}
 
 
