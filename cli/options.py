@@ -17,6 +17,7 @@ from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
 from posbias.io.features.of_parts import Missing
 from posbias.io.logs import InputFormat
 from posbias.io.training import format_names
+from posbias.io.ubi.rules import Impressions
 
 
 def _one_of(names: list[str]) -> str:
@@ -85,7 +86,7 @@ class ReadingOptions:
         InputFormat,
         option(
             "--input-format",
-            "flat: a row is an impression. nested: a row is a page, with lists. auto: by the document column.",
+            "flat: a row is an impression. nested: a page, with lists. auto: which of these. ubi: OpenSearch UBI.",
             _READING,
             metavar="FORM",
         ),
@@ -94,17 +95,28 @@ class ReadingOptions:
         list[str] | None,
         option("--clicks", "A second table that holds the clicks, joined on session and document.", _READING),
     ] = None
+    ubi_impressions: Annotated[
+        Impressions,
+        option(
+            "--ubi-impressions",
+            "What UBI takes for shown: hits (the hit lists of the queries), or events (of the action impression).",
+            _READING,
+            metavar="WHAT",
+        ),
+    ] = "hits"
+    click_actions: Annotated[
+        str,
+        option("--click-actions", "The actions of UBI that are clicks, e.g. click,add_to_cart.", _READING),
+    ] = "click"
     position_base: Annotated[
-        int,
+        str | None,
         option(
             "--position-base",
-            "The number of the topmost position in the log.",
+            "The number of the topmost position: 1, unless said. For ordinals of UBI by action: impression=0,click=0.",
             _READING,
-            min=-1_000_000,
-            max=1_000_000,
             metavar="N",
         ),
-    ] = 1
+    ] = None
     click_counts: Annotated[
         bool, option("--click-counts", "The click column counts clicks: any n > 0 is a click.", _READING)
     ] = False

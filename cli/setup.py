@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from posbias.cli import inputs
 from posbias.cli.options import (
     ColumnOptions,
     CountingOptions,
@@ -151,7 +152,8 @@ def open_requested_log(
         randomized=plan.randomized,
         features=tuple(features),
     )
-    rules = ReadingRules(reading.position_base, click_counts=reading.click_counts, daily=plan.period, day=day)
+    base, ubi = inputs.position_base(reading), inputs.ubi_rules(reading)
+    rules = ReadingRules(base, click_counts=reading.click_counts, daily=plan.period, day=day)
     return open_log(
         LogRequest(
             inputs=tuple(logs),
@@ -160,6 +162,7 @@ def open_requested_log(
             clicks=tuple(reading.clicks or ()),
             needs_session=needs_session or plan.model.needs_session,
             form=reading.input_format,
+            ubi=ubi,
         )
     )
 

@@ -17,7 +17,17 @@ _THREE_DECIMALS = 0.01
 
 def rows_line(rows: dict[str, Any]) -> RenderableType:
     """What was read, and what was left out."""
-    return Text(f"rows: {rows_in_words(rows)}")
+    said = Text(f"rows: {rows_in_words(rows)}")
+    return Group(said, *map(Text, _ubi_lines(rows["ubi"]))) if "ubi" in rows else said
+
+
+def _ubi_lines(account: dict[str, Any]) -> list[str]:
+    """What became of every line of UBI."""
+    used = ", ".join(f"{lines:,} {name}" for name, lines in account["used"].items())
+    said = [f"UBI: {account['lines']:,} lines; used: {used}; not used:"]
+    for reason, lines in sorted(account["not_used"].items(), key=lambda entry: -entry[1]):
+        said.append(f"{lines:>9,} {reason}")
+    return said
 
 
 def rows_in_words(rows: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from posbias.io.progress import Progress
 from posbias.io.statistics_metadata import StatisticsMetadata
 from posbias.io.statistics_segments import scan_part
 from posbias.io.statistics_store import Statistics, merge_metadata
+from posbias.io.ubi.conversion import convert
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,10 @@ def read_log(
         SchemaError: rows or pages break the contract, or no row is left.
         LogFormatError: a file cannot be read.
     """
+    ubi = None
+    if log.request.ubi is not None:
+        with progress.stage("reading UBI"):
+            log, ubi = convert(log, log.request.ubi, engine)
     size = sum(source.bytes for source in log.sources)
     with progress.stage("reading", log.estimated_rows, unit="rows", size=size) as stage:
         read = engine.read(
@@ -109,6 +114,8 @@ def read_log(
     rows: dict[str, Any] = {"read": read.rows_read, "used": used, "rejected": read.rejected}
     if read.clicks_without_impression is not None:
         rows["clicks_without_impression"] = read.clicks_without_impression
+    if ubi is not None:
+        rows["ubi"] = ubi
     return read, rows
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import polars as pl
 
-from posbias.core.errors import SchemaError
+from posbias.core.errors import LogFormatError, SchemaError
 from posbias.core.impressions import (
     FOUND_BEFORE,
     REJECTED,
@@ -20,6 +20,7 @@ from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, R
 from posbias.io.nested import Nesting, find_nesting, holds_lists, innermost, of_one_type
 from posbias.io.scan import FILE, ROW, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.sources import Source, digests, find_sources
+from posbias.io.ubi.rules import COLUMNS, UbiRules, with_usual_columns
 
 CLICKED = "posbias_clicked"
 """The column that a table of clicks brings."""
@@ -27,8 +28,8 @@ CLICKED = "posbias_clicked"
 OURS = "posbias_"
 """How the names of columns begin that no log has."""
 
-InputFormat = Literal["auto", "flat", "nested"]
-"""One impression per row, or one page per row; told by the type of the document column unless it is said."""
+InputFormat = Literal["auto", "flat", "nested", "ubi"]
+"""One impression per row, one page per row (told by the type of the document column), or documents of UBI."""
 
 _TEXT_BYTES_PER_ROW = 40
 _TEXT_BYTES_PER_ENTRY = 12  # of lists: document and click, but no session and no query
@@ -46,6 +47,7 @@ class LogRequest:
         clicks: a second table that holds the clicks, where impressions and clicks are apart.
         needs_session: whether the work cannot be done without the session column.
         form: what a row is.
+        ubi: how UBI documents are read, where the log is made of those.
     """
 
     inputs: tuple[str, ...]
@@ -54,6 +56,7 @@ class LogRequest:
     clicks: tuple[str, ...] = ()
     needs_session: bool = False
     form: InputFormat = "auto"
+    ubi: UbiRules | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class Log:
     @cached_property
     def digests(self) -> dict[str, str]:
         """Path by digest of each source of impressions. A table of clicks may serve several days."""
-        return digests(self.sources, holds_rows=_has_rows)
+        return digests(self.sources, holds_rows=_has_rows if self.request.ubi is None else _is_there)
 
     @cached_property
     def estimated_rows(self) -> int:
@@ -236,6 +239,8 @@ def open_log(request: LogRequest) -> Log:
         SchemaError: a role has no column, or more than one.
     """
     sources = tuple(find_sources(request.inputs))
+    if request.ubi is not None:
+        return _open_ubi(request, sources)
     click_sources = tuple(find_sources(request.clicks)) if request.clicks else ()
     with reading(sources):
         names = list(dict.fromkeys(name for source in sources for name in schema_of(source)))
@@ -260,6 +265,23 @@ def open_log(request: LogRequest) -> Log:
     with reading(sources):
         log.impressions.collect_schema()
     return log
+
+
+def _open_ubi(request: LogRequest, sources: tuple[Source, ...]) -> Log:
+    """A log whose rows are still to be made of UBI documents.
+
+    Raises:
+        LogFormatError: a file is not text.
+        SchemaError: a column is named that UBI does not have.
+    """
+    for source in sources:
+        if source.format != "ndjson":
+            raise LogFormatError(
+                f"{source.path}: is {source.format}. UBI documents are read as NDJSON, one per line, plain or as bulk "
+                "requests; name the file .ndjson or .jsonl (.gz, .zst)."
+            )
+    requested = with_usual_columns(request.roles)
+    return Log(request, sources, (), resolve_roles(requested, COLUMNS, where=_where(request.inputs), required=()))
 
 
 def _is_nested(request: LogRequest, source: Source, names: Sequence[str]) -> bool:
@@ -314,6 +336,10 @@ def _check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
 
 def _where(inputs: Sequence[str]) -> str:
     return inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
+
+
+def _is_there(_: Source) -> bool:
+    return True
 
 
 def _has_rows(source: Source) -> bool:

@@ -7,7 +7,7 @@ Parquet part.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from posbias.core.models import get_model
 from posbias.core.randomization import RandomizedRows
@@ -80,11 +80,12 @@ def describe_decay(decay: Decay | None) -> dict[str, Any] | None:
 
 
 def add_rows(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Add up counts of rows read, used and rejected per reason."""
-    rejected: dict[str, int] = {}
+    """Add up counts of rows: read, used, rejected per reason, and what further counts some of them have."""
+    total: dict[str, Any] = {}
     for count in counts:
-        for reason, rows in count["rejected"].items():
-            rejected[reason] = rejected.get(reason, 0) + rows
-    keys = dict.fromkeys(key for count in counts for key in count if key != "rejected")
-    total = {key: sum(count.get(key, 0) for count in counts) for key in keys}
-    return {**total, "rejected": rejected}
+        for key, rows in count.items():
+            if isinstance(rows, dict):
+                total[key] = add_rows([total.get(key, {}), cast("dict[str, Any]", rows)])
+            else:
+                total[key] = total.get(key, 0) + rows
+    return total

@@ -80,6 +80,11 @@ class Engine(Protocol):
     """Reads logs, runs plans, and takes work to where the rows are."""
 
     @property
+    def on_bad_rows(self) -> OnBadRows:
+        """Whether what breaks the contract stops the run or is left out."""
+        ...
+
+    @property
     def scratch(self) -> Path:
         """A directory for temporary files, which everything that works for the engine sees."""
         ...

@@ -1,0 +1,214 @@
+"""Records of UBI, all those of each page together: which were shown and clicked, and the fate of every record."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from posbias.io.scan import FILE, ROW
+from posbias.io.ubi.fates import Fate
+from posbias.io.ubi.records import ACTION, CLICKED, FATE, HITS, KIND, ORDINAL, QUERY, SHOWN, UNDECIDED, ids_of
+from posbias.io.ubi.rules import (
+    CLICK,
+    COLUMNS,
+    IMPRESSION,
+    OBJECT_ID,
+    OF_THE_QUERY,
+    POSITION,
+    QUERY_ID,
+    USER_QUERY,
+    UbiRules,
+)
+
+_RECORD = "record"
+_IN_LIST = "place_in_list"
+_LISTED = "listed"
+_STATUS = "status"
+_ON_PAGE = [QUERY_ID, OBJECT_ID]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What was made of records.
+
+    Attributes:
+        rows: the log: one row per impression, with the columns `COLUMNS`.
+        fates: one `fate` per record.
+        pages: number of pages that have an agreed query, whether anything was shown or not.
+        contradicting: number of pages that were left out because records contradict each other.
+    """
+
+    rows: pl.DataFrame
+    fates: pl.DataFrame
+    pages: int
+    contradicting: int
+
+
+def settle(records: pl.DataFrame, rules: UbiRules) -> Settled:
+    """Find what each page showed and what was clicked.
+
+    A page is a query_id, and its query the user_query of its document. A query_id may have several documents: those
+    without hits do not count beside one with hits; if the others differ, the page is left out.
+
+    Args:
+        records: of `read_records`; all of a page.
+        rules: how they are read.
+    """
+    records = records.sort(FILE, ROW).with_row_index(_RECORD)
+    undecided = records.filter(pl.col(FATE) == UNDECIDED)
+    queries, pages = _queries(undecided.filter(pl.col(KIND) == QUERY), rules)
+    known = records.filter((pl.col(KIND) == QUERY) & pl.col(QUERY_ID).is_not_null()).select(QUERY_ID).unique()
+    events = _with_status(undecided.filter(pl.col(KIND).is_in((SHOWN, CLICKED))), known, pages)
+    lost = events.filter(pl.col(_STATUS) > 0).select(_RECORD, pl.col(_STATUS).alias(FATE))
+    events = events.filter(pl.col(_STATUS) == 0)
+    if rules.impressions == "hits":
+        impressions = pl.DataFrame(schema={_RECORD: pl.UInt32, FATE: pl.UInt8})
+        shown, contradicting = _hits(pages), pl.Series(QUERY_ID, dtype=pl.String)
+    else:
+        impressions, shown, contradicting = _impressions(events.filter(pl.col(KIND) == SHOWN), pages, rules)
+    clicks, clicked = _clicks(events.filter(pl.col(KIND) == CLICKED), shown, contradicting, rules)
+    of_pages = pages.select(
+        _RECORD,
+        pl.when(pl.col(QUERY_ID).is_in(contradicting.implode()))
+        .then(int(Fate.CONTRADICTION))
+        .when(pl.col(QUERY_ID).is_in(shown[QUERY_ID].unique().implode()))
+        .then(int(Fate.QUERY))
+        .otherwise(int(Fate.NO_IMPRESSIONS))
+        .cast(pl.UInt8)
+        .alias(FATE),
+    )
+    decided = pl.concat([queries, lost, impressions, clicks, of_pages])
+    fates = records.select(_RECORD, FATE, ACTION).join(decided, on=_RECORD, how="left", suffix="_found")
+    disagreeing = queries.filter(pl.col(FATE) == Fate.QUERIES_DISAGREE).join(records, on=_RECORD)[QUERY_ID].n_unique()
+    return Settled(
+        rows=_rows(shown, clicked, pages),
+        fates=fates.select(pl.coalesce("fate_found", FATE).alias(FATE), ACTION),
+        pages=pages.height + disagreeing,
+        contradicting=contradicting.len() + disagreeing,
+    )
+
+
+def _queries(queries: pl.DataFrame, rules: UbiRules) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The fates of the documents of queries that are no page, and the pages, one document each."""
+    ids = ids_of(pl.col(HITS))
+    queries = queries.with_columns(ids.fill_null([]).alias("ids")).with_columns(
+        (pl.col("ids").list.len() > 0).alias(_LISTED),
+        (pl.col("ids").list.n_unique() < pl.col("ids").list.len()).alias("repeats"),
+    )
+    good = queries.filter(~pl.col("repeats"))
+    counts = pl.col(_LISTED)
+    if rules.impressions == "events":
+        counts |= ~pl.col(_LISTED).any().over(QUERY_ID)
+    wanted = good.filter(counts)
+    texts = pl.struct(USER_QUERY, pl.when(_LISTED).then(HITS))
+    judged = wanted.with_columns(
+        (texts.n_unique().over(QUERY_ID) > 1).alias("disagrees"),
+        pl.col(_RECORD).min().over(QUERY_ID).alias("first"),
+    )
+    pages = judged.filter(~pl.col("disagrees") & (pl.col(_RECORD) == pl.col("first")))
+    others = judged.join(pages, on=_RECORD, how="anti")
+    fates = [
+        _fated(queries.filter("repeats"), Fate.BAD_HITS),
+        _fated(good.filter(~counts), Fate.NO_HITS),
+        _fated(others.filter("disagrees"), Fate.QUERIES_DISAGREE),
+        _fated(others.filter(~pl.col("disagrees")), Fate.REPEATED_QUERY),
+    ]
+    return pl.concat(fates), pages.select(_RECORD, QUERY_ID, USER_QUERY, "ids", _LISTED, *OF_THE_QUERY)
+
+
+def _with_status(events: pl.DataFrame, known: pl.DataFrame, pages: pl.DataFrame) -> pl.DataFrame:
+    """Events with what speaks against their page, 0 where nothing does."""
+    recorded = known.with_columns(pl.lit(int(Fate.PAGE_NOT_USED), pl.UInt8).alias(_STATUS))
+    used = pages.select(QUERY_ID, pl.lit(0, pl.UInt8).alias("used"))
+    marked = events.join(recorded, on=QUERY_ID, how="left").join(used, on=QUERY_ID, how="left")
+    status = pl.coalesce("used", _STATUS, pl.lit(int(Fate.NO_QUERY), pl.UInt8))
+    return marked.with_columns(status.alias(_STATUS)).drop("used")
+
+
+def _hits(pages: pl.DataFrame) -> pl.DataFrame:
+    """What hit lists show: `query_id`, `object_id` and `position`, the place in the list from 1."""
+    listed = pages.filter(_LISTED).select(QUERY_ID, pl.col("ids").alias(OBJECT_ID))
+    places = pl.int_ranges(1, pl.col(OBJECT_ID).list.len().cast(pl.Int64) + 1).alias(POSITION)
+    exploded = listed.with_columns(places).explode(OBJECT_ID, POSITION)
+    return exploded.with_columns(pl.lit(value=True).alias(_LISTED))
+
+
+def _impressions(
+    events: pl.DataFrame, pages: pl.DataFrame, rules: UbiRules
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
+    """The fates of impression events, what was shown, and the pages whose impressions contradict each other."""
+    base = rules.bases.get(IMPRESSION)
+    in_list = _hits(pages).select(*_ON_PAGE, pl.col(POSITION).alias(_IN_LIST))
+    events = events.join(pages.select(QUERY_ID, _LISTED), on=QUERY_ID, how="left").join(
+        in_list, on=_ON_PAGE, how="left"
+    )
+    whole = pl.col(ORDINAL).is_finite() & (pl.col(ORDINAL) == pl.col(ORDINAL).floor())
+    below = pl.col(ORDINAL) < (0 if base is None else base)
+    fate = (
+        pl.when(_LISTED)
+        .then(pl.when(pl.col(_IN_LIST).is_null()).then(int(Fate.NOT_IN_HITS)).otherwise(0))
+        .when(pl.lit(base is None))
+        .then(int(Fate.NO_BASE))
+        .when(~whole.fill_null(value=False))
+        .then(int(Fate.NO_ORDINAL))
+        .when(below)
+        .then(int(Fate.BELOW_BASE))
+        .otherwise(0)
+    )
+    by_ordinal = (pl.col(ORDINAL) - (base or 0) + 1).cast(pl.Int64, strict=False)
+    position = pl.when(_LISTED).then(_IN_LIST).otherwise(by_ordinal).alias(POSITION)
+    events = events.with_columns(fate.cast(pl.UInt8).alias(FATE), position)
+    placed = events.filter(pl.col(FATE) == 0)
+    different = placed.select(*_ON_PAGE, POSITION).unique().group_by(QUERY_ID)
+    counts = different.agg(rows=pl.len(), docs=pl.col(OBJECT_ID).n_unique(), places=pl.col(POSITION).n_unique())
+    at_odds = counts.filter(pl.min_horizontal("docs", "places") < pl.col("rows"))[QUERY_ID]
+    in_doubt = pl.col(QUERY_ID).is_in(at_odds.implode())
+    shown = placed.filter(~in_doubt).unique(_ON_PAGE, keep="first", maintain_order=True)
+    fates = [
+        events.filter(pl.col(FATE) > 0).select(_RECORD, FATE),
+        _fated(placed.filter(in_doubt), Fate.CONTRADICTION),
+        _fated(shown, Fate.IMPRESSION),
+        _fated(placed.filter(~in_doubt).join(shown, on=_RECORD, how="anti"), Fate.REPEATED_IMPRESSION),
+    ]
+    return pl.concat(fates), shown.select(*_ON_PAGE, POSITION, _LISTED), at_odds
+
+
+def _clicks(
+    events: pl.DataFrame, shown: pl.DataFrame, contradicting: pl.Series, rules: UbiRules
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The fates of click events, and what was clicked: `query_id` and `object_id`."""
+    in_doubt = pl.col(QUERY_ID).is_in(contradicting.implode())
+    doubtful, events = events.filter(in_doubt), events.filter(~in_doubt)
+    found = events.join(shown, on=_ON_PAGE, how="left", maintain_order="left")
+    on_page = found.filter(pl.col(POSITION).is_not_null())
+    elsewhere = _elsewhere(rules)
+    good = on_page.filter(~elsewhere)
+    first = good.unique(_ON_PAGE, keep="first", maintain_order=True)
+    fates = [
+        _fated(doubtful, Fate.CONTRADICTION),
+        _fated(found.filter(pl.col(POSITION).is_null()), Fate.NOT_SHOWN),
+        _fated(on_page.filter(elsewhere), Fate.OTHER_POSITION),
+        _fated(first, Fate.CLICK),
+        _fated(good.join(first, on=_RECORD, how="anti"), Fate.REPEATED_CLICK),
+    ]
+    return pl.concat(fates), first.select(_ON_PAGE)
+
+
+def _elsewhere(rules: UbiRules) -> pl.Expr:
+    """Whether the ordinal of a click, read from its action's base, is not that of the impression's ordinal."""
+    known = [(action, rules.bases[action]) for action in rules.click_actions if action in rules.bases]
+    differs = pl.lit(value=False)
+    for action, base in known:
+        differs |= (pl.col(ACTION) == action) & (pl.col(ORDINAL) - base + 1 != pl.col(POSITION))
+    return differs.fill_null(value=False) & ~pl.col(_LISTED)
+
+
+def _rows(shown: pl.DataFrame, clicked: pl.DataFrame, pages: pl.DataFrame) -> pl.DataFrame:
+    """The log, page after page."""
+    marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICK))
+    rows = shown.join(marked, on=_ON_PAGE, how="left").with_columns(pl.col(CLICK).fill_null(0))
+    of_page = pages.select(QUERY_ID, _RECORD, USER_QUERY, *OF_THE_QUERY)
+    return rows.join(of_page, on=QUERY_ID, how="inner").sort(_RECORD, POSITION).select(COLUMNS)
+
+
+def _fated(records: pl.DataFrame, fate: Fate) -> pl.DataFrame:
+    return records.select(_RECORD, pl.lit(int(fate), pl.UInt8).alias(FATE))

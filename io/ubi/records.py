@@ -1,0 +1,105 @@
+"""Lines of UBI files as records: what each line is, and its fate as far as the line alone decides it.
+
+A UBI document has whatever fields its writer liked, of whatever type. So a line is read as text and asked for single
+fields, and one odd line is that line's own fault.
+"""
+
+import polars as pl
+
+from posbias.io.scan import FILE, LINE, ROW
+from posbias.io.ubi.fates import Fate
+from posbias.io.ubi.rules import IMPRESSION, OBJECT_ID, OF_THE_QUERY, QUERY_ID, USER_QUERY, UbiRules
+
+KIND, FATE = "kind", "fate"
+HITS, ACTION, ORDINAL = "hits", "action", "ordinal"
+
+OTHER, QUERY, SHOWN, CLICKED = 0, 1, 2, 3
+"""What a record can be: none of the following, a query, an impression event, an event of a click action."""
+
+UNDECIDED = 0
+"""The fate of a record that depends on other records of its page."""
+
+_FIELDS = {
+    QUERY_ID: "$.query_id",
+    USER_QUERY: "$.user_query",
+    "response": "$.query_response_id",
+    HITS: "$.query_response_hit_ids",
+    "older_hits": "$.query_response_object_ids",  # UBI 1.0
+    ACTION: "$.action_name",
+    OBJECT_ID: "$.event_attributes.object.object_id",
+    ORDINAL: "$.event_attributes.position.ordinal",
+    **{name: f"$.{name}" for name in OF_THE_QUERY},
+}
+_ACTION_LINE = r'^\s*\{\s*"(?:index|create|update|delete)"\s*:\s*\{[^{}]*\}\s*\}\s*$'
+_ID = r'(?:"(?:[^"\\]|\\.)+"|-?[0-9][0-9.eE+-]*)'
+_LIST_OF_IDS = rf"^\[(?:{_ID}(?:,{_ID})*)?\]$"
+
+
+def read_records(lines: pl.LazyFrame, rules: UbiRules) -> pl.LazyFrame:
+    """One record per line.
+
+    Args:
+        lines: `LINE`, with the place in `FILE` and `ROW`.
+        rules: how documents are read.
+
+    Returns:
+        `FILE`, `ROW`, `kind`, `fate` (0 where other records decide), the ids and texts of the document (null where it
+        has none), `hits` (as JSON) and `ordinal` (Float64).
+    """
+    line = pl.col(LINE)
+    found = lines.select(
+        FILE,
+        ROW,
+        line.fill_null("").str.strip_chars().str.head(1).alias("start"),
+        line.str.json_path_match("$").is_not_null().alias("is_json"),
+        line.str.contains(_ACTION_LINE).alias("is_action_line"),
+        *(line.str.json_path_match(path).alias(name) for name, path in _FIELDS.items()),
+    ).with_columns(
+        *(_no_blank(name) for name in (QUERY_ID, USER_QUERY, OBJECT_ID, ACTION)),
+        pl.coalesce(HITS, "older_hits").alias(HITS),
+        pl.col(ORDINAL).cast(pl.Float64, strict=False),
+    )
+    is_query = pl.any_horizontal(pl.col(name).is_not_null() for name in (USER_QUERY, "response", HITS))
+    kind = (
+        pl.when(pl.col(ACTION) == IMPRESSION)
+        .then(SHOWN)
+        .when(pl.col(ACTION).is_in(rules.click_actions))
+        .then(CLICKED)
+        .when(pl.col(ACTION).is_null() & is_query)
+        .then(QUERY)
+        .otherwise(OTHER)
+    )
+    columns = (FILE, ROW, KIND, FATE, *(name for name in _FIELDS if name not in ("response", "older_hits")))
+    return found.with_columns(kind.cast(pl.UInt8).alias(KIND)).with_columns(_fate(rules).alias(FATE)).select(columns)
+
+
+def ids_of(hits: pl.Expr) -> pl.Expr:
+    """The ids in hit lists that `read_records` took for good."""
+    return hits.str.json_decode(pl.List(pl.String))
+
+
+def _no_blank(name: str) -> pl.Expr:
+    return pl.when(pl.col(name).str.strip_chars() != "").then(pl.col(name)).alias(name)
+
+
+def _fate(rules: UbiRules) -> pl.Expr:
+    """The first of these that holds; `UNDECIDED` where none does."""
+    kind = pl.col(KIND)
+    event = kind.is_in((SHOWN, CLICKED))
+    cases: list[tuple[pl.Expr, Fate]] = [
+        (pl.col("start") == "", Fate.BLANK),
+        ((pl.col("start") != "{") | ~pl.col("is_json"), Fate.NOT_AN_OBJECT),
+        (pl.col("is_action_line"), Fate.ACTION_LINE),
+        ((kind == OTHER) & pl.col(ACTION).is_null(), Fate.UNKNOWN_DOCUMENT),
+        (kind == OTHER, Fate.OTHER_ACTION),
+        ((kind == QUERY) & pl.col(QUERY_ID).is_null(), Fate.QUERY_WITHOUT_ID),
+        ((kind == QUERY) & pl.col(USER_QUERY).is_null(), Fate.BLANK_QUERY),
+        ((kind == QUERY) & ~pl.col(HITS).str.contains(_LIST_OF_IDS), Fate.BAD_HITS),
+        ((kind == SHOWN) & (rules.impressions == "hits"), Fate.NOT_ASKED_FOR),
+        (event & pl.col(QUERY_ID).is_null(), Fate.EVENT_WITHOUT_ID),
+        (event & pl.col(OBJECT_ID).is_null(), Fate.NO_OBJECT),
+    ]
+    fate = pl.lit(UNDECIDED)
+    for holds, case in reversed(cases):
+        fate = pl.when(holds).then(int(case)).otherwise(fate)
+    return fate.cast(pl.UInt8)
