@@ -41,6 +41,11 @@ def ubi_rules(reading: ReadingOptions) -> UbiRules | None:
         raise UsageError("--clicks: UBI has the clicks among its events. Name all files as inputs.")
     if reading.click_counts:
         raise UsageError("--click-counts: a UBI event is one click. Leave it out.")
+    if reading.position_base is not None and reading.ubi_impressions == "hits":
+        raise UsageError(
+            f"--position-base {reading.position_base}: positions are places in the hit lists, and no ordinal is read. "
+            "Leave it out, or say --ubi-impressions events."
+        )
     actions = tuple(name.strip() for name in reading.click_actions.split(","))
     if not all(actions) or IMPRESSION in actions:
         raise UsageError(

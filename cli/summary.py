@@ -23,11 +23,14 @@ def rows_line(rows: dict[str, Any]) -> RenderableType:
 
 def _ubi_lines(account: dict[str, Any]) -> list[str]:
     """What became of every line of UBI."""
-    used = ", ".join(f"{lines:,} {name}" for name, lines in account["used"].items())
-    said = [f"UBI: {account['lines']:,} lines; used: {used}; not used:"]
-    for reason, lines in sorted(account["not_used"].items(), key=lambda entry: -entry[1]):
-        said.append(f"{lines:>9,} {reason}")
-    return said
+    used, positions = (
+        ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in account[part].items() if count)
+        for part in ("used", "positions")
+    )
+    said = [f"UBI: {account['lines']:,} lines, of which {used} make the log (positions: {positions}); the others are"]
+    return said + [
+        f"{lines:>11,} {reason}" for reason, lines in sorted(account["not_used"].items(), key=lambda entry: -entry[1])
+    ]
 
 
 def rows_in_words(rows: dict[str, Any]) -> str:

@@ -3,8 +3,8 @@
 All documents of a page come together by its query_id, in parts on disk, so that memory is bounded.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import shutil
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
@@ -15,7 +15,7 @@ from posbias.io.logs import Log
 from posbias.io.owned import temporary_files
 from posbias.io.scan import FILE, ROW, reading, scan_lines
 from posbias.io.sources import Source, find_sources
-from posbias.io.ubi.fates import DAMAGED, REASONS, USED, Fate
+from posbias.io.ubi.fates import FATAL, REASONS, USED, Fate
 from posbias.io.ubi.pages import Settled, settle
 from posbias.io.ubi.records import ACTION, FATE, read_records
 from posbias.io.ubi.rules import QUERY_ID, UbiRules
@@ -32,11 +32,12 @@ def convert(log: Log, rules: UbiRules, engine: Engine) -> tuple[Log, dict[str, A
 
     Returns:
         The log, in the engine's directory for temporary files, and the account of all lines for the manifest: `lines`,
-        those `used` by what they are, those `not_used` by reason, and the `other_actions` by name.
+        those `used` by what they are, those `not_used` by reason, which add up to them; the `other_actions` by name,
+        and where the `positions` of the rows come from.
 
     Raises:
-        SchemaError: lines are damaged and bad rows stop the run; or nothing was shown; or most pages contradict
-            themselves.
+        SchemaError: lines are `FATAL`, and bad rows stop the run; or nothing was shown, or most pages contradict
+            themselves, whether or not bad rows stop the run.
         LogFormatError: a file cannot be read.
     """
     raw, made = engine.scratch / "ubi-records", engine.scratch / "ubi"
@@ -49,49 +50,79 @@ def convert(log: Log, rules: UbiRules, engine: Engine) -> tuple[Log, dict[str, A
         records.with_columns(part.cast(pl.Int64).alias(_PART)).sink_parquet(
             pl.PartitionBy(raw, key=_PART, include_key=False), compression="lz4", mkdir=True
         )
-    settled: list[Settled] = []
+    tally = _Tally()
     for folder in sorted(raw.iterdir()):
-        found = settle(pl.read_parquet(folder / "*.parquet"), rules)
+        settled = settle(pl.read_parquet(folder / "*.parquet"), rules)
         with temporary_files(engine.scratch):
-            found.rows.write_parquet(made / f"{folder.name}.parquet", compression="lz4")
-        settled.append(replace(found, rows=found.rows.clear()))
-    lines = pl.concat([found.fates for found in settled]).group_by(FATE, ACTION).agg(lines=pl.len().cast(pl.Int64))
-    account = _account(lines)
-    _judge(log, rules, engine, settled, account)
-    sources = tuple(find_sources([str(made)]))
+            settled.rows.write_parquet(made / f"{folder.name}.parquet", compression="lz4")
+        tally.add(settled)
+    shutil.rmtree(raw)
+    account = tally.account()
+    if engine.on_bad_rows == "error":
+        _stop_at_fatal_lines(log, tally, account)
+    _judge(log, rules, tally, account)
     plain = replace(log.request, ubi=None, rules=replace(log.request.rules, position_base=1))
-    return replace(log, request=plain, sources=sources), account
+    return replace(log, request=plain, sources=tuple(find_sources([str(made)]))), account
+
+
+@dataclass
+class _Tally:
+    """What is known after some parts.
+
+    Attributes:
+        lines: number of lines by fate, and by action, of each part.
+        fatal: the first lines with each fatal fate, of each part.
+        rows: number of rows of the log.
+        by_ordinal: number of rows whose position is an ordinal.
+        pages: number of pages.
+        contradicting: number of pages that contradict themselves.
+    """
+
+    lines: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
+    fatal: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
+    rows: int = 0
+    by_ordinal: int = 0
+    pages: int = 0
+    contradicting: int = 0
+
+    def add(self, settled: Settled) -> None:
+        """Count one more part."""
+        self.lines.append(settled.fates.group_by(FATE, ACTION).agg(lines=pl.len().cast(pl.Int64)))
+        fatal = settled.fates.filter(pl.col(FATE).is_in(list(map(int, FATAL))))
+        self.fatal.append(fatal.sort(FILE, ROW).group_by(FATE, maintain_order=True).head(_SHOWN))
+        self.rows += settled.rows.height
+        self.by_ordinal += settled.by_ordinal
+        self.pages += settled.pages
+        self.contradicting += settled.contradicting
+
+    def account(self) -> dict[str, Any]:
+        """The account of all lines."""
+        lines = pl.concat(self.lines).group_by(FATE, ACTION).agg(pl.col("lines").sum())
+        counts = dict(lines.group_by(FATE).agg(pl.col("lines").sum()).iter_rows())
+        others = lines.filter(pl.col(FATE) == Fate.OTHER_ACTION).sort("lines", ACTION, descending=[True, False])
+        return {
+            "lines": sum(counts.values()),
+            "used": {name: counts.get(fate, 0) for fate, name in USED.items()},
+            "not_used": {reason: counts[fate] for fate, reason in REASONS.items() if fate in counts},
+            "other_actions": dict(others.select(ACTION, "lines").iter_rows()),
+            "positions": {"from_hit_lists": self.rows - self.by_ordinal, "from_ordinals": self.by_ordinal},
+        }
 
 
 def _records(source: Source, number: int, rules: UbiRules) -> pl.LazyFrame:
     return read_records(scan_lines(source).with_columns(pl.lit(number, pl.UInt32).alias(FILE)), rules)
 
 
-def _account(lines: pl.DataFrame) -> dict[str, Any]:
-    counts = dict(lines.group_by(FATE).agg(pl.col("lines").sum()).iter_rows())
-    others = lines.filter(pl.col(FATE) == Fate.OTHER_ACTION).sort("lines", ACTION, descending=[True, False])
-    return {
-        "lines": int(lines["lines"].sum()),
-        "used": {name: int(counts.get(fate, 0)) for fate, name in USED.items()},
-        "not_used": {reason: int(counts[fate]) for fate, reason in REASONS.items() if fate in counts},
-        "other_actions": dict(others.select(ACTION, "lines").iter_rows()),
-    }
-
-
-def _judge(log: Log, rules: UbiRules, engine: Engine, settled: Sequence[Settled], account: dict[str, Any]) -> None:
-    """Stop where the files are not what they should be."""
-    where = log.request.inputs[0]
-    damaged = [fate for fate in DAMAGED if REASONS[fate] in account["not_used"]]
-    if damaged and engine.on_bad_rows == "error":
-        raise SchemaError(_describe_damage(log, rules, damaged, account))
-    pages, contradicting = (sum(getattr(found, name) for found in settled) for name in ("pages", "contradicting"))
+def _judge(log: Log, rules: UbiRules, tally: _Tally, account: dict[str, Any]) -> None:
+    """Stop where there is no log in the files."""
+    where, pages, contradicting = log.request.inputs[0], tally.pages, tally.contradicting
     if contradicting > _MOSTLY * pages:
         raise SchemaError(
             f"{where}: {contradicting:,} of {pages:,} pages contradict themselves: a query_id with several queries or "
             "hit lists, two documents at one position, or one at two. A query_id is one results page; too many of them "
             f"are not. {_in_words(account)}"
         )
-    if account["used"]["queries"]:
+    if tally.rows:
         return
     advice = "Nothing that was shown could be read."
     if rules.impressions == "hits":
@@ -107,20 +138,14 @@ def _in_words(account: dict[str, Any]) -> str:
     return f"Of {account['lines']:,} lines: {reasons}."
 
 
-def _describe_damage(log: Log, rules: UbiRules, damaged: Sequence[Fate], account: dict[str, Any]) -> str:
-    said = ["Some lines are no UBI documents:"]
-    for fate in damaged:
-        reason = REASONS[fate]
-        said.append(f"  {account['not_used'][reason]:,} x {reason}: {'; '.join(_places(log, rules, fate))}")
-    said.append("Mend the files, or leave these lines out and have them counted with --on-bad-rows drop.")
-    return "\n".join(said)
-
-
-def _places(log: Log, rules: UbiRules, fate: Fate) -> list[str]:
-    found: list[str] = []
-    for number, source in enumerate(log.sources):
-        rows = _records(source, number, rules).filter(pl.col(FATE) == fate).select(ROW).head(_SHOWN - len(found))
-        found += [f"{source.path} line {row}" for row in rows.collect(engine="streaming")[ROW]]
-        if len(found) >= _SHOWN:
-            break
-    return found
+def _stop_at_fatal_lines(log: Log, tally: _Tally, account: dict[str, Any]) -> None:
+    examples = pl.concat(tally.fatal).sort(FATE, FILE, ROW)
+    if not examples.height:
+        return
+    said = ["Some lines cannot be read as UBI:"]
+    for fate in examples[FATE].unique(maintain_order=True):
+        first: list[tuple[int, int]] = examples.filter(pl.col(FATE) == fate).head(_SHOWN).select(FILE, ROW).rows()
+        places = "; ".join(f"{log.sources[file].path} line {row}" for file, row in first)
+        said.append(f"  {account['not_used'][REASONS[Fate(fate)]]:,} x {REASONS[Fate(fate)]}: {places}")
+    said.append("Mend the files or the options, or leave these lines out and have them counted: --on-bad-rows drop.")
+    raise SchemaError("\n".join(said))

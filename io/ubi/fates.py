@@ -1,8 +1,8 @@
 """What becomes of each line of UBI files. Every line has one fate, so that those used and not used add up to all.
 
 A real UBI log holds much that is no part of a page's impressions and clicks: repeated impressions, clicks on what was
-not in the list, events of other actions or without a query. Such lines are counted and said, and never stop a run.
-What stops it, unless bad rows are dropped, is what UBI does not write: `DAMAGED`.
+not in the list, events of other actions or without a query. Such lines are counted and said, and do not stop a run.
+What stops it is what no UBI client writes, or what shows that the options are wrong: `FATAL`.
 """
 
 from enum import IntEnum
@@ -50,35 +50,35 @@ class Fate(IntEnum):
 USED = {Fate.QUERY: "queries", Fate.IMPRESSION: "impressions", Fate.CLICK: "clicks"}
 """Lines that made the log, as they stand in the manifest."""
 
-DAMAGED = (Fate.NOT_AN_OBJECT, Fate.UNKNOWN_DOCUMENT, Fate.QUERY_WITHOUT_ID)
-"""Lines that no UBI plugin or client writes: the file is damaged, or is something else."""
+FATAL = (Fate.NOT_AN_OBJECT, Fate.UNKNOWN_DOCUMENT, Fate.QUERY_WITHOUT_ID, Fate.BELOW_BASE)
+"""Lines that stop the run unless bad rows are dropped: damage, or a position base that shifts every position."""
 
 REASONS: dict[Fate, str] = {
-    Fate.BLANK: "blank line",
-    Fate.ACTION_LINE: "action line of the bulk format",
-    Fate.NOT_AN_OBJECT: "line that is not a JSON object",
-    Fate.UNKNOWN_DOCUMENT: "document that is neither a query nor an event",
-    Fate.QUERY_WITHOUT_ID: "query without a query_id",
-    Fate.BLANK_QUERY: "query without a user_query",
-    Fate.BAD_HITS: "query whose hit list is not a list of different ids",
-    Fate.NO_HITS: "query without hits",
-    Fate.REPEATED_QUERY: "query that was written before",
-    Fate.QUERIES_DISAGREE: "query whose query_id has another query text or hit list as well",
-    Fate.NO_IMPRESSIONS: "query of which nothing was shown",
-    Fate.OTHER_ACTION: "event of another action",
-    Fate.NOT_ASKED_FOR: "impression event, where impressions are the hit lists",
-    Fate.EVENT_WITHOUT_ID: "event without a query_id",
-    Fate.NO_OBJECT: "event without an object_id",
-    Fate.NO_QUERY: "event whose query was not recorded",
-    Fate.PAGE_NOT_USED: "event whose query is not used",
-    Fate.CONTRADICTION: "event on a page that shows two documents at one position, or one at two",
-    Fate.NOT_IN_HITS: "impression of a document that is not in the hit list",
-    Fate.NO_BASE: "impression without a hit list, and no --position-base impression=N says how to read its ordinal",
-    Fate.NO_ORDINAL: "impression without a whole number as its ordinal",
-    Fate.BELOW_BASE: "impression whose ordinal is below the position base",
-    Fate.REPEATED_IMPRESSION: "impression that was seen before",
-    Fate.NOT_SHOWN: "click on a document that the page did not show",
-    Fate.OTHER_POSITION: "click whose ordinal says another position than the impression",
-    Fate.REPEATED_CLICK: "click that was seen before",
+    Fate.BLANK: "blank lines",
+    Fate.ACTION_LINE: "action lines of the bulk format",
+    Fate.NOT_AN_OBJECT: "lines that are not a JSON object",
+    Fate.UNKNOWN_DOCUMENT: "documents that are neither a query nor an event",
+    Fate.QUERY_WITHOUT_ID: "queries without a query_id",
+    Fate.BLANK_QUERY: "queries without a user_query",
+    Fate.BAD_HITS: "queries whose hit list is not a list of different ids",
+    Fate.NO_HITS: "queries without hits",
+    Fate.REPEATED_QUERY: "queries that were written before",
+    Fate.QUERIES_DISAGREE: "queries whose query_id has another user_query or hit list as well",
+    Fate.NO_IMPRESSIONS: "queries of which nothing was shown",
+    Fate.OTHER_ACTION: "events of other actions",
+    Fate.NOT_ASKED_FOR: "impression events, as hit lists say what was shown",
+    Fate.EVENT_WITHOUT_ID: "events without a query_id",
+    Fate.NO_OBJECT: "events without an object_id",
+    Fate.NO_QUERY: "events whose query was not recorded",
+    Fate.PAGE_NOT_USED: "events whose query is not used",
+    Fate.CONTRADICTION: "events and queries of pages with two documents at one position, or one at two",
+    Fate.NOT_IN_HITS: "impressions of a document that is not in the hit list",
+    Fate.NO_BASE: "impressions without a hit list: to read ordinals, say --position-base impression=N",
+    Fate.NO_ORDINAL: "impressions without a hit list and without a whole ordinal",
+    Fate.BELOW_BASE: "impressions whose ordinal is below the position base",
+    Fate.REPEATED_IMPRESSION: "impressions that were seen before",
+    Fate.NOT_SHOWN: "clicks on a document that the page did not show",
+    Fate.OTHER_POSITION: "clicks whose ordinal says another position than the impression",
+    Fate.REPEATED_CLICK: "clicks that were seen before",
 }
-"""Lines that did not, as they stand in the manifest and in messages."""
+"""Lines that did not make the log, as they stand in the manifest and in messages."""

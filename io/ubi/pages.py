@@ -32,13 +32,15 @@ class Settled:
 
     Attributes:
         rows: the log: one row per impression, with the columns `COLUMNS`.
-        fates: one `fate` per record.
+        fates: `fate`, `ACTION` and the place of each record.
+        by_ordinal: number of rows whose position is an ordinal, and not a place in a hit list.
         pages: number of pages that have an agreed query, whether anything was shown or not.
         contradicting: number of pages that were left out because records contradict each other.
     """
 
     rows: pl.DataFrame
     fates: pl.DataFrame
+    by_ordinal: int
     pages: int
     contradicting: int
 
@@ -77,11 +79,12 @@ def settle(records: pl.DataFrame, rules: UbiRules) -> Settled:
         .alias(FATE),
     )
     decided = pl.concat([queries, lost, impressions, clicks, of_pages])
-    fates = records.select(_RECORD, FATE, ACTION).join(decided, on=_RECORD, how="left", suffix="_found")
+    fates = records.select(_RECORD, FATE, ACTION, FILE, ROW).join(decided, on=_RECORD, how="left", suffix="_found")
     disagreeing = queries.filter(pl.col(FATE) == Fate.QUERIES_DISAGREE).join(records, on=_RECORD)[QUERY_ID].n_unique()
     return Settled(
         rows=_rows(shown, clicked, pages),
-        fates=fates.select(pl.coalesce("fate_found", FATE).alias(FATE), ACTION),
+        fates=fates.select(pl.coalesce("fate_found", FATE).alias(FATE), ACTION, FILE, ROW),
+        by_ordinal=shown.filter(~pl.col(_LISTED)).height,
         pages=pages.height + disagreeing,
         contradicting=contradicting.len() + disagreeing,
     )

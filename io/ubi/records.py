@@ -19,17 +19,19 @@ OTHER, QUERY, SHOWN, CLICKED = 0, 1, 2, 3
 UNDECIDED = 0
 """The fate of a record that depends on other records of its page."""
 
+_RESPONSE, _OLDER_HITS = "response", "older_hits"
 _FIELDS = {
     QUERY_ID: "$.query_id",
     USER_QUERY: "$.user_query",
-    "response": "$.query_response_id",
+    _RESPONSE: "$.query_response_id",
     HITS: "$.query_response_hit_ids",
-    "older_hits": "$.query_response_object_ids",  # UBI 1.0
+    _OLDER_HITS: "$.query_response_object_ids",  # UBI 1.0
     ACTION: "$.action_name",
     OBJECT_ID: "$.event_attributes.object.object_id",
     ORDINAL: "$.event_attributes.position.ordinal",
     **{name: f"$.{name}" for name in OF_THE_QUERY},
 }
+_ONLY_IN_QUERIES = (USER_QUERY, _RESPONSE, HITS, _OLDER_HITS)  # unless there is an action
 _ACTION_LINE = r'^\s*\{\s*"(?:index|create|update|delete)"\s*:\s*\{[^{}]*\}\s*\}\s*$'
 _ID = r'(?:"(?:[^"\\]|\\.)+"|-?[0-9][0-9.eE+-]*)'
 _LIST_OF_IDS = rf"^\[(?:{_ID}(?:,{_ID})*)?\]$"
@@ -55,21 +57,21 @@ def read_records(lines: pl.LazyFrame, rules: UbiRules) -> pl.LazyFrame:
         line.str.contains(_ACTION_LINE).alias("is_action_line"),
         *(line.str.json_path_match(path).alias(name) for name, path in _FIELDS.items()),
     ).with_columns(
+        pl.any_horizontal(pl.col(name).is_not_null() for name in _ONLY_IN_QUERIES).alias("is_query"),
         *(_no_blank(name) for name in (QUERY_ID, USER_QUERY, OBJECT_ID, ACTION)),
-        pl.coalesce(HITS, "older_hits").alias(HITS),
+        pl.coalesce(HITS, _OLDER_HITS).alias(HITS),
         pl.col(ORDINAL).cast(pl.Float64, strict=False),
     )
-    is_query = pl.any_horizontal(pl.col(name).is_not_null() for name in (USER_QUERY, "response", HITS))
     kind = (
         pl.when(pl.col(ACTION) == IMPRESSION)
         .then(SHOWN)
         .when(pl.col(ACTION).is_in(rules.click_actions))
         .then(CLICKED)
-        .when(pl.col(ACTION).is_null() & is_query)
+        .when(pl.col(ACTION).is_null() & pl.col("is_query"))
         .then(QUERY)
         .otherwise(OTHER)
     )
-    columns = (FILE, ROW, KIND, FATE, *(name for name in _FIELDS if name not in ("response", "older_hits")))
+    columns = (FILE, ROW, KIND, FATE, *(name for name in _FIELDS if name not in (_RESPONSE, _OLDER_HITS)))
     return found.with_columns(kind.cast(pl.UInt8).alias(KIND)).with_columns(_fate(rules).alias(FATE)).select(columns)
 
 
