@@ -20,7 +20,7 @@ from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, R
 from posbias.io.nested import Nesting, find_nesting, holds_lists, innermost, of_one_type
 from posbias.io.scan import FILE, ROW, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.sources import Source, digests, find_sources
-from posbias.io.ubi.rules import COLUMNS, UbiRules, with_usual_columns
+from posbias.io.ubi.rules import ACTION_NAME, COLUMNS, QUERY_ID, USER_QUERY, UbiRules, with_usual_columns
 
 CLICKED = "posbias_clicked"
 """The column that a table of clicks brings."""
@@ -294,7 +294,12 @@ def _is_nested(request: LogRequest, source: Source, names: Sequence[str]) -> boo
         return False
     with reading([source]):
         schema = schema_of(source)
-    roles = resolve_roles(request.roles, names, where=_where(request.inputs), required=(DOC,))
+    try:
+        roles = resolve_roles(request.roles, names, where=_where(request.inputs), required=(DOC,))
+    except SchemaError as error:
+        if QUERY_ID in names and not {ACTION_NAME, USER_QUERY}.isdisjoint(names):
+            raise SchemaError(f"{error} If these are OpenSearch UBI documents, say --input-format ubi.") from error
+        raise
     nested = any(name in schema and holds_lists(schema[name]) for name in roles.doc)
     if request.form == "nested" and not nested:
         held = ", ".join(f"{name} ({schema.get(name)})" for name in roles.doc)

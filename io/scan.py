@@ -94,13 +94,13 @@ def scan_with_place(source: Source, as_text: Sequence[str] = ()) -> pl.LazyFrame
     )
 
 
-<<<<<<< HEAD
 def untyped_columns(sources: Sequence[Source], columns: Collection[str]) -> set[str]:
     """Those columns that are text only because files, or names of folders, have no types."""
     if any(source.format in _TEXT_SEPARATORS for source in sources):
         return set(columns)
     return {name for source in sources for name, _ in source.hive if name in columns}
-=======
+
+
 def scan_lines(source: Source) -> pl.LazyFrame:
     """The lines of one text file in `LINE`, with their number, from 1, in `ROW`; a blank line may be null."""
     path = source.path if isinstance(source.path, Path) else str(source.path)
@@ -115,7 +115,6 @@ def scan_lines(source: Source) -> pl.LazyFrame:
         storage_options=storage_options(source.path) or None,
     )
     return lines.with_row_index(ROW, offset=1)
->>>>>>> 12aac78 (OpenSearch UBI: queries and events as a log of pages, with an account of every line)
 
 
 @contextmanager

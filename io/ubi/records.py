@@ -8,7 +8,7 @@ import polars as pl
 
 from posbias.io.scan import FILE, LINE, ROW
 from posbias.io.ubi.fates import Fate
-from posbias.io.ubi.rules import IMPRESSION, OBJECT_ID, OF_THE_QUERY, QUERY_ID, USER_QUERY, UbiRules
+from posbias.io.ubi.rules import ACTION_NAME, IMPRESSION, OBJECT_ID, OF_THE_QUERY, QUERY_ID, USER_QUERY, UbiRules
 
 KIND, FATE = "kind", "fate"
 HITS, ACTION, ORDINAL = "hits", "action", "ordinal"
@@ -26,7 +26,7 @@ _FIELDS = {
     _RESPONSE: "$.query_response_id",
     HITS: "$.query_response_hit_ids",
     _OLDER_HITS: "$.query_response_object_ids",  # UBI 1.0
-    ACTION: "$.action_name",
+    ACTION: f"$.{ACTION_NAME}",
     OBJECT_ID: "$.event_attributes.object.object_id",
     ORDINAL: "$.event_attributes.position.ordinal",
     **{name: f"$.{name}" for name in OF_THE_QUERY},

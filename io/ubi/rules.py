@@ -12,7 +12,7 @@ Impressions = Literal["hits", "events"]
 IMPRESSION = "impression"
 """The action of an event that says that a document was shown."""
 
-QUERY_ID, USER_QUERY, OBJECT_ID = "query_id", "user_query", "object_id"
+QUERY_ID, USER_QUERY, OBJECT_ID, ACTION_NAME = "query_id", "user_query", "object_id", "action_name"
 POSITION, CLICK = "position", "click"
 OF_THE_QUERY = ("timestamp", "client_id", "application")
 """What else of a query's document goes with its page, as text."""

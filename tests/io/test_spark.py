@@ -157,6 +157,31 @@ def test_fit_of_logs_in_other_formats_with_clicks_apart_and_faulty_rows(
     assert_same_result(spark, polars)
 
 
+def test_fit_of_lists_without_a_session(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
+    pages = log.sort("session", "position").group_by("session", "query", maintain_order=True).agg("doc", "click")
+    empty = pages.head(1).with_columns(pl.col("doc", "click").list.head(0))
+    pages.head(150).drop("session").write_parquet(tmp_path / "first.parquet")
+    pl.concat([pages.tail(-150), empty]).drop("session").write_ndjson(tmp_path / "second.ndjson")
+    polars, spark = both("fit", tmp_path / "first.parquet", tmp_path / "second.ndjson", "--model", "ubm")
+    assert polars.manifest["rows"]["rejected"] == {"the page shows no document": 1}
+    assert_same_result(spark, polars)
+
+
+def test_fit_of_ubi(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
+    pages = log.sort("session", "position").group_by("session", "query", maintain_order=True).agg("doc")
+    queries = pages.select(query_id="session", user_query="query", query_response_hit_ids="doc")
+    clicks = log.filter(pl.col("click") == 1).select(
+        pl.lit("click").alias("action_name"),
+        pl.col("session").alias("query_id"),
+        pl.struct(pl.struct(object_id="doc").alias("object")).alias("event_attributes"),
+    )
+    queries.write_ndjson(tmp_path / "queries.ndjson")
+    clicks.write_ndjson(tmp_path / "events.ndjson")
+    polars, spark = both("fit", tmp_path / "queries.ndjson", tmp_path / "events.ndjson", "--input-format", "ubi")
+    assert polars.manifest["rows"]["ubi"]["used"] == {"queries": 400, "impressions": 0, "clicks": clicks.height}
+    assert_same_result(spark, polars)
+
+
 def test_keys_of_types_that_spark_lacks_come_back_as_they_were(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     frame = log.with_columns(

@@ -356,6 +356,12 @@ def test_options_that_do_not_go_together_are_refused(
     assert message in done.stderr
 
 
+def test_ubi_without_the_option_says_what_to_do(run_in_process: RunPosbias, tmp_path: Path) -> None:
+    done = run_in_process("fit", write(tmp_path / "ubi.ndjson", GOOD_HITS), "-o", tmp_path / "out")
+    assert done.returncode == 2
+    assert "If these are OpenSearch UBI documents, say --input-format ubi." in done.stderr
+
+
 def test_ubi_in_parquet_is_refused(run_in_process: RunPosbias, log: pl.DataFrame, tmp_path: Path) -> None:
     log.write_parquet(tmp_path / "ubi.parquet")
     done = run_in_process("fit", tmp_path / "ubi.parquet", *UBI, "-o", tmp_path / "out")
