@@ -2,7 +2,8 @@
 
     python sample_logs/make_sample.py graded_dbpedia_entity_qrels.parquet [DIRECTORY]
 
-writes web_search.parquet and web_search_truth.parquet into DIRECTORY (default: beside this script).
+writes web_search.parquet, web_search_truth.parquet and web_search_features.parquet into DIRECTORY (default: beside this
+script).
 
 In every session the ranker sorts all judged documents of the query by
 
@@ -12,6 +13,9 @@ where noise is drawn once per (query, document), the ranker's standing errors, a
 documents of nearly equal score change places from session to session. Users follow the position-based model,
 
     P(click) = theta_position * (CLICK_NOISE + (1 - CLICK_NOISE) (2 ** label - 1) / (2 ** highest - 1)).
+
+The features of a (query, document) are drawn too: two that follow the label, with noise, and one that does not; and
+the collection that the query is from, which is real.
 """
 
 import sys
@@ -31,17 +35,19 @@ QUERY_EXPONENT = 1.0  # Zipf: the first query has a seventh of the sessions, the
 RANKER_SKILL = 0.3
 JITTER = 0.04
 CLICK_NOISE = 0.1
+FEATURE_NOISE = {"text_match": 0.5, "link_score": 1.0}  # standard deviation; label / highest lies in [0, 1]
 # Not a power law: flat below the fold, and the last result is seen more than the one above it.
 THETA = np.array([1.0, 0.76, 0.61, 0.46, 0.39, 0.35, 0.26, 0.23, 0.20, 0.22])
 
 
 def main() -> None:
-    """Read the judgements named on the command line and write the two files."""
+    """Read the judgements named on the command line and write the three files."""
     qrels = pl.read_parquet(sys.argv[1])
     directory = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).parent  # noqa: PLR2004
     log = web_search_log(qrels)
     log.write_parquet(directory / "web_search.parquet", compression="zstd", compression_level=19)
     truth().write_parquet(directory / "web_search_truth.parquet", compression="zstd")
+    features(qrels, log).write_parquet(directory / "web_search_features.parquet", compression="zstd")
     rate = log.group_by("position").agg(pl.len(), pl.mean("click")).sort("position")
     print(f"{log.height:,} rows, {log.select('query', 'doc').n_unique():,} (query, document) pairs", rate)
 
@@ -50,6 +56,28 @@ def truth() -> pl.DataFrame:
     """Return the propensities that the log was drawn with: position, propensity (relative to position 1)."""
     position = np.arange(1, len(THETA) + 1, dtype=np.int32)
     return pl.DataFrame({"position": position, "propensity": THETA / THETA[0]})
+
+
+def features(qrels: pl.DataFrame, log: pl.DataFrame) -> pl.DataFrame:
+    """Draw the features of the pairs of a log.
+
+    Args:
+        qrels: judgements: query_id, doc_id, label (0 .. highest).
+        log: query, doc.
+
+    Returns:
+        One row per pair, sorted: query, doc, text_match, link_score, freshness (Float32), collection (text).
+    """
+    rng = np.random.default_rng(SEED + 1)
+    judged = qrels.select(query="query_id", doc="doc_id", label="label")
+    pairs = log.select("query", "doc").unique().join(judged, on=["query", "doc"]).sort("query", "doc")
+    quality = (pairs["label"] / pairs["label"].max()).to_numpy()
+    drawn = {name: quality + noise * rng.standard_normal(pairs.height) for name, noise in FEATURE_NOISE.items()}
+    return pairs.select("query", "doc").with_columns(
+        *(pl.Series(name, values, pl.Float64).cast(pl.Float32) for name, values in drawn.items()),
+        pl.Series("freshness", rng.random(pairs.height)).cast(pl.Float32),
+        collection=pl.col("query").str.extract(r"^([A-Za-z]+)"),
+    )
 
 
 def web_search_log(qrels: pl.DataFrame) -> pl.DataFrame:

@@ -30,6 +30,16 @@ def test_the_truth_is_made_again(script: dict[str, Any], sample_logs: Path) -> N
     assert_frame_equal(script["truth"](), pl.read_parquet(sample_logs / "web_search_truth.parquet"))
 
 
+def test_the_features_are_made_again_and_cover_every_pair(
+    script: dict[str, Any], log: pl.DataFrame, sample_logs: Path, shared_data: Path
+) -> None:
+    shipped = pl.read_parquet(sample_logs / "web_search_features.parquet")
+    qrels = pl.read_parquet(shared_data / "graded_dbpedia_entity_qrels.parquet")
+
+    assert_frame_equal(script["features"](qrels, log), shipped)
+    assert shipped.select("query", "doc").equals(log.select("query", "doc").unique().sort("query", "doc"))
+
+
 def test_a_session_is_one_page_of_ten_documents_for_one_query_on_one_day(log: pl.DataFrame) -> None:
     pages = log.group_by("session").agg(pl.all().n_unique())
 
