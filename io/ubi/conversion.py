@@ -52,7 +52,8 @@ def convert(log: Log, rules: UbiRules, engine: Engine) -> tuple[Log, dict[str, A
         )
     tally = _Tally()
     for folder in sorted(raw.iterdir()):
-        settled = settle(pl.read_parquet(folder / "*.parquet"), rules)
+        written = pl.scan_parquet(sorted(folder.glob("*.parquet")), hive_partitioning=False, glob=False)
+        settled = settle(written.collect(), rules)
         with temporary_files(engine.scratch):
             settled.rows.write_parquet(made / f"{folder.name}.parquet", compression="lz4")
         tally.add(settled)

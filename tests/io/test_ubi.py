@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import polars as pl
 import pytest
 
+from posbias.io.ubi import conversion
+
 RunPosbias = Callable[..., CompletedProcess[str]]
 Document = dict[str, object]
 
@@ -130,6 +132,17 @@ def test_a_log_as_ubi_is_the_same_log(posbias: Posbias, log: pl.DataFrame, tmp_p
     assert from_events.propensities.equals(expected)
     assert account_of(from_hits)["not_used"] == {"action lines of the bulk format": len(hits)}
     assert account_of(from_events)["not_used"] == {}
+
+
+def test_a_log_that_takes_several_parts_is_the_same_log(
+    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "ubi.ndjson", [*as_ubi(log, hits=True), event("p1", "scroll"), event(None, "scroll")])
+    whole = posbias("fit", path, *UBI)
+    monkeypatch.setattr(conversion, "_BYTES_PER_PART", path.stat().st_size // 7)
+    in_parts = posbias("fit", path, *UBI)
+    assert in_parts.propensities.equals(whole.propensities)
+    assert account_of(in_parts) == account_of(whole)
 
 
 def test_statistics_of_two_days_of_ubi_add_up_with_their_accounts(posbias: Posbias, tmp_path: Path) -> None:
