@@ -27,10 +27,10 @@ def _ubi_lines(account: dict[str, Any]) -> list[str]:
         ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in account[part].items() if count)
         for part in ("used", "positions")
     )
-    said = [f"UBI: {account['lines']:,} lines, of which {used} make the log (positions: {positions}); the others are"]
-    return said + [
-        f"{lines:>11,} {reason}" for reason, lines in sorted(account["not_used"].items(), key=lambda entry: -entry[1])
-    ]
+    others = sorted(account["not_used"].items(), key=lambda entry: -entry[1])
+    end = "; the others are" if others else "."
+    said = [f"UBI: {account['lines']:,} lines, of which {used} make the log (positions: {positions}){end}"]
+    return said + [f"{lines:>11,} {reason}" for reason, lines in others]
 
 
 def rows_in_words(rows: dict[str, Any]) -> str:

@@ -20,18 +20,18 @@ UNDECIDED = 0
 """The fate of a record that depends on other records of its page."""
 
 _RESPONSE, _OLDER_HITS = "response", "older_hits"
-_FIELDS = {
-    QUERY_ID: "$.query_id",
-    USER_QUERY: "$.user_query",
+_OF_EVENTS = {
+    OBJECT_ID: "$.event_attributes.object.object_id",
+    ORDINAL: "$.event_attributes.position.ordinal",
+}
+_ONLY_IN_QUERIES = {
+    USER_QUERY: "$.user_query",  # events may have it too, but are known by their action
     _RESPONSE: "$.query_response_id",
     HITS: "$.query_response_hit_ids",
     _OLDER_HITS: "$.query_response_object_ids",  # UBI 1.0
-    ACTION: f"$.{ACTION_NAME}",
-    OBJECT_ID: "$.event_attributes.object.object_id",
-    ORDINAL: "$.event_attributes.position.ordinal",
-    **{name: f"$.{name}" for name in OF_THE_QUERY},
 }
-_ONLY_IN_QUERIES = (USER_QUERY, _RESPONSE, HITS, _OLDER_HITS)  # unless there is an action
+_OF_QUERIES = _ONLY_IN_QUERIES | {name: f"$.{name}" for name in OF_THE_QUERY}
+_COLUMNS = (FILE, ROW, KIND, FATE, QUERY_ID, USER_QUERY, HITS, ACTION, OBJECT_ID, ORDINAL, *OF_THE_QUERY)
 _ACTION_LINE = r'^\s*\{\s*"(?:index|create|update|delete)"\s*:\s*\{[^{}]*\}\s*\}\s*$'
 _ID = r'(?:"(?:[^"\\]|\\.)+"|-?[0-9][0-9.eE+-]*)'
 _LIST_OF_IDS = rf"^\[(?:{_ID}(?:,{_ID})*)?\]$"
@@ -48,31 +48,41 @@ def read_records(lines: pl.LazyFrame, rules: UbiRules) -> pl.LazyFrame:
         `FILE`, `ROW`, `kind`, `fate` (0 where other records decide), the ids and texts of the document (null where it
         has none), `hits` (as JSON) and `ordinal` (Float64).
     """
-    line = pl.col(LINE)
-    found = lines.select(
+    line, action = pl.col(LINE), pl.col(ACTION)
+    is_event = action.is_in((IMPRESSION, *rules.click_actions))
+    is_rest = action.is_null() & ~pl.col("is_action_line")
+    # To ask a line for a field is to parse it: so only those lines are asked that may have it. Null costs nothing.
+    of_event, of_rest, of_both = (pl.when(where).then(line) for where in (is_event, is_rest, is_event | is_rest))
+    asked = lines.with_columns(
+        _no_blank(line.str.json_path_match(f"$.{ACTION_NAME}")).alias(ACTION),
+        line.str.contains(_ACTION_LINE).alias("is_action_line"),
+    ).select(
         FILE,
         ROW,
+        ACTION,
+        "is_action_line",
         line.fill_null("").str.strip_chars().str.head(1).alias("start"),
-        line.str.json_path_match("$").is_not_null().alias("is_json"),
-        line.str.contains(_ACTION_LINE).alias("is_action_line"),
-        *(line.str.json_path_match(path).alias(name) for name, path in _FIELDS.items()),
-    ).with_columns(
-        pl.any_horizontal(pl.col(name).is_not_null() for name in _ONLY_IN_QUERIES).alias("is_query"),
-        *(_no_blank(name) for name in (QUERY_ID, USER_QUERY, OBJECT_ID, ACTION)),
-        pl.coalesce(HITS, _OLDER_HITS).alias(HITS),
-        pl.col(ORDINAL).cast(pl.Float64, strict=False),
+        (is_rest & of_rest.str.json_path_match("$").is_null()).alias("is_broken"),
+        _no_blank(of_both.str.json_path_match("$.query_id")).alias(QUERY_ID),
+        *(of_event.str.json_path_match(path).alias(name) for name, path in _OF_EVENTS.items()),
+        *(of_rest.str.json_path_match(path).alias(name) for name, path in _OF_QUERIES.items()),
     )
     kind = (
-        pl.when(pl.col(ACTION) == IMPRESSION)
+        pl.when(action == IMPRESSION)
         .then(SHOWN)
-        .when(pl.col(ACTION).is_in(rules.click_actions))
+        .when(is_event)
         .then(CLICKED)
-        .when(pl.col(ACTION).is_null() & pl.col("is_query"))
+        .when(action.is_null() & pl.any_horizontal(pl.col(name).is_not_null() for name in _ONLY_IN_QUERIES))
         .then(QUERY)
         .otherwise(OTHER)
     )
-    columns = (FILE, ROW, KIND, FATE, *(name for name in _FIELDS if name not in (_RESPONSE, _OLDER_HITS)))
-    return found.with_columns(kind.cast(pl.UInt8).alias(KIND)).with_columns(_fate(rules).alias(FATE)).select(columns)
+    read = asked.with_columns(
+        kind.cast(pl.UInt8).alias(KIND),
+        *(_no_blank(pl.col(name)) for name in (USER_QUERY, OBJECT_ID)),
+        pl.coalesce(HITS, _OLDER_HITS).alias(HITS),
+        pl.col(ORDINAL).cast(pl.Float64, strict=False),
+    )
+    return read.with_columns(_fate(rules).alias(FATE)).select(_COLUMNS)
 
 
 def ids_of(hits: pl.Expr) -> pl.Expr:
@@ -80,8 +90,8 @@ def ids_of(hits: pl.Expr) -> pl.Expr:
     return hits.str.json_decode(pl.List(pl.String))
 
 
-def _no_blank(name: str) -> pl.Expr:
-    return pl.when(pl.col(name).str.strip_chars() != "").then(pl.col(name)).alias(name)
+def _no_blank(text: pl.Expr) -> pl.Expr:
+    return pl.when(text.str.strip_chars() != "").then(text)
 
 
 def _fate(rules: UbiRules) -> pl.Expr:
@@ -90,7 +100,7 @@ def _fate(rules: UbiRules) -> pl.Expr:
     event = kind.is_in((SHOWN, CLICKED))
     cases: list[tuple[pl.Expr, Fate]] = [
         (pl.col("start") == "", Fate.BLANK),
-        ((pl.col("start") != "{") | ~pl.col("is_json"), Fate.NOT_AN_OBJECT),
+        ((pl.col("start") != "{") | pl.col("is_broken"), Fate.NOT_AN_OBJECT),
         (pl.col("is_action_line"), Fate.ACTION_LINE),
         ((kind == OTHER) & pl.col(ACTION).is_null(), Fate.UNKNOWN_DOCUMENT),
         (kind == OTHER, Fate.OTHER_ACTION),
