@@ -103,7 +103,7 @@ class Log:
         schema = pl.Schema({name: whole[name] for name in columns} | {CLICKED: pl.Int8()})
         found: list[pl.LazyFrame] = []
         for source in self.sources:
-            scanned, height = scan_with_place(source, self._as_text), _rows(source)
+            scanned, height = self._scanned(source), _rows(source)
             step = max(int(rows / self._impressions_per_row(source)), 1)
             in_stretches = source.format == "parquet" and height > step
             stretches = [scanned.slice(at, step) for at in range(0, height, step)] if in_stretches else [scanned]
@@ -151,8 +151,14 @@ class Log:
         """The rows of all files, one per impression."""
         if self.nesting is None:
             return scan_sources(self.sources, self._as_text)
-        flat = [self._flat(scan_with_place(source, self._as_text), source) for source in self.sources]
+        flat = [self._flat(self._scanned(source), source) for source in self.sources]
         return flat[0] if len(flat) == 1 else pl.concat(flat, how="diagonal_relaxed")
+
+    def _scanned(self, source: Source) -> pl.LazyFrame:
+        """Rows of one file as they are in it, with their numbers where those are needed."""
+        if self.nesting is None or not self.nesting.row_is_page:
+            return scan_sources([source], self._as_text)
+        return scan_with_place(source, self._as_text)
 
     def _flat(self, rows: pl.LazyFrame, source: Source) -> pl.LazyFrame:
         """Rows of one file, one per impression."""

@@ -39,7 +39,7 @@ class Nesting:
         """One row per entry of the lists; a page whose lists do not fit together is one row, marked in `FOUND_BEFORE`.
 
         Args:
-            rows: rows of one file, with their number in `ROW`.
+            rows: rows of one file, with their number in `ROW` where each is a page of its own.
             file: the number of the file, so that pages of two files are not taken for one.
         """
         schema = rows.collect_schema()
