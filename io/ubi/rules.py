@@ -1,7 +1,7 @@
 """How UBI documents are read: where impressions come from, what a click is, from what number ordinals count."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from posbias.core.schema import RequestedRoles
@@ -39,15 +39,11 @@ class UbiRules:
 
 def with_usual_columns(requested: RequestedRoles) -> RequestedRoles:
     """The columns that were named, and those of UBI for the others."""
-    return RequestedRoles(
+    return replace(
+        requested,
         session=requested.session or (QUERY_ID,),
         query=requested.query or (USER_QUERY,),
         doc=requested.doc or (OBJECT_ID,),
         position=requested.position or POSITION,
         click=requested.click or CLICK,
-        weight=requested.weight,
-        timestamp=requested.timestamp,
-        context=requested.context,
-        stratify=requested.stratify,
-        randomized=requested.randomized,
     )
