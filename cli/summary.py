@@ -101,6 +101,12 @@ def weights_line(summary: dict[str, float | int | None]) -> RenderableType:
     return Text(f"weights: {clicks:,.0f} clicks weighted{worth}" + (f"; {clipped:,.0f} clipped" if clipped else ""))
 
 
+def training_line(sizes: dict[str, dict[str, int]], layout: str, form: str) -> RenderableType:
+    """How many rows were written, and where."""
+    written = "; ".join(f"{split}/: {size['rows']:,} rows" for split, size in sizes.items())
+    return Text(f"{written} (--layout {layout} --format {form})")
+
+
 def features_line(report: dict[str, Any]) -> RenderableType:
     """How many features rows have, and how many rows have none."""
     missing = sum(table["missing_rows"] for table in report["tables"])

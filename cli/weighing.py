@@ -109,8 +109,8 @@ def weigh(
     in_memory = all(isinstance(pairs, pl.DataFrame) for pairs in gathered.pairs)
     spool = request.spool(None if in_memory else engine.scratch)
     laid_out = lay_out_pairs(gathered, terms, rows_of, engine, spool, result.progress)
-    _write(laid_out, gathered.read, request, engine, result)
     _report(weights, result)
+    _write(laid_out, gathered.read, request, engine, result)
 
 
 def weigh_pages(
@@ -128,8 +128,8 @@ def weigh_pages(
     layout = PageLayout(request.layout.name, request.grouping, plan, weights, in_rows)
     spool = request.spool(None if read.buckets.in_memory else engine.scratch)
     laid_out = lay_out_pages(read, layout, spool, result.progress)
-    _write(laid_out, read, request, engine, result)
     _report(weights, result)
+    _write(laid_out, read, request, engine, result)
 
 
 def _weights(cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFrame, request: Request) -> ClickWeights:
@@ -140,9 +140,11 @@ def _weights(cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFra
 
 def _write(laid_out: LaidOutSplits, read: ReadLog | None, request: Request, engine: Engine, result: Result) -> None:
     rows = bring_features(laid_out, request.wanted_features, request.layout.name, read, engine)
-    result.content["training_sets"] = write_training_sets(
+    sizes = write_training_sets(
         rows, request.layout, request.grouping, request.form, engine, result.folder, result.progress
     )
+    result.content["training_sets"] = sizes
+    result.tables.append(summary.training_line(sizes, request.layout.name, request.form.name))
     if rows.features:
         result.content["features"] = rows.report
         result.tables.append(summary.features_line(rows.report))
