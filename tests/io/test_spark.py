@@ -90,6 +90,22 @@ def days(log: pl.DataFrame, tmp_path: Path) -> list[Path]:
     return paths
 
 
+@pytest.fixture
+def features(days: list[Path], tmp_path: Path) -> Path:
+    """Return a table of a number and a text by document."""
+    docs = pl.concat(pl.read_parquet(day, columns=["doc"]) for day in days)["doc"].unique().sort()
+    path = tmp_path / "features.csv"
+    pl.DataFrame(
+        {"doc": docs, "price": range(len(docs)), "kind": [f"kind {n % 3}" for n in range(len(docs))]}
+    ).write_csv(path)
+    return path
+
+
+def lines_of(output: Output) -> list[str]:
+    """The rows of a file of LightGBM, in any order."""
+    return sorted((output.folder / "training" / "train.tsv").read_text(encoding="utf-8").splitlines())
+
+
 def assert_same(spark: pl.DataFrame, polars: pl.DataFrame, keys: Sequence[str]) -> None:
     assert spark.schema == polars.schema
     assert_frame_equal(spark.sort(keys), polars.sort(keys), abs_tol=THETA_TOLERANCE, rel_tol=THETA_TOLERANCE)
@@ -117,18 +133,22 @@ def assert_same_statistics(spark: Output, polars: Output) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ("--cluster", "query", "--layout", "clicked-group", "--validation", "0.3"),
+        ("--layout", "clicked-group", "--format", "lightgbm", "--features", "FEATURES", "--validation", "0.3"),
         ("--model", "ubm", "--cluster", "session", "--layout", "session"),
         ("--context", "user.device", "--weight-column", "weight", "--negatives", "posterior"),
         ("--stratify", "segment", "--timestamp", "day", "--position-bins", "1,2,4", "--layout", "pairs"),
     ],
     ids=["pbm", "ubm", "contexts and weights", "strata and days"],
 )
-def test_run_gives_what_it_gives_on_polars(both: Both, days: list[Path], options: Sequence[str]) -> None:
-    polars, spark = both("run", *days, *options)
+def test_run_gives_what_it_gives_on_polars(
+    both: Both, days: list[Path], features: Path, options: Sequence[str]
+) -> None:
+    polars, spark = both("run", *days, *(str(features) if word == "FEATURES" else word for word in options))
     assert_same_result(spark, polars)
     found, expected = (output.training.drop("group", strict=False) for output in (spark, polars))
     assert_same(found, expected, expected.columns)
+    if "lightgbm" in options:
+        assert lines_of(spark) == lines_of(polars)
     assert spark.manifest["training_sets"] == polars.manifest["training_sets"]
     assert spark.manifest["weights"] == pytest.approx(polars.manifest["weights"], rel=THETA_TOLERANCE)
 
