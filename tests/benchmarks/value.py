@@ -1,0 +1,73 @@
+"""What a debiased training set is worth: rankers trained on clicks, judged by the true labels of unseen queries.
+
+    python tests/benchmarks/value.py [--seeds 5] [--quick]
+
+Documents, features and labels are real (../shared/data); clicks are drawn on the pages of a weak, sticky ranker
+(`value_worlds.py`). Of every setting and seed three logs are drawn, each of two thirds of the queries, the propensities
+estimated from it, training rows made of it in every layout (`value_rows.py`) with no, estimated and true propensities,
+a ranker trained on them (`value_learners.py`) and judged on the last third by NDCG. --quick: one seed of one setting.
+
+Two processes work at once, in one thread each.
+"""
+
+import argparse
+
+import polars as pl
+from processes import table_console
+from recovery_logs import in_parallel
+from value_measure import DEPTHS, measure
+from value_table import Results, aims, ndcg_table, theta_table
+from value_worlds import FILES, Setting
+
+EXAMPLE, CLUEWEB = FILES
+SETTINGS = (
+    Setting(EXAMPLE, 6_000, thorough=True),
+    Setting(EXAMPLE, 30_000, thorough=True),
+    Setting(EXAMPLE, 30_000, eta=1.5),
+    Setting(EXAMPLE, 5_000, temperature=0.5),
+    Setting(CLUEWEB, 30_000),
+)
+QUICK = (Setting(EXAMPLE, 6_000),)
+
+
+def main() -> None:
+    """Parse the command line, measure, print the tables and the aims."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one seed of one setting")
+    options = parser.parse_args()
+    n_seeds = 1 if options.quick else options.seeds
+    console = table_console()
+    wanted = QUICK if options.quick else SETTINGS
+    settings = [setting for setting in wanted if FILES[setting.dataset].exists()]
+    for missing in sorted(
+        {str(FILES[setting.dataset]) for setting in wanted} - {str(FILES[s.dataset]) for s in settings}
+    ):
+        console.print(f"not here: {missing}, the judged documents; its settings are left out")
+    if not settings:
+        return
+    results = Results(settings, measured_seeds(settings, n_seeds))
+    for depth in reversed(DEPTHS):
+        console.print(ndcg_table(results, f"NDCG@{depth}", n_seeds))
+    console.print(theta_table(results))
+    for line in aims(results, f"NDCG@{DEPTHS[-1]}"):
+        console.print(line, highlight=False)
+
+
+def measured_seeds(settings: list[Setting], n_seeds: int) -> pl.DataFrame:
+    """Every setting and seed, the slow ones first."""
+    slow_first = sorted(
+        range(len(settings)), key=lambda number: (not settings[number].thorough, -settings[number].n_sessions)
+    )
+    tasks = [(number, seed) for number in slow_first for seed in range(n_seeds)]
+    results = in_parallel(measure, [(settings[number], seed) for number, seed in tasks], "value")
+    return pl.concat(
+        [
+            result.with_columns(setting=pl.lit(number), seed=pl.lit(seed))
+            for (number, seed), result in zip(tasks, results, strict=True)
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()
