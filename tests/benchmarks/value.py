@@ -16,7 +16,7 @@ import polars as pl
 from processes import table_console
 from recovery_logs import in_parallel
 from value_measure import DEPTHS, measure
-from value_table import Results, aims, ndcg_table, theta_table
+from value_table import Results, aims_table, ndcg_table, theta_table
 from value_worlds import FILES, Setting
 
 EXAMPLE, CLUEWEB = FILES
@@ -50,8 +50,7 @@ def main() -> None:
     for depth in reversed(DEPTHS):
         console.print(ndcg_table(results, f"NDCG@{depth}", n_seeds))
     console.print(theta_table(results))
-    for line in aims(results, f"NDCG@{DEPTHS[-1]}"):
-        console.print(line, highlight=False)
+    console.print(aims_table(results, f"NDCG@{DEPTHS[-1]}"))
 
 
 def measured_seeds(settings: list[Setting], n_seeds: int) -> pl.DataFrame:

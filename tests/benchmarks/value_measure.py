@@ -31,7 +31,7 @@ NAIVE, JOINT, CONDITIONAL, TRUE = "naive clicks", "joint EM", "conditional", "tr
 SOURCES = (NAIVE, JOINT, CONDITIONAL, TRUE)
 NONE = ""
 
-LOGGING, LABELS = "logging ranker", "the labels themselves (LightGBM lambdarank)"
+LOGGING, LABELS = "logging ranker", "true labels: LightGBM lambdarank"
 DEPTHS = (5, 10)
 """How far down a ranking NDCG looks."""
 
@@ -58,10 +58,8 @@ class Method:
 
 
 METHODS = (
-    Method(
-        "LightGBM lambdarank, `position` field", "session", lambdarank_by_position, reads_pages=True, weighted=False
-    ),
-    Method("XGBoost, `lambdarank_unbiased`", "session", xgboost_unbiased, reads_pages=True, weighted=False),
+    Method("LightGBM lambdarank with positions", "session", lambdarank_by_position, reads_pages=True, weighted=False),
+    Method("XGBoost lambdarank_unbiased", "session", xgboost_unbiased, reads_pages=True, weighted=False),
     Method("pointwise: LightGBM binary", "pointwise", binary),
     Method("judgments: LightGBM lambdarank", "judgments", lambdarank),
     Method("pairs: CatBoost PairLogit", "pairs", pair_logit),

@@ -1,6 +1,6 @@
 """The tables of `value.py`, and whether its aims are met."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -35,27 +35,23 @@ class Results:
         chosen = (pl.col("setting") == setting) & (pl.col("method") == method) & (pl.col("source") == source)
         return self._by_seed.filter(chosen)[figure].to_numpy()
 
+    def of_all(self, method: str, source: str, figure: str) -> list[Floats]:
+        """The same for every setting."""
+        return [self.of(number, method, source, figure) for number in range(len(self.settings))]
 
-def heading(setting: Setting) -> str:
-    """A setting as a column's heading."""
-    sticky = f"temp. {setting.temperature:g}"
-    return f"{setting.dataset}\n{setting.n_sessions:,} pages\neta {setting.eta:g}, {sticky}"
+    def weighted_methods(self) -> list[str]:
+        """The methods that take weights and ran, in their order."""
+        ran = set(self._by_seed["method"])
+        return [method.name for method in METHODS if method.weighted and method.name in ran]
 
 
 def ndcg_table(results: Results, figure: str, n_seeds: int) -> Table:
     """Methods by settings."""
-    table = Table(
-        title=f"{figure} on the true labels of held-out queries, mean ± standard deviation over {n_seeds} seeds",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("")
-    for setting in results.settings:
-        table.add_column(heading(setting), justify="right", no_wrap=True)
+    title = f"{figure} on the true labels of held-out queries; mean ± standard deviation over {n_seeds} seeds"
+    table = _by_setting(title, results.settings)
 
     def add(label: str, method: str, source: str) -> None:
-        values = [results.of(number, method, source, figure) for number in range(len(results.settings))]
+        values = results.of_all(method, source, figure)
         if any(map(len, values)):
             table.add_row(label, *map(_mean_and_spread, values))
 
@@ -63,12 +59,11 @@ def ndcg_table(results: Results, figure: str, n_seeds: int) -> Table:
     for method in METHODS:
         if not method.weighted:
             add(method.name, method.name, NONE)
-    for method in METHODS:
-        if method.weighted:
-            table.add_section()
-            table.add_row(f"[bold]{method.name}")
-            for source in SOURCES:
-                add(f"  {source}", method.name, source)
+    for name in results.weighted_methods():
+        table.add_section()
+        table.add_row(f"[bold]{name}")
+        for source in SOURCES:
+            add(f"  {source}", name, source)
     table.add_section()
     add(LABELS, LABELS, NONE)
     return table
@@ -76,55 +71,64 @@ def ndcg_table(results: Results, figure: str, n_seeds: int) -> Table:
 
 def theta_table(results: Results) -> Table:
     """How wrong the propensities were."""
-    table = Table(
-        title=f"{THETA_ERROR} over the positions", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    table.add_column("")
-    for setting in results.settings:
-        table.add_column(heading(setting), justify="right", no_wrap=True)
+    table = _by_setting("theta: mean |error| over the positions", results.settings)
     for source in (JOINT, CONDITIONAL):
-        values = [results.of(number, THETA_ERROR, source, "theta") for number in range(len(results.settings))]
-        table.add_row(source, *map(_mean_and_spread, values))
+        table.add_row(source, *map(_mean_and_spread, results.of_all(THETA_ERROR, source, "theta")))
+    return table
+
+
+def aims_table(results: Results, figure: str) -> Table:
+    """What was aimed at, layout by layout; what misses its aim is marked."""
+    table = _by_setting(f"aims, {figure}; !: missed; ±: standard error of a paired difference", results.settings)
+    table.add_row(f"[bold]conditional - true propensities, within {CLOSE:g}".replace("0.", "."))
+    for name in results.weighted_methods():
+        pairs = zip(results.of_all(name, CONDITIONAL, figure), results.of_all(name, TRUE, figure), strict=True)
+        table.add_row(f"  {name}", *(_closeness(one - other) for one, other in pairs))
+    table.add_section()
+    table.add_row(f"[bold]conditional: of the way from naive to labels, {SHARE:.0%} from {MANY_SESSIONS:,} pages on")
+    labels = results.of_all(LABELS, NONE, figure)
+    for name in results.weighted_methods():
+        ways = zip(results.of_all(name, NAIVE, figure), results.of_all(name, CONDITIONAL, figure), labels, strict=True)
+        table.add_row(f"  {name}", *(_way(*way, setting) for way, setting in zip(ways, results.settings, strict=True)))
+    return table
+
+
+def _by_setting(title: str, settings: Sequence[Setting]) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("")
+    for setting in settings:
+        pages = f"{setting.dataset}\n{setting.n_sessions:,} pages"
+        heading = f"{pages}\neta {setting.eta:g}\ntemp. {setting.temperature:g}"
+        table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
 def _mean_and_spread(values: Floats) -> str:
     if not len(values):
         return "-"
-    spread = f" ±{values.std(ddof=1):.3f}".replace("0.", ".") if len(values) > 1 else ""
-    return f"{values.mean():.3f}".replace("0.", ".") + spread
+    spread = f" ±{values.std(ddof=1):.3f}" if len(values) > 1 else ""
+    return _short(f"{values.mean():.3f}{spread}")
 
 
-def aims(results: Results, figure: str) -> Iterator[str]:
-    """Each aim, layout by layout, and whether it is met."""
-    for number, setting in enumerate(results.settings):
-        labels = results.of(number, LABELS, NONE, figure).mean()
-        for method in METHODS:
-            naive, conditional, true = (
-                results.of(number, method.name, source, figure) for source in (NAIVE, CONDITIONAL, TRUE)
-            )
-            if not method.weighted or not len(naive):
-                continue
-            gap = true - conditional
-            lines = [
-                _verdict(
-                    abs(gap.mean()) <= CLOSE, f"conditional within {CLOSE:g} of true propensities: {_difference(-gap)}"
-                )
-            ]
-            if setting.n_sessions >= MANY_SESSIONS:
-                share = (conditional.mean() - naive.mean()) / (labels - naive.mean())
-                lines.append(
-                    _verdict(
-                        share >= SHARE, f"{share:.0%} of the way from naive clicks to the labels, at least {SHARE:.0%}"
-                    )
-                )
-            yield f"{heading(setting)}, {method.name}: {'; '.join(lines)}".replace("\n", ", ")
+def _closeness(difference: Floats) -> str:
+    if not len(difference):
+        return "-"
+    error = f" ±{difference.std(ddof=1) / np.sqrt(len(difference)):.3f}" if len(difference) > 1 else ""
+    mean = float(difference.mean())
+    return _marked(_short(f"{mean:+.3f}{error}"), met=abs(mean) <= CLOSE)
 
 
-def _verdict(met: bool, text: str) -> str:  # noqa: FBT001
-    return f"met ({text})" if met else f"[red]MISSED[/] ({text})"
+def _way(naive: Floats, conditional: Floats, labels: Floats, setting: Setting) -> str:
+    if not len(naive):
+        return "-"
+    share = float((conditional.mean() - naive.mean()) / (labels.mean() - naive.mean()))
+    return _marked(f"{share:.0%}", met=share >= SHARE or setting.n_sessions < MANY_SESSIONS)
 
 
-def _difference(values: Floats) -> str:
-    error = f" ± {values.std(ddof=1) / np.sqrt(len(values)):.4f}" if len(values) > 1 else ""
-    return f"{values.mean():+.4f}{error}"
+def _marked(text: str, *, met: bool) -> str:
+    return text if met else f"[red]{text}![/]"
+
+
+def _short(text: str) -> str:
+    """Numbers below 1 without their leading 0."""
+    return text.replace("0.", ".")

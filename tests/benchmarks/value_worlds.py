@@ -37,14 +37,14 @@ class Setting:
     """What a log is like.
 
     Attributes:
-        dataset: of which documents, a key of `FILES`.
+        dataset: whose documents, a key of `FILES`.
         n_sessions: pages, spread evenly over the training queries.
         eta: severity of the position bias.
         temperature: of the logging ranker.
         thorough: whether the methods that read whole pages, the slow ones, run as well.
     """
 
-    dataset: str = "LightGBM's example"
+    dataset: str = "LightGBM"
     n_sessions: int = 30_000
     eta: float = 1.0
     temperature: float = 0.2
@@ -56,8 +56,8 @@ class Setting:
         return np.arange(1.0, SHOWN + 1) ** -self.eta
 
 
-FILES = {
-    "LightGBM's example": DATA / "graded_lightgbm_example.parquet",
+FILES = {  # LightGBM: the data of its own lambdarank example
+    "LightGBM": DATA / "graded_lightgbm_example.parquet",
     "ClueWeb09": DATA / "graded_clueweb09.parquet",
 }
 
@@ -153,7 +153,7 @@ def _draw_log(
         start, end = documents.start[query : query + 2].tolist()
         shown = min(end - start, SHOWN)
         race = score[start:end] / setting.temperature + rng.gumbel(size=(n_pages, end - start))
-        doc = start + np.argsort(-race, axis=1)[:, :shown]
+        doc: Integers = start + np.argsort(-race, axis=1)[:, :shown]
         click = draw_clicks(gamma[doc], setting.examination[:shown], rng)
         page, place = np.indices(doc.shape)
         columns = {
