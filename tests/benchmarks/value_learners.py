@@ -93,7 +93,7 @@ def pair_logit(training: TrainingRows, features: Features) -> Floats:
         features[rows["doc"].to_numpy()],
         label=rows["label"].to_numpy(),
         group_id=rows["group"].to_numpy(),
-        pairs=preferences.select("winner", "loser").to_numpy(),
+        pairs=preferences.select("winner_row", "loser_row").to_numpy(),
         pairs_weight=preferences["weight"].to_numpy(),
     )
     parameters = {"loss_function": "PairLogit", "iterations": ROUNDS, "learning_rate": LEARNING_RATE, "depth": DEPTH}

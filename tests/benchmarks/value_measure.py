@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from recovery_logs import attempt, evidence_of
+from recovery_logs import attempt
 from value_learners import (
     Learner,
     binary,
@@ -16,13 +16,12 @@ from value_learners import (
     xgboost_groups,
     xgboost_unbiased,
 )
-from value_rows import Layout, TrainingRows, training_rows
+from value_rows import Log, TrainingRows, training_rows
 from value_worlds import FILES, Documents, Fold, Setting, draw_folds
 
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit import Fit
-from posbias.core.models import get_model
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.layouts import LayoutName
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -51,7 +50,7 @@ class Method:
     """
 
     name: str
-    layout: Layout
+    layout: LayoutName
     learn: Learner
     reads_pages: bool = False
     weighted: bool = True
@@ -82,20 +81,22 @@ def measure(task: tuple[Setting, int]) -> pl.DataFrame:
 
 
 def _measure_fold(fold: Fold, setting: Setting) -> Iterator[tuple[str, str, dict[str, float]]]:
-    truth = setting.examination
+    log, truth = Log.of(fold.log), setting.examination
     propensities = {
         NAIVE: np.ones(len(truth)),
-        JOINT: estimated(fold.log, "joint"),
-        CONDITIONAL: estimated(fold.log, "conditional"),
+        JOINT: estimated(log, "joint"),
+        CONDITIONAL: estimated(log, "conditional"),
         TRUE: truth,
     }
     for source in (JOINT, CONDITIONAL):
         yield THETA_ERROR, source, {"theta": float(np.nanmean(np.abs(propensities[source] - truth)))}
-    for name, source, score in _rankings(fold, setting, propensities):
+    for name, source, score in _rankings(fold, log, setting, propensities):
         yield name, source, {f"NDCG@{depth}": ndcg(fold.documents, score, fold.held_out, depth) for depth in DEPTHS}
 
 
-def _rankings(fold: Fold, setting: Setting, propensities: dict[str, Floats]) -> Iterator[tuple[str, str, Floats]]:
+def _rankings(
+    fold: Fold, log: Log, setting: Setting, propensities: dict[str, Floats]
+) -> Iterator[tuple[str, str, Floats]]:
     """Every method, the source of its propensities, and the scores of all documents."""
     features = fold.documents.features
     yield LOGGING, NONE, fold.logging_score
@@ -104,14 +105,13 @@ def _rankings(fold: Fold, setting: Setting, propensities: dict[str, Floats]) -> 
         if method.reads_pages and not setting.thorough:
             continue
         for source in SOURCES if method.weighted else (NAIVE,):
-            rows = training_rows(fold.log, propensities[source], method.layout)
+            rows = training_rows(log, propensities[source], method.layout)
             yield method.name, source if method.weighted else NONE, method.learn(rows, features)
 
 
-def estimated(log: pl.DataFrame, method: str) -> Floats:
+def estimated(log: Log, method: str) -> Floats:
     """Propensities by position, relative to the first, as `posbias fit` estimates them; NaN where it finds none."""
-    evidence = evidence_of(log, StatisticsPlan(get_model("pbm")))
-    fit = attempt(method, evidence, EstimationOptions())
+    fit = attempt(method, log.evidence, EstimationOptions())
     if isinstance(fit, Fit):
         return fit.estimate.propensity
     raise RuntimeError(f"{method}: no propensities from this log: {fit}")
