@@ -21,8 +21,8 @@ from value_worlds import FILES, Setting
 
 EXAMPLE, CLUEWEB = FILES
 SETTINGS = (
-    Setting(EXAMPLE, 6_000, thorough=True),
-    Setting(EXAMPLE, 30_000, thorough=True),
+    Setting(EXAMPLE, 6_000, page_seeds=5),
+    Setting(EXAMPLE, 30_000, page_seeds=2),
     Setting(EXAMPLE, 30_000, eta=1.5),
     Setting(EXAMPLE, 5_000, temperature=0.5),
     Setting(CLUEWEB, 30_000),
@@ -39,11 +39,10 @@ def main() -> None:
     n_seeds = 1 if options.quick else options.seeds
     console = table_console()
     wanted = QUICK if options.quick else SETTINGS
+    for path in sorted({FILES[setting.dataset] for setting in wanted}):
+        if not path.exists():
+            console.print(f"the judged documents {path} are not here: settings that need them are left out")
     settings = [setting for setting in wanted if FILES[setting.dataset].exists()]
-    for missing in sorted(
-        {str(FILES[setting.dataset]) for setting in wanted} - {str(FILES[s.dataset]) for s in settings}
-    ):
-        console.print(f"not here: {missing}, the judged documents; its settings are left out")
     if not settings:
         return
     results = Results(settings, measured_seeds(settings, n_seeds))
@@ -56,7 +55,7 @@ def main() -> None:
 def measured_seeds(settings: list[Setting], n_seeds: int) -> pl.DataFrame:
     """Every setting and seed, the slow ones first."""
     slow_first = sorted(
-        range(len(settings)), key=lambda number: (not settings[number].thorough, -settings[number].n_sessions)
+        range(len(settings)), key=lambda number: -settings[number].page_seeds * settings[number].n_sessions
     )
     tasks = [(number, seed) for number in slow_first for seed in range(n_seeds)]
     results = in_parallel(measure, [(settings[number], seed) for number, seed in tasks], "value")

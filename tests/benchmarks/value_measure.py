@@ -45,7 +45,7 @@ class Method:
         name: what the table calls it.
         layout: of the training rows.
         learn: from them.
-        reads_pages: whether it reads the log page by page: slow, so that only thorough settings have it.
+        reads_pages: whether it reads the log page by page: slow, so that it runs on a setting's first seeds only.
         weighted: whether it takes weights; if not, it sees the naive rows once.
     """
 
@@ -72,16 +72,17 @@ def measure(task: tuple[Setting, int]) -> pl.DataFrame:
     """One seed of a setting: `method`, `source` (of the propensities), `fold` and NDCG, or the error of theta."""
     setting, seed = task
     documents = Documents.read(FILES[setting.dataset])
+    methods = [method for method in METHODS if seed < setting.page_seeds or not method.reads_pages]
     rows = [
         {"method": method, "source": source, "fold": number, **values}
         for number, fold in enumerate(draw_folds(documents, setting, seed))
-        for method, source, values in _measure_fold(fold, setting)
+        for method, source, values in _measure_fold(fold, setting.examination, methods)
     ]
     return pl.DataFrame(rows)
 
 
-def _measure_fold(fold: Fold, setting: Setting) -> Iterator[tuple[str, str, dict[str, float]]]:
-    log, truth = Log.of(fold.log), setting.examination
+def _measure_fold(fold: Fold, truth: Floats, methods: list[Method]) -> Iterator[tuple[str, str, dict[str, float]]]:
+    log = Log.of(fold.log)
     propensities = {
         NAIVE: np.ones(len(truth)),
         JOINT: estimated(log, "joint"),
@@ -90,20 +91,18 @@ def _measure_fold(fold: Fold, setting: Setting) -> Iterator[tuple[str, str, dict
     }
     for source in (JOINT, CONDITIONAL):
         yield THETA_ERROR, source, {"theta": float(np.nanmean(np.abs(propensities[source] - truth)))}
-    for name, source, score in _rankings(fold, log, setting, propensities):
+    for name, source, score in _rankings(fold, log, propensities, methods):
         yield name, source, {f"NDCG@{depth}": ndcg(fold.documents, score, fold.held_out, depth) for depth in DEPTHS}
 
 
 def _rankings(
-    fold: Fold, log: Log, setting: Setting, propensities: dict[str, Floats]
+    fold: Fold, log: Log, propensities: dict[str, Floats], methods: list[Method]
 ) -> Iterator[tuple[str, str, Floats]]:
     """Every method, the source of its propensities, and the scores of all documents."""
     features = fold.documents.features
     yield LOGGING, NONE, fold.logging_score
     yield LABELS, NONE, lambdarank(judged_rows(fold), features)
-    for method in METHODS:
-        if method.reads_pages and not setting.thorough:
-            continue
+    for method in methods:
         for source in SOURCES if method.weighted else (NAIVE,):
             rows = training_rows(log, propensities[source], method.layout)
             yield method.name, source if method.weighted else NONE, method.learn(rows, features)

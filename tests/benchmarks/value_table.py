@@ -66,6 +66,7 @@ def ndcg_table(results: Results, figure: str, n_seeds: int) -> Table:
             add(f"  {source}", name, source)
     table.add_section()
     add(LABELS, LABELS, NONE)
+    table.caption = "°: over fewer seeds"
     return table
 
 

@@ -41,14 +41,14 @@ class Setting:
         n_sessions: pages, spread evenly over the training queries.
         eta: severity of the position bias.
         temperature: of the logging ranker.
-        thorough: whether the methods that read whole pages, the slow ones, run as well.
+        page_seeds: how many seeds the methods that read pages, the slow ones, run on as well.
     """
 
     dataset: str = "LightGBM"
     n_sessions: int = 30_000
     eta: float = 1.0
     temperature: float = 0.2
-    thorough: bool = False
+    page_seeds: int = 0
 
     @property
     def examination(self) -> Floats:
