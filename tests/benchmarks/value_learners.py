@@ -1,7 +1,9 @@
 """The learners, each the same for every source of propensities; no setting was chosen by looking at true labels.
 
 100 small trees everywhere. Pages repeat the same documents, so that a leaf must hold as many rows as `LEAF_DOCUMENTS`
-documents have on average. All else is the library's default, such as how far down lambdarank looks.
+documents have on average. LightGBM and XGBoost usually divide what a group teaches by how wrong its ranking still is,
+which is off: groups would no longer count as their weights say. All else is the library's default, such as how far down
+lambdarank looks.
 """
 
 from collections.abc import Callable
@@ -45,6 +47,11 @@ def lambdarank(training: TrainingRows, features: Features) -> Floats:
     return _lightgbm("lambdarank", rows, features, weight=rows["weight"].to_numpy(), group=_group_sizes(rows))
 
 
+def graded_lambdarank(training: TrainingRows, features: Features) -> Floats:
+    """LightGBM's lambdarank on grades."""
+    return lambdarank(TrainingRows(training.rows.with_columns(label=pl.col("grade"))), features)
+
+
 def lambdarank_by_position(training: TrainingRows, features: Features) -> Floats:
     """LightGBM's lambdarank, which learns a bias of each position beside the trees; no weights."""
     rows = _with_clicks(training.rows)
@@ -56,6 +63,7 @@ def _lightgbm(objective: str, rows: pl.DataFrame, features: Features, **fields: 
         "objective": objective,
         "learning_rate": LEARNING_RATE,
         "num_leaves": LEAVES,
+        "lambdarank_norm": False,
         "min_data_in_leaf": round(LEAF_DOCUMENTS * rows.height / rows["doc"].n_unique()),
         "num_threads": 1,
         "verbose": -1,
@@ -77,7 +85,14 @@ def xgboost_unbiased(training: TrainingRows, features: Features) -> Floats:
 
 
 def _xgboost(rows: pl.DataFrame, features: Features, weight: Floats | None, **more: bool) -> Floats:
-    parameters = {"objective": "rank:ndcg", "eta": LEARNING_RATE, "max_depth": DEPTH, "nthread": 1, **more}
+    parameters = {
+        **more,
+        "lambdarank_normalization": False,
+        "objective": "rank:ndcg",
+        "eta": LEARNING_RATE,
+        "max_depth": DEPTH,
+        "nthread": 1,
+    }
     data = xgboost.QuantileDMatrix(
         features[rows["doc"].to_numpy()], rows["label"].to_numpy(), weight=weight, group=_group_sizes(rows), nthread=1
     )

@@ -10,18 +10,21 @@ from recovery_logs import attempt
 from value_learners import (
     Learner,
     binary,
+    graded_lambdarank,
     lambdarank,
     lambdarank_by_position,
     pair_logit,
+    regression,
     xgboost_groups,
     xgboost_unbiased,
 )
-from value_rows import Log, TrainingRows, training_rows
+from value_rows import USUAL, Log, TrainingRows, training_rows
 from value_worlds import FILES, Documents, Fold, Setting, draw_folds
 
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit import Fit
 from posbias.core.layouts import LayoutName
+from posbias.core.weights import WeightOptions
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -37,6 +40,9 @@ DEPTHS = (5, 10)
 RANKING, THETA_ERROR = "ranking", "mean |error| of theta"
 
 
+BY_POSTERIOR = WeightOptions(rate="posterior")
+
+
 @dataclass(frozen=True)
 class Method:
     """A layout and the learner that reads it.
@@ -45,6 +51,7 @@ class Method:
         name: what the table calls it.
         layout: of the training rows.
         learn: from them.
+        options: how rows are weighted and labelled.
         reads_pages: whether it reads the log page by page: slow, so that it runs on a setting's first seeds only.
         weighted: whether it takes weights; if not, it sees the naive rows once.
     """
@@ -52,6 +59,7 @@ class Method:
     name: str
     layout: LayoutName
     learn: Learner
+    options: WeightOptions = USUAL
     reads_pages: bool = False
     weighted: bool = True
 
@@ -60,8 +68,9 @@ METHODS = (
     Method("LightGBM lambdarank with positions", "session", lambdarank_by_position, reads_pages=True, weighted=False),
     Method("XGBoost lambdarank_unbiased", "session", xgboost_unbiased, reads_pages=True, weighted=False),
     Method("pointwise: LightGBM binary", "pointwise", binary),
-    Method("judgments: LightGBM lambdarank", "judgments", lambdarank),
     Method("pairs: CatBoost PairLogit", "pairs", pair_logit),
+    Method("judgments: LightGBM regression", "judgments", regression, BY_POSTERIOR),
+    Method("judgments: LightGBM lambdarank", "judgments", graded_lambdarank, BY_POSTERIOR),
     Method("clicked-group: LightGBM lambdarank", "clicked-group", lambdarank, reads_pages=True),
     Method("clicked-group: XGBoost rank:ndcg", "clicked-group", xgboost_groups, reads_pages=True),
     Method("session: LightGBM lambdarank", "session", lambdarank, reads_pages=True),
@@ -104,7 +113,7 @@ def _rankings(
     yield LABELS, NONE, lambdarank(judged_rows(fold), features)
     for method in methods:
         for source in SOURCES if method.weighted else (NAIVE,):
-            rows = training_rows(log, propensities[source], method.layout)
+            rows = training_rows(log, propensities[source], method.layout, method.options)
             yield method.name, source if method.weighted else NONE, method.learn(rows, features)
 
 

@@ -1,4 +1,4 @@
-"""Training rows from a log and propensities, as `posbias weight` makes them with its usual options."""
+"""Training rows from a log and propensities, as `posbias weight` makes them."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from posbias.core.attractiveness_prior import estimate_prior, posterior_by_position
 from posbias.core.evidence import SIGNATURE, Evidence, compress_part, merge_parts
-from posbias.core.layouts import GROUP, LABEL, LAYOUTS, LayoutName
+from posbias.core.layouts import GROUP, LABEL, LayoutName
 from posbias.core.layouts.clicked_groups import clicked_group_rows
-from posbias.core.layouts.judgments import GRADE, judgment_rows, rate_terms, top_rate
+from posbias.core.layouts.judgments import judgment_rows, rate_terms, top_rate
 from posbias.core.layouts.pages import weighted_pages
 from posbias.core.layouts.pointwise import pointwise_rows, positive_and_shown
 from posbias.core.layouts.preferences import preference_rows
@@ -23,7 +24,7 @@ from posbias.core.weights import ClickWeights, WeightOptions, click_weights
 Floats = NDArray[np.float64]
 
 PLAN = StatisticsPlan(get_model("pbm"))
-OPTIONS = WeightOptions()
+USUAL = WeightOptions()
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class TrainingRows:
     """What a learner is given.
 
     Attributes:
-        rows: `group`, `doc`, `label`, `weight`, the rows of a group together; `position` where rows are impressions.
+        rows: `group`, `doc`, `label`, `weight`, the rows of a group together; `position` where rows are impressions,
+            `grade` where they are judgments.
         preferences: `winner_row`, `loser_row`, `weight` in the layout of pairs; None in the others.
     """
 
@@ -63,17 +65,20 @@ class Log:
         return cls(impressions, evidence, part.pairs.with_columns(pl.Series(SIGNATURE, signature)))
 
 
-def training_rows(log: Log, propensity: Floats, layout: LayoutName) -> TrainingRows:
+def training_rows(log: Log, propensity: Floats, layout: LayoutName, options: WeightOptions = USUAL) -> TrainingRows:
     """Weight a log.
 
     Args:
         log: what was shown and clicked.
         propensity: of each of its positions, relative to the first, NaN where there is none, shape (K,).
         layout: what the rows are.
+        options: how they are weighted and labelled.
     """
-    weights = click_weights(log.evidence.cells, propensity, *log.evidence.cell_totals(), OPTIONS)
-    if not LAYOUTS[layout].from_pages:
-        return TrainingRows(_by_document(log, weights, layout))
+    weights = click_weights(log.evidence.cells, propensity, *log.evidence.cell_totals(), options)
+    if layout == "pointwise":
+        return TrainingRows(pointwise_rows(log.pairs, positive_and_shown(log.evidence.pair_signatures, weights)))
+    if layout == "judgments":
+        return TrainingRows(_judgments(log, weights, options))
     pages = weighted_pages(log.impressions, PLAN, weights)
     if layout == "pairs":
         return TrainingRows(*preference_rows(pages, "query"))
@@ -82,11 +87,17 @@ def training_rows(log: Log, propensity: Floats, layout: LayoutName) -> TrainingR
     return TrainingRows(session_rows(pages, "session").select(GROUP, DOC, POSITION, pl.col(CLICK).alias(LABEL), WEIGHT))
 
 
-def _by_document(log: Log, weights: ClickWeights, layout: LayoutName) -> pl.DataFrame:
+def _judgments(log: Log, weights: ClickWeights, options: WeightOptions) -> pl.DataFrame:
     signatures = log.evidence.pair_signatures
-    if layout == "pointwise":
-        return pointwise_rows(log.pairs, positive_and_shown(signatures, weights))
-    terms = rate_terms(signatures, weights, OPTIONS)
+    gamma = _attractiveness(log.evidence, weights.propensity) if options.rate == "posterior" else None
+    terms = rate_terms(signatures, weights, options, gamma)
     top = top_rate(terms, signatures.multiplicity)
-    graded = judgment_rows(log.pairs, terms, top=top, grades=OPTIONS.grades, whole=True)
-    return graded.with_columns(pl.col(GRADE).alias(LABEL))
+    return judgment_rows(log.pairs, terms, top=top, grades=options.grades, whole=True)
+
+
+def _attractiveness(evidence: Evidence, propensity: Floats) -> Floats:
+    """The posterior mean of gamma by signature, its prior estimated from the same counts."""
+    examination, position = propensity / np.nanmax(propensity), evidence.position_of_cell
+    prior = estimate_prior(evidence.pair_signatures, examination, position)
+    gamma, _ = posterior_by_position(evidence.pair_signatures, examination, prior, position)
+    return gamma
