@@ -13,7 +13,7 @@ from value_worlds import Setting
 Floats = NDArray[np.float64]
 
 CLOSE = 0.005
-"""How far conditional may be from true propensities."""
+"""How far conditional may fall below true propensities."""
 
 SHARE = 0.6
 """Of the way from naive clicks to the labels, to be gone at `MANY_SESSIONS`."""
@@ -53,7 +53,8 @@ def ndcg_table(results: Results, figure: str, n_seeds: int) -> Table:
     def add(label: str, method: str, source: str) -> None:
         values = results.of_all(method, source, figure)
         if any(map(len, values)):
-            table.add_row(label, *map(_mean_and_spread, values))
+            texts = (_mean_and_spread(value) + "°" * (0 < len(value) < n_seeds) for value in values)
+            table.add_row(label, *texts)
 
     add(LOGGING, LOGGING, NONE)
     for method in METHODS:
@@ -66,7 +67,7 @@ def ndcg_table(results: Results, figure: str, n_seeds: int) -> Table:
             add(f"  {source}", name, source)
     table.add_section()
     add(LABELS, LABELS, NONE)
-    table.caption = "°: over fewer seeds"
+    table.caption = "°: over the first seeds only"
     return table
 
 
@@ -81,7 +82,7 @@ def theta_table(results: Results) -> Table:
 def aims_table(results: Results, figure: str) -> Table:
     """What was aimed at, layout by layout; what misses its aim is marked."""
     table = _by_setting(f"aims, {figure}; !: missed; ±: standard error of a paired difference", results.settings)
-    table.add_row(f"[bold]conditional - true propensities, within {CLOSE:g}".replace("0.", "."))
+    table.add_row(f"[bold]conditional - true propensities, no less than -{CLOSE:g}".replace("0.", "."))
     for name in results.weighted_methods():
         pairs = zip(results.of_all(name, CONDITIONAL, figure), results.of_all(name, TRUE, figure), strict=True)
         table.add_row(f"  {name}", *(_closeness(one - other) for one, other in pairs))
@@ -116,13 +117,14 @@ def _closeness(difference: Floats) -> str:
         return "-"
     error = f" ±{difference.std(ddof=1) / np.sqrt(len(difference)):.3f}" if len(difference) > 1 else ""
     mean = float(difference.mean())
-    return _marked(_short(f"{mean:+.3f}{error}"), met=abs(mean) <= CLOSE)
+    return _marked(_short(f"{mean:+.3f}{error}"), met=mean >= -CLOSE)
 
 
 def _way(naive: Floats, conditional: Floats, labels: Floats, setting: Setting) -> str:
     if not len(naive):
         return "-"
-    share = float((conditional.mean() - naive.mean()) / (labels.mean() - naive.mean()))
+    on_same_seeds = labels[: len(naive)]
+    share = float((conditional.mean() - naive.mean()) / (on_same_seeds.mean() - naive.mean()))
     return _marked(f"{share:.0%}", met=share >= SHARE or setting.n_sessions < MANY_SESSIONS)
 
 
