@@ -1,9 +1,10 @@
-"""The learners, each the same for every source of propensities; no setting was chosen by looking at true labels.
+"""The learners, each the same for every source of propensities.
 
-100 small trees everywhere. Pages repeat the same documents, so that a leaf must hold as many rows as `LEAF_DOCUMENTS`
-documents have on average. LightGBM and XGBoost usually divide what a group teaches by how wrong its ranking still is,
-which is off: groups would no longer count as their weights say. All else is the library's default, such as how far down
-lambdarank looks.
+100 small trees everywhere, chosen beforehand. Pages repeat the same documents, so that a leaf must hold as many rows as
+`LEAF_DOCUMENTS` documents have on average. All else is the library's default, such as how far down lambdarank looks,
+with one exception that was chosen after true labels of the same worlds were looked at (`value.py` says what it gains):
+LightGBM and XGBoost usually divide what a group teaches by how wrong its ranking still is, so that groups do not count
+as their weights say. That is off, for the labels themselves and for the methods without weights too.
 """
 
 from collections.abc import Callable

@@ -13,7 +13,7 @@ from value_worlds import Setting
 Floats = NDArray[np.float64]
 
 CLOSE = 0.005
-"""How far conditional may fall below true propensities."""
+"""How far conditional may be from true propensities, on either side."""
 
 SHARE = 0.6
 """Of the way from naive clicks to the labels, to be gone at `MANY_SESSIONS`."""
@@ -82,7 +82,7 @@ def theta_table(results: Results) -> Table:
 def aims_table(results: Results, figure: str) -> Table:
     """What was aimed at, layout by layout; what misses its aim is marked."""
     table = _by_setting(f"aims, {figure}; !: missed; ±: standard error of a paired difference", results.settings)
-    table.add_row(f"[bold]conditional - true propensities, no less than -{CLOSE:g}".replace("0.", "."))
+    table.add_row(f"[bold]conditional - true propensities, within {CLOSE:g}".replace("0.", "."))
     for name in results.weighted_methods():
         pairs = zip(results.of_all(name, CONDITIONAL, figure), results.of_all(name, TRUE, figure), strict=True)
         table.add_row(f"  {name}", *(_closeness(one - other) for one, other in pairs))
@@ -117,7 +117,7 @@ def _closeness(difference: Floats) -> str:
         return "-"
     error = f" ±{difference.std(ddof=1) / np.sqrt(len(difference)):.3f}" if len(difference) > 1 else ""
     mean = float(difference.mean())
-    return _marked(_short(f"{mean:+.3f}{error}"), met=mean >= -CLOSE)
+    return _marked(_short(f"{mean:+.3f}{error}"), met=abs(mean) <= CLOSE)
 
 
 def _way(naive: Floats, conditional: Floats, labels: Floats, setting: Setting) -> str:
