@@ -81,8 +81,9 @@ def _check_finite(training_set: TrainingSet, chunk: pl.DataFrame) -> None:
     Raises:
         SchemaError: one is not.
     """
-    largest = chunk.select(feature_names(training_set)).select(cs.float().fill_nan(None).abs().max())
-    for name, value in largest.row(0, named=True).items():
+    floats = chunk.select(feature_names(training_set)).select(cs.float().fill_nan(None))
+    for name in floats.columns:
+        value = floats.select(pl.col(name).abs().max()).item()
         if value is not None and value > _LARGEST_SINGLE:
             raise SchemaError(
                 f"feature {name!r} reaches {value} in size, and XGBoost takes nothing above {_LARGEST_SINGLE:.4g}. "

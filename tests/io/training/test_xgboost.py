@@ -1,6 +1,7 @@
 """XGBoost learns from the files what it learns from the arrays."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,13 @@ def test_validation_rows_are_scored_and_an_empty_validation_set_is_left_out(
     rows.empty().write("xgboost", tmp_path / "validation")
     load(folder)
     assert "validation" not in capsys.readouterr().out
+
+
+def test_features_may_all_be_whole_numbers(
+    sample: Callable[..., Any], load: Callable[[Path], dict[str, Any]], tmp_path: Path
+) -> None:
+    rows = sample("pointwise")
+    feature = next(feature for feature in rows.of.features if feature.name == "in stock")
+    columns = ["group", "query", "doc", "label", "weight", feature.name]
+    whole = type(rows)(replace(rows.of, features=(feature,)), rows.rows.select(columns))
+    assert load(whole.write("xgboost", tmp_path))["train"].num_col() == 1
