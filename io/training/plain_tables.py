@@ -128,7 +128,7 @@ def read(folder: Path, kind: str) -> pl.DataFrame:
 
 def differences(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Of each pair: what the winner's numeric features are ahead by, missing values as 0, and the weight."""
-    pairs, documents = read(folder, "part"), read(folder, "documents")
+    pairs, documents = read(folder, "part"), read(folder, "documents").unique(["query", "doc"])
     winners, losers = (
         pairs.join(documents, left_on=["query", side], right_on=["query", "doc"], how="left", maintain_order="left")
         for side in ("winner", "loser")

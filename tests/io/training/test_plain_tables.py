@@ -76,6 +76,16 @@ def test_pairs_teach_a_linear_ranker_by_their_weights(
     assert np.abs(loaded["model"].coef_ - unweighted.coef_).max() > 0.01
 
 
+def test_a_document_that_stands_in_several_groups_has_its_features_once(
+    sample: Callable[..., Any], load: Callable[[Path], dict[str, Any]], tmp_path: Path
+) -> None:
+    rows = sample("pairs")
+    folder = rows.write("parquet", tmp_path)
+    once = load(folder)["ahead"]
+    pl.read_parquet(folder / "documents-00000.parquet").write_parquet(folder / "documents-00002.parquet")
+    np.testing.assert_array_equal(load(folder)["ahead"], once)
+
+
 @pytest.mark.parametrize("form", READ)
 @pytest.mark.parametrize("layout", ["session", "pairs"])
 def test_without_features_the_script_counts_rows(
