@@ -53,9 +53,12 @@ def fit_warnings(fit: Fit) -> list[str]:
 def weight_warnings(summary: dict[str, float | int | None]) -> list[str]:
     """What a reader must know before training on the files."""
     lost = summary["clicks_without_propensity"]
-    if not lost:
-        return []
-    return [f"{lost:,} clicks lie in cells without a propensity and are left out of the training files."]
+    said: list[str] = []
+    if not summary["clicks_weighted"]:
+        said.append("no click carries a weight: nothing can be learnt from these files.")
+    if lost:
+        said.append(f"{lost:,} clicks lie in cells without a propensity and are left out of the training files.")
+    return said
 
 
 def _no_effect(fit: Fit) -> str:

@@ -45,12 +45,14 @@ class LaidOut:
         preferences: of the layout `pairs`, likewise.
         n_rows: number of rows.
         n_groups: number of groups.
+        n_preferences: number of preferences; 0 in other layouts.
     """
 
     rows: pl.DataFrame | Path
     preferences: pl.DataFrame | Path | None
     n_rows: int
     n_groups: int
+    n_preferences: int = 0
 
     @property
     def scan(self) -> pl.LazyFrame:
@@ -81,6 +83,11 @@ class Spool:
     validation: float = 0.0
     by: Grouping = "query"
 
+    @property
+    def nothing(self) -> LaidOutSplits:
+        """The splits that are asked for, without a row."""
+        return {split: [] for split in SPLITS if split == "training" or self.validation}
+
     def split(self, frame: pl.DataFrame) -> dict[Split, pl.DataFrame]:
         """The rows of each split."""
         if not self.validation:
@@ -98,7 +105,7 @@ def keep_rows(folder: Path | None, name: str, rows: pl.DataFrame, preferences: p
     """Keep rows of whole groups, numbered from 0, in memory or in a directory; None where there are no rows."""
     if not rows.height:
         return None
-    size = rows.height, int(rows[GROUP][-1]) + 1
+    size = rows.height, int(rows[GROUP][-1]) + 1, 0 if preferences is None else preferences.height
     if folder is None:
         return LaidOut(rows, preferences, *size)
     paths = {f"rows-{name}.parquet": rows}
@@ -127,7 +134,7 @@ def lay_out_pairs(
     items = ((part, by_signature[part.signature]) for part in gathered.parts)
     work = partial(_lay_out_pairs, rows_of=rows_of, spool=spool)
     with progress.stage("weighting", len(gathered.pairs)) as stage:
-        return _together(_advancing(engine.each(items, work), stage))
+        return _together(_advancing(engine.each(items, work), stage), spool)
 
 
 def _lay_out_pairs(item: tuple[PairsOfPart, Floats], rows_of: RowsOfPairs, spool: Spool) -> LaidOutSplits:
@@ -169,7 +176,8 @@ class PageLayout:
 def lay_out_pages(read: ReadLog, layout: PageLayout, spool: Spool, progress: Progress) -> LaidOutSplits:
     """Lay out pages, bucket by bucket; a bucket that a frequent query makes large in pieces, where that is possible."""
     with progress.stage("weighting", read.buckets.number) as stage:
-        return _together(_advancing(read.buckets.map(partial(_lay_out_bucket, layout=layout, spool=spool)), stage))
+        parts = read.buckets.map(partial(_lay_out_bucket, layout=layout, spool=spool))
+        return _together(_advancing(parts, stage), spool)
 
 
 def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, spool: Spool) -> LaidOutSplits:
@@ -184,7 +192,7 @@ def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, 
                 for split, part in spool.split(shown).items()
             }
         )
-    return _together(iter(found))
+    return _together(iter(found), spool)
 
 
 def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOutSplits]:
@@ -193,21 +201,16 @@ def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOut
         yield part
 
 
-def _together(parts: Iterator[LaidOutSplits]) -> LaidOutSplits:
-    found: LaidOutSplits = {}
+def _together(parts: Iterator[LaidOutSplits], spool: Spool) -> LaidOutSplits:
+    found = spool.nothing
     for part in parts:
         for split, rows in part.items():
-            found.setdefault(split, []).extend(rows)
+            found[split].extend(rows)
     return found
 
 
 def _lazy(frame: pl.DataFrame | Path) -> pl.LazyFrame:
     return frame.lazy() if isinstance(frame, pl.DataFrame) else pl.scan_parquet(frame, glob=False)
-
-
-def count(parts: Sequence[LaidOut]) -> tuple[int, int]:
-    """Rows and groups of all parts together."""
-    return sum(part.n_rows for part in parts), sum(part.n_groups for part in parts)
 
 
 def first_numbers(parts: Sequence[LaidOut]) -> Iterator[tuple[int, int]]:

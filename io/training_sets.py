@@ -14,7 +14,7 @@ from posbias.io.engines.engine import Engine
 from posbias.io.features.chunks import chunks, rows_per_chunk
 from posbias.io.features.of_parts import FeaturedRows, FeaturesOfPart
 from posbias.io.features.rows import held
-from posbias.io.layout_parts import LaidOut, Split, count, first_numbers, splits_of
+from posbias.io.layout_parts import LaidOut, Split, first_numbers, splits_of
 from posbias.io.owned import remove_unfinished, whole_files
 from posbias.io.progress import Progress
 from posbias.io.training import TrainingFormat
@@ -31,27 +31,28 @@ def write_training_sets(
     engine: Engine,
     folder: Path,
     progress: Progress,
-) -> dict[str, dict[str, int]]:
-    """Write each split into a directory of its own; return the number of its rows and groups.
+) -> dict[Split, dict[str, int]]:
+    """Write each split into a directory of its own; return the number of its rows, groups and preferences.
 
     Raises:
-        SchemaError: a split has no rows.
+        SchemaError: a split has nothing to learn from.
     """
-    sizes: dict[str, dict[str, int]] = {}
+    splits = splits_of(rows.parts)
+    sizes: dict[Split, dict[str, int]] = {split: _size([part for part, _ in parts], layout) for split, parts in splits}
+    for split, size in sizes.items():
+        if not all(size.values()):
+            raise SchemaError(_nothing_in(split, layout, alone=len(sizes) == 1))
     with progress.stage("writing", sum(map(len, rows.parts.values()))) as stage:
-        for split, parts in splits_of(rows.parts):
-            n_rows, n_groups = count([part for part, _ in parts])
-            if not n_rows:
-                raise SchemaError(_nothing_in(split, layout))
+        for split, parts in splits:
             target = folder / split
             target.mkdir()
+            n_rows, n_groups = sizes[split]["rows"], sizes[split]["groups"]
             about = TrainingSet(layout.name, layout.ids(grouping), layout.label, rows.features, n_rows, n_groups)
             write = partial(_write_part, form=form, about=about, folder=target, memory=engine.memory)
             for _ in engine.each(_numbered(parts), write):
                 stage.advance()
             remove_unfinished(target)
             form.finish(about, target)
-            sizes[split] = {"rows": n_rows, "groups": n_groups}
     return sizes
 
 
@@ -93,9 +94,19 @@ def _write_part(part: _NumberedPart, form: TrainingFormat, about: TrainingSet, f
         form.write(about, part.training_part(len(about.features), memory), unfinished)
 
 
-def _nothing_in(split: Split, layout: Layout) -> str:
-    if split == "validation":
-        return "--validation: chance sent nothing there. Take a larger share."
-    if layout.name in ("clicked-group", "pairs"):
-        return f"--layout {layout.name}: no click carries a weight, so that there is nothing to learn from."
-    return f"--layout {layout.name}: there is nothing to learn from: no row is left for training."
+def _size(parts: Sequence[LaidOut], layout: Layout) -> dict[str, int]:
+    size = {"rows": sum(part.n_rows for part in parts), "groups": sum(part.n_groups for part in parts)}
+    return size | {"preferences": sum(part.n_preferences for part in parts)} if layout.name == "pairs" else size
+
+
+def _nothing_in(split: Split, layout: Layout, *, alone: bool) -> str:
+    """Why there is nothing to learn from, in words."""
+    why = "no row is left"
+    if layout.name == "clicked-group":
+        why = "no click carries a weight"
+    elif layout.name == "pairs":
+        why = "no click carries a weight and has another document beside it"
+    if alone:
+        return f"--layout {layout.name}: there is nothing to learn from: {why}. Add more days of logs."
+    share = "more" if split == "validation" else "less"
+    return f"--layout {layout.name}: {split}/ would be empty: {why}. Set {share} apart with --validation."

@@ -9,8 +9,8 @@ with more variance; the posterior is drawn to its prior where a document was sel
 
     grade = min(floor(G label / top), G - 1)
 
-G grades in equal steps; top is the label that a hundredth of the documents exceed. Rankers with graded gains, and the
-judgment lists of search engines, take grades.
+G grades in equal steps; top is the label that a hundredth of the documents exceed, where there are contexts each
+document in each of its contexts. Rankers with graded gains, and the judgment lists of search engines, take grades.
 
 Sources: Zhang & Jones 2007 (COEC); Joachims, Swaminathan & Schnabel 2017 (ips).
 """
