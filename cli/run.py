@@ -32,14 +32,13 @@ def run(
     """
     steps.check_estimation(logs, columns, counting, estimation)
     request = weighing.requested(weighting)
+    also_read = [*(reading.clicks or ()), *request.tables]
     with (
-        open_result(
-            "run", output, logs, [columns, reading, counting, estimation, weighting], reading.clicks or ()
-        ) as result,
+        open_result("run", output, logs, [columns, reading, counting, estimation, weighting], also_read) as result,
         setup.open_engine(reading, output.output) as engine,
     ):
         sessions_for = request.needs_sessions or steps.option_that_needs_sessions(estimation)
-        kept = steps.Kept(sessions_for, request.log_features)
+        kept = steps.Kept(sessions_for, request.log_features, request.tables)
         gathered = steps.gather(logs, columns, reading, counting, engine, result, kept=kept)
         fit = steps.fit(gathered, engine, estimation, counting, result)
         prior = prior_of(result.content["estimate"])

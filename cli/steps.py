@@ -19,6 +19,7 @@ from posbias.core.statistics_plan import StatisticsPlan
 from posbias.core.weights import as_count
 from posbias.io import results
 from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.features.table import check_features
 from posbias.io.gathering import Gathered, gather_log, gather_statistics, read_log
 from posbias.io.output_tables import write_propensities
 from posbias.io.statistics_metadata import describe_decay, describe_plan
@@ -34,10 +35,12 @@ class Kept:
     Attributes:
         sessions_for: the option that needs the pages themselves, if there is one.
         features: columns to train on.
+        tables: tables of features beside the log.
     """
 
     sessions_for: str | None = None
     features: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
 
     @property
     def why(self) -> str | None:
@@ -84,6 +87,7 @@ def gather(
     if statistics:
         if kept.why:
             results.require_logs(statistics[0], what=kept.why)
+        check_features(None, kept.tables, ())
         setup.check_counting(statistics[0].metadata.plan, counting, columns)
         gathered = gather_statistics(statistics, engine, result.progress, factor)
     else:
@@ -92,6 +96,7 @@ def gather(
         log = setup.open_requested_log(
             inputs, columns, reading, plan, needs_session=keep, day=counting.date, features=kept.features
         )
+        check_features(log, kept.tables, kept.features)
         gathered = gather_log(log, plan, engine, result.progress, keep_sessions=keep, factor=factor)
     describe(gathered, result)
     return gathered
@@ -111,6 +116,7 @@ def read_pages(
     if statistics:
         results.require_logs(statistics[0], what=kept.why or "")
     log = setup.open_requested_log(logs, columns, reading, plan, needs_session=True, features=kept.features)
+    check_features(log, kept.tables, kept.features)
     sources = log.digests
     read, rows = read_log(log, plan, engine, result.progress, keep_sessions=True)
     result.content |= {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": rows}

@@ -12,7 +12,7 @@ from posbias.core.attractiveness_prior import AttractivenessPrior
 from posbias.core.errors import UsageError
 from posbias.core.fit import WANTED_CLICK_SHARE
 from posbias.core.layouts import LAYOUTS, Grouping, Layout, choose_grouping
-from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.schema import CLICKS, IMPRESSIONS, RESERVED
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.core.weights import ClickWeights, WeightOptions
 from posbias.io import weighting as weights_of_log
@@ -48,6 +48,11 @@ class Request:
         return f"--layout {self.layout.name}" if self.layout.from_pages else None
 
     @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables of features beside the log."""
+        return tuple(self.asked.features or ())
+
+    @property
     def log_features(self) -> tuple[str, ...]:
         """The features that stand in the log."""
         return tuple(self.asked.feature or ())
@@ -55,7 +60,7 @@ class Request:
     @property
     def wanted_features(self) -> WantedFeatures:
         """All features, and what becomes of rows without."""
-        return WantedFeatures(tuple(self.asked.features or ()), self.log_features, self.asked.missing)
+        return WantedFeatures(self.tables, self.log_features, self.asked.missing)
 
     def spool(self, scratch: Path | None) -> Spool:
         """Where laid-out rows are kept; None keeps them in memory."""
@@ -73,19 +78,42 @@ def requested(weighting: WeightingOptions) -> Request:
     check_format(weighting.format, layout.name, has_features=has_features)
     if not 0 < weighting.min_propensity <= 1:
         raise UsageError(f"--min-propensity {weighting.min_propensity:g}: must be above 0 and at most 1.")
-    if weighting.negatives != "clamp" and layout.name != "pointwise":
-        raise UsageError(f"--negatives {weighting.negatives}: only --layout pointwise has such rows.")
     if not 0 <= weighting.validation < 1:
         raise UsageError(f"--validation {weighting.validation:g}: a share lies between 0 and 1, e.g. 0.1.")
+    _check_used(weighting, layout)
+    options = WeightOptions(
+        weighting.min_propensity, weighting.self_normalize, weighting.negatives, weighting.rate, weighting.grades
+    )
+    return Request(layout, choose_grouping(layout, weighting.group), get_format(weighting.format), options, weighting)
+
+
+def _check_used(weighting: WeightingOptions, layout: Layout) -> None:
+    """An option that would change nothing is a mistake, and so is a name that has another meaning."""
+    judged, usual = layout.name == "judgments", WeightingOptions()
+    if weighting.negatives != usual.negatives and layout.name != "pointwise":
+        raise UsageError(f"--negatives {weighting.negatives}: only --layout pointwise has such rows.")
+    for flag, asked, default in (
+        ("--rate", weighting.rate, usual.rate),
+        ("--grades", weighting.grades, usual.grades),
+    ):
+        if asked != default and not judged:
+            raise UsageError(f"{flag} {asked}: only --layout judgments has rates and grades.")
+    if weighting.self_normalize and judged:
+        raise UsageError("--self-normalize: --layout judgments has rates, which no weight of clicks scales.")
     if weighting.validation_by == "session" and not layout.from_pages:
         raise UsageError(
             f"--validation-by session: --layout {layout.name} adds up all pages of a query. Set queries apart, or "
             "choose --layout session, clicked-group or pairs."
         )
-    options = WeightOptions(
-        weighting.min_propensity, weighting.self_normalize, weighting.negatives, weighting.rate, weighting.grades
-    )
-    return Request(layout, choose_grouping(layout, weighting.group), get_format(weighting.format), options, weighting)
+    if weighting.validation_by != usual.validation_by and not weighting.validation:
+        raise UsageError(f"--validation-by {weighting.validation_by}: say how many of them, e.g. --validation 0.1.")
+    for name in weighting.feature or ():
+        if name in RESERVED:
+            raise UsageError(
+                f"--feature {name}: this name has a meaning of its own. Rename the column to learn from it."
+            )
+    if weighting.missing != usual.missing and not weighting.features:
+        raise UsageError(f"--missing {weighting.missing}: only a table of features (--features FILE) may lack rows.")
 
 
 def weigh(
@@ -155,7 +183,7 @@ def _report(weights: ClickWeights, result: Result) -> None:
     result.content["weights"] = weights.summary
     result.content["weights_by_position"] = weights.by_position.to_dicts()
     weighted, lost = (float(weights.summary[name] or 0) for name in ("clicks_weighted", "clicks_without_propensity"))
-    if lost > (1 - WANTED_CLICK_SHARE) * (weighted + lost):
+    if not weighted or lost > (1 - WANTED_CLICK_SHARE) * (weighted + lost):
         result.exit_code = WITH_DOUBTS
     result.tables.append(summary.weights_line(weights.summary))
     result.warnings += verdicts.weight_warnings(weights.summary)

@@ -26,7 +26,7 @@ from posbias.io.statistics_store import find_statistics
 def weight(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs; for the pointwise layout also statistics."),
+        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs; statistics do for pointwise and judgments."),
     ],
     propensities: Annotated[Path, option("--propensities", "The directory that `posbias fit` or `run` wrote.")],
     columns: ColumnOptions,
@@ -46,11 +46,11 @@ def weight(
     counting = CountingOptions()
     if not find_statistics(inputs):
         columns, counting = setup.like_the_fit(fitted, columns, fit)
-    also_read = [str(fit), *(reading.clicks or ())]
+    also_read = [str(fit), *(reading.clicks or ()), *request.tables]
     with open_result("weight", output, inputs, [columns, reading, weighting], also_read) as result:
         result.content["propensities"] = str(fit)
         with setup.open_engine(reading, output.output) as engine:
-            kept = steps.Kept(request.needs_sessions, request.log_features)
+            kept = steps.Kept(request.needs_sessions, request.log_features, request.tables)
             if request.needs_sessions:
                 plan = setup.statistics_plan(columns, counting)
                 read = steps.read_pages(inputs, columns, reading, plan, engine, result, kept)

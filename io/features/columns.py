@@ -55,10 +55,8 @@ def feature_columns(
     Raises:
         SchemaError: a column's name is taken, or no model can learn from it.
     """
-    check_names(names, where)
     schema = frames[0].collect_schema()
-    for name in names:
-        _check_type(name, schema[name], where)
+    check_columns(schema, names, where)
     texts = [name for name in names if isinstance(schema[name], _TEXTS)]
     in_text = [name for name in texts if name in untyped]
     numbers = _numbers(frames, in_text)
@@ -67,6 +65,17 @@ def feature_columns(
     features = tuple(Feature(name, categories.get(name)) for name in names)
     read = (_text(name, untyped) if name in categories else _number(name, schema[name]).alias(name) for name in names)
     return FeatureColumns(features, tuple(read))
+
+
+def check_columns(schema: pl.Schema, names: Sequence[str], where: str) -> None:
+    """See that features have names of their own, and types that a model can learn from.
+
+    Raises:
+        SchemaError: one has not.
+    """
+    check_names(names, where)
+    for name in names:
+        _check_type(name, schema[name], where)
 
 
 def check_names(names: Sequence[str], where: str) -> None:

@@ -1,6 +1,6 @@
 """The features of laid-out rows: opened, brought to the parts, and what becomes of rows that have none."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -109,7 +109,7 @@ def bring_features(
     named: list[tuple[Split, LaidOut]] = [(split, part) for split, parts in splits_of(laid_out) for part in parts]
     parts = [part for _, part in named]
     if not parts or not (wanted.tables or wanted.columns):
-        return FeaturedRows(_by_split(named, [FeaturesOfPart()] * len(parts)), (), {}, ())
+        return FeaturedRows(_by_split(laid_out, named, [FeaturesOfPart()] * len(parts)), (), {}, ())
     found = _open(parts, wanted, layout, read, engine)
     keys = [part.scan.select(PAIR) for part in parts]
     folders = [engine.scratch / f"features-{number}" for number in range(len(found.tables))]
@@ -125,7 +125,7 @@ def bring_features(
         work = partial(_with_features_only, layout=layout, folder=folder)
         kept = engine.each(list(enumerate(zip(parts, of_part, strict=True))), work)
         left = [(split, part) for (split, _), part in zip(named, kept, strict=True)]
-    return FeaturedRows(_by_split(left, of_part), found.features, _report(found, missing), found.warnings)
+    return FeaturedRows(_by_split(laid_out, left, of_part), found.features, _report(found, missing), found.warnings)
 
 
 @dataclass(frozen=True)
@@ -175,13 +175,12 @@ def _report(found: _Opened, missing: Sequence[MissingFeatures]) -> dict[str, Any
 
 
 def _by_split(
-    named: Sequence[tuple[Split, LaidOut | None]], of_part: Sequence[FeaturesOfPart]
+    splits: Iterable[Split], named: Sequence[tuple[Split, LaidOut | None]], of_part: Sequence[FeaturesOfPart]
 ) -> dict[Split, list[tuple[LaidOut, FeaturesOfPart]]]:
-    found: dict[Split, list[tuple[LaidOut, FeaturesOfPart]]] = {}
+    found: dict[Split, list[tuple[LaidOut, FeaturesOfPart]]] = {split: [] for split in splits}
     for (split, part), features in zip(named, of_part, strict=True):
-        of_split = found.setdefault(split, [])
         if part is not None:
-            of_split.append((part, features))
+            found[split].append((part, features))
     return found
 
 

@@ -111,10 +111,11 @@ def _nothing_found(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame]) ->
     ours = pl.concat(keys.select(table.keys).head(1) for keys in keys_of_part).head(1).collect()
     with reading(table.sources):
         theirs = table.rows.select(table.keys).head(1).collect()
-    shown = f"e.g. {described(theirs, table.keys)}" if theirs.height else "no such id"
+    if not theirs.height:
+        return f"{table.where}: holds no row with {' and '.join(table.keys)}."
     return (
         f"{table.where}: has features for no row of the log. The log holds e.g. {described(ours, table.keys)}, "
-        f"the table {shown}. Write the ids of the table as in the log."
+        f"the table e.g. {described(theirs, table.keys)}. Write the ids of the table as in the log."
     )
 
 

@@ -8,7 +8,8 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.schema import ALIASES, DOC, QUERY, Roles
-from posbias.io.features.columns import feature_columns
+from posbias.io.features.columns import check_columns, feature_columns
+from posbias.io.logs import Log
 from posbias.io.scan import reading, scan_sources, schema_of, untyped_columns
 from posbias.io.sources import Source, find_sources
 from posbias.io.training.training_set import Feature
@@ -38,6 +39,48 @@ class FeatureTable:
         return _where(self.sources)
 
 
+@dataclass(frozen=True)
+class TableHead:
+    """What the headers of a table say.
+
+    Attributes:
+        sources: its files.
+        schema: the types of its columns.
+        keys: what a row is about: `query` and `doc`, or `doc` alone; each in the type of the log.
+        names: the features.
+        raw: its rows as they stand there. Those without a key are left out.
+    """
+
+    sources: tuple[Source, ...]
+    schema: pl.Schema
+    keys: dict[str, pl.Expr]
+    names: list[str]
+    raw: pl.LazyFrame
+
+
+def check_features(log: Log | None, tables: Sequence[str], columns: Sequence[str]) -> None:
+    """Find wrong features before the log is read: no more than headers is read.
+
+    Args:
+        log: the log; None for statistics.
+        tables: files, globs or directories each.
+        columns: those of the log.
+
+    Raises:
+        LogFormatError: a file is missing or cannot be read.
+        SchemaError: there is no key or no feature, a key cannot meet the log's, or a feature cannot be one.
+    """
+    if log is None or log.request.ubi is not None:  # what its columns are is known when it has been read
+        for table in tables:
+            find_sources([table])
+        return
+    schema = log.impressions.collect_schema()
+    check_columns(schema, columns, str(log.sources[0].path))
+    taken = list(columns)
+    for table in tables:
+        taken += read_head([table], log.roles, schema, taken).names
+
+
 def open_features(
     inputs: Sequence[str], roles: Roles, id_types: Mapping[str, pl.DataType], taken: Collection[str] = ()
 ) -> FeatureTable:
@@ -53,22 +96,34 @@ def open_features(
         LogFormatError: a file is missing or cannot be read.
         SchemaError: there is no key or no feature, a key cannot meet the log's, or a feature cannot be one.
     """
+    head = read_head(inputs, roles, id_types, taken)
+    with reading(head.sources):
+        untyped = untyped_columns(head.sources, head.schema)
+        found = feature_columns([head.raw], head.names, untyped, _where(head.sources))
+    keys = [key.alias(role) for role, key in head.keys.items()]
+    return FeatureTable(head.sources, tuple(head.keys), found.features, head.raw.select(*keys, *found.read))
+
+
+def read_head(
+    inputs: Sequence[str], roles: Roles, id_types: Mapping[str, pl.DataType], taken: Collection[str]
+) -> TableHead:
+    """What the headers say; arguments and errors are those of `open_features`."""
     sources = tuple(find_sources(inputs))
     where = _where(sources)
     with reading(sources):
         raw = scan_sources(sources)
         schema = raw.collect_schema()
         _check_files_agree(sources)
-        columns = _key_columns(roles, schema, where)
-        used = {name for theirs in columns.values() for name in theirs}
-        names = [name for name in schema if name not in used]
-        if not names:
-            raise SchemaError(f"{where}: holds no feature, only the columns {', '.join(schema)}.")
-        for name in names:
-            if name in taken:
-                raise SchemaError(f"{where}: there is another feature {name!r}. Rename one of them.")
-        found = feature_columns([raw], names, untyped_columns(sources, schema), where)
-    keys: list[pl.Expr] = []
+    columns = _key_columns(roles, schema, where)
+    used = {name for theirs in columns.values() for name in theirs}
+    names = [name for name in schema if name not in used]
+    if not names:
+        raise SchemaError(f"{where}: holds no feature, only the columns {', '.join(schema)}.")
+    for name in names:
+        if name in taken:
+            raise SchemaError(f"{where}: there is another feature {name!r}. Rename one of them.")
+    check_columns(schema, names, where)
+    keys: dict[str, pl.Expr] = {}
     for role, theirs in columns.items():
         ours = roles.query if role == QUERY else roles.doc
         types = _types_of(ours, id_types[role])
@@ -76,9 +131,9 @@ def open_features(
             _as_key(name, schema[name], dtype, where).alias(our)
             for name, our, dtype in zip(theirs, ours, types, strict=True)
         ]
-        keys.append((parts[0] if len(parts) == 1 else pl.struct(parts)).alias(role))
+        keys[role] = parts[0] if len(parts) == 1 else pl.struct(parts)
         raw = raw.filter(part.is_not_null() for part in parts)
-    return FeatureTable(sources, tuple(columns), found.features, raw.select(*keys, *found.read))
+    return TableHead(sources, schema, keys, names, raw)
 
 
 def _where(sources: Sequence[Source]) -> str:
