@@ -345,10 +345,10 @@ class WeightingOptions:
         Rate,
         option(
             "--rate",
-            "Label of judgments: clicks by expected clicks (coec), weighted clicks (ips), or attractiveness.",
+            "Label of judgments: posterior attractiveness, clicks by expected ones (coec), weighted clicks (ips).",
             _WEIGHTING,
         ),
-    ] = "coec"
+    ] = "posterior"
     grades: Annotated[
         int, option("--grades", "Number of grades of judgments, from 0.", _WEIGHTING, min=2, max=31, metavar="N")
     ] = 5

@@ -1,5 +1,6 @@
 """What a result says to a person: tables and sentences, from what has been computed."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from posbias.core.fit import Fit
 from posbias.core.schema import POSITION
+from posbias.io.layout_parts import Split
 
 _MOST_ROWS = 30
 _MOST_REMARKS = 10
@@ -101,7 +103,7 @@ def weights_line(summary: dict[str, float | int | None]) -> RenderableType:
     return Text(f"weights: {clicks:,.0f} clicks weighted{worth}" + (f"; {clipped:,.0f} clipped" if clipped else ""))
 
 
-def training_line(sizes: dict[str, dict[str, int]], layout: str, form: str) -> RenderableType:
+def training_line(sizes: Mapping[Split, Mapping[str, int]], layout: str, form: str) -> RenderableType:
     """How many rows were written, and where."""
     written = "; ".join(f"{split}/: {size['rows']:,} rows" for split, size in sizes.items())
     return Text(f"{written} (--layout {layout} --format {form})")

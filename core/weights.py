@@ -17,7 +17,7 @@ from posbias.core.schema import CLICKS, POSITION
 from posbias.core.signatures import Floats
 
 Negatives = Literal["clamp", "posterior"]
-Rate = Literal["coec", "ips", "posterior"]
+Rate = Literal["posterior", "coec", "ips"]
 
 PROPENSITY = "propensity"
 CLICK_WEIGHT = "posbias_click_weight"
@@ -40,7 +40,7 @@ class WeightOptions:
     min_propensity: float = 0.01
     self_normalize: bool = False
     negatives: Negatives = "clamp"
-    rate: Rate = "coec"
+    rate: Rate = "posterior"
     grades: int = 5
 
 

@@ -1,11 +1,12 @@
 """The layout of judgments: one row per (query, document), with the debiased click rate as its label.
 
+    posterior:  E[gamma | counts], the posterior mean of attractiveness
     coec:       sum_e c_e / sum_e n_e theta_e      clicks over expected clicks (per unit of attractiveness)
     ips:        sum_e c_e / theta_e  /  sum_e n_e
-    posterior:  E[gamma | counts], the posterior mean of attractiveness
 
-with theta clipped as in the weights; sums run over the cells that have a propensity. The first two are unbiased, ips
-with more variance; the posterior is drawn to its prior where a document was seldom shown.
+with theta clipped as in the weights; sums run over the cells that have a propensity. The last two are unbiased, ips
+with more variance, and both noisy where a document was seldom shown; there the posterior is drawn to its prior, which
+learners do better with (tests/benchmarks/value.py).
 
     grade = min(floor(G label / top), G - 1)
 

@@ -47,7 +47,8 @@ def lightgbm_parameters(training_set: TrainingSet) -> str:
     """Objective and metric of `load.py`."""
     if training_set.layout == "pointwise":
         return '"objective": "binary",\n    "metric": "binary_logloss",'
-    return '"objective": "lambdarank",\n    "metric": "ndcg",\n    "eval_at": [10],'
+    lambdarank = ('"objective": "lambdarank",', '"lambdarank_norm": False,  # else weights do not count as they stand')
+    return "\n    ".join((*lambdarank, '"metric": "ndcg",', '"eval_at": [10],'))
 
 
 @dataclass(frozen=True)

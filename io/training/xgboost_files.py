@@ -103,7 +103,7 @@ def _load_script(training_set: TrainingSet) -> str:
         "BY_QUERY": ", query_id=True" if ranked else "",
         "WEIGHTS": f'    weights = np.loadtxt(folder / "{weights}", ndmin=1)\n' if weights else "",
         "MORE": ("weight=weights, " if weights else "") + ("qid=qid, " if ranked else ""),
-        "PARAMETERS": '"rank:ndcg", "eval_metric": "ndcg@10"'
+        "PARAMETERS": '"rank:ndcg", "lambdarank_normalization": False, "eval_metric": "ndcg@10"'
         if ranked
         else '"binary:logistic", "eval_metric": "logloss"',
     }

@@ -15,7 +15,8 @@ import pytest
 RunPosbias = Callable[..., CompletedProcess[str]]
 
 MARKER = "_posbias_unfinished"
-FILES = {"manifest.json", "propensities.parquet", "attractiveness.parquet", "training/part-00000.parquet"}
+TRAINING = {"training/part-00000.parquet", "training/load.py"}
+FILES = {"manifest.json", "propensities.parquet", "attractiveness.parquet", *TRAINING}
 
 
 class Server(Protocol):
@@ -128,7 +129,7 @@ def test_an_upload_that_fails_leaves_no_manifest_and_the_next_run_needs_no_force
     options = ["--force"] if force else []
     failed = run_in_process("run", log_file, "-o", bucket.url("out"), *options)
     assert failed.returncode == 2
-    assert f"{bucket.url('out')}/training/part-00000.parquet: access is denied" in failed.stderr
+    assert f"{bucket.url('out')}/training/load.py: access is denied" in failed.stderr
     assert "has no manifest" in failed.stderr
     assert "manifest.json" not in bucket.contents("out")
     server.refuses = lambda _method, _path: False
