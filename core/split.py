@@ -2,9 +2,9 @@
 
     validation, where  h(id) mod 10^6 < share * 10^6,  h = XXH64 of the id's text (UTF-8), seed 42, as a signed number
 
-Spark SQL computes the same: pmod(xxhash64(CAST(query AS STRING)), 1000000). An id of several columns is hashed column
-by column, each with the hash of the one before as its seed, as Spark's xxhash64(a, b). A larger share holds all of a
-smaller one.
+Ids that are bytes are hashed as they are. Spark SQL computes the same:
+pmod(xxhash64(CAST(query AS STRING)), 1000000). An id of several columns is hashed column by column, each with the hash
+of the one before as its seed, as Spark's xxhash64(a, b). A larger share holds all of a smaller one.
 
 Source: XXH64 (Collet), as specified at xxhash.com and used by Spark.
 """
@@ -34,7 +34,7 @@ def hashes(ids: pl.Series) -> list[int]:
     columns = ids.struct.unnest().get_columns() if isinstance(ids.dtype, pl.Struct) else [ids]
     found = [_SEED] * len(ids)
     for column in columns:
-        texts = column.cast(pl.String).cast(pl.Binary)
+        texts = column if column.dtype == pl.Binary else column.cast(pl.String).cast(pl.Binary)
         found = [
             seed if text is None else xxhash.xxh64_intdigest(text, seed)
             for text, seed in zip(texts, found, strict=True)

@@ -29,6 +29,7 @@ SEVERAL = {
 def test_the_hash_is_that_of_spark() -> None:
     assert hashes(pl.Series(list(TEXTS))) == list(TEXTS.values())
     assert hashes(pl.Series(list(NUMBERS))) == list(NUMBERS.values())
+    assert hashes(pl.Series([text.encode() for text in TEXTS])) == list(TEXTS.values())
     columns = pl.DataFrame(list(SEVERAL), schema=["q", "n", "c"], orient="row")
     assert hashes(columns.to_struct("key")) == list(SEVERAL.values())
 
@@ -55,3 +56,7 @@ def test_a_larger_share_holds_a_smaller_one_and_equal_ids_stay_together(ids: lis
 def test_the_share_is_what_was_asked_for_whatever_the_ids(ids: pl.Series) -> None:
     standard_error = (0.1 * 0.9 / len(ids)) ** 0.5
     assert abs(sum(in_validation(ids, 0.1)) / len(ids) - 0.1) < 4 * standard_error
+
+
+def test_ids_may_be_bytes_that_are_no_text() -> None:
+    assert len(set(hashes(pl.Series([b"\xff", b"\xfe\x00", b""])))) == 3
