@@ -22,6 +22,7 @@ _ROW_COLUMNS = frozenset(
         *(WINNER, LOSER, WINNER_ROW, LOSER_ROW),
     )
 )
+_ROW_NUMBERS = frozenset(("__index_level_0__", "Unnamed: 0"))
 _OWN_PREFIX = "posbias_"
 _MISSING_MARKS = ("na", "n/a", "#n/a", "null", "none", "nil", "\\n", "-", "?", "missing")  # in lower case
 _AS_FLOAT64 = (pl.Decimal, pl.Int128, pl.UInt128, pl.Null)
@@ -79,12 +80,19 @@ def check_columns(schema: pl.Schema, names: Sequence[str], where: str) -> None:
 
 
 def check_names(names: Sequence[str], where: str) -> None:
-    """Features must have names that nothing else has in a row.
+    """Features must have names that nothing else has in a row, and be no row numbers.
 
     Raises:
-        SchemaError: a name is taken.
+        SchemaError: a name is taken, or says that the column numbers the rows.
     """
     for name in names:
+        if not name.strip() or name in _ROW_NUMBERS:
+            raise SchemaError(
+                f"{where}: the column {name!r} looks like the row numbers that pandas writes. Write the table with "
+                "index=False, or give the column a name."
+            )
+        if name == "*" or (name.startswith("^") and name.endswith("$")):
+            raise SchemaError(f"{where}: the name of the feature {name!r} is a pattern. Rename the column.")
         if name in _ROW_COLUMNS or name.startswith(_OWN_PREFIX):
             raise SchemaError(
                 f"{where}: the feature {name!r} has a name that training files need for themselves. Rename the column."
