@@ -103,10 +103,10 @@ def weights_line(summary: dict[str, float | int | None]) -> RenderableType:
     return Text(f"weights: {clicks:,.0f} clicks weighted{worth}" + (f"; {clipped:,.0f} clipped" if clipped else ""))
 
 
-def training_line(sizes: Mapping[Split, Mapping[str, int]], layout: str, form: str) -> RenderableType:
-    """How many rows were written, and where."""
-    written = "; ".join(f"{split}/: {size['rows']:,} rows" for split, size in sizes.items())
-    return Text(f"{written} (--layout {layout} --format {form})")
+def training_sets_line(sizes: Mapping[Split, dict[str, int]]) -> RenderableType:
+    """How much there is to learn from."""
+    said = [f"{split}: {', '.join(f'{n:,} {what}' for what, n in size.items())}" for split, size in sizes.items()]
+    return Text("; ".join(said))
 
 
 def features_line(report: dict[str, Any]) -> RenderableType:

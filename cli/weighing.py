@@ -167,12 +167,12 @@ def _weights(cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFra
 
 
 def _write(laid_out: LaidOutSplits, read: ReadLog | None, request: Request, engine: Engine, result: Result) -> None:
-    rows = bring_features(laid_out, request.wanted_features, request.layout.name, read, engine)
+    rows = bring_features(laid_out, request.wanted_features, request.layout.name, read, engine, result.progress)
     sizes = write_training_sets(
         rows, request.layout, request.grouping, request.form, engine, result.folder, result.progress
     )
     result.content["training_sets"] = sizes
-    result.tables.append(summary.training_line(sizes, request.layout.name, request.form.name))
+    result.tables.append(summary.training_sets_line(sizes))
     if rows.features:
         result.content["features"] = rows.report
         result.tables.append(summary.features_line(rows.report))

@@ -65,7 +65,8 @@ def atomic_directory(target: Path, *, force: bool, inputs: tuple[Path, ...] = ()
             yield work
             _sync_tree(work)
         except OSError as error:
-            raise OutputError(f"cannot write {target}: {error.strerror or error}. Nothing was written.") from error
+            why = NO_SPACE if is_disk_full(work, error) else error.strerror or error
+            raise OutputError(f"cannot write {target}: {why}. Nothing was written.") from error
         except pl.exceptions.PolarsError as error:
             if is_disk_full(work, error):
                 raise OutputError(f"cannot write {target}: {NO_SPACE}. Nothing was written.") from error

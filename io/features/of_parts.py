@@ -26,6 +26,7 @@ from posbias.io.features.table import FeatureTable, open_features
 from posbias.io.layout_parts import LaidOut, LaidOutSplits, Split, keep_rows, splits_of
 from posbias.io.logs import Log
 from posbias.io.owned import temporary_files, whole_files
+from posbias.io.progress import Progress
 from posbias.io.scan import untyped_columns
 from posbias.io.training.training_set import Feature
 
@@ -92,6 +93,7 @@ def bring_features(
     layout: LayoutName,
     read: ReadLog | None,
     engine: Engine,
+    progress: Progress,
 ) -> FeaturedRows:
     """Open the features that are wanted, and bring those that rows need to their parts.
 
@@ -101,6 +103,7 @@ def bring_features(
         layout: of the rows.
         read: the log, where there is one; else there are no columns of it.
         engine: where the parts are.
+        progress: is told.
 
     Raises:
         LogFormatError: a table cannot be read.
@@ -110,12 +113,10 @@ def bring_features(
     parts = [part for _, part in named]
     if not parts or not (wanted.tables or wanted.columns):
         return FeaturedRows(_by_split(laid_out, named, [FeaturesOfPart()] * len(parts)), (), {}, ())
-    found = _open(parts, wanted, layout, read, engine)
-    keys = [part.scan.select(PAIR) for part in parts]
-    folders = [engine.scratch / f"features-{number}" for number in range(len(found.tables))]
-    routed = [route(table, keys, folder, engine.memory) for table, folder in zip(found.tables, folders, strict=True)]
-    of_part = [FeaturesOfPart(found.in_rows, tuple(frames[n] for frames in routed)) for n in range(len(parts))]
-    missing = [_missing(table, parts, frames, engine) for table, frames in zip(found.tables, routed, strict=True)]
+    with progress.stage("features") as stage:
+        found = _open(parts, wanted, layout, read, engine)
+        stage.say(f"{len(found.features):,} columns")
+        of_part, missing = _route(parts, found, engine)
     if wanted.missing == "error":
         for table, without in zip(found.tables, missing, strict=True):
             check_none_missing(without, table.where)
@@ -126,6 +127,18 @@ def bring_features(
         kept = engine.each(list(enumerate(zip(parts, of_part, strict=True))), work)
         left = [(split, part) for (split, _), part in zip(named, kept, strict=True)]
     return FeaturedRows(_by_split(laid_out, left, of_part), found.features, _report(found, missing), found.warnings)
+
+
+def _route(
+    parts: Sequence[LaidOut], found: "_Opened", engine: Engine
+) -> tuple[list[FeaturesOfPart], list[MissingFeatures]]:
+    """The features of each part, and what each table lacks."""
+    keys = [part.scan.select(PAIR) for part in parts]
+    folders = [engine.scratch / f"features-{number}" for number in range(len(found.tables))]
+    routed = [route(table, keys, folder, engine.memory) for table, folder in zip(found.tables, folders, strict=True)]
+    of_part = [FeaturesOfPart(found.in_rows, tuple(frames[n] for frames in routed)) for n in range(len(parts))]
+    missing = [_missing(table, parts, frames, engine) for table, frames in zip(found.tables, routed, strict=True)]
+    return of_part, missing
 
 
 @dataclass(frozen=True)

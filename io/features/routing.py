@@ -112,7 +112,7 @@ def _nothing_found(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame]) ->
     with reading(table.sources):
         theirs = table.rows.select(table.keys).head(1).collect()
     if not theirs.height:
-        return f"{table.where}: holds no row with {' and '.join(table.keys)}."
+        return f"{table.where}: holds no row whose key could be one of the log, e.g. {described(ours, table.keys)}."
     return (
         f"{table.where}: has features for no row of the log. The log holds e.g. {described(ours, table.keys)}, "
         f"the table e.g. {described(theirs, table.keys)}. Write the ids of the table as in the log."

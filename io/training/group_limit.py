@@ -23,7 +23,10 @@ def check_group_sizes(training_set: TrainingSet, chunk: pl.DataFrame, form: str,
     if largest is None or sizes[largest] <= most:
         return
     query = chunk["query"][int(sizes.head(largest).sum())]
+    advice = "Write --layout pointwise, which has no groups, or --format catboost."
+    if training_set.layout == "session":
+        advice = "Keep pages apart (--group session), or write --format catboost."
     raise SchemaError(
         f"query {query!r} has a group of {sizes[largest]:,} rows, and --format {form} ranks at most {most:,} together "
-        f"(--layout {training_set.layout}). Write --layout pointwise, which has no groups, or --format catboost."
+        f"(--layout {training_set.layout}). {advice}"
     )

@@ -25,6 +25,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     pairs = log.select("query", "doc").unique()
     pairs.with_columns(price=pl.lit(2.0)).write_parquet(folder / "prices.parquet")
     pairs.with_columns(label=pl.lit(2.0)).write_parquet(folder / "taken.parquet")
+    pairs.with_row_index("").write_csv(folder / "numbered.csv")
+    pairs.with_columns(pl.lit(2.0).alias("*")).write_parquet(folder / "pattern.parquet")
     pairs.select("query", price=pl.lit(2.0)).write_parquet(folder / "keyless.parquet")
     pairs.select("doc", seen=pl.lit("2026-01-01").str.to_date()).unique("doc").write_parquet(folder / "days.parquet")
     with pytest.MonkeyPatch.context() as patch:
@@ -52,6 +54,8 @@ def refused(place: Path, log: str, *options: str) -> str:
         ("--features keyless.parquet", "keyless.parquet: no column says which document"),
         ("--features taken.parquet", "the feature 'label' has a name that training files need"),
         ("--features days.parquet", "the feature 'seen' holds Date"),
+        ("--features numbered.csv", "the column '' looks like the row numbers that pandas writes"),
+        ("--features pattern.parquet", "the name of the feature '*' is a pattern"),
         ("--features prices.parquet --feature price", "there is another feature 'price'"),
         ("--features prices.parquet --features prices.parquet", "there is another feature 'price'"),
         ("--layout session --feature position", "--feature position: this name has a meaning of its own"),

@@ -69,7 +69,7 @@ def test_a_group_that_lightgbm_refuses_is_an_error_that_names_it(
 ) -> None:
     rows = sample("session")
     large = pl.concat([rows.rows.head(8), *[rows.rows.slice(8, 8)] * 1251, rows.rows.slice(16, 8)])
-    with pytest.raises(SchemaError, match=r"'red\\tshoes #0\\n' has a group of 10,008 rows.*--layout pointwise"):
+    with pytest.raises(SchemaError, match=r"'red\\tshoes #0\\n' has a group of 10,008 rows.*--group session"):
         type(rows)(rows.of, large).write(form, tmp_path)
 
 
