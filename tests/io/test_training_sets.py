@@ -228,3 +228,41 @@ def test_training_and_validation_are_the_whole_without_overlap(folder: Path, lay
     if by == "query" or "session" in apart.columns:
         assert in_validation(apart[by], SHARE).all()
         assert not in_validation(written.rows[by], SHARE).any()
+
+
+def preferences_by_row_number(result: Path, split: str) -> list[tuple[str, int, int, float]]:
+    """Query, winner, loser and weight of each line of CatBoost's pairs, looked up by the numbers of their rows."""
+    parts = sorted((result / split).glob("rows-*.parquet"))
+    rows = pl.concat(pl.read_parquet(part) for part in parts)
+    lines = pl.read_csv(result / split / "train.pairs", separator="\t", has_header=False)
+    winners, losers = rows[lines[:, 0]], rows[lines[:, 1]]
+    assert (winners["group"] == losers["group"]).all()
+    data = pl.read_csv(result / split / "train.tsv", separator="\t", has_header=False)
+    assert data[:, 0].to_list() == rows["group"].to_list()
+    assert data[:, 1].to_list() == (rows["doc"] * 10.0).to_list()
+    found = pl.DataFrame([winners["query"], winners["doc"], losers["doc"].alias("loser"), lines[:, 2].round(9)])
+    return found.sort(pl.all()).rows()
+
+
+def test_pairs_point_at_their_rows_over_buckets_when_rows_without_features_are_dropped(folder: Path) -> None:
+    held = [(f"query {query}", doc, doc * 10.0) for query in range(12) for doc in range(4) if (query + doc) % 5]
+    pl.DataFrame(held, schema=["query", "doc", "x"], orient="row").write_parquet(folder / "features.parquet")
+    options = ("--layout", "pairs", "--validation", str(SHARE))
+    kept = {key[:2] for key in held}
+    write(folder, list(split_pages()), *options)
+    expected = {
+        split: sorted(
+            (row["query"], row["winner"], row["loser"], round(row["weight"], 9))
+            for part in (folder / "one" / split).glob("part-*.parquet")
+            for row in pl.read_parquet(part).iter_rows(named=True)
+            if (row["query"], row["winner"]) in kept and (row["query"], row["loser"]) in kept
+        )
+        for split in ("training", "validation")
+    }
+    words = ["weight", str(folder / "pages.parquet"), "--propensities", str(folder / "fit"), "--min-propensity", "0.1"]
+    words += [*options, "--format", "catboost", "--features", str(folder / "features.parquet"), "--missing", "drop"]
+    with patch("posbias.cli.setup.parse_memory", return_value=TINY_MEMORY):
+        run([*words, "-o", str(folder / "pairs")])
+    for split, pairs in expected.items():
+        assert preferences_by_row_number(folder / "pairs", split) == pairs
+    assert len(list((folder / "pairs" / "training").glob("rows-*.parquet"))) > 1
