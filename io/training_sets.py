@@ -41,7 +41,8 @@ def write_training_sets(
     sizes: dict[Split, dict[str, int]] = {split: _size([part for part, _ in parts], layout) for split, parts in splits}
     for split, size in sizes.items():
         if not all(size.values()):
-            raise SchemaError(_nothing_in(split, layout, alone=len(sizes) == 1))
+            left_out = f" {rows.left_out:,} rows without features were left out." if rows.left_out else ""
+            raise SchemaError(_nothing_in(split, layout, alone=len(sizes) == 1) + left_out)
     with progress.stage("writing", sum(map(len, rows.parts.values()))) as stage:
         for split, parts in splits:
             target = folder / split

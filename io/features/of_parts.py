@@ -79,12 +79,14 @@ class FeaturedRows:
         features: the features, in their order.
         report: what the manifest says.
         warnings: what a reader must know.
+        left_out: rows that are left out because they, or the click of their group, lack features.
     """
 
     parts: Mapping[Split, Sequence[tuple[LaidOut, FeaturesOfPart]]]
     features: tuple[Feature, ...]
     report: dict[str, Any]
     warnings: tuple[str, ...]
+    left_out: int = 0
 
 
 def bring_features(
@@ -126,7 +128,12 @@ def bring_features(
         work = partial(_with_features_only, layout=layout, folder=folder)
         kept = engine.each(list(enumerate(zip(parts, of_part, strict=True))), work)
         left = [(split, part) for (split, _), part in zip(named, kept, strict=True)]
-    return FeaturedRows(_by_split(laid_out, left, of_part), found.features, _report(found, missing), found.warnings)
+    before = sum(part.n_rows for part in parts)
+    left_out = before - sum(part.n_rows for _, part in left if part is not None)
+    warnings = found.warnings
+    if left_out:
+        warnings += (f"--missing drop: {left_out:,} of {before:,} rows are left out for want of features.",)
+    return FeaturedRows(_by_split(laid_out, left, of_part), found.features, _report(found, missing), warnings, left_out)
 
 
 def _route(

@@ -81,6 +81,12 @@ def test_a_log_that_teaches_nothing_is_refused_where_only_clicks_make_rows(place
     assert "has another document beside it" in refused(place, "alone.parquet", "--layout", "pairs")
 
 
+def test_rows_without_features_are_named_where_nothing_is_left(place: Path) -> None:
+    pl.DataFrame({"query": ["q0"], "doc": [0], "x": [1.0]}).write_parquet(place / "one.parquet")
+    said = refused(place, "log.parquet", "--layout", "pairs", "--features", "one.parquet", "--missing", "drop")
+    assert "11 rows without features were left out." in said
+
+
 def test_a_log_without_a_click_is_doubtful_in_the_other_layouts(place: Path) -> None:
     for layout in ("pointwise", "session", "judgments"):
         options = ("--propensities", "fit", "-o", str(place / f"unclicked-{layout}"), "--layout", layout)
