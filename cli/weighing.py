@@ -171,6 +171,7 @@ def _write(laid_out: LaidOutSplits, read: ReadLog | None, request: Request, engi
     sizes = write_training_sets(
         rows, request.layout, request.grouping, request.form, engine, result.folder, result.progress
     )
+    result.content["grouped_by"] = request.grouping
     result.content["training_sets"] = sizes
     result.tables.append(summary.training_sets_line(sizes))
     if rows.features:

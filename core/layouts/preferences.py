@@ -33,7 +33,8 @@ def preference_rows(pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFra
 
     Returns:
         The documents: `group`, [`session`], `query`, `doc`, `label` and `weight` (1: only preferences teach).
-        The preferences, by group: `group`, `query`, `winner`, `loser`, `winner_row`, `loser_row`, `weight`.
+        The preferences, by group: `group`, [`session`], `query`, `winner`, `loser`, `winner_row`, `loser_row` and
+        `weight`.
     """
     if grouping == "query":
         documents = coded_pairs(pages)
@@ -62,8 +63,7 @@ def preference_rows(pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFra
     numbered = documents.select(pl.col(key).rle_id().cast(pl.Int64).alias(GROUP), pl.all())
     winner, loser = numbered[ranked[WINNER_ROW]], numbered[ranked[LOSER_ROW]]
     preferences = ranked.select(
-        winner[GROUP],
-        winner[QUERY],
+        *winner.drop(DOC),
         winner[DOC].alias(WINNER),
         loser[DOC].alias(LOSER),
         pl.col(WINNER_ROW, LOSER_ROW).cast(pl.Int64),

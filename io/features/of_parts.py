@@ -188,7 +188,12 @@ def _report(found: _Opened, missing: Sequence[MissingFeatures]) -> dict[str, Any
         "names": [feature.name for feature in found.features],
         "categorical": [feature.name for feature in found.features if feature.categories is not None],
         "tables": [
-            {"source": table.where, "keys": table.keys, "missing_keys": without.keys, "missing_rows": without.rows}
+            {
+                "sources": {str(source.path): source.digest() for source in table.sources},
+                "keys": table.keys,
+                "missing_keys": without.keys,
+                "missing_rows": without.rows,
+            }
             for table, without in zip(found.tables, missing, strict=True)
         ],
     }

@@ -10,7 +10,7 @@ import polars.selectors as cs
 from posbias.core.layouts import LayoutName
 from posbias.io.plain_text import as_text_columns
 from posbias.io.training.columns import feature_names, write_features
-from posbias.io.training.plain_tables import PLAIN_LAYOUTS, PREFERENCES, plain_load_script, plain_rows
+from posbias.io.training.plain_tables import PLAIN_LAYOUTS, plain_load_script, plain_rows, preference_columns
 from posbias.io.training.training_set import TrainingPart, TrainingSet
 
 
@@ -27,7 +27,9 @@ class CsvFormat:
         """Write one file, and for pairs a second one where there are features."""
         rows = "part"
         if part.preferences is not None:
-            as_text_columns(part.preferences.select(PREFERENCES)).sink_csv(folder / f"part-{part.number:05d}.csv")
+            as_text_columns(part.preferences.select(preference_columns(training_set))).sink_csv(
+                folder / f"part-{part.number:05d}.csv"
+            )
             rows = "documents"
         if training_set.features or part.preferences is None:
             self._write_rows(training_set, part, folder / f"{rows}-{part.number:05d}.csv")

@@ -7,7 +7,7 @@ from pathlib import Path
 from posbias.core.layouts import LayoutName
 from posbias.io.output_tables import write_in_one_file
 from posbias.io.training.columns import write_features
-from posbias.io.training.plain_tables import PLAIN_LAYOUTS, PREFERENCES, plain_load_script, plain_rows
+from posbias.io.training.plain_tables import PLAIN_LAYOUTS, plain_load_script, plain_rows, preference_columns
 from posbias.io.training.training_set import TrainingPart, TrainingSet
 
 
@@ -24,7 +24,9 @@ class ParquetFormat:
         """Write one file, and for pairs a second one where there are features."""
         rows = "part"
         if part.preferences is not None:
-            part.preferences.select(PREFERENCES).sink_parquet(folder / f"part-{part.number:05d}.parquet")
+            part.preferences.select(preference_columns(training_set)).sink_parquet(
+                folder / f"part-{part.number:05d}.parquet"
+            )
             rows = "documents"
         if training_set.features or part.preferences is None:
             chunks = (plain_rows(training_set, chunk) for chunk in part.rows)

@@ -4,13 +4,11 @@ import polars as pl
 
 from posbias.core.layouts import GROUP, LayoutName
 from posbias.core.layouts.preferences import LOSER, WINNER
+from posbias.core.schema import DOC, WEIGHT
 from posbias.io.training.columns import feature_names
 from posbias.io.training.training_set import TrainingSet
 
 PLAIN_LAYOUTS: tuple[LayoutName, ...] = ("pointwise", "session", "clicked-group", "pairs", "judgments")
-
-PREFERENCES = ("query", WINNER, LOSER, "weight")
-"""The columns of `pairs`."""
 
 _LEFT_OUT: dict[LayoutName, tuple[str, ...]] = {  # the group where ids say it, and weights that are 1 for all
     "pointwise": (GROUP,),
@@ -24,6 +22,11 @@ _LEFT_OUT: dict[LayoutName, tuple[str, ...]] = {  # the group where ids say it, 
 def plain_rows(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
     """The columns of a chunk that are worth reading."""
     return chunk.drop(_LEFT_OUT[training_set.layout])
+
+
+def preference_columns(training_set: TrainingSet) -> list[str]:
+    """The columns of `pairs`."""
+    return [*(name for name in training_set.ids if name != DOC), WINNER, LOSER, WEIGHT]
 
 
 def plain_load_script(training_set: TrainingSet, suffix: str) -> str:
