@@ -11,9 +11,9 @@ from posbias.cli.options import (
     EstimationOptions,
     OutputOptions,
     ReadingOptions,
-    WeightingOptions,
 )
 from posbias.cli.result import open_result
+from posbias.cli.training_options import WeightingOptions
 from posbias.core.fit import prior_of
 
 

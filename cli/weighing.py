@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 
 from posbias.cli import summary, verdicts
-from posbias.cli.options import WeightingOptions
 from posbias.cli.result import WITH_DOUBTS, Result
+from posbias.cli.training_options import WeightingOptions
 from posbias.core.attractiveness_prior import AttractivenessPrior
 from posbias.core.errors import UsageError
 from posbias.core.fit import WANTED_CLICK_SHARE

@@ -11,10 +11,10 @@ from posbias.cli.options import (
     CountingOptions,
     OutputOptions,
     ReadingOptions,
-    WeightingOptions,
     option,
 )
 from posbias.cli.result import open_result
+from posbias.cli.training_options import WeightingOptions
 from posbias.core.fit import prior_of
 from posbias.io.local_copies import on_disk
 from posbias.io.manifest import read_manifest
