@@ -26,7 +26,7 @@ SHARED = "The logs, the output and --temp-dir must lie where all machines of the
 _NEXT_TO_NOTHING = 1 << 20  # bytes
 _UNFINISHED = ".posbias-part-"
 
-_alive: dict[Path, int] = {}
+_alive: dict[Path, int | None] = {}  # the lock of each, None until it is taken
 
 
 @contextmanager
@@ -49,10 +49,12 @@ def owned_directory(parent: Path, prefix: str) -> Generator[Path]:
 def _create(parent: Path, prefix: str) -> Path:
     while True:
         path = parent / f"{prefix}{secrets.token_hex(6)}"
+        _alive[path] = None  # before it is there, so that a signal handler never misses it
         try:
             path.mkdir()
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
+            del _alive[path]
             if isinstance(error, FileNotFoundError) and parent.is_dir():
                 continue  # another run took it for abandoned before it was opened
             raise OutputError(f"cannot write in {parent}: {error.strerror}.") from error
@@ -60,6 +62,7 @@ def _create(parent: Path, prefix: str) -> Path:
         if path.is_dir():  # else another run took it for abandoned before the lock was taken
             _alive[path] = lock
             return path
+        del _alive[path]
         os.close(lock)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from posbias.io.owned import owned_directory
+from posbias.io.owned import owned_by_this_process, owned_directory
 
 
 def test_a_directory_that_another_run_removes_before_it_is_locked_is_made_anew(
@@ -24,3 +24,18 @@ def test_a_directory_that_another_run_removes_before_it_is_locked_is_made_anew(
         assert folder.is_dir()
         assert folder not in removed
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_is_known_as_ours_from_before_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[bool] = []
+    make = Path.mkdir
+
+    def watched(path: Path) -> None:
+        known.append(path in owned_by_this_process())
+        make(path)
+
+    monkeypatch.setattr(Path, "mkdir", watched)
+    with owned_directory(tmp_path, "mine-") as path:
+        assert owned_by_this_process().count(path) == 1
+    assert known == [True]
+    assert path not in owned_by_this_process()
