@@ -43,12 +43,11 @@ def write_training_sets(
         if not all(size.values()):
             left_out = f" {rows.left_out:,} rows without features were left out." if rows.left_out else ""
             raise SchemaError(_nothing_in(split, layout, alone=len(sizes) == 1) + left_out)
+    about = TrainingSet(layout.name, layout.ids(grouping), layout.label, rows.features)
     with progress.stage("writing", sum(map(len, rows.parts.values()))) as stage:
         for split, parts in splits:
             target = folder / split
             target.mkdir()
-            n_rows, n_groups = sizes[split]["rows"], sizes[split]["groups"]
-            about = TrainingSet(layout.name, layout.ids(grouping), layout.label, rows.features, n_rows, n_groups)
             write = partial(_write_part, form=form, about=about, folder=target, memory=engine.memory)
             for _ in engine.each(_numbered(parts), write):
                 stage.advance()

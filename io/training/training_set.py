@@ -23,23 +23,19 @@ class Feature:
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """What is known of all rows.
+    """What all rows have in common.
 
     Attributes:
         layout: the layout.
         ids: the columns that say what a row is: `query`, `doc`, and with pages `session` and `position`.
         label: the column that is learnt.
         features: the columns to learn from, the last ones of a row.
-        n_rows: number of rows.
-        n_groups: number of groups.
     """
 
     layout: LayoutName
     ids: tuple[str, ...]
     label: str
     features: tuple[Feature, ...]
-    n_rows: int
-    n_groups: int
 
 
 @dataclass(frozen=True)
@@ -50,8 +46,8 @@ class TrainingPart:
         number: the part's number, from 0.
         rows: chunks of rows: `group`, the ids, the label, `weight` and more by layout, then the features. A chunk holds
             whole groups; groups stand in the order of their numbers.
-        preferences: in the layout `pairs`: `group`, `query`, `winner`, `loser`, `winner_row`, `loser_row`, `weight`,
-            by group.
+        preferences: in the layout `pairs`: `group`, [`session`], `query`, `winner`, `loser`, `winner_row`, `loser_row`,
+            `weight`, by group.
     """
 
     number: int

@@ -1,50 +1,17 @@
 """What tests of reading and counting share: a small log with known shape, and the command line in this process."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from command_results import Output, Posbias
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
 from posbias.core.simulation import SimulationOptions, simulate
-from posbias.io.manifest import read_manifest
 
 DONE = (0, 1)  # 1: done, with doubts
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a command wrote."""
-
-    folder: Path
-
-    @property
-    def propensities(self) -> pl.DataFrame:
-        """The table of cells."""
-        return pl.read_parquet(self.folder / "propensities.parquet")
-
-    @property
-    def attractiveness(self) -> pl.DataFrame:
-        """The table of pairs."""
-        return pl.read_parquet(self.folder / "attractiveness.parquet")
-
-    @property
-    def training(self) -> pl.DataFrame:
-        """The training rows, part after part."""
-        return pl.concat(pl.read_parquet(part) for part in sorted((self.folder / "training").glob("*.parquet")))
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """The manifest."""
-        return read_manifest(self.folder, "any command")
-
-
-Posbias = Callable[..., Output]
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Protocol
 
 import numpy as np
 import polars as pl
 import pytest
+from command_results import Output, Posbias
 from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
@@ -17,31 +17,6 @@ from posbias.core.simulation import SimulationOptions, simulate
 TOLERANCE = 1e-12
 TINY_MEMORY = 100_000  # bytes: some ten buckets for the logs below
 MODELS = ["pbm", "ubm"]
-
-
-class Output(Protocol):
-    """What a command wrote."""
-
-    @property
-    def folder(self) -> Path: ...  # noqa: D102
-
-    @property
-    def propensities(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def attractiveness(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def training(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def manifest(self) -> dict[str, dict[str, object]]: ...  # noqa: D102
-
-
-class Posbias(Protocol):
-    """Runs a command."""
-
-    def __call__(self, command: str, *arguments: object) -> Output: ...  # noqa: D102
 
 
 InBuckets = Callable[[], None]

@@ -5,11 +5,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import run as run_process
-from typing import Protocol
 
 import numpy as np
 import polars as pl
 import pytest
+from command_results import Output, Posbias
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
@@ -30,31 +30,6 @@ WRITERS: dict[str, Callable[[pl.DataFrame, Path], object]] = {
     ".arrow": lambda frame, path: frame.write_ipc(path),
     ".feather": lambda frame, path: frame.write_ipc(path, compression="lz4"),
 }
-
-
-class Output(Protocol):
-    """What a command wrote."""
-
-    @property
-    def folder(self) -> Path: ...  # noqa: D102
-
-    @property
-    def propensities(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def attractiveness(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def training(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def manifest(self) -> dict[str, dict[str, object]]: ...  # noqa: D102
-
-
-class Posbias(Protocol):
-    """Runs a command."""
-
-    def __call__(self, command: str, *arguments: object) -> Output: ...  # noqa: D102
 
 
 def as_text(frame: pl.DataFrame) -> pl.DataFrame:

@@ -4,10 +4,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 import pytest
+from command_results import Posbias
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 Write = Callable[[pl.DataFrame, Path], Any]
@@ -21,25 +22,6 @@ PAGES: list[dict[str, object]] = [
     {"session": f"s{page}", "query": "q", "doc": [f"d{(page + at) % 3}" for at in range(3)], "click": clicks}
     for page, clicks in enumerate([[1, 0, 0], [0, 1, 0], [1, 0, 1], [0, 0, 0], [1, 1, 0], [0, 0, 1]])
 ]
-
-
-class Output(Protocol):
-    """What a command wrote."""
-
-    @property
-    def propensities(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def training(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def manifest(self) -> dict[str, Any]: ...  # noqa: D102
-
-
-class Posbias(Protocol):
-    """Runs a command."""
-
-    def __call__(self, command: str, *arguments: object) -> Output: ...  # noqa: D102
 
 
 def nest(log: pl.DataFrame) -> pl.DataFrame:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, Protocol
 
 import polars as pl
 import pytest
+from command_results import Output, Posbias
 from polars.testing import assert_frame_equal
 
 from posbias.core.errors import EngineError
@@ -19,31 +19,6 @@ MASTER = "local[2]"
 SPARK = ("--engine", "spark", "--master", MASTER)
 RunPosbias = Callable[..., CompletedProcess[str]]
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
-class Output(Protocol):
-    """What a command wrote."""
-
-    @property
-    def folder(self) -> Path: ...  # noqa: D102
-
-    @property
-    def propensities(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def attractiveness(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def training(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def manifest(self) -> dict[str, Any]: ...  # noqa: D102
-
-
-class Posbias(Protocol):
-    """Runs a command."""
-
-    def __call__(self, command: str, *arguments: object) -> Output: ...  # noqa: D102
 
 
 Both = Callable[..., tuple[Output, Output]]

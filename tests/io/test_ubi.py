@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 import pytest
+from command_results import Output, Posbias
 
 from posbias.io.ubi import conversion
 
@@ -20,28 +21,6 @@ UBI = ("--input-format", "ubi")
 EVENTS = (*UBI, "--ubi-impressions", "events")
 FROM_0 = ("--position-base", "impression=0")
 SAMPLE = "opensearch_ubi_sample.ndjson.gz"
-
-
-class Output(Protocol):
-    """What a command wrote."""
-
-    @property
-    def folder(self) -> Path: ...  # noqa: D102
-
-    @property
-    def propensities(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def training(self) -> pl.DataFrame: ...  # noqa: D102
-
-    @property
-    def manifest(self) -> dict[str, Any]: ...  # noqa: D102
-
-
-class Posbias(Protocol):
-    """Runs a command."""
-
-    def __call__(self, command: str, *arguments: object) -> Output: ...  # noqa: D102
 
 
 def query(page: str | None, text: str | None = "q", hits: object = None, **further: object) -> Document:

@@ -2,7 +2,7 @@
 
 import runpy
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ class Sample:
     def empty(self) -> "Sample":
         """The same training set without rows."""
         pairs = None if self.preferences is None else self.preferences.clear()
-        return Sample(replace(self.of, n_rows=0, n_groups=0), self.rows.clear(), pairs)
+        return Sample(self.of, self.rows.clear(), pairs)
 
     def write(self, form: str, folder: Path) -> Path:
         """Write all of it in a format."""
@@ -124,7 +124,7 @@ def make_sample(layout: LayoutName, *, features: bool = True, seed: int = 1) -> 
     rows = rows.select(_COLUMNS[layout]).hstack(list(learnt) if features else [])
     label = "click" if layout == "session" else "label"
     ids = ("session", "query", "doc", "position") if layout == "session" else ("query", "doc")
-    of = TrainingSet(layout, ids, label, names, n, _GROUPS)
+    of = TrainingSet(layout, ids, label, names)
     return Sample(of, rows, _preferences(rows, clicked, random) if layout == "pairs" else None)
 
 

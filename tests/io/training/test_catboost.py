@@ -62,9 +62,9 @@ def test_line_ends_in_texts_do_not_break_rows(sample: Callable[..., Any], tmp_pa
     broken = rows.rows.with_columns(brand=pl.col("brand") + "\r\nlast")
     type(rows)(rows.of, broken).write("catboost", tmp_path)
     lines = (tmp_path / "train.tsv").read_bytes().splitlines()
-    assert len(lines) == rows.of.n_rows
+    assert len(lines) == rows.rows.height
     pool = catboost.Pool(str(tmp_path / "train.tsv"), column_description=str(tmp_path / "train.cd"))
-    assert pool.shape == (rows.of.n_rows, 5)
+    assert pool.shape == (rows.rows.height, 5)
 
 
 def test_validation_rows_are_scored_and_an_empty_validation_set_is_left_out(

@@ -98,7 +98,7 @@ def test_without_features_the_script_counts_rows(
 ) -> None:
     rows = sample(layout, features=False)
     load(rows.write(form, tmp_path))
-    count = rows.of.n_rows if layout == "session" else rows.preferences.height
+    count = rows.rows.height if layout == "session" else rows.preferences.height
     assert capsys.readouterr().out.startswith(f"{count} rows with the columns {', '.join(COLUMNS[layout])};")
     assert not list(tmp_path.glob("documents-*"))
 

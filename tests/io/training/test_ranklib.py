@@ -31,10 +31,11 @@ def test_a_list_without_features_has_the_form_of_the_plugins_examples(
 ) -> None:
     rows = sample("judgments", features=False)
     lines = (rows.write("ranklib", tmp_path) / "judgments.txt").read_text().splitlines()
-    heads = [re.fullmatch(r"# qid:(\d+): (.*)", line) for line in lines[: rows.of.n_groups]]
-    assert [head[1] for head in heads if head] == [str(k + 1) for k in range(rows.of.n_groups)]
-    assert {head[2] for head in heads if head} == {f"red shoes #{k} " for k in range(rows.of.n_groups // 2)}
-    found = [re.fullmatch(r"(\d)\s+qid:(\d+)\s+#\s+(\w+)\t(.*)", line) for line in lines[rows.of.n_groups :]]
+    n_groups = rows.rows["group"].n_unique()
+    heads = [re.fullmatch(r"# qid:(\d+): (.*)", line) for line in lines[:n_groups]]
+    assert [head[1] for head in heads if head] == [str(k + 1) for k in range(n_groups)]
+    assert {head[2] for head in heads if head} == {f"red shoes #{k} " for k in range(n_groups // 2)}
+    found = [re.fullmatch(r"(\d)\s+qid:(\d+)\s+#\s+(\w+)\t(.*)", line) for line in lines[n_groups:]]
     assert [line[3] for line in found if line] == [str(doc) for doc in rows.rows["doc"]]
 
 
