@@ -7,12 +7,20 @@ import typer
 
 from posbias.cli import setup, summary
 from posbias.cli.info import show_info
-from posbias.cli.options import ColumnOptions, CountingOptions, DecayOptions, OutputOrInfoOptions, ReadingOptions
-from posbias.cli.result import DONE, Result, open_result
-from posbias.core.errors import UsageError
+from posbias.cli.options import (
+    ColumnOptions,
+    CountingOptions,
+    DecayOptions,
+    OutputOptions,
+    OutputOrInfoOptions,
+    ReadingOptions,
+)
+from posbias.cli.result import DONE, Result, is_same, open_result
+from posbias.core.errors import OutputError, UsageError
 from posbias.io.engines.engine import Engine
 from posbias.io.gathering import read_log
-from posbias.io.object_urls import Location
+from posbias.io.object_urls import location
+from posbias.io.sources import named_paths
 from posbias.io.statistics_merge import known_days, merge_statistics
 from posbias.io.statistics_metadata import StatisticsMetadata
 from posbias.io.statistics_segments import write_segment
@@ -33,13 +41,14 @@ def collect(
 
     Example: posbias collect logs/2026-01-05.parquet --date 2026-01-05 -o statistics/2026-01-05
     """
-    statistics = find_statistics(inputs)
     if output.info:
-        show_info(statistics, inputs, as_json=output.json)
+        show_info(find_statistics(inputs), inputs, as_json=output.json)
         return DONE
     target, groups = output.to_write(), [columns, reading, counting, decay]
-    kept = _taken_over(statistics, decay)
-    with open_result("collect", target, inputs, groups, reading.clicks or (), kept) as result:
+    with open_result("collect", target, inputs, groups, reading.clicks or (), replaces_input=True) as result:
+        # Only now, when no other run writes the target, is it certain what it holds.
+        statistics = find_statistics(inputs)
+        _check_replaced(statistics, inputs, target, decay)
         with setup.open_engine(reading, target.output) as engine:
             if statistics:
                 setup.check_counting(statistics[0].metadata.plan, counting, columns)
@@ -51,9 +60,19 @@ def collect(
     return DONE
 
 
-def _taken_over(statistics: Sequence[Statistics], decay: DecayOptions) -> list[Location]:
-    """The statistics of which the result holds all: decayed counts do not replace those from which they were made."""
-    return [entry.path for entry in statistics if decay.decay is None or entry.metadata.decay is not None]
+def _check_replaced(
+    statistics: Sequence[Statistics], inputs: list[str], output: OutputOptions, decay: DecayOptions
+) -> None:
+    """The result may replace statistics that it holds all of: not logs, and not counts that decay in it.
+
+    Raises:
+        OutputError: it would replace another input.
+    """
+    target = location(output.output)
+    kept = [entry.path for entry in statistics if decay.decay is None or entry.metadata.decay is not None]
+    replaced = any(is_same(path, target) for name in inputs for path in named_paths(name))
+    if replaced and not any(is_same(path, target) for path in kept):
+        raise OutputError(f"{target}: is an input, which --force would delete. Choose another directory.")
 
 
 def _merge(statistics: Sequence[Statistics], decay: DecayOptions, engine: Engine, result: Result) -> None:

@@ -1,21 +1,50 @@
 """Ctrl-C and SIGTERM in the middle of anything, also of a long query in native code: clean up and end at once.
 
 Python runs a signal handler only between two of its own steps, and a query can take minutes. So the signal wakes a
-thread, which removes what is half written and ends the process: 130 after SIGINT, 143 after SIGTERM.
+thread, which removes what is half written and ends the process: 130 after SIGINT, 143 after SIGTERM. Once the result
+stands, a signal changes nothing about that: the process ends with the exit code of its result.
 """
 
+import ctypes
 import os
+import select
 import signal
 import socket
-import sys
 import threading
+import time
 from types import FrameType
+from typing import NoReturn
 
 from posbias.io.atomic import commit_lock, is_committed
 from posbias.io.owned import owned_by_this_process
+from posbias.io.owner import MARKER
 from posbias.io.uploads import unfinished_upload
 
 _EXIT_BASE = 128
+_STDIN, _STDERR = 0, 2
+_TO_FINISH = 5.0  # seconds that a process has to report on its result when a signal wants it to end
+
+_REMOVE_AND_END = """
+code=$1 said=$2
+shift 2
+for directory do
+  for entry in "$directory"/* "$directory"/.[!.]* "$directory"/..?*; do
+    case $entry in "$directory/{marker}") ;; *) rm -rf -- "$entry" ;; esac
+  done
+  rm -f -- "$directory/{marker}"
+  rmdir -- "$directory" 2>/dev/null
+done
+[ -z "$said" ] || printf '%s\\n' "$said" >&0
+exit "$code"
+""".replace("{marker}", MARKER)
+"""What the process turns into, given an exit code, what to say, and directories of ours; their markers go last."""
+
+_code_of_result: list[int] = []
+
+
+def result_stands(exit_code: int) -> None:
+    """Note with which code the process ends once its result is in place."""
+    _code_of_result.append(exit_code)
 
 
 def install() -> None:
@@ -26,6 +55,12 @@ def install() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave_to_the_thread)
     threading.Thread(target=_wait, args=(wake, waker), daemon=True, name="interrupts").start()
+
+
+def ignore() -> None:
+    """Let signals change nothing any more: the process is about to end by itself, with a code that says how."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _leave_to_the_thread(number: int, frame: FrameType | None) -> None:
@@ -40,22 +75,52 @@ def _wait(wake: socket.socket, _keep_open: socket.socket) -> None:
 
 
 def stop(number: int) -> None:
-    """End the process, unless its result already stands: then let it finish.
-
-    Native threads may be writing meanwhile. So the process turns into `rm`, which ends all of them at once, and nothing
-    is written behind its back. What such a thread says about its own end (an allocator whose helper could no longer
-    start) is nobody's business: stderr closes first.
-    """
+    """End the process. If its result already stands, it has a moment to say so first."""
     with commit_lock:
-        if is_committed():
-            return
-        sys.stderr.write(f"\nposbias: stopped by {signal.Signals(number).name}; {_what_stands()}.\n")
-        sys.stderr.flush()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-        code = _EXIT_BASE + number
-        folders = list(map(str, owned_by_this_process()))
-        command = f'rm -rf -- "$@"; exit {code}'
-        os.execv("/bin/sh", ["sh", "-c", command, "sh", *folders])  # noqa: S606 - a shell is what is started
+        if not is_committed():
+            said = f"\nposbias: stopped by {signal.Signals(number).name}; {_what_stands()}."
+            _remove_and_end(_EXIT_BASE + number, said)
+    time.sleep(_TO_FINISH)
+    _remove_and_end(_code_of_result[-1] if _code_of_result else 0, "")
+
+
+def _remove_and_end(code: int, said: str) -> NoReturn:
+    """Act first, then speak, where that is possible.
+
+    Native threads may be writing meanwhile. So the process turns into a shell that removes what it owned, which ends
+    all of them at once, and nothing is written behind its back. The locks go on to the shell, so that no other run
+    takes what is being removed. What a native thread says about its own end is nobody's business: stderr is closed.
+    """
+    owned = owned_by_this_process()
+    for lock in owned.values():
+        if lock is not None:
+            os.set_inheritable(lock, True)
+    _ignore_for_good()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(_STDERR if _takes_text(_STDERR) else nowhere, _STDIN)
+    os.dup2(nowhere, _STDERR)
+    os.execv("/bin/sh", ["sh", "-c", _REMOVE_AND_END, "sh", str(code), said, *map(str, owned)])  # noqa: S606
+
+
+def _ignore_for_good() -> None:
+    """A second Ctrl-C does not stop the tidying: what is ignored stays so in the shell and in what that starts.
+
+    Python itself lets only its main thread say so.
+    """
+    of_c = ctypes.CDLL(None).signal
+    of_c.argtypes, of_c.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    for number in (signal.SIGINT, signal.SIGTERM):
+        of_c(number, ctypes.c_void_p(int(signal.SIG_IGN)))
+
+
+def _takes_text(descriptor: int) -> bool:
+    """Whether a short text can be written there at once: a full or broken pipe must not hold up the end."""
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        return poll.poll(0) == [(descriptor, select.POLLOUT)]
+    except (OSError, ValueError, OverflowError):
+        return False
 
 
 def _what_stands() -> str:

@@ -47,4 +47,7 @@ def options(
 def main() -> None:
     """Run the command line."""
     interrupts.install()
-    app()
+    try:
+        app()
+    finally:
+        interrupts.ignore()

@@ -11,12 +11,14 @@ import typer
 from rich.console import Console, RenderableType
 
 from posbias.cli.console import say, stderr_console
+from posbias.cli.interrupts import result_stands
 from posbias.cli.options import OutputOptions, ReadingOptions
 from posbias.cli.progress import show_progress
 from posbias.core.errors import OutputError
 from posbias.io.manifest import manifest_text, write_manifest
 from posbias.io.object_urls import Location, ObjectUrl, location
 from posbias.io.outputs import output_directory
+from posbias.io.owned import take_doubtful
 from posbias.io.progress import Progress
 from posbias.io.sources import named_paths
 
@@ -51,7 +53,8 @@ def open_result(
     inputs: list[str],
     options: list[Any],
     also_read: Sequence[str] = (),
-    taken_over: Sequence[Location] = (),
+    *,
+    replaces_input: bool = False,
 ) -> Generator[Result]:
     """Write a result whole or not at all, with its manifest last; then show what it says.
 
@@ -61,24 +64,27 @@ def open_result(
         inputs: the logs or statistics that are read.
         options: the option groups that shaped the result.
         also_read: what else is read, and must not be replaced either.
-        taken_over: inputs of which the result holds all, so that it may replace one of them.
+        replaces_input: whether the result may replace an input; the caller sees to it that it holds all of that.
     """
     console = stderr_console()
     target = location(output.output)
-    replaceable = {path.resolve() for path in taken_over if _is_same(path, target)}
-    paths = [path for name in (*inputs, *also_read) for path in named_paths(name)]
-    read = tuple(path for path in paths if path.resolve() not in replaceable)
     temporary = next((group.temp_dir for group in options if isinstance(group, ReadingOptions)), None)
-    with output_directory(target, force=output.force, inputs=read, temporary=temporary) as folder:
+    protected = [path for name in (*inputs, *also_read) for path in named_paths(name)]
+    if replaces_input:
+        protected = [path for path in protected if not is_same(path, target)]
+    protected += [path for path in (output.config, temporary) if path is not None]
+    with output_directory(target, force=output.force, protected=protected, temporary=temporary) as folder:
         with show_progress(console, quiet=output.quiet) as progress:
             result = Result(folder, progress)
             yield result
         content = {"command": command, "inputs": inputs, "options": _plain(options), **result.content}
         manifest = write_manifest(folder, {**content, "warnings": result.warnings})
+        result_stands(result.exit_code)
     _report(result, manifest_text(manifest), output, console)
 
 
-def _is_same(path: Location, target: Location) -> bool:
+def is_same(path: Location, target: Location) -> bool:
+    """Whether two names stand for one thing that is there."""
     if isinstance(path, ObjectUrl) or isinstance(target, ObjectUrl):
         return path == target
     try:
@@ -93,14 +99,22 @@ def _report(result: Result, manifest: str, output: OutputOptions, console: Conso
             say(console, table)
     for warning in result.warnings:
         say(console, f"warning: {warning}", style="yellow")
+    for path, why in take_doubtful().items():
+        say(console, f"warning: {path} stays: {why}. Remove it if nobody needs it.", style="yellow")
     if not output.quiet:
-        say(console, f"written: {location(output.output)}")
+        say(console, f"written: {_named(location(output.output))}")
     if output.json:
         try:
             typer.echo(manifest, nl=False)
             sys.stdout.flush()
         except OSError as error:
             raise OutputError(f"{location(output.output)} is written, but stdout is not: {error.strerror}.") from error
+
+
+def _named(target: Location) -> str:
+    """A target as the user calls it, and where it is if that is a link."""
+    is_link = isinstance(target, Path) and target.is_symlink()
+    return f"{target} (a symbolic link to {target.resolve()})" if is_link else str(target)
 
 
 def _plain(groups: list[Any]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """From options to the objects that do the work."""
 
 import re
-import tempfile
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,7 +30,7 @@ from posbias.io.engines.spark import SparkEngine
 from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session
 from posbias.io.logs import Log, LogRequest, open_log
 from posbias.io.object_urls import Location, ObjectUrl, location
-from posbias.io.owned import owned_directory
+from posbias.io.owned import owned_directory, system_temporary
 from posbias.io.statistics_metadata import plan_from
 
 _UNITS = {
@@ -266,7 +265,7 @@ def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
     if reading.engine == "polars":
         if reading.master is not None:
             raise UsageError(f"--master {reading.master}: only --engine spark has one.")
-        with _scratch(reading, Path(tempfile.gettempdir()), "posbias-") as scratch:
+        with _scratch(reading.temp_dir or system_temporary(), hidden=False) as scratch:
             yield LocalEngine(memory, scratch, reading.on_bad_rows, reading.check_pages)
         return
     if isinstance(location(output), ObjectUrl) and reading.temp_dir is None:
@@ -277,18 +276,17 @@ def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
     # Where all machines of a cluster find the output, they find temporary files too.
     beside = next(folder for folder in output.absolute().parents if folder.is_dir())
     with (
-        _scratch(reading, beside, ".posbias-") as scratch,
+        _scratch(reading.temp_dir or beside, hidden=True) as scratch,
         open_session(reading.master or DEFAULT_MASTER, scratch) as session,
     ):
         yield SparkEngine(session, memory, scratch, reading.on_bad_rows, reading.check_pages)
 
 
 @contextmanager
-def _scratch(reading: ReadingOptions, usual: Path, prefix: str) -> Generator[Path]:
-    parent = reading.temp_dir or usual
+def _scratch(parent: Path, *, hidden: bool) -> Generator[Path]:
     if not parent.is_dir():
         raise OutputError(f"--temp-dir {parent}: there is no such directory.")
-    with owned_directory(parent.absolute(), prefix) as scratch:
+    with owned_directory(parent.absolute(), hidden=hidden) as scratch:
         yield scratch
 
 

@@ -4,22 +4,33 @@ A result is written in a directory beside the target, synced, and moved into pla
 leaves the old result or the new one; what else it leaves, the next run removes.
 """
 
-import ctypes
-import errno
-import os
+import random
+import secrets
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import polars as pl
 
 from posbias.core.errors import OutputError, OutputExistsError
-from posbias.io.owned import NO_SPACE, is_disk_full, owned_directory, remove_tree
+from posbias.io.owned import (
+    NO_SPACE,
+    OwnedDirectory,
+    abandoned_in,
+    is_disk_full,
+    keep,
+    made_directory,
+    owners_in,
+    remove_owned,
+)
+from posbias.io.renames import exchange, identity, rename_new, sync_directory, sync_tree
+from posbias.io.result_files import foreign_in, listed_in
+from posbias.io.target import Target, resolved
 
-_AT_FDCWD = -100
-_RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
-_NOT_OFFERED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_CLAIMS, _BACK_OFF = 5, (0.1, 0.4)  # tries, and seconds between them
+_REPLACED = "{target}: another run has replaced it meanwhile. Its result stays; run this command again."
 
 commit_lock = threading.Lock()
 """Held while a result moves into place; who ends the process on a signal takes it first."""
@@ -41,133 +52,128 @@ def committing() -> Generator[None]:
 
 
 @contextmanager
-def atomic_directory(target: Path, *, force: bool, inputs: tuple[Path, ...] = ()) -> Generator[Path]:
+def atomic_directory(target: Path, *, force: bool, protected: Sequence[Path] = ()) -> Generator[Path]:
     """A directory to write into, which becomes `target` when the block ends without an error.
 
-    Parents of the target that do not exist are made at the end.
+    Only one process at a time writes a target. Parents of the target that do not exist are made at the end.
 
     Args:
         target: where the result will stand.
-        force: whether an existing target is replaced.
-        inputs: files that are read; a target that holds one of them is refused.
+        force: whether an older result, or an empty directory, is replaced. Nothing else ever is.
+        protected: what is read, or written meanwhile; a target that holds some of it is refused.
 
     Raises:
         OutputExistsError: the target is there, and `force` is not given.
-        OutputError: the target cannot be written, or must not be replaced.
+        OutputError: the target cannot be written, must not be replaced, or another process writes it.
     """
-    target = _resolved(target)
-    aside = target.parent / f".{target.name}.posbias.old"
-    _undo_rename_aside(target, aside)
-    _check_target(target, force=force, inputs=inputs)
-    beside = next(folder for folder in target.parents if folder.exists())
-    with owned_directory(beside, f".{target.name}.posbias-") as work:
+    place = Target(target, resolved(target), force, tuple(protected))
+    tidy_results(place.beside)
+    place.check()
+    with _claimed(place) as made:
+        before = identity(place.path)
         try:
-            yield work
-            _sync_tree(work)
+            yield made.work
+            sync_tree(made.work)
         except OSError as error:
-            why = NO_SPACE if is_disk_full(work, error) else error.strerror or error
-            raise OutputError(f"cannot write {target}: {why}. Nothing was written.") from error
+            why = NO_SPACE if is_disk_full(made.work, error) else error.strerror or error
+            raise OutputError(f"cannot write {place}: {why}. Nothing was written.") from error
         except pl.exceptions.PolarsError as error:
-            if is_disk_full(work, error):
-                raise OutputError(f"cannot write {target}: {NO_SPACE}. Nothing was written.") from error
+            if is_disk_full(made.work, error):
+                raise OutputError(f"cannot write {place}: {NO_SPACE}. Nothing was written.") from error
             raise
         with committing():
-            _move_into_place(work, target, aside, force=force)
+            place.check()
+            _move_into_place(made, place, before)
+        if before is not None:
+            _keep_foreign(made, place.path)
 
 
-def _resolved(target: Path) -> Path:
-    """The target by its full name. Of a symbolic link, what it points to is replaced, and the link stays."""
+def tidy_results(parent: Path) -> None:
+    """Remove what killed runs have left beside their results; bring back a result that one had moved aside."""
+    for abandoned, owner in abandoned_in(parent):
+        old, target = abandoned.set_aside, Path(owner.target)
+        if owner.target and old.is_dir() and not target.exists() and target.parent.is_dir():
+            with suppress(OSError):
+                rename_new(old, target)
+        if any(map(_holds_foreign, (abandoned.work, old))):
+            keep(abandoned.path, "it holds a result with files in it that posbias did not write")
+        else:
+            remove_owned(abandoned.path)
+
+
+def _holds_foreign(result: Path) -> bool:
+    """Whether a directory holds a whole result, and more than that. What has no manifest is unfinished, and ours."""
+    listed = listed_in(result)
+    return listed is not None and bool(foreign_in(result, listed))
+
+
+def _keep_foreign(made: OwnedDirectory, target: Path) -> None:
+    """Files that somebody put into the old result in the very moment in which it was replaced are not lost."""
+    for old in (made.work, made.set_aside):
+        if _holds_foreign(old):
+            kept = target.with_name(f"{target.name}.kept-{secrets.token_hex(4)}")
+            old.rename(kept)
+            keep(kept, f"it is the old {target.name}, with files that appeared in it while it was replaced")
+
+
+@contextmanager
+def _claimed(target: Target) -> Generator[OwnedDirectory]:
+    """A directory for the result, once no other live process has one for the same target.
+
+    Each makes its own first and looks for others then, so that of two at least one sees the other. If both do, both
+    step back, and try again after a different while.
+
+    Raises:
+        OutputError: another process writes the target.
+    """
+    with ExitStack() as stack:
+        yield _claim(stack, target, _CLAIMS)
+
+
+def _claim(stack: ExitStack, target: Target, tries: int) -> OwnedDirectory:
+    made = stack.enter_context(made_directory(target.beside, hidden=True, target=str(target.path)))
+    other = next((owner for _, owner in owners_in(target.beside) if owner.target == str(target.path)), None)
+    if other is None:
+        return made
+    stack.close()
+    if tries == 1:
+        raise OutputError(
+            f"{target}: another run of posbias is writing it (process {other.process} on {other.host}). Wait until "
+            "that has ended, or choose another directory."
+        )
+    time.sleep(random.uniform(*_BACK_OFF))  # noqa: S311 - no secret
+    return _claim(stack, target, tries - 1)
+
+
+def _move_into_place(made: OwnedDirectory, target: Target, before: tuple[int, int] | None) -> None:
+    """Put the new result in place of what stood there before, and of nothing else.
+
+    Raises:
+        OutputExistsError: a result has appeared meanwhile.
+        OutputError: the old one has been replaced meanwhile, or the system refuses.
+    """
     try:
-        resolved = target.resolve()
-        resolved.exists()
-        str(resolved).encode()
-    except (OSError, RuntimeError, UnicodeEncodeError) as error:
-        raise OutputError(f"{str(target)!a}: cannot be the name of a directory: {error}.") from error
-    return resolved
-
-
-def _check_target(target: Path, *, force: bool, inputs: tuple[Path, ...]) -> None:
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise OutputExistsError(f"{target}: is a file; the output is a directory. Choose another name.")
-    if not force:
-        raise OutputExistsError(f"{target}: already exists. Choose another name, or replace it with --force.")
-    held = [path for path in (Path.cwd(), Path.home(), *inputs) if path.resolve().is_relative_to(target.resolve())]
-    if held:
-        raise OutputError(f"{target}: holds {held[0]}, which --force would delete. Choose another directory.")
-    if not os.access(target, os.W_OK | os.X_OK):
-        raise OutputError(f"{target}: is read-only, so --force does not replace it.")
-
-
-def _sync_tree(root: Path) -> None:
-    for folder, _, names in os.walk(root):
-        own = [name for name in names if (Path(folder) / name).stat().st_nlink == 1]  # others were synced elsewhere
-        for name in [*own, "."]:
-            handle = os.open(Path(folder) / name, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
-
-def _move_into_place(work: Path, target: Path, aside: Path, *, force: bool) -> None:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not force or not target.exists():
-            _rename_new(work, target)
-        elif not _exchange(work, target):
-            target.rename(aside)
-            work.rename(target)
-            aside.rename(work)  # it goes with the work directory
+        target.path.parent.mkdir(parents=True, exist_ok=True)
+        if before is None or not target.path.exists():
+            rename_new(made.work, target.path)
+        else:
+            _replace(made, target, before)
     except FileExistsError as error:
         raise OutputExistsError(f"{target}: already exists: it has appeared meanwhile, and stays.") from error
     except OSError as error:
         raise OutputError(f"cannot write {target}: {error.strerror}. The new result was not put in place.") from error
-    _sync_directory(target.parent)
+    sync_directory(target.path.parent)
 
 
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _rename_new(work: Path, target: Path) -> None:
-    """Rename to a name that is not taken: a plain rename would replace an empty directory without a word."""
-    if _rename(work, target, _RENAME_NOREPLACE):
+def _replace(made: OwnedDirectory, target: Target, before: tuple[int, int]) -> None:
+    """Exchange the old result for the new one, and back if it is not the old one that was seen before."""
+    if exchange(made.work, target.path):
+        if identity(made.work) != before:
+            exchange(made.work, target.path)
+            raise OutputError(_REPLACED.format(target=target))
         return
-    if target.exists():
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-    work.rename(target)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Swap two directories in one step; False where the system does not offer it."""
-    return _rename(one, other, _RENAME_EXCHANGE)
-
-
-def _rename(one: Path, other: Path, how: int) -> bool:
-    """Rename with the kernel's help; False where the system does not offer it."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(libc, "renameat2"):
-        return False
-    failed = libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), how)
-    if not failed:
-        return True
-    code = ctypes.get_errno()
-    if code in _NOT_OFFERED:
-        return False
-    raise OSError(code, os.strerror(code))
-
-
-def _undo_rename_aside(target: Path, aside: Path) -> None:
-    """Where a run was killed between its renames: bring the old result back, or remove it if the new one stands."""
-    if not aside.is_dir():
-        return
-    if target.exists():
-        remove_tree(aside)
-    else:
-        aside.rename(target)
+    target.path.rename(made.set_aside)
+    if identity(made.set_aside) != before:
+        rename_new(made.set_aside, target.path)
+        raise OutputError(_REPLACED.format(target=target))
+    rename_new(made.work, target.path)

@@ -15,13 +15,20 @@ _LIBRARIES = ("polars", "numpy", "scipy", "narwhals", "pyarrow")
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """Write `content`, with the versions that produced it, as the last file of a result; return it whole."""
+    """Write `content`, the files of a result and the versions that produced it, as its last file; return it whole."""
     manifest = {
         **content,
+        "files": list_files(folder),
         "versions": {"posbias": version("posbias"), **{name: version(name) for name in _LIBRARIES}},
     }
     (folder / FILE_NAME).write_text(manifest_text(manifest), encoding="utf-8")
     return manifest
+
+
+def list_files(folder: Path) -> dict[str, int]:
+    """The files of a result and their sizes in bytes, by name within it, but for the manifest."""
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {name: path.stat().st_size for name, path in files.items() if name != FILE_NAME}
 
 
 def manifest_text(manifest: dict[str, Any]) -> str:

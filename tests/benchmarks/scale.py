@@ -1,13 +1,12 @@
-"""What posbias costs on large logs, next to the bare work and to other tools, and what a kill leaves behind.
+"""What posbias costs on large logs, next to the bare work and to other tools.
 
-    python tests/benchmarks/scale.py [commands|growth|peers|killed|spark|all] [--impressions N...] [--runs 3]
+    python tests/benchmarks/scale.py [commands|growth|peers|spark|all] [--impressions N...] [--runs 3]
                                      [--billion] [--spark] [--peers DIR] [--pyclick DIR] [--directory DIR]
 
 commands  collect, fit, weight and run with 1 GiB, next to DuckDB's group-by and Polars' copy of the same file
 growth    `fit --no-compare` with 2 GiB at 1M to 100M impressions, with --billion also at 1,000M: cost, and how the
           numbers of pairs, statistics rows and signatures grow with the log
 peers     other implementations of PBM and UBM on the same logs: cost, and the error of theta
-killed    what SIGKILL at 20 random moments of a run leaves
 
 --spark adds the part `spark`, `fit --engine spark` next to the local engine. DuckDB is taken from this environment
 (pip install duckdb; 2.0.0 was used); the peers are described in `scale_peers.py`. The logs are simulated
@@ -24,13 +23,12 @@ from scale_commands import SIZES as LARGE
 from scale_commands import commands
 from scale_growth import BILLION, growth
 from scale_growth import SIZES as GROWING
-from scale_killed import killed
 from scale_peers import SIZES as MODERATE
 from scale_peers import peers
 from scale_spark import SIZES as MIDDLING
 from scale_spark import spark
 
-PARTS = ("commands", "growth", "peers", "killed")
+PARTS = ("commands", "growth", "peers")
 
 
 def main() -> None:
@@ -54,8 +52,6 @@ def main() -> None:
         growth(console, sizes or growing, options.runs, directory)
     if "peers" in wanted:
         peers(console, sizes or MODERATE, directory, options.peers, options.pyclick)
-    if "killed" in wanted:
-        killed(console, directory)
     if "spark" in wanted or options.spark:
         spark(console, sizes or MIDDLING, options.runs, directory)
 

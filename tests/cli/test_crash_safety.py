@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from posbias.core.simulation import SimulationOptions, simulate
+from posbias.io.manifest import write_manifest
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 MountTmpfs = Callable[[Path, str], Path]
@@ -21,7 +22,7 @@ MountTmpfs = Callable[[Path, str], Path]
 PROMPT_SECONDS = 5  # how soon a run that is stopped must be gone
 START_SECONDS = 60  # how long it may take, on a busy machine, until a run does what a test waits for
 SMALL_MEMORY = ("--memory", "256MiB")  # splits the log into buckets
-N_KILLS = 7  # tests/benchmarks/scale.py kills at 20 moments
+N_KILLS = 7  # tests/benchmarks/killed.py kills 200 times
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,14 @@ def left_in(folder: Path) -> list[str]:
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a directory, to the byte."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def write_old(target: Path) -> Path:
+    """Write a small result, which --force may replace."""
+    target.mkdir()
+    (target / "which").write_text("old", encoding="utf-8")
+    write_manifest(target, {"command": "run"})
+    return target
 
 
 def start(environment: dict[str, str], *arguments: str | Path) -> Popen[str]:
@@ -159,17 +168,16 @@ def test_a_run_that_is_stopped_ends_at_once_and_leaves_nothing(
 ) -> None:
     target = results / "out"
     if force:
-        target.mkdir()
-        (target / "which").write_text("old", encoding="utf-8")
+        write_old(target)
     before = contents(results)
     options = ("--temp-dir", scratch, *SMALL_MEMORY, *(("--force",) if force else ()))
     with start(clean_environment, "run", big_log, "-o", target, *options) as process:
         if moment == "starting":
-            wait_for(scratch, "posbias-*", process)
+            wait_for(scratch, "posbias-*/work", process)
         elif moment == "splitting":
-            wait_for(scratch, "posbias-*/impressions/*/*.parquet", process)
+            wait_for(scratch, "posbias-*/work/impressions/*/*.parquet", process)
         else:
-            wait_for(results, ".out.posbias-*/propensities.parquet", process)
+            wait_for(results, ".posbias-*/work/propensities.parquet", process)
         sent = time.monotonic()
         process.send_signal(number)
         out, said = process.communicate(timeout=START_SECONDS)
@@ -247,26 +255,30 @@ def test_a_kill_at_any_moment_leaves_one_whole_result_and_the_next_run_tidies_up
 
 # --- how a result moves into place ----------------------------------------------------------------------------
 
-# Replaces the directory argv[1] by one that holds "new"; the process kills itself after the rename number argv[2].
+# Replaces the result argv[1] by one that holds "new"; the process kills itself after the rename number argv[2].
 REPLACE = """
 import os, signal, sys
 from pathlib import Path
-from posbias.io import atomic
+from posbias.io import renames
+from posbias.io.atomic import atomic_directory
+from posbias.io.manifest import write_manifest
 
-renames, rename = 0, Path.rename
+count, rename = 0, Path.rename
 
 def counted(self, target):
-    global renames
+    global count
+    directory = self.is_dir()
     moved = rename(self, target)
-    renames += 1
-    if renames == int(sys.argv[2]):
+    count += directory
+    if count == int(sys.argv[2]) and directory:
         os.kill(os.getpid(), signal.SIGKILL)
     return moved
 
 Path.rename = counted
-atomic._exchange = lambda one, other: False  # as on a system without RENAME_EXCHANGE
-with atomic.atomic_directory(Path(sys.argv[1]), force=True) as work:
+renames._rename = lambda one, other, how: False  # as on a system without renameat2
+with atomic_directory(Path(sys.argv[1]), force=True) as work:
     (work / "which").write_text("new")
+    write_manifest(work, {"command": "run"})
 """
 
 
@@ -278,10 +290,8 @@ def replace(target: Path, kill_after: int, environment: dict[str, str]) -> int:
 
 @pytest.fixture
 def old_result(results: Path) -> Path:
-    """Return a directory that stands where the result will."""
-    (results / "out").mkdir()
-    (results / "out" / "which").write_text("old", encoding="utf-8")
-    return results / "out"
+    """Return an older result that stands where the new one will."""
+    return write_old(results / "out")
 
 
 def test_without_exchange_a_directory_is_replaced_by_renames(
@@ -289,10 +299,10 @@ def test_without_exchange_a_directory_is_replaced_by_renames(
 ) -> None:
     assert replace(old_result, 0, clean_environment) == 0
     assert (old_result / "which").read_text(encoding="utf-8") == "new"
-    assert left_in(old_result.parent) == ["out", "out/which"]
+    assert left_in(old_result.parent) == ["out", "out/manifest.json", "out/which"]
 
 
-@pytest.mark.parametrize(("kill_after", "which"), [(1, "old"), (2, "new"), (3, "new")])
+@pytest.mark.parametrize(("kill_after", "which"), [(1, "old"), (2, "new")])
 def test_without_exchange_the_next_run_mends_what_a_kill_between_the_renames_left(
     run_posbias: RunPosbias,
     small_log: Path,
@@ -317,7 +327,7 @@ def test_a_result_that_appears_meanwhile_is_not_replaced_without_force(
 ) -> None:
     target = results / "out"
     with start(clean_environment, "run", big_log, "-o", target, "--temp-dir", scratch, *SMALL_MEMORY) as process:
-        wait_for(scratch, "posbias-*", process)
+        wait_for(scratch, "posbias-*/work", process)
         target.mkdir()
         (target / "mine").write_text("of another run", encoding="utf-8")
         _, said = process.communicate(timeout=START_SECONDS)

@@ -143,14 +143,14 @@ def test_statistics_that_the_result_would_not_hold_are_not_replaced(run_in_proce
     day, inside = f"days/{DAYS[0]}", f"days/{DAYS[1]}"
     assert run_in_process("collect", day, "-o", "store").returncode == 0
     before = contents(tmp_path)
-    for words in (
-        ("store", "--decay", "0.9", "-o", "store"),  # the counts would be lost
-        (day, inside, "-o", "days"),
-        ("logs", "-o", "logs"),
+    for words, why in (
+        (("store", "--decay", "0.9", "-o", "store"), "--force would delete"),  # the counts would be lost
+        ((day, inside, "-o", "days"), "--force would delete"),
+        (("logs", "-o", "logs"), "--force replaces only results"),
     ):
         done = run_in_process("collect", *words, "--force")
         assert done.returncode == 2
-        assert "--force would delete" in done.stderr
+        assert why in done.stderr
     assert contents(tmp_path) == before
 
 

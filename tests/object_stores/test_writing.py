@@ -38,6 +38,15 @@ class Bucket(Protocol):
     contents: Callable[[str], dict[str, bytes]]
 
 
+def put_old(bucket: Bucket, *names: str) -> dict[str, bytes]:
+    """Put an older result below `out`, which --force may replace."""
+    manifest = {"command": "run", "versions": {"posbias": "0.1.0"}, "files": dict.fromkeys(names, 3)}
+    old = dict.fromkeys(names, b"old") | {"manifest.json": json.dumps(manifest).encode()}
+    for name, content in old.items():
+        bucket.put(f"out/{name}", content)
+    return old
+
+
 def puts_training(method: str, path: str) -> bool:
     """Whether a request is the upload of a training file."""
     return method == "PUT" and "/training/" in path
@@ -62,24 +71,69 @@ def test_a_run_from_store_to_store_writes_what_a_local_run_writes(
 def test_a_target_that_is_there_is_replaced_only_with_force_and_wholly(
     bucket: Bucket, log_file: Path, run_in_process: RunPosbias
 ) -> None:
-    bucket.put("out/of-somebody.txt", b"kept")
+    put_old(bucket, "old.txt")
     bucket.put("out-of-it/too.txt", b"kept")
-    bucket.put("out/manifest.json", b"{}")
     refused = run_in_process("run", log_file, "-o", bucket.url("out"))
     assert refused.returncode == 2
     assert f"{bucket.url('out')}: already exists" in refused.stderr
-    assert set(bucket.contents("out")) == {"of-somebody.txt", "manifest.json"}
+    assert set(bucket.contents("out")) == {"old.txt", "manifest.json"}
     assert run_in_process("run", log_file, "-o", bucket.url("out"), "--force").returncode == 0
     assert set(bucket.contents("out")) == FILES
     assert set(bucket.contents("out-of-it")) == {"too.txt"}
 
 
+@pytest.mark.parametrize("manifest", [None, b"{}", b"of-another-program"], ids=["none", "empty", "foreign"])
+def test_what_no_manifest_of_ours_lists_is_never_replaced(
+    bucket: Bucket, log_file: Path, run_in_process: RunPosbias, manifest: bytes | None
+) -> None:
+    bucket.put("out/of-somebody.txt", b"kept")
+    if manifest is not None:
+        bucket.put("out/manifest.json", manifest)
+    before = bucket.contents("out")
+    refused = run_in_process("run", log_file, "-o", bucket.url("out"), "--force")
+    assert refused.returncode == 2
+    assert "is not part of a result of posbias" in refused.stderr
+    assert bucket.contents("out") == before
+
+
+def test_an_object_beside_those_of_a_result_is_never_removed(
+    bucket: Bucket, server: Server, log_file: Path, run_in_process: RunPosbias
+) -> None:
+    put_old(bucket, "old.txt")
+    bucket.put("out/of-somebody.txt", b"kept")
+    before = bucket.contents("out")
+    refused = run_in_process("run", log_file, "-o", bucket.url("out"), "--force")
+    assert refused.returncode == 2
+    assert f"{bucket.url('out')}/of-somebody.txt is not part of a result" in refused.stderr
+    assert bucket.contents("out") == before
+    server.refuses = puts_training  # an upload that is stopped leaves its marker, which lists what is its own
+    assert run_in_process("run", log_file, "-o", bucket.url("other")).returncode == 2
+    server.refuses = lambda _method, _path: False
+    bucket.put("other/of-somebody.txt", b"kept")
+    refused = run_in_process("run", log_file, "-o", bucket.url("other"), "--force")
+    assert refused.returncode == 2
+    assert bucket.contents("other")["of-somebody.txt"] == b"kept"
+
+
+def test_of_two_uploads_to_one_prefix_the_one_that_lost_its_marker_says_so(
+    bucket: Bucket, server: Server, log_file: Path, run_in_process: RunPosbias
+) -> None:
+    def takes_over(method: str, path: str) -> bool:
+        if puts_training(method, path) and "load.py" in path:
+            bucket.put(f"out/{MARKER}", b'{"format": "posbias.upload/1", "about": "", "token": "another", "files": []}')
+        return False
+
+    server.refuses = takes_over
+    refused = run_in_process("run", log_file, "-o", bucket.url("out"))
+    assert refused.returncode == 2
+    assert "another run is writing it" in refused.stderr
+    assert "manifest.json" not in bucket.contents("out")
+
+
 def test_no_reader_finds_an_old_manifest_beside_new_files(
     bucket: Bucket, server: Server, log_file: Path, run_in_process: RunPosbias
 ) -> None:
-    old = {"manifest.json": b"old", "training/part-00000.parquet": b"old", "training/part-00001.parquet": b"old"}
-    for name, content in old.items():
-        bucket.put(f"out/{name}", content)
+    old = put_old(bucket, "training/part-00000.parquet", "training/part-00001.parquet")
     found: list[tuple[dict[str, bytes], str]] = []
 
     def look(method: str, path: str) -> bool:
@@ -124,7 +178,7 @@ def test_an_upload_that_fails_leaves_no_manifest_and_the_next_run_needs_no_force
     bucket: Bucket, server: Server, log_file: Path, run_in_process: RunPosbias, *, force: bool
 ) -> None:
     if force:
-        bucket.put("out/manifest.json", b"old")
+        put_old(bucket, "training/part-00001.parquet")
     server.refuses = puts_training
     options = ["--force"] if force else []
     failed = run_in_process("run", log_file, "-o", bucket.url("out"), *options)
@@ -133,7 +187,6 @@ def test_an_upload_that_fails_leaves_no_manifest_and_the_next_run_needs_no_force
     assert "has no manifest" in failed.stderr
     assert "manifest.json" not in bucket.contents("out")
     server.refuses = lambda _method, _path: False
-    bucket.put("out/training/part-00001.parquet", b"of the run that failed")
     assert run_in_process("run", log_file, "-o", bucket.url("out")).returncode == 0
     assert set(bucket.contents("out")) == FILES
 

@@ -1,0 +1,132 @@
+"""Signals are acted on whatever stderr is, and never contradict a result that stands."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from posbias.core.simulation import SimulationOptions, simulate
+
+PROMPT_SECONDS = 15
+START_SECONDS = 60
+
+# Runs posbias on argv[2:] and does argv[1] at the moment that the test is about.
+DRIVER = """
+import atexit, os, signal, sys, time
+from posbias.cli import result
+from posbias.io.engines.local import LocalEngine
+number, moment, *words = sys.argv[1:]
+report, read = result._report, LocalEngine.read
+
+def reading(*values, **named):
+    print("reading", flush=True)
+    time.sleep(600)
+
+def reporting(*values):
+    os.kill(os.getpid(), int(number))
+    time.sleep(600 if moment == "stuck" else 0.2)
+    report(*values)
+
+if moment == "reading":
+    LocalEngine.read = reading
+elif moment == "ending":
+    atexit.register(lambda: (os.kill(os.getpid(), int(number)), time.sleep(0.2)))
+else:
+    result._report = reporting
+sys.argv = ["posbias", *words]
+from posbias.cli.__main__ import main
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a log of a few thousand impressions."""
+    path = tmp_path_factory.mktemp("log") / "log.parquet"
+    simulate(SimulationOptions(n_sessions=1_000, n_queries=50, docs_per_query=6, n_positions=4)).log.write_parquet(path)
+    return path
+
+
+def driven(number: signal.Signals, moment: str, log: Path, target: Path, stderr: int | None) -> subprocess.Popen[bytes]:
+    """Start a run that a signal meets at some moment."""
+    words = [str(int(number)), moment, "run", log, "-o", target, "--temp-dir", target.parent]
+    command = [sys.executable, "-c", DRIVER, *map(str, words)]
+    if stderr is None:
+        command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr)
+
+
+@contextmanager
+def unwritable(kind: str) -> Generator[int | None]:
+    """A stderr that takes nothing; None for one that is closed."""
+    if kind == "closed":
+        yield None
+        return
+    reader, writer = os.pipe()
+    if kind == "full device":
+        os.close(writer)
+        writer = os.open("/dev/full", os.O_WRONLY)
+    elif kind == "full pipe":
+        fill(writer)
+    else:
+        os.close(reader)
+    try:
+        yield writer
+    finally:
+        os.close(writer)
+        if kind != "broken pipe":
+            os.close(reader)
+
+
+def fill(pipe: int) -> None:
+    """Write until the pipe takes no byte more."""
+    os.set_blocking(pipe, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(pipe, b"x" * 4096)
+    os.set_blocking(pipe, True)
+
+
+@pytest.mark.parametrize("stderr", ["full device", "full pipe", "broken pipe", "closed"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_run_ends_on_a_signal_whatever_stderr_is(
+    log: Path, tmp_path: Path, number: signal.Signals, stderr: str
+) -> None:
+    with unwritable(stderr) as opened, driven(number, "reading", log, tmp_path / "out", opened) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"reading\n"
+        process.send_signal(number)
+        assert process.wait(PROMPT_SECONDS) == 128 + number
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("moment", ["reporting", "ending", "stuck"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_after_the_result_stands_does_not_say_that_it_does_not(
+    log: Path, tmp_path: Path, number: signal.Signals, moment: str
+) -> None:
+    began = time.monotonic()
+    with driven(number, moment, log, tmp_path / "out", subprocess.PIPE) as process:
+        _, said = process.communicate(timeout=START_SECONDS)
+    assert process.returncode == 0, said
+    assert b"nothing was written" not in said
+    assert (tmp_path / "out" / "manifest.json").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert time.monotonic() - began < START_SECONDS
+
+
+def test_a_second_signal_does_not_stop_the_tidying(log: Path, tmp_path: Path) -> None:
+    with driven(signal.SIGINT, "reading", log, tmp_path / "out", subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"reading\n"
+        for _ in range(20):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.002)
+        assert process.wait(PROMPT_SECONDS) == 128 + signal.SIGINT
+    assert list(tmp_path.iterdir()) == []

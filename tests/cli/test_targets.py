@@ -1,0 +1,382 @@
+"""A result never replaces, removes or follows what posbias did not make, whatever it is called and wherever it lies."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess, Popen
+
+import polars as pl
+import pytest
+
+from posbias.core.simulation import SimulationOptions, simulate
+from posbias.io.manifest import write_manifest
+
+RunPosbias = Callable[..., CompletedProcess[str]]
+
+START_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a log of a few thousand impressions."""
+    path = tmp_path_factory.mktemp("log") / "log.parquet"
+    simulate(SimulationOptions(n_sessions=1_000, n_queries=50, docs_per_query=6, n_positions=4)).log.write_parquet(path)
+    return path
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Return the directory in which results stand."""
+    (tmp_path / "results").mkdir()
+    return tmp_path / "results"
+
+
+def everything_in(folder: Path) -> dict[str, bytes | str | None]:
+    """What is below a directory: the content of files, the target of links, None for directories."""
+    found: dict[str, bytes | str | None] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        found[name] = str(path.readlink()) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+    return found
+
+
+def refused(done: CompletedProcess[str], *words: str) -> None:
+    """Exit code 2, and one line that says why."""
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("posbias: error: ")
+    for word in words:
+        assert word in line
+
+
+# --- whatever it is called ------------------------------------------------------------------------------------
+
+FOREIGN_NAMES = (
+    "posbias-mine",
+    "posbias-0123456789ab",
+    "posbias-" + "0" * 32,
+    ".posbias-" + "0" * 32,
+    ".posbias-mine",
+    ".posbias-part-0123456789ab",
+    "posbias-output-0123456789ab",
+    "posbias-input-0123456789ab",
+    ".out.posbias-0123456789ab",
+    ".out.posbias.old",
+    "out.kept-0123abcd",
+)
+
+
+@pytest.mark.parametrize("runs", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_foreign_directories_of_every_such_name_are_there_unchanged_after_runs(
+    run_in_process: RunPosbias, log: Path, tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    system, scratch = tmp_path / "system", tmp_path / "scratch"
+    for place in (system, scratch, results):
+        for name in FOREIGN_NAMES:
+            (place / name / "below").mkdir(parents=True)
+            (place / name / "below" / "thesis.txt").write_text(name, encoding="utf-8")
+    monkeypatch.setattr("tempfile.tempdir", str(system))
+    before = {place: everything_in(place) for place in (system, scratch, results)}
+    for number in range(runs):
+        for options in ((), ("--temp-dir", scratch)):
+            done = run_in_process("run", log, "-o", results / "out", "--force", "--memory", "256MiB", *options)
+            assert done.returncode == 0, done.stderr
+            warned = [line for line in done.stderr.splitlines() if line.startswith("warning: ") and " stays: " in line]
+            in_doubt = {"posbias-" + "0" * 32, ".posbias-" + "0" * 32}
+            assert {Path(line.split()[1]).name for line in warned} == in_doubt, number
+    shutil.rmtree(results / "out")
+    assert {place: everything_in(place) for place in (system, scratch, results)} == before
+
+
+def test_a_directory_that_once_meant_an_interrupted_rename_is_left_alone_even_where_the_command_is_refused(
+    run_in_process: RunPosbias, log: Path, results: Path
+) -> None:
+    (results / ".out.posbias.old").mkdir()
+    (results / ".out.posbias.old" / "thesis.txt").write_text("mine", encoding="utf-8")
+    before = everything_in(results)
+    refused(run_in_process("run", log, "--click", "nosuch", "-o", results / "out"), "nosuch")
+    assert everything_in(results) == before
+
+
+# --- what --force may replace ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["out", "posbias-out", "training", ".hidden"])
+def test_force_replaces_no_directory_that_is_not_a_result(
+    run_in_process: RunPosbias, log: Path, results: Path, name: str
+) -> None:
+    (results / name).mkdir()
+    (results / name / "thesis.txt").write_text("mine", encoding="utf-8")
+    before = everything_in(results)
+    refused(run_in_process("run", log, "-o", results / name, "--force"), str(results / name), "manifest.json")
+    assert everything_in(results) == before
+
+
+MANIFESTS = {
+    "empty": b"",
+    "of another program": b'{"name": "my extension", "version": "1.0", "files": {"thesis.txt": 4}}',
+    "with no list of files": b'{"command": "run", "versions": {"posbias": "0.1.0"}}',
+    "with a list of nonsense": b'{"command": "run", "versions": {"posbias": "0.1.0"}, "files": ["thesis.txt"]}',
+    "too deep": b'{"command": ' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS.values(), ids=MANIFESTS.keys())
+def test_a_manifest_that_is_not_ours_makes_no_result(
+    run_in_process: RunPosbias, log: Path, results: Path, manifest: bytes
+) -> None:
+    (results / "out").mkdir()
+    (results / "out" / "thesis.txt").write_text("mine", encoding="utf-8")
+    (results / "out" / "manifest.json").write_bytes(manifest)
+    before = everything_in(results)
+    refused(run_in_process("run", log, "-o", results / "out", "--force"), "manifest.json")
+    assert everything_in(results) == before
+
+
+def test_a_manifest_that_is_a_pipe_does_not_block(run_posbias: RunPosbias, log: Path, results: Path) -> None:
+    (results / "out").mkdir()
+    os.mkfifo(results / "out" / "manifest.json")
+    refused(run_posbias("run", log, "-o", results / "out", "--force"), "manifest.json")
+
+
+@pytest.fixture
+def result(results: Path) -> Path:
+    """Return a small result, which --force may replace."""
+    target = results / "out"
+    (target / "training").mkdir(parents=True)
+    (target / "training" / "load.py").write_text("load", encoding="utf-8")
+    write_manifest(target, {"command": "run"})
+    return target
+
+
+def test_force_replaces_a_result_and_an_empty_directory(
+    run_in_process: RunPosbias, log: Path, results: Path, result: Path
+) -> None:
+    (results / "empty").mkdir()
+    for target in (result, results / "empty"):
+        assert run_in_process("run", log, "-o", target, "--force").returncode == 0
+        assert json.loads((target / "manifest.json").read_bytes())["command"] == "run"
+    assert sorted(path.name for path in results.iterdir()) == ["empty", "out"]
+
+
+ADDED: dict[str, Callable[[Path], object]] = {
+    "notes": lambda result: (result / "notes.txt").write_text("mine", encoding="utf-8"),
+    "hidden": lambda result: (result / ".hidden").write_text("mine", encoding="utf-8"),
+    "training/model.txt": lambda result: (result / "training" / "model.txt").write_text("mine", encoding="utf-8"),
+    "my": lambda result: (result / "my" / "empty").mkdir(parents=True),
+    "training/load.py": lambda result: (result / "training" / "load.py").write_text("load, and more", encoding="utf-8"),
+    "link": lambda result: (result / "link").symlink_to(result.parent),
+    "pipe": lambda result: os.mkfifo(result / "pipe"),
+}
+
+
+@pytest.mark.parametrize(("name", "add"), ADDED.items(), ids=ADDED.keys())
+def test_what_is_not_part_of_the_old_result_is_not_lost(
+    run_in_process: RunPosbias, log: Path, results: Path, result: Path, name: str, add: Callable[[Path], object]
+) -> None:
+    add(result)
+    before = sorted(str(path) for path in results.rglob("*"))
+    refused(run_in_process("run", log, "-o", result, "--force"), name, "not part of the result")
+    assert sorted(str(path) for path in results.rglob("*")) == before
+
+
+def test_a_link_in_place_of_a_file_of_the_result_is_not_part_of_it(
+    run_in_process: RunPosbias, log: Path, result: Path
+) -> None:
+    (result / "training" / "load.py").rename(result.parent / "load.py")
+    (result / "training" / "load.py").symlink_to(result.parent / "load.py")
+    refused(run_in_process("run", log, "-o", result, "--force"), "training/load.py")
+
+
+def test_the_root_home_the_current_directory_and_what_holds_them_are_refused(
+    run_in_process: RunPosbias, log: Path, tmp_path: Path, result: Path
+) -> None:
+    below = result / "training"
+    for target in (below, result, result.parent, tmp_path):
+        refused(run_in_process("run", log, "-o", target, "--force", cwd=below), "the current directory")
+    for target in (below, result, result.parent):
+        done = run_in_process("run", log, "-o", target, "--force", HOME=str(below))
+        refused(done, "your home directory")
+    refused(run_in_process("run", log, "-o", "/", "--force"), "the root")
+    refused(run_in_process("run", log, "-o", "//", "--force"), "the root")
+
+
+def test_inputs_the_configuration_and_temporary_files_inside_the_target_are_refused(
+    run_in_process: RunPosbias, log: Path, result: Path
+) -> None:
+    (result / "p.toml").write_text("", encoding="utf-8")
+    (result / "tmp").mkdir()
+    shutil.copy(log, result / "log.parquet")
+    linked = result.parent / "linked.parquet"
+    linked.symlink_to(result / "log.parquet")
+    before = everything_in(result)
+    for words, named in (
+        ((log, "--config", result / "p.toml"), "p.toml"),
+        ((log, "--temp-dir", result / "tmp"), "tmp"),
+        ((result / "log.parquet",), "log.parquet"),
+        ((linked,), "linked.parquet"),
+    ):
+        refused(run_in_process("run", *words, "-o", result, "--force"), str(result), named, "would delete")
+    assert everything_in(result) == before
+
+
+def test_a_link_as_target_is_said_to_be_one(run_in_process: RunPosbias, log: Path, results: Path, result: Path) -> None:
+    (results / "link").symlink_to(result)
+    refused(run_in_process("run", log, "-o", results / "link"), f"(a symbolic link to {result})", "already exists")
+    done = run_in_process("run", log, "-o", results / "link", "--force")
+    assert done.returncode == 0
+    assert f"written: {results / 'link'} (a symbolic link to {result})" in done.stderr
+    assert (results / "link").is_symlink()
+    assert (result / "propensities.parquet").is_file()
+    (results / "mine").mkdir()
+    (results / "mine" / "thesis.txt").touch()
+    (results / "other").symlink_to(results / "mine")
+    refused(run_in_process("run", log, "-o", results / "other", "--force"), f"(a symbolic link to {results / 'mine'})")
+
+
+@pytest.mark.parametrize("target", ["/proc/out", "/proc/self/out", "/proc/sys/out", "/sys/out"])
+def test_a_place_in_which_nothing_can_be_made_is_an_error_and_no_hang(
+    run_posbias: RunPosbias, log: Path, target: str
+) -> None:
+    if not Path(target).parent.is_dir():
+        pytest.skip(f"there is no {Path(target).parent}")
+    refused(run_posbias("run", log, "-o", target), "cannot write")
+    refused(run_posbias("collect", log, "-o", target, "--force"), "cannot write")
+
+
+def test_without_home_and_an_entry_for_the_user_force_works(run_posbias: RunPosbias, log: Path, result: Path) -> None:
+    code = (
+        "import os, sys, pathlib\n"
+        "def homeless(*_): raise RuntimeError('Could not determine home directory.')\n"
+        "pathlib.Path.home = classmethod(homeless)\n"
+        "from posbias.cli.__main__ import main\n"
+        f"sys.argv = ['posbias', 'run', {str(log)!r}, '-o', {str(result)!r}, '--force']\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    del run_posbias
+
+
+# --- one at a time --------------------------------------------------------------------------------------------
+
+
+def start(environment: dict[str, str], *words: str | Path) -> Popen[str]:
+    """Start the command line and do not wait for it."""
+    command = [sys.executable, "-m", "posbias.cli", *map(str, words)]
+    return Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_of_two_merges_into_one_store_none_loses_a_day(
+    clean_environment: dict[str, str], run_in_process: RunPosbias, log: Path, results: Path
+) -> None:
+    store, table = results / "store", pl.read_parquet(log)
+    for number in range(5):
+        part = results / f"day{number}.parquet"
+        table.with_columns(doc=pl.col("doc") + number).write_parquet(part)
+        done = run_in_process("collect", part, "--date", f"2026-01-0{number + 1}", "-o", results / f"s{number}")
+        assert done.returncode == 0, done.stderr
+    shutil.copytree(results / "s0", store)
+    merges = [
+        start(clean_environment, "collect", store, results / f"s{day}", "-o", store, "--force") for day in (1, 2, 3, 4)
+    ]
+    ended = [(process.communicate(timeout=START_SECONDS)[1], process.returncode) for process in merges]
+    merged = {day for day, (_, code) in zip((1, 2, 3, 4), ended, strict=True) if code == 0}
+    for said, code in ended:
+        assert code == 0 or (code == 2 and ("another run" in said or "replaced" in said)), said
+    assert merged
+    held = json.loads(run_in_process("collect", store, "--info", "--json").stdout)[0]["days"]
+    assert set(held) == {"2026-01-01", *(f"2026-01-0{day + 1}" for day in merged)}
+    assert [path.name for path in results.iterdir() if "posbias" in path.name] == []
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from posbias.io.atomic import atomic_directory
+with atomic_directory(Path(sys.argv[1]), force=True) as work:
+    print("writing", flush=True)
+    sys.stdin.read()
+    raise KeyboardInterrupt
+"""
+
+
+def test_a_target_that_another_run_writes_is_said_to_be_taken(
+    run_in_process: RunPosbias, log: Path, results: Path, result: Path
+) -> None:
+    command = [sys.executable, "-c", HOLD, result]
+    with Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "writing\n"
+        began = time.monotonic()
+        done = run_in_process("run", log, "-o", result, "--force")
+        refused(done, "another run of posbias is writing it", f"process {other.pid} ")
+        assert time.monotonic() - began < START_SECONDS
+        assert run_in_process("run", log, "-o", results / "beside").returncode == 0
+        other.communicate("")
+    assert run_in_process("run", log, "-o", result, "--force").returncode == 0
+    assert sorted(path.name for path in results.iterdir()) == ["beside", "out"]
+
+
+SWAP = """
+import sys
+from pathlib import Path
+from posbias.io import renames
+from posbias.io.atomic import atomic_directory
+from posbias.io.manifest import write_manifest
+if sys.argv[2] == "renames":
+    renames._rename = lambda one, other, how: False  # as on a system without renameat2
+target = Path(sys.argv[1])
+with atomic_directory(target, force=True) as work:
+    (work / "which").write_text("ours")
+    write_manifest(work, {"command": "run"})
+    target.rename(target.with_name("before"))  # another run, which nothing kept out, replaces it
+    target.mkdir()
+    (target / "which").write_text("theirs")
+    write_manifest(target, {"command": "run"})
+"""
+
+
+@pytest.mark.parametrize("how", ["exchange", "renames"])
+def test_a_result_that_another_run_has_replaced_meanwhile_stays(result: Path, how: str) -> None:
+    done = subprocess.run([sys.executable, "-c", SWAP, result, how], capture_output=True, text=True, check=False)
+    assert "has replaced it meanwhile" in done.stderr
+    assert (result / "which").read_text(encoding="utf-8") == "theirs"
+    assert sorted(path.name for path in result.parent.iterdir()) == ["before", "out"]
+
+
+LATE = """
+import os, signal, sys
+from pathlib import Path
+from posbias.io import atomic
+from posbias.io.manifest import write_manifest
+target, move = Path(sys.argv[1]), atomic._move_into_place
+def late(made, place, before):
+    (target / "thesis.txt").write_text("mine")  # after all checks
+    move(made, place, before)
+    if sys.argv[2] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+atomic._move_into_place = late
+with atomic.atomic_directory(target, force=True) as work:
+    (work / "which").write_text("new")
+    write_manifest(work, {"command": "run"})
+"""
+
+
+@pytest.mark.parametrize("how", ["not", "killed"])
+def test_a_file_that_appears_in_the_old_result_in_the_last_moment_is_kept_beside(
+    run_in_process: RunPosbias, log: Path, results: Path, result: Path, how: str
+) -> None:
+    subprocess.run([sys.executable, "-c", LATE, result, how], check=False)
+    assert (result / "which").read_text(encoding="utf-8") == "new"
+    done = run_in_process("run", log, "-o", results / "another", "--force")
+    assert done.returncode == 0
+    (found,) = results.rglob("thesis.txt")
+    assert found.read_text(encoding="utf-8") == "mine"
+    if how == "killed":
+        assert f"warning: {found.parent.parent} stays: " in done.stderr
