@@ -2,7 +2,6 @@
 
 import inspect
 import signal
-import traceback
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
@@ -11,7 +10,7 @@ from typing import Any, get_type_hints
 import polars as pl
 import typer
 
-from posbias.cli.console import complain
+from posbias.cli.console import complain, complain_of_a_fault
 from posbias.cli.interrupts import stop
 from posbias.core.errors import PosbiasError
 from posbias.io.local_copies import copies_below
@@ -73,6 +72,5 @@ def _guarded(work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         stop(signal.SIGINT)
     except Exception:  # noqa: BLE001 - a fault of our own must not pass for a result with doubts (exit code 1)
-        traceback.print_exc()
-        complain("this is a fault of posbias, not of your data. Please report it with the lines above.")
+        complain_of_a_fault()
     return CANNOT_RUN

@@ -1,26 +1,91 @@
-"""What is said on stderr."""
+"""What is said on a terminal.
+
+Names, ids and texts of libraries come from outside. All that is printed passes `shown` here: what a terminal would act
+on is written as an escape, and `***` stands for passwords and keys. Whatever does not pass it is escaped by the console
+when it is printed, so that nothing gets around.
+"""
 
 import contextlib
+import traceback
+import warnings
+from collections.abc import Iterable
+from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from posbias.core.credentials import masked
+from posbias.core.escapes import escaped, escaped_lines
 
 _WIDTH_IN_A_FILE = 120
 
 
+def shown(text: str) -> str:
+    """A name, a value or a sentence on one line, without secrets and with unseen characters as escapes."""
+    return escaped(masked(text))
+
+
+def shown_lines(text: str) -> str:
+    """A message whose line breaks are its own, without secrets and with unseen characters as escapes."""
+    return escaped_lines(masked(text))
+
+
+def line(text: str) -> Text:
+    """A line to print, or a cell of a table; Rich's own `Text` drops some control characters without a trace."""
+    return Text(shown(text))
+
+
+class SafeConsole(Console):
+    """A console that prints text as it is: no markup, no emoji, no colours but its own, and no control characters."""
+
+    def __init__(self, *, stderr: bool, width_in_a_file: int) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+        if not self.is_terminal:
+            self.width = width_in_a_file
+
+    def render_str(self, text: str, **settings: Any) -> Text:  # noqa: ANN401 - as Rich has it
+        """Text from a string, which may be the cell of a table."""
+        return super().render_str(escaped(masked(text), keep="\n"), **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What is printed: all of it passes here, and only what Rich itself says to the terminal is not text."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(escaped(segment.text, keep="\n"), segment.style)
+
+
 def stderr_console() -> Console:
-    """A console on stderr that prints text as it is: no markup, no emoji, no colours but its own."""
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_IN_A_FILE
-    return console
+    """A console on stderr."""
+    return SafeConsole(stderr=True, width_in_a_file=_WIDTH_IN_A_FILE)
 
 
 def say(console: Console, content: str | RenderableType, *, style: str | None = None) -> None:
     """Print, unless stderr is full or gone: a result that stands does not depend on it."""
     with contextlib.suppress(OSError):
-        console.print(content, style=style, soft_wrap=isinstance(content, str))
+        if isinstance(content, str):
+            console.print(shown_lines(content), style=style, soft_wrap=True)
+        else:
+            console.print(content, style=style)
 
 
 def complain(message: str) -> None:
     """Print an error."""
     say(stderr_console(), f"posbias: error: {message}", style="red")
+
+
+def complain_of_a_fault() -> None:
+    """Print the exception that is being handled: nobody foresaw it."""
+    say(stderr_console(), traceback.format_exc().rstrip())
+    complain("this is a fault of posbias, not of your data. Please report it with the lines above.")
+
+
+def escape_warnings() -> None:
+    """Have Python print the warnings of libraries as everything else is printed."""
+    as_before = warnings.formatwarning
+
+    def formatted(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        return shown_lines(as_before(message, category, filename, lineno, line).rstrip()) + "\n"
+
+    warnings.formatwarning = formatted

@@ -1,19 +1,19 @@
 """`posbias collect --info`: what statistics hold, as a table or as JSON, on stdout."""
 
-import json
 import sys
 from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
 
-import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from posbias.cli import summary
+from posbias.cli.console import SafeConsole, line
+from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError, UsageError
+from posbias.io.manifest import json_text
 from posbias.io.statistics_metadata import describe_decay, describe_plan
 from posbias.io.statistics_store import Statistics
 
@@ -33,12 +33,9 @@ def show_info(statistics: Sequence[Statistics], inputs: Sequence[str], *, as_jso
         raise UsageError(f"--info: {inputs[0]} holds no statistics. Name directories that `posbias collect` wrote.")
     try:
         if as_json:
-            typer.echo(json.dumps([_described(entry) for entry in statistics], indent=2, ensure_ascii=False))
+            sys.stdout.write(json_text(masked_values([_described(entry) for entry in statistics])))
         else:
-            console = Console(highlight=False, markup=False, emoji=False)
-            if not console.is_terminal:
-                console.width = _WIDTH_IN_A_FILE
-            console.print(Group(*map(_table, statistics)))
+            SafeConsole(stderr=False, width_in_a_file=_WIDTH_IN_A_FILE).print(Group(*map(_table, statistics)))
         sys.stdout.flush()
     except OSError as error:
         raise OutputError(f"stdout cannot be written: {error.strerror}.") from error
@@ -66,7 +63,7 @@ def _table(entry: Statistics) -> RenderableType:
     table.add_column(overflow="fold")
     for name, content in _lines(entry).items():
         table.add_row(name, content)
-    return Group(Text(str(entry.path)), Padding(table, (0, 0, 1, 2), expand=False))
+    return Group(line(str(entry.path)), Padding(table, (0, 0, 1, 2), expand=False))
 
 
 def _lines(entry: Statistics) -> dict[str, RenderableType]:
@@ -81,14 +78,14 @@ def _lines(entry: Statistics) -> dict[str, RenderableType]:
         "decay": "" if decay is None else f"{decay.factor:g} a day; {decay.newest} counts in full",
     }
     return {
-        "model": Text(plan.model.name),
-        "keys": Text(", ".join(f"{name} ({entry.key_types[name]})" for name in plan.keys)),
-        **{name: Text(said) for name, said in shape.items() if said},
-        "days": Text(_days(entry)),
-        "sources": Text(f"{len(entry.metadata.sources):,}"),
-        "rows": Text(summary.rows_in_words(entry.metadata.rows)),
-        "counted": Text(f"{totals['impressions']:,.0f} impressions, {totals['clicks']:,.0f} clicks"),
-        "statistics": Text(
+        "model": line(plan.model.name),
+        "keys": line(", ".join(f"{name} ({entry.key_types[name]})" for name in plan.keys)),
+        **{name: line(said) for name, said in shape.items() if said},
+        "days": line(_days(entry)),
+        "sources": line(f"{len(entry.metadata.sources):,}"),
+        "rows": line(summary.rows_in_words(entry.metadata.rows)),
+        "counted": line(f"{totals['impressions']:,.0f} impressions, {totals['clicks']:,.0f} clicks"),
+        "statistics": line(
             f"{totals['rows']:,} rows, {_size(_bytes(entry))} in {_plural(len(entry.parts), 'part')} of "
             f"{_plural(len(entry.segments), 'segment')}"
         ),

@@ -1,12 +1,15 @@
 """The application: its commands, and what all of them share."""
 
+import sys
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from posbias.cli import collect, fit, interrupts, run, simulate, weight
-from posbias.cli.command import command
+from posbias.cli.command import CANNOT_RUN, command
+from posbias.cli.console import complain_of_a_fault, escape_warnings
+from posbias.cli.usage_errors import Application
 
 _HELP = """Position-bias propensities and unbiased training files from click logs.
 
@@ -18,6 +21,7 @@ Start with: posbias run LOG -o DIR
 
 app = typer.Typer(
     name="posbias",
+    cls=Application,
     help=_HELP,
     no_args_is_help=True,
     add_completion=False,
@@ -47,7 +51,11 @@ def options(
 def main() -> None:
     """Run the command line."""
     interrupts.install()
+    escape_warnings()
     try:
         app()
+    except Exception:  # noqa: BLE001 - outside of the commands: while options are read, or after the work
+        complain_of_a_fault()
+        sys.exit(CANNOT_RUN)
     finally:
         interrupts.ignore()

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
+from posbias.cli.console import line
 from posbias.io.progress import Progress, SilentProgress, Stage
 
 _COUNTS_IN_FULL = 10_000
@@ -21,7 +22,7 @@ class _AmountColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         if task.fields["note"]:
-            return Text(task.fields["note"])
+            return line(task.fields["note"])
         if task.total is None and not task.completed:
             return Text("")
         of_total = "" if task.total is None or task.finished else f" of {_short(task.total)}"
@@ -92,10 +93,11 @@ def show_progress(console: Console, *, quiet: bool) -> Generator[Progress]:
         yield SilentProgress()
         return
     columns = (
-        TextColumn("{task.description:<10}"),
+        TextColumn("{task.description:<10}", markup=False),
         BarColumn(bar_width=_BAR_WIDTH),
         _AmountColumn(),
         _TimeColumn(),
     )
-    with RichProgress(*columns, console=console, transient=True) as bars:
+    # Rich would print what libraries write to the streams meanwhile itself, and act on the escapes in it.
+    with RichProgress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bars:
         yield _BarProgress(bars)

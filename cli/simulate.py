@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 
 import polars as pl
 from rich.box import SIMPLE_HEAD
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
+from posbias.cli.console import line
 from posbias.cli.options import OutputOptions, option
 from posbias.cli.result import DONE, Result, open_result
 from posbias.core.errors import UsageError
@@ -212,7 +212,7 @@ def simulate(
         write_truth(propensities, true_attractiveness(options, world), result.folder)
         result.content["simulated"] = totals.summary()
         result.tables += [
-            Text(totals.line()),
+            line(totals.line()),
             _rates_table(totals, propensities),
             _next_step(options, location(output.output)),
         ]
@@ -359,7 +359,8 @@ def _next_step(options: SimulationOptions, folder: Location) -> RenderableType:
         "--context device": bool(options.contexts) and options.model == "pbm",  # contexts are fitted within PBM
     }
     words = ["posbias run", quote(str(folder / LOG)), *(flag for flag, wanted in flags.items() if wanted), "-o result"]
-    return Text(f"next: {' '.join(words)}\nthen compare result/propensities.parquet with {folder / TRUTH}")
+    then = f"then compare result/propensities.parquet with {folder / TRUTH}"
+    return Group(line(f"next: {' '.join(words)}"), line(then))
 
 
 def _with_flags(message: str) -> str:

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from functools import partial
 
-from rich.text import Text
-
 from posbias.cli import setup, summary, verdicts
+from posbias.cli.console import line
 from posbias.cli.options import (
     ColumnOptions,
     CountingOptions,
@@ -164,7 +163,7 @@ def fit(
     result.content["estimate"] = found.summary()
     result.tables.append(summary.propensity_table(found))
     said = verdicts.fit_verdicts(found)
-    result.tables += [Text(sentence) for sentence in said]
+    result.tables += [line(sentence) for sentence in said]
     result.content["verdicts"] = said
     result.warnings += verdicts.fit_warnings(found)
     all_identified = bool(found.estimate.linkage.identified.all())

@@ -6,8 +6,8 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
+from posbias.cli.console import line, shown
 from posbias.core.fit import Fit
 from posbias.core.schema import POSITION
 from posbias.io.layout_parts import Split
@@ -19,8 +19,8 @@ _THREE_DECIMALS = 0.01
 
 def rows_line(rows: dict[str, Any]) -> RenderableType:
     """What was read, and what was left out."""
-    said = Text(f"rows: {rows_in_words(rows)}")
-    return Group(said, *map(Text, _ubi_lines(rows["ubi"]))) if "ubi" in rows else said
+    said = line(f"rows: {rows_in_words(rows)}")
+    return Group(said, *map(line, _ubi_lines(rows["ubi"]))) if "ubi" in rows else said
 
 
 def _ubi_lines(account: dict[str, Any]) -> list[str]:
@@ -48,7 +48,7 @@ def rows_in_words(rows: dict[str, Any]) -> str:
 
 def evidence_line(totals: dict[str, Any]) -> RenderableType:
     """What was counted."""
-    return Text(
+    return line(
         f"log: {totals['impressions']:,.0f} impressions, {totals['clicks']:,.0f} clicks, "
         f"{totals['queries']:,} queries, {totals['pairs']:,} (query, doc) pairs"
     )
@@ -56,7 +56,7 @@ def evidence_line(totals: dict[str, Any]) -> RenderableType:
 
 def statistics_line(totals: dict[str, int | float]) -> RenderableType:
     """What was collected."""
-    return Text(
+    return line(
         f"statistics: {totals['rows']:,} rows for {totals['impressions']:,.0f} impressions "
         f"and {totals['clicks']:,.0f} clicks"
     )
@@ -69,7 +69,7 @@ def propensity_table(fit: Fit) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     rows = fit.propensities.to_dicts()
     columns: dict[str, list[str]] = {
-        **{name.replace("_", "\n"): [_label(row[name]) for row in rows] for name in _cell_columns(fit)},
+        **{shown(name).replace("_", "\n"): [_label(row[name]) for row in rows] for name in _cell_columns(fit)},
         "impressions": [f"{row['impressions']:,.0f}" for row in rows],
         "clicks": [f"{row['clicks']:,.0f}" for row in rows],
         "propensity": [_number(row["propensity"]) for row in rows],
@@ -91,7 +91,7 @@ def propensity_table(fit: Fit) -> RenderableType:
     remarks = [f"{cell_in_words(fit, number)}: {row['reason']}" for number, row in enumerate(rows) if row["reason"]]
     if len(remarks) > _MOST_REMARKS:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
-    return Group(Text(title), table, *map(Text, remarks))
+    return Group(line(title), table, *map(line, remarks))
 
 
 def weights_line(summary: dict[str, float | int | None]) -> RenderableType:
@@ -100,20 +100,20 @@ def weights_line(summary: dict[str, float | int | None]) -> RenderableType:
     clicks = summary["clicks_weighted"] or 0
     worth = f", worth {size:,.0f} equally weighted ones" if size is not None else ""
     clipped = summary["clicks_clipped"]
-    return Text(f"weights: {clicks:,.0f} clicks weighted{worth}" + (f"; {clipped:,.0f} clipped" if clipped else ""))
+    return line(f"weights: {clicks:,.0f} clicks weighted{worth}" + (f"; {clipped:,.0f} clipped" if clipped else ""))
 
 
 def training_sets_line(sizes: Mapping[Split, dict[str, int]]) -> RenderableType:
     """How much there is to learn from."""
     said = [f"{split}: {', '.join(f'{n:,} {what}' for what, n in size.items())}" for split, size in sizes.items()]
-    return Text("; ".join(said))
+    return line("; ".join(said))
 
 
 def features_line(report: dict[str, Any]) -> RenderableType:
     """How many features rows have, and how many rows have none."""
     missing = sum(table["missing_rows"] for table in report["tables"])
     categorical = len(report["categorical"])
-    return Text(
+    return line(
         f"features: {len(report['names']):,}"
         + (f", {categorical:,} of them categorical" if categorical else "")
         + (f"; missing in {missing:,} rows" if missing else "")
@@ -133,11 +133,11 @@ def reference_in_words(fit: Fit) -> str:
 def cell_in_words(fit: Fit, number: int) -> str:
     """A cell by its columns, e.g. `position 3, previous click 1`."""
     row = fit.evidence.cells.row(number, named=True)
-    return ", ".join(f"{name.replace('_', ' ')} {_label(row[name])}" for name in _cell_columns(fit))
+    return ", ".join(f"{shown(name).replace('_', ' ')} {_label(row[name])}" for name in _cell_columns(fit))
 
 
 def _label(value: object) -> str:
-    return "(none)" if value is None else str(value)
+    return "(none)" if value is None else shown(str(value))
 
 
 def _cell_columns(fit: Fit) -> list[str]:

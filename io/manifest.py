@@ -8,16 +8,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from posbias.core.credentials import masked_values
 from posbias.core.errors import LogFormatError
+from posbias.core.escapes import escaped_json
 
 FILE_NAME = "manifest.json"
+_READ_BACK = ("counted", "key_types")
 _LIBRARIES = ("polars", "numpy", "scipy", "narwhals", "pyarrow")
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """Write `content`, the files of a result and the versions that produced it, as its last file; return it whole."""
+    """Write `content`, the files of a result and the versions that produced it, as its last file; return it whole.
+
+    Passwords and keys in it are masked, but for what says what was counted, which is read again to the letter.
+    """
     manifest = {
-        **content,
+        **{name: value if name in _READ_BACK else masked_values(value) for name, value in content.items()},
         "files": list_files(folder),
         "versions": {"posbias": version("posbias"), **{name: version(name) for name in _LIBRARIES}},
     }
@@ -33,7 +39,12 @@ def list_files(folder: Path) -> dict[str, int]:
 
 def manifest_text(manifest: dict[str, Any]) -> str:
     """A manifest as it stands in its file."""
-    return json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_text(manifest)
+
+
+def json_text(content: object) -> str:
+    """JSON to read: letters as they are, and unseen characters as escapes."""
+    return escaped_json(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def read_manifest(folder: Path, command: str) -> dict[str, Any]:

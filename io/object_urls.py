@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
+from posbias.core.credentials import without_userinfo
+
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 """What Polars reads, and what can be listed and written as well."""
 
@@ -65,6 +67,6 @@ Location: TypeAlias = Path | ObjectUrl
 
 
 def location(name: str | Path) -> Location:
-    """What a name stands for."""
-    match = _URL.fullmatch(str(name))
+    """What a name stands for. Keys in a URL (`s3://KEY:SECRET@bucket`) are none that a store asks for: they go."""
+    match = _URL.fullmatch(without_userinfo(str(name)))
     return ObjectUrl(match[1], match[2], match[3].strip("/")) if match else Path(name)

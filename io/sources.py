@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 from urllib.parse import unquote
 
+from posbias.core.credentials import masked
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.io.object_names import named_objects
 from posbias.io.object_stores import StoredObject, read_object, read_range
@@ -131,7 +132,7 @@ def digests(sources: Sequence[Source], holds_rows: Callable[[Source], bool]) -> 
             raise UsageError(
                 f"{source.path} and {found[digest]} hold the same data: their rows would count twice. Name one of them."
             )
-        found[digest] = str(source.path)
+        found[digest] = masked(str(source.path))
     return found
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import msgspec
 
 from posbias.core.errors import ObjectStoreError, OutputError, OutputExistsError
+from posbias.core.escapes import escaped
 from posbias.io.atomic import committing
 from posbias.io.manifest import FILE_NAME
 from posbias.io.object_stores import delete, list_objects, read_object, upload
@@ -49,9 +50,9 @@ class _Upload(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()
 
 
-def unfinished_upload() -> ObjectUrl | None:
-    """Where this process has begun an upload and not ended it."""
-    return _under_way[0] if _under_way else None
+def unfinished_upload() -> str | None:
+    """Where this process has begun an upload and not ended it, as it can be printed by whoever ends the process."""
+    return escaped(str(_under_way[0])) if _under_way else None
 
 
 def is_unfinished(url: ObjectUrl) -> bool:

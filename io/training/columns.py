@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
+from posbias.core.escapes import escaped_json
 from posbias.io.output_tables import write_in_one_file
 from posbias.io.training.training_set import TrainingPart, TrainingSet
 
@@ -34,7 +35,8 @@ def write_features(training_set: TrainingSet, folder: Path) -> None:
     """Write `features.json`, if there are features."""
     if training_set.features:
         features = [{"name": feature.name, "categories": feature.categories} for feature in training_set.features]
-        (folder / FEATURES).write_text(json.dumps(features, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        text = escaped_json(json.dumps(features, ensure_ascii=False, indent=1))
+        (folder / FEATURES).write_text(text + "\n", encoding="utf-8")
 
 
 def with_rows_beside(training_set: TrainingSet, part: TrainingPart, folder: Path) -> Iterator[pl.DataFrame]:
