@@ -103,7 +103,8 @@ def check_master(master: str) -> None:
     if not master.startswith("spark://"):
         return
     refusals: list[str] = []
-    for place in master.removeprefix("spark://").split(","):
+    for named in master.removeprefix("spark://").split(","):
+        place = named.rpartition("@")[2]  # a password is not repeated; Spark itself refuses it
         host, _, port = place.rpartition(":")
         if not host or not port.isdigit():
             raise UsageError(f"--master {master}: {place!r} is no host:port. Give e.g. spark://host:7077.")

@@ -1,0 +1,205 @@
+"""Passwords and keys in URLs and settings are neither printed nor written; `***` stands for them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Protocol
+
+import pytest
+
+from posbias.core.credentials import masked, masked_values
+from posbias.io.object_urls import ObjectUrl, location
+
+RunPosbias = Callable[..., CompletedProcess[str]]
+
+PASSWORD = "pAssw0rd"  # noqa: S105 - nobody's
+SECRET = "wJalr/K7MDENG+bPxRfi="  # noqa: S105 - nobody's
+NOWHERE = f"http://user:{PASSWORD}@127.0.0.1:9"
+
+
+class Server(Protocol):
+    """What the tests ask of the server."""
+
+    endpoint: str
+    refuses: Callable[[str, str], bool]
+
+
+class Bucket(Protocol):
+    """What the tests ask of a bucket."""
+
+    name: str
+    url: Callable[[str], str]
+    put: Callable[[str, bytes | Path], str]
+    put_tree: Callable[[Path, str], str]
+    contents: Callable[[str], dict[str, bytes]]
+
+
+def with_keys(url: str) -> str:
+    """The URL with keys in it, as some tools write it."""
+    return url.replace("://", f"://AKIAEXAMPLE:{SECRET}@")
+
+
+def check_clean(done: CompletedProcess[str], *folders: Path) -> None:
+    """No secret is in what was printed, nor in any file."""
+    secrets = (PASSWORD, SECRET)
+    assert not any(secret in done.stdout + done.stderr for secret in secrets), done.stderr
+    files = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+    assert not any(secret.encode() in file.read_bytes() for file in files for secret in secrets)
+
+
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_the_password_of_an_endpoint_that_does_not_answer_is_not_printed(
+    server: Server, run_in_process: RunPosbias, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    assert server.endpoint
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    done = run_in_process("fit", "s3://bucket/log.parquet", "-o", "out", **{variable: NOWHERE})
+
+    assert done.returncode == 2
+    check_clean(done)
+    assert "http://***@127.0.0.1:9 cannot be reached" in done.stderr
+
+
+def test_nor_is_that_of_the_profile(
+    server: Server, run_in_process: RunPosbias, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server.endpoint
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    (tmp_path / "config").write_text(f"[default]\nendpoint_url = {NOWHERE}\n")
+    done = run_in_process("fit", "s3://bucket/log.parquet", "-o", "out", AWS_CONFIG_FILE=str(tmp_path / "config"))
+
+    assert done.returncode == 2
+    check_clean(done)
+    assert "***@127.0.0.1:9" in done.stderr
+
+
+def test_nor_where_the_reading_itself_fails(
+    server: Server, bucket: Bucket, log_file: Path, run_in_process: RunPosbias
+) -> None:
+    url = bucket.put("log.parquet", log_file)
+    asked: list[str] = []
+
+    def refuses(method: str, path: str) -> bool:
+        asked.append(path)
+        return method == "GET" and path.endswith("log.parquet") and len(asked) > 6
+
+    server.refuses = refuses
+    endpoint = server.endpoint.replace("://", f"://user:{PASSWORD}@")
+    done = run_in_process("fit", with_keys(url), "-o", "out", AWS_ENDPOINT_URL=endpoint)
+
+    assert done.returncode == 2
+    check_clean(done)
+    assert url in done.stderr
+
+
+def test_keys_in_urls_are_not_written(
+    bucket: Bucket, log_file: Path, run_in_process: RunPosbias, tmp_path: Path
+) -> None:
+    url = with_keys(bucket.put("logs/log.parquet", log_file))
+    counted = run_in_process("collect", url, "-o", "statistics")
+    there = with_keys(bucket.put_tree(tmp_path / "statistics", "statistics"))
+    (tmp_path / "posbias.toml").write_text(f'[fit]\noutput = "{with_keys(bucket.url("fit"))}"\n')
+    fitted = run_in_process("fit", there, "--json")
+    weighted = run_in_process(
+        *("weight", url, "--propensities", with_keys(bucket.url("fit")), "-o", with_keys(bucket.url("weighted")))
+    )
+    info = run_in_process("collect", there, "--info", "--json")
+    table = run_in_process("collect", there, "--info")
+    again = run_in_process("collect", there, url, "-o", "both")
+
+    done = [counted, fitted, weighted, info, table, again]
+    assert [said.returncode for said in done] == [0, 0, 0, 0, 0, 2], [said.stderr for said in done]
+    (tmp_path / "posbias.toml").unlink()
+    for said in done:
+        check_clean(said, tmp_path)
+    for name, content in (bucket.contents("fit") | bucket.contents("weighted")).items():
+        assert SECRET.encode() not in content, name
+    assert f"s3://***@{bucket.name}/statistics" in fitted.stdout
+    assert f'"propensities": "s3://{bucket.name}/fit"' in bucket.contents("weighted")["manifest.json"].decode()
+    assert f"{bucket.url('statistics')} holds statistics" in again.stderr
+
+
+SIGNED = f"log.parquet?X-Amz-Credential=KEY%2F2026&X-Amz-Signature={PASSWORD}&X-Amz-Date=20260105&token={SECRET}"
+
+
+@pytest.mark.parametrize("name", ["s3://BUCKET/", "https://bucket.s3.amazonaws.com/", f"https://user:{PASSWORD}@host/"])
+def test_signatures_of_urls_are_not_printed(bucket: Bucket, run_in_process: RunPosbias, name: str) -> None:
+    done = run_in_process("fit", name.replace("BUCKET", bucket.name) + SIGNED, "-o", "out")
+
+    assert done.returncode == 2
+    check_clean(done)
+    signed = "log.parquet?X-Amz-Credential=***&X-Amz-Signature=***&X-Amz-Date=20260105&token=***"
+    assert signed in done.stderr
+
+
+def test_signatures_in_names_of_files_are_not_written(
+    log_file: Path, run_in_process: RunPosbias, tmp_path: Path
+) -> None:
+    signed = log_file.rename(tmp_path / f"log?X-Amz-Signature={PASSWORD}&x=.parquet")
+    done = run_in_process("run", tmp_path / "log?X*.parquet", "-o", "out", "--json")
+    collected = run_in_process("collect", signed, "-o", "statistics")
+
+    assert (done.returncode, collected.returncode) == (0, 0)
+    check_clean(done, tmp_path / "out", tmp_path / "statistics")
+    assert "log?X-Amz-Signature=***&x=.parquet" in done.stdout
+
+
+def test_the_password_of_a_master_is_not_printed(log_file: Path, run_in_process: RunPosbias) -> None:
+    master = f"spark://user:{PASSWORD}@localhost:1"
+    done = run_in_process("fit", log_file, "-o", "out", "--engine", "spark", "--master", master)
+
+    assert done.returncode == 2
+    check_clean(done)
+    assert "--master spark://***@localhost:1" in done.stderr
+
+
+def test_a_usage_error_prints_no_password(log_file: Path, run_in_process: RunPosbias) -> None:
+    done = run_in_process("fit", log_file, "-o", "out", "--engine", NOWHERE)
+
+    assert done.returncode == 2
+    check_clean(done)
+    assert "***" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (f"s3://KEY:{SECRET}@bucket/x", "s3://***@bucket/x"),
+        (f"s3:/KEY:{SECRET}@bucket/x", "s3:/***@bucket/x"),
+        (f"gs://{PASSWORD}@bucket/x", "gs://***@bucket/x"),
+        ("http://user:12345@host:1/x", "http://***@host:1/x"),
+        (f"(http://host:9000/a@b,http://u:{PASSWORD}@host)", "(http://host:9000/a@b,http://***@host)"),
+        (f"http://u:pass@{PASSWORD}@host", "http://***@host"),
+        (f"az://c/x?sv=1&SIG={PASSWORD}%2B&se=2", "az://c/x?sv=1&SIG=***&se=2"),
+        (f"AccountName=a;AccountKey={SECRET};x=1", "AccountName=a;AccountKey=***;x=1"),
+        (f"aws_secret_access_key = '{SECRET}'", "aws_secret_access_key = '***'"),
+        (f'{{"Authorization": "Basic {PASSWORD}"}}', '{"Authorization": "Basic ***"}'),
+        (f"<Code>ExpiredToken</Code><Token-0>{SECRET}</Token-0>", "<Code>ExpiredToken</Code><Token-0>***</Token-0>"),
+    ],
+)
+def test_what_is_masked(text: str, says: str) -> None:
+    assert masked(text) == says
+    assert masked_values({"inputs": [text], "n": 1, "none": None}) == {"inputs": [says], "n": 1, "none": None}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "abfss://container@account.dfs.core.windows.net/logs",
+        "http://host:9000/path/a@b",
+        "s3://bucket/joe@example.com/token=1/x.parquet",
+        "joe@example.com at 12:30@noon, password: there is no such option",
+        "C:/x@y and a:/b@c",
+        "reason = the position is missing; --session visit",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert masked(text) == text
+    assert masked("x" * 100_000 + text) == "x" * 100_000 + text
+
+
+@pytest.mark.parametrize("name", [f"s3://KEY:{SECRET}@bucket/a@b/x", f"s3:/KEY:{SECRET}@bucket/a@b/x/"])
+def test_keys_in_a_url_are_no_part_of_the_place(name: str) -> None:
+    assert location(name) == ObjectUrl("s3", "bucket", "a@b/x")
+    assert location(Path("a:b@c")) == Path("a:b@c")
+    assert str(location("abfss://container@account/x")) == "abfss://container@account/x"
