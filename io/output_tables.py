@@ -9,7 +9,7 @@ import polars as pl
 
 from posbias.core.errors import LogFormatError
 from posbias.io.manifest import FILE_NAME as MANIFEST
-from posbias.io.plain_text import as_text_columns
+from posbias.io.plain_text import as_spreadsheet_columns
 
 PROPENSITIES = "propensities"
 ATTRACTIVENESS = "attractiveness"
@@ -21,10 +21,10 @@ _STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "use_
 
 
 def write_propensities(table: pl.DataFrame, folder: Path, *, csv: bool) -> None:
-    """Write `propensities.parquet`, and `propensities.csv` if asked for."""
+    """Write `propensities.parquet`, and `propensities.csv` for people if asked for."""
     table.write_parquet(folder / f"{PROPENSITIES}.parquet")
     if csv:
-        table.write_csv(folder / f"{PROPENSITIES}.csv")
+        as_spreadsheet_columns(table.lazy()).sink_csv(folder / f"{PROPENSITIES}.csv")
 
 
 def write_in_one_file(parts: Iterable[pl.DataFrame], path: Path) -> Iterator[None]:
@@ -48,9 +48,9 @@ def write_part(part: pl.DataFrame, folder: Path, number: int) -> None:
 
 
 def write_attractiveness_csv(folder: Path) -> None:
-    """Write `attractiveness.csv` beside `attractiveness.parquet`."""
+    """Write `attractiveness.csv`, for people, beside `attractiveness.parquet`."""
     table = folder / f"{ATTRACTIVENESS}.parquet"
-    as_text_columns(pl.scan_parquet(table)).sink_csv(folder / f"{ATTRACTIVENESS}.csv")
+    as_spreadsheet_columns(pl.scan_parquet(table)).sink_csv(folder / f"{ATTRACTIVENESS}.csv")
 
 
 def read_propensities(folder: Path) -> pl.DataFrame:

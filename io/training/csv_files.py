@@ -1,4 +1,4 @@
-"""Training rows as CSV, with a header."""
+"""Training rows as CSV, with a header. Trainers need ids and texts to the letter: a spreadsheet may see formulas."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
