@@ -91,6 +91,8 @@ def check_names(names: Sequence[str], where: str) -> None:
                 f"{where}: the column {name!r} looks like the row numbers that pandas writes. Write the table with "
                 "index=False, or give the column a name."
             )
+        if "\0" in name:
+            raise SchemaError(f"{where}: the name of the feature {name!r} holds a zero byte. Rename the column.")
         if name == "*" or (name.startswith("^") and name.endswith("$")):
             raise SchemaError(f"{where}: the name of the feature {name!r} is a pattern. Rename the column.")
         if name in _ROW_COLUMNS or name.startswith(_OWN_PREFIX):

@@ -8,6 +8,12 @@ from posbias.core.schema import DOC, WEIGHT
 from posbias.io.training.columns import feature_names
 from posbias.io.training.training_set import TrainingSet
 
+_SCAN = {
+    "parquet": "pl.scan_parquet(files, glob=False)",
+    # Polars leaves the quotes of a header doubled.
+    "csv": "pl.scan_csv(files, glob=False, infer_schema=False).rename(lambda name: name.replace('\"\"', '\"'))",
+}
+
 PLAIN_LAYOUTS: tuple[LayoutName, ...] = ("pointwise", "session", "clicked-group", "pairs", "judgments")
 
 _LEFT_OUT: dict[LayoutName, tuple[str, ...]] = {  # the group where ids say it, and weights that are 1 for all
@@ -34,14 +40,10 @@ def plain_load_script(training_set: TrainingSet, suffix: str) -> str:
 
     With features it trains scikit-learn, without it counts rows.
     """
-    scan = {
-        "parquet": "pl.scan_parquet(files, glob=False)",
-        "csv": "pl.scan_csv(files, glob=False, infer_schema=False)",
-    }[suffix]
     if not feature_names(training_set):
-        return _COUNT.replace("@SCAN@", scan).replace("@SUFFIX@", suffix)
+        return _COUNT.replace("@SCAN@", _SCAN[suffix]).replace("@SUFFIX@", suffix)
     script = _PREFER if training_set.layout == "pairs" else _FIT
-    for placeholder, text in {"SCAN": scan, "SUFFIX": suffix, **_learner(training_set)}.items():
+    for placeholder, text in {"SCAN": _SCAN[suffix], "SUFFIX": suffix, **_learner(training_set)}.items():
         script = script.replace(f"@{placeholder}@", text)
     return script
 
@@ -95,7 +97,8 @@ def read(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         for feature in FEATURES
     ]
     target = pl.struct(label=pl.col("@LABEL@").cast(pl.Float64), weight=pl.col("@WEIGHT@").cast(pl.Float64))
-    rows = @SCAN@.select(*columns, __target=target).collect()
+    table = @SCAN@
+    rows = table.select(*columns, __target=target).collect()
     labels, weights = rows["__target"].struct.unnest()
     return rows.drop("__target").cast(pl.Float64).to_numpy(), labels.to_numpy(), weights.to_numpy()
 

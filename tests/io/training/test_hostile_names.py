@@ -1,0 +1,102 @@
+"""Names and texts of data never reach the code of `load.py`, and trainers take them as names."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import polars as pl
+import pytest
+
+from posbias.core.layouts import LayoutName
+from posbias.core.simulation import SimulationOptions, simulate
+from posbias.io.training import format_names, get_format
+from posbias.io.training.training_set import Feature
+
+RunPosbias = Callable[..., CompletedProcess[str]]
+
+CODE = (
+    'a"; import os; os.system("touch pwned") #',
+    "b''''; open('pwned', 'w') #",
+    'c"""\nopen("pwned", "w")\n"""',
+    "d\nopen('pwned', 'w').close()\n",
+    "{__import__('os').system('touch pwned')}",
+    "$(touch pwned) `touch pwned`",
+    "@SCAN@ @SUFFIX@ @WHY@ @PARAMETERS@",
+    "e\\",
+    "f\t\x1b[31m\r\n1\tLabel\tclick",
+    'g,"h""',
+)
+"""Names that would run as code, or begin a line of their own, where they are not quoted."""
+
+CARRIED = [(form, layout) for form in format_names() for layout in get_format(form).carries]
+
+
+def _hostile(sample: Any) -> Any:  # noqa: ANN401 - a sample of the fixtures
+    """The same sample with names of features that are code, and twice as many of them."""
+    names = [feature.name for feature in sample.of.features]
+    renamed = dict(zip(names, CODE, strict=False))
+    more = {name: pl.col(names[0]) for name in CODE[len(names) :]}
+    rows = sample.rows.with_columns(**more).rename(renamed)
+    categories = {feature.name: feature.categories for feature in sample.of.features}
+    features = [Feature(renamed[name], categories[name]) for name in names] + [Feature(name) for name in more]
+    of = type(sample.of)(sample.of.layout, sample.of.ids, sample.of.label, tuple(features))
+    return type(sample)(of, rows, sample.preferences)
+
+
+@pytest.mark.parametrize(("form", "layout"), CARRIED)
+def test_names_of_features_are_no_code(
+    form: str,
+    layout: LayoutName,
+    sample: Callable[..., Any],
+    load: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain, hostile = (
+        sample(layout).write(form, tmp_path / "plain"),
+        _hostile(sample(layout)).write(form, tmp_path / "x"),
+    )
+    load(hostile)
+
+    assert [path.name for path in tmp_path.rglob("*pwned*")] == []
+    for script in plain.glob("load.*"):
+        assert (hostile / script.name).read_bytes() == script.read_bytes()
+    assert sorted(path.name for path in hostile.iterdir()) == sorted(path.name for path in plain.iterdir())
+    named = json.loads((hostile / "features.json").read_text(encoding="utf-8"))
+    assert [feature["name"] for feature in named] == list(CODE)
+
+
+@pytest.mark.parametrize("form", format_names())
+def test_the_command_line_writes_data_as_data(
+    form: str, run_in_process: RunPosbias, load: Callable[..., Any], tmp_path: Path
+) -> None:
+    log = simulate(SimulationOptions(n_sessions=300, n_queries=4, docs_per_query=4, n_positions=3, seed=3)).log
+    log = log.with_columns((pl.lit(CODE[2]) + pl.col(name).cast(pl.String)).alias(name) for name in ("query", "doc"))
+    keys = log.select("query", "doc").unique(maintain_order=True)
+    numbers = [pl.int_range(0, keys.height).sin().alias(name) for name in CODE[:-1]]
+    texts = pl.Series(CODE[-1], [CODE[row % len(CODE)] for row in range(keys.height)])
+    keys.with_columns(*numbers).with_columns(texts).write_parquet(tmp_path / "features.parquet")
+    log.write_parquet(tmp_path / "log.parquet")
+    layout = ("--layout", "judgments") if form == "ranklib" else ()
+    done = run_in_process(
+        *("run", "log.parquet", "--features", "features.parquet", "--format", form, *layout, "-o", "out")
+    )
+
+    assert done.returncode in {0, 1}, done.stderr
+    load(tmp_path / "out" / "training")
+    assert [path.name for path in tmp_path.rglob("*pwned*")] == []
+    for script in (tmp_path / "out" / "training").glob("load.*"):
+        assert "touch pwned" not in script.read_text(encoding="utf-8")
+
+
+def test_a_name_that_no_file_can_hold_is_refused(run_in_process: RunPosbias, tmp_path: Path) -> None:
+    log = simulate(SimulationOptions(n_sessions=300, n_queries=4, docs_per_query=4, n_positions=3, seed=3)).log
+    log.write_parquet(tmp_path / "log.parquet")
+    log.select("query", "doc").unique().with_columns(pl.lit(1).alias("a\0b")).write_csv(tmp_path / "features.csv")
+    done = run_in_process("run", "log.parquet", "--features", "features.csv", "-o", "out")
+
+    assert done.returncode == 2
+    assert r"the name of the feature 'a\x00b' holds a zero byte" in done.stderr
