@@ -3,6 +3,7 @@
 They are small, and read several times in a command. A copy lives as long as the command.
 """
 
+import errno
 from collections.abc import Collection, Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,6 +12,9 @@ from posbias.core.errors import OutputError, PosbiasError
 from posbias.io.object_stores import download, forget_stores, list_objects
 from posbias.io.object_urls import Location, ObjectUrl
 from posbias.io.owned import owned_directory, system_temporary, temporary_files
+
+_NO_FILE = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+"""What a disk says of names that only an object store can hold: one of 300 bytes, `a` beside `a/b`."""
 
 
 class _Copies:
@@ -27,8 +31,8 @@ class _Copies:
         if url not in self._by_url:
             if self._folder is None:
                 self._folder = self._places.enter_context(owned_directory(self.parent or system_temporary()))
-            folder = self._folder / str(len(self._by_url)) / url.name
-            folder.mkdir(parents=True)
+            folder = self._folder / str(len(self._by_url))
+            folder.mkdir()
             with temporary_files(folder):
                 _download_all(url, folder, names)
             self._by_url[url] = folder
@@ -84,5 +88,10 @@ def _download_all(url: ObjectUrl, folder: Path, names: Collection[str] | None) -
             path = folder / name
             if not path.resolve().is_relative_to(folder.resolve()):
                 raise OutputError(f"{entry.url}: cannot be copied: its name leads out of the directory.")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            download(entry.url, path)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                download(entry.url, path)
+            except OSError as error:
+                if error.errno not in _NO_FILE:
+                    raise
+                raise OutputError(f"{entry.url}: cannot be copied to a file: {error.strerror}. Remove it.") from error

@@ -49,8 +49,8 @@ def write_part(part: pl.DataFrame, folder: Path, number: int) -> None:
 
 def write_attractiveness_csv(folder: Path) -> None:
     """Write `attractiveness.csv`, for people, beside `attractiveness.parquet`."""
-    table = folder / f"{ATTRACTIVENESS}.parquet"
-    as_spreadsheet_columns(pl.scan_parquet(table)).sink_csv(folder / f"{ATTRACTIVENESS}.csv")
+    table = pl.scan_parquet(folder / f"{ATTRACTIVENESS}.parquet", glob=False, hive_partitioning=False)
+    as_spreadsheet_columns(table).sink_csv(folder / f"{ATTRACTIVENESS}.csv")
 
 
 def read_propensities(folder: Path) -> pl.DataFrame:
@@ -63,6 +63,6 @@ def read_propensities(folder: Path) -> pl.DataFrame:
     if not path.is_file():
         raise LogFormatError(f"{folder}: holds no {path.name}. Name the directory that `posbias fit` or `run` wrote.")
     try:
-        return pl.read_parquet(path)
+        return pl.read_parquet(path, glob=False, hive_partitioning=False)
     except pl.exceptions.PolarsError as error:
         raise LogFormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from error

@@ -30,7 +30,7 @@ from posbias.io.statistics_metadata import (
     describe_plan,
     plan_from,
 )
-from posbias.io.statistics_segments import PARTS, Part, Segment, check_parts
+from posbias.io.statistics_segments import PARTS, Part, Segment, check_parts, scan_part
 
 _FIRST_WITH_VERSION = 3  # older manifests do not name their version
 
@@ -69,7 +69,7 @@ class Statistics:
 
 def describe_statistics(metadata: StatisticsMetadata, segments: Sequence[Segment]) -> dict[str, Any]:
     """What the manifest of a directory says about the statistics in it."""
-    schema = pl.read_parquet_schema(segments[0].parts[0].path)
+    schema = scan_part(segments[0].parts[0]).collect_schema()
     return {
         "schema": SCHEMA,
         "version": VERSION,

@@ -9,7 +9,7 @@ import polars.selectors as cs
 
 from posbias.core.layouts import GROUP, LayoutName
 from posbias.core.layouts.preferences import LOSER_ROW, WINNER_ROW
-from posbias.io.training.columns import feature_names, with_rows_beside, write_features
+from posbias.io.training.columns import distinct, feature_names, with_rows_beside, write_features
 from posbias.io.training.pieces import join_pieces, open_pieces, piece_path, write_lines
 from posbias.io.training.plain_tables import PLAIN_LAYOUTS
 from posbias.io.training.training_set import TrainingPart, TrainingSet
@@ -95,7 +95,9 @@ def _features(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
 def _description(training_set: TrainingSet) -> str:
     """What each column of `train.tsv` is, one line each."""
     kinds = [(kind, "") for kind in _BEFORE_FEATURES[training_set.layout].values()]
-    kinds += [("Num" if of.categories is None else "Categ", " ".join(of.name.split())) for of in training_set.features]
+    names = distinct((" ".join(of.name.split()) for of in training_set.features), taken=())
+    features = zip(training_set.features, names, strict=True)
+    kinds += [("Num" if feature.categories is None else "Categ", name) for feature, name in features]
     return "".join(f"{k}\t{kind}\t{name}".rstrip() + "\n" for k, (kind, name) in enumerate(kinds))
 
 

@@ -1,7 +1,7 @@
 """Columns of training rows, as trainers read them, and what is written beside for those who read their files."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import tee
 from pathlib import Path
 
@@ -29,6 +29,17 @@ def features_as_numbers(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.Da
         else pl.col(feature.name).cast(pl.Enum(feature.categories), strict=False).to_physical()
         for feature in training_set.features
     ).with_columns(cs.boolean().cast(pl.Int8))
+
+
+def distinct(names: Iterable[str], taken: Collection[str]) -> Iterator[str]:
+    """Names that are made of others, each with as many `_` as tell it from those before it, and from those `taken`."""
+    seen = set(taken)
+    for name in names:
+        own = name
+        while own in seen:
+            own += "_"
+        seen.add(own)
+        yield own
 
 
 def write_features(training_set: TrainingSet, folder: Path) -> None:

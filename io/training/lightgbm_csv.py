@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.layouts import GROUP, LayoutName
-from posbias.io.training.columns import feature_names, features_as_numbers, with_rows_beside, write_features
+from posbias.io.training.columns import distinct, feature_names, features_as_numbers, with_rows_beside, write_features
 from posbias.io.training.group_limit import check_group_sizes
 from posbias.io.training.lightgbm_files import (
     LIGHTGBM_LAYOUTS,
@@ -67,13 +67,7 @@ def _not_learnt(training_set: TrainingSet) -> list[str]:
 
 def _plain_names(names: list[str]) -> Iterator[str]:
     """Names that LightGBM takes: different from each other and from the other columns, letters, digits and `_`."""
-    taken = {_LABEL, _WEIGHT, GROUP}
-    for name in names:
-        plain = re.sub(r"\W", "_", name)
-        while plain in taken:
-            plain += "_"
-        taken.add(plain)
-        yield plain
+    return distinct((re.sub(r"\W", "_", name) for name in names), taken={_LABEL, _WEIGHT, GROUP})
 
 
 _LOAD = '''"""Trains LightGBM on train.csv: label, features in the order of features.json, and what is not learnt from.

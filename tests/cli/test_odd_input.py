@@ -189,3 +189,16 @@ def test_one_name_in_the_configuration_need_not_be_a_list(run_posbias: RunPosbia
     (tmp_path / "posbias.toml").write_text('session = "session"\nmin-propensity = 0.02\n', encoding="utf-8")
 
     assert run_posbias("run", log, "-o", "out").returncode == 0
+
+
+def test_a_directory_whose_name_is_a_pattern_is_itself(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "1").mkdir()
+    for command in (
+        ("collect", log, "-o", "[1]"),
+        ("collect", "[1]", "--info"),
+        ("fit", "[1]", "-o", "fit[12]", "--csv"),
+        ("weight", log, "--propensities", "fit[12]", "-o", "[*]"),
+    ):
+        done = run_in_process(*command)
+        assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "1").iterdir()) == []

@@ -62,12 +62,14 @@ class Ways:
         """A log with a device on one page only."""
         return self.log(device=pl.when(pl.col("session") == 0).then(pl.lit(VALUE)).otherwise(pl.lit("web")))
 
-    def statistics(self, **edits: Any) -> Path:  # noqa: ANN401
+    def statistics(self, name: str = "statistics", **edits: Any) -> Path:  # noqa: ANN401
         """Statistics, with other entries in their manifest."""
-        self.run("collect", self.device_log(NAME), "--context", NAME, "-o", "statistics")
-        manifest = self.folder / "statistics" / "manifest.json"
-        manifest.write_text(json.dumps(json.loads(manifest.read_text(encoding="utf-8")) | edits))
-        return manifest.parent
+        folder = self.folder / name
+        assert not self.run("collect", self.device_log(NAME), "--context", NAME, "-o", folder).returncode
+        if edits:
+            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            (folder / "manifest.json").write_text(json.dumps(manifest | edits), encoding="utf-8")
+        return folder
 
     def raising(self, error: Exception) -> CompletedProcess[str]:
         """A command in the middle of which a library raises."""
@@ -149,16 +151,14 @@ WAYS: dict[str, Way] = {
     # manifests
     "--json": lambda to: to.run("fit", to.device_log(NAME), "--context", NAME, "-o", NAME, "--json", "--quiet"),
     "--info: the table": lambda to: to.run("collect", to.statistics(), "--info"),
-    "--info: the path": lambda to: to.run("collect", to.statistics().rename(to.folder / NAME), "--info"),
+    "--info: the path": lambda to: to.run("collect", to.statistics(NAME), "--info"),
     "--info: JSON": lambda to: to.run("collect", to.statistics(), "--info", "--json"),
     "--info: texts of a manifest": lambda to: to.run(
-        "collect", to.statistics(rows={"read": 1, "used": 1, "rejected": {VALUE: 1}}), "--info"
+        "collect", to.statistics(NAME, rows={"read": 1, "used": 1, "rejected": {VALUE: 1}}), "--info"
     ),
-    "a manifest of another version": lambda to: to.run("fit", to.statistics(version=VALUE), "-o", "out"),
-    "a damaged manifest": lambda to: to.run("fit", to.statistics(counted={"model": VALUE}), "-o", "out"),
-    "statistics that do not merge": lambda to: to.run(
-        "collect", to.statistics(), to.statistics().rename(to.folder / NAME), "-o", "out"
-    ),
+    "a manifest of another version": lambda to: to.run("fit", to.statistics(NAME, version=VALUE), "-o", "out"),
+    "a damaged manifest": lambda to: to.run("fit", to.statistics(NAME, counted={"model": VALUE}), "-o", "out"),
+    "statistics that do not merge": lambda to: to.run("collect", to.statistics(), to.statistics(NAME), "-o", "out"),
     # texts of libraries
     "an error of Polars": lambda to: to.raising(pl.exceptions.ComputeError(VALUE)),
     "an error of an engine": lambda to: to.raising(EngineError(f"Spark could not do its part: {VALUE}")),

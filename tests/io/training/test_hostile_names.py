@@ -21,6 +21,7 @@ CODE = (
     "b''''; open('pwned', 'w') #",
     'c"""\nopen("pwned", "w")\n"""',
     "d\nopen('pwned', 'w').close()\n",
+    "d open('pwned',  'w').close()",
     "{__import__('os').system('touch pwned')}",
     "$(touch pwned) `touch pwned`",
     "@SCAN@ @SUFFIX@ @WHY@ @PARAMETERS@",
@@ -100,3 +101,27 @@ def test_a_name_that_no_file_can_hold_is_refused(run_in_process: RunPosbias, tmp
 
     assert done.returncode == 2
     assert r"the name of the feature 'a\x00b' holds a zero byte" in done.stderr
+
+
+def test_nothing_in_a_log_is_the_name_of_a_file(run_in_process: RunPosbias, tmp_path: Path) -> None:
+    log = simulate(SimulationOptions(n_sessions=300, n_queries=4, docs_per_query=4, n_positions=3, seed=3)).log
+    (tmp_path / "work" / "temporary").mkdir(parents=True)
+    for name, way_out in {"plain": "a", "hostile": "../../../", "absolute": "/evil/"}.items():
+        texts = [(pl.lit(way_out) + pl.col(key).cast(pl.String)).alias(key) for key in ("session", "query", "doc")]
+        device = way_out + (pl.col("session") % 2).cast(pl.String)
+        rows = log.with_columns(*texts, device=device).with_columns((pl.lit(way_out) + "x").alias(f"{way_out}x"))
+        rows.write_parquet(tmp_path / "work" / f"{name}.parquet")
+        done = run_in_process(
+            *("run", f"{name}.parquet", "-o", name, "--context", "device", "--layout", "session", "--csv"),
+            *("--feature", f"{way_out}x", "--format", "csv", "--memory", "256MiB", "--temp-dir", "temporary"),
+            cwd=tmp_path / "work",
+        )
+        assert done.returncode in {0, 1}, done.stderr
+
+    written = {
+        name: sorted(path.relative_to(tmp_path / "work" / name) for path in (tmp_path / "work" / name).rglob("*"))
+        for name in ("plain", "hostile", "absolute")
+    }
+    assert written["hostile"] == written["absolute"] == written["plain"]
+    assert [path.name for path in tmp_path.iterdir()] == ["work"]
+    assert not any((tmp_path / "work" / "temporary").iterdir())
