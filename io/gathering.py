@@ -33,7 +33,7 @@ class PairsOnDisk:
 
     def load(self) -> pl.DataFrame:
         """Read them back."""
-        return pl.read_ipc(self.path)
+        return pl.scan_ipc(self.path, glob=False, hive_partitioning=False).collect()
 
 
 @dataclass(frozen=True)

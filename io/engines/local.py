@@ -184,7 +184,8 @@ class LocalEngine:
         if faulty is not None:
             rejected |= self._judge_pages(log, faulty, read)
             if whole_pages and faults.height:
-                shown = pl.scan_parquet(self.scratch / "pages-*.parquet")
+                pages = sorted(self.scratch.glob("pages-*.parquet"))
+                shown = pl.scan_parquet(pages, glob=False, hive_partitioning=False)
                 spoiled = _spoiled(shown, _bucket_frame(folder, n_buckets), faulty)
                 rejected |= rows_by_reason(page_faults(spoiled))
                 faulty = pl.concat([faulty, spoiled])

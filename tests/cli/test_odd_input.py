@@ -202,3 +202,20 @@ def test_a_directory_whose_name_is_a_pattern_is_itself(run_in_process: RunPosbia
         done = run_in_process(*command)
         assert done.returncode == 0, done.stderr
     assert list((tmp_path / "1").iterdir()) == []
+
+
+def test_so_is_a_place_for_temporary_files(run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path) -> None:
+    large = pl.concat([frame.with_columns(pl.col("session") + 300 * number) for number in range(1200)])
+    broken = pl.when(pl.col("session") % 7 == 0).then(2).otherwise(pl.col("position")).alias("position")
+    large.with_columns(broken).write_parquet(tmp_path / "large.parquet", row_group_size=100_000)
+    for name in ("[t]", "t"):
+        (tmp_path / name).mkdir()
+        done = run_in_process(
+            *("run", "large.parquet", "-o", f"out-{name}", "--temp-dir", name, "--memory", "256MiB"),
+            *("--on-bad-rows", "drop", "--check-pages", "all", "--layout", "session", "--max-position", "3"),
+        )
+        assert done.returncode in {0, 1}, done.stderr
+        assert list((tmp_path / name).iterdir()) == []
+    assert (tmp_path / "out-t" / "propensities.parquet").read_bytes() == (
+        tmp_path / "out-[t]" / "propensities.parquet"
+    ).read_bytes()
