@@ -14,8 +14,9 @@ from posbias.cli.console import SafeConsole, line
 from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError, UsageError
 from posbias.io.manifest import json_text
+from posbias.io.statistics_checks import one_by_one
 from posbias.io.statistics_metadata import describe_decay, describe_plan
-from posbias.io.statistics_store import Statistics
+from posbias.io.statistics_store import Statistics, checked
 
 _WIDTH_IN_A_FILE = 80
 _MOST_DAYS = 3
@@ -27,10 +28,13 @@ def show_info(statistics: Sequence[Statistics], inputs: Sequence[str], *, as_jso
 
     Raises:
         UsageError: the inputs are no statistics.
+        StatisticsError: they are damaged.
         OutputError: stdout cannot be written.
     """
     if not statistics:
         raise UsageError(f"--info: {inputs[0]} holds no statistics. Name directories that `posbias collect` wrote.")
+    with checked(statistics, one_by_one):
+        pass
     try:
         if as_json:
             sys.stdout.write(json_text(masked_values([_described(entry) for entry in statistics])))

@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from posbias.cli import inputs
 from posbias.cli.options import (
@@ -31,7 +30,6 @@ from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session
 from posbias.io.logs import Log, LogRequest, open_log
 from posbias.io.object_urls import Location, ObjectUrl, location
 from posbias.io.owned import owned_directory, system_temporary
-from posbias.io.statistics_metadata import plan_from
 
 _UNITS = {
     "": 1,
@@ -164,19 +162,6 @@ def open_requested_log(
             ubi=ubi,
         )
     )
-
-
-def counted_by(manifest: dict[str, Any], folder: Location) -> StatisticsPlan:
-    """What a fit counted, so that its propensities meet the cells that they were estimated for.
-
-    Raises:
-        UsageError: the manifest is not that of a fit.
-    """
-    if "estimate" not in manifest:
-        raise UsageError(
-            f"--propensities {folder}: holds no propensities. Name the directory that `posbias fit` wrote."
-        )
-    return plan_from(manifest["counted"])
 
 
 def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: ColumnOptions) -> None:

@@ -15,11 +15,8 @@ from posbias.cli.options import (
 )
 from posbias.cli.result import open_result
 from posbias.cli.training_options import WeightingOptions
-from posbias.core.fit import prior_of
-from posbias.io.local_copies import on_disk
-from posbias.io.manifest import read_manifest
 from posbias.io.object_urls import location
-from posbias.io.output_tables import FILES_OF_A_FIT, read_propensities
+from posbias.io.previous_fit import read_fit
 from posbias.io.statistics_store import find_statistics
 
 
@@ -40,12 +37,10 @@ def weight(
     """
     request = weighing.requested(weighting)
     fit = location(propensities)
-    with on_disk(fit, FILES_OF_A_FIT) as folder:
-        manifest, table = read_manifest(folder, "fit"), read_propensities(folder)
-    fitted, prior = setup.counted_by(manifest, fit), prior_of(manifest["estimate"])
+    fitted = read_fit(fit)
     counting = CountingOptions()
     if not find_statistics(inputs):
-        columns, counting = setup.like_the_fit(fitted, columns, fit)
+        columns, counting = setup.like_the_fit(fitted.plan, columns, fit)
     also_read = [str(fit), *(reading.clicks or ()), *request.tables]
     with open_result("weight", output, inputs, [columns, reading, weighting], also_read) as result:
         result.content["propensities"] = str(fit)
@@ -54,9 +49,9 @@ def weight(
             if request.needs_sessions:
                 plan = setup.statistics_plan(columns, counting)
                 read = steps.read_pages(inputs, columns, reading, plan, engine, result, kept)
-                weighing.weigh_pages(read, plan, engine, table, request, result)
+                weighing.weigh_pages(read, plan, engine, fitted.propensities, request, result)
             else:
                 gathered = steps.gather(inputs, columns, reading, counting, engine, result, kept=kept)
-                setup.check_same_cells(gathered.plan, fitted, fit)
-                weighing.weigh(gathered, engine, table, prior, request, result)
+                setup.check_same_cells(gathered.plan, fitted.plan, fit)
+                weighing.weigh(gathered, engine, fitted.propensities, fitted.prior, request, result)
     return result.exit_code

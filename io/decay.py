@@ -43,10 +43,3 @@ class Decay:
     def describe(self) -> dict[str, Any]:
         """As plain values, for metadata and manifests."""
         return {"factor": self.factor, "newest": self.newest.isoformat()}
-
-    @staticmethod
-    def read(description: dict[str, Any] | None) -> "Decay | None":
-        """The decay that `describe` described."""
-        if description is None:
-            return None
-        return Decay(description["factor"], date.fromisoformat(description["newest"]))

@@ -21,7 +21,7 @@ from posbias.io.owned import temporary_files, whole_files
 from posbias.io.progress import Progress
 from posbias.io.statistics_metadata import StatisticsMetadata
 from posbias.io.statistics_segments import scan_part
-from posbias.io.statistics_store import Statistics, merge_metadata
+from posbias.io.statistics_store import Statistics, checked, merge_metadata
 from posbias.io.ubi.conversion import convert
 
 
@@ -147,12 +147,13 @@ def gather_statistics(
     """Merge statistics and compress the counts; with a `factor`, older days weigh less.
 
     Raises:
-        StatisticsError: they do not go together.
+        StatisticsError: they do not go together, are damaged, or were replaced meanwhile.
     """
     metadata = merge_metadata(statistics, factor)
-    parts = merged_parts(statistics, metadata, engine)
     work = _Compression(_weighed(metadata.plan, metadata.decay))
-    evidence, pairs = _compress(parts, work, engine.scratch, progress)
+    with checked(statistics, engine.each):
+        parts = merged_parts(statistics, metadata, engine)
+        evidence, pairs = _compress(parts, work, engine.scratch, progress)
     return Gathered(metadata.plan, metadata.sources, metadata.rows, evidence, pairs, decay=metadata.decay)
 
 

@@ -1,33 +1,86 @@
 """The manifest: what a result was made from and how, written last, so that it serves Make as the stamp.
 
-It holds no time of day: the same input and options give the same bytes.
+It holds no time of day: the same input and options give the same bytes. What is read is data from outside: it may be
+anything, of any size, and edited. A checksum of its own content tells what was changed after it was written.
 """
 
+import errno
 import json
+from dataclasses import dataclass
 from importlib.metadata import version
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
+
+import msgspec
 
 from posbias.core.credentials import masked_values
-from posbias.core.errors import LogFormatError
+from posbias.core.errors import LogFormatError, OutputError
 from posbias.core.escapes import escaped_json
+from posbias.io.plain_files import FileState, checksum, open_plain, state_of_open
 
 FILE_NAME = "manifest.json"
+LARGEST = 64 << 20
+"""Bytes of the largest manifest, that of about half a million log files; a larger file is none."""
+
 _READ_BACK = ("counted", "key_types")
+_CHECKSUM = "checksum"
 _LIBRARIES = ("polars", "numpy", "scipy", "narwhals", "pyarrow")
+
+_Type = TypeVar("_Type")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest as it was read.
+
+    Attributes:
+        path: its file.
+        state: which file that was.
+        content: what it holds.
+    """
+
+    path: Path
+    state: FileState
+    content: dict[str, Any]
+
+    def typed(self, as_type: type[_Type]) -> _Type:
+        """What it holds, as fields of known types.
+
+        Raises:
+            LogFormatError: it holds something else, or was changed after it was written.
+        """
+        try:
+            found = msgspec.convert(self.content, as_type)
+            unchanged = self.content.get(_CHECKSUM) == _checksum_of(self.content)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise LogFormatError(f"{self.path}: is damaged: {error}.") from error
+        if not unchanged:
+            raise LogFormatError(f"{self.path}: was changed after it was written: its checksum does not match.")
+        return found
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     """Write `content`, the files of a result and the versions that produced it, as its last file; return it whole.
 
     Passwords and keys in it are masked, but for what says what was counted, which is read again to the letter.
+
+    Raises:
+        OutputError: it is larger than any that is read.
     """
     manifest = {
         **{name: value if name in _READ_BACK else masked_values(value) for name, value in content.items()},
         "files": list_files(folder),
         "versions": {"posbias": version("posbias"), **{name: version(name) for name in _LIBRARIES}},
     }
-    (folder / FILE_NAME).write_text(manifest_text(manifest), encoding="utf-8")
+    manifest[_CHECKSUM] = _checksum_of(json.loads(manifest_text(manifest)))
+    text = manifest_text(manifest).encode()
+    if len(text) > LARGEST:
+        raise OutputError(
+            f"{FILE_NAME}: would have {len(text):,} bytes, and one above {LARGEST:,} is not read. Are there so many "
+            "log files? Join small ones, and collect them in groups."
+        )
+    (folder / FILE_NAME).write_bytes(text)
     return manifest
 
 
@@ -47,16 +100,49 @@ def json_text(content: object) -> str:
     return escaped_json(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
-def read_manifest(folder: Path, command: str) -> dict[str, Any]:
+def open_manifest(folder: Path) -> Manifest | None:
+    """The manifest in a directory, whatever it says; None where there is none.
+
+    Raises:
+        LogFormatError: what has its name is no manifest.
+    """
+    path = folder / FILE_NAME
+    try:
+        with open_plain(path) as file:
+            state = state_of_open(file)
+            text = _text_of(file, state.bytes)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LogFormatError(f"{path}: cannot be read: {error.strerror}.") from error
+    try:
+        content: object = msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        raise LogFormatError(f"{path}: is damaged: {error}.") from error
+    if not isinstance(content, dict):
+        raise LogFormatError(f"{path}: is damaged: it holds no JSON object.")
+    return Manifest(path, state, cast("dict[str, Any]", content))
+
+
+def read_manifest(folder: Path, command: str) -> Manifest:
     """The manifest of a result, for whoever builds on it.
 
     Raises:
         LogFormatError: there is none, or it is damaged.
     """
-    path = folder / FILE_NAME
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise LogFormatError(f"{folder}: holds no {FILE_NAME}, so it is not a result of `posbias {command}`.") from None
-    except (OSError, ValueError) as error:
-        raise LogFormatError(f"{path}: cannot be read: {error}.") from error
+    manifest = open_manifest(folder)
+    if manifest is None:
+        raise LogFormatError(f"{folder}: holds no {FILE_NAME}, so it is not a result of `posbias {command}`.")
+    return manifest
+
+
+def _text_of(file: FileIO, size: int) -> bytes:
+    if size > LARGEST:
+        raise OSError(errno.EFBIG, f"it has {size:,} bytes, and a manifest has {LARGEST:,} at most")
+    return file.read(size)
+
+
+def _checksum_of(content: dict[str, Any]) -> str:
+    """The same for the same content, however the file is laid out."""
+    rest = {name: value for name, value in content.items() if name != _CHECKSUM}
+    return checksum([json.dumps(rest, sort_keys=True).encode()])

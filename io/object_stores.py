@@ -6,7 +6,7 @@ is installed, the machine's role.
 
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,11 +32,19 @@ _ROUTE = re.compile(r"https?://[^/\s]+")
 
 @dataclass(frozen=True)
 class StoredObject:
-    """One object: where it is, its size in bytes, when it was last changed, in nanoseconds."""
+    """One object.
+
+    Attributes:
+        url: where it is.
+        bytes: its size.
+        modified: when it was last changed, in nanoseconds.
+        version: what differs once its content does, where the store says so.
+    """
 
     url: ObjectUrl
     bytes: int
     modified: int
+    version: str | None = None
 
 
 def find_object(url: ObjectUrl) -> StoredObject | None:
@@ -71,6 +79,13 @@ def read_range(url: ObjectUrl, start: int, length: int) -> bytes:
     """Some bytes of an object."""
     with _asking(url) as obstore:
         return bytes(obstore.get_range(_store(url.root), url.key, start=start, length=length))
+
+
+def read_ranges(url: ObjectUrl, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    """Several pieces of an object, by start and length, at once."""
+    starts, lengths = [start for start, _ in ranges], [length for _, length in ranges]
+    with _asking(url) as obstore:
+        return [bytes(piece) for piece in obstore.get_ranges(_store(url.root), url.key, starts=starts, lengths=lengths)]
 
 
 def read_object(url: ObjectUrl) -> bytes:
@@ -112,7 +127,8 @@ def forget_stores() -> None:
 
 
 def _stored(url: ObjectUrl, entry: Any) -> StoredObject:  # noqa: ANN401 - a dictionary of obstore's
-    return StoredObject(url, entry["size"], int(entry["last_modified"].timestamp() * _NANOSECONDS))
+    modified = int(entry["last_modified"].timestamp() * _NANOSECONDS)
+    return StoredObject(url, entry["size"], modified, entry.get("e_tag"))
 
 
 def _obstore() -> Any:  # noqa: ANN401 - only here: a local run does without it

@@ -1,7 +1,6 @@
 """From what the user names (files, globs, directories, URLs) to the files that will be read, with format and digest."""
 
 import glob
-import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +11,11 @@ from urllib.parse import unquote
 
 from posbias.core.credentials import masked
 from posbias.core.errors import LogFormatError, UsageError
+from posbias.io.manifest import LARGEST
 from posbias.io.object_names import named_objects
-from posbias.io.object_stores import StoredObject, read_object, read_range
+from posbias.io.object_stores import StoredObject, read_object, read_range, read_ranges
 from posbias.io.object_urls import Location, ObjectUrl, location
+from posbias.io.plain_files import checksum, is_plain, open_plain
 from posbias.io.uploads import is_unfinished
 
 _FORMAT_BY_EXTENSION = {
@@ -34,9 +35,12 @@ _COMPRESSIBLE = ("csv", "tsv", "ndjson")
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
+_OURS = b'"posbias": "'
 _LONGEST_MAGIC = 8
 _MEBIBYTE = 1 << 20
+_DIGESTED_WHOLE = 64 << 20  # bytes
 _REQUESTS_AT_ONCE = 16
+_RANGES_AT_ONCE = 8  # of one object: 8 MiB in memory for each of the requests at once
 _MAY_BE_EMPTY = 1 << 16  # bytes of headers and footers alone
 
 _Found = TypeVar("_Found")
@@ -76,11 +80,14 @@ class Source:
         return self if isinstance(self.path, ObjectUrl) else replace(self, path=self.path.absolute())
 
     def digest(self) -> str:
-        """A fingerprint: size, first and last MiB (which hold a Parquet file's footer)."""
-        head = _read(self.path, 0, min(_MEBIBYTE, self.bytes))
-        start = max(self.bytes - _MEBIBYTE, 0)
-        tail = _read(self.path, start, self.bytes - start)
-        return f"{self.bytes}-{hashlib.sha256(head + tail).hexdigest()[:32]}"
+        """A fingerprint: the size, and XXH3-128 of all bytes up to 64 MiB; of a larger file of 64 MiB of it.
+
+        Those are 64 blocks of 1 MiB, the first and the last, which hold what Parquet says of the whole file, and 62
+        at equal distances between. So it does not see an edit of a file above 64 MiB that keeps the size and lies
+        between two blocks. It is the same for the same content under any name, on disk and in an object store, and
+        costs a few requests there.
+        """
+        return f"{self.bytes}-{checksum(_pieces(self.path, _digested(self.bytes)))}"
 
 
 def find_sources(names: Sequence[str]) -> list[Source]:
@@ -214,7 +221,8 @@ def _objects_at(place: ObjectUrl, objects: list[StoredObject]) -> list[Source]:
     results = {
         entry.url.path.parent
         for entry in objects
-        if is_unfinished(entry.url) or (entry.url.name == "manifest.json" and _is_ours(entry.url))
+        if is_unfinished(entry.url)
+        or (entry.url.name == "manifest.json" and entry.bytes <= LARGEST and _is_ours(entry.url))
     } - {place.path}
     found = [
         _source(entry.url, entry.bytes, entry.modified)
@@ -240,10 +248,14 @@ def _is_data(file: PurePath) -> bool:
 
 
 def _is_ours(manifest: Location) -> bool:
-    """Whether a manifest is that of a result of posbias, which is no log."""
+    """Whether a manifest is that of a result of posbias, which is no log. A FIFO of that name is not opened."""
     if isinstance(manifest, ObjectUrl):
-        return '"posbias": "' in read_object(manifest).decode(errors="replace")
-    return '"posbias": "' in manifest.read_text(encoding="utf-8", errors="replace")
+        return _OURS in read_object(manifest)
+    file = manifest.resolve()
+    if not is_plain(file):
+        return False
+    with open_plain(file) as opened:
+        return _OURS in opened.read(LARGEST)
 
 
 def _format_by_name(file: PurePath) -> str | None:
@@ -273,6 +285,26 @@ def _source(file: Location, size: int, modified: int) -> Source:
     folders = [match for part in path.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None]
     hive = tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in map(_parts, folders))
     return Source(file, name_says, hive, size, modified)
+
+
+def _digested(size: int) -> list[tuple[int, int]]:
+    """Start and length of the pieces that make up a digest: all of a small file, blocks of a larger one."""
+    if size <= _DIGESTED_WHOLE:
+        return [(start, min(_MEBIBYTE, size - start)) for start in range(0, size, _MEBIBYTE)]
+    last = _DIGESTED_WHOLE // _MEBIBYTE - 1
+    return [((size - _MEBIBYTE) * number // last, _MEBIBYTE) for number in range(last + 1)]
+
+
+def _pieces(file: Location, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    """Pieces of a file; of an object several at a time, as each takes a round trip, but not all in memory."""
+    if isinstance(file, ObjectUrl):
+        for first in range(0, len(ranges), _RANGES_AT_ONCE):
+            yield from read_ranges(file, ranges[first : first + _RANGES_AT_ONCE])
+        return
+    with file.open("rb") as opened:
+        for start, length in ranges:
+            opened.seek(start)
+            yield opened.read(length)
 
 
 def _read(file: Location, start: int, length: int) -> bytes:

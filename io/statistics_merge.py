@@ -15,7 +15,7 @@ from posbias.io.engines.engine import Engine
 from posbias.io.gathering import merged_parts
 from posbias.io.statistics_metadata import StatisticsMetadata, add_rows
 from posbias.io.statistics_segments import Segment, link_segment, scan_part, write_segment
-from posbias.io.statistics_store import Statistics
+from posbias.io.statistics_store import Statistics, checked
 
 _SMALL = 1 << 20
 """Rows of statistics that are added up in a moment, so that it need not be put off."""
@@ -39,9 +39,24 @@ def merge_statistics(
         folder: where to.
         engine: adds up.
         on_part: called after each part that is written.
+
+    Raises:
+        StatisticsError: a part is damaged, or statistics were replaced meanwhile.
     """
-    if metadata.decay is not None:
-        return [write_segment(merged_parts(statistics, metadata, engine), folder, metadata, on_part)]
+    with checked(statistics, engine.each):
+        if metadata.decay is not None:
+            return [write_segment(merged_parts(statistics, metadata, engine), folder, metadata, on_part)]
+        return _side_by_side(statistics, metadata, folder, engine, on_part)
+
+
+def _side_by_side(
+    statistics: Sequence[Statistics],
+    metadata: StatisticsMetadata,
+    folder: Path,
+    engine: Engine,
+    on_part: Callable[[], None],
+) -> list[Segment]:
+    """Segments as they are, their files linked; but small ones that may have equal keys are added up."""
     segments = [segment for entry in statistics for segment in entry.segments]
     segments.sort(key=lambda segment: (segment.days, sorted(segment.sources)))
     small = _to_add_up(segments, metadata)

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from posbias.core.models import get_model
-from posbias.core.randomization import RandomizedRows
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.decay import Decay
 
 SCHEMA = "posbias.statistics"
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -58,20 +56,6 @@ def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
         "randomized": [str(rows) for rows in plan.randomized],
         "weighted": plan.weighted,
     }
-
-
-def plan_from(description: dict[str, Any]) -> StatisticsPlan:
-    """The plan that `describe_plan` described."""
-    return StatisticsPlan(
-        model=get_model(description["model"]),
-        max_position=description["max_position"],
-        position_bins=tuple(description["position_bins"]),
-        context=tuple(description["context"]),
-        period=description["period"],
-        strata=tuple(description["strata"]),
-        randomized=tuple(RandomizedRows.parse(text) for text in description["randomized"]),
-        weighted=description["weighted"],
-    )
 
 
 def describe_decay(decay: Decay | None) -> dict[str, Any] | None:

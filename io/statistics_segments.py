@@ -5,12 +5,11 @@ are linked, not written again, so that adding a day to a year costs a day.
 """
 
 import os
-import shutil
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import polars as pl
 
@@ -18,6 +17,7 @@ from posbias.core.errors import StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD
 from posbias.io.engines.engine import Parts
 from posbias.io.owned import remove_unfinished, whole_files
+from posbias.io.plain_files import checksum, chunks_of, open_plain, state_of_open
 from posbias.io.statistics_metadata import StatisticsMetadata
 
 PARTS = "part-*.parquet"
@@ -33,10 +33,16 @@ class Part:
     Attributes:
         path: where it is.
         bytes: its size.
+        checksum: of its bytes.
     """
 
     path: Path
     bytes: int
+    checksum: str
+
+    def describe(self) -> dict[str, Any]:
+        """As plain values, for the manifest."""
+        return {"name": self.path.name, "bytes": self.bytes, "xxh3_128": self.checksum}
 
 
 @dataclass(frozen=True)
@@ -64,19 +70,8 @@ class Segment:
             "sources": self.sources,
             "rows": self.rows,
             "statistics": self.totals,
-            "parts": {part.path.name: part.bytes for part in self.parts},
+            "parts": [part.describe() for part in self.parts],
         }
-
-    @staticmethod
-    def read(description: dict[str, Any], folder: Path) -> "Segment":
-        """The segment that `describe` described, of the statistics in `folder`."""
-        return Segment(
-            parts=tuple(Part(folder / name, size) for name, size in description["parts"].items()),
-            sources=description["sources"],
-            rows=description["rows"],
-            days=tuple(description["days"]),
-            totals=description["statistics"],
-        )
 
 
 def write_segment(
@@ -126,7 +121,8 @@ def _write_part(
     for name in (IMPRESSIONS, CLICKS):
         total = frame[name].sum()
         totals[name] = total if isinstance(total, int | float) else 0
-    return _Written(Part(path, path.stat().st_size), days, totals)
+    with open_plain(path) as file:
+        return _Written(Part(path, state_of_open(file).bytes, checksum(chunks_of(file))), days, totals)
 
 
 def _part_path(folder: Path, number: int) -> Path:
@@ -134,43 +130,38 @@ def _part_path(folder: Path, number: int) -> Path:
 
 
 def link_segment(segment: Segment, folder: Path, first: int) -> Segment:
-    """The same segment in another directory: its files under new names, from a number on, or copies of them."""
-    parts = list[Part]()
-    for number, part in enumerate(segment.parts, start=first):
-        path = _part_path(folder, number)
-        try:
-            os.link(part.path.resolve(), path)
-        except OSError:  # another device, or a file system without links
-            shutil.copyfile(part.path, path)
-        parts.append(Part(path, part.bytes))
-    return Segment(tuple(parts), segment.sources, segment.rows, segment.days, segment.totals)
+    """The same segment in another directory: its files under new names, from a number on, or copies of them.
+
+    Raises:
+        StatisticsError: a part is not what it was when it was checked.
+    """
+    parts = tuple(
+        _link_part(part, _part_path(folder, number)) for number, part in enumerate(segment.parts, start=first)
+    )
+    return replace(segment, parts=parts)
+
+
+def _link_part(part: Part, path: Path) -> Part:
+    try:
+        os.link(part.path, path, follow_symlinks=False)
+    except OSError:  # another device, or a file system without links
+        _copy_part(part, path)
+    return replace(part, path=path)
+
+
+def _copy_part(part: Part, path: Path) -> None:
+    with open_plain(part.path) as file, path.open("xb") as copy:
+        found = checksum(_written(chunks_of(file), copy))
+    if found != part.checksum:
+        raise StatisticsError(f"{part.path}: was replaced while it was copied. Run the command again.")
+
+
+def _written(chunks: Iterable[memoryview], file: BinaryIO) -> Iterator[memoryview]:
+    for chunk in chunks:
+        file.write(chunk)
+        yield chunk
 
 
 def scan_part(part: Part) -> pl.LazyFrame:
     """The rows of a part."""
     return pl.scan_parquet(part.path.absolute(), hive_partitioning=False, glob=False)
-
-
-def check_parts(folder: Path, segments: Iterable[Segment]) -> None:
-    """What the manifest names must be there, whole, and nothing else.
-
-    Raises:
-        StatisticsError: a part is lost, truncated or of other statistics.
-    """
-    named = set[str]()
-    for part in (part for segment in segments for part in segment.parts):
-        named.add(part.path.name)
-        size = part.path.stat().st_size if part.path.is_file() else None
-        if size is None:
-            raise StatisticsError(f"{part.path}: this part of the statistics is lost. Collect them again.")
-        if size != part.bytes:
-            what = "is truncated" if size < part.bytes else "has been replaced"
-            raise StatisticsError(
-                f"{part.path}: {what}: it has {size:,} bytes, and was written with {part.bytes:,}. Collect it again."
-            )
-    foreign = sorted(path.name for path in folder.glob(PARTS) if path.name not in named)
-    if foreign:
-        raise StatisticsError(
-            f"{folder / foreign[0]}: is no part of these statistics: their manifest does not name it. Remove it; "
-            "to merge statistics, name their directories."
-        )

@@ -4,23 +4,27 @@ The manifest says what was counted, from which sources, and which parts belong t
 things, the same day twice, or what is not whole is an error. A directory is opened from its manifest alone.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
-from posbias.core.errors import StatisticsError
+from posbias.core.errors import LogFormatError, StatisticsError
+from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.io.decay import Decay
-from posbias.io.local_copies import on_disk
-from posbias.io.manifest import FILE_NAME
+from posbias.io.local_copies import is_current, on_disk
+from posbias.io.manifest import FILE_NAME, LARGEST, Manifest, open_manifest
 from posbias.io.object_stores import list_objects, read_object, storage_options
 from posbias.io.object_urls import Location, ObjectUrl, location
+from posbias.io.plain_files import FileState, is_plain, is_still
 from posbias.io.sources import named_paths
+from posbias.io.statistics_checks import Each, Expected, check_contents, check_parts
+from posbias.io.statistics_manifest import Amounts, DescribedSegment, StatisticsManifest, add_totals
 from posbias.io.statistics_metadata import (
     SCHEMA,
     VERSION,
@@ -28,9 +32,8 @@ from posbias.io.statistics_metadata import (
     add_rows,
     describe_decay,
     describe_plan,
-    plan_from,
 )
-from posbias.io.statistics_segments import PARTS, Part, Segment, check_parts, scan_part
+from posbias.io.statistics_segments import PARTS, Part, Segment
 
 _FIRST_WITH_VERSION = 3  # older manifests do not name their version
 
@@ -44,12 +47,14 @@ class Statistics:
         metadata: what it holds.
         key_types: the type of each key column, as text.
         segments: its files. Rows of different segments may have equal keys: they add up.
+        opened: the manifest and the parts, or their copies, as they were when it was opened.
     """
 
     path: Location
     metadata: StatisticsMetadata
     key_types: dict[str, str]
     segments: tuple[Segment, ...]
+    opened: dict[Path, FileState]
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -62,9 +67,26 @@ class Statistics:
         return sorted({day for segment in self.segments for day in segment.days})
 
     @property
-    def totals(self) -> dict[str, int | float]:
+    def totals(self) -> Amounts:
         """`rows`, `impressions` and `clicks` of all segments."""
         return _totals(self.segments)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each column, as text."""
+        whole = not self.metadata.plan.weighted and self.metadata.decay is None
+        counts = dict.fromkeys((IMPRESSIONS, CLICKS), "Int64" if whole else "Float64")
+        return {name: (self.key_types | counts)[name] for name in self.metadata.plan.columns}
+
+    def check_unchanged(self) -> None:
+        """Find out whether it is still what was opened.
+
+        Raises:
+            StatisticsError: another one has taken its place, or is about to.
+        """
+        if all(is_still(path, state) for path, state in self.opened.items()) and is_current(self.path):
+            return
+        raise _replaced(self.path)
 
 
 def describe_statistics(metadata: StatisticsMetadata, segments: Sequence[Segment]) -> dict[str, Any]:
@@ -106,6 +128,33 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
             f"Collect {log} first: posbias collect {log} -o DIR."
         )
     return statistics
+
+
+@contextmanager
+def checked(statistics: Sequence[Statistics], each: Each) -> Generator[None]:
+    """Check all parts before the block, which reads them, and after it that they are still the same files.
+
+    Args:
+        statistics: what is read.
+        each: an engine's.
+
+    Raises:
+        StatisticsError: a part is damaged, or statistics were replaced while they were read.
+    """
+    try:
+        check_contents(
+            [Expected(entry.path, segment, entry.types) for entry in statistics for segment in entry.segments], each
+        )
+        yield
+    except Exception:
+        _check_unchanged(statistics)  # if it has failed because of that, it is what there is to say
+        raise
+    _check_unchanged(statistics)
+
+
+def _check_unchanged(statistics: Sequence[Statistics]) -> None:
+    for entry in statistics:
+        entry.check_unchanged()
 
 
 def merge_metadata(statistics: Sequence[Statistics], factor: float | None = None) -> StatisticsMetadata:
@@ -176,86 +225,107 @@ def _check_same_plan(first: Statistics, other: Statistics) -> None:
             )
 
 
-def _totals(segments: Sequence[Segment]) -> dict[str, int | float]:
-    return {name: sum(segment.totals[name] for segment in segments) for name in segments[0].totals}
+def _replaced(place: Location) -> StatisticsError:
+    return StatisticsError(f"{place}: was replaced while it was read. Run the command again.")
+
+
+def _totals(segments: Sequence[Segment]) -> Amounts:
+    return add_totals([segment.totals for segment in segments])
 
 
 def _open_at(place: Location) -> Statistics | None:
     """The statistics in a directory, or below a prefix of an object store; None where it holds none."""
     if isinstance(place, ObjectUrl):
-        if not _may_hold_statistics(place):
+        names = _names_of_statistics(place)
+        if names is None:
             return None
-        with on_disk(place) as copy:
-            found = _open(copy)
+        with on_disk(place, names) as copy:
+            try:
+                found = _open(copy)
+            except StatisticsError:
+                if not is_current(place):
+                    raise _replaced(copy) from None
+                raise
         return None if found is None else replace(found, path=place)
     return _open(place) if place.is_dir() else None
 
 
-def _may_hold_statistics(prefix: ObjectUrl) -> bool:
-    """Whether it is worth a copy: what a manifest or, where that is missing, the first part says."""
-    here = {entry.url.name: entry.url for entry in list_objects(prefix) if entry.url.path.parent == prefix.path}
-    if FILE_NAME in here:
-        return SCHEMA in read_object(here[FILE_NAME]).decode(errors="replace")
+def _names_of_statistics(prefix: ObjectUrl) -> list[str] | None:
+    """The objects that make up statistics; None where it is not worth a copy by what the manifest or a part says."""
+    here = {entry.url.name: entry for entry in list_objects(prefix) if entry.url.path.parent == prefix.path}
     parts = sorted(name for name in here if fnmatch(name, PARTS))
-    if not parts:
-        return False
-    try:
-        metadata = pl.read_parquet_metadata(str(here[parts[0]]), storage_options=storage_options(prefix) or None)
-    except (pl.exceptions.PolarsError, OSError):
-        return False
-    return metadata.get("schema") == SCHEMA
+    manifest = here.get(FILE_NAME)
+    if manifest is not None and manifest.bytes <= LARGEST:
+        said = read_object(manifest.url).decode(errors="replace")
+        return [FILE_NAME, *parts] if SCHEMA in said else None
+    return parts if parts and _is_part(str(here[parts[0]].url), storage_options(prefix)) else None
 
 
 def _open(path: Path) -> Statistics | None:
-    manifest = _manifest(path)
-    if manifest is None:
-        if _holds_part(path):
-            raise StatisticsError(
-                f"{path}: the manifest is missing or damaged, so these statistics are not whole. Collect them again."
-            )
-        return None
-    version = manifest.get("version", _FIRST_WITH_VERSION - 1)
+    manifest, damage = None, ""
+    try:
+        manifest = open_manifest(path)
+    except LogFormatError as error:
+        damage = f" ({error})"
+    if manifest is None or manifest.content.get("schema") != SCHEMA:
+        if not _holds_part(path):
+            return None
+        raise StatisticsError(
+            f"{path}: the manifest is missing or damaged, so these statistics are not whole. Collect them again."
+            f"{damage}"
+        )
+    _check_version(manifest, path)
+    try:
+        said = manifest.typed(StatisticsManifest)
+    except LogFormatError as error:
+        raise StatisticsError(f"{error} Collect the logs again.") from error
+    return _opened(said, manifest, path)
+
+
+def _check_version(manifest: Manifest, path: Path) -> None:
+    version = manifest.content.get("version", _FIRST_WITH_VERSION - 1)
+    if type(version) is not int:
+        raise StatisticsError(f"{manifest.path}: is damaged: its version is no number. Collect the logs again.")
     if version != VERSION:
         raise StatisticsError(
             f"{path}: these statistics have version {version}, this posbias reads version {VERSION}. "
             "Collect them again."
         )
-    try:
-        statistics = _described(manifest, path)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StatisticsError(f"{path / FILE_NAME}: is damaged ({error!r}). Collect the logs again.") from error
-    check_parts(path, statistics.segments)
-    return statistics
 
 
-def _described(manifest: dict[str, Any], path: Path) -> Statistics:
-    segments = tuple(Segment.read(described, path) for described in manifest["segments"])
+def _opened(said: StatisticsManifest, manifest: Manifest, path: Path) -> Statistics:
+    segments = tuple(_segment(described, path) for described in said.segments)
     metadata = StatisticsMetadata(
-        plan=plan_from(manifest["counted"]),
+        plan=said.counted.plan(),
         sources={digest: source for segment in segments for digest, source in segment.sources.items()},
-        rows=manifest["rows"],
-        decay=Decay.read(manifest["decay"]),
+        rows=said.rows.plain(),
+        decay=None if said.decay is None else said.decay.decay(),
     )
-    return Statistics(path, metadata, manifest["key_types"], segments)
-
-
-def _manifest(path: Path) -> dict[str, Any] | None:
-    """The manifest of statistics; None where there is none that can be read, or it is of something else."""
+    found = Statistics(path, metadata, said.key_types, segments, {manifest.path: manifest.state})
     try:
-        content: object = json.loads((path / FILE_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(content, dict):
-        return None
-    manifest = cast("dict[str, Any]", content)
-    return manifest if manifest.get("schema") == SCHEMA else None
+        return replace(found, opened=found.opened | check_parts(path, segments))
+    except StatisticsError:
+        found.check_unchanged()  # the parts may be those of another manifest by now
+        raise
+
+
+def _segment(described: DescribedSegment, folder: Path) -> Segment:
+    return Segment(
+        parts=tuple(Part(folder / part.name, part.bytes, part.xxh3_128) for part in described.parts),
+        sources=described.sources,
+        rows=described.rows.plain(),
+        days=tuple(day.isoformat() for day in described.days),
+        totals=described.statistics.plain(),
+    )
 
 
 def _holds_part(path: Path) -> bool:
-    part = min(path.glob(PARTS), default=None)
-    if part is None:
-        return False
+    first = next((part for part in sorted(path.glob(PARTS)) if is_plain(part)), None)
+    return first is not None and _is_part(str(first), {})
+
+
+def _is_part(place: str, options: dict[str, str]) -> bool:
     try:
-        return pl.read_parquet_metadata(part).get("schema") == SCHEMA
+        return pl.read_parquet_metadata(place, storage_options=options or None).get("schema") == SCHEMA
     except (pl.exceptions.PolarsError, OSError):
         return False

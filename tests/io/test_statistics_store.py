@@ -14,6 +14,7 @@ import pytest
 from posbias.core.errors import StatisticsError
 from posbias.core.simulation import SimulationOptions, simulate
 from posbias.io.statistics_merge import worth_adding_up
+from posbias.io.statistics_metadata import VERSION
 from posbias.io.statistics_segments import Segment
 from posbias.io.statistics_store import find_statistics
 
@@ -124,7 +125,7 @@ def test_where_files_cannot_be_linked_they_are_copied(
 ) -> None:
     days = [collect(f"{name}.parquet", "--date", day, name) for name, day in zip("ab", DAYS, strict=False)]
 
-    def refused(*_: object) -> None:
+    def refused(*_: object, **__: object) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
     monkeypatch.setattr("posbias.io.statistics_segments.os.link", refused)
@@ -269,7 +270,7 @@ def break_manifest(part: Path) -> None:
 
 
 def empty_manifest(part: Path) -> None:
-    part.with_name("manifest.json").write_text('{"schema": "posbias.statistics", "version": 3}')
+    part.with_name("manifest.json").write_text(f'{{"schema": "posbias.statistics", "version": {VERSION}}}')
 
 
 def old_manifest(part: Path) -> None:
@@ -284,7 +285,7 @@ DAMAGES: list[tuple[Callable[[Path], None], str]] = [
     (lose_manifest, "manifest is missing or damaged"),
     (break_manifest, "manifest is missing or damaged"),
     (empty_manifest, "is damaged"),
-    (old_manifest, "version 2, this posbias reads version 3"),
+    (old_manifest, f"version 2, this posbias reads version {VERSION}. Collect them again"),
 ]
 
 

@@ -34,7 +34,7 @@ class Output:
     @property
     def manifest(self) -> dict[str, Any]:
         """The manifest."""
-        return read_manifest(self.folder, "any command")
+        return read_manifest(self.folder, "any command").content
 
 
 Posbias = Callable[..., Output]

@@ -1,0 +1,272 @@
+"""A manifest is data from outside: whatever is done to it is one clear error, or changes no number."""
+
+import copy
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import polars as pl
+import pytest
+
+from posbias.core.simulation import SimulationOptions, simulate
+from posbias.io import manifest as manifests
+
+Run = Callable[..., CompletedProcess[str]]
+Way = tuple[str | int, ...]
+
+GONE = object()
+HUGE = 10**30
+VALUES: list[object] = [GONE, None, [], {}, "", "x", True, -1, 0, 1.5, HUGE, -0.5, [None], {"x": None}, "\x1b[31m\u0000"]
+READ_OF_STATISTICS = ("schema", "version", "counted", "key_types", "decay", "rows", "statistics", "segments")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with statistics of two days and a context, and a fit."""
+    folder = tmp_path_factory.mktemp("results")
+    log = simulate(SimulationOptions(n_sessions=300, n_queries=6, docs_per_query=6, n_positions=4, seed=5)).log
+    day = pl.when(pl.col("session") % 2 == 0).then(pl.lit("2026-01-05")).otherwise(pl.lit("2026-01-06"))
+    log.with_columns(day=day, device=pl.lit("phone")).write_parquet(folder / "log.parquet")
+    return folder
+
+
+@pytest.fixture
+def there(results: Path, run_in_process: Run, tmp_path: Path) -> Path:
+    """The statistics `s` and the fit `f`, made once and copied."""
+    if not (results / "f").exists():
+        words = ("--timestamp", "day", "--context", "device", "--max-position", "4")
+        assert run_in_process("collect", "log.parquet", *words, "-o", "s", cwd=results).returncode == 0
+        assert run_in_process("fit", "s", "-o", "f", "--no-compare", cwd=results).returncode in (0, 1)
+    shutil.copytree(results, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def ways(value: object, way: Way = ()) -> Iterator[Way]:
+    """The way to every field of a manifest, the outer ones first."""
+    if way:
+        yield way
+    if isinstance(value, dict):
+        for name, inner in value.items():  # type: ignore[reportUnknownVariableType] - of JSON
+            yield from ways(inner, (*way, name))  # type: ignore[reportUnknownArgumentType]
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):  # type: ignore[reportUnknownArgumentType]
+            yield from ways(inner, (*way, number))
+
+
+def edited(content: dict[str, Any], way: Way, value: object) -> dict[str, Any]:
+    """The manifest with another value there, or without it."""
+    changed: Any = copy.deepcopy(content)
+    holder = changed
+    for step in way[:-1]:
+        holder = holder[step]
+    if value is GONE:
+        del holder[way[-1]]
+    else:
+        holder[way[-1]] = value
+    return changed
+
+
+def edits(content: dict[str, Any], tops: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every edit of every field below some names, with what it is."""
+    for way in ways({name: content[name] for name in tops}):
+        for value in VALUES:
+            changed = edited(content, way, value)
+            if json.dumps(changed) != json.dumps(content):
+                yield f"{'.'.join(map(str, way))} = {'gone' if value is GONE else value!r}", changed
+
+
+def made_right(content: dict[str, Any]) -> dict[str, Any]:
+    """A manifest with the checksum of its content, as somebody may write it who wants us to read it."""
+    return content | {"checksum": manifests._checksum_of(content)}  # type: ignore[reportPrivateUsage]
+
+
+def assert_one_error(done: CompletedProcess[str], what: str) -> None:
+    """Exit code 2 and one message, no traceback."""
+    assert done.returncode == 2, f"{what}: {done.returncode}, {done.stderr}"
+    assert done.stdout == "", what
+    assert done.stderr.startswith("posbias: error: "), f"{what}: {done.stderr}"
+    assert done.stderr.count("\n") == 1, f"{what}: {done.stderr}"
+    assert "fault of posbias" not in done.stderr, what
+
+
+def test_every_edit_of_the_manifest_of_statistics_is_one_error(there: Path, run_in_process: Run) -> None:
+    path = there / "s" / "manifest.json"
+    content = json.loads(path.read_text())
+    n_edits = 0
+    for what, changed in edits(content, READ_OF_STATISTICS):
+        path.write_text(json.dumps(changed))
+        assert_one_error(run_in_process("collect", "--info", "s"), what)
+        n_edits += 1
+    assert n_edits > 400
+
+
+def test_an_edit_with_the_checksum_made_right_is_one_error_or_changes_no_number(
+    there: Path, run_in_process: Run
+) -> None:
+    path = there / "s" / "manifest.json"
+    content = json.loads(path.read_text())
+    accepted = dict[str, dict[str, Any]]()
+    for what, changed in edits(content, READ_OF_STATISTICS):
+        path.write_text(json.dumps(made_right(changed)))
+        done = run_in_process("collect", "--info", "s", "--json")
+        if done.returncode == 0:
+            accepted[what] = changed
+            assert json.loads(done.stdout)[0]["statistics"] == content["statistics"], what
+        else:
+            assert_one_error(done, what)
+    assert accepted
+    for number, (what, changed) in enumerate(accepted.items()):
+        path.write_text(json.dumps(made_right(changed)))
+        done = run_in_process("fit", "s", "-o", f"f-{number}", "--no-compare")
+        assert done.returncode in (0, 1), f"{what}: {done.stderr}"
+        found, expected = (there / name / "propensities.parquet" for name in (f"f-{number}", "f"))
+        assert found.read_bytes() == expected.read_bytes(), what
+
+
+def test_every_edit_of_the_manifest_of_a_fit_is_one_error(there: Path, run_in_process: Run) -> None:
+    path = there / "f" / "manifest.json"
+    content = json.loads(path.read_text())
+    for what, changed in edits(content, ("counted",)):
+        path.write_text(json.dumps(changed))
+        assert_one_error(run_in_process("weight", "s", "--propensities", "f", "-o", "out"), what)
+    prior = content["estimate"]["attractiveness_prior"]
+    for way in ways(prior):
+        for value in VALUES:
+            path.write_text(json.dumps(edited(content, ("estimate", "attractiveness_prior", *way), value)))
+            done = run_in_process("weight", "s", "--propensities", "f", "-o", "out")
+            assert_one_error(done, f"{way} = {value!r}")
+    assert not (there / "out").exists()
+
+
+def test_an_edit_of_a_fit_with_the_checksum_made_right_is_never_a_traceback(there: Path, run_in_process: Run) -> None:
+    path = there / "f" / "manifest.json"
+    content = json.loads(path.read_text())
+    prior = ("estimate", "attractiveness_prior")
+    all_ways = [*ways({"counted": content["counted"]}), *((*prior, *way) for way in ways(content["estimate"][prior[1]]))]
+    for way in all_ways:
+        for value in VALUES:
+            path.write_text(json.dumps(made_right(edited(content, way, value))))
+            done = run_in_process("weight", "s", "--propensities", "f", "-o", "out", "--force")
+            if done.returncode == 2:
+                assert_one_error(done, f"{way} = {value!r}")
+            assert "Traceback" not in done.stderr
+
+
+# --- what is no manifest at all -------------------------------------------------------------------------------
+
+WRONG_TEXTS = {
+    "empty": b"",
+    "an array": b"[]",
+    "a word": b'"posbias.statistics"',
+    "not whole": b'{"schema": "posbias.statistics", ',
+    "nested too deeply": b'{"schema": "posbias.statistics", "version": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "nested deeply": b'{"schema": "posbias.statistics", "version": 4, "x": ' + b"[" * 950 + b"]" * 950 + b"}",
+    "not UTF-8": b'{"schema": "posbias.statistics", "version": 4, "command": "\xff"}',
+    "a lone surrogate": b'{"schema": "posbias.statistics", "version": 4, "command": "\\ud800"}',
+    "NaN": b'{"schema": "posbias.statistics", "version": 4, "rows": NaN}',
+    "another version": b'{"schema": "posbias.statistics", "version": 999}',
+    "a version that is none": b'{"schema": "posbias.statistics", "version": "4"}',
+    "a version with many digits": b'{"schema": "posbias.statistics", "version": ' + b"9" * 4000 + b"}",
+    "a number beyond all": b'{"schema": "posbias.statistics", "version": 1e999}',
+    "another schema": b'{"schema": ["posbias.statistics"]}',
+}
+
+
+@pytest.mark.parametrize("text", WRONG_TEXTS.values(), ids=WRONG_TEXTS)
+@pytest.mark.parametrize("of", ["s", "f"])
+def test_what_is_no_manifest_is_one_error(there: Path, run_in_process: Run, of: str, text: bytes) -> None:
+    (there / of / "manifest.json").write_bytes(text)
+    words = {"s": ("fit", "s", "-o", "out"), "f": ("weight", "s", "--propensities", "f", "-o", "out")}
+    done = run_in_process(*words[of])
+    assert_one_error(done, of)
+    assert not (there / "out").exists()
+
+
+def test_a_field_that_stands_twice_counts_as_it_is_read(there: Path, run_in_process: Run) -> None:
+    path = there / "s" / "manifest.json"
+    whole = path.read_text()
+    path.write_text(whole.replace('"version": 4', '"version": 3, "version": 4'))
+    assert run_in_process("collect", "--info", "s").returncode == 0
+    path.write_text(whole.replace('"read": 1200', '"read": 1200, "read": 1201'))
+    assert_one_error(run_in_process("collect", "--info", "s"), "rows that stand twice")
+
+
+def test_a_manifest_that_is_laid_out_anew_is_the_same(there: Path, run_in_process: Run) -> None:
+    path = there / "s" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
+    assert run_in_process("collect", "--info", "s").returncode == 0
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def link_to_a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def make_enormous(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def make_large(path: Path) -> None:
+    path.write_bytes(b'{"schema": "posbias.statistics", "x": "' + b"x" * 100_000_000 + b'"}')
+
+
+ODD_FILES = [make_fifo, make_directory, link_to_a_device, link_to_itself, make_enormous, make_large]
+
+
+@pytest.mark.parametrize("make", ODD_FILES)
+@pytest.mark.parametrize("of", ["s", "f"])
+def test_what_is_no_plain_file_of_a_manifests_size_is_not_read(
+    there: Path, run_in_process: Run, of: str, make: Callable[[Path], None]
+) -> None:
+    (there / of / "manifest.json").unlink()
+    make(there / of / "manifest.json")
+    words = {"s": ("fit", "s", "-o", "out"), "f": ("weight", "s", "--propensities", "f", "-o", "out")}
+    done = run_in_process(*words[of])
+    assert_one_error(done, of)
+    assert "manifest" in done.stderr
+
+
+@pytest.mark.parametrize("make", [make_fifo, link_to_a_device, make_enormous])
+def test_a_directory_of_logs_may_hold_anything_of_that_name(
+    there: Path, run_in_process: Run, make: Callable[[Path], None]
+) -> None:
+    folder = there / "logs"
+    folder.mkdir()
+    (there / "log.parquet").rename(folder / "log.parquet")
+    make(folder / "manifest.json")
+    done = run_in_process("collect", "logs", "-o", "out")
+    assert done.returncode == 0, done.stderr
+
+
+# --- names of parts -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["/etc/hostname", "../other.parquet", "sub/part-00000.parquet", "..", "", "part-0.parquet"])
+def test_a_part_has_a_plain_name_of_our_own(there: Path, run_in_process: Run, name: str) -> None:
+    shutil.copy(there / "s" / "part-00000.parquet", there / "other.parquet")
+    path = there / "s" / "manifest.json"
+    content = json.loads(path.read_text())
+    content["segments"][0]["parts"][0]["name"] = name
+    path.write_text(json.dumps(made_right(content)))
+    for words in (("collect", "s", "-o", "out"), ("fit", "s", "-o", "out"), ("collect", "--info", "s")):
+        done = run_in_process(*words)
+        assert_one_error(done, name)
+        assert re.search(r"manifest\.json: is damaged: .*parts\[0\]\.name", done.stderr)
+    assert not (there / "out").exists()
