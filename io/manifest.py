@@ -52,7 +52,7 @@ class Manifest:
         """
         try:
             found = msgspec.convert(self.content, as_type)
-            unchanged = self.content.get(_CHECKSUM) == _checksum_of(self.content)
+            unchanged = self.content.get(_CHECKSUM) == checksum_of_content(self.content)
         except (msgspec.ValidationError, RecursionError) as error:
             raise LogFormatError(f"{self.path}: is damaged: {error}.") from error
         if not unchanged:
@@ -73,7 +73,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
         "files": list_files(folder),
         "versions": {"posbias": version("posbias"), **{name: version(name) for name in _LIBRARIES}},
     }
-    manifest[_CHECKSUM] = _checksum_of(json.loads(manifest_text(manifest)))
+    manifest[_CHECKSUM] = checksum_of_content(json.loads(manifest_text(manifest)))
     text = manifest_text(manifest).encode()
     if len(text) > LARGEST:
         raise OutputError(
@@ -142,7 +142,7 @@ def _text_of(file: FileIO, size: int) -> bytes:
     return file.read(size)
 
 
-def _checksum_of(content: dict[str, Any]) -> str:
+def checksum_of_content(content: dict[str, Any]) -> str:
     """The same for the same content, however the file is laid out."""
     rest = {name: value for name, value in content.items() if name != _CHECKSUM}
     return checksum([json.dumps(rest, sort_keys=True).encode()])

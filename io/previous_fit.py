@@ -9,6 +9,7 @@ import polars as pl
 from posbias.core.attractiveness_prior import AttractivenessPrior
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.core.fit import prior_of
+from posbias.core.schema import IMPRESSIONS
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.core.weights import PROPENSITY
 from posbias.io.local_copies import is_current, on_disk
@@ -76,9 +77,10 @@ def _said(manifest: Manifest) -> _FitManifest:
 
 
 def _check_columns(table: pl.DataFrame, plan: StatisticsPlan, folder: Path) -> None:
-    missing = [name for name in (*plan.cell_columns, PROPENSITY, _EXAMINATION) if name not in table.columns]
-    if missing:
+    columns = table.columns
+    cells = columns[: columns.index(IMPRESSIONS)] if IMPRESSIONS in columns else []
+    if sorted(cells) != sorted(plan.cell_columns) or not {PROPENSITY, _EXAMINATION} <= set(columns):
         raise LogFormatError(
-            f"{folder / PROPENSITIES}.parquet: has no column {missing[0]!r}, so it is not the table that "
-            f"{FILE_NAME} describes. Run `posbias fit` again."
+            f"{folder / PROPENSITIES}.parquet: is not the table of which {FILE_NAME} tells: its columns are "
+            f"{', '.join(columns)}. Run `posbias fit` again."
         )
