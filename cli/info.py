@@ -14,7 +14,7 @@ from posbias.cli.console import SafeConsole, line
 from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError, UsageError
 from posbias.io.manifest import json_text
-from posbias.io.statistics_checks import one_by_one
+from posbias.io.statistics_checks import check_contents, one_by_one
 from posbias.io.statistics_metadata import describe_decay, describe_plan
 from posbias.io.statistics_store import Statistics, checked
 
@@ -33,7 +33,7 @@ def show_info(statistics: Sequence[Statistics], inputs: Sequence[str], *, as_jso
     """
     if not statistics:
         raise UsageError(f"--info: {inputs[0]} holds no statistics. Name directories that `posbias collect` wrote.")
-    with checked(statistics, one_by_one):
+    with checked(statistics, check_contents, one_by_one):
         pass
     try:
         if as_json:

@@ -19,6 +19,7 @@ from posbias.io.evidence_parts import store_part
 from posbias.io.logs import Log
 from posbias.io.owned import temporary_files, whole_files
 from posbias.io.progress import Progress
+from posbias.io.statistics_checks import check_contents
 from posbias.io.statistics_metadata import StatisticsMetadata
 from posbias.io.statistics_segments import scan_part
 from posbias.io.statistics_store import Statistics, checked, merge_metadata
@@ -151,7 +152,7 @@ def gather_statistics(
     """
     metadata = merge_metadata(statistics, factor)
     work = _Compression(_weighed(metadata.plan, metadata.decay))
-    with checked(statistics, engine.each):
+    with checked(statistics, check_contents, engine.each):
         parts = merged_parts(statistics, metadata, engine)
         evidence, pairs = _compress(parts, work, engine.scratch, progress)
     return Gathered(metadata.plan, metadata.sources, metadata.rows, evidence, pairs, decay=metadata.decay)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import polars as pl
 
@@ -44,6 +44,9 @@ class Expected:
     types: dict[str, str]
 
 
+Check: TypeAlias = Callable[[Sequence[Expected], Each], None]
+
+
 def check_parts(folder: Path, segments: Sequence[Segment]) -> dict[Path, FileState]:
     """What the manifest names must be there, of the right size, and nothing else of such a name.
 
@@ -64,20 +67,24 @@ def check_parts(folder: Path, segments: Sequence[Segment]) -> dict[Path, FileSta
     return states
 
 
+def check_bytes(expected: Sequence[Expected], each: Each) -> None:
+    """Read every part: its bytes must be those that were written. That is all it takes to link it.
+
+    Raises:
+        StatisticsError: they are not.
+    """
+    for _ in _inspected(expected, each, _fault_of):
+        pass
+
+
 def check_contents(expected: Sequence[Expected], each: Each) -> None:
     """Read every part: its bytes must be those that were written, and its counts what the manifest says.
 
     Raises:
         StatisticsError: they are not.
     """
-    inspected = each([(part, entry.types) for entry in expected for part in entry.segment.parts], _inspect)
-    for entry in expected:
-        totals = list[Amounts]()
-        for part, found in zip(entry.segment.parts, inspected, strict=False):
-            if isinstance(found, str):
-                raise StatisticsError(f"{entry.place / part.path.name}: {found} Collect these statistics again.")
-            totals.append(found)
-        if totals and not same_totals(entry.segment.totals, add_totals(totals)):
+    for entry, totals in _inspected(expected, each, _totals_of):
+        if not same_totals(entry.segment.totals, add_totals(totals)):
             raise StatisticsError(
                 f"{entry.place}: the parts from {entry.segment.parts[0].path.name} on hold "
                 f"{_in_words(add_totals(totals))}, and the manifest says {_in_words(entry.segment.totals)}. Collect "
@@ -85,20 +92,47 @@ def check_contents(expected: Sequence[Expected], each: Each) -> None:
             )
 
 
-def _inspect(item: tuple[Part, dict[str, str]]) -> Amounts | str:
-    """What the rows of a part add up to, or what is wrong with it. It may run on another machine."""
+def _inspected(
+    expected: Sequence[Expected], each: Each, inspect: Callable[[tuple[Part, dict[str, str]]], Amounts | str]
+) -> Iterator[tuple[Expected, list[Amounts]]]:
+    """What was found in the parts of each segment that has some."""
+    found = each([(part, entry.types) for entry in expected for part in entry.segment.parts], inspect)
+    for entry in expected:
+        totals = list[Amounts]()
+        for part, of_part in zip(entry.segment.parts, found, strict=False):
+            if isinstance(of_part, str):
+                raise StatisticsError(f"{entry.place / part.path.name}: {of_part} Collect these statistics again.")
+            totals.append(of_part)
+        if totals:
+            yield entry, totals
+
+
+def _fault_of(item: tuple[Part, dict[str, str]]) -> Amounts | str:
+    """What is wrong with a part, or nothing. It may run on another machine."""
     part, types = item
     try:
         with open_plain(part.path) as file:
             found = checksum(chunks_of(file))
         if found != part.checksum:
             return "is damaged: its bytes are not those that were written."
-        rows = scan_part(part)
-        if {name: str(of_type) for name, of_type in rows.collect_schema().items()} != types:
-            return "holds other columns than the manifest says."
-        return rows.select(pl.len().alias("rows"), pl.col(IMPRESSIONS, CLICKS).sum()).collect().row(0, named=True)
+        columns = scan_part(part).collect_schema()
     except OSError as error:
         return f"cannot be read: {error.strerror}."
+    except pl.exceptions.PolarsError as error:
+        return f"cannot be read as Parquet: {str(error).splitlines()[0]}."
+    if {name: str(of_type) for name, of_type in columns.items()} != types:
+        return "holds other columns than the manifest says."
+    return {}
+
+
+def _totals_of(item: tuple[Part, dict[str, str]]) -> Amounts | str:
+    """What the rows of a part add up to, or what is wrong with it. It may run on another machine."""
+    fault = _fault_of(item)
+    if fault:
+        return fault
+    rows = scan_part(item[0])
+    try:
+        return rows.select(pl.len().alias("rows"), pl.col(IMPRESSIONS, CLICKS).sum()).collect().row(0, named=True)
     except pl.exceptions.PolarsError as error:
         return f"cannot be read as Parquet: {str(error).splitlines()[0]}."
 

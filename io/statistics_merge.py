@@ -11,8 +11,11 @@ from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
+from posbias.core.errors import StatisticsError
 from posbias.io.engines.engine import Engine
 from posbias.io.gathering import merged_parts
+from posbias.io.statistics_checks import check_bytes, check_contents
+from posbias.io.statistics_manifest import add_totals, same_totals
 from posbias.io.statistics_metadata import StatisticsMetadata, add_rows
 from posbias.io.statistics_segments import Segment, link_segment, scan_part, write_segment
 from posbias.io.statistics_store import Statistics, checked
@@ -43,10 +46,11 @@ def merge_statistics(
     Raises:
         StatisticsError: a part is damaged, or statistics were replaced meanwhile.
     """
-    with checked(statistics, engine.each):
-        if metadata.decay is not None:
-            return [write_segment(merged_parts(statistics, metadata, engine), folder, metadata, on_part)]
-        return _side_by_side(statistics, metadata, folder, engine, on_part)
+    if metadata.decay is None:
+        with checked(statistics, check_bytes, engine.each):
+            return _side_by_side(statistics, metadata, folder, engine, on_part)
+    with checked(statistics, check_contents, engine.each):
+        return [write_segment(merged_parts(statistics, metadata, engine), folder, metadata, on_part)]
 
 
 def _side_by_side(
@@ -72,7 +76,18 @@ def _side_by_side(
         )
         parts = engine.add_up([scan_part(part) for segment in small for part in segment.parts], metadata.plan)
         merged.append(write_segment(parts, folder, together, on_part, n_parts))
+        _check_totals(merged[-1], small)
     return merged
+
+
+def _check_totals(together: Segment, small: Sequence[Segment]) -> None:
+    """Segments that were added up hold what their manifests say, in other rows."""
+    found, said = together.totals, add_totals([segment.totals for segment in small])
+    if not same_totals(found | {"rows": 0}, said | {"rows": 0}):
+        raise StatisticsError(
+            f"{small[0].parts[0].path.parent}: holds other counts than its manifest, or one that is merged with it, "
+            "says. Collect these statistics again."
+        )
 
 
 def known_days(statistics: Sequence[Statistics]) -> list[Statistics]:

@@ -23,7 +23,7 @@ from posbias.io.object_stores import list_objects, read_object, storage_options
 from posbias.io.object_urls import Location, ObjectUrl, location
 from posbias.io.plain_files import FileState, is_plain, is_still
 from posbias.io.sources import named_paths
-from posbias.io.statistics_checks import Each, Expected, check_contents, check_parts
+from posbias.io.statistics_checks import Check, Each, Expected, check_parts
 from posbias.io.statistics_manifest import Amounts, DescribedSegment, StatisticsManifest, add_totals
 from posbias.io.statistics_metadata import (
     SCHEMA,
@@ -33,7 +33,7 @@ from posbias.io.statistics_metadata import (
     describe_decay,
     describe_plan,
 )
-from posbias.io.statistics_segments import PARTS, Part, Segment
+from posbias.io.statistics_segments import PARTS, Part, Segment, scan_part
 
 _FIRST_WITH_VERSION = 3  # older manifests do not name their version
 
@@ -131,20 +131,20 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
 
 
 @contextmanager
-def checked(statistics: Sequence[Statistics], each: Each) -> Generator[None]:
+def checked(statistics: Sequence[Statistics], check: Check, each: Each) -> Generator[None]:
     """Check all parts before the block, which reads them, and after it that they are still the same files.
 
     Args:
         statistics: what is read.
+        check: what is checked of the parts, `check_bytes` or `check_contents`.
         each: an engine's.
 
     Raises:
         StatisticsError: a part is damaged, or statistics were replaced while they were read.
     """
     try:
-        check_contents(
-            [Expected(entry.path, segment, entry.types) for entry in statistics for segment in entry.segments], each
-        )
+        segments = [(entry, segment) for entry in statistics for segment in entry.segments]
+        check([Expected(entry.path, segment, entry.types) for entry, segment in segments], each)
         yield
     except Exception:
         _check_unchanged(statistics)  # if it has failed because of that, it is what there is to say

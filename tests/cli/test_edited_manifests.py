@@ -17,7 +17,7 @@ from posbias.core.errors import LogFormatError, StatisticsError
 from posbias.core.simulation import SimulationOptions, simulate
 from posbias.io.manifest import checksum_of_content
 from posbias.io.previous_fit import PreviousFit, read_fit
-from posbias.io.statistics_checks import one_by_one
+from posbias.io.statistics_checks import check_contents, one_by_one
 from posbias.io.statistics_store import Statistics, checked, find_statistics
 
 Run = Callable[..., CompletedProcess[str]]
@@ -119,7 +119,7 @@ def statistics_at(folder: Path) -> Statistics | None:
     """What every command does with statistics before it uses a number of theirs; None where it refuses them."""
     try:
         (found,) = find_statistics([str(folder)])
-        with checked([found], one_by_one):
+        with checked([found], check_contents, one_by_one):
             return found
     except StatisticsError:
         return None

@@ -4,18 +4,18 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import polars as pl
 import pytest
 
 from posbias.core.simulation import SimulationOptions, simulate
-from posbias.io import previous_fit, statistics_store
+from posbias.io import previous_fit, statistics_checks, statistics_store
 from posbias.io.manifest import checksum_of_content
 from posbias.io.plain_files import checksum
-from posbias.io.statistics_checks import Each, Expected, check_contents
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -108,26 +108,41 @@ def right_checksums(folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(content))
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (pl.col("clicks") + 1, "and the manifest says"),
-        (pl.col("clicks").cast(pl.Float64), "holds other columns"),
-        (pl.col("doc").cast(pl.String), "holds other columns"),
-        (pl.lit(1).alias("more"), "holds other columns"),
-    ],
-    ids=["counts", "type of counts", "type of a key", "a column more"],
-)
-def test_totals_and_columns_are_held_against_the_manifest(
-    there: Path, run_in_process: Run, change: pl.Expr, says: str
-) -> None:
-    part = there / "1" / "part-00000.parquet"
-    frame = pl.read_parquet(part).with_columns(change)
-    frame.write_parquet(part)
+CHANGES_OF_PARTS = {
+    "type of counts": pl.col("clicks").cast(pl.Float64),
+    "type of a key": pl.col("doc").cast(pl.String),
+    "a column more": pl.lit(1).alias("more"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES_OF_PARTS.values(), ids=CHANGES_OF_PARTS)
+def test_columns_are_held_against_the_manifest(there: Path, run_in_process: Run, change: pl.Expr) -> None:
+    pl.read_parquet(there / "1" / "part-00000.parquet").with_columns(change).write_parquet(there / "part")
+    (there / "part").replace(there / "1" / "part-00000.parquet")
     right_checksums(there / "1")
     for words in (("fit", "1", "-o", "out"), ("collect", "1", "2", "-o", "out"), ("collect", "--info", "1")):
-        assert_refused(run_in_process(*words), "1", says)
+        assert_refused(run_in_process(*words), "1/part-00000.parquet: holds other columns than the manifest says")
     assert not (there / "out").exists()
+
+
+def test_totals_are_held_against_the_manifest_where_counts_are_used(there: Path, run_in_process: Run) -> None:
+    assert run_in_process("collect", "1.parquet", "-o", "one").returncode == 0
+    assert run_in_process("collect", "2.parquet", "-o", "two").returncode == 0
+    for name in ("1", "one"):
+        part = there / name / "part-00000.parquet"
+        pl.read_parquet(part).with_columns(pl.col("clicks") + 1).write_parquet(there / "part")
+        (there / "part").replace(part)
+        right_checksums(there / name)
+    for words in (
+        ("fit", "1", "-o", "out"),
+        ("collect", "--info", "1"),
+        ("collect", "1", "2", "--decay", "0.5", "-o", "out"),
+        ("collect", "two", "one", "-o", "out"),
+    ):
+        assert_refused(run_in_process(*words), "manifest")
+    assert not (there / "out").exists()
+    assert run_in_process("collect", "1", "2", "-o", "linked").returncode == 0  # no count of it was used
+    assert_refused(run_in_process("fit", "linked", "-o", "out"), "linked", "the manifest says")
 
 
 # --- files of another kind ------------------------------------------------------------------------------------
@@ -217,16 +232,17 @@ def test_what_a_user_keeps_beside_the_parts_is_left_alone(there: Path, run_in_pr
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that has something happen before or after the parts are checked."""
+    real = statistics_checks._inspected  # type: ignore[reportPrivateUsage] - what every check does
 
     def happens(work: Callable[[], None], *, before: bool) -> None:
-        def check(expected: Sequence[Expected], each: Each) -> None:
+        def inspected(*arguments: Any) -> Iterator[Any]:  # noqa: ANN401
             if before:
                 work()
-            check_contents(expected, each)
+            yield from real(*arguments)
             if not before:
                 work()
 
-        monkeypatch.setattr(statistics_store, "check_contents", check)
+        monkeypatch.setattr(statistics_checks, "_inspected", inspected)
 
     return happens
 

@@ -8,9 +8,9 @@ from typing import Protocol
 import polars as pl
 import pytest
 
-from posbias.io import statistics_store
+from posbias.io import gathering
 from posbias.io.sources import find_sources
-from posbias.io.statistics_checks import Each, Expected
+from posbias.io.statistics_checks import Each, Expected, check_contents
 from posbias.io.statistics_store import find_statistics
 
 RunPosbias = Callable[..., CompletedProcess[str]]
@@ -72,13 +72,12 @@ def test_statistics_that_are_replaced_in_the_store_while_they_are_read_are_an_er
     run_in_process: RunPosbias,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    check = statistics_store.check_contents
 
     def check_and_replace(expected: Sequence[Expected], each: Each) -> None:
-        check(expected, each)
+        check_contents(expected, each)
         bucket.put_tree(more, "statistics")
 
-    monkeypatch.setattr(statistics_store, "check_contents", check_and_replace)
+    monkeypatch.setattr(gathering, "check_contents", check_and_replace)
     done = run_in_process("fit", statistics, "-o", "out")
     assert_one_line(done, statistics, "was replaced while it was read. Run the command again.")
     assert not (tmp_path / "out").exists()
