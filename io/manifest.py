@@ -52,7 +52,7 @@ class Manifest:
         """
         try:
             found = msgspec.convert(self.content, as_type)
-            unchanged = self.content.get(_CHECKSUM) == checksum_of_content(self.content)
+            unchanged = is_unchanged(self.content)
         except (msgspec.ValidationError, RecursionError) as error:
             raise LogFormatError(f"{self.path}: is damaged: {error}.") from error
         if not unchanged:
@@ -140,6 +140,14 @@ def _text_of(file: FileIO, size: int) -> bytes:
     if size > LARGEST:
         raise OSError(errno.EFBIG, f"it has {size:,} bytes, and a manifest has {LARGEST:,} at most")
     return file.read(size)
+
+
+def is_unchanged(content: object) -> bool:
+    """Whether what a manifest holds is what was written."""
+    if not isinstance(content, dict):
+        return False
+    held = cast("dict[str, Any]", content)
+    return held.get(_CHECKSUM) == checksum_of_content(held)
 
 
 def checksum_of_content(content: dict[str, Any]) -> str:

@@ -1,14 +1,13 @@
 """Which files a result of posbias holds, as its manifest lists them: nothing else is ever replaced or removed."""
 
 import os
-import stat
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from posbias.io.manifest import FILE_NAME
-
-_LARGEST_MANIFEST = 1 << 28  # bytes
+from posbias.core.errors import LogFormatError
+from posbias.io.manifest import FILE_NAME, is_unchanged, open_manifest
+from posbias.io.plain_files import state_of
 
 
 class _Manifest(msgspec.Struct):
@@ -19,19 +18,29 @@ class _Manifest(msgspec.Struct):
     files: dict[str, int]
 
 
-def listed_files(manifest: bytes) -> dict[str, int] | None:
-    """The files that a manifest lists; None if it is none of posbias."""
-    try:
-        found = msgspec.json.decode(manifest, type=_Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return found.files if "posbias" in found.versions else None
-
-
 def listed_in(folder: Path) -> dict[str, int] | None:
     """The files that the manifest of a directory lists; None if it holds no manifest of posbias."""
-    content = _read_plain(folder / FILE_NAME)
-    return None if content is None else listed_files(content)
+    try:
+        manifest = open_manifest(folder)
+    except LogFormatError:
+        return None
+    return None if manifest is None else _listed(manifest.content)
+
+
+def listed_by(manifest: bytes) -> dict[str, int] | None:
+    """The files that a manifest lists; None if it is none of posbias."""
+    try:
+        return _listed(msgspec.json.decode(manifest))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _listed(content: object) -> dict[str, int] | None:
+    try:
+        found = msgspec.convert(content, _Manifest)
+    except (msgspec.ValidationError, RecursionError):
+        return None
+    return found.files if "posbias" in found.versions and is_unchanged(content) else None
 
 
 def foreign_in(folder: Path, listed: dict[str, int]) -> list[Path]:
@@ -55,20 +64,6 @@ def foreign_in(folder: Path, listed: dict[str, int]) -> list[Path]:
 def _plain_size(path: Path) -> int:
     """The size of a file; -1 for anything else."""
     try:
-        status = path.lstat()
+        return state_of(path).bytes
     except OSError:
         return -1
-    return status.st_size if stat.S_ISREG(status.st_mode) else -1
-
-
-def _read_plain(path: Path) -> bytes | None:
-    """A file's content; None where there is no plain file of a size that a manifest may have."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST_MANIFEST:
-            return None
-        return file.read()

@@ -26,7 +26,7 @@ from posbias.io.manifest import FILE_NAME
 from posbias.io.object_stores import delete, list_objects, read_object, upload
 from posbias.io.object_urls import ObjectUrl
 from posbias.io.owned import owned_directory, temporary_files
-from posbias.io.result_files import listed_files
+from posbias.io.result_files import listed_by
 
 _MARKER = "_posbias_unfinished"
 _FORMAT = "posbias.upload/1"
@@ -111,7 +111,7 @@ def _of_posbias(target: ObjectUrl, found: set[ObjectUrl]) -> set[ObjectUrl]:
     """The objects that a manifest or a marker of posbias below the prefix lists, and these themselves."""
     listed: set[ObjectUrl] = set()
     manifest, marker = target / FILE_NAME, target / _MARKER
-    if manifest in found and (files := listed_files(read_object(manifest))) is not None:
+    if manifest in found and (files := listed_by(read_object(manifest))) is not None:
         listed |= {manifest, *_below(target, files)}
     if marker in found and (of_upload := _read_marker(marker)) is not None:
         listed |= {marker, *_below(target, of_upload.files)}

@@ -25,6 +25,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
 from processes import POSBIAS, table_console
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -181,22 +182,21 @@ def _cases(folder: Path) -> list[Case]:
     simulated, small = folder / "simulated", folder / "small"
     _posbias("simulate", "--sessions", str(SESSIONS), "--days", "0", "-o", str(simulated))
     _posbias("simulate", "--sessions", "2000", "--days", "0", "--seed", "1", "-o", str(small))
-    log, small_log = str(simulated / "log.parquet"), str(small / "log.parquet")
+    log, small_log = str(folder / "log.parquet"), str(small / "log.parquet")
+    pl.read_parquet(simulated / "log.parquet").with_columns(feature=pl.col("doc") % 7).write_parquet(log)
     for name, of in (("day", log), ("old-day", small_log)):
         _posbias("collect", of, "--date", f"2026-01-0{1 if name == 'day' else 2}", "-o", str(folder / name))
     for name in ("run", "fit"):
         _posbias(name, small_log, "-o", str(folder / f"old-{name}"))
     day, fit = str(folder / "day"), str(folder / "old-fit")
-    weight = ("weight", log, "--propensities", fit)
+    weight = ("weight", log, "--propensities", fit, "--layout", "session", "--feature", "feature")
     return [
         Case("run", 0.2, ("run", log), folder / "old-run"),
         Case("collect", 0.1, ("collect", log), folder / "old-day"),
         Case("collect, merge", 0.2, ("collect", day), folder / "old-day", merges=True),
-        Case("weight, parquet", 0.075, (*weight, "--layout", "session"), folder / "old-run"),
-        Case(
-            "weight, lightgbm", 0.075, (*weight, "--layout", "session", "--format", "lightgbm-csv"), folder / "old-run"
-        ),
-        Case("weight, catboost", 0.075, (*weight, "--layout", "pairs", "--format", "catboost"), folder / "old-run"),
+        Case("weight, parquet", 0.075, weight, folder / "old-run"),
+        Case("weight, lightgbm", 0.075, (*weight, "--format", "lightgbm"), folder / "old-run"),
+        Case("weight, xgboost", 0.075, (*weight, "--format", "xgboost"), folder / "old-run"),
         Case("fit", 0.1, ("fit", log), folder / "old-fit"),
         Case("fit, spark", 0.075, ("fit", log, "--engine", "spark", "--master", "local[2]"), folder / "old-fit"),
         Case("simulate", 0.1, ("simulate", "--sessions", str(SESSIONS)), small),

@@ -12,6 +12,8 @@ from typing import Protocol
 
 import pytest
 
+from posbias.io.manifest import checksum_of_content
+
 RunPosbias = Callable[..., CompletedProcess[str]]
 
 MARKER = "_posbias_unfinished"
@@ -41,7 +43,8 @@ class Bucket(Protocol):
 def put_old(bucket: Bucket, *names: str) -> dict[str, bytes]:
     """Put an older result below `out`, which --force may replace."""
     manifest = {"command": "run", "versions": {"posbias": "0.1.0"}, "files": dict.fromkeys(names, 3)}
-    old = dict.fromkeys(names, b"old") | {"manifest.json": json.dumps(manifest).encode()}
+    content = json.dumps(manifest | {"checksum": checksum_of_content(manifest)})
+    old = dict.fromkeys(names, b"old") | {"manifest.json": content.encode()}
     for name, content in old.items():
         bucket.put(f"out/{name}", content)
     return old
