@@ -1,7 +1,7 @@
 """Whether the parts of statistics are those that their manifest names, whole and unchanged."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -73,7 +73,7 @@ def check_bytes(expected: Sequence[Expected], each: Each) -> None:
     Raises:
         StatisticsError: they are not.
     """
-    for _ in _inspected(expected, each, _fault_of):
+    for _ in _inspected(expected, each, _unspoiled):
         pass
 
 
@@ -96,7 +96,8 @@ def _inspected(
     expected: Sequence[Expected], each: Each, inspect: Callable[[tuple[Part, dict[str, str]]], Amounts | str]
 ) -> Iterator[tuple[Expected, list[Amounts]]]:
     """What was found in the parts of each segment that has some."""
-    found = each([(part, entry.types) for entry in expected for part in entry.segment.parts], inspect)
+    # By their full names: who inspects may work in another directory.
+    found = each([(_from_anywhere(part), entry.types) for entry in expected for part in entry.segment.parts], inspect)
     for entry in expected:
         totals = list[Amounts]()
         for part, of_part in zip(entry.segment.parts, found, strict=False):
@@ -107,9 +108,28 @@ def _inspected(
             yield entry, totals
 
 
-def _fault_of(item: tuple[Part, dict[str, str]]) -> Amounts | str:
-    """What is wrong with a part, or nothing. It may run on another machine."""
-    part, types = item
+def _from_anywhere(part: Part) -> Part:
+    return replace(part, path=part.path.absolute())
+
+
+def _unspoiled(item: tuple[Part, dict[str, str]]) -> Amounts | str:
+    """Nothing, or what is wrong with a part. It may run on another machine."""
+    return _fault_of(*item) or {}
+
+
+def _totals_of(item: tuple[Part, dict[str, str]]) -> Amounts | str:
+    """What the rows of a part add up to, or what is wrong with it. It may run on another machine."""
+    fault = _fault_of(*item)
+    if fault:
+        return fault
+    totals = scan_part(item[0]).select(pl.len().alias("rows"), pl.col(IMPRESSIONS, CLICKS).sum())
+    try:
+        return totals.collect().row(0, named=True)
+    except pl.exceptions.PolarsError as error:
+        return _unreadable(error)
+
+
+def _fault_of(part: Part, types: dict[str, str]) -> str | None:
     try:
         with open_plain(part.path) as file:
             found = checksum(chunks_of(file))
@@ -119,22 +139,14 @@ def _fault_of(item: tuple[Part, dict[str, str]]) -> Amounts | str:
     except OSError as error:
         return f"cannot be read: {error.strerror}."
     except pl.exceptions.PolarsError as error:
-        return f"cannot be read as Parquet: {str(error).splitlines()[0]}."
+        return _unreadable(error)
     if {name: str(of_type) for name, of_type in columns.items()} != types:
         return "holds other columns than the manifest says."
-    return {}
+    return None
 
 
-def _totals_of(item: tuple[Part, dict[str, str]]) -> Amounts | str:
-    """What the rows of a part add up to, or what is wrong with it. It may run on another machine."""
-    fault = _fault_of(item)
-    if fault:
-        return fault
-    rows = scan_part(item[0])
-    try:
-        return rows.select(pl.len().alias("rows"), pl.col(IMPRESSIONS, CLICKS).sum()).collect().row(0, named=True)
-    except pl.exceptions.PolarsError as error:
-        return f"cannot be read as Parquet: {str(error).splitlines()[0]}."
+def _unreadable(error: pl.exceptions.PolarsError) -> str:
+    return f"cannot be read as Parquet: {str(error).splitlines()[0]}."
 
 
 def _in_words(totals: Amounts) -> str:
