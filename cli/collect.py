@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli import setup, summary
+from posbias.cli import clock, setup, steps, summary
 from posbias.cli.info import show_info
 from posbias.cli.options import ColumnOptions, CountingOptions, DecayOptions, OutputOrInfoOptions, ReadingOptions
 from posbias.cli.result import DONE, Result, open_result
 from posbias.core.errors import UsageError
+from posbias.io.days import Days
 from posbias.io.engines.engine import Engine
-from posbias.io.gathering import read_log
+from posbias.io.gathering import days_of_statistics, read_log
 from posbias.io.object_urls import Location
 from posbias.io.statistics_merge import known_days, merge_statistics
 from posbias.io.statistics_metadata import StatisticsMetadata
@@ -46,7 +47,6 @@ def collect(
                 _merge(statistics, decay, engine, result)
             else:
                 _count(inputs, columns, reading, counting, decay, engine, result)
-        result.tables.append(summary.rows_line(result.content["rows"]))
         result.tables.append(summary.statistics_line(result.content["statistics"]))
     return DONE
 
@@ -58,10 +58,12 @@ def _taken_over(statistics: Sequence[Statistics], decay: DecayOptions) -> list[L
 
 def _merge(statistics: Sequence[Statistics], decay: DecayOptions, engine: Engine, result: Result) -> None:
     setup.check_decay(decay.decay, statistics[0].metadata.plan)
-    metadata = merge_metadata(statistics, decay.decay)
+    days = days_of_statistics(statistics, clock.today())
+    metadata = merge_metadata(statistics, decay.decay, None if days is None else days.newest)
     with result.progress.stage("merging") as stage:
         segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
     result.content |= describe_statistics(metadata, segments)
+    _describe(days, (), result)
     result.warnings += [
         f"{entry.path}: its days are in the other statistics, too. If a log was exported again, its clicks count twice."
         for entry in known_days(statistics)
@@ -83,9 +85,16 @@ def _count(
         )
     plan = setup.statistics_plan(columns, counting)
     log = setup.open_requested_log(logs, columns, reading, plan, needs_session=False, day=counting.date)
-    read, rows = read_log(log, plan, engine, result.progress)
-    metadata = StatisticsMetadata(plan, log.digests, rows)
-    parts = read.statistics(plan)
+    sources = log.digests
+    found = read_log(log, plan, engine, result.progress, clock.today())
+    metadata = StatisticsMetadata(plan, sources, found.rows)
+    parts = found.read.statistics(plan)
     with result.progress.stage("counting", parts.number) as stage:
         segment = write_segment(parts, result.folder, metadata, on_part=stage.advance)
     result.content |= describe_statistics(metadata, [segment])
+    _describe(found.days, found.said, result)
+
+
+def _describe(days: Days | None, said: Sequence[str], result: Result) -> None:
+    result.tables.append(summary.rows_line(result.content["rows"]))
+    steps.describe_reading(days, said, result)

@@ -17,9 +17,11 @@ from posbias.core.impressions import (
     read_click,
 )
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles, resolve_roles
+from posbias.core.timestamps import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
+from posbias.io.headers import check_headers
 from posbias.io.nested import Nesting, find_nesting, holds_lists, innermost, of_one_type
 from posbias.io.scan import FILE, ROW, reading, scan_sources, scan_with_place, schema_of
-from posbias.io.sources import Source, digests, find_sources
+from posbias.io.sources import Source, check_unchanged, digests, find_sources
 from posbias.io.ubi.rules import ACTION_NAME, COLUMNS, QUERY_ID, USER_QUERY, UbiRules, with_usual_columns
 
 CLICKED = "posbias_clicked"
@@ -34,6 +36,7 @@ InputFormat = Literal["auto", "flat", "nested", "ubi"]
 _TEXT_BYTES_PER_ROW = 40
 _TEXT_BYTES_PER_ENTRY = 12  # of lists: document and click, but no session and no query
 _COMPRESSION_RATIO = 5
+_SAMPLED_ROWS = 10_000  # of timestamps
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class LogRequest:
 
 @dataclass(frozen=True)
 class Log:
-    """An opened log. Nothing is read but headers and footers until an engine runs a plan.
+    """An opened log. Nothing is read but headers, footers and some timestamps until an engine runs a plan.
 
     Attributes:
         sources: its files, and those of the clicks if they are apart.
@@ -79,6 +82,11 @@ class Log:
     def has_sessions(self) -> bool:
         """Whether pages can be told apart."""
         return bool(self.roles.session)
+
+    @cached_property
+    def rules(self) -> ReadingRules:
+        """How values are read, with the unit of timestamps that are numbers."""
+        return replace(self.request.rules, time_unit=self._time_unit())
 
     @property
     def from_anywhere(self) -> "Log":
@@ -110,7 +118,7 @@ class Log:
             for stretch in stretches:
                 raw = self._flat(stretch, source).select(pl.col(name).cast(whole[name]) for name in columns)
                 unclicked = raw.with_columns(pl.lit(0, pl.Int8).alias(CLICKED))
-                found.append(canonical_impressions(unclicked, self.roles, schema, self.request.rules))
+                found.append(canonical_impressions(unclicked, self.roles, schema, self.rules))
         return found
 
     @property
@@ -121,7 +129,7 @@ class Log:
     def impressions_with_place(self, source: Source) -> pl.LazyFrame:
         """The impressions of one file, raw values and place beside them, to show the faulty ones."""
         raw = self._with_clicks(self._flat(scan_with_place(source, self._as_text), source))
-        canonical = canonical_impressions(raw, self.roles, raw.collect_schema(), self.request.rules)
+        canonical = canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
         return pl.concat([canonical, raw.select(pl.all().name.prefix("raw_"))], how="horizontal").rename(
             {f"raw_{FILE}": FILE, f"raw_{ROW}": ROW}
         )
@@ -145,6 +153,39 @@ class Log:
         orphans = self._click_table(shown.collect_schema()).join(shown.select(keys), on=keys, how="anti")
         with reading(self.click_sources):
             return orphans.select(pl.len()).collect(engine="streaming").item()
+
+    def check_unchanged(self) -> None:
+        """See that its files are still those that were found.
+
+        Raises:
+            LogFormatError: one was changed, replaced or removed meanwhile.
+        """
+        check_unchanged([*self.sources, *self.click_sources])
+
+    def _time_unit(self) -> TimeUnit | None:
+        """The unit of timestamps that are numbers, by the first rows; None where they are none, or are not wanted.
+
+        Raises:
+            SchemaError: they are numbers of no known unit.
+        """
+        column, rules = self.roles.timestamp, self.request.rules
+        if column is None or not rules.daily or rules.day is not None:
+            return None
+        shown = self._shown
+        dtype = shown.collect_schema()[column]
+        if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
+            return None
+        with reading(self.sources):
+            first = shown.select(whole_numbers(column, dtype)).head(_SAMPLED_ROWS).collect(engine="streaming")
+        numbers = first.to_series().drop_nulls()
+        unit = time_unit_of(numbers)
+        if unit is None and len(numbers):
+            raise SchemaError(
+                f"{_where(self.request.inputs)}: column {column!r} (--timestamp) holds {numbers[0]}, which is no time "
+                f"in any known unit: {', '.join(known.words for known in TIME_UNITS)}. Write it in one of these, or "
+                "as 2026-01-05."
+            )
+        return unit
 
     @property
     def _shown(self) -> pl.LazyFrame:
@@ -180,7 +221,7 @@ class Log:
 
     def _canonical(self, raw: pl.LazyFrame) -> pl.LazyFrame:
         raw = self._with_clicks(raw)
-        return canonical_impressions(raw, self.roles, raw.collect_schema(), self.request.rules)
+        return canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
 
     def _with_clicks(self, raw: pl.LazyFrame) -> pl.LazyFrame:
         if not self.click_sources:
@@ -198,6 +239,7 @@ class Log:
         requested = RequestedRoles(session=_same(self.roles.session, schema), doc=_same(self.roles.doc, schema))
         roles = resolve_roles(requested, schema.names(), where=where, required=(SESSION, DOC))
         ours, theirs = [*self.roles.session, *self.roles.doc], [*roles.session, *roles.doc]
+        check_headers(self.click_sources, theirs)
         if len(ours) != len(theirs):
             raise SchemaError(
                 f"{where}: the clicks need the columns {', '.join(ours)}, under the same names as the impressions."
@@ -260,6 +302,7 @@ def open_log(request: LogRequest) -> Log:
     if not click_sources:
         required.add(CLICK)
     roles = resolve_roles(request.roles, names, where=where, required=required)
+    check_headers(sources, roles.columns())
     _check_files_agree(sources, roles)
     base = request.rules.position_base
     nesting = find_nesting(schema_of(sources[0]), roles, base, where=where) if nested else None

@@ -9,6 +9,7 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.schema import ALIASES, DOC, QUERY, Roles
 from posbias.io.features.columns import check_columns, feature_columns
+from posbias.io.headers import check_headers
 from posbias.io.logs import Log
 from posbias.io.scan import reading, scan_sources, schema_of, untyped_columns
 from posbias.io.sources import Source, find_sources
@@ -113,6 +114,7 @@ def read_head(
     with reading(sources):
         raw = scan_sources(sources)
         schema = raw.collect_schema()
+        check_headers(sources, schema)
         _check_files_agree(sources)
     columns = _key_columns(roles, schema, where)
     used = {name for theirs in columns.values() for name in theirs}
