@@ -85,9 +85,8 @@ def _count(
         )
     plan = setup.statistics_plan(columns, counting)
     log = setup.open_requested_log(logs, columns, reading, plan, needs_session=False, day=counting.date)
-    sources = log.digests
     found = read_log(log, plan, engine, result.progress, clock.today())
-    metadata = StatisticsMetadata(plan, sources, found.rows)
+    metadata = StatisticsMetadata(plan, found.sources, found.rows)
     parts = found.read.statistics(plan)
     with result.progress.stage("counting", parts.number) as stage:
         segment = write_segment(parts, result.folder, metadata, on_part=stage.advance)

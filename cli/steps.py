@@ -119,9 +119,8 @@ def read_pages(
         results.require_logs(statistics[0], what=kept.why or "")
     log = setup.open_requested_log(logs, columns, reading, plan, needs_session=True, features=kept.features)
     check_features(log, kept.tables, kept.features)
-    sources = log.digests
     found = read_log(log, plan, engine, result.progress, clock.today(), keep_sessions=True)
-    result.content |= {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": found.rows}
+    result.content |= {"schema": SCHEMA, "counted": describe_plan(plan), "sources": found.sources, "rows": found.rows}
     result.tables.append(summary.rows_line(found.rows))
     describe_reading(found.days, found.said, result)
     return found.read

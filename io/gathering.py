@@ -98,12 +98,14 @@ class Reading:
 
     Attributes:
         read: its good rows.
+        sources: path by digest of its files.
         rows: the counts of its rows, for the manifest.
         days: the days that were found, where they are kept apart.
         said: what a reader should know of how it was read.
     """
 
     read: ReadLog
+    sources: dict[str, str]
     rows: dict[str, Any]
     days: Days | None
     said: tuple[str, ...]
@@ -118,8 +120,8 @@ def read_log(
         SchemaError: rows or pages break the contract, or no row is left.
         LogFormatError: a file cannot be read, or was changed meanwhile.
     """
-    named, ubi = log, None
     log, said = _with_known_quotes(log, engine, progress)
+    named, sources, ubi = log, log.digests, None
     if log.request.ubi is not None:
         with progress.stage("reading UBI"):
             log, ubi = convert(log, log.request.ubi, engine)
@@ -144,7 +146,7 @@ def read_log(
     if ubi is not None:
         rows["ubi"] = ubi
     days = _days(read, today) if plan.period else None
-    return Reading(read, rows, days, (*_links(named), *said))
+    return Reading(read, sources, rows, days, (*_links(named), *said))
 
 
 def _with_known_quotes(log: Log, engine: Engine, progress: Progress) -> tuple[Log, list[str]]:
@@ -192,12 +194,11 @@ def gather_log(
     Raises:
         SchemaError: rows or pages break the contract.
     """
-    sources = log.digests
     found = read_log(log, plan, engine, progress, today, keep_sessions=keep_sessions)
     decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
     work = _Compression(_weighed(plan, decay), decay)
     evidence, pairs = _compress(found.read.statistics(plan), work, engine.scratch, progress)
-    return Gathered(plan, sources, found.rows, evidence, pairs, found.read, decay, found.days, found.said)
+    return Gathered(plan, found.sources, found.rows, evidence, pairs, found.read, decay, found.days, found.said)
 
 
 def gather_statistics(

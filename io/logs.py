@@ -84,6 +84,12 @@ class Log:
         return bool(self.roles.session)
 
     @cached_property
+    def schema(self) -> pl.Schema:
+        """The columns of canonical impressions and their types. No row is read for that."""
+        raw = self._shown.with_columns(pl.lit(0, pl.Int8).alias(CLICKED)) if self.click_sources else self._shown
+        return canonical_impressions(raw, self.roles, raw.collect_schema(), self.request.rules).collect_schema()
+
+    @cached_property
     def rules(self) -> ReadingRules:
         """How values are read, with the unit of timestamps that are numbers."""
         return replace(self.request.rules, time_unit=self._time_unit())
@@ -312,7 +318,7 @@ def open_log(request: LogRequest) -> Log:
         roles = replace(roles, click=CLICKED)
     log = Log(request, sources, click_sources, roles, nesting)
     with reading(sources):
-        log.impressions.collect_schema()
+        _ = log.schema
     return log
 
 

@@ -41,7 +41,11 @@ class Quotes:
     text: str = ""
 
 
-def settle_quotes(sources: Sequence[Source], each: Each) -> tuple[tuple[Source, ...], list[str]]:
+def _here(sources: Iterable[Source], work: Callable[[Source], "Quotes"]) -> Iterator["Quotes"]:
+    return map(work, sources)
+
+
+def settle_quotes(sources: Sequence[Source], each: Each = _here) -> tuple[tuple[Source, ...], list[str]]:
     """Find out what quotes mean in text files. Each is read once for that.
 
     Returns:

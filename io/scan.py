@@ -1,5 +1,6 @@
 """Source files as one lazy Polars frame, whatever their format."""
 
+import csv
 import glob
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ TEXT_SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 _NO_SEPARATOR = "\x01"  # which JSON has to escape
 _SCHEMA_ROWS = 1000
+_HEADER_LINES = 100  # names may have line breaks in quotes
 
 
 def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.LazyFrame:
@@ -115,18 +117,11 @@ def header_of(source: Source) -> list[str]:
     """The names in the first line of a CSV or TSV file, as they stand there; none in other formats."""
     if source.format not in TEXT_SEPARATORS:
         return []
-    path = source.path if isinstance(source.path, Path) else str(source.path)
-    first = pl.scan_csv(
-        path,
-        separator=TEXT_SEPARATORS[source.format],
-        quote_char=None if source.quoted is False else '"',
-        has_header=False,
-        n_rows=1,
-        infer_schema=False,
-        glob=False,
-        storage_options=storage_options(source.path) or None,
-    )
-    return [name or "" for name in first.collect().row(0)]
+    first = scan_lines(source, lossy=True).select(pl.col(LINE).fill_null("")).head(_HEADER_LINES).collect()
+    lines = (line.removeprefix("\ufeff") for line in first.to_series())
+    quoting = csv.QUOTE_NONE if source.quoted is False else csv.QUOTE_MINIMAL
+    rows = csv.reader(lines, delimiter=TEXT_SEPARATORS[source.format], quoting=quoting)
+    return next((row for row in rows if row), [])
 
 
 def scan_lines(source: Source, *, lossy: bool = False) -> pl.LazyFrame:

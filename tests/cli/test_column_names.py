@@ -58,6 +58,7 @@ def attempt(run: RunPosbias, folder: Path, log: pl.DataFrame, role: str, name: s
     if role == "--randomized-where":
         words[-1] += "=random"
     command = "run" if role == "--feature" else "fit"
+    words.append("--no-compare")
     done = run(command, "log.parquet", *words, "-o", "out", "--force")
     if done.returncode == 2:
         return done.stderr
