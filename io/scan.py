@@ -121,7 +121,7 @@ def header_of(source: Source) -> list[str]:
     lines = (line.removeprefix("\ufeff") for line in first.to_series())
     quoting = csv.QUOTE_NONE if source.quoted is False else csv.QUOTE_MINIMAL
     rows = csv.reader(lines, delimiter=TEXT_SEPARATORS[source.format], quoting=quoting)
-    return next((row for row in rows if row), [])
+    return next((row for row in rows if row), list[str]())
 
 
 def scan_lines(source: Source, *, lossy: bool = False) -> pl.LazyFrame:

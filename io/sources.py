@@ -149,7 +149,7 @@ def check_unchanged(sources: Sequence[Source]) -> None:
         LogFormatError: one was changed, replaced or removed meanwhile.
     """
     for source, now in zip(sources, _each(_version, sources), strict=True):
-        if now != (source.file, source.bytes, source.modified):
+        if now != (source.file, source.bytes, _in_its_precision(source, source.modified)):
             what = "is gone" if now is None else "was changed or replaced"
             raise LogFormatError(
                 f"{source.path}: {what} while it was read, so that nobody knows what was counted. Run again when "
@@ -157,11 +157,16 @@ def check_unchanged(sources: Sequence[Source]) -> None:
             )
 
 
+def _in_its_precision(source: Source, modified: int) -> int:
+    """A time in nanoseconds, or in seconds where an object store says no more when it is asked for one object."""
+    return modified if source.store is None else modified // 10**9
+
+
 def _version(source: Source) -> tuple[tuple[int, int] | None, int, int] | None:
     """What tells one state of a file or object from another; None where it is gone."""
     if isinstance(source.path, ObjectUrl):
         found = find_object(source.path)
-        return None if found is None else (None, found.bytes, found.modified)
+        return None if found is None else (None, found.bytes, _in_its_precision(source, found.modified))
     try:
         status = source.path.stat()
     except (FileNotFoundError, NotADirectoryError):

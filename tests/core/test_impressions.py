@@ -251,8 +251,10 @@ def test_a_date_beyond_all_calendars_is_refused() -> None:
 @pytest.mark.parametrize("dtype", [pl.Int128, pl.UInt128, pl.List(pl.Int64), pl.Struct({"a": pl.Int64})])
 @pytest.mark.parametrize("role", ["context", "stratify"])
 def test_rows_are_told_apart_by_plain_values_only(role: str, dtype: pl.DataType) -> None:
+    roles: dict[str, Any] = {role: ("kind",)}
+
     with pytest.raises(SchemaError, match=rf"'kind' \(--{role}\) holds"):
-        read("kind", pl.Series([None], dtype=dtype), **{role: ("kind",)})
+        read("kind", pl.Series([None], dtype=dtype), **roles)
 
 
 def test_what_is_no_date_is_refused_only_where_days_are_asked_for() -> None:
