@@ -1,11 +1,18 @@
-"""The names in the first line of text files: no two columns may pass for one."""
+"""The columns of the files of a log: no two may pass for one, and all files must have the same."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+import polars as pl
+
 from posbias.core.errors import SchemaError
+from posbias.core.schema import Roles
+from posbias.io.nested import innermost, of_one_type
 from posbias.io.scan import header_of, reading, schema_of
 from posbias.io.sources import Source
+
+OURS = "posbias_"
+"""How the names of columns begin that no log has."""
 
 _RENAMED = "_duplicated_"  # by Polars
 
@@ -36,3 +43,32 @@ def _alike(source: Source) -> dict[str, list[str]]:
     for name in names:
         alike[name.strip()].append(name)
     return alike
+
+
+def check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
+    """Every file must have the columns that play a role, and ids of one type.
+
+    Raises:
+        SchemaError: a file lacks a column, or holds ids as text where another one holds numbers.
+    """
+    first = sources[0]
+    for source in sources:
+        for column in roles.columns():
+            if column not in schema_of(source):
+                raise SchemaError(
+                    f"{source.path}: has no column {column!r}, which {first.path} has. "
+                    f"The columns are: {', '.join(schema_of(source).names())}."
+                )
+        for column in (name for name in schema_of(source) if name.startswith(OURS)):
+            raise SchemaError(f"{source.path}: the name of column {column!r} is taken by posbias. Rename it.")
+        for column in roles.ids():
+            if isinstance(innermost(schema_of(source)[column]), pl.Int128 | pl.UInt128):
+                raise SchemaError(
+                    f"{source.path}: column {column!r} holds 128-bit integers, which few tools read. Write ids as text."
+                )
+            ours, theirs = schema_of(source)[column], schema_of(first)[column]
+            if not of_one_type(ours, theirs):
+                raise SchemaError(
+                    f"column {column!r} holds {theirs} in {first.path} and {ours} in {source.path}: the same id would "
+                    "be two. Write the files with one type."
+                )

@@ -18,17 +18,14 @@ from posbias.core.impressions import (
 )
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles, resolve_roles
 from posbias.core.timestamps import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
-from posbias.io.headers import check_headers
-from posbias.io.nested import Nesting, find_nesting, holds_lists, innermost, of_one_type
+from posbias.io.headers import OURS, check_files_agree, check_headers
+from posbias.io.nested import Nesting, find_nesting, holds_lists
 from posbias.io.scan import FILE, ROW, reading, scan_sources, scan_with_place, schema_of
 from posbias.io.sources import Source, check_unchanged, digests, find_sources
 from posbias.io.ubi.rules import ACTION_NAME, COLUMNS, QUERY_ID, USER_QUERY, UbiRules, with_usual_columns
 
 CLICKED = "posbias_clicked"
 """The column that a table of clicks brings."""
-
-OURS = "posbias_"
-"""How the names of columns begin that no log has."""
 
 InputFormat = Literal["auto", "flat", "nested", "ubi"]
 """One impression per row, one page per row (told by the type of the document column), or documents of UBI."""
@@ -309,7 +306,7 @@ def open_log(request: LogRequest) -> Log:
         required.add(CLICK)
     roles = resolve_roles(request.roles, names, where=where, required=required)
     check_headers(sources, roles.columns())
-    _check_files_agree(sources, roles)
+    check_files_agree(sources, roles)
     base = request.rules.position_base
     nesting = find_nesting(schema_of(sources[0]), roles, base, where=where) if nested else None
     if nesting is not None:
@@ -363,35 +360,6 @@ def _is_nested(request: LogRequest, source: Source, names: Sequence[str]) -> boo
             "holds the list with --doc COLUMN, or leave out --input-format."
         )
     return nested
-
-
-def _check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
-    """Every file must have the columns that play a role, and ids of one type.
-
-    Raises:
-        SchemaError: a file lacks a column, or holds ids as text where another one holds numbers.
-    """
-    first = sources[0]
-    for source in sources:
-        for column in roles.columns():
-            if column not in schema_of(source):
-                raise SchemaError(
-                    f"{source.path}: has no column {column!r}, which {first.path} has. "
-                    f"The columns are: {', '.join(schema_of(source).names())}."
-                )
-        for column in (name for name in schema_of(source) if name.startswith(OURS)):
-            raise SchemaError(f"{source.path}: the name of column {column!r} is taken by posbias. Rename it.")
-        for column in roles.ids():
-            if isinstance(innermost(schema_of(source)[column]), pl.Int128 | pl.UInt128):
-                raise SchemaError(
-                    f"{source.path}: column {column!r} holds 128-bit integers, which few tools read. Write ids as text."
-                )
-            ours, theirs = schema_of(source)[column], schema_of(first)[column]
-            if not of_one_type(ours, theirs):
-                raise SchemaError(
-                    f"column {column!r} holds {theirs} in {first.path} and {ours} in {source.path}: the same id would "
-                    "be two. Write the files with one type."
-                )
 
 
 def _where(inputs: Sequence[str]) -> str:
