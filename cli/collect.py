@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli import setup, summary
+from posbias.cli import clock, setup, steps, summary
 from posbias.cli.info import show_info
 from posbias.cli.options import (
     ColumnOptions,
@@ -17,8 +17,9 @@ from posbias.cli.options import (
 )
 from posbias.cli.result import DONE, Result, is_same, open_result
 from posbias.core.errors import OutputError, UsageError
+from posbias.io.days import Days
 from posbias.io.engines.engine import Engine
-from posbias.io.gathering import read_log
+from posbias.io.gathering import days_of_statistics, read_log
 from posbias.io.object_urls import location
 from posbias.io.sources import named_paths
 from posbias.io.statistics_merge import known_days, merge_statistics
@@ -55,7 +56,6 @@ def collect(
                 _merge(statistics, decay, engine, result)
             else:
                 _count(inputs, columns, reading, counting, decay, engine, result)
-        result.tables.append(summary.rows_line(result.content["rows"]))
         result.tables.append(summary.statistics_line(result.content["statistics"]))
     return DONE
 
@@ -77,10 +77,12 @@ def _check_replaced(
 
 def _merge(statistics: Sequence[Statistics], decay: DecayOptions, engine: Engine, result: Result) -> None:
     setup.check_decay(decay.decay, statistics[0].metadata.plan)
-    metadata = merge_metadata(statistics, decay.decay)
+    days = days_of_statistics(statistics, clock.today())
+    metadata = merge_metadata(statistics, decay.decay, None if days is None else days.newest)
     with result.progress.stage("merging") as stage:
         segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
     result.content |= describe_statistics(metadata, segments)
+    _describe(days, (), result)
     result.warnings += [
         f"{entry.path}: its days are in the other statistics, too. If a log was exported again, its clicks count twice."
         for entry in known_days(statistics)
@@ -102,9 +104,15 @@ def _count(
         )
     plan = setup.statistics_plan(columns, counting)
     log = setup.open_requested_log(logs, columns, reading, plan, needs_session=False, day=counting.date)
-    read, rows = read_log(log, plan, engine, result.progress)
-    metadata = StatisticsMetadata(plan, log.digests, rows)
-    parts = read.statistics(plan)
+    found = read_log(log, plan, engine, result.progress, clock.today())
+    metadata = StatisticsMetadata(plan, found.sources, found.rows)
+    parts = found.read.statistics(plan)
     with result.progress.stage("counting", parts.number) as stage:
         segment = write_segment(parts, result.folder, metadata, on_part=stage.advance)
     result.content |= describe_statistics(metadata, [segment])
+    _describe(found.days, found.said, result)
+
+
+def _describe(days: Days | None, said: Sequence[str], result: Result) -> None:
+    result.tables.append(summary.rows_line(result.content["rows"]))
+    steps.describe_reading(days, said, result)

@@ -21,7 +21,7 @@ from posbias.core.impressions import ReadingRules
 from posbias.core.models import get_model
 from posbias.core.priors import BetaPrior
 from posbias.core.randomization import RandomizedRows
-from posbias.core.schema import RESERVED, RequestedRoles
+from posbias.core.schema import NAMES_TAKEN, RequestedRoles
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
@@ -52,8 +52,8 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
     """What will be counted."""
     for flag, names in (("--stratify", columns.stratify), ("--context", columns.context)):
         for name in names or ():
-            if name in RESERVED:
-                raise UsageError(f"{flag} {name}: this name has a meaning in the statistics. Rename the column.")
+            if name in NAMES_TAKEN[flag]:
+                raise UsageError(f"{flag} {name}: this name means something else in the results. Rename the column.")
     both = set(columns.context or ()) & set(columns.stratify or ())
     if both:
         raise UsageError(f"--stratify {' '.join(sorted(both))}: --context says it already: attractiveness differs too.")

@@ -1,9 +1,10 @@
 """Steps that several commands share: gather and fit; each adds its section to the manifest and its table."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from posbias.cli import setup, summary, verdicts
+from posbias.cli import clock, setup, summary, verdicts
 from posbias.cli.console import line
 from posbias.cli.options import (
     ColumnOptions,
@@ -17,6 +18,7 @@ from posbias.core.fit import WANTED_CLICK_SHARE, Fit, fit_evidence
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.core.weights import as_count
 from posbias.io import results
+from posbias.io.days import Days
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.table import check_features
 from posbias.io.gathering import Gathered, gather_log, gather_statistics, read_log
@@ -88,7 +90,7 @@ def gather(
             results.require_logs(statistics[0], what=kept.why)
         check_features(None, kept.tables, ())
         setup.check_counting(statistics[0].metadata.plan, counting, columns)
-        gathered = gather_statistics(statistics, engine, result.progress, factor)
+        gathered = gather_statistics(statistics, engine, result.progress, clock.today(), factor)
     else:
         plan = setup.statistics_plan(columns, counting)
         keep = kept.sessions_for is not None
@@ -96,7 +98,7 @@ def gather(
             inputs, columns, reading, plan, needs_session=keep, day=counting.date, features=kept.features
         )
         check_features(log, kept.tables, kept.features)
-        gathered = gather_log(log, plan, engine, result.progress, keep_sessions=keep, factor=factor)
+        gathered = gather_log(log, plan, engine, result.progress, clock.today(), keep_sessions=keep, factor=factor)
     describe(gathered, result)
     return gathered
 
@@ -116,11 +118,20 @@ def read_pages(
         results.require_logs(statistics[0], what=kept.why or "")
     log = setup.open_requested_log(logs, columns, reading, plan, needs_session=True, features=kept.features)
     check_features(log, kept.tables, kept.features)
-    sources = log.digests
-    read, rows = read_log(log, plan, engine, result.progress, keep_sessions=True)
-    result.content |= {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": rows}
-    result.tables.append(summary.rows_line(rows))
-    return read
+    found = read_log(log, plan, engine, result.progress, clock.today(), keep_sessions=True)
+    result.content |= {"schema": SCHEMA, "counted": describe_plan(plan), "sources": found.sources, "rows": found.rows}
+    result.tables.append(summary.rows_line(found.rows))
+    describe_reading(found.days, found.said, result)
+    return found.read
+
+
+def describe_reading(days: Days | None, said: Iterable[str], result: Result) -> None:
+    """Say which days were found, and what else a reader should know of how a log was read."""
+    result.tables += map(line, said)
+    if days is not None:
+        result.content["days"] = days.describe()
+        result.tables.append(summary.days_line(result.content["days"]))
+        result.warnings += days.warnings()
 
 
 def describe(gathered: Gathered, result: Result) -> None:
@@ -142,6 +153,7 @@ def describe(gathered: Gathered, result: Result) -> None:
         },
     }
     result.tables.append(summary.rows_line(gathered.rows))
+    describe_reading(gathered.days, gathered.said, result)
     result.tables.append(summary.evidence_line(result.content["totals"]))
 
 

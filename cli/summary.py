@@ -46,6 +46,12 @@ def rows_in_words(rows: dict[str, Any]) -> str:
     return line + (f"; {orphans:,} clicks without an impression" if orphans else "")
 
 
+def days_line(days: dict[str, Any]) -> RenderableType:
+    """The days that were found."""
+    span = days["first"] if days["number"] == 1 else f"{days['first']} to {days['last']}, {days['number']:,} days"
+    return line(f"days: {span}" + (f" (timestamps are {days['read_as']})" if "read_as" in days else ""))
+
+
 def evidence_line(totals: dict[str, Any]) -> RenderableType:
     """What was counted."""
     return line(

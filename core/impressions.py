@@ -14,6 +14,7 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import CLICK, DOC, PERIOD, POSITION, QUERY, RANDOMIZED, SESSION, WEIGHT, Roles
+from posbias.core.timestamps import TimeUnit, whole_numbers
 
 REJECTED = "rejected"
 """The column that holds a row's `RowFault` code, 0 for a good row."""
@@ -25,8 +26,6 @@ SMALLEST_WEIGHT = 1e-12
 """Weights lie between this and its inverse: beyond, a sum in floating point forgets the others."""
 
 _LARGEST_POSITION = 2**31 - 1
-_DAYS_IN_DIGITS = (19000101, 21001231)  # as seconds they would all lie in 1970
-_FIRST_MILLISECONDS = 10**11  # as seconds the year 5138, as milliseconds 1973
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
 
 
@@ -70,12 +69,14 @@ class ReadingRules:
         click_counts: whether the click column counts clicks, so that any n > 0 is a click.
         daily: whether the timestamp is wanted as the `period`.
         day: the `period` of all rows, as 2026-01-31, where no timestamp says it.
+        time_unit: in which numbers are read as times; None where no number is one.
     """
 
     position_base: int = 1
     click_counts: bool = False
     daily: bool = False
     day: str | None = None
+    time_unit: TimeUnit | None = None
 
 
 def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, rules: ReadingRules) -> pl.LazyFrame:
@@ -110,16 +111,34 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     if rules.day is not None:
         columns.append(pl.lit(rules.day).str.to_date("%Y-%m-%d").alias(PERIOD))
     elif rules.daily and roles.timestamp is not None:
-        day = _day(roles.timestamp, schema)
+        day = _day(roles.timestamp, schema, rules.time_unit)
         columns.append(day.alias(PERIOD))
         faults.append((day.is_null(), RowFault.TIMESTAMP_INVALID))
+    for flag, names in (("--context", roles.context), ("--stratify", roles.stratify)):
+        _check_keys(flag, names, schema)
     columns += [pl.col(name) for name in dict.fromkeys((*roles.context, *roles.stratify, *roles.features))]
     if roles.randomized:
+        _check_keys("--randomized-where", [rows.column for rows in roles.randomized], schema)
         columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
     rejected = _first_fault(faults)
     if FOUND_BEFORE in schema:
         rejected = pl.when(pl.col(FOUND_BEFORE) > 0).then(pl.col(FOUND_BEFORE)).otherwise(rejected)
     return raw.select(*columns, rejected.alias(REJECTED))
+
+
+def _check_keys(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
+    """What rows are told apart by must be a plain value, which every tool can read.
+
+    Raises:
+        SchemaError: it is not.
+    """
+    for name in names:
+        dtype = schema[name]
+        if dtype.is_nested() or isinstance(dtype, pl.Int128 | pl.UInt128):
+            raise SchemaError(
+                f"column {name!r} ({flag}) holds {dtype}, which few tools read. Write it as text or as numbers of 64 "
+                "bits at most."
+            )
 
 
 def _randomized(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.Expr:
@@ -223,40 +242,26 @@ def read_click(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, 
     return click, [(missing, RowFault.CLICK_MISSING), (invalid, RowFault.CLICK_INVALID)]
 
 
-def _day(name: str, schema: pl.Schema) -> pl.Expr:
-    """The calendar day of a date, a time (UTC if it has a zone), text (as written), 20260105 or a count since 1970."""
+def _day(name: str, schema: pl.Schema, unit: TimeUnit | None) -> pl.Expr:
+    """The calendar day of a date, a time (UTC if it has a zone), text (as written) or a number in that unit."""
     dtype = schema[name]
     if dtype == pl.Date:
-        return pl.col(name)
+        return _of_our_era(pl.col(name))
     if isinstance(dtype, pl.Datetime):
         zoned = pl.col(name) if dtype.time_zone is None else pl.col(name).dt.convert_time_zone("UTC")
-        return zoned.dt.date()
+        return _of_our_era(zoned.dt.date())
+    if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
+        raise SchemaError(f"column {name!r} (--timestamp) holds {dtype}; it must hold dates or times.")
+    number = pl.lit(None, pl.Date) if unit is None else unit.day(whole_numbers(name, dtype))
     if dtype == pl.String:
         written = pl.col(name).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
-        return pl.coalesce(written, _day_of_number(pl.col(name).cast(pl.Int64, strict=False)))
-    if dtype.is_numeric():
-        return _day_of_number(pl.col(name).cast(pl.Int64, strict=False))
-    raise SchemaError(f"column {name!r} (--timestamp) holds {dtype}; it must hold dates or times.")
+        return pl.coalesce(_of_our_era(written), number)
+    return number
 
 
-def _day_of_number(number: pl.Expr) -> pl.Expr:
-    """The day of 20260105 or of a count since 1970."""
-    digits = number.cast(pl.String).str.to_date("%Y%m%d", strict=False)
-    return pl.when(number.is_between(*_DAYS_IN_DIGITS)).then(digits).otherwise(_day_of_epoch(number))
-
-
-def _day_of_epoch(count: pl.Expr) -> pl.Expr:
-    """The day of a count since 1970: of seconds, or of milli-, micro- or nanoseconds where it is too large for that."""
-    seconds = (
-        pl.when(count.abs() < _FIRST_MILLISECONDS)
-        .then(count)
-        .when(count.abs() < _FIRST_MILLISECONDS * 10**3)
-        .then(count // 10**3)
-        .when(count.abs() < _FIRST_MILLISECONDS * 10**6)
-        .then(count // 10**6)
-        .otherwise(count // 10**9)
-    )
-    return pl.from_epoch(seconds, time_unit="s").dt.date()
+def _of_our_era(day: pl.Expr) -> pl.Expr:
+    """Days that calendars know; null beyond the year 9999, where a number was taken for a time of another unit."""
+    return pl.when(day.is_between(pl.date(1, 1, 1), pl.date(9999, 12, 31))).then(day)
 
 
 def pages(impressions: pl.LazyFrame) -> pl.LazyFrame:

@@ -44,6 +44,17 @@ RESERVED = frozenset(
 )
 """Names of our own, which no further column of a log may take."""
 
+OUTPUT_COLUMNS = frozenset(
+    (
+        *("ctr", "propensity", "examination", "std_error", "ci_low", "ci_high", "identified", "reason"),
+        *("linking_pairs", "linking_clicks", "joint_propensity", "attractiveness", "std_dev", "signature"),
+    )
+)
+"""What else stands beside contexts: the columns of propensities and attractiveness, and of what they are made from."""
+
+NAMES_TAKEN = {"--context": RESERVED | OUTPUT_COLUMNS, "--stratify": RESERVED}
+"""The names that a column cannot have which goes into tables under its own name, by the option that names it."""
+
 NO_PREVIOUS_CLICK = 0
 """The value of `previous_click` where nothing above was clicked."""
 
@@ -128,6 +139,7 @@ def resolve_roles(requested: RequestedRoles, columns: Sequence[str], *, where: s
 
     def named(names: Sequence[str], flag: str) -> tuple[str, ...]:
         for name in names:
+            check_readable(name, where)
             if name not in columns:
                 raise SchemaError(
                     f"{where}: there is no column {name!r} ({flag}){_suggestion(name, columns)}. "
@@ -173,6 +185,18 @@ def _marked(
                 "was made."
             )
     return requested.randomized
+
+
+def check_readable(name: str, where: str) -> None:
+    """A name must be one that Polars takes to the letter.
+
+    Raises:
+        SchemaError: it holds control characters, or Polars would take it for a pattern.
+    """
+    if any(ord(letter) < ord(" ") or "\x7f" <= letter <= "\x9f" for letter in name):
+        raise SchemaError(f"{where}: the name of the column {name!r} holds control characters. Rename the column.")
+    if name == "*" or (name.startswith("^") and name.endswith("$")):
+        raise SchemaError(f"{where}: the name of the column {name!r} is a pattern. Rename the column.")
 
 
 def _by_alias(role: str, columns: Sequence[str], where: str, required: frozenset[str]) -> tuple[str, ...]:

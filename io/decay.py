@@ -1,6 +1,6 @@
 """Forgetting: the counts of a day weigh less, the older the day is.
 
-    weight of day d = factor ** (newest day - d)
+    weight of day d = factor ** max(newest day - d, 0)
 
 So what a ranker, a page design or the users were like long ago fades out of the propensities.
 """
@@ -21,7 +21,7 @@ class Decay:
 
     Attributes:
         factor: what a day is worth of the following one, above 0 and at most 1.
-        newest: the day that weighs 1.
+        newest: the day that weighs 1, and what is dated after it: days that cannot be meant.
     """
 
     factor: float
@@ -34,7 +34,7 @@ class Decay:
             statistics: what was counted.
             held: how it has decayed already, by the same factor, as of an earlier day or the same.
         """
-        age = (pl.lit(self.newest) - pl.col(PERIOD)).dt.total_days()
+        age = (pl.lit(self.newest) - pl.col(PERIOD)).dt.total_days().clip(lower_bound=0)
         weight = pl.lit(self.factor).pow(age)
         share = weight if held is None else pl.lit(self.factor ** (self.newest - held.newest).days)
         weighed = pl.col(IMPRESSIONS, CLICKS).cast(pl.Float64) * share

@@ -1,5 +1,6 @@
 """From logs or statistics to evidence: read, check, count, compress."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -10,15 +11,18 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.evidence import Evidence, EvidencePart, compress_part, merge_parts
-from posbias.core.schema import PERIOD
+from posbias.core.schema import IMPRESSIONS, PERIOD
 from posbias.core.signatures import Numbers
 from posbias.core.statistics_plan import StatisticsPlan
+from posbias.io.days import Days, look_odd
 from posbias.io.decay import Decay
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.evidence_parts import store_part
 from posbias.io.logs import Log
 from posbias.io.owned import temporary_files, whole_files
 from posbias.io.progress import Progress
+from posbias.io.quoting import settle_quotes
+from posbias.io.scan import TEXT_SEPARATORS
 from posbias.io.statistics_checks import check_contents
 from posbias.io.statistics_metadata import StatisticsMetadata
 from posbias.io.statistics_segments import scan_part
@@ -68,6 +72,8 @@ class Gathered:
         pairs: the pairs of each part, in memory if there is one part, else on disk.
         read: the log as it was read, if it was a log.
         decay: how much less older days weigh in the evidence.
+        days: the days that were found, where they are kept apart.
+        said: what a reader should know of how the log was read.
     """
 
     plan: StatisticsPlan
@@ -77,6 +83,8 @@ class Gathered:
     pairs: tuple[pl.DataFrame | PairsOnDisk, ...]
     read: ReadLog | None = None
     decay: Decay | None = None
+    days: Days | None = None
+    said: tuple[str, ...] = ()
 
     @property
     def parts(self) -> Iterator[PairsOfPart]:
@@ -85,16 +93,36 @@ class Gathered:
         return (PairsOfPart(number, *both) for number, both in enumerate(numbered))
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A log that was read and checked.
+
+    Attributes:
+        read: its good rows.
+        sources: path by digest of its files.
+        rows: the counts of its rows, for the manifest.
+        days: the days that were found, where they are kept apart.
+        said: what a reader should know of how it was read.
+    """
+
+    read: ReadLog
+    sources: dict[str, str]
+    rows: dict[str, Any]
+    days: Days | None
+    said: tuple[str, ...]
+
+
 def read_log(
-    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, *, keep_sessions: bool = False
-) -> tuple[ReadLog, dict[str, Any]]:
-    """Read and check a log; return it with the counts of its rows for the manifest.
+    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, today: date, *, keep_sessions: bool = False
+) -> Reading:
+    """Read and check a log.
 
     Raises:
         SchemaError: rows or pages break the contract, or no row is left.
-        LogFormatError: a file cannot be read.
+        LogFormatError: a file cannot be read, or was changed meanwhile.
     """
-    ubi = None
+    log, said = _with_known_quotes(log, engine, progress)
+    named, sources, ubi = log, log.digests, None
     if log.request.ubi is not None:
         with progress.stage("reading UBI"):
             log, ubi = convert(log, log.request.ubi, engine)
@@ -106,6 +134,7 @@ def read_log(
             whole_pages=plan.model.needs_session,
             on_rows=stage.advance if progress.is_watched else None,
         )
+    named.check_unchanged()
     used = read.rows_read - sum(read.rejected.values())
     if read.rows_read == 0:
         raise SchemaError(f"{log.request.inputs[0]}: the log holds no rows.")
@@ -117,7 +146,38 @@ def read_log(
         rows["clicks_without_impression"] = read.clicks_without_impression
     if ubi is not None:
         rows["ubi"] = ubi
-    return read, rows
+    days = _days(read, today) if plan.period else None
+    return Reading(read, sources, rows, days, (*_links(named), *said))
+
+
+def _with_known_quotes(log: Log, engine: Engine, progress: Progress) -> tuple[Log, list[str]]:
+    """The same log, with what quotes mean in its text files, and what is to be said about them."""
+    if not any(source.format in TEXT_SEPARATORS for source in (*log.sources, *log.click_sources)):
+        return log, []
+    with progress.stage("looking for quotes"):
+        sources, said = settle_quotes(log.sources, engine.each)
+        click_sources, said_of_clicks = settle_quotes(log.click_sources, engine.each)
+    return replace(log, sources=sources, click_sources=click_sources), said + said_of_clicks
+
+
+def _links(log: Log) -> list[str]:
+    """The links to directories through which files were found, in words."""
+    links = dict.fromkeys(source.link for source in (*log.sources, *log.click_sources) if source.link is not None)
+    return [f"{link}: this link was followed, to {link.resolve()}." for link in links]
+
+
+def _days(read: ReadLog, today: date) -> Days:
+    """The days of the good rows."""
+    rows = Counter[date]()
+    for of_part in read.buckets.map(_rows_by_day):
+        rows.update(of_part)
+    unit = read.log.rules.time_unit
+    return Days(rows, today, None if unit is None else unit.words)
+
+
+def _rows_by_day(_: int, impressions: pl.LazyFrame) -> dict[date, int]:
+    counted = impressions.group_by(PERIOD).agg(pl.len().cast(pl.Int64)).collect(engine="streaming")
+    return dict(counted.iter_rows())
 
 
 def gather_log(
@@ -125,6 +185,7 @@ def gather_log(
     plan: StatisticsPlan,
     engine: Engine,
     progress: Progress,
+    today: date,
     *,
     keep_sessions: bool = False,
     factor: float | None = None,
@@ -134,28 +195,41 @@ def gather_log(
     Raises:
         SchemaError: rows or pages break the contract.
     """
-    sources = log.digests
-    read, rows = read_log(log, plan, engine, progress, keep_sessions=keep_sessions)
-    decay = None if factor is None else Decay(factor, max(read.buckets.map(_newest_day)))
+    found = read_log(log, plan, engine, progress, today, keep_sessions=keep_sessions)
+    decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
     work = _Compression(_weighed(plan, decay), decay)
-    evidence, pairs = _compress(read.statistics(plan), work, engine.scratch, progress)
-    return Gathered(plan, sources, rows, evidence, pairs, read, decay)
+    evidence, pairs = _compress(found.read.statistics(plan), work, engine.scratch, progress)
+    return Gathered(plan, found.sources, found.rows, evidence, pairs, found.read, decay, found.days, found.said)
 
 
 def gather_statistics(
-    statistics: Sequence[Statistics], engine: Engine, progress: Progress, factor: float | None = None
+    statistics: Sequence[Statistics], engine: Engine, progress: Progress, today: date, factor: float | None = None
 ) -> Gathered:
     """Merge statistics and compress the counts; with a `factor`, older days weigh less.
 
     Raises:
         StatisticsError: they do not go together, are damaged, or were replaced meanwhile.
     """
-    metadata = merge_metadata(statistics, factor)
-    work = _Compression(_weighed(metadata.plan, metadata.decay))
     with checked(statistics, check_contents, engine.each):
+        days = days_of_statistics(statistics, today)
+        metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
+        work = _Compression(_weighed(metadata.plan, metadata.decay))
         parts = merged_parts(statistics, metadata, engine)
         evidence, pairs = _compress(parts, work, engine.scratch, progress)
-    return Gathered(metadata.plan, metadata.sources, metadata.rows, evidence, pairs, decay=metadata.decay)
+    return Gathered(metadata.plan, metadata.sources, metadata.rows, evidence, pairs, decay=metadata.decay, days=days)
+
+
+def days_of_statistics(statistics: Sequence[Statistics], today: date) -> Days | None:
+    """The days of statistics; None where they know none. Rows are counted only where days look odd."""
+    days = dict.fromkeys((date.fromisoformat(day) for entry in statistics for day in entry.days), 0.0)
+    if not days:
+        return None
+    if look_odd(days, today):
+        for part in (part for entry in statistics for part in entry.parts):
+            counted = scan_part(part).group_by(PERIOD).agg(pl.col(IMPRESSIONS).sum()).collect(engine="streaming")
+            for day, impressions in counted.iter_rows():
+                days[day] += impressions
+    return Days(days, today)
 
 
 def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata, engine: Engine) -> Parts:
@@ -167,10 +241,6 @@ def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata,
         for frame in map(scan_part, entry.parts)
     ]
     return engine.parts_of(frames) if len(segments) == 1 else engine.add_up(frames, metadata.plan)
-
-
-def _newest_day(_: int, impressions: pl.LazyFrame) -> date:
-    return impressions.select(pl.col(PERIOD).max()).collect().item()
 
 
 def _weighed(plan: StatisticsPlan, decay: Decay | None) -> StatisticsPlan:

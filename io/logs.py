@@ -17,16 +17,15 @@ from posbias.core.impressions import (
     read_click,
 )
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles, resolve_roles
-from posbias.io.nested import Nesting, find_nesting, holds_lists, innermost, of_one_type
+from posbias.core.timestamps import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
+from posbias.io.headers import OURS, check_files_agree, check_headers
+from posbias.io.nested import Nesting, find_nesting, holds_lists
 from posbias.io.scan import FILE, ROW, reading, scan_sources, scan_with_place, schema_of
-from posbias.io.sources import Source, digests, find_sources
+from posbias.io.sources import Source, check_unchanged, digests, find_sources
 from posbias.io.ubi.rules import ACTION_NAME, COLUMNS, QUERY_ID, USER_QUERY, UbiRules, with_usual_columns
 
 CLICKED = "posbias_clicked"
 """The column that a table of clicks brings."""
-
-OURS = "posbias_"
-"""How the names of columns begin that no log has."""
 
 InputFormat = Literal["auto", "flat", "nested", "ubi"]
 """One impression per row, one page per row (told by the type of the document column), or documents of UBI."""
@@ -34,6 +33,7 @@ InputFormat = Literal["auto", "flat", "nested", "ubi"]
 _TEXT_BYTES_PER_ROW = 40
 _TEXT_BYTES_PER_ENTRY = 12  # of lists: document and click, but no session and no query
 _COMPRESSION_RATIO = 5
+_SAMPLED_ROWS = 10_000  # of timestamps
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class LogRequest:
 
 @dataclass(frozen=True)
 class Log:
-    """An opened log. Nothing is read but headers and footers until an engine runs a plan.
+    """An opened log. Nothing is read but headers, footers and some timestamps until an engine runs a plan.
 
     Attributes:
         sources: its files, and those of the clicks if they are apart.
@@ -79,6 +79,17 @@ class Log:
     def has_sessions(self) -> bool:
         """Whether pages can be told apart."""
         return bool(self.roles.session)
+
+    @cached_property
+    def schema(self) -> pl.Schema:
+        """The columns of canonical impressions and their types. No row is read for that."""
+        raw = self._shown.with_columns(pl.lit(0, pl.Int8).alias(CLICKED)) if self.click_sources else self._shown
+        return canonical_impressions(raw, self.roles, raw.collect_schema(), self.request.rules).collect_schema()
+
+    @cached_property
+    def rules(self) -> ReadingRules:
+        """How values are read, with the unit of timestamps that are numbers."""
+        return replace(self.request.rules, time_unit=self._time_unit())
 
     @property
     def from_anywhere(self) -> "Log":
@@ -110,7 +121,7 @@ class Log:
             for stretch in stretches:
                 raw = self._flat(stretch, source).select(pl.col(name).cast(whole[name]) for name in columns)
                 unclicked = raw.with_columns(pl.lit(0, pl.Int8).alias(CLICKED))
-                found.append(canonical_impressions(unclicked, self.roles, schema, self.request.rules))
+                found.append(canonical_impressions(unclicked, self.roles, schema, self.rules))
         return found
 
     @property
@@ -121,7 +132,7 @@ class Log:
     def impressions_with_place(self, source: Source) -> pl.LazyFrame:
         """The impressions of one file, raw values and place beside them, to show the faulty ones."""
         raw = self._with_clicks(self._flat(scan_with_place(source, self._as_text), source))
-        canonical = canonical_impressions(raw, self.roles, raw.collect_schema(), self.request.rules)
+        canonical = canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
         return pl.concat([canonical, raw.select(pl.all().name.prefix("raw_"))], how="horizontal").rename(
             {f"raw_{FILE}": FILE, f"raw_{ROW}": ROW}
         )
@@ -145,6 +156,39 @@ class Log:
         orphans = self._click_table(shown.collect_schema()).join(shown.select(keys), on=keys, how="anti")
         with reading(self.click_sources):
             return orphans.select(pl.len()).collect(engine="streaming").item()
+
+    def check_unchanged(self) -> None:
+        """See that its files are still those that were found.
+
+        Raises:
+            LogFormatError: one was changed, replaced or removed meanwhile.
+        """
+        check_unchanged([*self.sources, *self.click_sources])
+
+    def _time_unit(self) -> TimeUnit | None:
+        """The unit of timestamps that are numbers, by the first rows; None where they are none, or are not wanted.
+
+        Raises:
+            SchemaError: they are numbers of no known unit.
+        """
+        column, rules = self.roles.timestamp, self.request.rules
+        if column is None or not rules.daily or rules.day is not None:
+            return None
+        shown = self._shown
+        dtype = shown.collect_schema()[column]
+        if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
+            return None
+        with reading(self.sources):
+            first = shown.select(whole_numbers(column, dtype)).head(_SAMPLED_ROWS).collect(engine="streaming")
+        numbers = first.to_series().drop_nulls()
+        unit = time_unit_of(numbers)
+        if unit is None and len(numbers):
+            raise SchemaError(
+                f"{_where(self.request.inputs)}: column {column!r} (--timestamp) holds {numbers[0]}, which is no time "
+                f"in any known unit: {', '.join(known.words for known in TIME_UNITS)}. Write it in one of these, or "
+                "as 2026-01-05."
+            )
+        return unit
 
     @property
     def _shown(self) -> pl.LazyFrame:
@@ -180,7 +224,7 @@ class Log:
 
     def _canonical(self, raw: pl.LazyFrame) -> pl.LazyFrame:
         raw = self._with_clicks(raw)
-        return canonical_impressions(raw, self.roles, raw.collect_schema(), self.request.rules)
+        return canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
 
     def _with_clicks(self, raw: pl.LazyFrame) -> pl.LazyFrame:
         if not self.click_sources:
@@ -198,6 +242,7 @@ class Log:
         requested = RequestedRoles(session=_same(self.roles.session, schema), doc=_same(self.roles.doc, schema))
         roles = resolve_roles(requested, schema.names(), where=where, required=(SESSION, DOC))
         ours, theirs = [*self.roles.session, *self.roles.doc], [*roles.session, *roles.doc]
+        check_headers(self.click_sources, theirs)
         if len(ours) != len(theirs):
             raise SchemaError(
                 f"{where}: the clicks need the columns {', '.join(ours)}, under the same names as the impressions."
@@ -260,7 +305,8 @@ def open_log(request: LogRequest) -> Log:
     if not click_sources:
         required.add(CLICK)
     roles = resolve_roles(request.roles, names, where=where, required=required)
-    _check_files_agree(sources, roles)
+    check_headers(sources, roles.columns())
+    check_files_agree(sources, roles)
     base = request.rules.position_base
     nesting = find_nesting(schema_of(sources[0]), roles, base, where=where) if nested else None
     if nesting is not None:
@@ -269,7 +315,7 @@ def open_log(request: LogRequest) -> Log:
         roles = replace(roles, click=CLICKED)
     log = Log(request, sources, click_sources, roles, nesting)
     with reading(sources):
-        log.impressions.collect_schema()
+        _ = log.schema
     return log
 
 
@@ -314,35 +360,6 @@ def _is_nested(request: LogRequest, source: Source, names: Sequence[str]) -> boo
             "holds the list with --doc COLUMN, or leave out --input-format."
         )
     return nested
-
-
-def _check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
-    """Every file must have the columns that play a role, and ids of one type.
-
-    Raises:
-        SchemaError: a file lacks a column, or holds ids as text where another one holds numbers.
-    """
-    first = sources[0]
-    for source in sources:
-        for column in roles.columns():
-            if column not in schema_of(source):
-                raise SchemaError(
-                    f"{source.path}: has no column {column!r}, which {first.path} has. "
-                    f"The columns are: {', '.join(schema_of(source).names())}."
-                )
-        for column in (name for name in schema_of(source) if name.startswith(OURS)):
-            raise SchemaError(f"{source.path}: the name of column {column!r} is taken by posbias. Rename it.")
-        for column in roles.ids():
-            if isinstance(innermost(schema_of(source)[column]), pl.Int128 | pl.UInt128):
-                raise SchemaError(
-                    f"{source.path}: column {column!r} holds 128-bit integers, which few tools read. Write ids as text."
-                )
-            ours, theirs = schema_of(source)[column], schema_of(first)[column]
-            if not of_one_type(ours, theirs):
-                raise SchemaError(
-                    f"column {column!r} holds {theirs} in {first.path} and {ours} in {source.path}: the same id would "
-                    "be two. Write the files with one type."
-                )
 
 
 def _where(inputs: Sequence[str]) -> str:

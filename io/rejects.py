@@ -3,7 +3,7 @@
 Counting is part of the first reading. Rows are located by a second one, only when there are any.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -65,7 +65,7 @@ def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
     lines = [f"{total:,} of {read:,} rows break the contract of a log:"]
     for code in sorted(counts):
         lines.append(f"  {counts[code]:,} x {reason(code)}: {'; '.join(_places(log, code))}")
-        advice = _base_advice(log) if code == RowFault.POSITION_BELOW_BASE else _WORDING[code].advice
+        advice = _ADVICE[code](log) if code in _ADVICE else _WORDING[code].advice
         lines += [f"    {advice}"] if advice else []
     lines.append("Mend the log, or leave these rows out and have them counted with --on-bad-rows drop.")
     return "\n".join(lines)
@@ -127,6 +127,17 @@ def _base_advice(log: Log) -> str:
     ]
     smallest = min(position for position in found if position is not None)
     return f"Positions count from {base} here. If this log counts from {smallest:g}, say --position-base {smallest:g}."
+
+
+def _time_advice(log: Log) -> str:
+    unit = log.rules.time_unit
+    return "" if unit is None else f"Numbers are read as {unit.words} here, as most of the first rows say."
+
+
+_ADVICE: dict[int, Callable[[Log], str]] = {
+    RowFault.POSITION_BELOW_BASE: _base_advice,
+    RowFault.TIMESTAMP_INVALID: _time_advice,
+}
 
 
 def _first_page(log: Log, sessions: pl.DataFrame) -> str:

@@ -1,5 +1,6 @@
 """Source files as one lazy Polars frame, whatever their format."""
 
+import csv
 import glob
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,12 @@ FILE = "posbias_file"
 ROW = "posbias_row"
 LINE = "posbias_line"
 
-_TEXT_SEPARATORS = {"csv": ",", "tsv": "\t"}
+TEXT_SEPARATORS = {"csv": ",", "tsv": "\t"}
+"""The formats that have no types, and what stands between their fields."""
+
 _NO_SEPARATOR = "\x01"  # which JSON has to escape
 _SCHEMA_ROWS = 1000
+_HEADER_LINES = 100  # names may have line breaks in quotes
 
 
 def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.LazyFrame:
@@ -34,11 +38,13 @@ def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.L
     Raises:
         LogFormatError: a file cannot be read.
     """
-    alike = groupby(
-        sources, key=lambda source: (source.store, source.format, source.hive, tuple(schema_of(source).items()))
-    )
-    frames = [_scan([*group], as_text) for _, group in alike]
+    frames = [_scan([*group], as_text) for _, group in groupby(sources, key=_likeness)]
     return frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
+
+
+def _likeness(source: Source) -> tuple[object, ...]:
+    """What files have in common that Polars reads at once."""
+    return source.store, source.format, source.quoted, source.hive, tuple(schema_of(source).items())
 
 
 @cache
@@ -62,8 +68,14 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
             escaped, infer_schema_length=_SCHEMA_ROWS, schema_overrides=overrides, storage_options=options
         )
     else:
-        separator = _TEXT_SEPARATORS[form]
-        frame = pl.scan_csv(paths, separator=separator, infer_schema=False, glob=False, storage_options=options)
+        frame = pl.scan_csv(
+            paths,
+            separator=TEXT_SEPARATORS[form],
+            quote_char=None if sources[0].quoted is False else '"',
+            infer_schema=False,
+            glob=False,
+            storage_options=options,
+        )
     folders = dict(sources[0].hive)
     if not folders:
         return frame
@@ -96,13 +108,27 @@ def scan_with_place(source: Source, as_text: Sequence[str] = ()) -> pl.LazyFrame
 
 def untyped_columns(sources: Sequence[Source], columns: Collection[str]) -> set[str]:
     """Those columns that are text only because files, or names of folders, have no types."""
-    if any(source.format in _TEXT_SEPARATORS for source in sources):
+    if any(source.format in TEXT_SEPARATORS for source in sources):
         return set(columns)
     return {name for source in sources for name, _ in source.hive if name in columns}
 
 
-def scan_lines(source: Source) -> pl.LazyFrame:
-    """The lines of one text file in `LINE`, with their number, from 1, in `ROW`; a blank line may be null."""
+def header_of(source: Source) -> list[str]:
+    """The names in the first line of a CSV or TSV file, as they stand there; none in other formats."""
+    if source.format not in TEXT_SEPARATORS:
+        return []
+    first = scan_lines(source, lossy=True).select(pl.col(LINE).fill_null("")).head(_HEADER_LINES).collect()
+    lines = (line.removeprefix("\ufeff") for line in first.to_series())
+    quoting = csv.QUOTE_NONE if source.quoted is False else csv.QUOTE_MINIMAL
+    rows = csv.reader(lines, delimiter=TEXT_SEPARATORS[source.format], quoting=quoting)
+    return next((row for row in rows if row), list[str]())
+
+
+def scan_lines(source: Source, *, lossy: bool = False) -> pl.LazyFrame:
+    """The lines of one text file in `LINE`, with their number, from 1, in `ROW`; a blank line may be null.
+
+    What is not UTF-8 is an error, or with `lossy` replaced.
+    """
     path = source.path if isinstance(source.path, Path) else str(source.path)
     lines = pl.scan_csv(
         path,
@@ -111,6 +137,7 @@ def scan_lines(source: Source) -> pl.LazyFrame:
         has_header=False,
         schema={LINE: pl.String},
         truncate_ragged_lines=True,
+        encoding="utf8-lossy" if lossy else "utf8",
         glob=False,
         storage_options=storage_options(source.path) or None,
     )

@@ -11,11 +11,12 @@ from urllib.parse import unquote
 
 from posbias.core.credentials import masked
 from posbias.core.errors import LogFormatError, UsageError
-from posbias.io.manifest import LARGEST
+from posbias.io.folders import FoundFile, check_listable, files_below, is_result_text, link_on_the_way
+from posbias.io.manifest import FILE_NAME, LARGEST
 from posbias.io.object_names import named_objects
-from posbias.io.object_stores import StoredObject, read_object, read_range, read_ranges
+from posbias.io.object_stores import StoredObject, find_object, read_object, read_range, read_ranges
 from posbias.io.object_urls import Location, ObjectUrl, location
-from posbias.io.plain_files import checksum, is_plain, open_plain
+from posbias.io.plain_files import checksum
 from posbias.io.uploads import is_unfinished
 
 _FORMAT_BY_EXTENSION = {
@@ -35,7 +36,6 @@ _COMPRESSIBLE = ("csv", "tsv", "ndjson")
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
-_OURS = b'"posbias": "'
 _LONGEST_MAGIC = 8
 _MEBIBYTE = 1 << 20
 _DIGESTED_WHOLE = 64 << 20  # bytes
@@ -56,6 +56,9 @@ class Source:
         hive: values of the folders `key=value` on the way to it.
         bytes: its size.
         modified: when it was last changed, in nanoseconds.
+        file: device and number of the file, on disk.
+        link: the link to a directory through which it was found, if there is one.
+        quoted: whether quotes around a field of text are no part of it; None where that is not known yet.
     """
 
     path: Location
@@ -63,6 +66,9 @@ class Source:
     hive: tuple[tuple[str, str | None], ...]
     bytes: int
     modified: int
+    file: tuple[int, int] | None = None
+    link: Path | None = None
+    quoted: bool | None = None
 
     @property
     def compressed(self) -> bool:
@@ -143,6 +149,38 @@ def digests(sources: Sequence[Source], holds_rows: Callable[[Source], bool]) -> 
     return found
 
 
+def check_unchanged(sources: Sequence[Source]) -> None:
+    """See that files that were read are still those that were found.
+
+    Raises:
+        LogFormatError: one was changed, replaced or removed meanwhile.
+    """
+    for source, now in zip(sources, _each(_version, sources), strict=True):
+        if now != (source.file, source.bytes, _in_its_precision(source, source.modified)):
+            what = "is gone" if now is None else "was changed or replaced"
+            raise LogFormatError(
+                f"{source.path}: {what} while it was read, so that nobody knows what was counted. Run again when "
+                "nothing writes to it."
+            )
+
+
+def _in_its_precision(source: Source, modified: int) -> int:
+    """A time in nanoseconds, or in seconds where an object store says no more when it is asked for one object."""
+    return modified if source.store is None else modified // 10**9
+
+
+def _version(source: Source) -> tuple[tuple[int, int] | None, int, int] | None:
+    """What tells one state of a file or object from another; None where it is gone."""
+    if isinstance(source.path, ObjectUrl):
+        found = find_object(source.path)
+        return None if found is None else (None, found.bytes, _in_its_precision(source, found.modified))
+    try:
+        status = source.path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns
+
+
 def _each(work: Callable[[Source], _Found], sources: Sequence[Source]) -> Iterator[_Found]:
     """Do the same with each source; several at a time where each takes a round trip to an object store."""
     if all(source.store is None for source in sources):
@@ -188,22 +226,34 @@ def _expand(name: str) -> list[Source]:
     if isinstance(path, ObjectUrl):
         return _expand_objects(path)
     if path.is_dir():
-        results = {manifest.parent for manifest in path.rglob("manifest.json") if _is_ours(manifest)}
-        files = [file for file in sorted(path.rglob("*")) if (results - {path}).isdisjoint(file.parents)]
-        found = [_source_on_disk(file) for file in files if file.is_file() and _is_data(file.relative_to(path))]
-        if not found:
-            raise _nothing_in(name)
-        return found
+        return _in_folder(path)
     if path.is_file():
-        return [_source_on_disk(path)]
+        return [_source_on_disk(FoundFile(path))]
     if glob.has_magic(name) and not path.exists():
-        matches = named_paths(name)
+        check_listable(name)
+        matches = [Path(str(match)) for match in named_paths(name)]
         if not matches:
             raise LogFormatError(f"{name}: no file matches this pattern.")
-        return [source for match in matches for source in _expand(str(match))]
+        return [source for match in matches for source in _matching(match, name)]
+    if path.is_symlink():
+        raise LogFormatError(f"{name}: this link leads nowhere. Mend it, or remove it.")
     if path.exists():
         raise LogFormatError(f"{name}: is neither a file nor a directory. Name files that can be read more than once.")
     raise LogFormatError(f"{name}: no such file or directory.")
+
+
+def _in_folder(folder: Path) -> list[Source]:
+    found = files_below(folder, lambda file: _format_by_name(file) is not None)
+    if not found:
+        raise _nothing_in(str(folder))
+    return [_source_on_disk(file) for file in found]
+
+
+def _matching(match: Path, pattern: str) -> list[Source]:
+    """What is behind one match of a pattern, with the link that the pattern went through."""
+    link = link_on_the_way(match, pattern)
+    found = _expand(str(match))
+    return found if link is None else [replace(source, link=link) for source in found]
 
 
 def _expand_objects(url: ObjectUrl) -> list[Source]:
@@ -222,7 +272,7 @@ def _objects_at(place: ObjectUrl, objects: list[StoredObject]) -> list[Source]:
         entry.url.path.parent
         for entry in objects
         if is_unfinished(entry.url)
-        or (entry.url.name == "manifest.json" and entry.bytes <= LARGEST and _is_ours(entry.url))
+        or (entry.url.name == FILE_NAME and entry.bytes <= LARGEST and is_result_text(read_object(entry.url)))
     } - {place.path}
     found = [
         _source(entry.url, entry.bytes, entry.modified)
@@ -247,17 +297,6 @@ def _is_data(file: PurePath) -> bool:
     return not hidden and _format_by_name(file) is not None
 
 
-def _is_ours(manifest: Location) -> bool:
-    """Whether a manifest is that of a result of posbias, which is no log. A FIFO of that name is not opened."""
-    if isinstance(manifest, ObjectUrl):
-        return _OURS in read_object(manifest)
-    file = manifest.resolve()
-    if not is_plain(file):
-        return False
-    with open_plain(file) as opened:
-        return _OURS in opened.read(LARGEST)
-
-
 def _format_by_name(file: PurePath) -> str | None:
     suffix = file.suffix.lower()
     if suffix in _COMPRESSIONS:
@@ -266,9 +305,10 @@ def _format_by_name(file: PurePath) -> str | None:
     return _FORMAT_BY_EXTENSION.get(suffix)
 
 
-def _source_on_disk(file: Path) -> Source:
-    status = file.stat()
-    return _source(file, status.st_size, status.st_mtime_ns)
+def _source_on_disk(found: FoundFile) -> Source:
+    status = found.path.stat()
+    source = _source(found.path, status.st_size, status.st_mtime_ns)
+    return replace(source, file=(status.st_dev, status.st_ino), link=found.link)
 
 
 def _source(file: Location, size: int, modified: int) -> Source:

@@ -157,12 +157,15 @@ def _check_unchanged(statistics: Sequence[Statistics]) -> None:
         entry.check_unchanged()
 
 
-def merge_metadata(statistics: Sequence[Statistics], factor: float | None = None) -> StatisticsMetadata:
+def merge_metadata(
+    statistics: Sequence[Statistics], factor: float | None = None, newest: date | None = None
+) -> StatisticsMetadata:
     """What several statistics hold together.
 
     Args:
         statistics: one or more.
         factor: what a day is to be worth of the following one; None for what they say themselves.
+        newest: the last of their days that can be meant; None where they know no days.
 
     Raises:
         StatisticsError: they count different things, a source is in two of them, or they cannot decay together.
@@ -180,10 +183,10 @@ def merge_metadata(statistics: Sequence[Statistics], factor: float | None = None
                 )
             sources[digest], owner[digest] = path, entry.path
     rows = add_rows([entry.metadata.rows for entry in statistics])
-    return StatisticsMetadata(first.metadata.plan, sources, rows, _merged_decay(statistics, factor))
+    return StatisticsMetadata(first.metadata.plan, sources, rows, _merged_decay(statistics, factor, newest))
 
 
-def _merged_decay(statistics: Sequence[Statistics], factor: float | None) -> Decay | None:
+def _merged_decay(statistics: Sequence[Statistics], factor: float | None, newest: date | None) -> Decay | None:
     """How merged statistics have decayed: as of the newest of their days."""
     decayed = [(entry, entry.metadata.decay) for entry in statistics if entry.metadata.decay is not None]
     if factor is None:
@@ -200,13 +203,12 @@ def _merged_decay(statistics: Sequence[Statistics], factor: float | None) -> Dec
                 f"--decay {factor:g}: {entry.path} was collected with --decay {held.factor:g}. Give the same, or name "
                 "statistics that have not decayed."
             )
-    days = [day for entry in statistics for segment in entry.segments for day in segment.days]
-    if not days:
+    if newest is None:
         raise StatisticsError(
             f"--decay {factor:g}: {statistics[0].path} does not know days. Collect the logs again with --date or "
             "--timestamp."
         )
-    return Decay(factor, date.fromisoformat(max(days)))
+    return Decay(factor, newest)
 
 
 def _check_same_plan(first: Statistics, other: Statistics) -> None:

@@ -9,7 +9,7 @@ from posbias.core.errors import SchemaError
 from posbias.core.layouts import GROUP, LABEL
 from posbias.core.layouts.judgments import GRADE
 from posbias.core.layouts.preferences import LOSER, LOSER_ROW, WINNER, WINNER_ROW
-from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT, check_readable
 from posbias.core.weights import PROPENSITY
 from posbias.io.training.training_set import Feature
 
@@ -91,10 +91,7 @@ def check_names(names: Sequence[str], where: str) -> None:
                 f"{where}: the column {name!r} looks like the row numbers that pandas writes. Write the table with "
                 "index=False, or give the column a name."
             )
-        if "\0" in name:
-            raise SchemaError(f"{where}: the name of the feature {name!r} holds a zero byte. Rename the column.")
-        if name == "*" or (name.startswith("^") and name.endswith("$")):
-            raise SchemaError(f"{where}: the name of the feature {name!r} is a pattern. Rename the column.")
+        check_readable(name, where)
         if name in _ROW_COLUMNS or name.startswith(_OWN_PREFIX):
             raise SchemaError(
                 f"{where}: the feature {name!r} has a name that training files need for themselves. Rename the column."

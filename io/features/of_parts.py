@@ -28,6 +28,7 @@ from posbias.io.logs import Log
 from posbias.io.owned import temporary_files, whole_files
 from posbias.io.progress import Progress
 from posbias.io.scan import untyped_columns
+from posbias.io.sources import check_unchanged
 from posbias.io.training.training_set import Feature
 
 Missing = Literal["error", "drop", "nan"]
@@ -133,7 +134,10 @@ def bring_features(
     warnings = found.warnings
     if left_out:
         warnings += (f"--missing drop: {left_out:,} of {before:,} rows are left out for want of features.",)
-    return FeaturedRows(_by_split(laid_out, left, of_part), found.features, _report(found, missing), warnings, left_out)
+    report = _report(found, missing)
+    for table in found.tables:
+        check_unchanged(table.sources)
+    return FeaturedRows(_by_split(laid_out, left, of_part), found.features, report, warnings, left_out)
 
 
 def _route(

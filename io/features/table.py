@@ -9,7 +9,9 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.schema import ALIASES, DOC, QUERY, Roles
 from posbias.io.features.columns import check_columns, feature_columns
+from posbias.io.headers import check_headers
 from posbias.io.logs import Log
+from posbias.io.quoting import settle_quotes
 from posbias.io.scan import reading, scan_sources, schema_of, untyped_columns
 from posbias.io.sources import Source, find_sources
 from posbias.io.training.training_set import Feature
@@ -74,11 +76,11 @@ def check_features(log: Log | None, tables: Sequence[str], columns: Sequence[str
         for table in tables:
             find_sources([table])
         return
-    schema = log.impressions.collect_schema()
+    schema = log.schema
     check_columns(schema, columns, str(log.sources[0].path))
     taken = list(columns)
     for table in tables:
-        taken += read_head([table], log.roles, schema, taken).names
+        taken += read_head(find_sources([table]), log.roles, schema, taken).names
 
 
 def open_features(
@@ -96,7 +98,7 @@ def open_features(
         LogFormatError: a file is missing or cannot be read.
         SchemaError: there is no key or no feature, a key cannot meet the log's, or a feature cannot be one.
     """
-    head = read_head(inputs, roles, id_types, taken)
+    head = read_head(settle_quotes(find_sources(inputs))[0], roles, id_types, taken)
     with reading(head.sources):
         untyped = untyped_columns(head.sources, head.schema)
         found = feature_columns([head.raw], head.names, untyped, _where(head.sources))
@@ -105,14 +107,14 @@ def open_features(
 
 
 def read_head(
-    inputs: Sequence[str], roles: Roles, id_types: Mapping[str, pl.DataType], taken: Collection[str]
+    sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl.DataType], taken: Collection[str]
 ) -> TableHead:
-    """What the headers say; arguments and errors are those of `open_features`."""
-    sources = tuple(find_sources(inputs))
+    """What the headers of files say; the other arguments and the errors are those of `open_features`."""
     where = _where(sources)
     with reading(sources):
         raw = scan_sources(sources)
         schema = raw.collect_schema()
+        check_headers(sources, schema)
         _check_files_agree(sources)
     columns = _key_columns(roles, schema, where)
     used = {name for theirs in columns.values() for name in theirs}
@@ -133,7 +135,7 @@ def read_head(
         ]
         keys[role] = parts[0] if len(parts) == 1 else pl.struct(parts)
         raw = raw.filter(part.is_not_null() for part in parts)
-    return TableHead(sources, schema, keys, names, raw)
+    return TableHead(tuple(sources), schema, keys, names, raw)
 
 
 def _where(sources: Sequence[Source]) -> str:

@@ -19,6 +19,7 @@ from posbias.core.impressions import (
     faulty_pages,
 )
 from posbias.core.schema import Roles
+from posbias.core.timestamps import time_unit_of
 
 GOOD = 0
 COUNTS = ReadingRules(click_counts=True)
@@ -212,10 +213,8 @@ MORNING = datetime(2026, 1, 6, 3, 30, tzinfo=timezone(timedelta(hours=9)))  # st
         (pl.Series(["2026-01-05 23:59:59.123"]), date(2026, 1, 5)),
         (pl.Series([datetime(2026, 1, 5, 23, 59)]), date(2026, 1, 5)),  # noqa: DTZ001 - logs have such times
         (pl.Series([MORNING]).dt.convert_time_zone("Asia/Tokyo"), date(2026, 1, 5)),
-        (pl.Series([1767657599]), date(2026, 1, 5)),
-        (pl.Series([1767657599.9]), date(2026, 1, 5)),
     ],
-    ids=["date", "text", "iso", "iso-with-blank", "datetime", "zone", "epoch", "epoch-float"],
+    ids=["date", "text", "iso", "iso-with-blank", "datetime", "zone"],
 )
 def test_the_period_is_the_calendar_day_in_utc(values: pl.Series, expected: date) -> None:
     frame = read("time", values, DAILY, timestamp="time")
@@ -230,11 +229,32 @@ def test_the_day_of_text_with_an_offset_is_the_one_that_is_written() -> None:
     assert text["period"].to_list() == [MORNING.date()]
 
 
-@pytest.mark.parametrize("per_second", [1, 10**3, 10**6, 10**9])
-def test_the_day_of_a_count_since_1970_is_the_same_in_every_unit(per_second: int) -> None:
-    frame = read("time", pl.Series([1767657599 * per_second]), DAILY, timestamp="time")
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Float64, pl.String])
+def test_numbers_are_days_in_one_unit_and_refused_where_they_are_none_in_it(dtype: type[pl.DataType]) -> None:
+    seconds = [1767571200, 1767657599]
+    others = pl.Series([20260105, 2026010512000, 20458, 0, -1, 99_999_999_999, None])
+    values = pl.Series(seconds).append(others).cast(pl.Int64).cast(dtype)
+    unit = time_unit_of(pl.Series(seconds))
 
-    assert frame["period"].to_list() == [date(2026, 1, 5)]
+    frame = read("time", values, ReadingRules(daily=True, time_unit=unit), timestamp="time")
+
+    assert frame["period"].to_list() == [date(2026, 1, 5)] * 2 + [None] * 7
+    assert faults(frame) == [GOOD] * 2 + [RowFault.TIMESTAMP_INVALID] * 7
+
+
+def test_a_date_beyond_all_calendars_is_refused() -> None:
+    far = pl.Series([10**7]).cast(pl.Date)
+
+    assert faults(read("time", far, DAILY, timestamp="time")) == [RowFault.TIMESTAMP_INVALID]
+
+
+@pytest.mark.parametrize("dtype", [pl.Int128, pl.UInt128, pl.List(pl.Int64), pl.Struct({"a": pl.Int64})])
+@pytest.mark.parametrize("role", ["context", "stratify"])
+def test_rows_are_told_apart_by_plain_values_only(role: str, dtype: pl.DataType) -> None:
+    roles: dict[str, Any] = {role: ("kind",)}
+
+    with pytest.raises(SchemaError, match=rf"'kind' \(--{role}\) holds"):
+        read("kind", pl.Series([None], dtype=dtype), **roles)
 
 
 def test_what_is_no_date_is_refused_only_where_days_are_asked_for() -> None:

@@ -55,7 +55,7 @@ def refused(place: Path, log: str, *options: str) -> str:
         ("--features taken.parquet", "the feature 'label' has a name that training files need"),
         ("--features days.parquet", "the feature 'seen' holds Date"),
         ("--features numbered.csv", "the column '' looks like the row numbers that pandas writes"),
-        ("--features pattern.parquet", "the name of the feature '*' is a pattern"),
+        ("--features pattern.parquet", "the name of the column '*' is a pattern"),
         ("--features prices.parquet --feature price", "there is another feature 'price'"),
         ("--features prices.parquet --features prices.parquet", "there is another feature 'price'"),
         ("--layout session --feature position", "--feature position: this name has a meaning of its own"),

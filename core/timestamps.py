@@ -1,0 +1,100 @@
+"""Numbers as days: 20260105, 2026010512, or counts since 1970 of days, seconds, milli-, micro- or nanoseconds.
+
+The same number means different days in different units, so that all numbers of a column are read in one: the one in
+which most of a sample are days that a log can have. A number that is no such day in that unit is none at all.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import polars as pl
+
+_SECONDS_OF_A_DAY = 86_400
+_YEARS = (1980, 2099)
+_YEARS_OF_COUNTED_DAYS = (1990, 2069)  # later ones are days of 2000 and after as spreadsheets count them, from 1900
+_DATE_DIGITS = 8
+
+
+class TimeUnit(Protocol):
+    """How a number says a day.
+
+    Attributes:
+        words: what it is called.
+    """
+
+    @property
+    def words(self) -> str:
+        """What it is called."""
+        ...
+
+    def day(self, number: pl.Expr) -> pl.Expr:
+        """The days that whole numbers say; null where one says none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Written:
+    """Digits as a date and a time are written: yyyymmdd, then hours, minutes, seconds and their fractions.
+
+    Attributes:
+        words: those digits by what they say.
+    """
+
+    words: str
+
+    def day(self, number: pl.Expr) -> pl.Expr:
+        """The day of the first digits, where the others are a time."""
+        text = number.cast(pl.String)
+        clock = [
+            text.str.slice(at, 2).cast(pl.Int32, strict=False) < limit
+            for at, limit in ((8, 24), (10, 60), (12, 60))
+            if at < len(self.words)
+        ]
+        valid = pl.all_horizontal(text.str.len_bytes() == len(self.words), *clock)
+        day = text.str.slice(0, _DATE_DIGITS).str.to_date("%Y%m%d", strict=False)
+        return pl.when(valid & day.dt.year().is_between(*_YEARS)).then(day)
+
+
+@dataclass(frozen=True)
+class CountedSince1970:
+    """A count since the beginning of 1970, UTC.
+
+    Attributes:
+        words: of what.
+        per_day: so many a day.
+        years: the first and the last year in which such counts are read.
+    """
+
+    words: str
+    per_day: int
+    years: tuple[int, int] = _YEARS
+
+    def day(self, number: pl.Expr) -> pl.Expr:
+        """The day of a count."""
+        days = (number // self.per_day).cast(pl.Int32, strict=False)
+        day = days.cast(pl.Date)
+        return pl.when(day.dt.year().is_between(*self.years)).then(day)
+
+
+TIME_UNITS: tuple[TimeUnit, ...] = (
+    *map(Written, ("yyyymmdd", "yyyymmddhh", "yyyymmddhhmm", "yyyymmddhhmmss", "yyyymmddhhmmssfff")),
+    CountedSince1970("days since 1970", 1, _YEARS_OF_COUNTED_DAYS),
+    CountedSince1970("seconds since 1970", _SECONDS_OF_A_DAY),
+    CountedSince1970("milliseconds since 1970", _SECONDS_OF_A_DAY * 10**3),
+    CountedSince1970("microseconds since 1970", _SECONDS_OF_A_DAY * 10**6),
+    CountedSince1970("nanoseconds since 1970", _SECONDS_OF_A_DAY * 10**9),
+)
+"""The units that are told from one another. What could be hours as they are written, or seconds of 2030, is hours."""
+
+
+def time_unit_of(numbers: pl.Series) -> TimeUnit | None:
+    """The unit in which most of some whole numbers are days, the first such one; None where none of them is a day."""
+    found = pl.select(unit.day(pl.lit(numbers)).count().alias(unit.words) for unit in TIME_UNITS).row(0, named=True)
+    best = max(TIME_UNITS, key=lambda unit: found[unit.words])
+    return best if found[best.words] else None
+
+
+def whole_numbers(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column of numbers, or of text that may hold some, as Int64; null where a value is none."""
+    column = pl.col(name).str.strip_chars() if isinstance(dtype, pl.String) else pl.col(name)
+    return column.cast(pl.Int64, strict=False)

@@ -1,0 +1,189 @@
+"""The names of a log's columns: whatever a column is called, the result is right or an error says to rename it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import polars as pl
+import pytest
+
+from posbias.core.schema import NAMES_TAKEN
+from posbias.core.simulation import SimulationOptions, simulate
+
+RunPosbias = Callable[..., CompletedProcess[str]]
+Tables = list[pl.DataFrame]
+
+NAMES = [
+    *("period", "previous_click", "randomized", "impressions", "clicks", "rejected", "rows", "weight"),
+    *("ctr", "propensity", "std_error", "ci_low", "identified", "reason", "linking_pairs", "joint_propensity"),
+    *("examination", "attractiveness", "std_dev", "signature", "label", "group", "queries", "count", "a.b", "x y"),
+]
+ROLES = {
+    "--session": "session",
+    "--query": "query",
+    "--doc": "doc",
+    "--position": "position",
+    "--click": "click",
+    "--context": "device",
+    "--stratify": "device",
+    "--weight-column": "times",
+    "--timestamp": "day",
+    "--randomized-where": "policy",
+    "--feature": "price",
+}
+UNDER_ITS_OWN_NAME = ("--context", "--stratify", "--feature")
+FOUND_BY_NAME = ("--session", "--query", "--doc", "--position", "--click")
+
+
+@pytest.fixture(scope="module")
+def log() -> pl.DataFrame:
+    """Return a log with a column for every role."""
+    frame = simulate(SimulationOptions(n_sessions=200, n_queries=3, docs_per_query=3, n_positions=3, seed=3)).log
+    return frame.select(
+        *("session", "query", "doc", "position", "click"),
+        device=pl.when(pl.col("session") % 2 == 0).then(pl.lit("phone")).otherwise(pl.lit("desk")),
+        times=1.5,
+        day=pl.format("2026-01-0{}", 1 + pl.col("session") % 3),
+        policy=pl.when(pl.col("session") % 5 == 0).then(pl.lit("random")).otherwise(pl.lit("ranker")),
+        price=(pl.col("query") * 10 + pl.col("doc")).cast(pl.Float64),
+    )
+
+
+def attempt(run: RunPosbias, folder: Path, log: pl.DataFrame, role: str, name: str) -> Tables | str:
+    """The tables of a run with the column of a role under another name, or what it says against that."""
+    column = ROLES[role]
+    log.rename({column: name}).write_parquet(folder / "log.parquet")
+    named = {flag: ROLES[flag] for flag in FOUND_BY_NAME} | {role: name}
+    words = [word for flag, value in named.items() for word in (flag, value)]
+    if role == "--randomized-where":
+        words[-1] += "=random"
+    command = "run" if role == "--feature" else "fit"
+    words.append("--no-compare")
+    done = run(command, "log.parquet", *words, "-o", "out", "--force")
+    if done.returncode == 2:
+        return done.stderr
+    assert done.returncode in (0, 1), done.stderr
+    return [pl.read_parquet(path) for path in sorted((folder / "out").rglob("*.parquet"))]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_column_of_any_name_plays_its_role_or_is_asked_to_be_renamed(
+    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, role: str
+) -> None:
+    usual = attempt(run_in_process, tmp_path, log, role, ROLES[role])
+    assert not isinstance(usual, str), usual
+
+    refused: set[str] = set()
+    for name in NAMES:
+        found = attempt(run_in_process, tmp_path, log, role, name)
+        if isinstance(found, str):
+            assert f"{name!r}" in found or f"{role} {name}" in found
+            assert "Rename the column" in found
+            refused.add(name)
+            continue
+        for table, expected in zip(found, usual, strict=True):
+            columns = [name if role in UNDER_ITS_OWN_NAME and c == ROLES[role] else c for c in expected.columns]
+            assert table.columns == columns
+            assert table.rows() == expected.rows(), name
+
+    if role in NAMES_TAKEN:
+        assert refused == NAMES_TAKEN[role].intersection(NAMES)
+    elif role != "--feature":
+        assert not refused
+
+
+def test_no_context_has_the_name_of_another_column_of_the_results(
+    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "--context", "device", "-o", "out")
+    assert done.returncode == 0, done.stderr
+
+    tables = [pl.read_parquet(tmp_path / "out" / f"{name}.parquet") for name in ("propensities", "attractiveness")]
+    columns = {column for table in tables for column in table.columns} - {"device"}
+    assert columns <= NAMES_TAKEN["--context"]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\nb", "a\x1b[31mb", "*", "^a.*$"])
+@pytest.mark.parametrize("role", ["--context", "--query", "--feature"])
+@pytest.mark.parametrize("ending", ["csv", "parquet", "ndjson"])
+def test_a_name_that_is_not_read_to_the_letter_is_refused(
+    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, role: str, name: str, ending: str
+) -> None:
+    named = log.rename({ROLES[role]: name})
+    {"csv": named.write_csv, "parquet": named.write_parquet, "ndjson": named.write_ndjson}[ending](
+        tmp_path / f"log.{ending}"
+    )
+
+    done = run_in_process("run", f"log.{ending}", role, name, "-o", "out")
+
+    assert done.returncode == 2, done.stderr
+    assert f"log.{ending}: the name of the column {name!r}" in done.stderr or "is a pattern" in done.stderr
+    assert "Rename the column" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+@pytest.mark.parametrize(
+    ("header", "alike"),
+    [
+        ("session,query,doc,position,click,click", "'click', 'click'"),
+        ("session,query,doc,position,click, click", "'click', ' click'"),
+        ("session,query,doc,position,position,click", "'position', 'position'"),
+        ("doc,session,query,doc,position,click", "'doc', 'doc'"),
+        ('session,query,doc,position,"click",click', "'click', 'click'"),
+    ],
+)
+def test_two_columns_of_one_name_are_refused_and_named(
+    run_in_process: RunPosbias, tmp_path: Path, header: str, alike: str, ending: str
+) -> None:
+    text = header + "\ns1,q,d,1,0,1\n"
+    path = tmp_path / f"log.{ending}"
+    path.write_text(text if ending == "csv" else text.replace(",", "\t"), encoding="utf-8")
+
+    done = run_in_process("fit", path.name, "-o", "out")
+
+    assert done.returncode == 2, done.stderr
+    assert f"log.{ending}: 2 columns are called alike: {alike}. Rename" in done.stderr
+
+
+def test_columns_without_a_role_may_be_called_as_they_like(
+    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame
+) -> None:
+    lines = log.select("session", "query", "doc", "position", "click").write_csv().splitlines()
+    others = ["note,note,,,\0,*", *["x,y,,,,"] * (len(lines) - 1)]
+    text = "\n".join(f"{line},{more}" for line, more in zip(lines, others, strict=True))
+    (tmp_path / "log.csv").write_text(text + "\n", encoding="utf-8")
+
+    assert run_in_process("fit", "log.csv", "-o", "out").returncode == 0
+
+
+@pytest.mark.parametrize("header", ["doc,price,price", "doc,price, price"])
+def test_features_of_one_name_are_refused(
+    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, header: str
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    rows = [f"{doc},1,2" for doc in log["doc"].unique()]
+    (tmp_path / "prices.csv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+
+    done = run_in_process("run", "log.parquet", "--features", "prices.csv", "-o", "out")
+
+    assert done.returncode == 2, done.stderr
+    assert "prices.csv: 2 columns are called alike: 'price', " in done.stderr
+
+
+@pytest.mark.parametrize("kind", [pl.Int128, pl.UInt128])
+@pytest.mark.parametrize("role", ["--context", "--stratify", "--weight-column", "--randomized-where"])
+def test_integers_of_128_bits_are_read_or_refused_by_role(
+    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, role: str, kind: type[pl.DataType]
+) -> None:
+    log.with_columns(wide=(1 + pl.col("session") % 2).cast(kind)).write_parquet(tmp_path / "log.parquet")
+    column = "wide=1" if role == "--randomized-where" else "wide"
+
+    done = run_in_process("fit", "log.parquet", role, column, "-o", "out")
+
+    if role == "--weight-column":
+        assert done.returncode == 0, done.stderr
+    else:
+        assert done.returncode == 2
+        assert f"'wide' ({role}) holds" in done.stderr
