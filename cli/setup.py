@@ -3,7 +3,7 @@
 import re
 import tempfile
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import date
 from itertools import pairwise
@@ -279,8 +279,9 @@ def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
     with (
         _scratch(reading, beside, ".posbias-") as scratch,
         open_session(reading.master or DEFAULT_MASTER, scratch) as session,
+        closing(SparkEngine(session, memory, scratch, reading.on_bad_rows, reading.check_pages)) as engine,
     ):
-        yield SparkEngine(session, memory, scratch, reading.on_bad_rows, reading.check_pages)
+        yield engine
 
 
 @contextmanager
