@@ -48,7 +48,7 @@ def collect(
                 _count(inputs, columns, reading, counting, decay, engine, result)
         result.tables.append(summary.rows_line(result.content["rows"]))
         result.tables.append(summary.statistics_line(result.content["statistics"]))
-    return DONE
+    return result.exit_code
 
 
 def _taken_over(statistics: Sequence[Statistics], decay: DecayOptions) -> list[Location]:

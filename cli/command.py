@@ -35,9 +35,12 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
             temporary = values.get("temp_dir")
             for name, group in groups.items():
                 values[name] = group(**{entry.name: values.pop(entry.name) for entry in fields(group)})  # type: ignore[operator]
-            with copies_below(temporary):
-                code = _guarded(lambda: function(**values))
-            raise typer.Exit(code)
+
+            def work() -> int:
+                with copies_below(temporary):
+                    return function(**values)
+
+            raise typer.Exit(guarded(work))
 
         run.__signature__ = _flattened(function, groups)  # type: ignore[attr-defined]
         app.command()(run)
@@ -63,12 +66,13 @@ def _flattened(function: Callable[..., int], groups: dict[str, Any]) -> inspect.
     return inspect.Signature(parameters)
 
 
-def _guarded(work: Callable[[], int]) -> int:
+def guarded(work: Callable[[], int]) -> int:
+    """The exit code of some work; where it fails, its error is printed, and the code says that nothing was written."""
     try:
         return work()
     except PosbiasError as error:
         complain(str(error))
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic of Rust is no Exception
         complain(f"Polars could not do its part: {error}")
     except KeyboardInterrupt:
         stop(signal.SIGINT)

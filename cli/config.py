@@ -10,6 +10,7 @@ Precedence: flag > POSBIAS_* environment > posbias.toml > default.
 """
 
 import difflib
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from posbias.core.errors import UsageError
+from posbias.io.regular_files import read_regular
 
 DEFAULT_FILE = "posbias.toml"
 
@@ -53,7 +55,7 @@ def defaults_for(command: str, parameters: Mapping[str, Mapping[str, str]], file
     """
     if file is None:
         file = Path(DEFAULT_FILE)
-        if not file.is_file():
+        if not os.path.lexists(file):
             return {}
     content = _read(file)
     shared = {key: value for key, value in content.items() if key not in parameters}
@@ -70,11 +72,13 @@ def defaults_for(command: str, parameters: Mapping[str, Mapping[str, str]], file
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(read_regular(file).decode())
     except OSError as error:
         raise UsageError(f"--config {file}: cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise UsageError(f"{file}: is not valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise UsageError(f"{file}: cannot be read: its values are nested too deeply.") from error
 
 
 def _option(key: str) -> str:

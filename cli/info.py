@@ -1,6 +1,5 @@
 """`posbias collect --info`: what statistics hold, as a table or as JSON, on stdout."""
 
-import json
 import sys
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -12,8 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from posbias.cli import summary
+from posbias.cli import streams, summary
 from posbias.core.errors import OutputError, UsageError
+from posbias.io.manifest import manifest_text
 from posbias.io.statistics_metadata import describe_decay, describe_plan
 from posbias.io.statistics_store import Statistics
 
@@ -31,17 +31,16 @@ def show_info(statistics: Sequence[Statistics], inputs: Sequence[str], *, as_jso
     """
     if not statistics:
         raise UsageError(f"--info: {inputs[0]} holds no statistics. Name directories that `posbias collect` wrote.")
-    try:
-        if as_json:
-            typer.echo(json.dumps([_described(entry) for entry in statistics], indent=2, ensure_ascii=False))
-        else:
-            console = Console(highlight=False, markup=False, emoji=False)
-            if not console.is_terminal:
-                console.width = _WIDTH_IN_A_FILE
-            console.print(Group(*map(_table, statistics)))
-        sys.stdout.flush()
-    except OSError as error:
-        raise OutputError(f"stdout cannot be written: {error.strerror}.") from error
+    if as_json:
+        typer.echo(manifest_text([_described(entry) for entry in statistics]).encode(), nl=False)
+    else:
+        console = Console(highlight=False, markup=False, emoji=False)
+        if not console.is_terminal:
+            console.width = _WIDTH_IN_A_FILE
+        console.print(Group(*map(_table, statistics)))
+    lost = streams.why_lost(sys.stdout)
+    if lost is not None:
+        raise OutputError(f"stdout cannot be written: {lost}.")
 
 
 def _described(entry: Statistics) -> dict[str, Any]:

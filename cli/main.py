@@ -1,12 +1,14 @@
 """The application: its commands, and what all of them share."""
 
+import sys
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from posbias.cli import collect, fit, interrupts, run, simulate, weight
-from posbias.cli.command import command
+from posbias.cli import collect, fit, interrupts, run, simulate, streams, weight
+from posbias.cli.command import CANNOT_RUN, command, guarded
+from posbias.cli.console import complain
 
 _HELP = """Position-bias propensities and unbiased training files from click logs.
 
@@ -45,6 +47,19 @@ def options(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line, and end with its exit code. None but that of a command is 1: then a result stands."""
     interrupts.install()
-    app()
+    code = guarded(_run)
+    lost = streams.why_lost(sys.stdout)
+    if lost is not None and not code:  # help, or the version
+        complain(f"stdout cannot be written: {lost}.")
+        code = CANNOT_RUN
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        app()
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else 0
+    return 0

@@ -1,7 +1,6 @@
 """From options to the objects that do the work."""
 
 import re
-import tempfile
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -29,10 +28,12 @@ from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
 from posbias.io.engines.spark import SparkEngine
 from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session
+from posbias.io.file_names import is_text
 from posbias.io.logs import Log, LogRequest, open_log
 from posbias.io.object_urls import Location, ObjectUrl, location
 from posbias.io.owned import owned_directory
 from posbias.io.statistics_metadata import plan_from
+from posbias.io.temporary_place import temporary_place
 
 _UNITS = {
     "": 1,
@@ -266,7 +267,7 @@ def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
     if reading.engine == "polars":
         if reading.master is not None:
             raise UsageError(f"--master {reading.master}: only --engine spark has one.")
-        with _scratch(reading, Path(tempfile.gettempdir()), "posbias-") as scratch:
+        with _scratch(reading.temp_dir or temporary_place(), "posbias-") as scratch:
             yield LocalEngine(memory, scratch, reading.on_bad_rows, reading.check_pages)
         return
     if isinstance(location(output), ObjectUrl) and reading.temp_dir is None:
@@ -277,7 +278,7 @@ def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
     # Where all machines of a cluster find the output, they find temporary files too.
     beside = next(folder for folder in output.absolute().parents if folder.is_dir())
     with (
-        _scratch(reading, beside, ".posbias-") as scratch,
+        _scratch(reading.temp_dir or beside, ".posbias-") as scratch,
         open_session(reading.master or DEFAULT_MASTER, scratch) as session,
         closing(SparkEngine(session, memory, scratch, reading.on_bad_rows, reading.check_pages)) as engine,
     ):
@@ -285,10 +286,11 @@ def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
 
 
 @contextmanager
-def _scratch(reading: ReadingOptions, usual: Path, prefix: str) -> Generator[Path]:
-    parent = reading.temp_dir or usual
+def _scratch(parent: Path, prefix: str) -> Generator[Path]:
     if not parent.is_dir():
         raise OutputError(f"--temp-dir {parent}: there is no such directory.")
+    if not is_text(parent.absolute()):
+        raise OutputError(f"--temp-dir {str(parent)!a}: the name is not UTF-8. Choose another directory.")
     with owned_directory(parent.absolute(), prefix) as scratch:
         yield scratch
 

@@ -3,7 +3,6 @@
 They are small, and read several times in a command. A copy lives as long as the command.
 """
 
-import tempfile
 from collections.abc import Collection, Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,13 +11,14 @@ from posbias.core.errors import OutputError, PosbiasError
 from posbias.io.object_stores import download, forget_stores, list_objects
 from posbias.io.object_urls import Location, ObjectUrl
 from posbias.io.owned import owned_directory, temporary_files
+from posbias.io.temporary_place import temporary_place
 
 
 class _Copies:
     """The copies of one command, in a directory that is made when there is a first one."""
 
     def __init__(self) -> None:
-        self.parent = Path(tempfile.gettempdir())
+        self.parent: Path | None = None
         self._places = ExitStack()
         self._folder: Path | None = None
         self._by_url: dict[ObjectUrl, Path] = {}
@@ -27,7 +27,8 @@ class _Copies:
         """The directory that holds the objects below a prefix, or those of the given names."""
         if url not in self._by_url:
             if self._folder is None:
-                self._folder = self._places.enter_context(owned_directory(self.parent, "posbias-input-"))
+                parent = self.parent or temporary_place()
+                self._folder = self._places.enter_context(owned_directory(parent, "posbias-input-"))
             folder = self._folder / str(len(self._by_url)) / url.name
             folder.mkdir(parents=True)
             with temporary_files(folder):
@@ -48,7 +49,7 @@ _copies = _Copies()
 @contextmanager
 def copies_below(temporary: Path | None) -> Generator[None]:
     """Copy what stands in object stores at most once in this block, below a directory for temporary files."""
-    _copies.parent = temporary or Path(tempfile.gettempdir())
+    _copies.parent = temporary
     try:
         yield
     finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from posbias.core.errors import LogFormatError
+from posbias.io.regular_files import read_regular
 
 FILE_NAME = "manifest.json"
 _LIBRARIES = ("polars", "numpy", "scipy", "narwhals", "pyarrow")
@@ -24,9 +25,10 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-def manifest_text(manifest: dict[str, Any]) -> str:
-    """A manifest as it stands in its file."""
-    return json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+def manifest_text(content: object) -> str:
+    """A manifest, or what is known of one, as it stands in its file. What is no Unicode in a name is escaped."""
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def read_manifest(folder: Path, command: str) -> dict[str, Any]:
@@ -37,8 +39,10 @@ def read_manifest(folder: Path, command: str) -> dict[str, Any]:
     """
     path = folder / FILE_NAME
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_regular(path))
     except FileNotFoundError:
         raise LogFormatError(f"{folder}: holds no {FILE_NAME}, so it is not a result of `posbias {command}`.") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise LogFormatError(f"{path}: cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
         raise LogFormatError(f"{path}: cannot be read: {error}.") from error

@@ -20,6 +20,7 @@ LINE = "posbias_line"
 _TEXT_SEPARATORS = {"csv": ",", "tsv": "\t"}
 _NO_SEPARATOR = "\x01"  # which JSON has to escape
 _SCHEMA_ROWS = 1000
+_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError)
 
 
 def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.LazyFrame:
@@ -126,7 +127,7 @@ def reading(sources: Sequence[Source]) -> Generator[None]:
     """
     try:
         yield
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise LogFormatError(_first_broken(sources) or f"cannot read the log: {_first_line(error)}") from error
 
 
@@ -135,7 +136,7 @@ def _first_broken(sources: Sequence[Source]) -> str | None:
     for source in sources:
         try:
             scan_sources([source]).select(pl.all().is_null().any()).collect(engine="streaming")
-        except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             return f"{source.path}: cannot be read as {source.format}: {_first_line(error)}"
     return None
 

@@ -11,9 +11,11 @@ from typing import TypeVar
 from urllib.parse import unquote
 
 from posbias.core.errors import LogFormatError, UsageError
+from posbias.io.file_names import is_text
 from posbias.io.object_names import named_objects
 from posbias.io.object_stores import StoredObject, read_object, read_range
 from posbias.io.object_urls import Location, ObjectUrl, location
+from posbias.io.regular_files import read_regular
 from posbias.io.uploads import is_unfinished
 
 _FORMAT_BY_EXTENSION = {
@@ -156,21 +158,32 @@ def named_paths(name: str) -> list[Location]:
         return [*named_objects(where)]
     if where.exists():
         return [where]
-    return [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 - takes absolute patterns
+    return [Path(_checked(match)) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 - takes absolute patterns
 
 
 def _checked(name: str) -> str:
     """A name that can be a file's.
 
     Raises:
-        LogFormatError: it is empty, too long, or no text.
+        LogFormatError: it is empty, too long, or no text, or leads nowhere.
     """
     if not name:
         raise LogFormatError("one of the names is empty; is a variable unset?")
+    if not is_text(name):
+        raise LogFormatError(f"{name!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
     try:
-        name.encode()
-        Path(name).exists()
-    except (OSError, UnicodeEncodeError) as error:
+        path = location(name)
+        if isinstance(path, Path):
+            path.exists()
+            path.resolve()
+    except RuntimeError as error:  # of `resolve`
+        raise LogFormatError(f"{name}: symbolic links lead in a circle here. Name the file itself.") from error
+    except FileNotFoundError as error:  # of `resolve`, which does not ask for the file
+        raise LogFormatError(
+            f"{name}: cannot be found, because the current directory is gone. Change to another one, or name files in "
+            "full."
+        ) from error
+    except OSError as error:
         raise LogFormatError(f"{name!a}: cannot be the name of a file: {error}.") from error
     return name
 
@@ -242,7 +255,7 @@ def _is_ours(manifest: Location) -> bool:
     """Whether a manifest is that of a result of posbias, which is no log."""
     if isinstance(manifest, ObjectUrl):
         return '"posbias": "' in read_object(manifest).decode(errors="replace")
-    return '"posbias": "' in manifest.read_text(encoding="utf-8", errors="replace")
+    return manifest.is_file() and b'"posbias": "' in read_regular(manifest)
 
 
 def _format_by_name(file: PurePath) -> str | None:
@@ -254,6 +267,7 @@ def _format_by_name(file: PurePath) -> str | None:
 
 
 def _source_on_disk(file: Path) -> Source:
+    _checked(str(file))
     status = file.stat()
     return _source(file, status.st_size, status.st_mtime_ns)
 

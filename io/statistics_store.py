@@ -16,10 +16,12 @@ import polars as pl
 
 from posbias.core.errors import StatisticsError
 from posbias.io.decay import Decay
+from posbias.io.file_names import is_text
 from posbias.io.local_copies import on_disk
 from posbias.io.manifest import FILE_NAME
 from posbias.io.object_stores import list_objects, read_object, storage_options
 from posbias.io.object_urls import Location, ObjectUrl, location
+from posbias.io.regular_files import read_regular
 from posbias.io.sources import named_paths
 from posbias.io.statistics_metadata import (
     SCHEMA,
@@ -98,6 +100,8 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
         if found.get(real) is not None:
             raise StatisticsError(f"{path} is named twice: its clicks would count twice. Name it once.")
         found[real] = _open_at(path)
+        if found[real] is not None and not is_text(str(real)):
+            raise StatisticsError(f"{str(real)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
     statistics = [entry for entry in found.values() if entry is not None]
     if statistics and len(statistics) < len(found):
         log = next(path for path in paths if found[path.resolve()] is None)
@@ -242,8 +246,8 @@ def _described(manifest: dict[str, Any], path: Path) -> Statistics:
 def _manifest(path: Path) -> dict[str, Any] | None:
     """The manifest of statistics; None where there is none that can be read, or it is of something else."""
     try:
-        content: object = json.loads((path / FILE_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content: object = json.loads(read_regular(path / FILE_NAME))
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(content, dict):
         return None
@@ -252,7 +256,7 @@ def _manifest(path: Path) -> dict[str, Any] | None:
 
 
 def _holds_part(path: Path) -> bool:
-    part = min(path.glob(PARTS), default=None)
+    part = min((part for part in path.glob(PARTS) if part.is_file()), default=None)
     if part is None:
         return False
     try:
