@@ -1,5 +1,6 @@
 """From what the user names (files, globs, directories, URLs) to the files that will be read, with format and digest."""
 
+import errno
 import glob
 import hashlib
 import re
@@ -162,7 +163,7 @@ def named_paths(name: str) -> list[Location]:
 
 
 def _checked(name: str) -> str:
-    """A name that can be a file's.
+    """A name that can be a file's, whether or not the file is there.
 
     Raises:
         LogFormatError: it is empty, too long, or no text, or leads nowhere.
@@ -171,21 +172,34 @@ def _checked(name: str) -> str:
         raise LogFormatError("one of the names is empty; is a variable unset?")
     if not is_text(name):
         raise LogFormatError(f"{name!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
-    try:
-        path = location(name)
-        if isinstance(path, Path):
-            path.exists()
-            path.resolve()
-    except RuntimeError as error:  # of `resolve`
-        raise LogFormatError(f"{name}: symbolic links lead in a circle here. Name the file itself.") from error
-    except FileNotFoundError as error:  # of `resolve`, which does not ask for the file
-        raise LogFormatError(
-            f"{name}: cannot be found, because the current directory is gone. Change to another one, or name files in "
-            "full."
-        ) from error
-    except OSError as error:
-        raise LogFormatError(f"{name!a}: cannot be the name of a file: {error}.") from error
+    path = location(name)
+    if isinstance(path, Path):
+        _check_reachable(path)
     return name
+
+
+def _check_reachable(path: Path) -> None:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if not path.is_absolute() and not _is_anywhere():
+            raise LogFormatError(
+                f"{path}: cannot be found, because the current directory is gone. Change to another one, or name files "
+                "in full."
+            ) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            raise LogFormatError(f"{path}: symbolic links lead in a circle here. Name the file itself.") from error
+        raise LogFormatError(f"{str(path)!a}: cannot be the name of a file: {error}.") from error
+
+
+def _is_anywhere() -> bool:
+    """Whether the current directory is still there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _expand(name: str) -> list[Source]:

@@ -304,6 +304,11 @@ def test_a_manifest_of_any_depth_is_one_error(run_in_process: RunPosbias, folder
     )
 
 
+def test_a_name_with_a_null_byte_is_one_error(run_in_process: RunPosbias, folder: Path) -> None:
+    (folder / "posbias.toml").write_text('clicks = ["a\\u0000b"]', encoding="utf-8")
+    refused(run_in_process(*FIT), "cannot be the name of a file")
+
+
 def test_a_panic_of_polars_is_one_error(
     run_in_process: RunPosbias, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
