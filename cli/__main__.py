@@ -2,9 +2,12 @@
 
 import os
 import signal
+import sys
+import traceback
+from collections.abc import Callable
 from types import FrameType
 
-_EXIT_BASE = 128
+_CANNOT_RUN, _EXIT_BASE = 2, 128
 
 
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a signal handler takes both
@@ -15,11 +18,22 @@ def main() -> None:
     """Run the command line; a signal that arrives while it still loads ends it without a traceback."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)
+    from posbias.cli import streams  # noqa: PLC0415 - before anything is opened or printed
+
+    streams.install()
     # A fit works on small matrices: more threads only wait for each other (2.4 s of processor time instead of 1.3 s).
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from posbias.cli.main import main as run  # noqa: PLC0415 - loading takes a moment, in which Ctrl-C must work
+    _load()()
 
-    run()
+
+def _load() -> Callable[[], None]:
+    """The command line. To load it takes a moment, in which Ctrl-C must work, and an error must not exit with 1."""
+    try:
+        from posbias.cli.main import main as run  # noqa: PLC0415
+    except BaseException:  # noqa: BLE001 - also a panic of Rust
+        traceback.print_exc()
+        sys.exit(_CANNOT_RUN)
+    return run
 
 
 if __name__ == "__main__":

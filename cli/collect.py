@@ -57,7 +57,7 @@ def collect(
             else:
                 _count(inputs, columns, reading, counting, decay, engine, result)
         result.tables.append(summary.statistics_line(result.content["statistics"]))
-    return DONE
+    return result.exit_code
 
 
 def _check_replaced(

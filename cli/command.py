@@ -42,9 +42,11 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
 
         @wraps(function)
         def run(invocation: typer.Context, **values: Any) -> None:  # noqa: ANN401
-            with copies_below(values.get("temp_dir")):
-                code = _guarded(lambda: checked(invocation, values))
-            raise typer.Exit(code)
+            def work() -> int:
+                with copies_below(values.get("temp_dir")):
+                    return checked(invocation, values)
+
+            raise typer.Exit(guarded(work))
 
         run.__signature__ = _flattened(function, groups)  # type: ignore[attr-defined]
         app.command(cls=PosbiasCommand)(run)
@@ -70,12 +72,13 @@ def _flattened(function: Callable[..., int], groups: dict[str, Any]) -> inspect.
     return inspect.Signature(parameters)
 
 
-def _guarded(work: Callable[[], int]) -> int:
+def guarded(work: Callable[[], int]) -> int:
+    """The exit code of some work; where it fails, its error is printed, and the code says that nothing was written."""
     try:
         return work()
     except PosbiasError as error:
         complain(str(error))
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic of Rust is no Exception
         complain(f"Polars could not do its part: {error}")
     except KeyboardInterrupt:
         stop(signal.SIGINT)

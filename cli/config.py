@@ -10,6 +10,7 @@ Precedence: flag > POSBIAS_* environment > posbias.toml > default.
 """
 
 import difflib
+import os
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -22,6 +23,7 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from posbias.core.errors import UsageError
+from posbias.io.regular_files import read_regular
 
 DEFAULT_FILE = "posbias.toml"
 _ITSELF, _DAY = "config", "date"
@@ -56,7 +58,7 @@ def defaults_for(
     """
     if file is None:
         file = Path(DEFAULT_FILE)
-        if not file.is_file():
+        if not os.path.lexists(file):
             return {}
     content = _read(file)
     shared = _Section(file, "", {key: value for key, value in content.items() if key not in options})
@@ -157,11 +159,13 @@ def _shown(value: object) -> str:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(read_regular(file).decode())
     except OSError as error:
         raise UsageError(f"--config {file}: cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise UsageError(f"{file}: is not valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise UsageError(f"{file}: cannot be read: its values are nested too deeply.") from error
 
 
 def _option(key: str) -> str:

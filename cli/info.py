@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
 
+import typer
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from posbias.cli import summary
+from posbias.cli import streams, summary
 from posbias.cli.console import SafeConsole, line
 from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError, UsageError
@@ -35,14 +36,13 @@ def show_info(statistics: Sequence[Statistics], inputs: Sequence[str], *, as_jso
         raise UsageError(f"--info: {inputs[0]} holds no statistics. Name directories that `posbias collect` wrote.")
     with checked(statistics, check_contents, one_by_one):
         pass
-    try:
-        if as_json:
-            sys.stdout.write(json_text(masked_values([_described(entry) for entry in statistics])))
-        else:
-            SafeConsole(stderr=False, width_in_a_file=_WIDTH_IN_A_FILE).print(Group(*map(_table, statistics)))
-        sys.stdout.flush()
-    except OSError as error:
-        raise OutputError(f"stdout cannot be written: {error.strerror}.") from error
+    if as_json:
+        typer.echo(json_text(masked_values([_described(entry) for entry in statistics])).encode(), nl=False)
+    else:
+        SafeConsole(stderr=False, width_in_a_file=_WIDTH_IN_A_FILE).print(Group(*map(_table, statistics)))
+    lost = streams.why_lost(sys.stdout)
+    if lost is not None:
+        raise OutputError(f"stdout cannot be written: {lost}.")
 
 
 def _described(entry: Statistics) -> dict[str, Any]:

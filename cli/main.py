@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli import collect, fit, interrupts, run, simulate, weight
-from posbias.cli.command import CANNOT_RUN, command
-from posbias.cli.console import complain_of_a_fault, escape_warnings
+from posbias.cli import collect, fit, interrupts, run, simulate, streams, weight
+from posbias.cli.command import CANNOT_RUN, command, guarded
+from posbias.cli.console import complain, escape_warnings
 from posbias.cli.usage_errors import Application
 
 _HELP = """Position-bias propensities and unbiased training files from click logs.
@@ -49,13 +49,23 @@ def options(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line, and end with its exit code. None but that of a command is 1: then a result stands."""
     interrupts.install()
     escape_warnings()
     try:
-        app()
-    except Exception:  # noqa: BLE001 - outside of the commands: while options are read, or after the work
-        complain_of_a_fault()
-        sys.exit(CANNOT_RUN)
+        code = guarded(_run)
+        lost = streams.why_lost(sys.stdout)
+        if lost is not None and not code:  # help, or the version
+            complain(f"stdout cannot be written: {lost}.")
+            code = CANNOT_RUN
+        sys.exit(code)
     finally:
         interrupts.ignore()
+
+
+def _run() -> int:
+    try:
+        app()
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else 0
+    return 0

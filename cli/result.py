@@ -10,11 +10,11 @@ from typing import Any
 import typer
 from rich.console import Console, RenderableType
 
-from posbias.cli.console import say, stderr_console
+from posbias.cli import streams
+from posbias.cli.console import complain, say, stderr_console
 from posbias.cli.interrupts import result_stands
 from posbias.cli.options import OutputOptions, ReadingOptions
 from posbias.cli.progress import show_progress
-from posbias.core.errors import OutputError
 from posbias.io.manifest import manifest_text, write_manifest
 from posbias.io.object_urls import Location, ObjectUrl, location
 from posbias.io.outputs import output_directory
@@ -35,7 +35,7 @@ class Result:
         content: sections of the manifest.
         tables: what is shown at the end.
         warnings: sentences that are always shown.
-        exit_code: 0, or 1 where the result is not to be taken at face value.
+        exit_code: 0, or 1 where the result is not to be taken at face value, or could not be printed.
     """
 
     folder: Path
@@ -104,11 +104,11 @@ def _report(result: Result, manifest: str, output: OutputOptions, console: Conso
     if not output.quiet:
         say(console, f"written: {_named(location(output.output))}")
     if output.json:
-        try:
-            typer.echo(manifest, nl=False)
-            sys.stdout.flush()
-        except OSError as error:
-            raise OutputError(f"{location(output.output)} is written, but stdout is not: {error.strerror}.") from error
+        typer.echo(manifest.encode(), nl=False)
+        lost = streams.why_lost(sys.stdout)
+        if lost is not None:
+            complain(f"{location(output.output)} is written, but stdout is not: {lost}.")
+            result.exit_code = WITH_DOUBTS
 
 
 def _named(target: Location) -> str:

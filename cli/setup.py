@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import date
 from itertools import pairwise
@@ -27,6 +27,7 @@ from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
 from posbias.io.engines.spark import SparkEngine
 from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session
+from posbias.io.file_names import is_text
 from posbias.io.logs import Log, LogRequest, open_log
 from posbias.io.object_urls import Location, ObjectUrl, location
 from posbias.io.owned import owned_directory, system_temporary
@@ -259,14 +260,17 @@ def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
     with (
         _scratch(reading.temp_dir or beside, hidden=True) as scratch,
         open_session(reading.master or DEFAULT_MASTER, scratch) as session,
+        closing(SparkEngine(session, memory, scratch, reading.on_bad_rows, reading.check_pages)) as engine,
     ):
-        yield SparkEngine(session, memory, scratch, reading.on_bad_rows, reading.check_pages)
+        yield engine
 
 
 @contextmanager
 def _scratch(parent: Path, *, hidden: bool) -> Generator[Path]:
     if not parent.is_dir():
         raise OutputError(f"--temp-dir {parent}: there is no such directory.")
+    if not is_text(parent.absolute()):
+        raise OutputError(f"--temp-dir {str(parent)!a}: the name is not UTF-8. Choose another directory.")
     with owned_directory(parent.absolute(), hidden=hidden) as scratch:
         yield scratch
 

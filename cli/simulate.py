@@ -15,7 +15,7 @@ from rich.table import Table
 
 from posbias.cli.console import line
 from posbias.cli.options import OutputOptions, option
-from posbias.cli.result import DONE, Result, open_result
+from posbias.cli.result import Result, open_result
 from posbias.core.errors import UsageError
 from posbias.core.simulation import simulate_blocks
 from posbias.core.simulation_judgements import JudgementOptions, judged_world, usable_judgements
@@ -216,7 +216,7 @@ def simulate(
             _rates_table(totals, propensities),
             _next_step(options, location(output.output)),
         ]
-    return DONE
+    return result.exit_code
 
 
 def simulation_options(

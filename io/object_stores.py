@@ -171,7 +171,7 @@ def _aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """What the profile in `~/.aws` says and the environment does not: keys, region, endpoint."""
     profile = environment.get("AWS_PROFILE", "default")
     config, keys = (
-        Path(environment.get(name, f"~/.aws/{file}")).expanduser()
+        _at_home(environment.get(name, f"~/.aws/{file}"))
         for name, file in (("AWS_CONFIG_FILE", "config"), ("AWS_SHARED_CREDENTIALS_FILE", "credentials"))
     )
     said = _section(config, profile if profile == "default" else f"profile {profile}") | _section(keys, profile)
@@ -185,10 +185,20 @@ def _aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _section(file: Path, name: str) -> dict[str, str]:
+def _at_home(name: str) -> Path | None:
+    """The path with its ~ expanded; None for a user without a home."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return None
+
+
+def _section(file: Path | None, name: str) -> dict[str, str]:
     from configparser import Error, RawConfigParser  # noqa: PLC0415 - a local run does without it
 
     parser = RawConfigParser(strict=False)
+    if file is None:
+        return {}
     try:
         parser.read(file, encoding="utf-8")
     except (Error, OSError, UnicodeDecodeError) as error:

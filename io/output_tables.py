@@ -8,6 +8,7 @@ from typing import Any, cast
 import polars as pl
 
 from posbias.core.errors import LogFormatError
+from posbias.io.file_names import is_text
 from posbias.io.manifest import FILE_NAME as MANIFEST
 from posbias.io.plain_text import as_spreadsheet_columns
 
@@ -60,9 +61,11 @@ def read_propensities(folder: Path) -> pl.DataFrame:
         LogFormatError: there is none, or it is damaged.
     """
     path = folder / f"{PROPENSITIES}.parquet"
+    if not is_text(path):
+        raise LogFormatError(f"{str(folder)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
     if not path.is_file():
         raise LogFormatError(f"{folder}: holds no {path.name}. Name the directory that `posbias fit` or `run` wrote.")
     try:
         return pl.read_parquet(path, glob=False, hive_partitioning=False)
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise LogFormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from error

@@ -234,7 +234,8 @@ def system_temporary() -> Path:
         return Path(tempfile.gettempdir())
     except OSError as error:
         raise OutputError(
-            f"there is no place for temporary files: {error.strerror}. Name one with --temp-dir, or set TMPDIR."
+            "there is no place for temporary files: TMPDIR names none, and /tmp and /var/tmp cannot be written. Name a "
+            "directory with --temp-dir."
         ) from error
 
 

@@ -24,6 +24,7 @@ TEXT_SEPARATORS = {"csv": ",", "tsv": "\t"}
 _NO_SEPARATOR = "\x01"  # which JSON has to escape
 _SCHEMA_ROWS = 1000
 _HEADER_LINES = 100  # names may have line breaks in quotes
+_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError)
 
 
 def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.LazyFrame:
@@ -153,7 +154,7 @@ def reading(sources: Sequence[Source]) -> Generator[None]:
     """
     try:
         yield
-    except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise LogFormatError(_first_broken(sources) or f"cannot read the log: {_first_line(error)}") from error
 
 
@@ -162,7 +163,7 @@ def _first_broken(sources: Sequence[Source]) -> str | None:
     for source in sources:
         try:
             scan_sources([source]).select(pl.all().is_null().any()).collect(engine="streaming")
-        except (pl.exceptions.PolarsError, OSError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             return f"{source.path}: cannot be read as {source.format}: {_first_line(error)}"
     return None
 

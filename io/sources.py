@@ -1,5 +1,6 @@
 """From what the user names (files, globs, directories, URLs) to the files that will be read, with format and digest."""
 
+import errno
 import glob
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from urllib.parse import unquote
 
 from posbias.core.credentials import masked
 from posbias.core.errors import LogFormatError, UsageError
+from posbias.io.file_names import is_text
 from posbias.io.folders import FoundFile, check_listable, files_below, is_result_text, link_on_the_way
 from posbias.io.manifest import FILE_NAME, LARGEST
 from posbias.io.object_names import named_objects
@@ -202,23 +204,47 @@ def named_paths(name: str) -> list[Location]:
         return [*named_objects(where)]
     if where.exists():
         return [where]
-    return [Path(match) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 - takes absolute patterns
+    return [Path(_checked(match)) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 - takes absolute patterns
 
 
 def _checked(name: str) -> str:
-    """A name that can be a file's.
+    """A name that can be a file's, whether or not the file is there.
 
     Raises:
-        LogFormatError: it is empty, too long, or no text.
+        LogFormatError: it is empty, too long, or no text, or leads nowhere.
     """
     if not name:
         raise LogFormatError("one of the names is empty; is a variable unset?")
-    try:
-        name.encode()
-        Path(name).exists()
-    except (OSError, UnicodeEncodeError) as error:
-        raise LogFormatError(f"{name!a}: cannot be the name of a file: {error}.") from error
+    if not is_text(name):
+        raise LogFormatError(f"{name!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
+    path = location(name)
+    if isinstance(path, Path):
+        _check_reachable(path)
     return name
+
+
+def _check_reachable(path: Path) -> None:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if not path.is_absolute() and not _is_anywhere():
+            raise LogFormatError(
+                f"{path}: cannot be found, because the current directory is gone. Change to another one, or name files "
+                "in full."
+            ) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            raise LogFormatError(f"{path}: symbolic links lead in a circle here. Name the file itself.") from error
+        raise LogFormatError(f"{str(path)!a}: cannot be the name of a file: {error}.") from error
+
+
+def _is_anywhere() -> bool:
+    """Whether the current directory is still there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _expand(name: str) -> list[Source]:
@@ -306,6 +332,7 @@ def _format_by_name(file: PurePath) -> str | None:
 
 
 def _source_on_disk(found: FoundFile) -> Source:
+    _checked(str(found.path))
     status = found.path.stat()
     source = _source(found.path, status.st_size, status.st_mtime_ns)
     return replace(source, file=(status.st_dev, status.st_ino), link=found.link)

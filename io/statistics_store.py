@@ -17,6 +17,7 @@ import polars as pl
 from posbias.core.errors import LogFormatError, StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.io.decay import Decay
+from posbias.io.file_names import is_text
 from posbias.io.local_copies import is_current, on_disk
 from posbias.io.manifest import FILE_NAME, LARGEST, Manifest, open_manifest
 from posbias.io.object_stores import list_objects, read_object, storage_options
@@ -120,6 +121,8 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
         if found.get(real) is not None:
             raise StatisticsError(f"{path} is named twice: its clicks would count twice. Name it once.")
         found[real] = _open_at(path)
+        if found[real] is not None and not is_text(str(real)):
+            raise StatisticsError(f"{str(real)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
     statistics = [entry for entry in found.values() if entry is not None]
     if statistics and len(statistics) < len(found):
         log = next(path for path in paths if found[path.resolve()] is None)

@@ -5,9 +5,8 @@ together and counts it. What is done to a part, Polars does again, in the worker
 back to this process: signatures, which are fitted here, and counts.
 """
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -20,9 +19,11 @@ from posbias.core.impressions import REJECTED
 from posbias.core.schema import CLICK, DOC, QUERY, SESSION
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.engines.carried_types import carried_name, packed, spark_schema
+from posbias.io.engines.carrier import CARRIER
 from posbias.io.engines.contract import SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
 from posbias.io.engines.engine import CheckPages, Found, Item, OnBadRows
-from posbias.io.engines.spark_pages import PagesOnSpark, SparkFrame, count_faults, spoiled
+from posbias.io.engines.kept_frames import KeptFrames, SparkFrame
+from posbias.io.engines.spark_pages import PagesOnSpark, count_faults, spoiled
 from posbias.io.engines.spark_session import Session, spark_errors
 from posbias.io.engines.spark_worker import RESULT, collect_frames, on_part, work_on
 from posbias.io.logs import CLICKED, Log
@@ -61,7 +62,7 @@ class SparkParts:
         with spark_errors():
             found = self.frame.mapInArrow(on_part(work, self.schema, self.order), RESULT).collect()
         for row in sorted(found):
-            yield pickle.loads(row.result)  # noqa: S301 - from our own workers
+            yield CARRIER.from_bytes(row.result)
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class SparkEngine:
         scratch: a directory for temporary files, which all workers see.
         on_bad_rows: whether rows that break the contract stop the run or are left out.
         check_pages: whether the pages of a large log are checked in a sample, or all.
+        kept: the frames that are used several times.
     """
 
     session: Session
@@ -107,6 +109,11 @@ class SparkEngine:
     scratch: Path
     on_bad_rows: OnBadRows = "error"
     check_pages: CheckPages = "sample"
+    kept: KeptFrames = field(default_factory=KeptFrames)
+
+    def close(self) -> None:
+        """Let go of what the cluster keeps for this engine."""
+        self.kept.let_go_of_all()
 
     def read(
         self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None
@@ -150,9 +157,9 @@ class SparkEngine:
 
     def _travelling(self, frames: Sequence[pl.LazyFrame], schema: pl.Schema) -> SparkFrame:
         """Lazy frames of one schema, collected by the workers into one Spark frame."""
-        tasks = [(pickle.dumps(packed(frame, schema)),) for frame in frames]
+        tasks = [(CARRIER.to_bytes(packed(frame, schema)),) for frame in frames]
         spread = self._context.parallelize(tasks, min(len(tasks), _MANY_TASKS))
-        return self.session.createDataFrame(spread, "frame binary").mapInArrow(collect_frames, spark_schema(schema))
+        return self.session.createDataFrame(spread, "frame binary").mapInArrow(collect_frames(), spark_schema(schema))
 
     def _read(self, log: Log, *, keep_sessions: bool, whole_pages: bool) -> ReadBySpark:
         schema, rows = log.impressions.collect_schema(), log.estimated_rows
@@ -161,11 +168,11 @@ class SparkEngine:
         shown = self._travelling(log.from_anywhere.stretches(min(max(stretch, _SHORTEST), _LONGEST)), schema)
         clicks = self._clicks(log, schema) if log.click_sources else None
         shown = shown if clicks is None else _with_clicks(shown, clicks, schema)
-        shown = shown.repartition(n_parts, QUERY).persist()
+        shown = self.kept.keep(shown.repartition(n_parts, QUERY))
         counts = {row[REJECTED]: row["count"] for row in shown.groupBy(REJECTED).count().collect()}
         read = sum(counts.values())
         rejected = judge_rows(log, {code: n for code, n in counts.items() if code}, read, self.on_bad_rows)
-        orphans = None if clicks is None else clicks.join(shown, on=_CLICK_KEYS, how="left_anti").count()
+        orphans = None if clicks is None else self._count_orphans(clicks, shown)
         good = shown.filter(f"{REJECTED} = 0").drop(REJECTED)
         schema = pl.Schema({name: dtype for name, dtype in schema.items() if name != REJECTED})
         if log.has_sessions:
@@ -180,7 +187,13 @@ class SparkEngine:
     def _clicks(self, log: Log, schema: pl.Schema) -> SparkFrame:
         """The clicks of a table apart, which one task reads."""
         keys = pl.Schema({name: schema[name] for name in _CLICK_KEYS})
-        return self._travelling([log.from_anywhere.clicked_keys], keys).persist()
+        return self.kept.keep(self._travelling([log.from_anywhere.clicked_keys], keys))
+
+    def _count_orphans(self, clicks: SparkFrame, shown: SparkFrame) -> int:
+        """How many clicks have no impression; this is the last that is asked of them."""
+        orphans = clicks.join(shown, on=_CLICK_KEYS, how="left_anti").count()
+        self.kept.let_go(clicks)
+        return orphans
 
     def _bad_pages(
         self, log: Log, found: PagesOnSpark, lost: SparkFrame | None, rows: int, one_in: int
@@ -189,16 +202,19 @@ class SparkEngine:
 
         Where some of a sample are faulty and not all is at an end, all sessions are looked at.
         """
-        judged = found.judged(one_in).persist()
+        judged = self.kept.keep(found.judged(one_in))
         faulty = judged.filter(f"{REJECTED} > 0")
         faults = count_faults(faulty)
         if faults.height and one_in > 1 and self.on_bad_rows == "drop":
+            self.kept.let_go(judged)
             return self._bad_pages(log, found, lost, rows, one_in=1)
         if faults.height:
             judge_pages(log, faults, found.examples(faulty), rows, self.on_bad_rows)
         if lost is not None:
             of_lost = spoiled(judged, lost)
             faulty, faults = faulty.union(of_lost), pl.concat([faults, count_faults(of_lost)])
+        if not faults.height:
+            self.kept.let_go(judged)
         return faulty.select(SESSION), faults
 
 

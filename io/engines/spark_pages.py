@@ -11,10 +11,8 @@ from posbias.core.impressions import REJECTED, PageFault, over_parts, pages
 from posbias.core.schema import SESSION
 from posbias.io.engines.carried_types import packed, spark_schema
 from posbias.io.engines.contract import PAGES, ROWS
+from posbias.io.engines.kept_frames import SparkFrame
 from posbias.io.engines.spark_worker import from_batches, on_rows
-
-SparkFrame = Any
-"""pyspark.sql.DataFrame, which is not there unless the extra is installed."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from posbias.core.errors import EngineError, UsageError
-from posbias.io.engines.spark_worker import error_behind
+from posbias.io.engines.carrier import CARRIER
 from posbias.io.owned import SHARED
 
 DEFAULT_MASTER = "local[*]"
@@ -27,6 +27,7 @@ _ANSWERS_WITHIN = 5.0  # seconds, of a master that is there
 _WORKERS_WITHIN = 120.0  # seconds, of a cluster that is not busy
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
 _CLUSTER = re.compile(r"(spark|k8s|yarn)(://.+)?")
+_OF_THE_GATEWAY = re.compile(r"\AAn error occurred while calling [^\n]*\n: ")
 _INSTALL = "pip install 'posbias[spark]'"
 _ONE_THREAD = ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # Spark runs a worker per core
 _CHATTY = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
@@ -191,7 +192,7 @@ def spark_errors() -> Generator[None]:
             yield
     except (errors.PySparkException, py4j.Py4JError, ConnectionError) as error:
         text = str(error)
-        behind = error_behind(text)
+        behind = CARRIER.error_in(text)
         if isinstance(behind, FileNotFoundError):
             raise EngineError(f"a Spark worker does not find {behind}. {SHARED}") from error
         if behind is not None:
@@ -200,12 +201,20 @@ def spark_errors() -> Generator[None]:
 
 
 def _why(text: str) -> str:
-    """The line of a long trace that says why."""
-    if "No module named 'posbias" in text:
+    """The line of a long trace that says why, where no worker of ours has said it.
+
+    Java quotes the log, so what a line looks like proves nothing. The first line, which is Spark's own, tells whether
+    Python has failed; it then has done so before it saw a row.
+    """
+    first = _first_line(_OF_THE_GATEWAY.sub("", text))
+    lost = re.search(r"Lost task [^:]*: (?:[\w.]+\.)?(\w+: .+)", first)
+    why = first if lost is None else lost[1]
+    if "Python worker" not in why and not why.startswith("PythonException"):
+        return why
+    if re.search(r"^ModuleNotFoundError: No module named 'posbias\b", text, re.MULTILINE):
         return f"its workers do not find posbias. Install it for the Python that they run: {_INSTALL}"
     of_python = re.findall(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception): .+)$", text, re.MULTILINE)
-    of_java = re.findall(r"(?:Lost task [^:]*|^Caused by): (?:[\w.]+\.)?(\w+: .+)$", text, re.MULTILINE)
-    return next(iter([*of_python[-1:], *of_java[:1], _first_line(text)]))
+    return of_python[-1] if of_python else why
 
 
 def _first_line(text: str) -> str:

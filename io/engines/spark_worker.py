@@ -1,40 +1,42 @@
 """What Spark's Python workers do: collect Polars frames that were sent to them, and work on parts.
 
 Only this and what it imports must be installed where the workers run: posbias, in the same version as on the driver.
+
+The tasks are made on the driver: each takes the driver's carrier with it.
 """
 
-import base64
-import pickle
-import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, cast
 
 import polars as pl
 
-from posbias.core.errors import PosbiasError
 from posbias.io.engines.carried_types import unpacked
+from posbias.io.engines.carrier import CARRIER
 from posbias.io.engines.engine import Found, Item
 
 RESULT = "number int, result binary"
 """Spark's schema of what `on_part` yields."""
 
 _BATCH_ROWS = 1 << 17
-_CARRIED = re.compile(r"posbias-error:([A-Za-z0-9+/=]+):")
 
 Batches = Iterator[Any]
 """pyarrow.RecordBatch, which has no types."""
 
 
-def collect_frames(batches: Batches) -> Batches:
-    """Collect lazy frames: pickled in the one column of the batches, of what they hold the rows."""
-    with carrying_errors():
-        for batch in batches:
-            for pickled in batch.column(0).to_pylist():
-                frame: pl.LazyFrame = pickle.loads(pickled)  # noqa: S301 - from the driver of this very job
-                for rows in frame.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"):
-                    yield from _to_batches(rows)
+def collect_frames() -> Callable[[Batches], Batches]:
+    """The task that collects lazy frames, which travel in the one column of the batches, of what they hold the rows."""
+    carrier = CARRIER
+
+    def task(batches: Batches) -> Batches:
+        with carrier.carrying_errors():
+            for batch in batches:
+                for carried in batch.column(0).to_pylist():
+                    frame: pl.LazyFrame = carrier.from_bytes(carried)
+                    for rows in frame.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"):
+                        yield from _to_batches(rows)
+
+    return task
 
 
 def on_part(
@@ -46,14 +48,15 @@ def on_part(
 
     Partitions without rows are left out, but for the first, so that there is always a part.
     """
+    carrier = CARRIER
 
     def task(batches: Batches) -> Batches:
-        with carrying_errors():
+        with carrier.carrying_errors():
             number = import_module("pyspark").TaskContext.get().partitionId()
             rows = from_batches(batches, schema)
             rows = rows.sort(order) if order else rows
             if rows.height or number == 0:
-                result = pl.DataFrame({"number": [number], "result": [pickle.dumps(work(number, rows.lazy()))]})
+                result = pl.DataFrame({"number": [number], "result": [carrier.to_bytes(work(number, rows.lazy()))]})
                 yield from _to_batches(result.cast({"number": pl.Int32}))
 
     return task
@@ -61,9 +64,10 @@ def on_part(
 
 def on_rows(work: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> Callable[[Batches], Batches]:
     """The task that makes other rows of those of a partition; `work` sees to it that they can travel."""
+    carrier = CARRIER
 
     def task(batches: Batches) -> Batches:
-        with carrying_errors():
+        with carrier.carrying_errors():
             yield from _to_batches(work(from_batches(batches, schema).lazy()).collect(engine="streaming"))
 
     return task
@@ -71,9 +75,10 @@ def on_rows(work: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> 
 
 def work_on(work: Callable[[Item], Found]) -> Callable[[Item], Found]:
     """The task that calls `work` with one item."""
+    carrier = CARRIER
 
     def task(item: Item) -> Found:
-        with carrying_errors():
+        with carrier.carrying_errors():
             return work(item)
 
     return task
@@ -92,18 +97,3 @@ def from_batches(batches: Iterable[Any], schema: pl.Schema) -> pl.DataFrame:
 def _to_batches(rows: pl.DataFrame) -> Iterator[Any]:
     table = cast("Any", rows.to_arrow(compat_level=pl.CompatLevel.oldest()))
     return iter(table.to_batches())
-
-
-@contextmanager
-def carrying_errors() -> Generator[None]:
-    """Let an exception of ours, of Polars or of the system travel to the driver through Spark, which keeps its text."""
-    try:
-        yield
-    except (PosbiasError, pl.exceptions.PolarsError, OSError) as error:
-        raise RuntimeError(f"posbias-error:{base64.b64encode(pickle.dumps(error)).decode()}:") from error
-
-
-def error_behind(text: str) -> Exception | None:
-    """The exception that travelled in what Spark says of a failure, if there is one."""
-    found = _CARRIED.search(text)
-    return None if found is None else pickle.loads(base64.b64decode(found[1]))  # noqa: S301 - from our own workers

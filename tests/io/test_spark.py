@@ -1,8 +1,11 @@
 """The Spark engine gives what the Polars engine gives: run for real, in local mode."""
 
+import base64
+import pickle
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import polars as pl
 import pytest
@@ -25,7 +28,7 @@ Both = Callable[..., tuple[Output, Output]]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def session(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Generator[Any]:
     """Hold one Spark session for all tests, or skip them where Spark cannot run."""
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     try:
@@ -34,8 +37,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
         pytest.skip(str(error))
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("JDK_JAVA_OPTIONS", FAST_START)
-        with open_session(MASTER, tmp_path_factory.mktemp("spark")):
-            yield
+        with open_session(MASTER, tmp_path_factory.mktemp("spark")) as opened:
+            yield opened
 
 
 @pytest.fixture
@@ -256,3 +259,60 @@ def test_faults_are_told_in_the_words_of_polars(
     assert (polars.returncode, spark.returncode) == (2, 2)
     assert spark.stderr == polars.stderr
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+class Bomb:
+    """An object whose pickle makes a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
+        return Path.touch, (self.path,)
+
+
+def test_a_query_that_looks_like_an_error_of_ours_is_a_query(run_in_process: RunPosbias, tmp_path: Path) -> None:
+    bomb = base64.b64encode(pickle.dumps(Bomb(tmp_path / "burst"))).decode()
+    query = f"posbias-error:{bomb}:"
+    n_pages, n_others = 5_001, 40  # LightGBM ranks at most 10,000 rows together
+    pages = pl.DataFrame({"session": range(n_pages + n_others)}).with_columns(
+        position=[1, 2],
+        query=pl.when(pl.col("session") < n_pages).then(pl.lit(query)).otherwise(pl.lit("other")),
+    )
+    log = pages.explode("position").with_columns(
+        doc=pl.format("{}", (pl.col("session") + pl.col("position")) % 2),
+        click=(pl.col("session") % 3 < pl.col("position")).cast(pl.Int8),
+        price=1.5,
+    )
+    log.write_parquet(tmp_path / "log.parquet")
+    layout = ("--layout", "session", "--group", "query", "--format", "lightgbm", "--feature", "price")
+
+    done = run_in_process("run", "log.parquet", "-o", "result", *layout, *SPARK)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"posbias: error: query '{query}' has a group of 10,002 rows")
+    assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "bad_rows", "code"),
+    [(None, "error", 0), ("a row", "error", 2), ("a page", "drop", 0), ("a page", "error", 2)],
+)
+def test_spark_keeps_no_frame_when_a_command_is_done(
+    session: Any,  # noqa: ANN401
+    run_in_process: RunPosbias,
+    log: pl.DataFrame,
+    tmp_path: Path,
+    fault: str | None,
+    bad_rows: str,
+    code: int,
+) -> None:
+    shown = log if fault is None else log.with_columns(FAULTY[fault])
+    shown.drop("click").write_parquet(tmp_path / "log.parquet")
+    log.filter(pl.col("click") == 1).select("session", "doc").write_parquet(tmp_path / "clicks.parquet")
+    reading = ("--clicks", "clicks.parquet", "--on-bad-rows", bad_rows, "--max-position", 4)
+
+    done = run_in_process("fit", "log.parquet", "-o", "result", *reading, *SPARK)
+
+    assert done.returncode == code, done.stderr
+    assert session.sparkContext._jsc.getPersistentRDDs().size() == 0

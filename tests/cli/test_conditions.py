@@ -1,0 +1,330 @@
+"""What a machine may have in store: links in circles, names that are no text, a FIFO, no home, no temporary place.
+
+Each is one clear error, exit code 2, and leaves nothing behind.
+"""
+
+import faulthandler
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Never, cast
+
+import polars as pl
+import pytest
+
+from posbias.core.simulation import SimulationOptions, simulate
+from posbias.io import object_stores
+
+RunPosbias = Callable[..., CompletedProcess[str]]
+NO_TEXT = os.fsdecode(b"\xff")
+WITHIN = 60  # seconds; what blocks would do so for ever
+FIT = ("fit", "log.parquet", "-o", "out")
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with a log, a fit of it and its statistics."""
+    folder = tmp_path_factory.mktemp("fitted")
+    log = simulate(SimulationOptions(n_sessions=300, n_queries=5, docs_per_query=5, n_positions=4, seed=3)).log
+    log.write_parquet(folder / "log.parquet")
+    for command, name in (("fit", "fit"), ("collect", "statistics")):
+        subprocess.run(
+            [sys.executable, "-m", "posbias.cli", command, "log.parquet", "-o", name, "--quiet"],
+            cwd=folder,
+            check=True,
+            timeout=WITHIN,
+        )
+    return folder
+
+
+@pytest.fixture
+def folder(fitted: Path, tmp_path: Path) -> Path:
+    """Return a directory of its own with the same."""
+    shutil.copytree(fitted, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def in_words(value: object) -> str:
+    """The arguments of a case, for its name."""
+    return ascii(" ".join(map(str, cast("tuple[object, ...]", value)))) if isinstance(value, tuple) else ""
+
+
+def refused(done: CompletedProcess[str], says: str) -> None:
+    said = " ".join(done.stderr.replace("│", " ").split())
+    assert done.returncode == 2, said
+    assert "Traceback" not in said
+    assert says in said
+
+
+def copy_without_text(what: Path, place: Path) -> None:
+    """Copy it under a name that is no text."""
+    if what.is_dir():
+        shutil.copytree(what, place / NO_TEXT)
+    else:
+        shutil.copyfile(what, place / f"{NO_TEXT}{what.suffix}")
+
+
+# --- links in circles ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("fit", "loop", "-o", "out"), "loop: symbolic links lead in a circle"),
+        (("fit", "loop/log.parquet", "-o", "out"), "symbolic links lead in a circle"),
+        (("fit", "many/*", "-o", "out"), "many/loop: symbolic links lead in a circle"),
+        (("collect", "loop", "--info"), "loop: symbolic links lead in a circle"),
+        ((*FIT, "--clicks", "loop"), "loop: symbolic links lead in a circle"),
+        (("run", "log.parquet", "-o", "out", "--features", "loop"), "loop: symbolic links lead in a circle"),
+        (("weight", "log.parquet", "-o", "out", "--propensities", "loop"), "Too many levels of symbolic links"),
+        ((*FIT, "--config", "loop"), "Too many levels of symbolic links"),
+        ((*FIT, "--temp-dir", "loop"), "--temp-dir loop: there is no such directory"),
+        (("fit", "log.parquet", "-o", "loop"), "cannot be the name of a directory"),
+        (("fit", "log.parquet", "-o", "loop/out"), "cannot be the name of a directory"),
+    ],
+    ids=in_words,
+)
+def test_links_in_a_circle_are_one_error(
+    run_in_process: RunPosbias, folder: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    (folder / "loop").symlink_to("loop")
+    (folder / "many").mkdir()
+    (folder / "many" / "loop").symlink_to("../loop")
+    before = sorted(folder.iterdir())
+
+    refused(run_in_process(*arguments), says)
+
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_configuration_that_is_there_but_cannot_be_read_is_not_passed_over(
+    run_in_process: RunPosbias, folder: Path
+) -> None:
+    (folder / "posbias.toml").symlink_to("posbias.toml")
+    refused(run_in_process(*FIT), "posbias.toml: cannot be read: Too many levels of symbolic links")
+
+
+# --- names that are no text ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("fit", "odd", "-o", "out"), r"'odd/\udcff.parquet': the name is not UTF-8"),
+        (("fit", "odd/*", "-o", "out"), r"'odd/\udcff.parquet': the name is not UTF-8"),
+        (("fit", f"odd/{NO_TEXT}.parquet", "-o", "out"), r"'odd/\udcff.parquet': the name is not UTF-8"),
+        ((*FIT, "--clicks", "odd"), r"'odd/\udcff.parquet': the name is not UTF-8"),
+        (("fit", "stores/*", "-o", "out"), r"'stores/\udcff': the name is not UTF-8"),
+        (("collect", "stores/*", "--info", "--json"), r"'stores/\udcff': the name is not UTF-8"),
+        (("weight", "log.parquet", "-o", "out", "--propensities", f"fits/{NO_TEXT}"), "the name is not UTF-8"),
+        ((*FIT, "--temp-dir", f"fits/{NO_TEXT}"), r"--temp-dir 'fits/\udcff': the name is not UTF-8"),
+        (("fit", "log.parquet", "-o", NO_TEXT), "cannot be the name of a directory"),
+        ((*FIT, "--query", NO_TEXT), "there is no column"),
+        ((*FIT, "--context", NO_TEXT), "there is no column"),
+        ((*FIT, "--config", NO_TEXT), "cannot be read: No such file"),
+    ],
+    ids=in_words,
+)
+def test_a_name_that_is_no_text_is_one_error(
+    run_in_process: RunPosbias, folder: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    for place, what in (("odd", "log.parquet"), ("fits", "fit"), ("stores", "statistics")):
+        (folder / place).mkdir()
+        copy_without_text(folder / what, folder / place)
+
+    refused(run_in_process(*arguments), says)
+
+    assert not (folder / "out").exists()
+
+
+def test_a_directory_that_is_no_text_may_be_worked_in(run_posbias: RunPosbias, folder: Path) -> None:
+    here = folder / NO_TEXT
+    here.mkdir()
+    shutil.copyfile(folder / "log.parquet", here / "log.parquet")
+    shutil.copytree(folder / "statistics", here / "statistics")
+
+    assert run_posbias("fit", "log.parquet", "-o", "../out", cwd=here).returncode == 0
+    refused(run_posbias("fit", "statistics", "-o", "../other", cwd=here), "the name is not UTF-8")
+
+
+# --- what is no regular file -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fifo", "arguments", "says"),
+    [
+        ("logs/manifest.json", ("fit", "logs", "-o", "out"), None),
+        ("logs/more.parquet", ("fit", "logs", "-o", "out"), None),
+        ("more.parquet", ("fit", "more.parquet", "-o", "out"), "more.parquet: is neither a file nor a directory"),
+        ("posbias.toml", FIT, "posbias.toml: cannot be read: Not a regular file"),
+        ("some.toml", (*FIT, "--config", "some.toml"), "some.toml: cannot be read: Not a regular file"),
+        (
+            "fit/manifest.json",
+            ("weight", "log.parquet", "-o", "out", "--propensities", "fit"),
+            "fit/manifest.json: cannot be read: Not a regular file",
+        ),
+        (
+            "fit/propensities.parquet",
+            ("weight", "log.parquet", "-o", "out", "--propensities", "fit"),
+            "fit: holds no propensities.parquet",
+        ),
+        ("statistics/manifest.json", ("fit", "statistics", "-o", "out"), "the manifest is missing or damaged"),
+        ("statistics/part-00000.parquet", ("fit", "statistics", "-o", "out"), "is lost"),
+        ("store/part-00000.parquet", ("fit", "store", "-o", "out"), "store: the directory holds no log file"),
+    ],
+    ids=in_words,
+)
+def test_a_fifo_is_not_waited_for(
+    run_in_process: RunPosbias, folder: Path, fifo: str, arguments: tuple[str, ...], says: str | None
+) -> None:
+    for name in ("logs", "store"):
+        (folder / name).mkdir()
+    shutil.copyfile(folder / "log.parquet", folder / "logs" / "log.parquet")
+    (folder / fifo).unlink(missing_ok=True)
+    os.mkfifo(folder / fifo)
+
+    faulthandler.dump_traceback_later(WITHIN, exit=True)
+    try:
+        done = run_in_process(*arguments)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+    if says is None:
+        assert done.returncode == 0, done.stderr
+    else:
+        refused(done, says)
+
+
+# --- a place to stand on ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("fit", "log.parquet", "-o", "LIVES/out"), "log.parquet: cannot be found, because the current directory is"),
+        (("fit", "*.parquet", "-o", "LIVES/out"), "*.parquet: cannot be found, because the current directory is"),
+        (("fit", "LIVES/log.parquet", "-o", "out"), "cannot be the name of a directory"),
+        (("weight", "LIVES/log.parquet", "-o", "LIVES/out", "--propensities", "fit"), "fit: holds no manifest.json"),
+        (("fit", "LIVES/log.parquet", "-o", "LIVES/out", "--temp-dir", "."), "No such file or directory"),
+        (("fit", "LIVES/log.parquet", "-o", "LIVES/out"), None),
+    ],
+    ids=in_words,
+)
+def test_in_a_directory_that_is_gone_only_full_names_are_found(
+    run_in_process: RunPosbias,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    says: str | None,
+) -> None:
+    gone = folder / "gone"
+    gone.mkdir()
+    chdir = os.chdir
+
+    def go(place: str | Path) -> None:
+        chdir(place)
+        if Path(place) == gone:
+            gone.rmdir()
+
+    monkeypatch.setattr(os, "chdir", go)
+    done = run_in_process(*(word.replace("LIVES", str(folder)) for word in arguments), cwd=gone)
+
+    if says is None:
+        assert done.returncode == 0, done.stderr
+    else:
+        refused(done, says)
+
+
+def no_place() -> Never:
+    """What `tempfile.gettempdir` does where nothing can be written."""
+    raise FileNotFoundError(2, "No usable temporary directory found in ['/nowhere', '/tmp']")
+
+
+def test_without_a_place_for_temporary_files_nothing_is_written(
+    run_in_process: RunPosbias, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "gettempdir", no_place)
+
+    refused(run_in_process(*FIT), "there is no place for temporary files")
+    assert not (folder / "out").exists()
+    assert run_in_process(*FIT, "--temp-dir", folder).returncode == 0
+
+
+def test_loading_asks_for_no_temporary_place(folder: Path) -> None:
+    code = "import tempfile; tempfile.gettempdir = lambda: 1 / 0; from posbias.cli.main import app; app(['--version'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=WITHIN, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def unknown(number: int) -> Never:
+    """What `pwd.getpwuid` does for a user whom the machine does not know."""
+    raise KeyError(number)
+
+
+def test_nobody_without_a_home_gets_the_keys_of_the_current_directory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "~" / ".aws").mkdir(parents=True)
+    (folder / "~" / ".aws" / "credentials").write_text("[default]\naws_access_key_id = x\n", encoding="utf-8")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+
+    assert object_stores._aws_settings({}) == {}  # pyright: ignore[reportPrivateUsage]
+
+
+# --- what breaks down ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [f"a = {'[' * 100_000}", "{" * 100_000, f"a = {'9' * 10_000}"], ids=len)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_configuration_of_any_depth_is_one_error(
+    run_in_process: RunPosbias,
+    folder: Path,
+    text: str,
+    named: bool,  # noqa: FBT001
+) -> None:
+    file = folder / ("deep.toml" if named else "posbias.toml")
+    file.write_text(text, encoding="utf-8")
+
+    refused(run_in_process(*FIT, *(("--config", "deep.toml") if named else ())), f"{file.name}: ")
+
+
+def test_a_manifest_of_any_depth_is_one_error(run_in_process: RunPosbias, folder: Path) -> None:
+    (folder / "fit" / "manifest.json").write_text("[" * 100_000, encoding="utf-8")
+    refused(
+        run_in_process("weight", "log.parquet", "-o", "out", "--propensities", "fit"), "manifest.json: cannot be read"
+    )
+
+
+def test_a_name_with_a_null_byte_is_one_error(run_in_process: RunPosbias, folder: Path) -> None:
+    (folder / "posbias.toml").write_text('clicks = ["a\\u0000b"]', encoding="utf-8")
+    refused(run_in_process(*FIT), "cannot be the name of a file")
+
+
+def test_a_panic_of_polars_is_one_error(
+    run_in_process: RunPosbias, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def panic(*_: object, **__: object) -> Never:
+        raise pl.exceptions.PanicException("called `Option::unwrap()` on a `None` value")
+
+    monkeypatch.setattr("posbias.cli.steps.fit", panic)
+
+    refused(run_in_process(*FIT), "posbias: error: Polars could not do its part: called `Option::unwrap()`")
+    assert not (folder / "out").exists()
+
+
+def test_what_fails_while_the_program_loads_exits_with_2(folder: Path) -> None:
+    code = "import sys; sys.modules['polars'] = None; from posbias.cli.__main__ import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=WITHIN, check=False
+    )
+    assert done.returncode == 2
+    assert "polars" in done.stderr

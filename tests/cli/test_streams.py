@@ -1,0 +1,134 @@
+"""stdout and stderr may be full, closed or read by nobody: the exit code still says what became of the result."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from posbias.core.simulation import SimulationOptions, simulate
+
+BROKEN = ("full", "closed", "unread")
+Runs = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a small log that works."""
+    path = tmp_path_factory.mktemp("streams") / "log.parquet"
+    simulate(SimulationOptions(n_sessions=300, n_queries=5, docs_per_query=5, n_positions=4, seed=3)).log.write_parquet(
+        path
+    )
+    return path
+
+
+def broken(how: str) -> int:
+    """A file descriptor on which nothing can be written."""
+    if how == "full":
+        return os.open("/dev/full", os.O_WRONLY)
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+@pytest.fixture
+def runs(clean_environment: dict[str, str], tmp_path: Path) -> Runs:
+    """Return a function that runs the command line with some of its streams broken."""
+
+    def run(arguments: Sequence[str | Path], **streams: str) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr; `stdout` and `stderr` say how they are broken."""
+        given = {name: broken(how) for name, how in streams.items() if how != "closed"}
+        closing = " ".join(f"{['stdout', 'stderr'].index(name) + 1}>&-" for name in set(streams) - set(given))
+        done = subprocess.run(
+            ["/bin/sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "posbias.cli", *map(str, arguments)],
+            cwd=tmp_path,
+            env=clean_environment,
+            stdin=subprocess.DEVNULL,
+            stdout=given.get("stdout", subprocess.PIPE),
+            stderr=given.get("stderr", subprocess.PIPE),
+            timeout=300,
+            check=False,
+        )
+        for handle in given.values():
+            os.close(handle)
+        said = (done.stderr or b"").decode()
+        assert "Traceback" not in said
+        assert "Exception ignored" not in said
+        return done.returncode, (done.stdout or b"").decode(), said
+
+    return run
+
+
+@pytest.fixture
+def statistics(runs: Runs, log: Path) -> str:
+    """Return the name of a directory of statistics in the working directory."""
+    assert runs(("collect", log, "-o", "statistics"))[0] == 0
+    return "statistics"
+
+
+@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",)], ids=" ".join)
+def test_help_that_cannot_be_printed_exits_with_2(runs: Runs, how: str, arguments: tuple[str]) -> None:
+    code, _, said = runs(arguments, stdout=how)
+    assert code == 2
+    assert said.startswith("posbias: error: stdout cannot be written: ")
+    assert runs(arguments, stdout=how, stderr=how)[0] == 2
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_information_that_cannot_be_printed_exits_with_2(runs: Runs, statistics: str, how: str) -> None:
+    for form in ((), ("--json",)):
+        code, _, said = runs(("collect", statistics, "--info", *form), stdout=how)
+        assert code == 2
+        assert said.startswith("posbias: error: stdout cannot be written: ")
+
+
+@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("arguments", [("fit", "--nosuch"), ("fit", "nosuch.csv", "-o", "out"), ()], ids=" ".join)
+def test_an_error_that_cannot_be_told_exits_with_2(
+    runs: Runs, tmp_path: Path, how: str, arguments: tuple[str, ...]
+) -> None:
+    assert runs(arguments, stderr=how)[0] == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("command", ["fit", "collect"])
+def test_a_result_that_stands_but_is_not_printed_exits_with_1_and_says_so(
+    runs: Runs, log: Path, tmp_path: Path, how: str, command: str
+) -> None:
+    code, _, said = runs((command, log, "-o", "out", "--json", "--quiet"), stdout=how)
+    silent, _, _ = runs((command, log, "-o", "silent", "--json"), stdout=how, stderr=how)
+
+    assert (code, silent) == (1, 1)
+    assert said.splitlines()[-1].startswith("posbias: error: out is written, but stdout is not: ")
+    for folder in ("out", "silent"):
+        assert json.loads((tmp_path / folder / "manifest.json").read_text())["command"] == command
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_result_does_not_hang_on_what_is_said_about_it(runs: Runs, log: Path, tmp_path: Path, how: str) -> None:
+    assert runs(("fit", log, "-o", "out"), stdout=how, stderr=how)[0] == 0
+    assert runs(("fit", log, "-o", "again"), stdout=how)[0] == 0
+
+    tables = [pl.read_parquet(tmp_path / name / "propensities.parquet") for name in ("out", "again")]
+    assert tables[0].equals(tables[1])
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
+        path.name for path in (tmp_path / "again").iterdir()
+    )
+
+
+def test_what_goes_to_stdout_is_json_in_utf_8_whatever_the_terminal(
+    runs: Runs, log: Path, monkeypatch: pytest.MonkeyPatch, clean_environment: dict[str, str], tmp_path: Path
+) -> None:
+    monkeypatch.setitem(clean_environment, "PYTHONIOENCODING", "ascii")
+    (tmp_path / "Größe.parquet").write_bytes(log.read_bytes())
+
+    code, printed, _ = runs(("fit", "Größe.parquet", "-o", "out", "--json"))
+
+    assert code == 0
+    assert json.loads(printed) == json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
