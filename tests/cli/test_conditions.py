@@ -159,14 +159,14 @@ def test_a_directory_that_is_no_text_may_be_worked_in(run_posbias: RunPosbias, f
     ("fifo", "arguments", "says"),
     [
         ("logs/manifest.json", ("fit", "logs", "-o", "out"), None),
-        ("logs/more.parquet", ("fit", "logs", "-o", "out"), None),
+        ("logs/more.parquet", ("fit", "logs", "-o", "out"), "logs/more.parquet: is neither a file nor a directory"),
         ("more.parquet", ("fit", "more.parquet", "-o", "out"), "more.parquet: is neither a file nor a directory"),
         ("posbias.toml", FIT, "posbias.toml: cannot be read: Not a regular file"),
         ("some.toml", (*FIT, "--config", "some.toml"), "some.toml: cannot be read: Not a regular file"),
         (
             "fit/manifest.json",
             ("weight", "log.parquet", "-o", "out", "--propensities", "fit"),
-            "fit/manifest.json: cannot be read: Not a regular file",
+            "fit/manifest.json: cannot be read: it is a FIFO",
         ),
         (
             "fit/propensities.parquet",
@@ -174,8 +174,8 @@ def test_a_directory_that_is_no_text_may_be_worked_in(run_posbias: RunPosbias, f
             "fit: holds no propensities.parquet",
         ),
         ("statistics/manifest.json", ("fit", "statistics", "-o", "out"), "the manifest is missing or damaged"),
-        ("statistics/part-00000.parquet", ("fit", "statistics", "-o", "out"), "is lost"),
-        ("store/part-00000.parquet", ("fit", "store", "-o", "out"), "store: the directory holds no log file"),
+        ("statistics/part-00000.parquet", ("fit", "statistics", "-o", "out"), "cannot be read: it is a FIFO"),
+        ("store/part-00000.parquet", ("fit", "store", "-o", "out"), "store/part-00000.parquet: is neither a file"),
     ],
     ids=in_words,
 )
@@ -300,7 +300,7 @@ def test_a_configuration_of_any_depth_is_one_error(
 def test_a_manifest_of_any_depth_is_one_error(run_in_process: RunPosbias, folder: Path) -> None:
     (folder / "fit" / "manifest.json").write_text("[" * 100_000, encoding="utf-8")
     refused(
-        run_in_process("weight", "log.parquet", "-o", "out", "--propensities", "fit"), "manifest.json: cannot be read"
+        run_in_process("weight", "log.parquet", "-o", "out", "--propensities", "fit"), "manifest.json: is damaged"
     )
 
 
