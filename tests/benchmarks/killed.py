@@ -189,7 +189,7 @@ def _cases(folder: Path) -> list[Case]:
     for name in ("run", "fit"):
         _posbias(name, small_log, "-o", str(folder / f"old-{name}"))
     day, fit = str(folder / "day"), str(folder / "old-fit")
-    weight = ("weight", log, "--propensities", fit, "--layout", "session", "--feature", "feature")
+    weight = ("weight", log, "--propensities", fit, "--layout", "clicked-group", "--feature", "feature")
     return [
         Case("run", 0.2, ("run", log), folder / "old-run"),
         Case("collect", 0.1, ("collect", log), folder / "old-day"),
