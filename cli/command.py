@@ -13,6 +13,7 @@ import typer
 
 from posbias.cli.console import complain
 from posbias.cli.interrupts import stop
+from posbias.cli.usage import PosbiasCommand, check_usage
 from posbias.core.errors import PosbiasError
 from posbias.io.local_copies import copies_below
 
@@ -30,24 +31,31 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
             name: hint for name, hint in get_type_hints(function, include_extras=True).items() if is_dataclass(hint)
         }
 
+        def checked(invocation: typer.Context, values: dict[str, Any]) -> int:
+            check_usage(invocation, values)
+            grouped: dict[str, Any] = {
+                name: group(**{entry.name: values[entry.name] for entry in fields(group)})  # type: ignore[operator]
+                for name, group in groups.items()
+            }
+            return function(**{name: grouped.get(name, values.get(name)) for name in signature.parameters})
+
+        signature = inspect.signature(function)
+
         @wraps(function)
-        def run(**values: Any) -> None:  # noqa: ANN401
-            temporary = values.get("temp_dir")
-            for name, group in groups.items():
-                values[name] = group(**{entry.name: values.pop(entry.name) for entry in fields(group)})  # type: ignore[operator]
-            with copies_below(temporary):
-                code = _guarded(lambda: function(**values))
+        def run(invocation: typer.Context, **values: Any) -> None:  # noqa: ANN401
+            with copies_below(values.get("temp_dir")):
+                code = _guarded(lambda: checked(invocation, values))
             raise typer.Exit(code)
 
         run.__signature__ = _flattened(function, groups)  # type: ignore[attr-defined]
-        app.command()(run)
+        app.command(cls=PosbiasCommand)(run)
         return function
 
     return register
 
 
 def _flattened(function: Callable[..., int], groups: dict[str, Any]) -> inspect.Signature:
-    parameters: list[inspect.Parameter] = []
+    parameters = [inspect.Parameter("invocation", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in groups:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))

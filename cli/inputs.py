@@ -27,15 +27,9 @@ def ubi_rules(reading: ReadingOptions) -> UbiRules | None:
     """How UBI documents are read; None for another format.
 
     Raises:
-        UsageError: an option cannot be read, or is for another format.
+        UsageError: an option cannot be read, or is not for this format.
     """
     if reading.input_format != _UBI:
-        for flag, given in (
-            ("--ubi-impressions events", reading.ubi_impressions == "events"),
-            (f"--click-actions {reading.click_actions}", reading.click_actions != "click"),
-        ):
-            if given:
-                raise UsageError(f"{flag}: is for OpenSearch UBI. Say --input-format ubi as well, or leave it out.")
         return None
     if reading.clicks:
         raise UsageError("--clicks: UBI has the clicks among its events. Name all files as inputs.")

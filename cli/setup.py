@@ -185,10 +185,7 @@ def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: Col
 
     Raises:
         StatisticsError: an option contradicts the statistics.
-        UsageError: an option is for logs only.
     """
-    if counting.date is not None:
-        raise UsageError(f"--date {counting.date}: says the day of a log; statistics know their days. Leave it out.")
     bins = ",".join(map(str, plan.position_bins)) or None
     asked: list[tuple[str, object, object]] = [
         ("--model", counting.model, plan.model.name),
@@ -217,7 +214,7 @@ def _words(names: Iterable[str] | None) -> str | None:
 def like_the_fit(
     fitted: StatisticsPlan, columns: ColumnOptions, folder: Location
 ) -> tuple[ColumnOptions, CountingOptions]:
-    """The options that count the cells of a fit.
+    """The options that count the cells of a fit; what only its estimate depended on is left aside.
 
     Raises:
         UsageError: other contexts are asked for than the propensities have.
@@ -229,7 +226,8 @@ def like_the_fit(
         )
     bins = ",".join(map(str, fitted.position_bins)) or None
     counting = CountingOptions(fitted.model.name, fitted.max_position, bins, "none")
-    return replace(columns, context=list(fitted.context)), counting
+    of_cells = replace(columns, context=list(fitted.context), timestamp=None, stratify=None, randomized_where=None)
+    return of_cells, counting
 
 
 def check_same_cells(plan: StatisticsPlan, fitted: StatisticsPlan, folder: Location) -> None:
@@ -264,8 +262,6 @@ def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
     """
     memory = parse_memory(reading.memory)
     if reading.engine == "polars":
-        if reading.master is not None:
-            raise UsageError(f"--master {reading.master}: only --engine spark has one.")
         with _scratch(reading, Path(tempfile.gettempdir()), "posbias-") as scratch:
             yield LocalEngine(memory, scratch, reading.on_bad_rows, reading.check_pages)
         return

@@ -200,7 +200,7 @@ def simulate(
         options = simulation_options(drawn, ranking, users, experiments)
     except UsageError as error:
         raise UsageError(_with_flags(str(error))) from error
-    how = judgement_options(labels, drawn)
+    how = judgement_options(labels)
     inputs = [] if labels.labels is None else [str(labels.labels)]
     with open_result("simulate", output, inputs, [drawn, labels, ranking, users, experiments]) as result:
         result.content["schema"] = SCHEMA
@@ -255,29 +255,12 @@ def simulation_options(
     )
 
 
-def judgement_options(labels: LabelOptions, drawn: WorldOptions) -> JudgementOptions:
+def judgement_options(labels: LabelOptions) -> JudgementOptions:
     """How labels are used.
 
     Raises:
-        UsageError: an option needs a file of labels and there is none, or it draws what the labels say.
+        UsageError: an option asks for what cannot be.
     """
-    by_file = {
-        "--click-noise": labels.click_noise,
-        "--ranker": labels.ranker,
-        "--ranker-queries": labels.ranker_queries,
-    }
-    by_chance = {
-        "--queries": drawn.queries,
-        "--docs-per-query": drawn.docs_per_query,
-        "--attractiveness": drawn.attractiveness,
-    }
-    needless = by_file if labels.labels is None else by_chance
-    why = "works with --labels FILE only" if labels.labels is None else "is what the labels say. Leave it out"
-    for flag, value in needless.items():
-        if value is not None:
-            raise UsageError(f"{flag}: {why}.")
-    if labels.ranker_queries is not None and labels.ranker != "weak":
-        raise UsageError("--ranker-queries: works with --ranker weak only.")
     asked = {"click_noise": labels.click_noise, "ranker": labels.ranker, "ranker_queries": labels.ranker_queries}
     return replace(JudgementOptions(), **{name: value for name, value in asked.items() if value is not None})
 

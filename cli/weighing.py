@@ -80,40 +80,25 @@ def requested(weighting: WeightingOptions) -> Request:
         raise UsageError(f"--min-propensity {weighting.min_propensity:g}: must be above 0 and at most 1.")
     if not 0 <= weighting.validation < 1:
         raise UsageError(f"--validation {weighting.validation:g}: a share lies between 0 and 1, e.g. 0.1.")
-    _check_used(weighting, layout)
+    _check_possible(weighting, layout)
     options = WeightOptions(
         weighting.min_propensity, weighting.self_normalize, weighting.negatives, weighting.rate, weighting.grades
     )
     return Request(layout, choose_grouping(layout, weighting.group), get_format(weighting.format), options, weighting)
 
 
-def _check_used(weighting: WeightingOptions, layout: Layout) -> None:
-    """An option that would change nothing is a mistake, and so is a name that has another meaning."""
-    judged, usual = layout.name == "judgments", WeightingOptions()
-    if weighting.negatives != usual.negatives and layout.name != "pointwise":
-        raise UsageError(f"--negatives {weighting.negatives}: only --layout pointwise has such rows.")
-    for flag, asked, default in (
-        ("--rate", weighting.rate, usual.rate),
-        ("--grades", weighting.grades, usual.grades),
-    ):
-        if asked != default and not judged:
-            raise UsageError(f"{flag} {asked}: only --layout judgments has rates and grades.")
-    if weighting.self_normalize and judged:
-        raise UsageError("--self-normalize: --layout judgments has rates, which no weight of clicks scales.")
+def _check_possible(weighting: WeightingOptions, layout: Layout) -> None:
+    """What an option asks for must be there, and a name have one meaning."""
     if weighting.validation_by == "session" and not layout.from_pages:
         raise UsageError(
             f"--validation-by session: --layout {layout.name} adds up all pages of a query. Set queries apart, or "
             "choose --layout session, clicked-group or pairs."
         )
-    if weighting.validation_by != usual.validation_by and not weighting.validation:
-        raise UsageError(f"--validation-by {weighting.validation_by}: say how many of them, e.g. --validation 0.1.")
     for name in weighting.feature or ():
         if name in RESERVED:
             raise UsageError(
                 f"--feature {name}: this name has a meaning of its own. Rename the column to learn from it."
             )
-    if weighting.missing != usual.missing and not weighting.features:
-        raise UsageError(f"--missing {weighting.missing}: only a table of features (--features FILE) may lack rows.")
 
 
 def weigh(

@@ -30,6 +30,7 @@ __all__ = [
     "check_method",
     "estimator_names",
     "get_estimator",
+    "methods_that_take",
 ]
 
 
@@ -48,7 +49,7 @@ class Estimator(Protocol):
 
     @property
     def takes(self) -> tuple[str, ...]:
-        """Which of the options `cluster`, `bootstrap` and `shape` it knows."""
+        """Which of the options that are not for all methods it knows."""
         ...
 
     @property
@@ -70,7 +71,9 @@ class Estimator(Protocol):
 MOST_REPLICATES = 10_000
 """Of a bootstrap: the ends of an interval are then known to a hundredth of its width."""
 
-_NOT_FOR_ALL = ("cluster", "bootstrap", "shape")
+_OTHER_ESTIMATE = ("cluster", "bootstrap", "shape")
+"""Options not for all methods without which the estimate is not the one that was asked for."""
+
 _ESTIMATORS: dict[str, Estimator] = {
     estimator.name: estimator
     for estimator in (
@@ -89,6 +92,11 @@ def estimator_names() -> list[str]:
     return list(_ESTIMATORS)
 
 
+def methods_that_take(option: str) -> list[str]:
+    """The estimators that know an option that is not for all."""
+    return [name for name, estimator in _ESTIMATORS.items() if option in estimator.takes]
+
+
 def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) -> None:
     """Find out, before anything is read, whether a method can do what is asked.
 
@@ -98,8 +106,8 @@ def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) ->
     estimator = get_estimator(name)
     for option in fields(EstimationOptions):
         asked = getattr(options, option.name)
-        if option.name in _NOT_FOR_ALL and asked != option.default and option.name not in estimator.takes:
-            able = ", ".join(other for other, known in _ESTIMATORS.items() if option.name in known.takes)
+        if option.name in _OTHER_ESTIMATE and asked != option.default and option.name not in estimator.takes:
+            able = ", ".join(methods_that_take(option.name))
             raise UsageError(f"--{option.name} {asked}: --method {name} does not know it. Methods that do: {able}.")
     if options.shape != "free" and PREVIOUS_CLICK in plan.cell_columns:
         raise UsageError(

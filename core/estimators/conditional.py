@@ -26,7 +26,7 @@ class ConditionalEstimator:
 
     name: str = "conditional"
     reference: str = "Hausman, Hall & Griliches 1984; Wooldridge 1999; Bell & McCaffrey 2002"
-    takes: tuple[str, ...] = ("cluster", "bootstrap", "shape")
+    takes: tuple[str, ...] = ("cluster", "bootstrap", "shape", "max_iterations", "tolerance")
     uses_strata: bool = True
 
     def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:

@@ -18,7 +18,7 @@ class JointEstimator:
 
     name: str = "joint"
     reference: str = "Dempster et al. 1977; Chuklin, Markov & de Rijke 2015; Varadhan & Roland 2008"
-    takes: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ("max_iterations", "tolerance")
     uses_strata: bool = True
 
     def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:

@@ -27,7 +27,7 @@ class RandomizedEstimator:
 
     name: str = "randomized"
     reference: str = "Wang et al. 2016 (SIGIR); Joachims, Swaminathan & Schnabel 2017 (swap experiments)"
-    takes: tuple[str, ...] = ("cluster", "bootstrap", "shape")
+    takes: tuple[str, ...] = ("cluster", "bootstrap", "shape", "max_iterations", "tolerance")
     uses_strata: bool = False
 
     def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:  # noqa: ARG002 - the same for all

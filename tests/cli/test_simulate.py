@@ -186,12 +186,18 @@ def test_labels_are_not_overwritten(run_in_process: RunPosbias, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ("--labels labels.csv --queries 5", "--queries: is what the labels say"),
-        ("--labels labels.csv --attractiveness 1:1", "--attractiveness: is what the labels say"),
-        ("--labels labels.csv --ranker-queries 5", "--ranker-queries: works with --ranker weak only"),
+        ("--labels labels.csv --queries 5", "--queries 5: has no effect here: it is what the labels say"),
+        (
+            "--labels labels.csv --attractiveness 1:1",
+            "--attractiveness 1:1: has no effect here: it is what",
+        ),
+        (
+            "--labels labels.csv --ranker-queries 5",
+            "--ranker-queries 5: has no effect here: it works with",
+        ),
         ("--labels nowhere.csv", "nowhere.csv: no such file"),
-        ("--click-noise .2", "--click-noise: works with --labels FILE only"),
-        ("--ranker weak", "--ranker: works with --labels FILE only"),
+        ("--click-noise .2", "--click-noise .2: has no effect here: it works with --labels FILE only"),
+        ("--ranker weak", "--ranker weak: has no effect here: it works with --labels FILE only"),
         ("--theta 1,.5", "theta has 10 values"),
         ("--theta 1,half", "'half' is not a number"),
         ("--device 1,,2", "'' is not a number"),

@@ -163,7 +163,7 @@ REFUSED = [
     (("collect", DAY, "--date", "2026-02-30"), "--date 2026-02-30: give a day"),
     (("collect", DAY, "--date", DAYS[0], "--timestamp", "session"), "--timestamp session says the day of each row"),
     (("collect", DAY, "--date", DAYS[0], "--period", "none"), "--period none keeps no days"),
-    (("fit", "s", "--date", DAYS[0]), "statistics know their days"),
+    (("fit", "s", "--date", DAYS[0]), "s holds statistics"),
     (("collect", DAY, "--date", DAYS[0], "--decay", "0.9"), "a log is counted as it is"),
     (("fit", "s", "--decay", "0"), "--decay 0: must be above 0"),
     (("fit", "s", "--decay", "1.01"), "must be above 0 and at most 1"),

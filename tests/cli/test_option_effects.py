@@ -1,0 +1,293 @@
+"""Every option of every command has an effect, or is refused on the command line and left aside elsewhere."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from hashlib import sha256
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import cast
+
+import polars as pl
+import pytest
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
+
+from posbias.cli.main import app
+from posbias.cli.options import CountingOptions, DecayOptions, EstimationOptions
+from posbias.cli.training_options import WeightingOptions
+from posbias.core.estimators import estimator_names
+from posbias.core.layouts import LAYOUTS
+from posbias.core.simulation import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+COMMANDS = cast("TyperGroup", get_command(app)).commands
+UNUSABLE = 2
+REFUSED = "has no effect here"
+
+HOW_NOT_WHAT = {
+    "config": "names the file of options",
+    "output": "names the result",
+    "force": "whether an old result may go",
+    "quiet": "what is said on stderr",
+    "json": "what is said on stdout",
+    "memory": "how much of it is used",
+    "temp_dir": "where temporary files lie",
+    "engine": "which machine works; the result is the same",
+    "master": "which cluster works",
+    "check_pages": "how many pages of a large log are looked at; only what is wrong there shows",
+}
+"""Options that change how the work is done, and not the result, each with the reason."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A value that differs from the default, and what else must be said for it to have a chance.
+
+    Attributes:
+        words: the option with its value.
+        among: what stands on the command line with and without it.
+        log: the log for which it matters.
+    """
+
+    words: str
+    among: str = ""
+    log: str = "log.parquet"
+
+
+TRIALS = {
+    "session": Trial("--session visit"),
+    "query": Trial("--query topic"),
+    "doc": Trial("--doc family"),
+    "position": Trial("--position upwards"),
+    "click": Trial("--click bought"),
+    "weight_column": Trial("--weight-column copies"),
+    "timestamp": Trial("--timestamp timestamp"),
+    "context": Trial("--context device"),
+    "stratify": Trial("--stratify segment"),
+    "randomized_where": Trial("--randomized-where policy=random"),
+    "input_format": Trial("--input-format nested"),
+    "clicks": Trial("--clicks clicks.parquet"),
+    "ubi_impressions": Trial("--ubi-impressions events"),
+    "click_actions": Trial("--click-actions click,buy"),
+    "position_base": Trial("--position-base 0"),
+    "click_counts": Trial("--click-counts", log="counts.parquet"),
+    "on_bad_rows": Trial("--on-bad-rows drop", log="counts.parquet"),
+    "model": Trial("--model ubm"),
+    "max_position": Trial("--max-position 3"),
+    "position_bins": Trial("--position-bins 1,2,4"),
+    "period": Trial("--period none", "--timestamp timestamp"),
+    "date": Trial("--date 2026-01-05"),
+    "decay": Trial("--decay 0.5", "--timestamp timestamp"),
+    "method": Trial("--method ctr"),
+    "reference": Trial("--reference 2"),
+    "shape": Trial("--shape power"),
+    "cluster": Trial("--cluster pair"),
+    "bootstrap": Trial("--bootstrap 100"),
+    "seed": Trial("--seed 7", "--bootstrap 100"),
+    "attractiveness_prior": Trial("--attractiveness-prior 0.3:5"),
+    "examination_prior": Trial("--examination-prior 0.3:50"),
+    "max_iterations": Trial("--max-iterations 1"),
+    "tolerance": Trial("--tolerance 0.5"),
+    "no_acceleration": Trial("--no-acceleration"),
+    "compare": Trial("--no-compare"),
+    "csv": Trial("--csv"),
+    "strict": Trial("--strict"),
+    "layout": Trial("--layout judgments"),
+    "format": Trial("--format csv"),
+    "group": Trial("--group session"),
+    "features": Trial("--features features.parquet"),
+    "feature": Trial("--feature price"),
+    "missing": Trial("--missing drop", "--features some_features.parquet"),
+    "validation": Trial("--validation 0.4"),
+    "validation_by": Trial("--validation-by session", "--validation 0.4"),
+    "min_propensity": Trial("--min-propensity 0.7"),
+    "self_normalize": Trial("--self-normalize"),
+    "negatives": Trial("--negatives posterior"),
+    "rate": Trial("--rate ips"),
+    "grades": Trial("--grades 3"),
+    "unidentified": Trial("--unidentified error"),
+    "propensities": Trial("--propensities other_fit"),
+    "info": Trial("--info"),
+}
+
+
+@pytest.fixture(scope="module")
+def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a log in which every option of a log finds something."""
+    folder = tmp_path_factory.mktemp("effects")
+    drawn = SimulationOptions(
+        *("pbm", 600, 40, 5, 4),
+        segments=2,
+        contexts=(1.0, 0.3),
+        days=3,
+        randomized_share=0.3,
+    )
+    log = simulate(drawn).log.with_columns(
+        visit=pl.col("session") // 2,
+        topic=pl.col("query") // 2,
+        family=pl.col("doc") + 10 * (pl.col("query") % 2),
+        upwards=5 - pl.col("position"),
+        bought=((pl.col("session") + pl.col("doc")) % 3 == 0).cast(pl.Int8),
+        copies=1.0 + pl.col("session") % 3,
+        price=pl.col("doc") * 1.5,
+    )
+    rare = log.filter(pl.col("position") == 4, pl.col("session") < 3).with_columns(
+        doc=pl.col("doc") + 100, position=pl.lit(9, pl.Int32), click=pl.lit(1, pl.Int8)
+    )  # not identified: these documents are shown nowhere else
+    log = pl.concat([log, rare])
+    log.write_parquet(folder / "log.parquet")
+    log.with_columns(pl.col("click").cast(pl.Int64) * 2).write_parquet(folder / "counts.parquet")
+    log.filter(pl.col("bought") == 1).select("session", "doc").write_parquet(folder / "clicks.parquet")
+    features = log.select("query", "doc").unique(maintain_order=True).with_row_index("width")
+    features.write_parquet(folder / "features.parquet")
+    features.head(12).write_parquet(folder / "some_features.parquet")
+    return folder
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to: its exit code, its files, and what its manifest says beside the options."""
+
+    code: int
+    said: str
+    files: dict[str, str]
+    manifest: dict[str, object]
+
+    def is_that_of(self, other: "Outcome") -> bool:
+        """Whether two runs came to the same; what is said on stderr does not count."""
+        return (self.code, self.files, self.manifest) == (other.code, other.files, other.manifest)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Runs commands on the log, each once.
+
+    Attributes:
+        run: the command line.
+        place: where the log is.
+        known: what was run before.
+    """
+
+    run: Run
+    place: Path
+    known: dict[tuple[object, ...], Outcome]
+
+    def outcome(self, words: Iterable[str], **environment: str) -> Outcome:
+        """What a command line comes to."""
+        key = (*words, *environment.items())
+        if key not in self.known:
+            self.known[key] = self._run(words, environment)
+        return self.known[key]
+
+    def _run(self, words: Iterable[str], environment: dict[str, str]) -> Outcome:
+        out = self.place / "out"
+        output = () if "--info" in words or "POSBIAS_INFO" in environment else ("-o", "out")
+        done = self.run(*words, *output, cwd=self.place, **environment)
+        manifest, files = dict[str, object](), {"stdout": done.stdout}
+        if out.exists():
+            manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+            for name in ("options", "inputs", "versions"):
+                del manifest[name]
+            for path in out.rglob("*"):
+                if path.is_file() and path.name != "manifest.json":
+                    files[str(path.relative_to(out))] = sha256(path.read_bytes()).hexdigest()
+            shutil.rmtree(out)
+        return Outcome(done.returncode, " ".join(done.stderr.split()), files, manifest)
+
+
+@pytest.fixture
+def bench(run_in_process: Run, log_folder: Path) -> Bench:
+    """Return what runs commands, where there are also statistics and fits."""
+    made = {
+        "statistics": "collect log.parquet --timestamp timestamp",
+        "dayless": "collect log.parquet",
+        "fit": "fit log.parquet",
+        "other_fit": "fit log.parquet --max-position 4",
+    }
+    for name, words in made.items():
+        if not (log_folder / name).exists():
+            done = run_in_process(*words.split(), "-o", name, cwd=log_folder)
+            assert done.returncode == 0, done.stderr
+    return Bench(run_in_process, log_folder, {})
+
+
+def options_of(command: str) -> list[TyperOption]:
+    """The options of a command."""
+    return [option for option in COMMANDS[command].params if isinstance(option, TyperOption)]
+
+
+def faults(bench: Bench, situation: str, only: Iterable[str] | None = None) -> list[str]:
+    """Options of a command that neither change the result nor are refused, or are refused although they change it."""
+    command, *rest = situation.split()
+    options = {option.name or "": option for option in options_of(command)}
+    names = set(options) - set(HOW_NOT_WHAT) if only is None else set(only) & set(options)
+    found: list[str] = []
+    for name in sorted(names):
+        trial = TRIALS[name]
+        flag, *value = trial.words.split()
+        if flag in rest:
+            continue
+        base = [command, *(trial.log if word == "log.parquet" else word for word in rest)]
+        before = bench.outcome(base)
+        richer = [*base, *(trial.among.split() if trial.among.split()[:1] != rest[1:2] else ())]
+        if bench.outcome(richer).code != UNUSABLE:
+            base, before = richer, bench.outcome(richer)
+        after = bench.outcome([*base, *trial.words.split()])
+        if REFUSED in after.said:
+            setting = " ".join(value) or ("false" if flag.startswith("--no-c") else "true")
+            elsewhere = bench.outcome(base, **{str(options[name].envvar): setting})
+            if not elsewhere.is_that_of(before) and elsewhere.code != UNUSABLE:
+                found.append(f"{' '.join(base)} {trial.words}: refused, but it has an effect")
+            if trial.words.split()[0] not in after.said:
+                found.append(f"{' '.join(base)} {trial.words}: refused without its name")
+        elif after.is_that_of(before):
+            found.append(f"{' '.join(base)} {trial.words}: no effect, and not refused: {after.said}")
+    return found
+
+
+def fields_of(*groups: type) -> set[str]:
+    """The options of these groups."""
+    return {entry.name for group in groups for entry in fields(group)}
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        "run log.parquet",
+        "run statistics",
+        "fit log.parquet",
+        "fit statistics",
+        "fit dayless",
+        "collect log.parquet",
+        "collect statistics",
+        "collect statistics --info",
+        "weight log.parquet --propensities fit",
+        "weight dayless --propensities fit",
+    ],
+)
+def test_an_option_has_an_effect_or_is_refused_whatever_the_input(bench: Bench, situation: str) -> None:
+    assert faults(bench, situation) == []
+
+
+@pytest.mark.parametrize("method", estimator_names())
+@pytest.mark.parametrize("further", ["", " --no-compare"])
+def test_an_option_has_an_effect_or_is_refused_with_every_method(bench: Bench, method: str, further: str) -> None:
+    marked = " --randomized-where policy=random" if method == "randomized" else ""
+    situation = f"fit log.parquet --method {method}{marked}{further}"
+    assert faults(bench, situation, fields_of(EstimationOptions, CountingOptions, DecayOptions)) == []
+
+
+@pytest.mark.parametrize(
+    "layout", [*LAYOUTS, "pointwise --negatives posterior", "judgments --rate coec", "judgments --rate ips"]
+)
+def test_an_option_has_an_effect_or_is_refused_with_every_layout(bench: Bench, layout: str) -> None:
+    situation = f"weight log.parquet --propensities fit --layout {layout}"
+    assert faults(bench, situation, fields_of(WeightingOptions)) == []
+
+
+def test_every_option_is_tried_or_said_to_be_about_how_the_work_is_done() -> None:
+    names = {option.name for name in COMMANDS if name != "simulate" for option in options_of(name)}
+    assert names - set(TRIALS) - set(HOW_NOT_WHAT) == {"help"} & names
+    assert set(TRIALS) & set(HOW_NOT_WHAT) == set()
