@@ -181,8 +181,11 @@ class _Concentrated:
         np.log1p(change, out=change)
         change *= self.skips[entries, np.newaxis]
         log_density = np.add.reduceat(change, table.start[:-1], axis=0)
-        power = self.clicks[units, np.newaxis] + (self.a - 1 / 2) * (not left)
-        log_density += power * np.log1p(shift / mode)
+        if left:  # from u = 0 on, near which 1 + shift / mode = (u / u_mode)^2 would be rounded to 0
+            u = np.outer(high - low, node)
+            log_density += self.clicks[units, np.newaxis] * 2 * np.log(u / u_mode)
+        else:
+            log_density += (self.clicks[units, np.newaxis] + self.a - 1 / 2) * np.log1p(shift / mode)
         if right:
             log_density += (self.b - 1) * np.log1p(u_mode + distance)
         else:

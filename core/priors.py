@@ -8,8 +8,8 @@ from posbias.core.errors import UsageError
 LARGEST_STRENGTH = 1e9
 """More than that outweighs any pair of any log."""
 
-SMALLEST_PSEUDO_COUNT = 1e-9
-"""Less than that is not told from nothing."""
+SMALLEST_PSEUDO_COUNT = 1e-6
+"""Less than that is not told from nothing; and quadrature, whose nodes crowd at 0 or 1 then, loses its digits."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class BetaPrior:
                 f"found {self.strength:g}."
             )
 
-        if 0 < self.strength * min(self.mean, 1 - self.mean) < SMALLEST_PSEUDO_COUNT:
+        if self.strength > 0 and self.strength * min(self.mean, 1 - self.mean) < SMALLEST_PSEUDO_COUNT:
             raise UsageError(
                 f"A prior worth {self.strength:g} impressions of mean {self.mean:g} is worth less than "
                 f"{SMALLEST_PSEUDO_COUNT:g} clicks or skips: give it strength 0 instead."

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -73,7 +73,7 @@ TRIALS = {
     "click_actions": Trial("--click-actions click,buy"),
     "position_base": Trial("--position-base 0"),
     "click_counts": Trial("--click-counts", log="counts.parquet"),
-    "on_bad_rows": Trial("--on-bad-rows drop", log="counts.parquet"),
+    "on_bad_rows": Trial("--on-bad-rows drop", log="faulty.parquet"),
     "model": Trial("--model ubm"),
     "max_position": Trial("--max-position 3"),
     "position_bins": Trial("--position-bins 1,2,4"),
@@ -88,7 +88,7 @@ TRIALS = {
     "seed": Trial("--seed 7", "--bootstrap 100"),
     "attractiveness_prior": Trial("--attractiveness-prior 0.3:5"),
     "examination_prior": Trial("--examination-prior 0.3:50"),
-    "max_iterations": Trial("--max-iterations 1"),
+    "max_iterations": Trial("--max-iterations 1", "--tolerance 1e-13"),
     "tolerance": Trial("--tolerance 0.5"),
     "no_acceleration": Trial("--no-acceleration"),
     "compare": Trial("--no-compare"),
@@ -112,6 +112,8 @@ TRIALS = {
     "info": Trial("--info"),
 }
 
+OTHER_GROUP = Trial("--group query")  # of the layout whose rows are grouped by session
+
 
 @pytest.fixture(scope="module")
 def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -133,12 +135,19 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         copies=1.0 + pl.col("session") % 3,
         price=pl.col("doc") * 1.5,
     )
-    rare = log.filter(pl.col("position") == 4, pl.col("session") < 3).with_columns(
-        doc=pl.col("doc") + 100, position=pl.lit(9, pl.Int32), click=pl.lit(1, pl.Int8)
-    )  # not identified: these documents are shown nowhere else
-    log = pl.concat([log, rare])
+    top = log.filter(pl.col("position") == 1)
+    elsewhere = [  # documents that are shown nowhere else: no method identifies position 8, few position 9
+        top.filter(which).head(3).with_columns(doc=pl.col("doc") + 100, position=pl.lit(at, pl.Int32), click=click)
+        for at, which, click in (
+            (8, pl.col("policy") == "random", pl.lit(0, pl.Int8)),
+            (9, pl.col("policy") == "ranker", pl.lit(1, pl.Int8)),
+        )
+    ]
+    log = pl.concat([log, *elsewhere])
     log.write_parquet(folder / "log.parquet")
     log.with_columns(pl.col("click").cast(pl.Int64) * 2).write_parquet(folder / "counts.parquet")
+    faulty = pl.when(pl.int_range(pl.len()) < 3).then(7).otherwise(pl.col("click"))
+    log.with_columns(click=faulty).write_parquet(folder / "faulty.parquet")
     log.filter(pl.col("bought") == 1).select("session", "doc").write_parquet(folder / "clicks.parquet")
     features = log.select("query", "doc").unique(maintain_order=True).with_row_index("width")
     features.write_parquet(folder / "features.parquet")
@@ -154,6 +163,11 @@ class Outcome:
     said: str
     files: dict[str, str]
     manifest: dict[str, object]
+
+    def without_click_weights(self) -> "Outcome":
+        """The same without the manifest's account of click weights, which some layouts do not write."""
+        kept = {name: value for name, value in self.manifest.items() if not name.startswith("weights")}
+        return replace(self, manifest=kept)
 
     def is_that_of(self, other: "Outcome") -> bool:
         """Whether two runs came to the same; what is said on stderr does not count."""
@@ -225,7 +239,7 @@ def faults(bench: Bench, situation: str, only: Iterable[str] | None = None) -> l
     names = set(options) - set(HOW_NOT_WHAT) if only is None else set(only) & set(options)
     found: list[str] = []
     for name in sorted(names):
-        trial = TRIALS[name]
+        trial = OTHER_GROUP if name == "group" and "--layout session" in situation else TRIALS[name]
         flag, *value = trial.words.split()
         if flag in rest:
             continue
@@ -238,7 +252,10 @@ def faults(bench: Bench, situation: str, only: Iterable[str] | None = None) -> l
         if REFUSED in after.said:
             setting = " ".join(value) or ("false" if flag.startswith("--no-c") else "true")
             elsewhere = bench.outcome(base, **{str(options[name].envvar): setting})
-            if not elsewhere.is_that_of(before) and elsewhere.code != UNUSABLE:
+            if (
+                not elsewhere.without_click_weights().is_that_of(before.without_click_weights())
+                and elsewhere.code != UNUSABLE
+            ):
                 found.append(f"{' '.join(base)} {trial.words}: refused, but it has an effect")
             if trial.words.split()[0] not in after.said:
                 found.append(f"{' '.join(base)} {trial.words}: refused without its name")
@@ -268,15 +285,15 @@ def fields_of(*groups: type) -> set[str]:
     ],
 )
 def test_an_option_has_an_effect_or_is_refused_whatever_the_input(bench: Bench, situation: str) -> None:
-    assert faults(bench, situation) == []
+    assert "\n".join(faults(bench, situation)) == ""
 
 
-@pytest.mark.parametrize("method", estimator_names())
-@pytest.mark.parametrize("further", ["", " --no-compare"])
-def test_an_option_has_an_effect_or_is_refused_with_every_method(bench: Bench, method: str, further: str) -> None:
+@pytest.mark.parametrize("method", [*estimator_names(), "allpairs --no-compare", "joint --no-compare"])
+def test_an_option_has_an_effect_or_is_refused_with_every_method(bench: Bench, method: str) -> None:
     marked = " --randomized-where policy=random" if method == "randomized" else ""
-    situation = f"fit log.parquet --method {method}{marked}{further}"
-    assert faults(bench, situation, fields_of(EstimationOptions, CountingOptions, DecayOptions)) == []
+    situation = f"fit log.parquet --method {method}{marked}"
+    groups = fields_of(EstimationOptions, CountingOptions, DecayOptions)
+    assert "\n".join(faults(bench, situation, groups)) == ""
 
 
 @pytest.mark.parametrize(
@@ -284,7 +301,7 @@ def test_an_option_has_an_effect_or_is_refused_with_every_method(bench: Bench, m
 )
 def test_an_option_has_an_effect_or_is_refused_with_every_layout(bench: Bench, layout: str) -> None:
     situation = f"weight log.parquet --propensities fit --layout {layout}"
-    assert faults(bench, situation, fields_of(WeightingOptions)) == []
+    assert "\n".join(faults(bench, situation, fields_of(WeightingOptions))) == ""
 
 
 def test_every_option_is_tried_or_said_to_be_about_how_the_work_is_done() -> None:

@@ -5,11 +5,15 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+from posbias.core.errors import UsageError
 from posbias.core.estimators import EstimationOptions
 from posbias.core.evidence import Evidence, compress_part, merge_parts
 from posbias.core.fit import Fit, fit_evidence
 from posbias.core.models import get_model
+from posbias.core.priors import BetaPrior
 from posbias.core.signatures import Floats
 from posbias.core.statistics_plan import StatisticsPlan
 
@@ -34,6 +38,19 @@ def evidence_of(impressions: Floats, clicks: Floats, plan: StatisticsPlan, docs_
     if not plan.weighted:
         counts = counts.with_columns(pl.col("impressions", "clicks").cast(pl.Int64))
     return merge_parts([compress_part(counts.sort(plan.keys), plan)], plan)
+
+
+def dense_evidence() -> Evidence:
+    """Sixty documents at four positions, of which some were always clicked, and some never."""
+    rng = np.random.default_rng(1)
+    impressions = np.floor(300 ** rng.random((60, 4)))
+    probability = np.minimum(0.5 * rng.beta(1, 1, (60, 1)) * THETA / THETA.max(), 1.0)
+    clicks = rng.binomial(impressions.astype(np.int64), probability).astype(float)
+    clicks[:6], clicks[6:12] = impressions[:6], 0.0
+    return evidence_of(impressions, clicks, PBM)
+
+
+DENSE = dense_evidence()
 
 
 def check(fit: Fit) -> None:
@@ -117,3 +134,43 @@ def test_counts_multiplied_by_a_million_change_no_estimate() -> None:
 
     np.testing.assert_allclose(often.estimate.propensity, once.estimate.propensity, rtol=1e-9)
     np.testing.assert_allclose(often.estimate.std_error, once.estimate.std_error, rtol=1e-6)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    logit=st.floats(-40, 40),
+    log_strength=st.floats(-16, 9.1),
+    method=st.sampled_from(["conditional", "joint"]),
+    of=st.sampled_from([("attractiveness",), ("examination",), ("attractiveness", "examination")]),
+)
+@example(logit=6.9, log_strength=-6, method="conditional", of=("attractiveness",))  # 0.999:1e-6
+@example(logit=-13.8, log_strength=0.1, method="conditional", of=("attractiveness",))  # a hair of a click
+@example(logit=-20.7, log_strength=3.1, method="conditional", of=("attractiveness",))
+@example(logit=0, log_strength=-5.6, method="joint", of=("attractiveness", "examination"))
+def test_any_prior_is_refused_or_gives_numbers(
+    logit: float, log_strength: float, method: str, of: tuple[str, ...]
+) -> None:
+    try:
+        prior = BetaPrior(float(1 / (1 + np.exp(-logit))), 10**log_strength)
+    except UsageError:
+        return
+
+    usual = EstimationOptions()
+    options = replace(
+        usual,
+        attractiveness_prior=prior if "attractiveness" in of else None,
+        examination_prior=prior if "examination" in of else usual.examination_prior,
+    )
+    fit = fit_evidence(DENSE, method, options, compare=True)
+
+    check(fit)
+    assert np.isfinite(fit.attractiveness).all()
+    assert np.isfinite(fit.std_dev).all() or method == "joint"
+    assert fit.joint is not None
+    assert np.isfinite(fit.joint.propensity).all()
+
+
+def test_a_prior_that_is_worth_nothing_is_refused_however_small_its_numbers() -> None:
+    for mean, strength in ((0.999, 1e-6), (1e-300, 1e-300), (0.5, 1e-9)):
+        with pytest.raises(UsageError, match="give it strength 0 instead"):
+            BetaPrior(mean, strength)
