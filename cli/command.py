@@ -78,6 +78,8 @@ def _guarded(work: Callable[[], int]) -> int:
         complain(str(error))
     except pl.exceptions.PolarsError as error:
         complain(f"Polars could not do its part: {error}")
+    except MemoryError:
+        complain("there is not enough memory. Ask for less, or give the process more.")
     except KeyboardInterrupt:
         stop(signal.SIGINT)
     except Exception:  # noqa: BLE001 - a fault of our own must not pass for a result with doubts (exit code 1)

@@ -41,8 +41,10 @@ def weight(
     request = weighing.requested(weighting)
     fit = location(propensities)
     with on_disk(fit, FILES_OF_A_FIT) as folder:
-        manifest, table = read_manifest(folder, "fit"), read_propensities(folder)
-    fitted, prior = setup.counted_by(manifest, fit), prior_of(manifest["estimate"])
+        manifest = read_manifest(folder, "fit")
+        fitted = setup.counted_by(manifest, fit)
+        table = read_propensities(folder, fitted.cell_columns)
+    prior = prior_of(manifest["estimate"])
     counting = CountingOptions()
     if not find_statistics(inputs):
         columns, counting = setup.like_the_fit(fitted, columns, fit)
