@@ -48,7 +48,7 @@ class WorldOptions:
         ),
     ] = "pbm"
     sessions: Annotated[
-        int, option("--sessions", "Number of results pages.", _WORLD, min=1, max=10**12, metavar="N")
+        int, option("--sessions", "Number of results pages.", _WORLD, min=1, max=10**9, metavar="N")
     ] = 50_000
     positions: Annotated[int, option("--positions", "Positions of a page.", _WORLD, min=1, metavar="N")] = 10
     queries: Annotated[
@@ -381,7 +381,7 @@ def _shape(text: str) -> tuple[float, float]:
 
 
 def _swap(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)-(\d+)", text)
+    match = re.fullmatch(r"(\d{1,9})-(\d{1,9})", text)
     if match is None:
         raise UsageError(f"--swap {text}: write two positions, such as 1-5.")
     return int(match[1]), int(match[2])

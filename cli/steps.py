@@ -14,7 +14,7 @@ from posbias.cli.options import (
 )
 from posbias.cli.result import WITH_DOUBTS, Result
 from posbias.core.estimators import check_method
-from posbias.core.fit import WANTED_CLICK_SHARE, Fit, fit_evidence
+from posbias.core.fit import LARGEST_COMPARISON, WANTED_CLICK_SHARE, Fit, fit_evidence
 from posbias.core.statistics_plan import StatisticsPlan
 from posbias.core.weights import as_count
 from posbias.io import results
@@ -157,6 +157,13 @@ def describe(gathered: Gathered, result: Result) -> None:
     result.tables.append(summary.evidence_line(result.content["totals"]))
 
 
+def _asked_of_joint(estimation: EstimationOptions) -> str | None:
+    """The option that only joint EM knows, if one is set."""
+    if estimation.examination_prior != EstimationOptions().examination_prior:
+        return f"--examination-prior {estimation.examination_prior}"
+    return "--no-acceleration" if estimation.no_acceleration else None
+
+
 def fit(
     gathered: Gathered, engine: Engine, estimation: EstimationOptions, counting: CountingOptions, result: Result
 ) -> Fit:
@@ -178,6 +185,12 @@ def fit(
     result.tables += [line(sentence) for sentence in said]
     result.content["verdicts"] = said
     result.warnings += verdicts.fit_warnings(found)
+    about_joint = _asked_of_joint(estimation)
+    if about_joint and found.joint is None and estimation.compare is None:
+        result.warnings.append(
+            f"{about_joint}: had no effect, because joint EM does not run beside the chosen method for a log of more "
+            f"than {LARGEST_COMPARISON:,} signatures. --compare runs it."
+        )
     all_identified = bool(found.estimate.linkage.identified.all())
     doubtful = not found.converged or found.click_share < WANTED_CLICK_SHARE
     if doubtful or (estimation.strict and not all_identified):

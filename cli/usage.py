@@ -54,18 +54,19 @@ class PosbiasCommand(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            error.message = f"{error.message.removesuffix('.')}.{_origin(ctx, error)}"
+            if origin := _origin(ctx, error):
+                error.message = f"{error.message.removesuffix('.')}. {origin}"
             raise
 
 
 def _origin(invocation: typer.Context, error: typer.BadParameter) -> str:
-    """Where a value comes from that was not typed, for the end of a message."""
+    """Where a value comes from that was not typed, or nothing where it was."""
     option = error.param
     source = invocation.get_parameter_source(option.name) if isinstance(option, TyperOption) and option.name else None
     name = "" if source is None else source.name
     if name == "ENVIRONMENT" and isinstance(option, TyperOption):
-        return f" It comes from {option.envvar}."
-    return f" It comes from {invocation.params.get('config') or DEFAULT_FILE}." if name == "DEFAULT_MAP" else ""
+        return f"It comes from {option.envvar}."
+    return f"It comes from {invocation.params.get('config') or DEFAULT_FILE}." if name == "DEFAULT_MAP" else ""
 
 
 def _values(option: TyperOption, value: object) -> tuple[object, ...]:

@@ -31,6 +31,7 @@ _KNOWS_LITTLE = 100.0
 _BLOCK = 1_000_000  # numbers in one block of work: 8 MB, about what stays in a cache
 _FIRST_REACH = 8.4  # of the nodes around the mode, in standard deviations
 _DROP = 34.0  # of the log density, from the mode to where integration stops: e^-34 = 2e-15
+_WIDENINGS = 400  # of the reach by a quarter; a dozen suffice unless the counts leave the range of numbers
 _LARGEST_MODE = 1 - 1e-12  # so that 1 - mode keeps digits, however many clicks there are
 _MODE_STEPS = 100  # Newton's steps: quadratic near the mode, and halving the way to it from far off
 
@@ -147,7 +148,10 @@ class _Concentrated:
         ends: list[tuple[Floats, Flags]] = []
         for sign, border in ((-1.0, self.u_mode), (1.0, (1 - self.mode) / (1 + self.u_mode))):
             reach = unit.copy()
-            while (short := self._is_short(reach, sign, border)).any():
+            for _ in range(_WIDENINGS):
+                short = self._is_short(reach, sign, border)
+                if not short.any():
+                    break
                 reach[short] *= 1.25
             ends.append((sign * np.minimum(reach, border), reach >= border))
         (low, at_zero), (high, at_one) = ends

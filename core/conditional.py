@@ -207,11 +207,16 @@ def _log_sum_root(weight: Floats, ratio: Floats, level: float) -> float:
     The sum is concave and increasing, so Newton's steps from a point below the root never pass it.
     """
     root, step = level / float(weight @ ratio), np.inf
-    while step > 1e-13 * root:
+    for _ in range(_ROOT_STEPS):
+        if not step > _ROOT_PRECISION * root:
+            break
         missing = level - float(weight @ np.log1p(ratio * root))
         step = missing / float(weight @ (ratio / (1 + ratio * root)))
         root += step
     return root
+
+
+_ROOT_STEPS, _ROOT_PRECISION = 200, 1e-13
 
 
 class _Newton:

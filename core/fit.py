@@ -146,11 +146,41 @@ def fit_evidence(
         on_iteration: is told how the estimation proceeds.
 
     Raises:
-        IdentifiabilityError: nothing links two cells.
+        IdentifiabilityError: nothing links two cells, or the counts differ too much for any estimate.
         UsageError: there is no such method or reference cell, or the method cannot do what was asked, or sessions are
             asked for and there is no log.
     """
     check_method(method, evidence.plan, options)
+    try:
+        with np.errstate(all="ignore" if evidence.plan.weighted else None):  # what is no number is found below
+            fit = _fit(evidence, method, options, on_iteration, compare=compare, sum_sessions=sum_sessions)
+    except (np.linalg.LinAlgError, OverflowError) as error:
+        raise _too_unequal(evidence) from error
+    known = fit.estimate.propensity[fit.estimate.linkage.identified]
+    if not (np.isfinite(known).all() and (known > 0).all() and np.isfinite(fit.attractiveness).all()):
+        raise _too_unequal(evidence)
+    return fit
+
+
+def _too_unequal(evidence: Evidence) -> IdentifiabilityError:
+    """The counts leave the range in which numbers add up: only weights do that."""
+    impressions, clicks = evidence.pair_signatures.impressions, evidence.pair_signatures.clicks
+    counts = np.concatenate([impressions[impressions > 0], clicks[clicks > 0]])
+    return IdentifiabilityError(
+        f"counts from {counts.min():.0e} to {counts.max():.0e} are too unequal for an estimate: beside the largest, "
+        "the smallest are lost in rounding. Give weights (--weight-column) that differ less, or cut the largest."
+    )
+
+
+def _fit(
+    evidence: Evidence,
+    method: str,
+    options: EstimationOptions,
+    on_iteration: Callable[[str], None],
+    *,
+    compare: bool | None,
+    sum_sessions: Callable[[FittedLog], ClusterSums] | None,
+) -> Fit:
     estimator = get_estimator(method)
     is_default = method == ConditionalEstimator.name
     own_rules = replace(options, max_iterations=None, tolerance=None)

@@ -123,7 +123,13 @@ def student_tail(statistic: Floats, degrees: Floats) -> Floats:
 
 
 def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
-    """The x >= 0 that minimises |matrix x - target|, shape (columns,) (Lawson & Hanson 1974)."""
+    """The x >= 0 that minimises |matrix x - target|, shape (columns,) (Lawson & Hanson 1974).
+
+    Raises:
+        numpy.linalg.LinAlgError: a number is infinite, or none.
+    """
+    if not (np.isfinite(matrix).all() and np.isfinite(target).all()):
+        raise np.linalg.LinAlgError("least squares of numbers that are not finite")
     return cast("Floats", import_module("scipy.optimize").nnls(matrix, target)[0])
 
 

@@ -18,7 +18,20 @@ MOST_PAIRS = 10**8
 """(query, document, segment) that a world may hold: it stays in memory, at 24 bytes each or more."""
 
 MOST_DAYS = 36_500
-LARGEST_SHAPE = 1e6
+MOST_POSITIONS = 1000
+"""Positions of a page; the user browsing model has half the square of that in cells."""
+
+SMALLEST_SHAPE, LARGEST_SHAPE = 1e-6, 1e6
+"""Of a Beta distribution: beyond, all draws are 0 or 1, or all the same."""
+
+SMALLEST_SCALE = 1e-12
+"""Of attractiveness: below it, nobody would ever click."""
+
+LARGEST_STRENGTH = 1e9
+"""Of a ranker, short of infinity: beyond, its order never changes."""
+
+LARGEST_SHOCK = 10.0
+"""Of log theta: beyond, one query in millions has all the clicks."""
 
 SMALLEST_THETA = 1e-12
 """Below it, nobody would ever see the position."""
@@ -96,26 +109,35 @@ class SimulationOptions:
         Raises:
             UsageError: if an option lies outside its range.
         """
-        demands = self._demands_on_the_world() | self._demands_on_theta() | self._demands_on_sessions()
-        broken = [demand for demand, holds in demands.items() if not holds]
+        broken = _broken(self._demands_on_size())  # first: what is too large cannot be looked into
+        broken = broken or _broken(
+            self._demands_on_the_world() | self._demands_on_theta() | self._demands_on_sessions()
+        )
         if broken:
             raise UsageError(f"cannot simulate this: it takes that {'; '.join(broken)}.")
 
-    def _demands_on_the_world(self) -> dict[str, bool]:
+    def _demands_on_size(self) -> dict[str, bool]:
         counts = (self.n_sessions, self.n_queries, self.n_positions, self.segments)
-        slopes = (self.query_exponent, self.ranker_strength)
         pairs = self.n_queries * self.docs_per_query * self.segments
         return {
-            "model is pbm or ubm": self.model in {"pbm", "ubm"},
             "n_sessions, n_queries, n_positions and segments are at least 1": min(counts) >= 1,
+            f"n_positions is at most {MOST_POSITIONS:,}": self.n_positions <= MOST_POSITIONS,
             "docs_per_query is at least n_positions": self.docs_per_query >= self.n_positions,
             f"there are at most {MOST_PAIRS:,} (query, document, segment)": pairs <= MOST_PAIRS,
-            "query_exponent is finite, and like ranker_strength at least 0": all(value >= 0 for value in slopes)
-            and self.query_exponent < np.inf,
-            f"attractiveness_shape is above 0 and at most {LARGEST_SHAPE:g}": all(
-                0 < value <= LARGEST_SHAPE for value in self.attractiveness_shape
+        }
+
+    def _demands_on_the_world(self) -> dict[str, bool]:
+        return {
+            "model is pbm or ubm": self.model in {"pbm", "ubm"},
+            "query_exponent is finite and at least 0": 0 <= self.query_exponent < np.inf,
+            f"ranker_strength lies in [0, {LARGEST_STRENGTH:g}] or is inf": 0
+            <= self.ranker_strength
+            <= LARGEST_STRENGTH
+            or self.ranker_strength == np.inf,
+            f"attractiveness_shape lies in [{SMALLEST_SHAPE:g}, {LARGEST_SHAPE:g}]": all(
+                SMALLEST_SHAPE <= value <= LARGEST_SHAPE for value in self.attractiveness_shape
             ),
-            "attractiveness_scale lies in (0, 1]": 0 < self.attractiveness_scale <= 1,
+            f"attractiveness_scale lies in [{SMALLEST_SCALE:g}, 1]": SMALLEST_SCALE <= self.attractiveness_scale <= 1,
             "seed is at least 0": self.seed >= 0,
             "score_weight lies in [0, 1]": 0 <= self.score_weight <= 1,
             "segment_difference lies in [0, 1]": 0 <= self.segment_difference <= 1,
@@ -129,7 +151,7 @@ class SimulationOptions:
             f"theta has {len(self.cells)} values, one for each cell": all(
                 len(table) == len(self.cells) for table in tables
             ),
-            "theta_shock is at least 0": 0 <= self.theta_shock < np.inf,
+            f"theta_shock lies in [0, {LARGEST_SHOCK:g}]": 0 <= self.theta_shock <= LARGEST_SHOCK,
         }
         if all(demands.values()):
             lowest, highest = self.examination.min(), self.examination.max()
@@ -144,15 +166,15 @@ class SimulationOptions:
         shares = (self.randomized_share, self.swap_share)
         return {
             f"depth is in (0, 1] or {self.n_positions} weights": 0 < continues <= 1 and len(depth) == self.n_positions,
-            "the weights of depth are at least 0, and not all 0": all(0 <= weight < np.inf for weight in depth)
-            and sum(depth) > 0,
+            "the weights of depth are at least 0, and not all 0": all(weight >= 0 for weight in depth)
+            and 0 < sum(depth) < np.inf,
             "readiness is at least 0 and 1 on average": all(factor >= 0 for factor in self.readiness)
             and abs(mean - 1) < _ROUNDING,
             "readiness times attractiveness_scale is at most 1": max(self.readiness, default=1)
             * self.attractiveness_scale
             <= 1 + _ROUNDING,
             f"days is 0 to {MOST_DAYS:,}": 0 <= self.days <= MOST_DAYS,
-            "feedback_strength is at least 0": 0 <= self.feedback_strength < np.inf,
+            f"feedback_strength lies in [0, {LARGEST_STRENGTH:g}]": 0 <= self.feedback_strength <= LARGEST_STRENGTH,
             "feedback_strength has two days or more and a finite ranker_strength": self.feedback_strength == 0
             or (self.days > 1 and self.ranker_strength < np.inf),
             "randomized_share and swap_share lie in [0, 1], also together": all(share >= 0 for share in shares)
@@ -183,3 +205,7 @@ class SimulationOptions:
     @property
     def _thetas(self) -> tuple[Theta, ...]:
         return self.contexts or (self.eta if self.theta is None else self.theta,)
+
+
+def _broken(demands: dict[str, bool]) -> list[str]:
+    return [demand for demand, holds in demands.items() if not holds]

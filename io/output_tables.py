@@ -1,6 +1,6 @@
 """Propensities and attractiveness on disk."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -8,6 +8,7 @@ from typing import Any, cast
 import polars as pl
 
 from posbias.core.errors import LogFormatError
+from posbias.core.propensities import check_propensities
 from posbias.io.file_names import is_text
 from posbias.io.manifest import FILE_NAME as MANIFEST
 from posbias.io.plain_text import as_spreadsheet_columns
@@ -54,11 +55,15 @@ def write_attractiveness_csv(folder: Path) -> None:
     as_spreadsheet_columns(table).sink_csv(folder / f"{ATTRACTIVENESS}.csv")
 
 
-def read_propensities(folder: Path) -> pl.DataFrame:
-    """The propensity table of a result.
+def read_propensities(folder: Path, cells: Sequence[str]) -> pl.DataFrame:
+    """The propensity table of a result: its cell columns, `propensity` and `examination`, null where not known.
+
+    Args:
+        folder: the result.
+        cells: the columns that make up a cell, the position among them.
 
     Raises:
-        LogFormatError: there is none, or it is damaged.
+        LogFormatError: there is none, it is damaged, or it says what no fit says.
     """
     path = folder / f"{PROPENSITIES}.parquet"
     if not is_text(path):
@@ -66,6 +71,7 @@ def read_propensities(folder: Path) -> pl.DataFrame:
     if not path.is_file():
         raise LogFormatError(f"{folder}: holds no {path.name}. Name the directory that `posbias fit` or `run` wrote.")
     try:
-        return pl.read_parquet(path, glob=False, hive_partitioning=False)
+        table = pl.read_parquet(path, glob=False, hive_partitioning=False)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise LogFormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from error
+    return check_propensities(table, cells, where=str(path))

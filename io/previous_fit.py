@@ -1,7 +1,6 @@
 """What `weight` reads of a fit: its propensities, the cells that they are for, and the prior of attractiveness."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import polars as pl
@@ -9,14 +8,12 @@ import polars as pl
 from posbias.core.attractiveness_prior import AttractivenessPrior
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.core.fit import prior_of
-from posbias.core.schema import IMPRESSIONS
 from posbias.core.statistics_plan import StatisticsPlan
-from posbias.core.weights import PROPENSITY
 from posbias.io.local_copies import is_current, on_disk
-from posbias.io.manifest import FILE_NAME, Manifest, read_manifest
+from posbias.io.manifest import Manifest, read_manifest
 from posbias.io.manifest_types import Counted, Prior
 from posbias.io.object_urls import Location
-from posbias.io.output_tables import FILES_OF_A_FIT, PROPENSITIES, read_propensities
+from posbias.io.output_tables import FILES_OF_A_FIT, read_propensities
 from posbias.io.plain_files import is_still
 
 _EXAMINATION = "examination"
@@ -61,11 +58,11 @@ def read_fit(place: Location) -> PreviousFit:
             raise UsageError(
                 f"--propensities {folder}: holds no propensities. Name the directory that `posbias fit` wrote."
             )
-        said, table = _said(manifest), read_propensities(folder)
+        said = _said(manifest)
+        plan = said.counted.plan()
+        table = read_propensities(folder, plan.cell_columns)
         if not (is_still(manifest.path, manifest.state) and is_current(place)):
             raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
-        plan = said.counted.plan()
-        _check_columns(table, plan, folder)
     return PreviousFit(plan, prior_of(msgspec.to_builtins(said.estimate)), table)
 
 
@@ -74,13 +71,3 @@ def _said(manifest: Manifest) -> _FitManifest:
         return manifest.typed(_FitManifest)
     except LogFormatError as error:
         raise LogFormatError(f"{error} Run `posbias fit` again.") from error
-
-
-def _check_columns(table: pl.DataFrame, plan: StatisticsPlan, folder: Path) -> None:
-    columns = table.columns
-    cells = columns[: columns.index(IMPRESSIONS)] if IMPRESSIONS in columns else []
-    if sorted(cells) != sorted(plan.cell_columns) or not {PROPENSITY, _EXAMINATION} <= set(columns):
-        raise LogFormatError(
-            f"{folder / PROPENSITIES}.parquet: is not the table of which {FILE_NAME} tells: its columns are "
-            f"{', '.join(columns)}. Run `posbias fit` again."
-        )

@@ -299,9 +299,7 @@ def test_a_configuration_of_any_depth_is_one_error(
 
 def test_a_manifest_of_any_depth_is_one_error(run_in_process: RunPosbias, folder: Path) -> None:
     (folder / "fit" / "manifest.json").write_text("[" * 100_000, encoding="utf-8")
-    refused(
-        run_in_process("weight", "log.parquet", "-o", "out", "--propensities", "fit"), "manifest.json: is damaged"
-    )
+    refused(run_in_process("weight", "log.parquet", "-o", "out", "--propensities", "fit"), "manifest.json: is damaged")
 
 
 def test_a_name_with_a_null_byte_is_one_error(run_in_process: RunPosbias, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Counts from 1 to 10^12, click rates from 10^-9 to 1, fractions, theta above 1: numbers stay numbers."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from posbias.core.errors import UsageError
+from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import EstimationOptions
 from posbias.core.evidence import Evidence, compress_part, merge_parts
 from posbias.core.fit import Fit, fit_evidence
@@ -174,3 +175,39 @@ def test_a_prior_that_is_worth_nothing_is_refused_however_small_its_numbers() ->
     for mean, strength in ((0.999, 1e-6), (1e-300, 1e-300), (0.5, 1e-9)):
         with pytest.raises(UsageError, match="give it strength 0 instead"):
             BetaPrior(mean, strength)
+
+
+@pytest.mark.parametrize("widest", [12, 20, 300])
+@pytest.mark.parametrize("method", METHODS)
+def test_weights_however_unequal_give_numbers_or_are_refused(method: str, widest: int) -> None:
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        impressions = 10 ** rng.uniform(-widest, widest, (40, 4))
+        clicks = impressions * (rng.random((40, 4)) < 0.5) * rng.choice([1, 1e-9, 0.5], (40, 4))
+        evidence = evidence_of(impressions, clicks, FRACTIONS)
+
+        try:
+            fit = fit_evidence(evidence, method, EstimationOptions(), compare=True)
+        except IdentifiabilityError:
+            continue
+
+        check(fit)
+        assert json.dumps(fit.summary(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [EstimationOptions(shape="power"), EstimationOptions(shape="monotone"), EstimationOptions(bootstrap=100)],
+    ids=["power", "monotone", "bootstrap"],
+)
+@pytest.mark.parametrize("widest", [20, 300])
+def test_shapes_of_unequal_weights_give_numbers_or_are_refused(options: EstimationOptions, widest: int) -> None:
+    rng = np.random.default_rng(3)
+    impressions = 10 ** rng.uniform(-widest, widest, (40, 4))
+    evidence = evidence_of(impressions, impressions * (rng.random((40, 4)) < 0.9), FRACTIONS)
+
+    try:
+        fit = fit_evidence(evidence, "conditional", options, compare=False)
+    except IdentifiabilityError:
+        return
+    check(fit)

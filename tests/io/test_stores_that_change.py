@@ -310,11 +310,11 @@ def test_a_fit_that_is_replaced_while_it_is_read_is_an_error(
 ) -> None:
     real = previous_fit.read_propensities
 
-    def read(folder: Path) -> pl.DataFrame:
+    def read(folder: Path, cells: Sequence[str]) -> pl.DataFrame:
         shutil.copytree(there / "f", there / "g")
         shutil.rmtree(there / "f")
         (there / "g").rename(there / "f")
-        return real(folder)
+        return real(folder, cells)
 
     monkeypatch.setattr(previous_fit, "read_propensities", read)
     assert_refused(run_in_process(*READERS["weight"]), "f: was replaced while it was read. Run the command again.")

@@ -1,0 +1,147 @@
+"""Numbers that nobody means, on every option that takes one: a clear error or a valid result, and never a traceback."""
+
+import signal
+from collections.abc import Callable, Generator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import cast
+
+import polars as pl
+import pytest
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
+
+from posbias.cli.main import app
+from posbias.core.simulation import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+COMMANDS = cast("TyperGroup", get_command(app)).commands
+NUMBERS = (
+    "nan",
+    "inf",
+    "-inf",
+    "1e400",
+    "-1e400",
+    "-0",
+    "0",
+    "-1",
+    "1e-300",
+    "1e300",
+    "9" * 30,
+    "9" * 5000,
+    "0x10",
+    "",
+)
+SHORT_OF_ALL_TIME = 20
+
+SMALL = {"--sessions": "40", "--queries": "5", "--positions": "3", "--docs-per-query": "4"}
+LISTS = (*("1,nan", "1e300,1", "inf,1,1", "0,0,0", "1e308,1e308,1e308", ",", "1:2:3", "nan:1", "0:1", "1:"),)
+BETAS = ("1e-300:1e300", "1e-300:1e-300", "1e-6:1e6", "1e6:1e6", "1e-6:1e-6")
+SWAPS = ("1-1", "0-1", "1-99", f"1-{'9' * 5000}", "1-nan")
+FOR_A_CHANCE = {"--swap-share": ("--swap", "1-2"), "--segment-difference": ("--segments", "2")}
+NO_NUMBER = ("--config", "--output", "--force", "--quiet", "--json", "--labels", "--ranker", "--model")
+
+
+@pytest.fixture(autouse=True)
+def in_time() -> Generator[None]:
+    """Interrupt what does not end."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(10 * SHORT_OF_ALL_TIME)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def assert_refused_or_done(done: CompletedProcess[str]) -> None:
+    """One error, or a result."""
+    assert "Traceback" not in done.stderr, done.args
+    assert "fault of posbias" not in done.stderr, done.args
+    assert done.returncode in (0, 1, 2), done.args
+    assert (done.returncode == 2) == ("rror" in done.stderr), (done.args, done.stderr)
+
+
+def assert_a_log_with_its_truth(folder: Path) -> None:
+    """Probabilities are probabilities, and a page shows a document and a position once."""
+    log, truth, gamma = (
+        pl.read_parquet(folder / f"{name}.parquet") for name in ("log", "truth", "attractiveness_truth")
+    )
+    assert truth["examination"].is_between(0, 1, closed="right").all()
+    assert truth["propensity"].is_finite().all()
+    assert gamma["attractiveness"].is_between(0, 1).all()
+    assert log["click"].is_between(0, 1).all()
+    for name in ("doc", "position"):
+        assert not log.select("session", name).is_duplicated().any()
+
+
+NUMBERED = [
+    option.opts[0]
+    for option in COMMANDS["simulate"].params
+    if isinstance(option, TyperOption) and option.opts[0] not in NO_NUMBER
+]
+
+
+@pytest.mark.parametrize("option", NUMBERED)
+def test_a_simulation_of_what_cannot_be_is_refused(run_in_process: Run, tmp_path: Path, option: str) -> None:
+    lists = {"--attractiveness": BETAS, "--swap": SWAPS}.get(option, ())
+    others = [word for flag, value in SMALL.items() if flag != option for word in (flag, value)]
+    for number, value in enumerate((*NUMBERS, *LISTS, *lists)):
+        out = f"out{number}"
+        done = run_in_process("simulate", *others, *FOR_A_CHANCE.get(option, ()), option, value, "-o", out, "--quiet")
+        assert_refused_or_done(done)
+        if done.returncode == 0:
+            assert_a_log_with_its_truth(tmp_path / out)
+        else:
+            assert not (tmp_path / out).exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            "--positions 1000000000",
+            "--positions 1000000000 --model ubm",
+            "--queries 99999999",
+            "--sessions 999999999999",
+        ),
+        *("--docs-per-query 99999999", "--segments 99999999", "--days 1000000000", "--ranker-strength 1e308"),
+        *("--days 3 --feedback-strength 1e300 --attractiveness-scale 1e-12", "--attractiveness-scale 5e-324"),
+    ],
+)
+def test_a_simulation_that_would_not_end_is_refused_at_once(run_in_process: Run, words: str) -> None:
+    done = run_in_process("simulate", *words.split(), "-o", "out")
+    assert (done.returncode, "cannot simulate this" in done.stderr or "Invalid value" in done.stderr) == (2, True)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a small log with days."""
+    path = tmp_path_factory.mktemp("extremes") / "log.parquet"
+    simulate(SimulationOptions("pbm", 100, 5, 5, 3, days=3)).log.write_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("--decay", "--tolerance", "--max-iterations", "--max-position", "--position-bins", "--reference", "--seed"),
+        *("--attractiveness-prior", "--examination-prior", "--bootstrap", "--memory", "--position-base"),
+    ],
+)
+def test_a_fit_to_what_cannot_be_is_refused(run_in_process: Run, log: Path, option: str) -> None:
+    among = {"--decay": ("--timestamp", "timestamp"), "--seed": ("--bootstrap", "100")}.get(option, ())
+    values = (*NUMBERS, "nan:1", "0.5:nan", "0.5:inf", "1:1", "0:1", "0.5:", "1,nan", "1,2,inf", "1,1", f"1,{'9' * 30}")
+    for number, value in enumerate(values):
+        done = run_in_process("fit", log, "-o", f"out{number}", "--quiet", *among, option, value)
+        assert_refused_or_done(done)
+
+
+@pytest.mark.parametrize("option", ["--min-propensity", "--validation", "--grades"])
+def test_training_files_of_what_cannot_be_are_refused(run_in_process: Run, log: Path, option: str) -> None:
+    among = ("--layout", "judgments") if option == "--grades" else ()
+    for number, value in enumerate((*NUMBERS, "1e-9", "0.999999999")):
+        done = run_in_process("run", log, "-o", f"out{number}", "--quiet", *among, option, value)
+        assert_refused_or_done(done)

@@ -1,0 +1,207 @@
+"""Settings that mean nothing are errors: in posbias.toml, in the environment, and on the command line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from command_results import Output
+
+from posbias.core import fit
+from posbias.core.simulation import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Return a small log."""
+    path = tmp_path / "log.parquet"
+    simulate(SimulationOptions(n_sessions=300, n_queries=20, docs_per_query=5, n_positions=4)).log.write_parquet(path)
+    return path
+
+
+def said(done: CompletedProcess[str]) -> str:
+    """The message, out of the frame that is drawn around it."""
+    return " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("session = []", "session: is an empty list. Name something, or leave it out."),
+        ('session = ["a", ""]', "session: is empty. Give it a value, or leave it out."),
+        ('session = ["a", ["b"]]', "session: takes a text or a number, or a list of them, not a list (['b'])."),
+        ('model = ""', "model: is empty."),
+        ('model = "  "', "model: is empty."),
+        ("model = 2026-01-05", "model: takes a text or a number, not a date (2026-01-05)."),
+        ("model = true", "model: takes a text or a number, not true or false (true)."),
+        ("date = 2026-01-05T00:00:00", "date: takes a text or a number, not a time (2026-01-05 00:00:00)."),
+        ("memory = [1]", "memory: takes a text or a number, not a list ([1])."),
+        ("memory = {size = 1}", "memory: takes a text or a number, not a table ({'size': 1})."),
+        ("csv = 1", "csv: takes true or false, not a number (1)."),
+        ('[fit]\nmodel = ""', "[fit] model: is empty."),
+        ('[fit.deeper]\nmodel = "pbm"', "[fit] deeper: there is no such option."),
+        ('config = "other.toml"', "config: a configuration file names no other one."),
+        ("max_position = 3\nmax-position = 4", "max_position: is set twice, with a dash and with an underscore."),
+        ("max-position = 2.5", "It comes from posbias.toml."),
+        ('cluster = "nobody"', "It comes from posbias.toml."),
+    ],
+)
+def test_a_value_of_the_configuration_that_means_nothing_is_named(
+    run_in_process: Run, log: Path, tmp_path: Path, content: str, says: str
+) -> None:
+    (tmp_path / "posbias.toml").write_text(content, encoding="utf-8")
+
+    done = run_in_process("fit", log, "-o", "out")
+
+    assert done.returncode == 2
+    assert says in said(done)
+    assert "posbias.toml" in said(done)
+    assert not (tmp_path / "out").exists()
+
+
+def test_numbers_and_days_of_the_configuration_need_no_quotes(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "posbias.toml").write_text("memory = 1073741824\ndate = 2026-01-05\ncsv = true\n", encoding="utf-8")
+
+    done = run_in_process("fit", log, "-o", "out")
+
+    assert done.returncode == 0, done.stderr
+    options = Output(tmp_path / "out").manifest["options"]
+    assert (options["memory"], options["date"], options["csv"]) == ("1073741824", "2026-01-05", True)
+
+
+@pytest.mark.parametrize("name", ["POSBIAS_MIN_PROPENSTY", "POSBIAS_MINPROPENSITY", "posbias_model", "POSBIAS_SESION"])
+def test_a_misspelt_variable_is_refused(run_in_process: Run, log: Path, tmp_path: Path, name: str) -> None:
+    done = run_in_process("run", log, "-o", "out", **{name: "0.02"})
+
+    assert done.returncode == 2
+    assert f"{name}: no option has this variable. Did you mean POSBIAS_" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["POSBIAS_REPOSITORY", "POSBIAS_SERVICE_HOST", "POSBIAS_PORT_8080_TCP"])
+def test_a_variable_of_others_is_named_without_its_value(run_in_process: Run, log: Path, name: str) -> None:
+    done = run_in_process("fit", log, "-o", "out", "--quiet", **{name: "a-secret"})
+
+    assert done.returncode == 0
+    assert f"warning: {name}: no option has this variable; it is ignored." in done.stderr
+    assert "a-secret" not in done.stderr
+
+
+def test_an_empty_variable_is_not_set_and_a_blank_one_is_an_error(run_in_process: Run, log: Path) -> None:
+    empty = run_in_process("fit", log, "-o", "out", POSBIAS_MODEL="", POSBIAS_SESSION="", POSBIAS_NO_SUCH="")
+    blank = run_in_process("fit", log, "-o", "other", POSBIAS_SESSION=" ")
+
+    assert empty.returncode == 0, empty.stderr
+    assert "warning: POSBIAS" not in empty.stderr
+    assert blank.returncode == 2
+    assert "POSBIAS_SESSION: holds nothing but blanks." in blank.stderr
+
+
+def test_a_wrong_value_of_a_variable_is_said_to_come_from_there(run_in_process: Run, log: Path) -> None:
+    done = run_in_process("fit", log, "-o", "out", POSBIAS_CLUSTER="nobody")
+
+    assert done.returncode == 2
+    assert "It comes from POSBIAS_CLUSTER." in said(done)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--model pbm --model ubm", "--model: is given 2 times, and takes one value."),
+        ("--position a --position b --position c", "--position: is given 3 times"),
+        ("--compare --no-compare", "--compare: is given 2 times"),
+        ("-o other", "--output: is given 2 times"),
+    ],
+)
+def test_an_option_of_one_value_is_given_once(
+    run_in_process: Run, log: Path, tmp_path: Path, words: str, says: str
+) -> None:
+    done = run_in_process("fit", log, "-o", "out", *words.split())
+
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [log.name]
+
+
+def test_a_switch_may_be_given_twice(run_in_process: Run, log: Path) -> None:
+    assert run_in_process("fit", log, "-o", "out", "--quiet", "--csv", "--quiet", "--csv").returncode == 0
+
+
+@pytest.mark.parametrize("flag", ["--model", "--session", "--reference", "--temp-dir", "--position-base", "-o"])
+def test_an_empty_value_is_refused_by_name(run_in_process: Run, log: Path, tmp_path: Path, flag: str) -> None:
+    output = () if flag == "-o" else ("-o", "out")
+
+    done = run_in_process("fit", log, *output, flag, "")
+
+    assert done.returncode == 2
+    assert f"{'--output' if flag == '-o' else flag} '': is empty; is a variable unset?" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [log.name]
+
+
+def test_what_is_set_for_several_commands_is_left_aside_where_it_has_no_effect(
+    run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "posbias.toml").write_text('rate = "ips"\ntolerance = 1e-6\nseed = 3\n', encoding="utf-8")
+
+    fitted = run_in_process("fit", log, "-o", "fit", "--method", "ctr", POSBIAS_GRADES="3")
+    weighted = run_in_process("weight", log, "--propensities", "fit", "-o", "out", POSBIAS_STRATIFY="nosuch")
+
+    assert (fitted.returncode, weighted.returncode) == (0, 0), fitted.stderr + weighted.stderr
+
+
+def test_what_joint_em_was_asked_is_said_to_have_no_effect_where_it_does_not_run(
+    run_in_process: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit, "LARGEST_COMPARISON", 1)
+    for words in (("--examination-prior", "0.3:5"), ("--no-acceleration",)):
+        done = run_in_process("fit", log, "-o", words[0].strip("-"), *words)
+        assert done.returncode == 0
+        assert f"warning: {' '.join(words)}: had no effect" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("--swap-share 0.3", "--segment-difference 0.3", "--theta 1,.5,.2 --eta 2", "--device 1 --eta 2"),
+        *("--device 1 --theta 1,.5,.2", "--click-noise .2", "--ranker weak", "--ranker-queries 3"),
+    ],
+)
+def test_a_simulation_takes_no_option_in_vain(run_in_process: Run, tmp_path: Path, words: str) -> None:
+    done = run_in_process("simulate", "--sessions", "20", "--positions", "3", *words.split(), "-o", "out")
+
+    assert done.returncode == 2
+    assert f"{' '.join(words.split()[-2:])}: has no effect here" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["--output out", "--force", "--quiet", "--model pbm", "--decay 0.5", "--memory 1GiB"])
+def test_info_takes_no_option_of_writing(run_in_process: Run, log: Path, words: str) -> None:
+    assert run_in_process("collect", log, "-o", "store").returncode == 0
+
+    done = run_in_process("collect", "--info", "store", *words.split())
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{words}: has no effect here: --info writes nothing" in done.stderr
+
+
+def test_the_thirteen_options_of_logs_are_refused_with_statistics(run_in_process: Run, log: Path) -> None:
+    assert run_in_process("collect", log, "-o", "store").returncode == 0
+    for words in (
+        *("--session s", "--query nosuch", "--doc d", "--position p", "--click c", "--clicks nosuch.csv"),
+        *("--input-format ubi", "--ubi-impressions events", "--click-actions buy", "--position-base 0"),
+        *("--click-counts", "--on-bad-rows drop", "--check-pages all", "--timestamp t", "--weight-column w"),
+    ):
+        done = run_in_process("fit", "store", "-o", "out", *words.split())
+        assert done.returncode == 2, words
+        assert f"{words}: has no effect here: store holds statistics" in done.stderr
+
+
+def test_names_may_begin_with_a_dash(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    log.rename(tmp_path / "-log.parquet")
+
+    done = run_in_process("fit", "-o", "-out", "--quiet", "--", "-log.parquet")
+
+    assert done.returncode == 0, done.stderr
+    assert Output(tmp_path / "-out").manifest["inputs"] == ["-log.parquet"]
