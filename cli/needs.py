@@ -6,7 +6,6 @@ from dataclasses import fields
 from posbias.cli.effects import Need, Situation, only_where
 from posbias.cli.options import ColumnOptions, CountingOptions, DecayOptions, ReadingOptions
 from posbias.core.estimators import JointEstimator, get_estimator, methods_that_take
-from posbias.core.layouts import LAYOUTS
 
 Needs = Mapping[str, tuple[Need, ...]]
 
@@ -89,18 +88,6 @@ def _rate_by_propensity(asked: Situation) -> str | None:
     return None
 
 
-def _choice_of_groups(asked: Situation) -> str | None:
-    layout = LAYOUTS[asked["layout"]]
-    usual, *others = layout.groupings
-    # A group that a layout cannot have is an error of its own.
-    return f"--layout {layout.name} always groups by {usual}" if asked["group"] == usual and not others else None
-
-
-def _choice_of_splits(asked: Situation) -> str | None:
-    layout, by = LAYOUTS[asked["layout"]], asked["validation_by"]
-    return None if layout.from_pages or by != "query" else f"--layout {layout.name} always sets whole queries apart"
-
-
 _WEIGHTING: Needs = {
     "negatives": (_layout("pointwise"),),
     "rate": (_layout("judgments"),),
@@ -110,9 +97,7 @@ _WEIGHTING: Needs = {
         _click_weights,
     ),
     "min_propensity": (_click_weights, _rate_by_propensity),
-    "group": (_choice_of_groups,),
     "validation_by": (
-        _choice_of_splits,
         only_where(lambda asked: asked["validation"] != 0, "nothing is set apart. Say how much, e.g. --validation 0.1"),
     ),
     "missing": (

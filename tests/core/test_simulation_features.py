@@ -369,7 +369,7 @@ def test_a_ranker_does_not_learn_from_clicks_that_were_not_shown() -> None:
         ({"segments": 0}, "segments"),
         ({"segment_difference": -0.5}, "segment_difference"),
         ({"days": -1}, "days"),
-        ({"days": 3, "feedback_strength": -1.0}, "feedback_strength is at least 0"),
+        ({"days": 3, "feedback_strength": -1.0}, "feedback_strength lies in"),
         ({"days": 1, "feedback_strength": 1.0}, "two days"),
         ({"days": 3, "feedback_strength": 1.0, "ranker_strength": np.inf}, "finite ranker_strength"),
         ({"randomized_share": 0.6, "swap_share": 0.6, "swaps": ((1, 2),)}, "randomized_share and swap_share"),

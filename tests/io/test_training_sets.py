@@ -95,8 +95,9 @@ def write(folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], *option
     pl.DataFrame([[getattr(row, name) for name in columns] for row in log], schema=columns, orient="row").write_parquet(
         folder / "pages.parquet"
     )
-    words = ["weight", str(folder / "pages.parquet"), "--propensities", str(folder / "fit"), "--min-propensity", "0.1"]
-    words += ["--force", *options]
+    words = ["weight", str(folder / "pages.parquet"), "--propensities", str(folder / "fit"), "--force", *options]
+    if "judgments" not in options or "--rate" in options:  # the posterior rate has no weights to clip
+        words += ["--min-propensity", "0.1"]
     run([*words, "-o", str(folder / "one")])
     with patch("posbias.cli.setup.parse_memory", return_value=TINY_MEMORY):
         run([*words, "-o", str(folder / "several")])
