@@ -4,7 +4,7 @@ import re
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -82,6 +82,8 @@ def _check_days(columns: ColumnOptions, counting: CountingOptions) -> None:
         return
     if not _is_day(day):
         raise UsageError(f"--date {day}: give a day such as 2026-01-31.")
+    if date.fromisoformat(day) > date.today() + timedelta(days=1):  # noqa: DTZ011 - tomorrow has begun somewhere
+        raise UsageError(f"--date {day}: is still to come. A log holds days that are over.")
     if columns.timestamp is not None:
         raise UsageError(
             f"--date {day}: --timestamp {columns.timestamp} says the day of each row already. Leave one of them out."

@@ -1,6 +1,7 @@
 """Settings that mean nothing are errors: in posbias.toml, in the environment, and on the command line."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -196,6 +197,17 @@ def test_the_thirteen_options_of_logs_are_refused_with_statistics(run_in_process
         done = run_in_process("fit", "store", "-o", "out", *words.split())
         assert done.returncode == 2, words
         assert f"{words}: has no effect here: store holds statistics" in done.stderr
+
+
+def test_a_day_to_come_is_refused(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    day = datetime.now(tz=UTC).date()
+
+    later = run_in_process("collect", log, "-o", "later", "--date", str(day + timedelta(days=3)))
+    today = run_in_process("collect", log, "-o", "today", "--date", str(day))
+
+    assert (later.returncode, today.returncode) == (2, 0)
+    assert "is still to come" in later.stderr
+    assert not (tmp_path / "later").exists()
 
 
 def test_names_may_begin_with_a_dash(run_in_process: Run, log: Path, tmp_path: Path) -> None:
