@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Generator
@@ -130,7 +131,7 @@ def _start(master: str, scratch: Path) -> Session:
     configuration = pyspark.SparkConf().setMaster(master).setAppName("posbias").setAll(_settings(master, scratch))
     messages = scratch / "spark.log"
     try:
-        with messages.open("wb") as said, spark_errors():
+        with messages.open("wb") as said, spark_errors(), _temporary_files_in(scratch):
             # One JVM serves a process for its life; what it says goes to a file, not to the terminal or to cron.
             gateway = pyspark.SparkContext._gateway or launch(configuration, {"stdout": said, "stderr": said})  # noqa: SLF001
             return sql.SparkSession(pyspark.SparkContext(conf=configuration, gateway=gateway))
@@ -139,6 +140,16 @@ def _start(master: str, scratch: Path) -> Session:
             line for line in messages.read_text(errors="replace").splitlines() if "Exception" in line or "Error" in line
         ]
         raise EngineError(f"--master {master}: Spark does not start. {last[0] if last else error}") from error
+
+
+@contextmanager
+def _temporary_files_in(scratch: Path) -> Generator[None]:
+    """PySpark makes a directory of its own while it starts: in one of ours, it goes even if this process is killed."""
+    usual, tempfile.tempdir = tempfile.tempdir, str(scratch)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = usual
 
 
 def _wait_for_workers(session: Session, master: str) -> None:
