@@ -35,7 +35,7 @@ from rich.table import Table
 from posbias.io.result_files import foreign_in, listed_in
 
 N_KILLS, SEED = 200, 20_261_122
-SESSIONS = 60_000
+SESSIONS = 30_000
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 FOREIGN_NAMES = (
     "posbias-mine",

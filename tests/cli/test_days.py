@@ -174,9 +174,9 @@ def test_a_segment_of_the_future_is_said_and_is_not_the_anchor(
     run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame
 ) -> None:
     log.write_parquet(tmp_path / "log.parquet")
-    log.head(30).write_parquet(tmp_path / "few.parquet")
+    log.head(30).with_columns(day=date(2038, 1, 19)).write_parquet(tmp_path / "few.parquet")
     assert run_in_process("collect", "log.parquet", "--timestamp", "day", "-o", "s").returncode == 0
-    done = run_in_process("collect", "few.parquet", "--date", "2038-01-19", "-o", "future")
+    done = run_in_process("collect", "few.parquet", "--timestamp", "day", "-o", "future")
     assert "warning: 30 rows are dated after tomorrow: 2038-01-19." in done.stderr
 
     merged = run_in_process("collect", "s", "future", "-o", "both")

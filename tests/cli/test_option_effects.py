@@ -237,7 +237,7 @@ class Bench:
         manifest, files = dict[str, object](), {"stdout": done.stdout}
         if out.exists():
             manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
-            for name in ("options", "inputs", "versions"):
+            for name in ("options", "inputs", "versions", "checksum"):
                 del manifest[name]
             for path in out.rglob("*"):
                 if path.is_file() and path.name != "manifest.json":

@@ -22,6 +22,7 @@ from posbias.core.errors import EngineError
 from posbias.core.escapes import escaped, escaped_json, escaped_lines
 from posbias.core.simulation import SimulationOptions, simulate
 from posbias.io import uploads
+from posbias.io.manifest import checksum_of_content
 from posbias.io.object_urls import ObjectUrl
 
 RunPosbias = Callable[..., CompletedProcess[str]]
@@ -53,7 +54,11 @@ class Ways:
         return path
 
     def device_log(self, name: str, *values: str) -> Path:
-        """A log with a column of that name, which holds these values in turn."""
+        """A log with a column of that name, which holds these values in turn.
+
+        Logs with such names are refused; statistics and results of others may have them all the same.
+        """
+        self.monkeypatch.setattr("posbias.core.schema.check_readable", lambda *_: None)
         values = values or ("app", "web")
         device = pl.Series(values).gather(pl.int_range(0, 180, eager=True) % len(values))
         return self.log("log.parquet", **{name: pl.lit(device)})
@@ -68,7 +73,9 @@ class Ways:
         assert not self.run("collect", self.device_log(NAME), "--context", NAME, "-o", folder).returncode
         if edits:
             manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-            (folder / "manifest.json").write_text(json.dumps(manifest | edits), encoding="utf-8")
+            edited = manifest | edits
+            edited["checksum"] = checksum_of_content(edited)
+            (folder / "manifest.json").write_text(json.dumps(edited), encoding="utf-8")
         return folder
 
     def raising(self, error: Exception) -> CompletedProcess[str]:
