@@ -5,9 +5,10 @@ where the repository is.
 """
 
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -20,6 +21,15 @@ COMMAND = (sys.executable, "-m", "posbias.cli")
 TIMEOUT_SECONDS = 300
 
 RunPosbias = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(autouse=True)
+def signals_stay_as_they_were() -> Generator[None]:
+    """Fail a test that changes what a signal does: what is ignored here is ignored by every process started later."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 @pytest.fixture(scope="session")

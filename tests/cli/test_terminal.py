@@ -216,6 +216,7 @@ def test_an_error_that_no_command_catches_is_escaped_and_ends_with_2(
 
     monkeypatch.setattr(main, "app", fail)
     monkeypatch.setattr(interrupts, "install", lambda: None)
+    monkeypatch.setattr(interrupts, "ignore", lambda: None)
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
     with pytest.raises(SystemExit) as ended:
         main.main()

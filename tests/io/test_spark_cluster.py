@@ -67,8 +67,8 @@ def process(*command: str | Path, log: Path, started: str) -> Generator[None]:
             time.sleep(0.1)
         yield
     finally:
-        running.terminate()
-        running.wait()
+        running.kill()  # it has nothing to put in order
+        running.wait(STARTS_WITHIN)
 
 
 def test_a_cluster_gives_what_one_machine_gives_and_says_nothing_else(
