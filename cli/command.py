@@ -12,9 +12,9 @@ import typer
 
 from posbias.cli.console import complain, complain_of_a_fault
 from posbias.cli.interrupts import stop
-from posbias.cli.usage import PosbiasCommand, check_usage
+from posbias.cli.options.usage import PosbiasCommand, check_usage
 from posbias.core.errors import PosbiasError
-from posbias.io.local_copies import copies_below
+from posbias.io.places.local_copies import copies_below
 
 CANNOT_RUN = 2
 

@@ -15,10 +15,10 @@ import time
 from types import FrameType
 from typing import NoReturn
 
-from posbias.io.atomic import commit_lock, is_committed
-from posbias.io.owned import owned_by_this_process
-from posbias.io.owner import MARKER
-from posbias.io.uploads import unfinished_upload
+from posbias.io.results.atomic import commit_lock, is_committed
+from posbias.io.results.uploads import unfinished_upload
+from posbias.io.temporary.directories import owned_by_this_process
+from posbias.io.temporary.owner import MARKER
 
 _EXIT_BASE = 128
 _STDIN, _STDERR = 0, 2

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli import collect, fit, interrupts, run, simulate, streams, weight
+from posbias.cli import interrupts, streams
 from posbias.cli.command import CANNOT_RUN, command, guarded
+from posbias.cli.commands import collect, fit, run, simulate, weight
 from posbias.cli.console import complain, escape_warnings
-from posbias.cli.usage_errors import Application
+from posbias.cli.options.usage_errors import Application
 
 _HELP = """Position-bias propensities and unbiased training files from click logs.
 

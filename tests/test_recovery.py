@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 DONE = (0, 1)  # 1: done, with doubts
 TOLERANCE = 1e-9

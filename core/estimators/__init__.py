@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Protocol
 
-from posbias.core.bootstrap import FEWEST_REPLICATES
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence, Strata
 from posbias.core.errors import UsageError
 from posbias.core.estimators.adjacent_chain import AdjacentChainEstimator
 from posbias.core.estimators.allpairs import AllPairsEstimator
@@ -16,10 +17,9 @@ from posbias.core.estimators.ctr import ClickRateEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.joint import JointEstimator
 from posbias.core.estimators.randomized import RandomizedEstimator
-from posbias.core.evidence import Evidence, Strata
 from posbias.core.registry import choose
 from posbias.core.schema import PREVIOUS_CLICK
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.standard_errors.bootstrap import FEWEST_REPLICATES
 
 __all__ = [
     "ConditionalEstimator",

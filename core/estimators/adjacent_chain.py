@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence, Strata
 from posbias.core.errors import UsageError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, clusters_of, from_harvest, linkage_of
-from posbias.core.evidence import Evidence, Strata
-from posbias.core.harvesting import harvest_adjacent_chain
+from posbias.core.estimators.harvesting import harvest_adjacent_chain
 from posbias.core.schema import PREVIOUS_CLICK
-from posbias.core.statistics_plan import StatisticsPlan
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence, Strata
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, clusters_of, from_harvest, linkage_of
-from posbias.core.evidence import Evidence, Strata
-from posbias.core.harvesting import harvest_allpairs
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.estimators.harvesting import harvest_allpairs
 
 
 @dataclass(frozen=True)

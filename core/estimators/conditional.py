@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from posbias.core.cluster_errors import cluster_errors
-from posbias.core.conditional import fit_conditional, upper_limits_without_clicks
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence, Strata
 from posbias.core.estimators.estimate import (
     Estimate,
     EstimationOptions,
@@ -16,8 +16,8 @@ from posbias.core.estimators.estimate import (
     relative_to_largest,
     rounded,
 )
-from posbias.core.evidence import Evidence, Strata
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.standard_errors.cluster import cluster_errors
+from posbias.core.theta.conditional import fit_conditional, upper_limits_without_clicks
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from posbias.core.arrays.count_table import Integers
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence, Strata
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, cells_like, relative_to_largest
-from posbias.core.evidence import Evidence, Strata
-from posbias.core.linkage import NO_CLICKS, NO_REFERENCE, Linkage
-from posbias.core.signatures import Integers
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.theta.linkage import NO_CLICKS, NO_REFERENCE, Linkage
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from posbias.core.cluster_errors import ClusterErrors
-from posbias.core.conditional import ConditionalFit
-from posbias.core.contrasts import ScoredEstimate, scored_conditional
-from posbias.core.em import EMOptions, JointFit
+from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.counts.sufficient_statistics import Evidence, Strata
 from posbias.core.errors import UsageError
-from posbias.core.evidence import Evidence, Strata
-from posbias.core.harvesting import HarvestedPropensities
-from posbias.core.linkage import Linkage, find_linkage
+from posbias.core.estimators.harvesting import HarvestedPropensities
 from posbias.core.priors import BetaPrior
-from posbias.core.signatures import Floats, Integers
+from posbias.core.standard_errors.cluster import ClusterErrors
+from posbias.core.standard_errors.contrasts import ScoredEstimate, scored_conditional
+from posbias.core.theta.conditional import ConditionalFit
+from posbias.core.theta.joint import EMOptions, JointFit
+from posbias.core.theta.linkage import Linkage, find_linkage
 
 Cluster = Literal["query", "pair", "session"]
 Shape = Literal["free", "monotone", "power"]

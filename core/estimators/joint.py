@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from posbias.core.em import EMOptions, fit_joint
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence, Strata
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, FittedJointly, linkage_of
-from posbias.core.evidence import Evidence, Strata
-from posbias.core.linkage import Linkage
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.theta.joint import EMOptions, fit_joint
+from posbias.core.theta.linkage import Linkage
 
 
 @dataclass(frozen=True)

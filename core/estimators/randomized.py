@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence, Strata
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
-from posbias.core.evidence import Evidence, Strata
 from posbias.core.schema import PREVIOUS_CLICK
-from posbias.core.statistics_plan import StatisticsPlan
 
 
 @dataclass(frozen=True)

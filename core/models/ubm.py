@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
-from posbias.core.page_order import PLACE, with_places
+from posbias.core.log.page_order import PLACE, with_places
 from posbias.core.schema import CLICK, NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, SESSION
 
 

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.impressions import HARMLESS, REJECTED
+from posbias.core.log.impressions import HARMLESS, REJECTED
 from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.io.engines.engine import OnBadRows
-from posbias.io.logs import Log
-from posbias.io.rejects import describe_page_faults, describe_row_faults, reason
+from posbias.io.log.log import Log
+from posbias.io.log.rejects import describe_page_faults, describe_row_faults, reason
 
 ROWS = "rows"
 """The column that counts the rows of a page, or of a reason."""

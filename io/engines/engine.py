@@ -10,8 +10,8 @@ from typing import Literal, Protocol, TypeVar
 
 import polars as pl
 
-from posbias.core.statistics_plan import StatisticsPlan
-from posbias.io.logs import Log
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.io.log.log import Log
 from posbias.io.progress import RowCounter
 
 EngineName = Literal["polars", "spark"]

@@ -12,10 +12,10 @@ from pathlib import Path
 import narwhals as nw
 import polars as pl
 
-from posbias.core.impressions import REJECTED, PageFault, faulty_over_parts, faulty_pages, pages
-from posbias.core.packed_counts import count_packed
+from posbias.core.counts.packed import count_packed
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.log.impressions import REJECTED, PageFault, faulty_over_parts, faulty_pages, pages
 from posbias.core.schema import DOC, QUERY, SESSION
-from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.engines.contract import (
     ROWS,
     SAMPLED_ROWS,
@@ -26,11 +26,11 @@ from posbias.io.engines.contract import (
     rows_by_reason,
 )
 from posbias.io.engines.engine import CheckPages, Found, Item, OnBadRows
-from posbias.io.logs import Log, good_rows
-from posbias.io.output_tables import write_in_one_file
-from posbias.io.owned import check_room, temporary_files
+from posbias.io.log.log import Log, good_rows
+from posbias.io.log.scan import reading
 from posbias.io.progress import RowCounter, count_rows
-from posbias.io.scan import reading
+from posbias.io.results.tables import write_in_one_file
+from posbias.io.temporary.files import check_room, temporary_files
 
 _TEMPORARY_BYTES_PER_ROW = 4  # of integer ids, compressed; the least that buckets were seen to take
 _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS = 1 << 20, 64  # smaller buckets are faster, up to a point

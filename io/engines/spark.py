@@ -15,9 +15,9 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from posbias.core.impressions import REJECTED
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.log.impressions import REJECTED
 from posbias.core.schema import CLICK, DOC, QUERY, SESSION
-from posbias.core.statistics_plan import StatisticsPlan
 from posbias.io.engines.carried_types import carried_name, packed, spark_schema
 from posbias.io.engines.carrier import CARRIER
 from posbias.io.engines.contract import SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
@@ -26,11 +26,11 @@ from posbias.io.engines.kept_frames import KeptFrames, SparkFrame
 from posbias.io.engines.spark_pages import PagesOnSpark, count_faults, spoiled
 from posbias.io.engines.spark_session import Session, spark_errors
 from posbias.io.engines.spark_worker import RESULT, collect_frames, on_part, work_on
-from posbias.io.logs import CLICKED, Log
-from posbias.io.output_tables import write_part
-from posbias.io.owned import remove_unfinished, whole_files
+from posbias.io.log.log import CLICKED, Log
+from posbias.io.log.scan import reading
 from posbias.io.progress import RowCounter
-from posbias.io.scan import reading
+from posbias.io.results.tables import write_part
+from posbias.io.temporary.files import remove_unfinished, whole_files
 
 _FEWEST_PARTS = 2
 _STRETCHES_PER_CORE = 2  # of a log, so that no core waits long for another

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from posbias.core.impressions import REJECTED, PageFault, over_parts, pages
+from posbias.core.log.impressions import REJECTED, PageFault, over_parts, pages
 from posbias.core.schema import SESSION
 from posbias.io.engines.carried_types import packed, spark_schema
 from posbias.io.engines.contract import PAGES, ROWS

@@ -19,7 +19,7 @@ from typing import Any
 
 from posbias.core.errors import EngineError, UsageError
 from posbias.io.engines.carrier import CARRIER
-from posbias.io.owned import SHARED
+from posbias.io.temporary.files import SHARED
 
 DEFAULT_MASTER = "local[*]"
 

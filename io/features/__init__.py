@@ -1,1 +1,4 @@
-"""Features: columns that models learn from, from tables beside the log or from the log itself, brought to rows."""
+"""Features beside the rows of a training set: columns of the log, and tables of their own.
+
+Features are joined as they stand; nothing is computed from them.
+"""

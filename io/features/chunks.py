@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from posbias.core.layouts import GROUP
+from posbias.core.training.layouts import GROUP
 
 _MOST_ROWS = 1 << 20
 _FEWEST_ROWS = 1 << 10

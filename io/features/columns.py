@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.layouts import GROUP, LABEL
-from posbias.core.layouts.judgments import GRADE
-from posbias.core.layouts.preferences import LOSER, LOSER_ROW, WINNER, WINNER_ROW
+from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT, check_readable
-from posbias.core.weights import PROPENSITY
-from posbias.io.training.training_set import Feature
+from posbias.core.training.layouts import GROUP, LABEL
+from posbias.core.training.layouts.judgments import GRADE
+from posbias.core.training.layouts.preferences import LOSER, LOSER_ROW, WINNER, WINNER_ROW
+from posbias.io.layouts.training_set import Feature
 
 MOST_CATEGORIES = 100_000
 """Distinct texts of a feature. What has more is an id, of which a model learns nothing about others."""

@@ -6,7 +6,7 @@ import polars as pl
 
 from posbias.core.schema import PAIR
 from posbias.io.features.columns import FeatureColumns
-from posbias.io.owned import temporary_files
+from posbias.io.temporary.files import temporary_files
 
 _VARIES = "posbias_varies:"
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import polars as pl
 
-from posbias.core.layouts import GROUP, LABEL, LayoutName
-from posbias.core.layouts.preferences import LOSER_ROW, WINNER_ROW
 from posbias.core.schema import DOC, PAIR, QUERY, Roles
+from posbias.core.training.layouts import GROUP, LABEL, LayoutName
+from posbias.core.training.layouts.preferences import LOSER_ROW, WINNER_ROW
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.columns import check_finite, feature_columns
 from posbias.io.features.of_log import features_of_pairs
@@ -23,13 +23,13 @@ from posbias.io.features.rows import (
     with_features,
 )
 from posbias.io.features.table import FeatureTable, open_features
-from posbias.io.layout_parts import LaidOut, LaidOutSplits, Split, keep_rows, splits_of
-from posbias.io.logs import Log
-from posbias.io.owned import temporary_files, whole_files
+from posbias.io.layouts.parts import LaidOut, LaidOutSplits, Split, keep_rows, splits_of
+from posbias.io.layouts.training_set import Feature
+from posbias.io.log.log import Log
+from posbias.io.log.scan import untyped_columns
+from posbias.io.log.sources import check_unchanged
 from posbias.io.progress import Progress
-from posbias.io.scan import untyped_columns
-from posbias.io.sources import check_unchanged
-from posbias.io.training.training_set import Feature
+from posbias.io.temporary.files import temporary_files, whole_files
 
 Missing = Literal["error", "drop", "nan"]
 

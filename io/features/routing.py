@@ -8,8 +8,8 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.io.features.columns import check_finite, described
 from posbias.io.features.table import FeatureTable
-from posbias.io.owned import check_room, temporary_files
-from posbias.io.scan import reading
+from posbias.io.log.scan import reading
+from posbias.io.temporary.files import check_room, temporary_files
 
 _HASH, _PART = "posbias_hash", "posbias_part"
 _ROWS_OF_BATCH = 50_000

@@ -9,12 +9,12 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.schema import ALIASES, DOC, QUERY, Roles
 from posbias.io.features.columns import check_columns, feature_columns
-from posbias.io.headers import check_headers
-from posbias.io.logs import Log
-from posbias.io.quoting import settle_quotes
-from posbias.io.scan import reading, scan_sources, schema_of, untyped_columns
-from posbias.io.sources import Source, find_sources
-from posbias.io.training.training_set import Feature
+from posbias.io.layouts.training_set import Feature
+from posbias.io.log.headers import check_headers
+from posbias.io.log.log import Log
+from posbias.io.log.quoting import settle_quotes
+from posbias.io.log.scan import reading, scan_sources, schema_of, untyped_columns
+from posbias.io.log.sources import Source, find_sources
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 

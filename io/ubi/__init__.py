@@ -1,1 +1,4 @@
-"""OpenSearch User Behavior Insights (UBI 1.3): documents of `ubi_queries` and `ubi_events` as a log of pages."""
+"""User Behavior Insights: queries and events of OpenSearch turned into a click log.
+
+What the log then says is for `io.log`.
+"""

@@ -11,14 +11,14 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.io.engines.engine import Engine
-from posbias.io.logs import Log
-from posbias.io.owned import temporary_files
-from posbias.io.scan import FILE, ROW, reading, scan_lines
-from posbias.io.sources import Source, find_sources
+from posbias.io.log.log import Log
+from posbias.io.log.scan import FILE, ROW, reading, scan_lines
+from posbias.io.log.sources import Source, find_sources
+from posbias.io.log.ubi_rules import QUERY_ID, UbiRules
+from posbias.io.temporary.files import temporary_files
 from posbias.io.ubi.fates import FATAL, REASONS, USED, Fate
 from posbias.io.ubi.pages import Settled, settle
 from posbias.io.ubi.records import ACTION, FATE, read_records
-from posbias.io.ubi.rules import QUERY_ID, UbiRules
 
 _PART = "posbias_part"
 _BYTES_PER_PART = 256 << 20  # of text, of which the fields that are read take a fraction

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from posbias.io.scan import FILE, ROW
-from posbias.io.ubi.fates import Fate
-from posbias.io.ubi.records import ACTION, CLICKED, FATE, HITS, KIND, ORDINAL, QUERY, SHOWN, UNDECIDED, ids_of
-from posbias.io.ubi.rules import (
+from posbias.io.log.scan import FILE, ROW
+from posbias.io.log.ubi_rules import (
     CLICK,
     COLUMNS,
     IMPRESSION,
@@ -18,6 +16,8 @@ from posbias.io.ubi.rules import (
     USER_QUERY,
     UbiRules,
 )
+from posbias.io.ubi.fates import Fate
+from posbias.io.ubi.records import ACTION, CLICKED, FATE, HITS, KIND, ORDINAL, QUERY, SHOWN, UNDECIDED, ids_of
 
 _RECORD = "record"
 _IN_LIST = "place_in_list"

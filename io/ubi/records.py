@@ -6,9 +6,9 @@ fields, and one odd line is that line's own fault.
 
 import polars as pl
 
-from posbias.io.scan import FILE, LINE, ROW
+from posbias.io.log.scan import FILE, LINE, ROW
+from posbias.io.log.ubi_rules import ACTION_NAME, IMPRESSION, OBJECT_ID, OF_THE_QUERY, QUERY_ID, USER_QUERY, UbiRules
 from posbias.io.ubi.fates import Fate
-from posbias.io.ubi.rules import ACTION_NAME, IMPRESSION, OBJECT_ID, OF_THE_QUERY, QUERY_ID, USER_QUERY, UbiRules
 
 KIND, FATE = "kind", "fate"
 HITS, ACTION, ORDINAL = "hits", "action", "ordinal"

@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from posbias.io.result_files import foreign_in, listed_in
+from posbias.io.results.files import foreign_in, listed_in
 
 N_KILLS, SEED = 200, 20_261_122
 SESSIONS = 30_000

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from processes import POSBIAS, Measured, Stage, errors_of_theta, measure, table_console
 from rich.table import Table
 
-from posbias.core.simulation import SimulationOptions, simulate_blocks
+from posbias.core.simulation.simulate import SimulationOptions, simulate_blocks
 
 Floats = NDArray[np.float64]
 

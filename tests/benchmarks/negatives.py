@@ -36,19 +36,19 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from posbias.core.attractiveness_prior import (
+from posbias.core.arrays.count_table import CountTable, sum_by_number
+from posbias.core.attractiveness.prior import (
     AttractivenessPrior,
     estimate_prior,
     posterior_by_position,
     shown_position,
 )
-from posbias.core.conditional import fit_conditional
-from posbias.core.layouts.pointwise import expected_attractions, pointwise_rows, positive_and_shown
-from posbias.core.linkage import find_linkage
 from posbias.core.priors import BetaPrior
-from posbias.core.signatures import CountTable, sum_by_number
-from posbias.core.simulation import draw_clicks
-from posbias.core.weights import WeightOptions, click_weights
+from posbias.core.simulation.simulate import draw_clicks
+from posbias.core.theta.conditional import fit_conditional
+from posbias.core.theta.linkage import find_linkage
+from posbias.core.training.layouts.pointwise import expected_attractions, pointwise_rows, positive_and_shown
+from posbias.core.training.weights import WeightOptions, click_weights
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -11,13 +11,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators import EstimationOptions, estimator_names
-from posbias.core.fit import Fit
+from posbias.core.fit.fit import Fit
+from posbias.core.fit.periods import choose_period
 from posbias.core.models import get_model
-from posbias.core.periods import choose_period
-from posbias.core.simulation import Simulation, simulate
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.simulation.simulate import Simulation, simulate
 
 CONDITIONAL, JOINT = "conditional", "joint"
 NOISE = 2.0

@@ -10,12 +10,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators import EstimationOptions, estimator_names
-from posbias.core.fit import Fit
+from posbias.core.fit.fit import Fit
 from posbias.core.models import get_model
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 MEAN_DEMAND = (0.92, 0.98)
 """Range that the mean coverage over the cells must lie in."""

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from posbias.core.em import EMOptions
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import EstimationOptions, check_method
-from posbias.core.evidence import Evidence, compress_part, merge_parts
-from posbias.core.fit import Fit, fit_evidence
+from posbias.core.fit.fit import Fit, fit_evidence
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import RANDOMIZED
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.theta.joint import EMOptions
 
 Floats = NDArray[np.float64]
 Task = TypeVar("Task")

@@ -9,11 +9,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence
 from posbias.core.estimators import Estimate, EstimationOptions, estimator_names
-from posbias.core.evidence import Evidence
-from posbias.core.fit import Fit
+from posbias.core.fit.fit import Fit
 from posbias.core.models import get_model
-from posbias.core.statistics_plan import StatisticsPlan
 
 BOOTSTRAP_REPLICATES = 1_000
 

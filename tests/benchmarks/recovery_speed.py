@@ -17,12 +17,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from posbias.core.em import EMOptions, JointFit, fit_joint
+from posbias.core.arrays.count_table import CountTable
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence
 from posbias.core.estimators import EstimationOptions, get_estimator
-from posbias.core.evidence import Evidence
 from posbias.core.models import get_model
-from posbias.core.signatures import CountTable
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.theta.joint import EMOptions, JointFit, fit_joint
 
 IMPRESSIONS = 10_000_000
 COST_DEMAND = 0.15

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from posbias.core.estimators.estimate import Period
-from posbias.core.simulation import SimulationOptions
+from posbias.core.simulation.simulate import SimulationOptions
 
 SPARSE_AIM = 5.0
 """Joint EM's error relative to conditional's that is asked for on a sparse log."""

@@ -22,9 +22,9 @@ from value_rows import USUAL, Log, TrainingRows, training_rows
 from value_worlds import FILES, Documents, Fold, Setting, draw_folds
 
 from posbias.core.estimators import EstimationOptions
-from posbias.core.fit import Fit
-from posbias.core.layouts import LayoutName
-from posbias.core.weights import WeightOptions
+from posbias.core.fit.fit import Fit
+from posbias.core.training.layouts import LayoutName
+from posbias.core.training.weights import WeightOptions
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

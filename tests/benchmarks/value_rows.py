@@ -7,19 +7,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from posbias.core.attractiveness_prior import estimate_prior, posterior_by_position
-from posbias.core.evidence import SIGNATURE, Evidence, compress_part, merge_parts
-from posbias.core.layouts import GROUP, LABEL, LayoutName
-from posbias.core.layouts.clicked_groups import clicked_group_rows
-from posbias.core.layouts.judgments import judgment_rows, rate_terms, top_rate
-from posbias.core.layouts.pages import weighted_pages
-from posbias.core.layouts.pointwise import pointwise_rows, positive_and_shown
-from posbias.core.layouts.preferences import preference_rows
-from posbias.core.layouts.session import session_rows
+from posbias.core.attractiveness.prior import estimate_prior, posterior_by_position
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import SIGNATURE, Evidence, compress_part, merge_parts
 from posbias.core.models import get_model
 from posbias.core.schema import CLICK, DOC, POSITION, WEIGHT
-from posbias.core.statistics_plan import StatisticsPlan
-from posbias.core.weights import ClickWeights, WeightOptions, click_weights
+from posbias.core.training.layouts import GROUP, LABEL, LayoutName
+from posbias.core.training.layouts.clicked_groups import clicked_group_rows
+from posbias.core.training.layouts.judgments import judgment_rows, rate_terms, top_rate
+from posbias.core.training.layouts.pages import weighted_pages
+from posbias.core.training.layouts.pointwise import pointwise_rows, positive_and_shown
+from posbias.core.training.layouts.preferences import preference_rows
+from posbias.core.training.layouts.session import session_rows
+from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from posbias.core.simulation import draw_clicks, graded_attractiveness
+from posbias.core.simulation.simulate import draw_clicks, graded_attractiveness
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from posbias.core.schema import NAMES_TAKEN
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 Tables = list[pl.DataFrame]

@@ -17,8 +17,8 @@ from typing import Never, cast
 import polars as pl
 import pytest
 
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.io import object_stores
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.places import object_stores
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 NO_TEXT = os.fsdecode(b"\xff")
@@ -313,7 +313,7 @@ def test_a_panic_of_polars_is_one_error(
     def panic(*_: object, **__: object) -> Never:
         raise pl.exceptions.PanicException("called `Option::unwrap()` on a `None` value")
 
-    monkeypatch.setattr("posbias.cli.steps.fit", panic)
+    monkeypatch.setattr("posbias.cli.work.steps.fit", panic)
 
     refused(run_in_process(*FIT), "posbias: error: Polars could not do its part: called `Option::unwrap()`")
     assert not (folder / "out").exists()

@@ -13,8 +13,8 @@ from subprocess import CompletedProcess, Popen
 import polars as pl
 import pytest
 
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.io.manifest import write_manifest
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.results.manifest import write_manifest
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 MountTmpfs = Callable[[Path, str], Path]
@@ -260,8 +260,8 @@ REPLACE = """
 import os, signal, sys
 from pathlib import Path
 from posbias.io import renames
-from posbias.io.atomic import atomic_directory
-from posbias.io.manifest import write_manifest
+from posbias.io.results.atomic import atomic_directory
+from posbias.io.results.manifest import write_manifest
 
 count, rename = 0, Path.rename
 

@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.io.days import Days
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.log.days import Days
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 TODAY = date(2026, 1, 10)

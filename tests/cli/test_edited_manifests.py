@@ -14,11 +14,11 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import LogFormatError, StatisticsError
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.io.manifest import checksum_of_content
-from posbias.io.previous_fit import PreviousFit, read_fit
-from posbias.io.statistics_checks import check_contents, one_by_one
-from posbias.io.statistics_store import Statistics, checked, find_statistics
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.fits.read import PreviousFit, read_fit
+from posbias.io.results.manifest import checksum_of_content
+from posbias.io.stores.checks import check_contents, one_by_one
+from posbias.io.stores.store import Statistics, checked, find_statistics
 
 Run = Callable[..., CompletedProcess[str]]
 Way = tuple[str | int, ...]

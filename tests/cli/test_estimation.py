@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 Run = Callable[..., CompletedProcess[str]]
 

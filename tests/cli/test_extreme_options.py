@@ -12,7 +12,7 @@ from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from posbias.cli.main import app
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 Run = Callable[..., CompletedProcess[str]]
 COMMANDS = cast("TyperGroup", get_command(app)).commands

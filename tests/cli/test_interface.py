@@ -19,7 +19,7 @@ from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from posbias.cli.main import app
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

@@ -15,11 +15,11 @@ from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from posbias.cli.main import app
-from posbias.cli.options import CountingOptions, DecayOptions, EstimationOptions
-from posbias.cli.training_options import WeightingOptions
+from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions
+from posbias.cli.options.training import WeightingOptions
 from posbias.core.estimators import estimator_names
-from posbias.core.layouts import LAYOUTS
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.core.training.layouts import LAYOUTS
 
 Run = Callable[..., CompletedProcess[str]]
 COMMANDS = cast("TyperGroup", get_command(app)).commands

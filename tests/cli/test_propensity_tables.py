@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 import polars as pl
 import pytest
 
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 Run = Callable[..., CompletedProcess[str]]
 Edit = Callable[[pl.DataFrame], pl.DataFrame]

@@ -8,8 +8,8 @@ from subprocess import CompletedProcess
 import pytest
 from command_results import Output
 
-from posbias.core import fit
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.fit import fit
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 Run = Callable[..., CompletedProcess[str]]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 PROMPT_SECONDS = 15
 START_SECONDS = 60

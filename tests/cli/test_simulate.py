@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 
@@ -82,7 +82,7 @@ def test_what_is_written_is_what_the_simulator_draws(run_in_process: RunPosbias,
 def test_a_log_of_several_blocks_is_written_whole(
     run_in_process: RunPosbias, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posbias.core.simulation.SCORES_PER_BLOCK", 600)
+    monkeypatch.setattr("posbias.core.simulation.simulate.SCORES_PER_BLOCK", 600)
     assert run_in_process(*SMALL, "-o", "out").returncode == 0
     log = pl.read_parquet(tmp_path / "out" / "log.parquet")
 

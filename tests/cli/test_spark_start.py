@@ -8,8 +8,8 @@ from subprocess import CompletedProcess
 import polars as pl
 import pytest
 
-from posbias.cli import setup
-from posbias.cli.options import ReadingOptions
+from posbias.cli.options.options import ReadingOptions
+from posbias.cli.work import setup
 from posbias.core.errors import UsageError
 
 RunPosbias = Callable[..., CompletedProcess[str]]

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 BROKEN = ("full", "closed", "unread")
 Runs = Callable[..., tuple[int, str, str]]

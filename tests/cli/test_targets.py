@@ -13,8 +13,8 @@ from subprocess import CompletedProcess, Popen
 import polars as pl
 import pytest
 
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.io.manifest import write_manifest
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.results.manifest import write_manifest
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 
@@ -298,7 +298,7 @@ def test_of_two_merges_into_one_store_none_loses_a_day(
 HOLD = """
 import sys
 from pathlib import Path
-from posbias.io.atomic import atomic_directory
+from posbias.io.results.atomic import atomic_directory
 with atomic_directory(Path(sys.argv[1]), force=True) as work:
     print("writing", flush=True)
     sys.stdin.read()
@@ -327,8 +327,8 @@ SWAP = """
 import sys
 from pathlib import Path
 from posbias.io import renames
-from posbias.io.atomic import atomic_directory
-from posbias.io.manifest import write_manifest
+from posbias.io.results.atomic import atomic_directory
+from posbias.io.results.manifest import write_manifest
 if sys.argv[2] == "renames":
     renames._rename = lambda one, other, how: False  # as on a system without renameat2
 target = Path(sys.argv[1])
@@ -354,7 +354,7 @@ LATE = """
 import os, signal, sys
 from pathlib import Path
 from posbias.io import atomic
-from posbias.io.manifest import write_manifest
+from posbias.io.results.manifest import write_manifest
 target, move = Path(sys.argv[1]), atomic._move_into_place
 def late(made, place, before):
     (target / "thesis.txt").write_text("mine")  # after all checks

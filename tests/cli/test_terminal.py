@@ -16,14 +16,15 @@ import polars as pl
 import pytest
 from rich.text import Text
 
-from posbias.cli import console, interrupts, main, steps
-from posbias.cli.progress import show_progress
+from posbias.cli import console, interrupts, main
+from posbias.cli.report.progress import show_progress
+from posbias.cli.work import steps
 from posbias.core.errors import EngineError
 from posbias.core.escapes import escaped, escaped_json, escaped_lines
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.io import uploads
-from posbias.io.manifest import checksum_of_content
-from posbias.io.object_urls import ObjectUrl
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.places.locations import ObjectUrl
+from posbias.io.results import uploads
+from posbias.io.results.manifest import checksum_of_content
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

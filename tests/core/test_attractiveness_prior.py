@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from posbias.core import attractiveness_prior
-from posbias.core.attractiveness import posterior
-from posbias.core.attractiveness_prior import (
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.attractiveness import prior as attractiveness_prior
+from posbias.core.attractiveness.posterior import posterior
+from posbias.core.attractiveness.prior import (
     LAST_POSITION,
     MEANS,
     STRENGTHS,
@@ -15,7 +17,6 @@ from posbias.core.attractiveness_prior import (
     shown_position,
 )
 from posbias.core.priors import BetaPrior
-from posbias.core.signatures import CountTable, Floats, compress
 
 THETA = np.array([1.0, 0.5, 0.2])
 POSITION = np.arange(1, 4)

@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from posbias.core import bootstrap as module
-from posbias.core import leave_one_out
-from posbias.core.bootstrap import FEWEST_REPLICATES, bootstrap
-from posbias.core.cluster_errors import AGREEING, ONE_CLUSTER, ClusterErrors, cluster_errors
-from posbias.core.conditional import ConditionalFit, fit_conditional
-from posbias.core.linkage import Linkage, find_linkage
-from posbias.core.numerics import inverse
-from posbias.core.signatures import CountTable, Floats, Integers, compress, concatenate
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
+from posbias.core.arrays.linalg import inverse
+from posbias.core.standard_errors import bootstrap as module
+from posbias.core.standard_errors import leave_one_out
+from posbias.core.standard_errors.bootstrap import FEWEST_REPLICATES, bootstrap
+from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, ClusterErrors, cluster_errors
+from posbias.core.theta.conditional import ConditionalFit, fit_conditional
+from posbias.core.theta.linkage import Linkage, find_linkage
 
 THETA = np.array([1.0, 0.6, 0.4])
 

@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
-from posbias.core import leave_one_out as module
-from posbias.core.cluster_errors import (
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
+from posbias.core.arrays.linalg import inverse
+from posbias.core.standard_errors import leave_one_out as module
+from posbias.core.standard_errors.cluster import (
     AGREEING,
     ONE_CLUSTER,
     ClusterErrors,
@@ -19,10 +22,8 @@ from posbias.core.cluster_errors import (
     pair_errors,
     sum_clusters,
 )
-from posbias.core.conditional import ConditionalFit, fit_conditional
-from posbias.core.linkage import Linkage, find_linkage
-from posbias.core.numerics import inverse
-from posbias.core.signatures import CountTable, Floats, Integers, compress, concatenate
+from posbias.core.theta.conditional import ConditionalFit, fit_conditional
+from posbias.core.theta.linkage import Linkage, find_linkage
 
 
 def merge(tables: list[CountTable]) -> tuple[CountTable, list[Integers]]:
@@ -340,8 +341,8 @@ def test_errors_do_not_depend_on_how_many_members_are_worked_on_at_a_time(
     order = np.argsort(cluster, kind="stable")
     members = unit[order], cluster[order]
     whole = cluster_errors(fit, table, linkage, *members)
-    monkeypatch.setattr("posbias.core.cluster_errors._BLOCK", members_at_once)
-    monkeypatch.setattr("posbias.core.signatures._BLOCK", members_at_once)
+    monkeypatch.setattr("posbias.core.standard_errors.cluster._BLOCK", members_at_once)
+    monkeypatch.setattr("posbias.core.arrays.count_table._BLOCK", members_at_once)
     again, _ = fitted(table)
     found = cluster_errors(again, table, linkage, *members)
     np.testing.assert_allclose(again.log_theta, fit.log_theta, atol=1e-10)

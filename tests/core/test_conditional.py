@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core import conditional as module
-from posbias.core.conditional import ConditionalFit, fit_conditional, linked_counts, upper_limits_without_clicks
-from posbias.core.linkage import Linkage, find_linkage
-from posbias.core.signatures import CountTable, Floats, compress
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.theta import conditional as module
+from posbias.core.theta.conditional import ConditionalFit, fit_conditional, linked_counts, upper_limits_without_clicks
+from posbias.core.theta.linkage import Linkage, find_linkage
 
 
 def random_table(seed: int, n_units: int = 40, n_cells: int = 4, *, fractional: bool = False) -> CountTable:
@@ -160,7 +161,7 @@ def test_the_start_does_not_matter(steep: float, monkeypatch: pytest.MonkeyPatch
     clicks = impressions * rng.random((30, 1)) * np.array([1, steep, steep**0.5, 1]) * rng.uniform(0.5, 1, (30, 4))
     table = CountTable.from_dense(impressions, clicks)
     warm = fit(table)
-    monkeypatch.setattr("posbias.core.conditional._WARM_UP", 0)
+    monkeypatch.setattr("posbias.core.theta.conditional._WARM_UP", 0)
     cold = fit(table)
     assert warm.converged
     assert cold.converged
@@ -170,7 +171,7 @@ def test_the_start_does_not_matter(steep: float, monkeypatch: pytest.MonkeyPatch
 def test_where_no_newton_step_gains_a_scaling_step_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(5)
     expected = fit(table).theta
-    monkeypatch.setattr("posbias.core.conditional._HALVINGS", 0)
+    monkeypatch.setattr("posbias.core.theta.conditional._HALVINGS", 0)
     np.testing.assert_allclose(fit(table).theta, expected, rtol=1e-8)
 
 

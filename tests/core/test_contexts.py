@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from posbias.core import contexts as module
-from posbias.core.cluster_errors import ClusterErrors, cluster_errors
-from posbias.core.conditional import ConditionalFit, fit_conditional
-from posbias.core.contexts import ShrunkContexts, compare_contexts, shrink_contexts
-from posbias.core.linkage import Linkage, find_linkage
-from posbias.core.signatures import CountTable, Floats, Integers, compress
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.shapes import contexts as module
+from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts, shrink_contexts
+from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
+from posbias.core.theta.conditional import ConditionalFit, fit_conditional
+from posbias.core.theta.linkage import Linkage, find_linkage
 
 Z = 1.959963984540054
 Estimates = tuple[ConditionalFit, ClusterErrors, Linkage, Integers]

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
-from posbias.core.cluster_errors import ClusterErrors, cluster_errors
-from posbias.core.conditional import ConditionalFit, fit_conditional
-from posbias.core.contrasts import (
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
+from posbias.core.standard_errors.contrasts import (
     ScoredEstimate,
     contrast_test,
     difference_errors,
@@ -19,8 +20,8 @@ from posbias.core.contrasts import (
     linear_contrast_test,
     scored_conditional,
 )
-from posbias.core.linkage import find_linkage
-from posbias.core.signatures import CountTable, Floats, Integers, compress
+from posbias.core.theta.conditional import ConditionalFit, fit_conditional
+from posbias.core.theta.linkage import find_linkage
 
 N_CELLS = 4
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core import em
-from posbias.core.em import LARGEST, EMOptions, JointFit, fit_joint
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.errors import UsageError
 from posbias.core.priors import BetaPrior
-from posbias.core.signatures import CountTable, Floats, compress
+from posbias.core.theta import joint as em
+from posbias.core.theta.joint import LARGEST, EMOptions, JointFit, fit_joint
 
 NO_PRIOR = BetaPrior(0.5, 0.0)
 LIKELIHOOD = EMOptions(NO_PRIOR, NO_PRIOR)
@@ -157,7 +158,7 @@ def test_an_extrapolation_that_would_descend_is_not_taken(monkeypatch: pytest.Mo
     def extrapolate(*_: object) -> object:
         return far_off
 
-    monkeypatch.setattr("posbias.core.em._Problem.extrapolate", extrapolate)
+    monkeypatch.setattr("posbias.core.theta.joint._Problem.extrapolate", extrapolate)
     fit = fit_joint(table, EMOptions(max_iterations=9, tolerance=0))
     plain = fit_joint(table, EMOptions(max_iterations=6, tolerance=0, accelerate=False))
     np.testing.assert_array_equal(fit.examination, plain.examination)

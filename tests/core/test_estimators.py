@@ -8,19 +8,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.attractiveness_prior import AttractivenessPrior
+from posbias.core.arrays.count_table import Floats
+from posbias.core.attractiveness.prior import AttractivenessPrior
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import Estimate, EstimationOptions, get_estimator
-from posbias.core.evidence import Evidence, compress_part, merge_parts
-from posbias.core.fit import fit_evidence, prior_of
-from posbias.core.linkage import NO_REFERENCE
+from posbias.core.fit.fit import fit_evidence, prior_of
+from posbias.core.fit.periods import PeriodChoice, choose_period
 from posbias.core.models import get_model
-from posbias.core.periods import PeriodChoice, choose_period
 from posbias.core.priors import BetaPrior
 from posbias.core.randomization import RandomizedRows
-from posbias.core.signatures import Floats
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.core.theta.linkage import NO_REFERENCE
 
 PBM = StatisticsPlan(get_model("pbm"))
 DENSE = SimulationOptions(n_sessions=20_000, n_queries=30, docs_per_query=10, n_positions=6, seed=5)

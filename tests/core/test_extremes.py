@@ -9,14 +9,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from posbias.core.arrays.count_table import Floats
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import EstimationOptions
-from posbias.core.evidence import Evidence, compress_part, merge_parts
-from posbias.core.fit import Fit, fit_evidence
+from posbias.core.fit.fit import Fit, fit_evidence
 from posbias.core.models import get_model
 from posbias.core.priors import BetaPrior
-from posbias.core.signatures import Floats
-from posbias.core.statistics_plan import StatisticsPlan
 
 PBM = StatisticsPlan(get_model("pbm"))
 FRACTIONS = replace(PBM, weighted=True)

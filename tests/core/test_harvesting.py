@@ -11,20 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core import allpairs_errors as errors_module
-from posbias.core.allpairs import UNCLICKED_SHARE, AllPairsFit, fit_allpairs, interventional_sets
-from posbias.core.allpairs_errors import sum_clusters
-from posbias.core.cluster_errors import AGREEING, ONE_CLUSTER
-from posbias.core.conditional import linked_counts
-from posbias.core.harvesting import (
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.estimators.harvesting import (
     NOT_ON_A_CHAIN,
     HarvestedPropensities,
     harvest_adjacent_chain,
     harvest_allpairs,
 )
-from posbias.core.linkage import NO_CLICKS, Linkage, find_linkage
-from posbias.core.signatures import CountTable, Floats, Integers, compress
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.core.standard_errors import allpairs as errors_module
+from posbias.core.standard_errors.allpairs import sum_clusters
+from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER
+from posbias.core.theta.allpairs import UNCLICKED_SHARE, AllPairsFit, fit_allpairs, interventional_sets
+from posbias.core.theta.conditional import linked_counts
+from posbias.core.theta.linkage import NO_CLICKS, Linkage, find_linkage
 
 
 class Harvest(Protocol):

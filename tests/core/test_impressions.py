@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posbias.core.errors import SchemaError
-from posbias.core.impressions import (
+from posbias.core.log.impressions import (
     REJECTED,
     PageFault,
     ReadingRules,
@@ -18,8 +18,8 @@ from posbias.core.impressions import (
     canonical_impressions,
     faulty_pages,
 )
+from posbias.core.log.timestamps import time_unit_of
 from posbias.core.schema import Roles
-from posbias.core.timestamps import time_unit_of
 
 GOOD = 0
 COUNTS = ReadingRules(click_counts=True)

@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from posbias.core.cluster_errors import cluster_errors
-from posbias.core.conditional import fit_conditional
-from posbias.core.em import EMOptions, fit_joint
-from posbias.core.joint_comparison import JointComparison, compare_with_joint, joint_slopes
-from posbias.core.linkage import find_linkage
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
+from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint, joint_slopes
 from posbias.core.priors import BetaPrior
-from posbias.core.signatures import CountTable, Floats, Integers, compress, concatenate
+from posbias.core.standard_errors.cluster import cluster_errors
+from posbias.core.theta.conditional import fit_conditional
+from posbias.core.theta.joint import EMOptions, fit_joint
+from posbias.core.theta.linkage import find_linkage
 
 LIKELIHOOD = EMOptions(BetaPrior(0.5, 0.0), BetaPrior(0.5, 0.0), tolerance=1e-13, max_iterations=100_000)
 WITH_PRIOR = EMOptions(BetaPrior(0.5, 2.0), BetaPrior(0.3, 3.0), tolerance=1e-13, max_iterations=100_000)

@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.layouts.judgments import judgment_rows, rate_terms, top_rate
-from posbias.core.signatures import CountTable, Floats
-from posbias.core.weights import Rate, WeightOptions, click_weights
+from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.training.layouts.judgments import judgment_rows, rate_terms, top_rate
+from posbias.core.training.weights import Rate, WeightOptions, click_weights
 
 UNKNOWN = float("nan")
 THETA = np.array([1.0, 0.4, UNKNOWN, 0.005])

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Integers
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.linkage import NO_CLICKS, NOT_LINKED, ONE_WAY, find_linkage
-from posbias.core.signatures import CountTable, Integers, compress
+from posbias.core.theta.linkage import NO_CLICKS, NOT_LINKED, ONE_WAY, find_linkage
 
 
 def table_of(*pairs: dict[int, tuple[float, float]], n_cells: int = 4) -> CountTable:

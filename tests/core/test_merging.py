@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core import merging
-from posbias.core.evidence import CompressedStrata
-from posbias.core.merging import merge
-from posbias.core.signatures import CountTable, Floats, Hashes, Integers, compress, signature_keys
+from posbias.core.arrays.compression import compress, signature_keys
+from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers
+from posbias.core.counts import merging
+from posbias.core.counts.merging import merge
+from posbias.core.counts.sufficient_statistics import CompressedStrata
 
 SETTINGS = settings(deadline=None, derandomize=True)
 CODES = np.array([7, 5, 11], np.uint64)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from posbias.core.counts.packed import count_packed
+from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.models import get_model
-from posbias.core.packed_counts import count_packed
-from posbias.core.statistics_plan import StatisticsPlan
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 DAYS = [date(1969, 12, 31), date(2026, 1, 5)]

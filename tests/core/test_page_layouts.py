@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core.layouts import Grouping
-from posbias.core.layouts.clicked_groups import clicked_group_rows
-from posbias.core.layouts.pages import weighted_pages
-from posbias.core.layouts.preferences import preference_rows
-from posbias.core.layouts.session import session_rows
+from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.models import get_model
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.core.statistics_plan import StatisticsPlan
-from posbias.core.weights import ClickWeights, WeightOptions, click_weights
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.core.training.layouts import Grouping
+from posbias.core.training.layouts.clicked_groups import clicked_group_rows
+from posbias.core.training.layouts.pages import weighted_pages
+from posbias.core.training.layouts.preferences import preference_rows
+from posbias.core.training.layouts.session import session_rows
+from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 PBM = StatisticsPlan(get_model("pbm"))
 UBM = StatisticsPlan(get_model("ubm"))

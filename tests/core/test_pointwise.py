@@ -6,13 +6,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.evidence import Evidence, compress_part, merge_parts
-from posbias.core.layouts.pointwise import expected_attractions, pointwise_rows, positive_and_shown
+from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence, compress_part, merge_parts
 from posbias.core.models import get_model
-from posbias.core.signatures import CountTable, Floats
-from posbias.core.simulation import Simulation, SimulationOptions, simulate
-from posbias.core.statistics_plan import StatisticsPlan
-from posbias.core.weights import ClickWeights, WeightOptions, click_weights
+from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
+from posbias.core.training.layouts.pointwise import expected_attractions, pointwise_rows, positive_and_shown
+from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 PBM = StatisticsPlan(get_model("pbm"))
 UNKNOWN = float("nan")

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from posbias.core.cluster_errors import cluster_errors, errors_from_sums
-from posbias.core.conditional import ConditionalFit, fit_conditional
-from posbias.core.leave_one_out import ClusterSums
-from posbias.core.linkage import Linkage, find_linkage
-from posbias.core.numerics import inverse
-from posbias.core.session_errors import session_sums
-from posbias.core.signatures import CountTable, Flags, Floats, Integers, compress
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
+from posbias.core.arrays.linalg import inverse
+from posbias.core.standard_errors.cluster import cluster_errors, errors_from_sums
+from posbias.core.standard_errors.leave_one_out import ClusterSums
+from posbias.core.standard_errors.session import session_sums
+from posbias.core.theta.conditional import ConditionalFit, fit_conditional
+from posbias.core.theta.linkage import Linkage, find_linkage
 
 THETA = np.array([1.0, 0.6, 0.4])
 

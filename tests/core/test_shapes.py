@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
-from posbias.core.cluster_errors import AGREEING, ONE_CLUSTER, ClusterErrors, cluster_errors
-from posbias.core.conditional import ConditionalFit, fit_conditional
-from posbias.core.linkage import NO_CLICKS, Linkage, find_linkage
-from posbias.core.monotone_shape import HELD, fit_monotone
-from posbias.core.power_shape import ONE_END, SHAPE_ALONE, fit_power
-from posbias.core.shapes import ShapedEstimate
-from posbias.core.signatures import CountTable, Floats, Integers, compress
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.shapes.monotone import HELD, fit_monotone
+from posbias.core.shapes.power import ONE_END, SHAPE_ALONE, fit_power
+from posbias.core.shapes.shape import ShapedEstimate
+from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, ClusterErrors, cluster_errors
+from posbias.core.theta.conditional import ConditionalFit, fit_conditional
+from posbias.core.theta.linkage import NO_CLICKS, Linkage, find_linkage
 
 POWER = tuple(1 / np.arange(1, 6))
 Evidence = tuple[ConditionalFit, ClusterErrors, CountTable, Linkage, Integers, Integers, Integers]
@@ -297,7 +298,7 @@ def test_a_curve_that_is_not_the_optimum_is_not_said_to_be(monkeypatch: pytest.M
     def stay(increments: Floats, _gradient: Floats, _information: Floats) -> Floats:
         return increments
 
-    monkeypatch.setattr("posbias.core.monotone_shape._newton_target", stay)
+    monkeypatch.setattr("posbias.core.shapes.monotone._newton_target", stay)
     found = monotone(*counts(18, n_pairs=200))
     np.testing.assert_array_equal(found.theta, 1)
     assert not found.converged

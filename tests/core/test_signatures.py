@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from posbias.core import signatures
-from posbias.core.signatures import CountTable, Floats, Integers, compress
+from posbias.core.arrays import count_table as signatures
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
 
 SETTINGS = settings(deadline=None, derandomize=True)
 COUNTS = st.sampled_from([0.0, 1.0, 2.0, 0.1, 0.1 + 0.2, 0.3, 1e12])

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import UsageError
-from posbias.core.simulation import (
+from posbias.core.simulation.simulate import (
     SimulationOptions,
     draw_clicks,
     graded_attractiveness,
@@ -48,7 +48,7 @@ def test_the_same_seed_draws_the_same_log_and_another_seed_another(options: Simu
 
 
 def test_streamed_blocks_are_the_whole_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posbias.core.simulation.SCORES_PER_BLOCK", 12_000)
+    monkeypatch.setattr("posbias.core.simulation.simulate.SCORES_PER_BLOCK", 12_000)
     blocks = list(simulate_blocks(PBM))
 
     assert len(blocks) == 60

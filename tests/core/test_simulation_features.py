@@ -9,9 +9,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from posbias.core.errors import UsageError
-from posbias.core.simulation import SimulationOptions, simulate, simulate_blocks, true_propensities
-from posbias.core.simulation_rankers import draw_sessions, make_ranker
-from posbias.core.simulation_worlds import random_world, theta_shocks, true_attractiveness
+from posbias.core.simulation.rankers import draw_sessions, make_ranker
+from posbias.core.simulation.simulate import SimulationOptions, simulate, simulate_blocks, true_propensities
+from posbias.core.simulation.worlds import random_world, theta_shocks, true_attractiveness
 
 PLAIN = SimulationOptions(n_sessions=40_000, n_queries=30, docs_per_query=12, n_positions=6, seed=7)
 FIXED = replace(PLAIN, ranker_strength=np.inf)
@@ -96,7 +96,7 @@ def test_a_feature_that_makes_no_difference_leaves_every_page_and_click_as_it_wa
 
 
 def test_blocks_are_the_whole_log_and_small_with_every_feature(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posbias.core.simulation.SCORES_PER_BLOCK", 12_000)
+    monkeypatch.setattr("posbias.core.simulation.simulate.SCORES_PER_BLOCK", 12_000)
     blocks = list(simulate_blocks(EVERYTHING))
 
     assert max(block.height for block in blocks) <= 12_000 // PLAIN.docs_per_query * PLAIN.n_positions

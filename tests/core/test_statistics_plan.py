@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.models import get_model
-from posbias.core.statistics_plan import StatisticsPlan
 
 PBM = StatisticsPlan(get_model("pbm"))
 UBM = StatisticsPlan(get_model("ubm"))

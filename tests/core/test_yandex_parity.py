@@ -6,11 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.cluster_errors import cluster_errors
-from posbias.core.conditional import fit_conditional
-from posbias.core.em import EMOptions, fit_joint
-from posbias.core.linkage import find_linkage
-from posbias.core.signatures import CountTable, Integers, compress
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Integers
+from posbias.core.standard_errors.cluster import cluster_errors
+from posbias.core.theta.conditional import fit_conditional
+from posbias.core.theta.joint import EMOptions, fit_joint
+from posbias.core.theta.linkage import find_linkage
 
 N_POSITIONS = 10
 AS_PYCLICK = EMOptions(max_iterations=50, tolerance=0.0, accelerate=False)

@@ -9,7 +9,7 @@ from command_results import Output, Posbias
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 DONE = (0, 1)  # 1: done, with doubts
 

@@ -12,7 +12,7 @@ from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.core.simulation import SimulationOptions, simulate
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 TOLERANCE = 1e-12
 TINY_MEMORY = 100_000  # bytes: some ten buckets for the logs below
@@ -30,7 +30,7 @@ def in_buckets(monkeypatch: pytest.MonkeyPatch) -> InBuckets:
         return TINY_MEMORY
 
     def shrink() -> None:
-        monkeypatch.setattr("posbias.cli.setup.parse_memory", tiny)
+        monkeypatch.setattr("posbias.cli.work.setup.parse_memory", tiny)
 
     return shrink
 

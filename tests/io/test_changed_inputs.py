@@ -11,7 +11,7 @@ import pytest
 from posbias.core.errors import LogFormatError
 from posbias.io.engines.local import LocalEngine
 from posbias.io.features import of_parts
-from posbias.io.sources import check_unchanged, find_sources
+from posbias.io.log.sources import check_unchanged, find_sources
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

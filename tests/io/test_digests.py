@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from posbias.io.sources import find_sources
+from posbias.io.log.sources import find_sources
 
 MEBIBYTE = 1 << 20
 

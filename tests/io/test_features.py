@@ -27,7 +27,7 @@ from posbias.io.features.rows import (
     with_features,
 )
 from posbias.io.features.table import FeatureTable, open_features
-from posbias.io.training.training_set import Feature
+from posbias.io.layouts.training_set import Feature
 
 TYPES: dict[str, pl.DataType] = {"query": pl.String(), "doc": pl.Int64()}
 MEMORY = 1 << 30
@@ -361,7 +361,7 @@ def test_a_full_disk_is_found_before_anything_is_written(
     def full(_: Path) -> SimpleNamespace:
         return SimpleNamespace(free=0)
 
-    monkeypatch.setattr("posbias.io.owned.shutil.disk_usage", full)
+    monkeypatch.setattr("posbias.io.temporary.directories.shutil.disk_usage", full)
     with pytest.raises(OutputError, match="--temp-dir"):
         route(table, [pl.LazyFrame({"query": ["a"], "doc": [1]})], tmp_path / "spool", MEMORY)
     assert not (tmp_path / "spool").exists()

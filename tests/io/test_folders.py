@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import LogFormatError, UsageError
-from posbias.io.sources import find_sources
+from posbias.io.log.sources import find_sources
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 
@@ -111,7 +111,7 @@ def test_a_directory_that_cannot_be_listed_is_named(
         return scandir(path)
 
     monkeypatch.setattr("os.scandir", guarded)
-    monkeypatch.setattr("posbias.io.folders.scandir", guarded)
+    monkeypatch.setattr("posbias.io.log.folders.scandir", guarded)
 
     with pytest.raises(LogFormatError, match=r"day.*: cannot be read: Permission denied"):
         find_sources([named])

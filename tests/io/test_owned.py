@@ -10,15 +10,16 @@ import msgspec
 import pytest
 
 from posbias.core.errors import OutputError
-from posbias.io import owned, owner
-from posbias.io.owned import owned_by_this_process, owned_directory, remove_abandoned, take_doubtful
-from posbias.io.owner import MARKER, Owner, look_at
+from posbias.io.temporary import directories as owned
+from posbias.io.temporary import owner
+from posbias.io.temporary.directories import owned_by_this_process, owned_directory, remove_abandoned, take_doubtful
+from posbias.io.temporary.owner import MARKER, Owner, look_at
 
 # A process that makes a directory in argv[1], says its name, and dies or waits.
 MAKE = """
 import os, signal, sys, time
 from pathlib import Path
-from posbias.io.owned import owned_directory
+from posbias.io.temporary.directories import owned_directory
 with owned_directory(Path(sys.argv[1])) as work:
     (work / "file").write_text("temporary")
     print(work.parent, flush=True)
@@ -31,7 +32,7 @@ with owned_directory(Path(sys.argv[1])) as work:
 TIDY = """
 import sys
 from pathlib import Path
-from posbias.io.owned import remove_abandoned, take_doubtful
+from posbias.io.temporary.directories import remove_abandoned, take_doubtful
 remove_abandoned(Path(sys.argv[1]))
 print(take_doubtful())
 """

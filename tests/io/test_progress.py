@@ -9,13 +9,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from posbias.core.impressions import ReadingRules
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
 from posbias.core.schema import RequestedRoles
-from posbias.core.statistics_plan import StatisticsPlan
+from posbias.io.counting.count import gather_log
 from posbias.io.engines.local import LocalEngine
-from posbias.io.gathering import gather_log
-from posbias.io.logs import LogRequest, open_log
+from posbias.io.log.log import LogRequest, open_log
 from posbias.io.progress import SilentProgress, Stage, count_rows
 
 

@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import StatisticsError
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.io.statistics_merge import worth_adding_up
-from posbias.io.statistics_metadata import VERSION
-from posbias.io.statistics_segments import Segment
-from posbias.io.statistics_store import find_statistics
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.counting.merge import worth_adding_up
+from posbias.io.stores.metadata import VERSION
+from posbias.io.stores.segments import Segment
+from posbias.io.stores.store import find_statistics
 
 Collect = Callable[..., pl.DataFrame]
 Run = Callable[..., CompletedProcess[str]]
@@ -128,7 +128,7 @@ def test_where_files_cannot_be_linked_they_are_copied(
     def refused(*_: object, **__: object) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
-    monkeypatch.setattr("posbias.io.statistics_segments.os.link", refused)
+    monkeypatch.setattr("posbias.io.stores.segments.os.link", refused)
     merged = collect("a", "b", "year")
 
     assert merged.equals(pl.concat(days).sort(merged.columns[:-2]))
@@ -140,7 +140,7 @@ def test_where_files_cannot_be_linked_they_are_copied(
 def test_without_days_segments_are_added_up_at_once_in_small_stores_and_now_and_then_in_large_ones(
     collect: Collect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: int, expected: list[int]
 ) -> None:
-    monkeypatch.setattr("posbias.io.statistics_merge._SMALL", small)
+    monkeypatch.setattr("posbias.io.counting.merge._SMALL", small)
     for name in "abcde":
         collect(f"{name}.parquet", name)
     segments = list[int]()

@@ -12,10 +12,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.io import previous_fit, statistics_checks, statistics_store
-from posbias.io.manifest import checksum_of_content
-from posbias.io.plain_files import checksum
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.fits import read as previous_fit
+from posbias.io.places.plain_files import checksum
+from posbias.io.results.manifest import checksum_of_content
+from posbias.io.stores import checks as statistics_checks
+from posbias.io.stores import store as statistics_store
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -331,7 +333,7 @@ def test_a_copy_is_checked_while_it_is_made(there: Path, run_in_process: Run, mo
         flip(source, 100)
         raise OSError
 
-    monkeypatch.setattr("posbias.io.statistics_segments.os.link", link)
+    monkeypatch.setattr("posbias.io.stores.segments.os.link", link)
     assert_refused(run_in_process(*READERS["merge"]), "was replaced while it was")
     assert not (there / "out").exists()
 
@@ -348,6 +350,6 @@ def test_a_part_that_becomes_a_link_is_not_followed(
         real(source, target, **options)
         assert target.is_symlink() or "secret" not in target.read_text(errors="replace")
 
-    monkeypatch.setattr("posbias.io.statistics_segments.os.link", link)
+    monkeypatch.setattr("posbias.io.stores.segments.os.link", link)
     assert_refused(run_in_process(*READERS["merge"]), "was replaced while it was read")
     assert not (there / "out").exists()

@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 from werkzeug.serving import make_server
 
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.io.local_copies import copies_below
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.places.local_copies import copies_below
 
 _DENIED = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code><Message>Denied</Message></Error>"
 

@@ -8,8 +8,8 @@ from typing import Protocol
 import pytest
 
 from posbias.core.errors import ObjectStoreError, OutputError
-from posbias.io.local_copies import on_disk
-from posbias.io.object_urls import location
+from posbias.io.places.local_copies import on_disk
+from posbias.io.places.locations import location
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

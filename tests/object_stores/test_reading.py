@@ -13,9 +13,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from posbias.core.errors import LogFormatError, MissingExtraError, PosbiasError
-from posbias.io.object_stores import forget_stores
-from posbias.io.scan import scan_sources
-from posbias.io.sources import find_sources
+from posbias.io.log.scan import scan_sources
+from posbias.io.log.sources import find_sources
+from posbias.io.places.object_stores import forget_stores
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import pytest
 
 from posbias.core.credentials import masked, masked_values
-from posbias.io.object_urls import ObjectUrl, location
+from posbias.io.places.locations import ObjectUrl, location
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

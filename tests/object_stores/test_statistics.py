@@ -8,10 +8,10 @@ from typing import Protocol
 import polars as pl
 import pytest
 
-from posbias.io import gathering
-from posbias.io.sources import find_sources
-from posbias.io.statistics_checks import Each, Expected, check_contents
-from posbias.io.statistics_store import find_statistics
+from posbias.io.counting import count as gathering
+from posbias.io.log.sources import find_sources
+from posbias.io.stores.checks import Each, Expected, check_contents
+from posbias.io.stores.store import find_statistics
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pytest
 
-from posbias.io.manifest import checksum_of_content
+from posbias.io.results.manifest import checksum_of_content
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

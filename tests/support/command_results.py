@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from posbias.io.manifest import read_manifest
+from posbias.io.results.manifest import read_manifest
 
 
 @dataclass(frozen=True)

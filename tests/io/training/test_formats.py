@@ -12,8 +12,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from posbias.core.errors import UsageError
-from posbias.core.layouts import LayoutName
-from posbias.io.training import check_format, format_names, get_format
+from posbias.core.training.layouts import LayoutName
+from posbias.io.formats import check_format, format_names, get_format
 
 LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
 CARRIED = [(form, layout) for form in format_names() for layout in get_format(form).carries]

@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from posbias.core.layouts import LayoutName
-from posbias.core.simulation import SimulationOptions, simulate
-from posbias.io.training import format_names, get_format
-from posbias.io.training.training_set import Feature
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.core.training.layouts import LayoutName
+from posbias.io.formats import format_names, get_format
+from posbias.io.layouts.training_set import Feature
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

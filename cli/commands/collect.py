@@ -1,0 +1,120 @@
+"""`posbias collect`: sufficient statistics, and the merging of those of other days."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from posbias.cli import clock
+from posbias.cli.commands.info import show_info
+from posbias.cli.options.options import (
+    ColumnOptions,
+    CountingOptions,
+    DecayOptions,
+    OutputOptions,
+    OutputOrInfoOptions,
+    ReadingOptions,
+)
+from posbias.cli.report import summary
+from posbias.cli.report.result import DONE, Result, is_same, open_result
+from posbias.cli.work import setup, steps
+from posbias.core.errors import OutputError, UsageError
+from posbias.io.counting.count import days_of_statistics, read_log
+from posbias.io.counting.merge import known_days, merge_statistics
+from posbias.io.engines.engine import Engine
+from posbias.io.log.days import Days
+from posbias.io.log.sources import named_paths
+from posbias.io.places.locations import location
+from posbias.io.stores.metadata import StatisticsMetadata
+from posbias.io.stores.segments import write_segment
+from posbias.io.stores.store import Statistics, describe_statistics, find_statistics, merge_metadata
+
+
+def collect(
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="LOGS|STATISTICS...", help="Logs to count, or statistics to merge.")
+    ],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    counting: CountingOptions,
+    decay: DecayOptions,
+    output: OutputOrInfoOptions,
+) -> int:
+    """Count a log once, for good: small statistics that add up over days.
+
+    Example: posbias collect logs/2026-01-05.parquet --date 2026-01-05 -o statistics/2026-01-05
+    """
+    if output.info:
+        show_info(find_statistics(inputs), inputs, as_json=output.json)
+        return DONE
+    target, groups = output.to_write(), [columns, reading, counting, decay]
+    with open_result("collect", target, inputs, groups, reading.clicks or (), replaces_input=True) as result:
+        # Only now, when no other run writes the target, is it certain what it holds.
+        statistics = find_statistics(inputs)
+        _check_replaced(statistics, inputs, target, decay)
+        with setup.open_engine(reading, target.output) as engine:
+            if statistics:
+                setup.check_counting(statistics[0].metadata.plan, counting, columns)
+                _merge(statistics, decay, engine, result)
+            else:
+                _count(inputs, columns, reading, counting, decay, engine, result)
+        result.tables.append(summary.statistics_line(result.content["statistics"]))
+    return result.exit_code
+
+
+def _check_replaced(
+    statistics: Sequence[Statistics], inputs: list[str], output: OutputOptions, decay: DecayOptions
+) -> None:
+    """The result may replace statistics that it holds all of: not logs, and not counts that decay in it.
+
+    Raises:
+        OutputError: it would replace another input.
+    """
+    target = location(output.output)
+    kept = [entry.path for entry in statistics if decay.decay is None or entry.metadata.decay is not None]
+    replaced = any(is_same(path, target) for name in inputs for path in named_paths(name))
+    if replaced and not any(is_same(path, target) for path in kept):
+        raise OutputError(f"{target}: is an input, which --force would delete. Choose another directory.")
+
+
+def _merge(statistics: Sequence[Statistics], decay: DecayOptions, engine: Engine, result: Result) -> None:
+    setup.check_decay(decay.decay, statistics[0].metadata.plan)
+    days = days_of_statistics(statistics, clock.today())
+    metadata = merge_metadata(statistics, decay.decay, None if days is None else days.newest)
+    with result.progress.stage("merging") as stage:
+        segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
+    result.content |= describe_statistics(metadata, segments)
+    _describe(days, (), result)
+    result.warnings += [
+        f"{entry.path}: its days are in the other statistics, too. If a log was exported again, its clicks count twice."
+        for entry in known_days(statistics)
+    ]
+
+
+def _count(
+    logs: list[str],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    counting: CountingOptions,
+    decay: DecayOptions,
+    engine: Engine,
+    result: Result,
+) -> None:
+    if decay.decay is not None:
+        raise UsageError(
+            f"--decay {decay.decay:g}: a log is counted as it is. Give it to `fit`, or when statistics are merged."
+        )
+    plan = setup.statistics_plan(columns, counting)
+    log = setup.open_requested_log(logs, columns, reading, plan, needs_session=False, day=counting.date)
+    found = read_log(log, plan, engine, result.progress, clock.today())
+    metadata = StatisticsMetadata(plan, found.sources, found.rows)
+    parts = found.read.statistics(plan)
+    with result.progress.stage("counting", parts.number) as stage:
+        segment = write_segment(parts, result.folder, metadata, on_part=stage.advance)
+    result.content |= describe_statistics(metadata, [segment])
+    _describe(found.days, found.said, result)
+
+
+def _describe(days: Days | None, said: Sequence[str], result: Result) -> None:
+    result.tables.append(summary.rows_line(result.content["rows"]))
+    steps.describe_reading(days, said, result)

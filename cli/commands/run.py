@@ -1,0 +1,46 @@
+"""`posbias run`: the main job."""
+
+from typing import Annotated
+
+import typer
+
+from posbias.cli.options.options import (
+    ColumnOptions,
+    CountingOptions,
+    EstimationOptions,
+    OutputOptions,
+    ReadingOptions,
+)
+from posbias.cli.options.training import WeightingOptions
+from posbias.cli.report.result import open_result
+from posbias.cli.work import setup, steps, training
+from posbias.core.fit.fit import prior_of
+
+
+def run(
+    logs: Annotated[list[str], typer.Argument(metavar="LOGS...", help="Log files, globs or directories.")],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    counting: CountingOptions,
+    estimation: EstimationOptions,
+    weighting: WeightingOptions,
+    output: OutputOptions,
+) -> int:
+    """The main job: from click logs to propensities, attractiveness and training files.
+
+    Example: posbias run logs/*.parquet -o result
+    """
+    steps.check_estimation(logs, columns, counting, estimation)
+    request = training.requested(weighting)
+    also_read = [*(reading.clicks or ()), *request.tables]
+    with (
+        open_result("run", output, logs, [columns, reading, counting, estimation, weighting], also_read) as result,
+        setup.open_engine(reading, output.output) as engine,
+    ):
+        sessions_for = request.needs_sessions or steps.option_that_needs_sessions(estimation)
+        kept = steps.Kept(sessions_for, request.log_features, request.tables)
+        gathered = steps.gather(logs, columns, reading, counting, engine, result, kept=kept)
+        fit = steps.fit(gathered, engine, estimation, counting, result)
+        prior = prior_of(result.content["estimate"])
+        training.weigh(gathered, engine, fit.propensities, prior, request, result)
+    return result.exit_code

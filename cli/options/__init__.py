@@ -1,0 +1,4 @@
+"""Options: their names, help, defaults and settings, and which of them need or exclude each other.
+
+Nothing is read or computed here.
+"""

@@ -1,0 +1,70 @@
+"""From options to how values are read: the number of the topmost position, and what UBI documents mean."""
+
+from posbias.cli.options.options import ReadingOptions
+from posbias.core.errors import UsageError
+from posbias.io.log.ubi_rules import IMPRESSION, UbiRules
+
+_FARTHEST_BASE = 1_000_000
+_UBI = "ubi"
+
+
+def position_base(reading: ReadingOptions) -> int:
+    """The number of the topmost position in a log; 1 unless it is said.
+
+    Raises:
+        UsageError: it is no such number, or is said action by action, of which only UBI has any.
+    """
+    if reading.position_base is None or reading.input_format == _UBI:
+        return 1
+    if "=" in reading.position_base:
+        raise UsageError(
+            f"--position-base {reading.position_base}: only --input-format ubi has actions. Give one number, e.g. 0."
+        )
+    return _base(reading.position_base, reading.position_base)
+
+
+def ubi_rules(reading: ReadingOptions) -> UbiRules | None:
+    """How UBI documents are read; None for another format.
+
+    Raises:
+        UsageError: an option cannot be read, or is not for this format.
+    """
+    if reading.input_format != _UBI:
+        return None
+    if reading.clicks:
+        raise UsageError("--clicks: UBI has the clicks among its events. Name all files as inputs.")
+    if reading.click_counts:
+        raise UsageError("--click-counts: a UBI event is one click. Leave it out.")
+    if reading.position_base is not None and reading.ubi_impressions == "hits":
+        raise UsageError(
+            f"--position-base {reading.position_base}: positions are places in the hit lists, and no ordinal is read. "
+            "Leave it out, or say --ubi-impressions events."
+        )
+    actions = tuple(name.strip() for name in reading.click_actions.split(","))
+    if not all(actions) or IMPRESSION in actions:
+        raise UsageError(
+            f"--click-actions {reading.click_actions}: name actions other than {IMPRESSION}, e.g. click,add_to_cart."
+        )
+    return UbiRules(reading.ubi_impressions, actions, _bases(reading.position_base, (IMPRESSION, *actions)))
+
+
+def _bases(text: str | None, actions: tuple[str, ...]) -> dict[str, int]:
+    """Read `impression=0,click=1`, or one number for all actions."""
+    if text is None:
+        return {}
+    if "=" not in text:
+        return dict.fromkeys(actions, _base(text, text))
+    named = [part.partition("=") for part in text.split(",")]
+    return {action.strip(): _base(number, text) for action, _, number in named}
+
+
+def _base(number: str, text: str) -> int:
+    try:
+        base = int(number)
+    except ValueError:
+        base = None
+    if base is None or abs(base) > _FARTHEST_BASE:
+        raise UsageError(
+            f"--position-base {text}: give a whole number such as 0; of UBI by action, e.g. impression=0,click=0."
+        )
+    return base

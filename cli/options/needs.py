@@ -1,0 +1,161 @@
+"""What each option needs to have an effect, command by command. What does not stand here always has one."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from posbias.cli.options.effects import Need, Situation, only_where
+from posbias.cli.options.options import ColumnOptions, CountingOptions, DecayOptions, ReadingOptions
+from posbias.core.estimators import JointEstimator, get_estimator, methods_that_take
+
+Needs = Mapping[str, tuple[Need, ...]]
+
+
+# --- reading and counting ---------------------------------------------------------------------------------------
+
+
+def _logs(asked: Situation) -> str | None:
+    if asked.statistics is None:
+        return None
+    return f"{asked.inputs[0]} holds statistics, and this is about the reading of logs"
+
+
+_ubi = only_where(lambda asked: asked["input_format"] == "ubi", "it is for OpenSearch UBI (--input-format ubi)")
+_spark = only_where(lambda asked: asked["engine"] == "spark", "only --engine spark has one")
+
+
+def _days(asked: Situation) -> str | None:
+    if asked.statistics is not None:
+        return None if asked.statistics.period else "the statistics were collected without days"
+    known = asked["timestamp"] is not None or asked["date"] is not None
+    return None if known else "the log has no days unless --timestamp COLUMN says them"
+
+
+_OF_LOGS = (
+    *("session", "query", "doc", "position", "click", "weight_column", "timestamp", "date"),
+    *("input_format", "clicks", "position_base", "click_counts", "on_bad_rows", "check_pages"),
+)
+_READING: Needs = {
+    **dict.fromkeys(_OF_LOGS, (_logs,)),
+    "ubi_impressions": (_logs, _ubi),
+    "click_actions": (_logs, _ubi),
+    "master": (_spark,),
+}
+
+
+# --- estimating -------------------------------------------------------------------------------------------------
+
+
+def _known_to_method(option: str) -> Need:
+    able = methods_that_take(option)
+
+    def need(asked: Situation) -> str | None:
+        method = get_estimator(asked["method"]).name
+        return None if method in able else f"--method {method} does not know it. Methods that do: {', '.join(able)}"
+
+    return need
+
+
+_bootstrap = only_where(lambda asked: asked["bootstrap"] > 0, "only --bootstrap N draws at random")
+_joint = only_where(
+    lambda asked: asked["method"] == JointEstimator.name or asked["compare"] is not False,
+    "it is about joint EM, which does not run (--no-compare)",
+)
+_ESTIMATING: Needs = {
+    **{name: (_known_to_method(name),) for name in ("cluster", "bootstrap", "shape", "max_iterations", "tolerance")},
+    "period": (_days,),
+    "seed": (_bootstrap,),
+    "no_acceleration": (_joint,),
+    "examination_prior": (_joint,),
+}
+
+
+# --- weighting --------------------------------------------------------------------------------------------------
+
+
+def _layout(name: str) -> Need:
+    return only_where(lambda asked: asked["layout"] == name, f"only --layout {name} has it")
+
+
+def _click_weights(asked: Situation) -> str | None:
+    if asked["layout"] == "pointwise" and asked["negatives"] == "posterior":
+        return "--negatives posterior has no click weights"
+    return None
+
+
+def _rate_by_propensity(asked: Situation) -> str | None:
+    if asked["layout"] == "judgments" and asked["rate"] == "posterior":
+        return "--rate posterior divides by no propensity"
+    return None
+
+
+_WEIGHTING: Needs = {
+    "negatives": (_layout("pointwise"),),
+    "rate": (_layout("judgments"),),
+    "grades": (_layout("judgments"),),
+    "self_normalize": (
+        only_where(lambda asked: asked["layout"] != "judgments", "--layout judgments has rates, and no click weights"),
+        _click_weights,
+    ),
+    "min_propensity": (_click_weights, _rate_by_propensity),
+    "validation_by": (
+        only_where(lambda asked: asked["validation"] != 0, "nothing is set apart. Say how much, e.g. --validation 0.1"),
+    ),
+    "missing": (
+        only_where(lambda asked: bool(asked["features"]), "only a table of features (--features FILE) may lack rows"),
+    ),
+}
+
+
+def _never(reason: str) -> Need:
+    return lambda _: reason
+
+
+_OF_THE_FIT = _never("training files do not depend on it; propensities do, and are those of the fit")
+
+
+# --- collect ----------------------------------------------------------------------------------------------------
+
+_to_write = only_where(lambda asked: not asked["info"], "--info writes nothing")
+_OF_WRITING = tuple(
+    entry.name
+    for group in (ColumnOptions, ReadingOptions, CountingOptions, DecayOptions)
+    for entry in fields(group)
+    if entry.name != "temp_dir"  # where statistics are copied to that are looked into
+)
+_COUNTING: Needs = {**_READING, "period": (_logs, _days)}
+
+
+# --- simulate ---------------------------------------------------------------------------------------------------
+
+_labels = only_where(lambda asked: asked["labels"] is not None, "it works with --labels FILE only")
+_no_labels = only_where(lambda asked: asked["labels"] is None, "it is what the labels say")
+_no_device = only_where(lambda asked: not asked["device"], "--device says it")
+_SIMULATING: Needs = {
+    "eta": (only_where(lambda asked: asked["theta"] is None, "--theta says it"), _no_device),
+    "theta": (_no_device,),
+    "queries": (_no_labels,),
+    "docs_per_query": (_no_labels,),
+    "attractiveness": (_no_labels,),
+    "click_noise": (_labels,),
+    "ranker": (_labels,),
+    "ranker_queries": (
+        _labels,
+        only_where(lambda asked: asked["ranker"] == "weak", "it works with --ranker weak only"),
+    ),
+    "segment_difference": (only_where(lambda asked: asked["segments"] > 1, "it takes --segments 2 or more"),),
+    "swap_share": (only_where(lambda asked: bool(asked["swap"]), "it takes --swap, which positions"),),
+}
+
+
+NEEDS: Mapping[str, Needs] = {
+    "run": {**_READING, **_ESTIMATING, **_WEIGHTING},
+    "fit": {**_READING, **_ESTIMATING},
+    "collect": {name: (_to_write, *_COUNTING.get(name, ())) for name in (*_OF_WRITING, "output", "force", "quiet")},
+    "weight": {
+        **_READING,
+        **_WEIGHTING,
+        **dict.fromkeys(("timestamp", "stratify", "randomized_where"), (_OF_THE_FIT,)),
+    },
+    "simulate": _SIMULATING,
+}
+"""By command and parameter. A parameter may have several needs; the first that is not met is said."""

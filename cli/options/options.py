@@ -1,0 +1,336 @@
+"""Every option of the command line, once: name, environment variable, help, default. A command takes whole groups."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from posbias.cli.options.config import load_defaults
+from posbias.core.errors import UsageError
+from posbias.core.estimators import estimator_names
+from posbias.core.estimators.estimate import Cluster, Period, Shape
+from posbias.core.models import model_names
+from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
+from posbias.io.log.log import InputFormat
+from posbias.io.log.ubi_rules import Impressions
+
+
+def _one_of(names: list[str]) -> str:
+    return f"[{'|'.join(names)}]"
+
+
+def option(flag: str, help_text: str, panel: str | None = None, *, short: str | None = None, **settings: Any) -> Any:  # noqa: ANN401
+    """An option with its environment variable: --position-base is also POSBIAS_POSITION_BASE."""
+    environment = "POSBIAS_" + flag.partition("/")[0].removeprefix("--").replace("-", "_").upper()
+    names = (flag,) if short is None else (flag, short)
+    return typer.Option(
+        *names, help=help_text, envvar=environment, show_envvar=False, rich_help_panel=panel, **settings
+    )
+
+
+_COLUMNS, _READING, _COUNTING = "Columns of the log", "Reading", "Counting"
+_ESTIMATING, _OUTPUT = "Estimating", "Output"
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """Which column plays which role. Without a flag, well-known names are recognised."""
+
+    session: Annotated[
+        list[str] | None,
+        option("--session", "One results page shown once, not a visit. Repeat it for several columns.", _COLUMNS),
+    ] = None
+    query: Annotated[list[str] | None, option("--query", "The query. Repeat it for several columns.", _COLUMNS)] = None
+    doc: Annotated[list[str] | None, option("--doc", "The document. Repeat it for several columns.", _COLUMNS)] = None
+    position: Annotated[str | None, option("--position", "The position on the page.", _COLUMNS)] = None
+    click: Annotated[str | None, option("--click", "Whether it was clicked: 0/1 or true/false.", _COLUMNS)] = None
+    weight_column: Annotated[
+        str | None, option("--weight-column", "How many impressions a row stands for (> 0).", _COLUMNS)
+    ] = None
+    timestamp: Annotated[
+        str | None, option("--timestamp", "When it was shown: a date, a time or a count since 1970.", _COLUMNS)
+    ] = None
+    context: Annotated[
+        list[str] | None,
+        option("--context", "What the propensities differ by, e.g. the device. Repeatable.", _COLUMNS),
+    ] = None
+    stratify: Annotated[
+        list[str] | None,
+        option(
+            "--stratify",
+            "What the ranker knows about the user, e.g. a segment: attractiveness may differ by it.",
+            _COLUMNS,
+        ),
+    ] = None
+    randomized_where: Annotated[
+        list[str] | None,
+        option(
+            "--randomized-where",
+            "Rows placed at random: COLUMN=VALUE; with @1,5 swapped between positions 1 and 5.",
+            _COLUMNS,
+            metavar="COLUMN=VALUE",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How the log is read."""
+
+    input_format: Annotated[
+        InputFormat,
+        option(
+            "--input-format",
+            "flat: a row is an impression. nested: a page, with lists. auto: which of these. ubi: OpenSearch UBI.",
+            _READING,
+            metavar="FORM",
+        ),
+    ] = "auto"
+    clicks: Annotated[
+        list[str] | None,
+        option("--clicks", "A second table that holds the clicks, joined on session and document.", _READING),
+    ] = None
+    ubi_impressions: Annotated[
+        Impressions,
+        option(
+            "--ubi-impressions",
+            "What UBI takes for shown: hits (the hit lists of the queries), or events (of the action impression).",
+            _READING,
+            metavar="WHAT",
+        ),
+    ] = "hits"
+    click_actions: Annotated[
+        str,
+        option("--click-actions", "The actions of UBI that are clicks, e.g. click,add_to_cart.", _READING),
+    ] = "click"
+    position_base: Annotated[
+        str | None,
+        option(
+            "--position-base",
+            "The number of the topmost position: 1, unless said. For ordinals of UBI by action: impression=0,click=0.",
+            _READING,
+            metavar="N",
+        ),
+    ] = None
+    click_counts: Annotated[
+        bool, option("--click-counts", "The click column counts clicks: any n > 0 is a click.", _READING)
+    ] = False
+    on_bad_rows: Annotated[
+        OnBadRows,
+        option("--on-bad-rows", "Stop at rows that break the contract, or leave them out.", _READING),
+    ] = "error"
+    check_pages: Annotated[
+        CheckPages,
+        option("--check-pages", "Check a sample of a large log's pages, or all of them.", _READING),
+    ] = "sample"
+    memory: Annotated[str, option("--memory", "Target for the peak memory of the process.", _READING)] = "2GiB"
+    temp_dir: Annotated[
+        Path | None,
+        option("--temp-dir", "Where temporary files go; the system's place by default.", _READING),
+    ] = None
+    engine: Annotated[
+        EngineName,
+        option("--engine", "Where rows are read and counted: on this machine, or on Spark.", _READING),
+    ] = "polars"
+    master: Annotated[
+        str | None,
+        option("--master", "Of --engine spark, e.g. spark://host:7077; local[*] by default.", _READING, metavar="URL"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class CountingOptions:
+    """What is counted."""
+
+    model: Annotated[
+        str | None,
+        option(
+            "--model",
+            "What examination depends on: position (pbm, the default), also the last click (ubm).",
+            _COUNTING,
+            metavar=_one_of(model_names()),
+        ),
+    ] = None
+    max_position: Annotated[
+        int | None, option("--max-position", "Leave out what stands further down.", _COUNTING, min=2)
+    ] = None
+    position_bins: Annotated[
+        str | None,
+        option(
+            "--position-bins",
+            "First position of each bin, e.g. 1,2,3,5,10,20: 5 to 9 share one propensity.",
+            _COUNTING,
+        ),
+    ] = None
+    period: Annotated[
+        Period,
+        option(
+            "--period",
+            "Whether attractiveness may differ by day, for rankers that learn from clicks. auto: if the log allows it.",
+            _COUNTING,
+        ),
+    ] = "auto"
+    date: Annotated[
+        str | None,
+        option("--date", "The day of the whole log, where no column says it.", _COUNTING, metavar="YYYY-MM-DD"),
+    ] = None
+
+
+@dataclass(frozen=True)
+class DecayOptions:
+    """How fast the past is forgotten."""
+
+    decay: Annotated[
+        float | None,
+        option(
+            "--decay",
+            "What a day counts of the next one, e.g. 0.98: the past fades. Needs days: --date or --timestamp.",
+            _COUNTING,
+            metavar="X",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class EstimationOptions:
+    """How propensities and attractiveness are estimated."""
+
+    method: Annotated[
+        str,
+        option(
+            "--method",
+            f"conditional: consistent on sparse logs, with errors. To compare: {', '.join(estimator_names()[1:])}.",
+            _ESTIMATING,
+            metavar="NAME",
+        ),
+    ] = "conditional"
+    reference: Annotated[
+        str | None,
+        option(
+            "--reference",
+            "The position to compare with (ubm: with the last click, 1,0). The first by default.",
+            _ESTIMATING,
+            metavar="CELL",
+        ),
+    ] = None
+    shape: Annotated[
+        Shape,
+        option(
+            "--shape",
+            "Of propensities by position: free, monotone (never rising), or power (position^-eta).",
+            _ESTIMATING,
+            metavar="SHAPE",
+        ),
+    ] = "free"
+    cluster: Annotated[
+        Cluster,
+        option(
+            "--cluster",
+            "What shares errors: a query, a pair, or a session (which needs the log).",
+            _ESTIMATING,
+            metavar="UNIT",
+        ),
+    ] = "query"
+    bootstrap: Annotated[
+        int,
+        option(
+            "--bootstrap",
+            "Errors by N bootstrap replicates over queries.",
+            _ESTIMATING,
+            min=0,
+            metavar="N",
+        ),
+    ] = 0
+    seed: Annotated[int, option("--seed", "Seed of what is drawn at random.", _ESTIMATING, min=0, metavar="N")] = 0
+    attractiveness_prior: Annotated[
+        str,
+        option(
+            "--attractiveness-prior",
+            "Beta prior of attractiveness: estimate, or MEAN:STRENGTH in impressions.",
+            _ESTIMATING,
+            metavar="M:S",
+        ),
+    ] = "estimate"
+    examination_prior: Annotated[
+        str,
+        option(
+            "--examination-prior", "Beta prior of examination in joint EM, MEAN:STRENGTH.", _ESTIMATING, metavar="M:S"
+        ),
+    ] = "0.5:2"
+    max_iterations: Annotated[
+        int | None,
+        option("--max-iterations", "Stop after so many, converged or not.", _ESTIMATING, min=1, metavar="N"),
+    ] = None
+    tolerance: Annotated[
+        float | None,
+        option("--tolerance", "Relative change at which an estimate has converged.", _ESTIMATING, min=0, metavar="X"),
+    ] = None
+    no_acceleration: Annotated[
+        bool, option("--no-acceleration", "Plain joint EM, not accelerated by SQUAREM.", _ESTIMATING)
+    ] = False
+    compare: Annotated[
+        bool | None,
+        option(
+            "--compare/--no-compare",
+            "Run joint EM beside the chosen method. By default up to 200,000 signatures.",
+            _ESTIMATING,
+        ),
+    ] = None
+    csv: Annotated[bool, option("--csv", "Write propensities and attractiveness also as CSV, for people.", _OUTPUT)] = (
+        False
+    )
+    strict: Annotated[bool, option("--strict", "Exit with 1 if anything is not identified.", _ESTIMATING)] = False
+
+
+_Force = Annotated[bool, option("--force", "Replace an existing result, in one step.", _OUTPUT)]
+_Quiet = Annotated[bool, option("--quiet", "No bars and no summary; warnings and errors only.", _OUTPUT)]
+_Json = Annotated[bool, option("--json", "Print the manifest on stdout.", _OUTPUT)]
+_Config = Annotated[
+    Path | None,
+    option(
+        "--config",
+        "A TOML file of options; posbias.toml in the current directory by default.",
+        _OUTPUT,
+        callback=load_defaults,
+        is_eager=True,
+    ),
+]
+_output = option("--output", "The directory, or s3:// prefix, to write.", _OUTPUT, short="-o")
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Where the result goes, and what is said meanwhile."""
+
+    output: Annotated[Path, _output]
+    force: _Force = False
+    quiet: _Quiet = False
+    json: _Json = False
+    config: _Config = None
+
+
+@dataclass(frozen=True)
+class OutputOrInfoOptions:
+    """Where the result goes, or that none is wanted but to know what statistics hold."""
+
+    output: Annotated[Path | None, _output] = None
+    info: Annotated[
+        bool, option("--info", "Say what statistics hold (with --json as JSON), and write nothing.", _OUTPUT)
+    ] = False
+    force: _Force = False
+    quiet: _Quiet = False
+    json: _Json = False
+    config: _Config = None
+
+    def to_write(self) -> OutputOptions:
+        """The options of a result.
+
+        Raises:
+            UsageError: it is not said where to.
+        """
+        if self.output is None:
+            raise UsageError(
+                "-o DIR is missing: say where the statistics go. (--info shows what is in statistics that exist.)"
+            )
+        return OutputOptions(self.output, force=self.force, quiet=self.quiet, json=self.json, config=self.config)

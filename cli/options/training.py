@@ -1,0 +1,88 @@
+"""The options of training files: layout, format, features, weights and labels, and what is set apart."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from posbias.cli.options.options import option
+from posbias.core.training.layouts import Grouping, LayoutName
+from posbias.core.training.weights import Negatives, Rate
+from posbias.io.engines.engine import OnBadRows
+from posbias.io.features.of_parts import Missing
+from posbias.io.formats import format_names
+
+_WEIGHTING = "Weighting"
+
+
+@dataclass(frozen=True)
+class WeightingOptions:
+    """How clicks become training weights."""
+
+    layout: Annotated[
+        LayoutName,
+        option(
+            "--layout",
+            "Rows by document (pointwise, judgments), click (clicked-group), page (session), or preference (pairs).",
+            _WEIGHTING,
+            metavar="NAME",
+        ),
+    ] = "pointwise"
+    format: Annotated[
+        str,
+        option("--format", f"Of the training files: {', '.join(format_names())}.", _WEIGHTING, metavar="NAME"),
+    ] = "parquet"
+    group: Annotated[
+        Grouping | None,
+        option("--group", "What is ranked together: all pages of a query, or each by itself.", _WEIGHTING),
+    ] = None
+    features: Annotated[
+        list[str] | None,
+        option("--features", "A table of features by query and document, or document. Repeatable.", _WEIGHTING),
+    ] = None
+    feature: Annotated[
+        list[str] | None,
+        option("--feature", "A feature that stands in the log itself. Repeatable.", _WEIGHTING, metavar="COLUMN"),
+    ] = None
+    missing: Annotated[
+        Missing,
+        option("--missing", "Rows without features: stop, leave them out, or leave the values empty.", _WEIGHTING),
+    ] = "error"
+    validation: Annotated[
+        float,
+        option("--validation", "Share set apart in validation/, by a hash of the id.", _WEIGHTING, metavar="X"),
+    ] = 0.0
+    validation_by: Annotated[
+        Grouping, option("--validation-by", "What is set apart: whole queries, or sessions.", _WEIGHTING)
+    ] = "query"
+    min_propensity: Annotated[
+        float, option("--min-propensity", "Propensities below it weigh as if they were it.", _WEIGHTING)
+    ] = 0.01
+    self_normalize: Annotated[
+        bool, option("--self-normalize", "Scale the weights of all clicks to a mean of 1.", _WEIGHTING)
+    ] = False
+    negatives: Annotated[
+        Negatives,
+        option(
+            "--negatives",
+            "Unclicked part of pointwise: clamp (n - W+, at least 0), or posterior (expected labels).",
+            _WEIGHTING,
+        ),
+    ] = "clamp"
+    rate: Annotated[
+        Rate,
+        option(
+            "--rate",
+            "Label of judgments: posterior attractiveness, clicks by expected ones (coec), weighted clicks (ips).",
+            _WEIGHTING,
+        ),
+    ] = "posterior"
+    grades: Annotated[
+        int, option("--grades", "Number of grades of judgments, from 0.", _WEIGHTING, min=2, max=31, metavar="N")
+    ] = 5
+    unidentified: Annotated[
+        OnBadRows,
+        option(
+            "--unidentified",
+            "Clicks in cells without a propensity: leave them out and say so, or stop.",
+            _WEIGHTING,
+        ),
+    ] = "drop"

@@ -1,0 +1,100 @@
+"""Whether what was said to a command means something: on its command line, and in the environment."""
+
+import os
+from dataclasses import dataclass
+from typing import Any, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from posbias.cli.console import say, stderr_console
+from posbias.cli.options.config import DEFAULT_FILE
+from posbias.cli.options.effects import Situation, check_effects
+from posbias.cli.options.environment import check_environment
+from posbias.cli.options.needs import NEEDS
+from posbias.core.errors import UsageError
+
+_SAID = "posbias.said"
+
+
+@dataclass(frozen=True)
+class _Said:
+    """An option on the command line, as it was written there.
+
+    Attributes:
+        option: which one.
+        values: that of an option with one value, those of an option with several.
+        times: how often it was said.
+    """
+
+    option: TyperOption
+    values: tuple[object, ...]
+    times: int
+
+    def __str__(self) -> str:
+        """The option with its values."""
+        return " ".join([self.option.opts[0], *([] if self.option.is_flag else map(str, self.values))])
+
+
+class PosbiasCommand(TyperCommand):
+    """A command that remembers what was said on its command line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
+        """Parse, and keep each option that was said, with its values before they are converted.
+
+        Raises:
+            BadParameter: a value cannot be what it should; one that was not typed is said to come from where it stands.
+        """
+        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        options = [parameter for parameter in order if isinstance(parameter, TyperOption)]
+        ctx.meta[_SAID] = [
+            _Said(option, _values(option, values[option.name or ""]), options.count(option))
+            for option in dict.fromkeys(options)
+        ]
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            if origin := _origin(ctx, error):
+                error.message = f"{error.message.removesuffix('.')}. {origin}"
+            raise
+
+
+def _origin(invocation: typer.Context, error: typer.BadParameter) -> str:
+    """Where a value comes from that was not typed, or nothing where it was."""
+    option = error.param
+    source = invocation.get_parameter_source(option.name) if isinstance(option, TyperOption) and option.name else None
+    name = "" if source is None else source.name
+    if name == "ENVIRONMENT" and isinstance(option, TyperOption):
+        return f"It comes from {option.envvar}."
+    return f"It comes from {invocation.params.get('config') or DEFAULT_FILE}." if name == "DEFAULT_MAP" else ""
+
+
+def _values(option: TyperOption, value: object) -> tuple[object, ...]:
+    return tuple(cast("list[object]", value)) if option.multiple else (value,)
+
+
+def check_usage(invocation: typer.Context, values: dict[str, Any]) -> None:
+    """Find what means nothing: a variable or an option without effect, an empty value, an option that is said twice.
+
+    Raises:
+        UsageError: something means nothing.
+    """
+    group = cast("TyperGroup", invocation.parent.command) if invocation.parent else None
+    commands = group.commands.values() if group is not None else [invocation.command]
+    variables = {str(option.envvar) for command in commands for option in command.params if option.envvar}
+    for warning in check_environment(os.environ, variables):
+        say(stderr_console(), f"warning: {warning}", style="yellow")
+    said = cast("list[_Said]", invocation.meta[_SAID])
+    for option in said:
+        _check_said(option)
+    given = {option.option.name or "": str(option) for option in said}
+    situation = Situation(invocation.info_name or "", values)
+    check_effects(given, NEEDS[situation.command], situation)
+
+
+def _check_said(said: _Said) -> None:
+    if any(value == "" for value in said.values):
+        raise UsageError(f"{said.option.opts[0]} '': is empty; is a variable unset? Give it a value, or leave it out.")
+    is_switch = said.option.is_flag and not said.option.secondary_opts  # said twice, it means the same
+    if said.times > 1 and not said.option.multiple and not is_switch:
+        raise UsageError(f"{said.option.opts[0]}: is given {said.times} times, and takes one value. Give it once.")

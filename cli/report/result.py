@@ -1,0 +1,127 @@
+"""One result of a command: the directory that is written, what is said meanwhile, and the exit code."""
+
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console, RenderableType
+
+from posbias.cli import streams
+from posbias.cli.console import complain, say, stderr_console
+from posbias.cli.interrupts import result_stands
+from posbias.cli.options.options import OutputOptions, ReadingOptions
+from posbias.cli.report.progress import show_progress
+from posbias.io.log.sources import named_paths
+from posbias.io.places.locations import Location, ObjectUrl, location
+from posbias.io.progress import Progress
+from posbias.io.results.manifest import manifest_text, write_manifest
+from posbias.io.results.output import output_directory
+from posbias.io.temporary.directories import take_doubtful
+
+DONE, WITH_DOUBTS = 0, 1
+
+
+@dataclass
+class Result:
+    """What a command writes and says.
+
+    Attributes:
+        folder: where to write; it becomes the output directory when all is done.
+        progress: where stages are reported.
+        content: sections of the manifest.
+        tables: what is shown at the end.
+        warnings: sentences that are always shown.
+        exit_code: 0, or 1 where the result is not to be taken at face value, or could not be printed.
+    """
+
+    folder: Path
+    progress: Progress
+    content: dict[str, Any] = field(default_factory=dict[str, Any])
+    tables: list[RenderableType] = field(default_factory=list[RenderableType])
+    warnings: list[str] = field(default_factory=list[str])
+    exit_code: int = DONE
+
+
+@contextmanager
+def open_result(
+    command: str,
+    output: OutputOptions,
+    inputs: list[str],
+    options: list[Any],
+    also_read: Sequence[str] = (),
+    *,
+    replaces_input: bool = False,
+) -> Generator[Result]:
+    """Write a result whole or not at all, with its manifest last; then show what it says.
+
+    Args:
+        command: the command that runs.
+        output: where to, and how much to say.
+        inputs: the logs or statistics that are read.
+        options: the option groups that shaped the result.
+        also_read: what else is read, and must not be replaced either.
+        replaces_input: whether the result may replace an input; the caller sees to it that it holds all of that.
+    """
+    console = stderr_console()
+    target = location(output.output)
+    temporary = next((group.temp_dir for group in options if isinstance(group, ReadingOptions)), None)
+    protected = [path for name in (*inputs, *also_read) for path in named_paths(name)]
+    if replaces_input:
+        protected = [path for path in protected if not is_same(path, target)]
+    protected += [path for path in (output.config, temporary) if path is not None]
+    with output_directory(target, force=output.force, protected=protected, temporary=temporary) as folder:
+        with show_progress(console, quiet=output.quiet) as progress:
+            result = Result(folder, progress)
+            yield result
+        content = {"command": command, "inputs": inputs, "options": _plain(options), **result.content}
+        manifest = write_manifest(folder, {**content, "warnings": result.warnings})
+        result_stands(result.exit_code)
+    _report(result, manifest_text(manifest), output, console)
+
+
+def is_same(path: Location, target: Location) -> bool:
+    """Whether two names stand for one thing that is there."""
+    if isinstance(path, ObjectUrl) or isinstance(target, ObjectUrl):
+        return path == target
+    try:
+        return path.samefile(target)
+    except (OSError, ValueError):  # there is no such target yet, or there cannot be one
+        return False
+
+
+def _report(result: Result, manifest: str, output: OutputOptions, console: Console) -> None:
+    if not output.quiet:
+        for table in result.tables:
+            say(console, table)
+    for warning in result.warnings:
+        say(console, f"warning: {warning}", style="yellow")
+    for path, why in take_doubtful().items():
+        say(console, f"warning: {path} stays: {why}. Remove it if nobody needs it.", style="yellow")
+    if not output.quiet:
+        say(console, f"written: {_named(location(output.output))}")
+    if output.json:
+        typer.echo(manifest.encode(), nl=False)
+        lost = streams.why_lost(sys.stdout)
+        if lost is not None:
+            complain(f"{location(output.output)} is written, but stdout is not: {lost}.")
+            result.exit_code = WITH_DOUBTS
+
+
+def _named(target: Location) -> str:
+    """A target as the user calls it, and where it is if that is a link."""
+    is_link = isinstance(target, Path) and target.is_symlink()
+    return f"{target} (a symbolic link to {target.resolve()})" if is_link else str(target)
+
+
+def _plain(groups: list[Any]) -> dict[str, Any]:
+    """Options as plain values, under the names of the command line; those that are not set are left out."""
+    values = {name: value for group in groups for name, value in asdict(group).items() if value is not None}
+    return {name.replace("_", "-"): _plain_value(value) for name, value in values.items()}
+
+
+def _plain_value(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,162 @@
+"""What a result says to a person: tables and sentences, from what has been computed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from posbias.cli.console import line, shown
+from posbias.core.fit.fit import Fit
+from posbias.core.schema import POSITION
+from posbias.io.layouts.parts import Split
+
+_MOST_ROWS = 30
+_MOST_REMARKS = 10
+_THREE_DECIMALS = 0.01
+
+
+def rows_line(rows: dict[str, Any]) -> RenderableType:
+    """What was read, and what was left out."""
+    said = line(f"rows: {rows_in_words(rows)}")
+    return Group(said, *map(line, _ubi_lines(rows["ubi"]))) if "ubi" in rows else said
+
+
+def _ubi_lines(account: dict[str, Any]) -> list[str]:
+    """What became of every line of UBI."""
+    used, positions = (
+        ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in account[part].items() if count)
+        for part in ("used", "positions")
+    )
+    others = sorted(account["not_used"].items(), key=lambda entry: -entry[1])
+    end = "; the others are" if others else "."
+    said = [f"UBI: {account['lines']:,} lines, of which {used} make the log (positions: {positions}){end}"]
+    return said + [f"{lines:>11,} {reason}" for reason, lines in others]
+
+
+def rows_in_words(rows: dict[str, Any]) -> str:
+    """What was read, and what was left out."""
+    line = f"{rows['read']:,} read"
+    rejected: dict[str, int] = rows["rejected"]
+    if rejected:
+        reasons = ", ".join(f"{count:,} because {reason}" for reason, count in rejected.items())
+        line += f", {sum(rejected.values()):,} left out ({reasons})"
+    orphans = rows.get("clicks_without_impression", 0)
+    return line + (f"; {orphans:,} clicks without an impression" if orphans else "")
+
+
+def days_line(days: dict[str, Any]) -> RenderableType:
+    """The days that were found."""
+    span = days["first"] if days["number"] == 1 else f"{days['first']} to {days['last']}, {days['number']:,} days"
+    return line(f"days: {span}" + (f" (timestamps are {days['read_as']})" if "read_as" in days else ""))
+
+
+def evidence_line(totals: dict[str, Any]) -> RenderableType:
+    """What was counted."""
+    return line(
+        f"log: {totals['impressions']:,.0f} impressions, {totals['clicks']:,.0f} clicks, "
+        f"{totals['queries']:,} queries, {totals['pairs']:,} (query, doc) pairs"
+    )
+
+
+def statistics_line(totals: dict[str, int | float]) -> RenderableType:
+    """What was collected."""
+    return line(
+        f"statistics: {totals['rows']:,} rows for {totals['impressions']:,.0f} impressions "
+        f"and {totals['clicks']:,.0f} clicks"
+    )
+
+
+def propensity_table(fit: Fit) -> RenderableType:
+    """Propensities with their intervals, what joint EM says, and the evidence; it fits into 80 columns."""
+    estimate = fit.estimate
+    title = f"propensities by the {estimate.method} method, relative to {reference_in_words(fit)}"
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    rows = fit.propensities.to_dicts()
+    columns: dict[str, list[str]] = {
+        **{shown(name).replace("_", "\n"): [_label(row[name]) for row in rows] for name in _cell_columns(fit)},
+        "impressions": [f"{row['impressions']:,.0f}" for row in rows],
+        "clicks": [f"{row['clicks']:,.0f}" for row in rows],
+        "propensity": [_number(row["propensity"]) for row in rows],
+    }
+    if not fit.propensities["ci_high"].is_null().all():
+        columns["95 % interval"] = [_interval(row["ci_low"], row["ci_high"]) for row in rows]
+    if fit.joint is not None and fit.joint is not estimate:
+        columns["joint EM"] = [_number(row["joint_propensity"]) for row in rows]
+    if fit.propensities["linking_clicks"].sum():
+        columns["linking\nclicks"] = [f"{row['linking_clicks']:,.0f}" for row in rows]
+    for name in columns:
+        table.add_column(name, justify="right", no_wrap=True)
+    for values in list(zip(*columns.values(), strict=True))[:_MOST_ROWS]:
+        table.add_row(*values)
+    if len(rows) > _MOST_ROWS:
+        table.caption = (
+            f"... and {len(rows) - _MOST_ROWS} more cells in propensities.parquet (--csv writes CSV as well)"
+        )
+    remarks = [f"{cell_in_words(fit, number)}: {row['reason']}" for number, row in enumerate(rows) if row["reason"]]
+    if len(remarks) > _MOST_REMARKS:
+        remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
+    return Group(line(title), table, *map(line, remarks))
+
+
+def weights_line(summary: dict[str, float | int | None]) -> RenderableType:
+    """What the weights do to the log."""
+    size = summary["effective_sample_size"]
+    clicks = summary["clicks_weighted"] or 0
+    worth = f", worth {size:,.0f} equally weighted ones" if size is not None else ""
+    clipped = summary["clicks_clipped"]
+    return line(f"weights: {clicks:,.0f} clicks weighted{worth}" + (f"; {clipped:,.0f} clipped" if clipped else ""))
+
+
+def training_sets_line(sizes: Mapping[Split, dict[str, int]]) -> RenderableType:
+    """How much there is to learn from."""
+    said = [f"{split}: {', '.join(f'{n:,} {what}' for what, n in size.items())}" for split, size in sizes.items()]
+    return line("; ".join(said))
+
+
+def features_line(report: dict[str, Any]) -> RenderableType:
+    """How many features rows have, and how many rows have none."""
+    missing = sum(table["missing_rows"] for table in report["tables"])
+    categorical = len(report["categorical"])
+    return line(
+        f"features: {len(report['names']):,}"
+        + (f", {categorical:,} of them categorical" if categorical else "")
+        + (f"; missing in {missing:,} rows" if missing else "")
+    )
+
+
+def reference_in_words(fit: Fit) -> str:
+    """The cells that the others are compared with; in every context its own."""
+    references: list[int] = fit.estimate.linkage.references.tolist()
+    contexts = fit.evidence.plan.context
+    if not contexts:
+        return cell_in_words(fit, references[0])
+    positions = sorted({fit.evidence.cells[POSITION][number] for number in references})
+    return f"position {' or '.join(map(str, positions))} of each {', '.join(contexts)}"
+
+
+def cell_in_words(fit: Fit, number: int) -> str:
+    """A cell by its columns, e.g. `position 3, previous click 1`."""
+    row = fit.evidence.cells.row(number, named=True)
+    return ", ".join(f"{shown(name).replace('_', ' ')} {_label(row[name])}" for name in _cell_columns(fit))
+
+
+def _label(value: object) -> str:
+    return "(none)" if value is None else shown(str(value))
+
+
+def _cell_columns(fit: Fit) -> list[str]:
+    return fit.evidence.cells.columns
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if value >= _THREE_DECIMALS else f"{value:.2g}"
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    if low is None:
+        return "-" if high is None else f"below {_number(high)}"
+    return f"{_number(low)} - {_number(high)}"

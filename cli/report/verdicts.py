@@ -1,0 +1,177 @@
+"""What a reader must know before acting on a result, in words: verdicts, and warnings where they are bad."""
+
+import numpy as np
+
+from posbias.cli.report.summary import cell_in_words
+from posbias.core.estimators import ConditionalEstimator, Estimate, JointEstimator
+from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
+from posbias.core.fit.joint_comparison import NOTABLE, JointComparison
+from posbias.core.shapes.shape import ShapedEstimate
+from posbias.core.standard_errors.contrasts import ContrastTest
+
+FEW_EFFECTIVE_CLUSTERS = 10
+JOINT = JointEstimator.name
+_NEARLY_ALL = 0.9995
+_PLURAL = {"query": "queries", "pair": "pairs", "session": "sessions"}
+_MORE_QUERIES = " More queries would make them narrower, more sessions of the same ones hardly."
+
+
+def fit_verdicts(fit: Fit) -> list[str]:
+    """What the log says about itself: nothing that is wrong, but worth a line."""
+    said: list[str] = []
+    if fit.period.by_day and fit.period.why:
+        said.append(f"{fit.period.why} (--period auto).")
+    if fit.contexts is not None and fit.contexts.n_contrasts:
+        said.append(_contexts(fit.contexts, fit.evidence.plan.context))
+    if fit.shape is not None and fit.shape.test.n_contrasts and fit.shape.warning is None:
+        said.append(_shape(fit.estimate, fit.shape))
+    if fit.position_effect is not None and fit.position_effect.n_contrasts and not fit.position_effect.rejected:
+        said.append(_no_effect(fit))
+    if fit.previous_click is not None and fit.previous_click.n_contrasts:
+        said.append(_previous_click(fit.previous_click))
+    comparison = fit.comparison
+    if comparison is not None and comparison.biased and fit.estimate.method != JOINT:
+        said.append(f"{_sparse(comparison)} It is not used.")
+    by_likelihood = fit.estimate.method in {JOINT, ConditionalEstimator.name}
+    if by_likelihood and comparison is not None and comparison.test.n_contrasts and not comparison.biased:
+        said.append(_not_sparse(comparison))
+    return said
+
+
+def fit_warnings(fit: Fit) -> list[str]:
+    """What is wrong, or cannot be excluded."""
+    return [
+        *_convergence(fit),
+        *_identification(fit),
+        *_few_clusters(fit.estimate),
+        *_feedback(fit),
+        *_sparsity(fit),
+        *([fit.shape.warning] if fit.shape is not None and fit.shape.warning else []),
+    ]
+
+
+def weight_warnings(summary: dict[str, float | int | None]) -> list[str]:
+    """What a reader must know before training on the files."""
+    lost = summary["clicks_without_propensity"]
+    said: list[str] = []
+    if not summary["clicks_weighted"]:
+        said.append("no click carries a weight: nothing can be learnt from these files.")
+    if lost:
+        said.append(f"{lost:,} clicks lie in cells without a propensity and are left out of the training files.")
+    return said
+
+
+def _no_effect(fit: Fit) -> str:
+    low, high = np.nanmin(fit.estimate.ci_low), np.nanmax(fit.estimate.ci_high)
+    return (
+        "no position effect detected: no propensity differs from 1 by more than chance. The intervals lie within "
+        f"{low:.2f} - {high:.2f}, so that an effect inside of that cannot be excluded."
+    )
+
+
+def _shape(estimate: Estimate, shape: ShapedEstimate) -> str:
+    name, p_value = estimate.details["shape"], f"p = {shape.test.p_value:.1g}"
+    eta = [
+        f"eta {value:.3f} +- {error:.3f}"
+        for value, error in zip(estimate.details["eta"], estimate.details["eta_std_error"], strict=True)
+        if value is not None and error is not None
+    ]
+    fitted = f" ({', '.join(eta)}, standard error)" if eta else ""
+    return f"the log does not contradict the {name} shape{fitted}: against the free estimate, {p_value}."
+
+
+def _contexts(test: ContrastTest, names: tuple[str, ...]) -> str:
+    by = ", ".join(names)
+    if not test.rejected:
+        return f"propensities do not differ by {by} beyond chance (p = {test.p_value:.1g})."
+    return f"propensities differ by {by} (p = {test.p_value:.1g})."
+
+
+def _previous_click(test: ContrastTest) -> str:
+    if not test.rejected:
+        return "the previous click makes no difference beyond chance: --model pbm says the same with fewer cells."
+    return (
+        f"the previous click matters (p = {test.p_value:.1g}). That is what the user browsing model says, but users "
+        "who differ in how readily they click leave the same trace, and then its cells are off while those of "
+        "--model pbm are not: it is no reason by itself to prefer this model."
+    )
+
+
+def _convergence(fit: Fit) -> list[str]:
+    estimate = fit.estimate
+    said: list[str] = []
+    if not estimate.converged and fit.unchecked:
+        said.append(
+            f"{estimate.method} did not converge: it ran the {estimate.iterations} iterations that were asked for, and "
+            "convergence was not checked (tolerance 0)."
+        )
+    elif not estimate.converged:
+        said.append(
+            f"{estimate.method} did not converge in {estimate.iterations} iterations: do not use these numbers. "
+            "Raise --max-iterations."
+        )
+    if fit.joint is not None and fit.joint is not estimate and not fit.joint.converged:
+        said.append(f"joint EM, for comparison, did not converge in {fit.joint.iterations} iterations.")
+    return said
+
+
+def _identification(fit: Fit) -> list[str]:
+    linkage, known = fit.estimate.linkage, np.isfinite(fit.estimate.propensity)
+    said: list[str] = []
+    if not linkage.identified[0] and not fit.evidence.plan.context:
+        said.append(
+            f"{cell_in_words(fit, 0)} cannot be compared with other cells; propensities are relative to "
+            f"{cell_in_words(fit, int(linkage.references[0]))}."
+        )
+    by_shape_alone = int((known & ~linkage.identified).sum())
+    if by_shape_alone:
+        said.append(f"{by_shape_alone} of {len(known)} propensities rest on the shape alone (see `reason`).")
+    lost = int((~known).sum())
+    if lost:
+        said.append(
+            f"{lost} of {len(known)} cells are not identified (see `reason`): "
+            f"no number is given for them. Identified cells hold {_share(fit.click_share)} of the clicks"
+            + (", too few to rely on." if fit.click_share < WANTED_CLICK_SHARE else ".")
+        )
+    return said
+
+
+def _share(share: float) -> str:
+    return f"{share:.1%}" if share == 1 or share < _NEARLY_ALL else "more than 99.9%"
+
+
+def _few_clusters(estimate: Estimate) -> list[str]:
+    known = estimate.effective_clusters[estimate.std_error > 0]
+    few = known[known < FEW_EFFECTIVE_CLUSTERS]
+    if not len(few):
+        return []
+    where = "the intervals rest" if len(few) == len(known) else f"{len(few)} of {len(known)} intervals rest"
+    worth = f"{few.min():.0f}" if round(few.min()) == round(few.max()) else f"{few.min():.0f} to {few.max():.0f}"
+    units = _PLURAL[estimate.details.get("errors_by", "query")]
+    sentence = f"few or very unequal {units}: {where} on what {worth} equal {units} would say."
+    return [sentence + (_MORE_QUERIES if units == "queries" else "")]
+
+
+def _feedback(fit: Fit) -> list[str]:
+    if not fit.period.feedback_possible:
+        return []
+    biased = "If the ranker learns from these clicks, the propensities are biased, and this log cannot exclude it."
+    return [f"{fit.period.why} (--period auto). {biased}"]
+
+
+def _sparsity(fit: Fit) -> list[str]:
+    if fit.comparison is None or not fit.comparison.biased or fit.estimate.method != JOINT:
+        return []
+    return [f"{_sparse(fit.comparison)} Do not use it: choose --method conditional."]
+
+
+def _not_sparse(comparison: JointComparison) -> str:
+    if comparison.largest_difference <= NOTABLE:
+        return f"joint EM agrees with the conditional estimate to within {comparison.largest_difference:.1%}."
+    difference = f"{comparison.largest_difference:.0%}"
+    return f"joint EM differs from the conditional estimate by up to {difference}, which on this log may be chance."
+
+
+def _sparse(comparison: JointComparison) -> str:
+    p_value = f"p = {comparison.test.p_value:.1g}"
+    return f"sparse: joint EM is biased here, by up to {comparison.largest_difference:.0%} ({p_value})."

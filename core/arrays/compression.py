@@ -1,0 +1,100 @@
+"""Exact compression of the statistics: equal pairs are kept once, with a multiplicity.
+
+Pairs with the same multiset {(e, n, c)}, the *signature*, follow the same path in every algorithm that reads a
+count table, so that one copy and the number of copies say everything.
+"""
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import CountTable, Hashes, Integers, reduce_rows, sum_by_number
+
+# Odd 64-bit multipliers: those of splitmix64 (Steele, Lea & Flood 2014) and the golden ratio.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_HALF = np.uint64(32)
+_TOP_BIT = np.uint64(1 << 63)
+
+
+def compress(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountTable, Integers]:
+    """Keep equal units once.
+
+    Exact: a 64-bit hash proposes which units are equal, every entry is then compared with its proposed
+    representative's, and units that differ are proposed again among themselves. Counts are compared as numbers, so
+    fractional counts work. The signatures are sorted by `signature_keys`: their order depends on their content only.
+
+    Args:
+        table: counts per unit.
+        cell_code: shape (K,), a number for each cell that does not depend on which other cells there are, where
+            signatures are merged with those of tables with other cells; by default the cell's own number.
+
+    Returns:
+        The signatures, with the multiplicities of their units added up, and the signature of each unit, shape (J,).
+    """
+    hashes = signature_keys(table, cell_code)
+    representative = _representatives(table, hashes)
+    chosen = np.flatnonzero(representative == np.arange(table.n_units))
+    chosen = chosen[np.argsort(hashes[chosen], kind="stable")]
+    rank = np.empty(table.n_units, np.int64)
+    rank[chosen] = np.arange(len(chosen))
+    signature = rank[representative]
+    kept = table.take(chosen)
+    multiplicity = sum_by_number(signature, table.multiplicity, len(chosen))
+    return CountTable(kept.n_cells, kept.start, kept.cell, kept.impressions, kept.clicks, multiplicity), signature
+
+
+def signature_keys(table: CountTable, cell_code: Hashes | None = None) -> Hashes:
+    """The number by which signatures are sorted, shape (J,): a hash of the entries, units that link cells first."""
+    return (_unit_hashes(table, cell_code) & ~_TOP_BIT) | np.where(table.links, np.uint64(0), _TOP_BIT)
+
+
+def _unit_hashes(table: CountTable, cell_code: Hashes | None) -> Hashes:
+    """Hash of each unit's entries: the sum of its mixed (cell, n, c), shape (J,)."""
+    code = np.arange(table.n_cells, dtype=np.uint64) if cell_code is None else cell_code
+    mixed = (code * _GOLDEN)[table.cell]
+    mixed ^= table.impressions.view(np.uint64) * _MIX_1
+    _fold(mixed, _MIX_2)
+    mixed += table.clicks.view(np.uint64) * _GOLDEN
+    _fold(mixed, _MIX_1)
+    return reduce_rows(np.add, mixed, table.start, empty=0)
+
+
+def _fold(values: Hashes, multiplier: np.uint64) -> None:
+    """Let high bits reach the low ones and back, in place: counts differ in the high bits of a float only."""
+    values ^= values >> _HALF
+    values *= multiplier
+    values ^= values >> _HALF
+
+
+def _representatives(table: CountTable, hashes: Hashes) -> Integers:
+    """The first unit that equals each unit, shape (J,)."""
+    representative = _first_with_same(hashes)
+    doubtful = _differing(table, np.arange(table.n_units), representative)
+    while len(doubtful):
+        representative[doubtful] = doubtful[_first_with_same(hashes[doubtful])]
+        doubtful = _differing(table, doubtful, representative[doubtful])
+    return representative
+
+
+def _first_with_same(hashes: Hashes) -> Integers:
+    """Index of the first element with the same value, e.g. [7, 5, 7, 5] -> [0, 1, 0, 1]."""
+    frame = pl.DataFrame({"hash": hashes, "index": np.arange(len(hashes))})
+    return frame.select(pl.col("index").first().over("hash")).to_series().to_numpy(writable=True)
+
+
+def _differing(table: CountTable, units: Integers, representatives: Integers) -> Integers:
+    """Those of `units` whose entries are not exactly their representative's."""
+    copies = units != representatives
+    units, representatives = units[copies], representatives[copies]
+    longer = table.entries_of_unit[units] != table.entries_of_unit[representatives]
+    rest, rest_representatives = units[~longer], representatives[~longer]
+    own, start = table.entries_of(rest)
+    theirs, _ = table.entries_of(rest_representatives)
+    unequal = table.cell[own] != table.cell[theirs]
+    unequal |= table.impressions[own] != table.impressions[theirs]
+    unequal |= table.clicks[own] != table.clicks[theirs]
+    if unequal.any():
+        other = rest[reduce_rows(np.logical_or, unequal, start, empty=False)]
+        return np.sort(np.concatenate([units[longer], other]))
+    return units[longer]

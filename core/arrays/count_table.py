@@ -1,0 +1,197 @@
+"""Counts per unit and cell, in compressed sparse rows: what every estimator reads."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Numbers = NDArray[np.signedinteger[Any]]
+"""Numbers of things, in as few bytes as there are many of them."""
+Flags = NDArray[np.bool_]
+Hashes = NDArray[np.uint64]
+_Count = TypeVar("_Count", np.float64, np.int64)
+_Number = TypeVar("_Number", np.float64, np.uint64, np.bool_)
+
+_BLOCK = 1 << 18  # entries that are worked on at a time: 2 MB of floats, which stay in a cache
+
+
+@dataclass(frozen=True)
+class CountTable:
+    """Counts per (unit, cell), in compressed sparse rows: a unit is a pair, a stratum or a signature.
+
+    Unit j owns the entries `start[j]:start[j + 1]`, sorted by cell, each cell at most once.
+
+    Attributes:
+        n_cells: number of cells K; `cell` lies in 0 .. K - 1.
+        start: shape (J + 1,).
+        cell: shape (R,).
+        impressions: shape (R,), n > 0, in impressions (fractional when weighted).
+        clicks: shape (R,), 0 <= c <= n.
+        multiplicity: shape (J,), how many equal pairs a unit stands for (1 before compression).
+    """
+
+    n_cells: int
+    start: Integers
+    cell: Integers
+    impressions: Floats
+    clicks: Floats
+    multiplicity: Floats
+
+    @classmethod
+    def from_dense(cls, impressions: Floats, clicks: Floats) -> Self:
+        """The table of dense counts, each of shape (J, K): no impressions, no entry.
+
+        e.g. impressions [[3, 0, 2]] -> start [0, 2], cell [0, 2], impressions [3, 2]
+        """
+        unit, cell = np.nonzero(impressions)
+        return cls(
+            n_cells=impressions.shape[1],
+            start=starts(np.bincount(unit, minlength=len(impressions))),
+            cell=cell.astype(np.int64),
+            impressions=impressions[unit, cell].astype(np.float64),
+            clicks=clicks[unit, cell].astype(np.float64),
+            multiplicity=np.ones(len(impressions)),
+        )
+
+    @property
+    def n_units(self) -> int:
+        """Number of units J."""
+        return len(self.start) - 1
+
+    @property
+    def n_entries(self) -> int:
+        """Number of entries R."""
+        return len(self.cell)
+
+    @property
+    def links(self) -> Flags:
+        """The units with a click and at least two cells, shape (J,): the only ones that say something about theta."""
+        return (self.entries_of_unit > 1) & (self.sum_by_unit(self.clicks) > 0)
+
+    @property
+    def entries_of_unit(self) -> Integers:
+        """Number of entries of each unit, shape (J,)."""
+        return np.diff(self.start)
+
+    @property
+    def unit_of_entry(self) -> Integers:
+        """The unit that owns each entry, shape (R,)."""
+        return np.repeat(np.arange(self.n_units), self.entries_of_unit)
+
+    def spread(self, per_unit: Floats) -> Floats:
+        """Each unit's value, once per entry: shape (J,) to (R,)."""
+        return np.repeat(per_unit, self.entries_of_unit)
+
+    def sum_by_unit(self, per_entry: Floats) -> Floats:
+        """Sum of each unit's entries, 0 for a unit without any: shape (R,) to (J,)."""
+        return reduce_rows(np.add, per_entry, self.start, empty=0.0)
+
+    def max_by_unit(self, per_entry: Floats) -> Floats:
+        """Largest of each unit's entries, minus infinity for a unit without any: shape (R,) to (J,)."""
+        return reduce_rows(np.maximum, per_entry, self.start, empty=-np.inf)
+
+    def sum_by_cell(self, per_entry: Floats) -> Floats:
+        """Sum over each cell's entries as they stand, without multiplicity: shape (R,) to (K,)."""
+        return sum_by_number(self.cell, per_entry, self.n_cells)
+
+    def read(self, first: int, last: int) -> "CountTable":
+        """The units first .. last - 1, without a copy."""
+        entries = slice(int(self.start[first]), int(self.start[last]))
+        return CountTable(
+            n_cells=self.n_cells,
+            start=self.start[first : last + 1] - self.start[first],
+            cell=self.cell[entries],
+            impressions=self.impressions[entries],
+            clicks=self.clicks[entries],
+            multiplicity=self.multiplicity[first:last],
+        )
+
+    def blocks(self) -> Iterator[tuple[slice, "CountTable"]]:
+        """The table in runs of units that a cache holds: which units these are, and their table, without a copy.
+
+        Whatever adds up over units is computed block by block, so that its memory does not grow with the table.
+        """
+        first = 0
+        while first < self.n_units:
+            last = int(np.searchsorted(self.start, int(self.start[first]) + _BLOCK, side="right")) - 1
+            last = min(max(last, first + 1), self.n_units)
+            yield slice(first, last), self.read(first, last)
+            first = last
+
+    def take(self, units: Integers) -> "CountTable":
+        """The given units, in the given order; one that is given twice appears twice. The first ones are not copied."""
+        if len(units) and units[-1] == len(units) - 1 and np.array_equal(units, np.arange(len(units))):
+            return self.read(0, len(units))
+        entries, start = self.entries_of(units)
+        return CountTable(
+            n_cells=self.n_cells,
+            start=start,
+            cell=self.cell[entries],
+            impressions=self.impressions[entries],
+            clicks=self.clicks[entries],
+            multiplicity=self.multiplicity[units],
+        )
+
+    def entries_of(self, units: Integers) -> tuple[Integers, Integers]:
+        """Indices of the given units' entries, unit after unit, and where each unit's begin in that list."""
+        length = self.entries_of_unit[units]
+        start = starts(length)
+        return np.arange(int(start[-1])) + np.repeat(self.start[units] - start[:-1], length), start
+
+    def only_cells(self, kept: Flags) -> "CountTable":
+        """The table without the entries of other cells; every unit stays, possibly without entries.
+
+        Args:
+            kept: shape (K,). Cell numbers do not change.
+        """
+        if kept.all():
+            return self
+        entry_kept = kept[self.cell]
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(entry_kept, dtype=np.int64)])
+        return CountTable(
+            n_cells=self.n_cells,
+            start=before[self.start],
+            cell=self.cell[entry_kept],
+            impressions=self.impressions[entry_kept],
+            clicks=self.clicks[entry_kept],
+            multiplicity=self.multiplicity,
+        )
+
+
+def concatenate(tables: list[CountTable]) -> CountTable:
+    """One table after the other, of the same cells. The list is emptied, so that no array need be held twice."""
+    n_cells = tables[0].n_cells
+    start = starts(np.concatenate([table.entries_of_unit for table in tables]))
+    cells, impressions = [table.cell for table in tables], [table.impressions for table in tables]
+    clicks, multiplicity = [table.clicks for table in tables], [table.multiplicity for table in tables]
+    tables.clear()
+    return CountTable(n_cells, start, _joined(cells), _joined(impressions), _joined(clicks), _joined(multiplicity))
+
+
+def _joined(arrays: list[NDArray[_Count]]) -> NDArray[_Count]:
+    joined = np.concatenate(arrays)
+    arrays.clear()
+    return joined
+
+
+def sum_by_number(number: Integers, values: Floats, length: int) -> Floats:
+    """Sum of the values that carry each number 0 .. length - 1, shape (length,)."""
+    return cast("Floats", np.bincount(number, weights=values, minlength=length))  # NumPy's stub says integers
+
+
+def starts(lengths: Integers) -> Integers:
+    """Row starts of rows of the given lengths, e.g. [2, 0, 3] -> [0, 2, 2, 5]."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+def reduce_rows(operation: np.ufunc, values: NDArray[_Number], start: Integers, empty: float) -> NDArray[_Number]:
+    """Reduce each row; `reduceat` alone would return a neighbour's value for a row without entries."""
+    filled = start[1:] > start[:-1]
+    reduced = np.full(len(start) - 1, empty, dtype=values.dtype)
+    if filled.any():
+        reduced[filled] = operation.reduceat(values, start[:-1][filled])
+    return reduced

@@ -1,0 +1,75 @@
+"""Signatures of the parts of a log, merged into those of the whole, a range of keys at a time.
+
+The signatures of each part are sorted by a key that depends on their content only, so that equal ones meet in the same
+range. Parts may lie outside memory: what is held at a time is the result and one range of each part.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Hashes, Integers, Numbers, concatenate
+
+_UNITS_OF_RANGE = 1 << 17  # of all parts together, about
+
+
+class SortedSignatures(Protocol):
+    """The signatures of one part, sorted by their keys."""
+
+    @property
+    def keys(self) -> Hashes:
+        """The keys, ascending, shape (J,)."""
+        ...
+
+    def read(self, first: int, last: int) -> CountTable:
+        """The signatures first .. last - 1."""
+        ...
+
+
+def merge(
+    parts: Sequence[SortedSignatures], new_cell: Sequence[Integers], cell_code: Hashes
+) -> tuple[CountTable, list[Numbers]]:
+    """Merge the signatures of parts of different pairs.
+
+    Args:
+        parts: sorted by keys that were made with the same codes of the cells.
+        new_cell: for each part, the number among all K cells of each of its own, ascending.
+        cell_code: the code of each cell, shape (K,).
+
+    Returns:
+        The signatures of all of them, sorted by their keys, and for each part the number of each of its signatures.
+    """
+    if len(parts) == 1:
+        n_units = len(parts[0].keys)
+        return _renumbered(parts[0].read(0, n_units), new_cell[0], len(cell_code)), [np.arange(n_units)]
+    borders = _borders(parts)
+    numbers: list[Numbers] = [np.empty(border[-1], np.int32) for border in borders]
+    merged: list[CountTable] = []
+    n_merged = 0
+    for step in range(len(borders[0]) - 1):
+        spans = [(int(border[step]), int(border[step + 1])) for border in borders]
+        read = [
+            _renumbered(part.read(*span), cells, len(cell_code))
+            for part, span, cells in zip(parts, spans, new_cell, strict=True)
+        ]
+        signatures, number = compress(concatenate(read), cell_code)
+        ends = np.cumsum([last - first for first, last in spans])[:-1]
+        for of_part, (first, last), found in zip(numbers, spans, np.split(number, ends), strict=True):
+            of_part[first:last] = found + n_merged
+        merged.append(signatures)
+        n_merged += signatures.n_units
+    return concatenate(merged), numbers
+
+
+def _borders(parts: Sequence[SortedSignatures]) -> list[Integers]:
+    """Where each range of keys begins in each part, and where the last one ends."""
+    keys = [part.keys for part in parts]
+    n_ranges = 1 + sum(map(len, keys)) // _UNITS_OF_RANGE
+    inner = np.array([(number << 64) // n_ranges for number in range(1, n_ranges)], np.uint64)
+    return [np.array([0, *np.searchsorted(of_part, inner), len(of_part)]) for of_part in keys]
+
+
+def _renumbered(table: CountTable, new_cell: Integers, n_cells: int) -> CountTable:
+    return CountTable(n_cells, table.start, new_cell[table.cell], table.impressions, table.clicks, table.multiplicity)

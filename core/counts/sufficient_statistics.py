@@ -1,0 +1,281 @@
+"""What a log says, compressed: the tables of counts that every estimator works on.
+
+Statistics come in parts, each holding whole queries. A part is compressed by itself, then the parts are merged, so
+that memory grows with the signatures and not with the log.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.compression import compress, signature_keys
+from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers, Numbers
+from posbias.core.counts.merging import SortedSignatures, merge
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION, QUERY, RANDOMIZED
+
+SIGNATURE = "signature"
+_CELL = "posbias_cell"
+_QUERY_NUMBER = "posbias_query"
+_LARGEST_INT32 = 2**31 - 1
+
+
+class PartOfStrata(SortedSignatures, Protocol):
+    """The compressed counts of one kind of unit in one part of a log, in memory or elsewhere."""
+
+    @property
+    def member_signature(self) -> Numbers:
+        """The signature of each unit with a click and at least two cells, shape (N,)."""
+        ...
+
+    @property
+    def member_query(self) -> Numbers:
+        """The query of that unit, ascending, shape (N,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class CompressedStrata:
+    """A `PartOfStrata` in memory."""
+
+    signatures: CountTable
+    keys: Hashes
+    member_signature: Numbers
+    member_query: Numbers
+
+    def read(self, first: int, last: int) -> CountTable:
+        """The signatures first .. last - 1."""
+        return self.signatures.read(first, last)
+
+
+@dataclass(frozen=True)
+class EvidencePart:
+    """The compressed statistics of one part. Cells and queries are numbered within the part.
+
+    Attributes:
+        cells: the cell columns, sorted; a cell's number is its row.
+        pairs: the pair's columns, `impressions`, `clicks`, `signature` (row of the pairs' signatures), sorted by pair.
+        by_unit: the counts by what makes a unit (the plan's `units`).
+        n_queries: number of queries.
+        n_pairs: number of (query, doc) pairs.
+    """
+
+    cells: pl.DataFrame
+    pairs: pl.DataFrame
+    by_unit: Mapping[tuple[str, ...], PartOfStrata]
+    n_queries: int
+    n_pairs: int
+
+    def without_pairs(self) -> "EvidencePart":
+        """The part without its pairs, which are the large part of it and need not stay in memory."""
+        return replace(self, pairs=self.pairs.clear())
+
+
+@dataclass(frozen=True)
+class Strata:
+    """Counts per (stratum, cell), compressed. A stratum is what shares one attractiveness: a pair, or a part of one.
+
+    Attributes:
+        signatures: equal strata once, with their number as multiplicity; those that link cells first.
+        member_signature: the signature of each stratum with a click and at least two cells, shape (N,).
+        member_query: the query of that stratum, numbered, ascending, shape (N,).
+    """
+
+    signatures: CountTable
+    member_signature: Numbers
+    member_query: Numbers
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All parts together. Cells and queries are numbered over the whole log.
+
+    Attributes:
+        plan: what was counted.
+        cells: the cell columns, sorted by context and position; a cell's number is its row.
+        by_unit: the counts by what makes a unit (the plan's `units`).
+        signature_of_part: for each part, the row of `pair_signatures` by the part's own signature number.
+        n_queries: number of queries.
+        n_pairs: number of (query, doc) pairs.
+    """
+
+    plan: StatisticsPlan
+    cells: pl.DataFrame
+    by_unit: Mapping[tuple[str, ...], Strata]
+    signature_of_part: tuple[Numbers, ...]
+    n_queries: int
+    n_pairs: int
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells K."""
+        return self.cells.height
+
+    @property
+    def pair_signatures(self) -> CountTable:
+        """Counts per pair and cell, compressed: for attractiveness and weights."""
+        return self.by_unit[self.plan.pair_columns].signatures
+
+    def strata(self, *, by_period: bool) -> Strata:
+        """The counts that theta is estimated from."""
+        return self.by_unit[self.plan.stratum_columns(by_period=by_period)]
+
+    @property
+    def randomized(self) -> Strata:
+        """The counts of randomised rows by query and experiment."""
+        return self.by_unit[self.plan.randomized_columns]
+
+    @property
+    def position_of_cell(self) -> Integers:
+        """The position of each cell, shape (K,)."""
+        return self.cells[POSITION].to_numpy().astype(np.int64)
+
+    @property
+    def context_of_cell(self) -> Integers:
+        """The number of each cell's context, from 0 in the order of the cells, shape (K,); all 0 without contexts."""
+        if not self.plan.context:
+            return np.zeros(self.n_cells, np.int64)
+        return self.cells.select(pl.struct(self.plan.context).rle_id()).to_series().to_numpy().astype(np.int64)
+
+    def cell_totals(self) -> tuple[Floats, Floats]:
+        """Impressions and clicks per cell, each of shape (K,)."""
+        totals = np.zeros((2, self.n_cells))
+        for _, table in self.pair_signatures.blocks():
+            copies = table.spread(table.multiplicity)
+            totals += table.sum_by_cell(copies * table.impressions), table.sum_by_cell(copies * table.clicks)
+        return totals[0], totals[1]
+
+
+def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> EvidencePart:
+    """Compress the statistics of whole queries: the plan's keys, by which they are sorted, `impressions`, `clicks`."""
+    cells = statistics.select(plan.cell_columns).unique().sort(*plan.cell_order)
+    rows = _in_cells(statistics, plan, cells)
+    codes = _codes(cells)
+    pairs, by_unit = pl.DataFrame(), dict[tuple[str, ...], PartOfStrata]()
+    for unit in plan.units:
+        of_unit = _added_up(rows, unit, plan)
+        table = _table(of_unit, unit, cells.height)
+        signatures, signature = compress(table, codes)
+        first, linking = table.start[:-1], np.flatnonzero(table.links)
+        query = of_unit[_QUERY_NUMBER].to_numpy()[first[linking]]
+        by_unit[unit] = CompressedStrata(
+            signatures=signatures,
+            keys=signature_keys(signatures, codes),
+            member_signature=signature[linking].astype(np.int32),
+            member_query=query.astype(np.int32),
+        )
+        if unit == plan.pair_columns:
+            pairs = of_unit.select(*unit)[first].with_columns(
+                pl.Series(IMPRESSIONS, np.add.reduceat(of_unit[IMPRESSIONS].to_numpy(), first)),
+                pl.Series(CLICKS, np.add.reduceat(of_unit[CLICKS].to_numpy(), first)),
+                pl.Series(SIGNATURE, signature),
+            )
+    return EvidencePart(
+        cells=cells,
+        pairs=pairs,
+        by_unit=by_unit,
+        n_queries=int(rows[_QUERY_NUMBER][-1]) + 1,
+        n_pairs=pairs.select(pl.struct(*PAIR).rle_id().last()).item() + 1,
+    )
+
+
+def count_units(
+    statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: Sequence[str]
+) -> tuple[pl.DataFrame, CountTable]:
+    """The counts of one kind of unit, not compressed.
+
+    Args:
+        statistics: of whole queries (the plan's keys, `impressions`, `clicks`), sorted by the keys.
+        plan: what was counted.
+        cells: the cell columns; a cell's number is its row.
+        unit: the columns that tell units apart, one of the plan's `units`.
+
+    Returns:
+        The unit's columns, one row per unit, and the table with the units in that order.
+    """
+    rows = _added_up(_in_cells(statistics, plan, cells), unit, plan)
+    table = _table(rows, unit, cells.height)
+    return rows.select(*unit)[table.start[:-1]], table
+
+
+def merge_parts(parts: Sequence[EvidencePart], plan: StatisticsPlan) -> Evidence:
+    """Number cells and queries over all parts, and merge equal signatures."""
+    columns = parts[0].cells.columns
+    cells = pl.concat([part.cells for part in parts]).unique().sort(*plan.cell_order)
+    numbered = cells.with_row_index(_CELL)
+    new_cell = [
+        part.cells.join(numbered, on=columns, how="left", maintain_order="left", nulls_equal=True)[_CELL]
+        .to_numpy()
+        .astype(np.int64)
+        for part in parts
+    ]
+    first_query = np.cumsum([0, *(part.n_queries for part in parts)])
+    number_of_query = np.int32 if first_query[-1] <= _LARGEST_INT32 else np.int64
+    by_unit = dict[tuple[str, ...], Strata]()
+    signature_of_part = list[Numbers]()
+    for unit in plan.units:
+        members = [part.by_unit[unit] for part in parts]
+        signatures, new = merge(members, new_cell, _codes(cells))
+        by_unit[unit] = Strata(
+            signatures,
+            np.concatenate([number[part.member_signature] for part, number in zip(members, new, strict=True)]),
+            np.concatenate(
+                [
+                    part.member_query.astype(number_of_query) + first
+                    for part, first in zip(members, first_query[:-1].tolist(), strict=True)
+                ]
+            ),
+        )
+        if unit == plan.pair_columns:
+            signature_of_part = new
+    return Evidence(
+        plan=plan,
+        cells=cells,
+        by_unit=by_unit,
+        signature_of_part=tuple(signature_of_part),
+        n_queries=int(first_query[-1]),
+        n_pairs=sum(part.n_pairs for part in parts),
+    )
+
+
+def _in_cells(statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame) -> pl.DataFrame:
+    """Statistics with the numbers of their cells and queries."""
+    numbered = cells.with_row_index(_CELL)
+    rows = statistics.join(numbered, on=plan.cell_columns, how="left", maintain_order="left", nulls_equal=True)
+    return rows.with_columns(pl.col(QUERY).rle_id().alias(_QUERY_NUMBER))
+
+
+def _added_up(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> pl.DataFrame:
+    """The rows of one kind of unit, sorted by unit and cell: those of its finer parts are added up."""
+    if RANDOMIZED in unit:
+        rows = rows.filter(pl.col(RANDOMIZED) > 0)
+    elif {*unit, *plan.cell_columns} == set(plan.keys):
+        return rows
+    counts = pl.col(IMPRESSIONS, CLICKS).sum()
+    return rows.group_by(*unit, _CELL).agg(counts, pl.col(_QUERY_NUMBER).first()).sort(*unit, _CELL)
+
+
+def _table(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> CountTable:
+    """Rows sorted by unit and cell as a table of counts."""
+    unit_of_row = rows.select(pl.struct(*unit).rle_id()).to_series().to_numpy()
+    first = np.flatnonzero(np.diff(unit_of_row, prepend=-1))
+    impressions = rows[IMPRESSIONS].to_numpy().astype(np.float64)
+    return CountTable(
+        n_cells=n_cells,
+        start=np.append(first, rows.height).astype(np.int64),
+        cell=rows[_CELL].to_numpy().astype(np.int64),
+        impressions=impressions,
+        # Sums of weights are rounded: clicks must not exceed impressions by it.
+        clicks=np.minimum(rows[CLICKS].to_numpy().astype(np.float64), impressions),
+        multiplicity=np.ones(len(first)),
+    )
+
+
+def _codes(cells: pl.DataFrame) -> Hashes:
+    """A number for each cell that depends on what the cell is, not on which others there are, shape (K,)."""
+    digests = [blake2b(repr(cell).encode(), digest_size=8).digest() for cell in cells.iter_rows()]
+    return np.frombuffer(b"".join(digests), np.uint64)

@@ -1,0 +1,325 @@
+"""From evidence to a fit: theta, what textbook EM says beside it, attractiveness, and what a reader must know."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats, Integers, Numbers
+from posbias.core.attractiveness.prior import AttractivenessPrior, estimate_prior, posterior_by_position
+from posbias.core.counts.sufficient_statistics import Evidence, Strata
+from posbias.core.errors import IdentifiabilityError, UsageError
+from posbias.core.estimators import (
+    ConditionalEstimator,
+    Estimate,
+    EstimationOptions,
+    JointEstimator,
+    check_method,
+    get_estimator,
+)
+from posbias.core.estimators.estimate import numbers
+from posbias.core.fit.diagnostics import expected_clicks, position_effect_test, previous_click_test
+from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
+from posbias.core.fit.periods import PeriodChoice, choose_period
+from posbias.core.fit.propensities import propensity_table
+from posbias.core.fit.refinements import with_errors, with_shape, with_shrinkage
+from posbias.core.shapes.contexts import compare_contexts
+from posbias.core.shapes.shape import ShapedEstimate
+from posbias.core.standard_errors.bootstrap import bootstrap
+from posbias.core.standard_errors.clicked_sessions import FittedLog
+from posbias.core.standard_errors.cluster import ClusterSums, errors_from_sums, pair_errors
+from posbias.core.standard_errors.contrasts import ContrastTest
+from posbias.core.theta.joint import EMOptions
+
+LARGEST_COMPARISON = 200_000
+"""Signatures up to which joint EM runs beside the chosen method without being asked."""
+
+WANTED_CLICK_SHARE = 0.99
+"""Share of the clicks that identified cells must cover for a result that needs no caution."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What a fit found.
+
+    Attributes:
+        evidence: what it was made from.
+        estimate: theta per cell, with errors.
+        period: whether the days were kept apart, and why.
+        joint: textbook EM, where it ran.
+        comparison: joint EM against the conditional estimate, where both ran.
+        prior: of attractiveness.
+        attractiveness: posterior mean of gamma per pair signature.
+        std_dev: its standard deviation, nan where the method has none.
+        shape: the estimate under the shape that was asked for, against the free one.
+        contexts: whether the contexts differ, where there are several.
+        position_effect: whether any propensity differs from 1; None where there are no errors.
+        previous_click: whether the previous click matters, with UBM.
+        unchecked: whether all iterations were asked for, so that convergence was not looked at.
+    """
+
+    evidence: Evidence
+    estimate: Estimate
+    period: PeriodChoice
+    joint: Estimate | None
+    comparison: JointComparison | None
+    prior: AttractivenessPrior
+    attractiveness: Floats
+    std_dev: Floats
+    shape: ShapedEstimate | None
+    contexts: ContrastTest | None
+    position_effect: ContrastTest | None
+    previous_click: ContrastTest | None
+    unchecked: bool
+
+    @property
+    def converged(self) -> bool:
+        """Whether the chosen estimate converged."""
+        return self.estimate.converged
+
+    @property
+    def propensities(self) -> pl.DataFrame:
+        """The propensity table."""
+        joint = None if self.joint is None else self.joint.propensity
+        return propensity_table(self.evidence, self.estimate, joint)
+
+    @property
+    def click_share(self) -> float:
+        """Share of the clicks that lie in cells with a propensity."""
+        _, clicks = self.evidence.cell_totals()
+        return float(clicks[np.isfinite(self.estimate.propensity)].sum() / clicks.sum())
+
+    def attractiveness_of(self, signature: Numbers) -> pl.DataFrame:
+        """`attractiveness` and `std_dev` of pair signatures, in their order."""
+        return pl.DataFrame(
+            [
+                pl.Series("attractiveness", self.attractiveness[signature]),
+                pl.Series("std_dev", self.std_dev[signature], nan_to_null=True),
+            ]
+        )
+
+    def _named(self, cells: Integers) -> list[dict[str, Any]]:
+        """Cells by the values of their columns."""
+        rows = self.evidence.cells[cells].rows(named=True)
+        return [{name: _plain(value) for name, value in row.items()} for row in rows]
+
+    def summary(self) -> dict[str, Any]:
+        """What the manifest says about the fit."""
+        _, clicks = self.evidence.cell_totals()
+        expected = expected_clicks(self.evidence.pair_signatures, self.estimate.examination, self.attractiveness)
+        return {
+            **self.estimate.summary(),
+            "references": self._named(self.estimate.linkage.references),
+            "comparable": [self._named(cells) for cells in self.estimate.linkage.comparable()],
+            "click_share_identified": self.click_share,
+            "period": self.period.summary(),
+            "attractiveness_prior": describe_prior(self.prior),
+            "clicks": {"observed": numbers(clicks), "expected": numbers(expected)},
+            "shape_against_free": None if self.shape is None else self.shape.test.summary(),
+            "contexts_differ": None if self.contexts is None else self.contexts.summary(),
+            "position_effect": None if self.position_effect is None else self.position_effect.summary(),
+            "previous_click": None if self.previous_click is None else self.previous_click.summary(),
+            "joint": None if self.joint is None else self.joint.summary(),
+            "joint_against_conditional": None if self.comparison is None else self.comparison.summary(),
+        }
+
+
+def fit_evidence(
+    evidence: Evidence,
+    method: str,
+    options: EstimationOptions,
+    *,
+    compare: bool | None = None,
+    sum_sessions: Callable[[FittedLog], ClusterSums] | None = None,
+    on_iteration: Callable[[str], None] = lambda _: None,
+) -> Fit:
+    """Estimate theta by the chosen method, run joint EM beside it, then attractiveness given theta.
+
+    Args:
+        evidence: the compressed log.
+        method: the name of an estimator.
+        options: what is asked of the estimate.
+        compare: whether joint EM runs beside it; None: if there are at most `LARGEST_COMPARISON` signatures.
+        sum_sessions: goes over the log once more, for errors by session.
+        on_iteration: is told how the estimation proceeds.
+
+    Raises:
+        IdentifiabilityError: nothing links two cells, or the counts differ too much for any estimate.
+        UsageError: there is no such method or reference cell, or the method cannot do what was asked, or sessions are
+            asked for and there is no log.
+    """
+    check_method(method, evidence.plan, options)
+    try:
+        with np.errstate(all="ignore" if evidence.plan.weighted else None):  # what is no number is found below
+            fit = _fit(evidence, method, options, on_iteration, compare=compare, sum_sessions=sum_sessions)
+    except (np.linalg.LinAlgError, OverflowError) as error:
+        raise _too_unequal(evidence) from error
+    known = fit.estimate.propensity[fit.estimate.linkage.identified]
+    if not (np.isfinite(known).all() and (known > 0).all() and np.isfinite(fit.attractiveness).all()):
+        raise _too_unequal(evidence)
+    return fit
+
+
+def _too_unequal(evidence: Evidence) -> IdentifiabilityError:
+    """The counts leave the range in which numbers add up: only weights do that."""
+    impressions, clicks = evidence.pair_signatures.impressions, evidence.pair_signatures.clicks
+    counts = np.concatenate([impressions[impressions > 0], clicks[clicks > 0]])
+    return IdentifiabilityError(
+        f"counts from {counts.min():.0e} to {counts.max():.0e} are too unequal for an estimate: beside the largest, "
+        "the smallest are lost in rounding. Give weights (--weight-column) that differ less, or cut the largest."
+    )
+
+
+def _fit(
+    evidence: Evidence,
+    method: str,
+    options: EstimationOptions,
+    on_iteration: Callable[[str], None],
+    *,
+    compare: bool | None,
+    sum_sessions: Callable[[FittedLog], ClusterSums] | None,
+) -> Fit:
+    estimator = get_estimator(method)
+    is_default = method == ConditionalEstimator.name
+    own_rules = replace(options, max_iterations=None, tolerance=None)
+    period = PeriodChoice(by_day=False)
+    if estimator.uses_strata:
+        period = choose_period(evidence, options if is_default else own_rules, on_iteration)
+    strata = evidence.strata(by_period=period.by_day)
+    chosen = period.chosen if is_default else None
+    free = chosen or estimator.estimate(evidence, strata, options, on_iteration)
+    judged = _with_errors(free, evidence, options, period, sum_sessions)
+    estimate, shape, contexts = _refined(judged, evidence, options)
+    joint = estimate if method == JointEstimator.name else None
+    comparison = None
+    wanted = strata.signatures.n_units <= LARGEST_COMPARISON if compare is None else compare
+    if wanted:
+        joint = joint or JointEstimator().estimate_like(evidence, strata, own_rules, estimate.linkage, on_iteration)
+        comparison = _compare(joint, period.chosen or free, evidence, strata, own_rules, on_iteration)
+    prior, attractiveness, std_dev = _attractiveness(evidence, estimate, options)
+    return Fit(
+        evidence=evidence,
+        estimate=estimate,
+        period=period,
+        joint=joint,
+        comparison=comparison,
+        prior=prior,
+        attractiveness=attractiveness,
+        std_dev=std_dev,
+        shape=shape,
+        contexts=contexts,
+        position_effect=position_effect_test(estimate),
+        previous_click=previous_click_test(evidence, estimate),
+        unchecked=options.tolerance == 0,
+    )
+
+
+def _with_errors(
+    estimate: Estimate,
+    evidence: Evidence,
+    options: EstimationOptions,
+    period: PeriodChoice,
+    sum_sessions: Callable[[FittedLog], ClusterSums] | None,
+) -> Estimate:
+    """The estimate with errors of the kind that was asked for; it comes with those by query."""
+    fitted = estimate.fitted
+    if fitted is None:
+        return estimate
+    table, members = fitted.strata.signatures, (fitted.strata.member_signature, fitted.strata.member_query)
+    if options.bootstrap:
+        errors = bootstrap(fitted.fit, table, fitted.linkage, *members, options.bootstrap, options.seed)
+    elif options.cluster == "pair":
+        errors = pair_errors(fitted.fit, table, fitted.linkage)
+    elif options.cluster == "session" and sum_sessions is not None:
+        log = FittedLog(evidence.plan, evidence.cells, fitted.fit, fitted.linkage, by_period=period.by_day)
+        errors = errors_from_sums(fitted.fit.log_theta, fitted.fit.free_cells, sum_sessions(log))
+    elif options.cluster == "session":
+        raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")
+    else:
+        return estimate
+    return with_errors(estimate, fitted, errors, options.cluster)
+
+
+def _refined(
+    free: Estimate, evidence: Evidence, options: EstimationOptions
+) -> tuple[Estimate, ShapedEstimate | None, ContrastTest | None]:
+    """The estimate under the shape that was asked for, or with its contexts shrunk; and whether these differ."""
+    fitted, position = free.fitted, evidence.position_of_cell
+    if fitted is None:
+        return free, None, None
+    if not evidence.plan.context:
+        return *with_shape(free, fitted, options.shape, position), None
+    weight = fitted.linkage.linking_clicks
+    contexts = compare_contexts(fitted.fit, fitted.errors, fitted.linkage, position, weight)
+    if options.shape != "free":
+        return *with_shape(free, fitted, options.shape, position), contexts
+    return with_shrinkage(free, fitted, position), None, contexts
+
+
+def _plain(value: object) -> object:
+    """A value that JSON knows, else its text."""
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def describe_prior(prior: AttractivenessPrior) -> dict[str, Any]:
+    """A prior for the manifest, from which `prior_of` makes it again."""
+    return {
+        "mean": prior.mean,
+        "strength": prior.strength,
+        "positions": list(prior.positions),
+        "means": list(prior.means),
+    }
+
+
+def prior_of(estimate: dict[str, Any]) -> AttractivenessPrior:
+    """The prior of a fit's attractiveness, from what its manifest says."""
+    description = estimate["attractiveness_prior"]
+    positions, means = tuple(description["positions"]), tuple(description["means"])
+    return AttractivenessPrior(description["strength"], description["mean"], positions, means)
+
+
+def _compare(
+    joint: Estimate,
+    estimate: Estimate,
+    evidence: Evidence,
+    strata: Strata,
+    options: EstimationOptions,
+    on_iteration: Callable[[str], None],
+) -> JointComparison | None:
+    """Joint EM against the conditional estimate on the same strata; None where the latter does not exist."""
+    conditional = estimate.fitted
+    if conditional is None or conditional.strata is not strata:
+        try:
+            conditional = ConditionalEstimator().estimate(evidence, strata, options, on_iteration).fitted
+        except IdentifiabilityError:
+            return None
+    if conditional is None or joint.joint is None:
+        return None
+    return compare_with_joint(
+        conditional.fit,
+        conditional.errors,
+        joint.joint.fit,
+        joint.joint.options,
+        strata.signatures,
+        conditional.linkage,
+        strata.member_signature,
+        strata.member_query,
+    )
+
+
+def _attractiveness(
+    evidence: Evidence, estimate: Estimate, options: EstimationOptions
+) -> tuple[AttractivenessPrior, Floats, Floats]:
+    """Gamma per pair signature with its standard deviation, and the prior behind it."""
+    if estimate.attractiveness is not None:
+        prior = (
+            EMOptions().attractiveness_prior if estimate.joint is None else estimate.joint.options.attractiveness_prior
+        )
+        without_error = np.full(len(estimate.attractiveness), np.nan)
+        return AttractivenessPrior.from_beta(prior), estimate.attractiveness, without_error
+    given = options.attractiveness_prior
+    counts = evidence.pair_signatures, estimate.examination
+    prior = AttractivenessPrior.from_beta(given) if given else estimate_prior(*counts, evidence.position_of_cell)
+    return prior, *posterior_by_position(*counts, prior, evidence.position_of_cell)

@@ -1,0 +1,106 @@
+"""The propensity table: what is known of each cell, how well, and why not where it is not."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.counts.sufficient_statistics import Evidence
+from posbias.core.errors import LogFormatError
+from posbias.core.estimators import Estimate
+from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
+
+PROPENSITY = "propensity"
+EXAMINATION = "examination"
+
+LARGEST_PROPENSITY = 1e30
+"""More than that, or less than its inverse, says no log of any cell relative to another."""
+
+
+def propensity_table(evidence: Evidence, estimate: Estimate, joint_propensity: Floats | None) -> pl.DataFrame:
+    """One row per cell, sorted by cell; counts are whole numbers unless they are sums of weights.
+
+    Returns:
+        The cell columns, `impressions`, `clicks`, `ctr`, `propensity` (relative to the reference cell = 1),
+        `examination` (in [0, 1]), `std_error` (of log propensity), `ci_low`, `ci_high`, `identified`, `reason`,
+        `linking_pairs`, `linking_clicks`, `joint_propensity`. What is not known is null.
+    """
+    impressions, clicks = evidence.cell_totals()
+    linkage = estimate.linkage
+    dtype = pl.Float64 if evidence.plan.weighted else pl.Int64
+    return evidence.cells.with_columns(
+        pl.Series(IMPRESSIONS, impressions).cast(dtype),
+        pl.Series(CLICKS, clicks).cast(dtype),
+        pl.Series("ctr", clicks / impressions),
+        _known("propensity", estimate.propensity),
+        _known("examination", estimate.examination),
+        _known("std_error", estimate.std_error),
+        _known("ci_low", estimate.ci_low),
+        _known("ci_high", estimate.ci_high),
+        pl.Series("identified", linkage.identified),
+        pl.Series("reason", estimate.reason, dtype=pl.String),
+        pl.Series("linking_pairs", linkage.linking_pairs).cast(pl.Int64),
+        pl.Series("linking_clicks", linkage.linking_clicks).cast(dtype),
+        _known(
+            "joint_propensity",
+            np.full(evidence.n_cells, np.nan) if joint_propensity is None else joint_propensity,
+        ),
+    )
+
+
+def _known(name: str, values: Floats) -> pl.Series:
+    return pl.Series(name, np.asarray(values, np.float64), nan_to_null=True)
+
+
+def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str) -> pl.DataFrame:
+    """A propensity table that was read: it may have been edited, or made by other means.
+
+    Args:
+        table: as it was read.
+        cells: the columns that make up a cell, the position among them.
+        where: what was read, for the message.
+
+    Returns:
+        The cell columns, `propensity` and `examination` (both Float64, null where not known).
+
+    Raises:
+        LogFormatError: a column is missing or of another type, a value is out of range, or a cell is there twice.
+    """
+    missing = [name for name in (*cells, PROPENSITY, EXAMINATION) if name not in table.columns]
+    if missing:
+        raise LogFormatError(f"{where}: has no column {missing[0]!r}, so it is no propensity table of this fit. {_FIT}")
+    numbered = [name for name in (POSITION, PREVIOUS_CLICK) if name in cells]
+    for name, fits, kind in (
+        *((name, table.schema[name].is_integer(), "whole numbers") for name in numbered),
+        *((name, table.schema[name].is_numeric(), "numbers") for name in (PROPENSITY, EXAMINATION)),
+    ):
+        if not fits and not (kind == "numbers" and table.schema[name] == pl.Null):
+            raise LogFormatError(f"{where}: column {name!r} holds {table.schema[name]} instead of {kind}. {_FIT}")
+    known = table.select(*cells, pl.col(PROPENSITY, EXAMINATION).cast(pl.Float64))
+    propensity, examination = pl.col(PROPENSITY), pl.col(EXAMINATION)
+    faults = {
+        "has no position": pl.col(POSITION).is_null() | (pl.col(POSITION) < 1),
+        **({"has no previous click": pl.col(PREVIOUS_CLICK).is_null()} if PREVIOUS_CLICK in cells else {}),
+        f"has a propensity that is not between {1 / LARGEST_PROPENSITY:g} and {LARGEST_PROPENSITY:g}": _outside(
+            propensity, 1 / LARGEST_PROPENSITY, LARGEST_PROPENSITY
+        ),
+        "has an examination that is not above 0 and at most 1": _outside(examination, _SMALLEST_EXAMINATION, 1.0),
+        "repeats a cell": pl.struct(cells).is_duplicated() & ~pl.struct(cells).is_first_distinct(),
+    }
+    for said, broken in faults.items():
+        rows = known.with_row_index("row", 1).filter(broken)
+        if rows.height:
+            number, *values = rows.row(0)
+            shown = ", ".join(f"{name} {value}" for name, value in zip(known.columns, values, strict=True))
+            raise LogFormatError(f"{where}: row {number} {said}: {shown}. {_FIT}")
+    return known
+
+
+_FIT = "Name a directory as `posbias fit` or `run` wrote it."
+_SMALLEST_EXAMINATION = 5e-324  # the smallest number above 0
+
+
+def _outside(value: pl.Expr, lowest: float, highest: float) -> pl.Expr:
+    """Where there is a value, and not in this range; NaN is in none."""
+    return value.is_not_null() & ~(value.is_between(lowest, highest) & value.is_finite())

@@ -1,0 +1,113 @@
+"""What further assumptions make of the free conditional estimate: a shape over positions, contexts that are alike."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from posbias.core.arrays.count_table import Integers
+from posbias.core.estimators.estimate import (
+    Cluster,
+    Estimate,
+    FittedStrata,
+    Shape,
+    numbers,
+    relative_to_largest,
+    rounded,
+)
+from posbias.core.shapes.contexts import shrink_contexts
+from posbias.core.shapes.monotone import fit_monotone
+from posbias.core.shapes.power import fit_power
+from posbias.core.shapes.shape import ShapedEstimate
+from posbias.core.standard_errors.cluster import ClusterErrors
+
+
+def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors, by: Cluster) -> Estimate:
+    """The estimate with other errors of the same conditional fit.
+
+    The upper limit of a cell without clicks stays: it is no matter of clusters.
+    """
+    without_error = (_in_terms_of(by, reason) for reason in errors.reason)
+    reason = tuple(unlinked or alone for unlinked, alone in zip(fitted.linkage.reason, without_error, strict=True))
+    return replace(
+        estimate,
+        std_error=errors.std_error,
+        ci_low=errors.low,
+        ci_high=np.where(fitted.linkage.identified, errors.high, estimate.ci_high),
+        effective_clusters=errors.effective_clusters,
+        reason=reason,
+        fitted=replace(fitted, errors=errors),
+        details={
+            **estimate.details,
+            "errors_by": by,
+            "clusters": errors.n_clusters,
+            "effective_clusters": rounded(errors.effective_clusters),
+        },
+    )
+
+
+def _in_terms_of(by: Cluster, reason: str | None) -> str | None:
+    """Why there is no error, said of what the errors are clustered by; e.g. `one query alone` -> `one pair alone`."""
+    if reason is None or by == "query":
+        return reason
+    return reason.replace("queries", f"{by}s").replace("query", by)
+
+
+def with_shape(
+    estimate: Estimate, fitted: FittedStrata, shape: Shape, position_of_cell: Integers
+) -> tuple[Estimate, ShapedEstimate | None]:
+    """The estimate under a shape, and the shape's own findings; unchanged for `free`."""
+    if shape == "free":
+        return estimate, None
+    fit = fit_power if shape == "power" else fit_monotone
+    members = fitted.strata.member_signature, fitted.strata.member_query
+    table = fitted.strata.signatures
+    shaped = fit(fitted.fit, fitted.errors, table, fitted.linkage, position_of_cell, *members)
+    propensity = shaped.theta
+    return (
+        replace(
+            estimate,
+            propensity=propensity,
+            examination=relative_to_largest(propensity, fitted.linkage),
+            std_error=shaped.std_error,
+            ci_low=shaped.low,
+            ci_high=np.where(np.isfinite(propensity), shaped.high, estimate.ci_high),
+            effective_clusters=shaped.effective_clusters,
+            reason=shaped.reason,
+            converged=estimate.converged and shaped.converged,
+            details={
+                **estimate.details,
+                "shape": shape,
+                "eta": numbers(shaped.eta[fitted.linkage.references]),
+                "eta_std_error": numbers(shaped.eta_error[fitted.linkage.references]),
+                "free_propensity": numbers(estimate.propensity),
+                "effective_clusters": rounded(shaped.effective_clusters),
+            },
+        ),
+        shaped,
+    )
+
+
+def with_shrinkage(estimate: Estimate, fitted: FittedStrata, position_of_cell: Integers) -> Estimate:
+    """The estimate with each context shrunk towards the curve that they share.
+
+    A cell for which no context has an error stays as it is.
+    """
+    shrunk = shrink_contexts(fitted.fit, fitted.errors, fitted.linkage, position_of_cell)
+    known = np.isfinite(shrunk.log_theta)
+    propensity = np.where(known, np.exp(shrunk.log_theta), estimate.propensity)
+    has_error = np.isfinite(shrunk.std_error)
+    reason = [None if has else why for has, why in zip(has_error, estimate.reason, strict=True)]
+    return replace(
+        estimate,
+        propensity=propensity,
+        examination=relative_to_largest(propensity, fitted.linkage),
+        std_error=np.where(has_error, shrunk.std_error, estimate.std_error),
+        ci_low=np.where(has_error, shrunk.low, estimate.ci_low),
+        ci_high=np.where(has_error, shrunk.high, estimate.ci_high),
+        reason=tuple(reason),
+        details={
+            **estimate.details,
+            "contexts_tau": shrunk.tau,
+            "unshrunk_propensity": numbers(estimate.propensity),
+        },
+    )

@@ -1,0 +1,309 @@
+"""The row contract of a log: raw columns in, canonical impressions out, each row with its reason to be rejected.
+
+Canonical impressions: `session`, `query`, `doc` (any type, kept as they came), `position` (Int32 >= 1),
+`click` (Int8, 0/1), `weight` (> 0) and `period` (a date) where known, contexts, strata, features, and `randomized`
+where asked for: the number, from 1, of the first description of randomised rows that fits, 0 where none does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import polars as pl
+
+from posbias.core.errors import SchemaError
+from posbias.core.log.timestamps import TimeUnit, whole_numbers
+from posbias.core.randomization import RandomizedRows
+from posbias.core.schema import CLICK, DOC, PERIOD, POSITION, QUERY, RANDOMIZED, SESSION, WEIGHT, Roles
+
+REJECTED = "rejected"
+"""The column that holds a row's `RowFault` code, 0 for a good row."""
+
+FOUND_BEFORE = "posbias_fault"
+"""A column of raw rows that says what was wrong with them before they were rows: a `RowFault`, or 0."""
+
+SMALLEST_WEIGHT = 1e-12
+"""Weights lie between this and its inverse: beyond, a sum in floating point forgets the others."""
+
+_LARGEST_POSITION = 2**31 - 1
+_TRUE, _FALSE = ("true", "t"), ("false", "f")
+
+
+class RowFault(IntEnum):
+    """Why one row, by itself, breaks the contract. Where several hold, the first is counted."""
+
+    NULL_SESSION = 1
+    NULL_QUERY = 2
+    NULL_DOC = 3
+    POSITION_MISSING = 4
+    POSITION_NOT_WHOLE = 5
+    POSITION_BELOW_BASE = 6
+    CLICK_MISSING = 7
+    CLICK_INVALID = 8
+    WEIGHT_INVALID = 9
+    TIMESTAMP_INVALID = 10
+    LIST_MISSING = 11
+    LISTS_UNEQUAL = 12
+    EMPTY_PAGE = 13
+
+
+HARMLESS = frozenset((RowFault.EMPTY_PAGE,))
+"""What is counted and left out, and is nobody's mistake: a page without results."""
+
+
+class PageFault(IntEnum):
+    """Why the rows of one session cannot be one results page."""
+
+    FAULTY_ROW = 20
+    SEVERAL_QUERIES = 21
+    REPEATED_DOC = 22
+    REPEATED_POSITION = 23
+
+
+@dataclass(frozen=True)
+class ReadingRules:
+    """How raw values are read.
+
+    Attributes:
+        position_base: the number of the topmost position in the log.
+        click_counts: whether the click column counts clicks, so that any n > 0 is a click.
+        daily: whether the timestamp is wanted as the `period`.
+        day: the `period` of all rows, as 2026-01-31, where no timestamp says it.
+        time_unit: in which numbers are read as times; None where no number is one.
+    """
+
+    position_base: int = 1
+    click_counts: bool = False
+    daily: bool = False
+    day: str | None = None
+    time_unit: TimeUnit | None = None
+
+
+def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, rules: ReadingRules) -> pl.LazyFrame:
+    """Read raw columns as impressions and mark the rows that break the row contract in `rejected`.
+
+    What `FOUND_BEFORE` says of a row, where there is such a column, goes before.
+
+    Raises:
+        SchemaError: a column's type cannot play its role.
+    """
+    session = _key(roles.session).alias(SESSION) if roles.session else None
+    query, doc = _key(roles.query).alias(QUERY), _key(roles.doc).alias(DOC)
+    columns = [column for column in (session, query, doc) if column is not None]
+    null = [
+        (column.is_null() if len(names) == 1 else _any_null(names), fault)
+        for column, names, fault in (
+            (session, roles.session, RowFault.NULL_SESSION),
+            (query, roles.query, RowFault.NULL_QUERY),
+            (doc, roles.doc, RowFault.NULL_DOC),
+        )
+        if column is not None
+    ]
+    position, position_faults = _position(_required(roles.position), schema, rules.position_base)
+    click, click_faults = read_click(_required(roles.click), schema, counts=rules.click_counts)
+    faults = [*null, *position_faults, *click_faults]
+    columns += [position.alias(POSITION), click.alias(CLICK)]
+    if roles.weight is not None:
+        weight = _number(roles.weight, schema, "--weight-column")
+        columns.append(weight.alias(WEIGHT))
+        valid = weight.is_between(SMALLEST_WEIGHT, 1 / SMALLEST_WEIGHT) & weight.is_not_nan()
+        faults.append((~valid.fill_null(value=False), RowFault.WEIGHT_INVALID))
+    if rules.day is not None:
+        columns.append(pl.lit(rules.day).str.to_date("%Y-%m-%d").alias(PERIOD))
+    elif rules.daily and roles.timestamp is not None:
+        day = _day(roles.timestamp, schema, rules.time_unit)
+        columns.append(day.alias(PERIOD))
+        faults.append((day.is_null(), RowFault.TIMESTAMP_INVALID))
+    for flag, names in (("--context", roles.context), ("--stratify", roles.stratify)):
+        _check_keys(flag, names, schema)
+    columns += [pl.col(name) for name in dict.fromkeys((*roles.context, *roles.stratify, *roles.features))]
+    if roles.randomized:
+        _check_keys("--randomized-where", [rows.column for rows in roles.randomized], schema)
+        columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
+    rejected = _first_fault(faults)
+    if FOUND_BEFORE in schema:
+        rejected = pl.when(pl.col(FOUND_BEFORE) > 0).then(pl.col(FOUND_BEFORE)).otherwise(rejected)
+    return raw.select(*columns, rejected.alias(REJECTED))
+
+
+def _check_keys(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
+    """What rows are told apart by must be a plain value, which every tool can read.
+
+    Raises:
+        SchemaError: it is not.
+    """
+    for name in names:
+        dtype = schema[name]
+        if dtype.is_nested() or isinstance(dtype, pl.Int128 | pl.UInt128):
+            raise SchemaError(
+                f"column {name!r} ({flag}) holds {dtype}, which few tools read. Write it as text or as numbers of 64 "
+                "bits at most."
+            )
+
+
+def _randomized(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.Expr:
+    number = pl.lit(0)
+    for index, rows in reversed(list(enumerate(randomized, start=1))):
+        fits = pl.col(rows.column).cast(pl.String) == rows.value
+        if rows.positions:
+            fits &= position.is_in(rows.positions)
+        number = pl.when(fits).then(index).otherwise(number)
+    return number.cast(pl.UInt8)
+
+
+def _first_fault(faults: Sequence[tuple[pl.Expr, RowFault]]) -> pl.Expr:
+    code = pl.lit(0)
+    for broken, fault in reversed(faults):
+        code = pl.when(broken).then(pl.lit(int(fault))).otherwise(code)
+    return code.cast(pl.UInt8)
+
+
+def _required(column: str | None) -> str:
+    if column is None:
+        raise SchemaError("the log has no click column, and no clicks were given apart (--clicks FILE).")
+    return column
+
+
+def _key(names: Sequence[str]) -> pl.Expr:
+    return pl.col(names[0]) if len(names) == 1 else pl.struct(*names)
+
+
+def page_keys(roles: Roles) -> list[pl.Expr]:
+    """`session` and `doc` of raw columns."""
+    return [_key(roles.session).alias(SESSION), _key(roles.doc).alias(DOC)]
+
+
+def _any_null(names: Sequence[str]) -> pl.Expr:
+    return pl.any_horizontal(pl.col(name).is_null() for name in names)
+
+
+def _number(name: str, schema: pl.Schema, role: str) -> pl.Expr:
+    """A column as Float64; text that is no number becomes null."""
+    dtype = schema[name]
+    if not (dtype.is_numeric() or isinstance(dtype, pl.String | pl.Boolean)):
+        raise SchemaError(f"column {name!r} ({role}) holds {dtype}; it must hold numbers.")
+    return pl.col(name).cast(pl.Float64, strict=False)
+
+
+def _position(name: str, schema: pl.Schema, base: int) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+    dtype = schema[name]
+    if dtype == pl.Boolean:
+        raise SchemaError(f"column {name!r} (--position) holds Boolean; it must hold whole numbers.")
+    missing = pl.col(name).is_null()
+    if dtype.is_integer():
+        whole = pl.col(name).cast(pl.Int64, strict=False)
+        broken = whole.is_null()
+    else:
+        number = _number(name, schema, "--position")
+        whole = number.cast(pl.Int64, strict=False)
+        broken = whole.is_null() | (number != number.floor())
+    one_based = whole - (base - 1) if base != 1 else whole
+    faults = [
+        (missing, RowFault.POSITION_MISSING),
+        (broken | (one_based > _LARGEST_POSITION), RowFault.POSITION_NOT_WHOLE),
+        (one_based < 1, RowFault.POSITION_BELOW_BASE),
+    ]
+    return one_based.cast(pl.Int32, strict=False), faults
+
+
+def read_click(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+    """A click column as Int8, 0 or 1, and where it breaks the contract.
+
+    Args:
+        name: the column.
+        schema: the types of the log's columns.
+        counts: whether it counts clicks, so that any n > 0 is a click.
+    """
+    dtype = schema[name]
+    missing = pl.col(name).is_null()
+    if dtype == pl.Boolean:
+        return pl.col(name).cast(pl.Int8), [(missing, RowFault.CLICK_MISSING)]
+    if dtype == pl.String:
+        word = pl.col(name).str.to_lowercase()
+        number = (
+            pl.when(word.is_in(_TRUE))
+            .then(1.0)
+            .when(word.is_in(_FALSE))
+            .then(0.0)
+            .otherwise(_number(name, schema, "--click"))
+        )
+    elif dtype.is_integer():
+        number = pl.col(name)
+    else:
+        number = _number(name, schema, "--click")
+    if counts:
+        whole = pl.lit(True) if dtype.is_integer() else (number == number.floor()) & number.is_finite()
+        valid = (number >= 0) & whole
+        click = (number > 0).cast(pl.Int8)
+    else:
+        valid = (number == 0) | (number == 1)
+        click = number.cast(pl.Int8, strict=False)
+    invalid = ~valid.fill_null(value=False)
+    return click, [(missing, RowFault.CLICK_MISSING), (invalid, RowFault.CLICK_INVALID)]
+
+
+def _day(name: str, schema: pl.Schema, unit: TimeUnit | None) -> pl.Expr:
+    """The calendar day of a date, a time (UTC if it has a zone), text (as written) or a number in that unit."""
+    dtype = schema[name]
+    if dtype == pl.Date:
+        return _of_our_era(pl.col(name))
+    if isinstance(dtype, pl.Datetime):
+        zoned = pl.col(name) if dtype.time_zone is None else pl.col(name).dt.convert_time_zone("UTC")
+        return _of_our_era(zoned.dt.date())
+    if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
+        raise SchemaError(f"column {name!r} (--timestamp) holds {dtype}; it must hold dates or times.")
+    number = pl.lit(None, pl.Date) if unit is None else unit.day(whole_numbers(name, dtype))
+    if dtype == pl.String:
+        written = pl.col(name).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+        return pl.coalesce(_of_our_era(written), number)
+    return number
+
+
+def _of_our_era(day: pl.Expr) -> pl.Expr:
+    """Days that calendars know; null beyond the year 9999, where a number was taken for a time of another unit."""
+    return pl.when(day.is_between(pl.date(1, 1, 1), pl.date(9999, 12, 31))).then(day)
+
+
+def pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
+    """The sessions of canonical impressions, and whether each can be one results page.
+
+    Returns:
+        `session`, `rows` (impressions in it) and `rejected`, a `PageFault` or 0: several queries, or a document or a
+        position twice.
+    """
+    per_page = impressions.group_by(SESSION).agg(
+        rows=pl.len().cast(pl.Int64),
+        queries=pl.col(QUERY).n_unique(),
+        docs=pl.col(DOC).n_unique(),
+        positions=pl.col(POSITION).n_unique(),
+    )
+    fault = (
+        pl.when(pl.col("queries") > 1)
+        .then(int(PageFault.SEVERAL_QUERIES))
+        .when(pl.col("docs") < pl.col("rows"))
+        .then(int(PageFault.REPEATED_DOC))
+        .when(pl.col("positions") < pl.col("rows"))
+        .then(int(PageFault.REPEATED_POSITION))
+        .otherwise(0)
+    )
+    return per_page.select(SESSION, "rows", fault.cast(pl.UInt8).alias(REJECTED))
+
+
+def faulty_pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
+    """The sessions that cannot be one results page: the `pages` that are rejected."""
+    return pages(impressions).filter(pl.col(REJECTED) > 0)
+
+
+def over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
+    """The pages of a log that was split by query, so that a page in several parts holds several queries.
+
+    Args:
+        pages_of_parts: the `pages` of each part, one after the other.
+    """
+    several = pl.when(pl.len() > 1).then(int(PageFault.SEVERAL_QUERIES)).otherwise(pl.col(REJECTED).max())
+    return pages_of_parts.group_by(SESSION).agg(pl.col("rows").sum(), several.cast(pl.UInt8).alias(REJECTED))
+
+
+def faulty_over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
+    """Those of `over_parts` that are rejected."""
+    return over_parts(pages_of_parts).filter(pl.col(REJECTED) > 0)

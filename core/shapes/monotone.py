@@ -1,0 +1,196 @@
+"""The most likely curve that nowhere rises with the position.
+
+beta_1 >= beta_2 >= ... in the order of positions: beta = -(sum of increments before), increments >= 0
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
+from posbias.core.arrays.linalg import by_unit_and_cell, gram, nonnegative_least_squares
+from posbias.core.shapes.shape import HALVINGS, LONGEST_STEP, MAX_STEPS, ROUNDING, ShapedEstimate, gains
+from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
+from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
+from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, fit_conditional, linked_counts
+from posbias.core.theta.linkage import Linkage
+
+HELD = "the shape holds it at the reference's propensity"
+
+
+def fit_monotone(
+    free: ConditionalFit,
+    errors: ClusterErrors,
+    table: CountTable,
+    linkage: Linkage,
+    position_of_cell: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
+) -> ShapedEstimate:
+    """Fit the most likely curve that nowhere rises with the position, over the identified cells.
+
+    Cells that the constraint pools form a block and share one number. Errors are those of the conditional estimate from
+    the table with the cells of a block added up: given the blocks, and so somewhat too small where chance chose them.
+    A cell in its reference's block has the propensity 1 by the constraint alone, and no error.
+
+    Args: as for `power_shape.fit_power`.
+    """
+    curve = _Monotone(linked_counts(table, linkage), position_of_cell)
+    increments, settled = curve.maximum()
+    cells, own = curve.linked.cells, np.arange(table.n_cells)
+    block = own.copy()
+    block[cells] = cells[curve.blocks(increments)]
+    at_reference = linkage.identified & (linkage.reference_of == own)
+    held = linkage.identified & (linkage.reference_of == block) & ~at_reference
+    moves = linkage.identified & (linkage.reference_of != block)
+    numbers = np.full((5, table.n_cells), np.nan)
+    reason: list[str | None] = list(linkage.reason)
+    if moves.any():
+        merged = _merged_table(table, block), _merged_linkage(linkage, block, moves)
+        fit = fit_conditional(*merged)
+        pooled = cluster_errors(fit, *merged, unit_of_member, cluster_of_member)
+        of_block = np.stack([fit.log_theta, pooled.std_error, pooled.low, pooled.high, pooled.effective_clusters])
+        numbers[:, moves] = of_block[:, block[moves]]
+        for cell in np.flatnonzero(moves).tolist():
+            reason[cell] = pooled.reason[int(block[cell])]
+    numbers[:, at_reference] = np.array([[0.0], [0.0], [1.0], [1.0], [np.nan]])
+    numbers[0, held] = 0.0
+    for cell in np.flatnonzero(held).tolist():
+        reason[cell] = HELD
+    log_theta, std_error, low, high, effective = numbers
+    test = curve.rises(free, errors)
+    return ShapedEstimate(
+        log_theta=log_theta,
+        std_error=std_error,
+        low=low,
+        high=high,
+        effective_clusters=effective,
+        reason=tuple(reason),
+        block=block,
+        eta=np.full(table.n_cells, np.nan),
+        eta_error=np.full(table.n_cells, np.nan),
+        converged=settled and curve.is_optimal(log_theta[cells]),
+        test=test,
+        warning=curve.warning(test),
+    )
+
+
+def _merged_linkage(linkage: Linkage, block: Integers, moves: Flags) -> Linkage:
+    """Blocks as cells, under the numbers of the cells that stand for them; without groups of one block."""
+    stands = block == np.arange(len(block))
+    several = np.isin(linkage.reference_of, linkage.reference_of[moves])
+    return replace(linkage, identified=linkage.identified & stands & several)
+
+
+def _merged_table(table: CountTable, block: Integers) -> CountTable:
+    """The table with the cells of a block added up; units keep their numbers."""
+    keys, number = np.unique(table.unit_of_entry * table.n_cells + block[table.cell], return_inverse=True)
+    return CountTable(
+        n_cells=table.n_cells,
+        start=np.searchsorted(keys, np.arange(table.n_units + 1) * table.n_cells),
+        cell=keys % table.n_cells,
+        impressions=sum_by_number(number, table.impressions, len(keys)),
+        clicks=sum_by_number(number, table.clicks, len(keys)),
+        multiplicity=table.multiplicity,
+    )
+
+
+class _Monotone:
+    """The likelihood of non-increasing curves on the linked cells, in terms of increments x >= 0: beta = M x.
+
+    Attributes:
+        upper: shape (N,), the cell before each increment, in the order of groups and positions.
+        lower: shape (N,), the cell after it.
+        curve_of: shape (I, N), M: -1 where the cell lies after the increment, in its group.
+    """
+
+    def __init__(self, linked: LinkedCounts, position_of_cell: Integers) -> None:
+        self.linked = linked
+        self.position = position_of_cell[linked.cells]
+        group = linked.reference_of
+        self.order = np.lexsort((self.position, group))
+        self.follows = np.diff(group[self.order]) == 0
+        self.upper, self.lower = self.order[:-1][self.follows], self.order[1:][self.follows]
+        after = (group[:, np.newaxis] == group[self.lower]) & (
+            self.position[:, np.newaxis] >= self.position[self.lower]
+        )
+        self.curve_of = -after.astype(np.float64)
+        self.weight = linked.table.multiplicity * linked.unit_clicks
+
+    def maximum(self) -> tuple[Floats, bool]:
+        """The increments of the most likely curve, exactly 0 within a block, and whether they stopped changing.
+
+        Each step maximises l's quadratic expansion under x >= 0, which is a non-negative least squares problem in
+        the Cholesky factor of the information, and is halved until l gains.
+        """
+        increments = np.zeros(len(self.lower))
+        for _ in range(MAX_STEPS):
+            shares = self.linked.shares(self.curve_of @ increments)
+            gradient, information = self._slopes(shares)
+            step = _newton_target(increments, gradient, information) - increments
+            largest = float(np.abs(step).max())
+            step *= min(1.0, LONGEST_STEP / max(largest, LONGEST_STEP))
+            for _ in range(HALVINGS):
+                gain = gains(self.linked, shares, (self.curve_of @ step)[self.linked.table.cell])
+                if largest <= ROUNDING or self.linked.table.multiplicity @ gain > 0:
+                    break
+                step /= 2
+            increments = np.maximum(increments + step, 0.0)
+            if largest <= ROUNDING / 10:
+                return increments, True
+        return increments, False
+
+    def _slopes(self, shares: Floats) -> tuple[Floats, Floats]:
+        """Gradient, shape (N,), and minus the Hessian, shape (N, N), with respect to the increments."""
+        table = self.linked.table
+        expected = table.spread(self.weight) * shares
+        gradient = table.sum_by_cell(table.spread(table.multiplicity) * table.clicks - expected)
+        information = -gram(by_unit_and_cell(table, shares * table.spread(np.sqrt(self.weight))))
+        information += np.diag(table.sum_by_cell(expected))
+        return self.curve_of.T @ gradient, self.curve_of.T @ information @ self.curve_of
+
+    def blocks(self, increments: Floats) -> Integers:
+        """The cell that stands for each cell's block, shape (I,): the reference where it is in it, else the first."""
+        begins = np.ones(len(self.order), np.bool_)
+        begins[1:][self.follows] = increments > 0
+        number = np.cumsum(begins) - 1
+        stands = self.order[begins]
+        is_reference = self.linked.reference_of[self.order] == self.order
+        stands[number[is_reference]] = self.order[is_reference]
+        block = np.empty_like(self.order)
+        block[self.order] = stands[number]
+        return block
+
+    def is_optimal(self, beta: Floats) -> bool:
+        """Karush, Kuhn and Tucker's conditions: no increment is below 0, and no possible change of one gains."""
+        gradient, information = self._slopes(self.linked.shares(beta))
+        wanted = gradient / np.diag(information)  # each increment's own Newton step
+        increments = beta[self.upper] - beta[self.lower]
+        within = np.abs(np.where(increments > 0, wanted, np.maximum(wanted, 0.0))) <= ROUNDING
+        return bool(within.all() and (increments >= 0).all())
+
+    def rises(self, free: ConditionalFit, errors: ClusterErrors) -> ContrastTest:
+        """Test whether the free estimate rises from any position to the next."""
+        step = np.arange(len(self.lower))
+        contrasts = np.zeros((len(step), len(free.log_theta)))
+        contrasts[step, self.linked.cells[self.lower]] = 1.0
+        contrasts[step, self.linked.cells[self.upper]] = -1.0
+        return linear_contrast_test(contrasts, free, errors, alternative="greater")
+
+    def warning(self, test: ContrastTest) -> str | None:
+        """What to say where the free estimate rises beyond chance."""
+        if not test.rejected:
+            return None
+        upper, lower = self.position[self.upper[test.largest]], self.position[self.lower[test.largest]]
+        return (
+            f"Propensities do not fall throughout: from position {upper} to position {lower} they rise by a factor of "
+            f"{np.exp(test.difference):.2f} in the log (p = {test.p_value:.2g}), which --shape monotone levels."
+        )
+
+
+def _newton_target(increments: Floats, gradient: Floats, information: Floats) -> Floats:
+    """The x >= 0 that maximises gradient'(x - x0) - (x - x0)' information (x - x0) / 2."""
+    scale = 1 / np.sqrt(np.diag(information))
+    root = np.linalg.cholesky(information * np.outer(scale, scale)).T.astype(np.float64)
+    target = root @ (increments / scale) + np.linalg.solve(root.T, gradient * scale)
+    return scale * nonnegative_least_squares(root, target)

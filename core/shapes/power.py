@@ -1,0 +1,224 @@
+"""A power of the position: theta_k = (position_k / position_ref)^-eta, one eta for each group of cells.
+
+beta_k = -eta x_k,  x_k = log position_k - log position_ref    (Joachims, Swaminathan & Schnabel 2017)
+score s = -sum_e x_e (c_e - C p_e),  information h = C Var_p(x), per unit
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
+from posbias.core.arrays.linalg import student_quantile
+from posbias.core.shapes.shape import HALVINGS, LONGEST_STEP, MAX_STEPS, ROUNDING, ShapedEstimate, gains
+from posbias.core.standard_errors.cluster import AGREEING, CONFIDENCE, ONE_CLUSTER, ClusterErrors
+from posbias.core.standard_errors.contrasts import (
+    ContrastTest,
+    ScoredEstimate,
+    conditional_scores,
+    difference_test,
+    scored_conditional,
+    sum_by_cluster,
+)
+from posbias.core.standard_errors.leave_one_out import AGREEMENT
+from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, linked_members
+from posbias.core.theta.linkage import Linkage
+
+SHAPE_ALONE = "the log does not link it: its number rests on the shape alone"
+ONE_END = "clicks lie at one end only: no finite slope"
+
+_TOLERANCE = 1e-11  # of eta, in one step
+_WHOLE = 1 - 1e-9  # a cluster with this share of the information is the only one
+
+
+def fit_power(
+    free: ConditionalFit,
+    errors: ClusterErrors,
+    table: CountTable,
+    linkage: Linkage,
+    position_of_cell: Integers,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
+) -> ShapedEstimate:
+    """Fit theta_k = (position_k / position_ref)^-eta, with one eta for each group of cells.
+
+    The whole table counts, also cells that the log does not link with the reference. Errors of eta are CR3 over
+    clusters: d_g = s_g / (h - h_g), V = (G - 1)/G sum_g d_g^2, G* = (sum_g h_g)^2 / sum_g h_g^2.
+
+    Args:
+        free: the free estimate from `table` and `linkage`.
+        errors: its clustered errors.
+        table: counts per unit.
+        linkage: which cells are identified, and the cells' groups (those of one reference).
+        position_of_cell: shape (K,), >= 1.
+        unit_of_member: shape (N,), the unit of each member (pair or stratum).
+        cluster_of_member: shape (N,), its cluster (query).
+    """
+    power = _Power(table, linkage, position_of_cell)
+    eta, converged = power.maximum()
+    slopes = power.errors(eta, unit_of_member, cluster_of_member)
+    distance = power.distance
+    log_theta = -eta[power.group] * distance
+    std_error = slopes.std_error[power.group] * np.abs(distance)
+    std_error[(distance == 0) & np.isfinite(log_theta)] = 0.0
+    margin = slopes.margin[power.group] * np.abs(distance)
+    margin[std_error == 0] = 0.0
+    effective = np.where(distance == 0, np.nan, slopes.effective[power.group])
+    scored = power.scored(log_theta, std_error, unit_of_member, cluster_of_member)
+    test = difference_test(scored, scored_conditional(free, errors, table, linkage, unit_of_member, cluster_of_member))
+    with np.errstate(over="ignore"):  # an interval without an upper end has none
+        high = np.exp(log_theta + margin)
+    return ShapedEstimate(
+        log_theta=log_theta,
+        std_error=std_error,
+        low=np.exp(log_theta - margin),
+        high=np.where(np.isinf(high), np.nan, high),
+        effective_clusters=effective,
+        reason=_power_reasons(log_theta, std_error, slopes.agreeing[power.group], linkage),
+        block=np.arange(table.n_cells),
+        eta=eta[power.group],
+        eta_error=slopes.std_error[power.group],
+        converged=converged,
+        test=test,
+        warning=_power_warning(test, position_of_cell),
+    )
+
+
+def _power_reasons(log_theta: Floats, std_error: Floats, agreeing: Flags, linkage: Linkage) -> tuple[str | None, ...]:
+    without = np.isnan(std_error)
+    reasons = np.select(
+        [np.isnan(log_theta), without & agreeing, without, ~linkage.identified],
+        [ONE_END, AGREEING, ONE_CLUSTER, SHAPE_ALONE],
+        default="",
+    )
+    return tuple(str(reason) or None for reason in reasons)
+
+
+def _power_warning(test: ContrastTest, position_of_cell: Integers) -> str | None:
+    if not test.rejected:
+        return None
+    return (
+        f"Propensities do not follow a power of the position: at position {position_of_cell[test.largest]} the power "
+        f"says {np.exp(test.difference):.2f} times what the log says without a shape (p = {test.p_value:.2g})."
+    )
+
+
+@dataclass(frozen=True)
+class _Slopes:
+    """Errors of the etas, half the widths of their intervals, G*, and whether the clusters agree to the last click.
+
+    Each of shape (number of groups,).
+    """
+
+    std_error: Floats
+    margin: Floats
+    effective: Floats
+    agreeing: Flags
+
+
+class _Power:
+    """The likelihood of one eta for each group of cells, on the units with a click and two cells."""
+
+    def __init__(self, table: CountTable, linkage: Linkage, position_of_cell: Integers) -> None:
+        log_position = np.log(position_of_cell)
+        self.distance = log_position - log_position[linkage.reference_of]
+        references, self.group = np.unique(linkage.reference_of, return_inverse=True)
+        self.n_groups = len(references)
+        units = np.flatnonzero((table.entries_of_unit > 1) & (table.sum_by_unit(table.clicks) > 0))
+        part = table.take(units)
+        clicks = part.sum_by_unit(part.clicks)
+        self.links = LinkedCounts(part, np.arange(table.n_cells), units, linkage.reference_of, clicks)
+        self.x = self.distance[part.cell]
+        self.group_of_unit = self.group[part.cell[part.start[:-1]]]
+
+    def maximum(self) -> tuple[Floats, bool]:
+        """The etas, NaN where clicks lie at one end, by Newton's method with step halving; and whether it converged."""
+        eta = np.zeros(self.n_groups)
+        converged = False
+        for _ in range(MAX_STEPS):
+            shares = self.links.shares(-eta[self.group] * self.distance)
+            score, information = (self._by_group(values) for values in self.slopes(shares))
+            step = np.divide(score, information, out=np.zeros_like(eta), where=self.finite & (information > 0))
+            step = self._climbing(shares, np.clip(step, -LONGEST_STEP, LONGEST_STEP))
+            eta += step
+            converged = float(np.abs(step).max()) <= _TOLERANCE
+            if converged:
+                break
+        return np.where(self.finite, eta, np.nan), converged
+
+    @property
+    def finite(self) -> Flags:
+        """The groups with an optimum: some click lies before the last, and some after the first cell of its unit."""
+        part = self.links.table
+        clicked = part.sum_by_unit(part.clicks * self.x)
+        before = self.links.unit_clicks * part.max_by_unit(self.x) - clicked
+        after = clicked + self.links.unit_clicks * part.max_by_unit(-self.x)
+        inner = np.stack([before, after]) > _TOLERANCE * self.links.unit_clicks
+        return np.logical_and(*(np.bincount(self.group_of_unit[some], minlength=self.n_groups) > 0 for some in inner))
+
+    def slopes(self, shares: Floats) -> tuple[Floats, Floats]:
+        """The score and the information of one copy of each unit, each of shape (J,)."""
+        part, clicks = self.links.table, self.links.unit_clicks
+        mean = part.sum_by_unit(shares * self.x)
+        score = clicks * mean - part.sum_by_unit(part.clicks * self.x)
+        return score, clicks * part.sum_by_unit(shares * (self.x - part.spread(mean)) ** 2)
+
+    def _climbing(self, shares: Floats, step: Floats) -> Floats:
+        """The step, halved in the groups where it would descend."""
+        for _ in range(HALVINGS):
+            gain = gains(self.links, shares, -step[self.group[self.links.table.cell]] * self.x)
+            falls = (self._by_group(gain) < 0) & (np.abs(step) > ROUNDING)
+            if not falls.any():
+                break
+            step = np.where(falls, step / 2, step)
+        return step
+
+    def _by_group(self, per_unit: Floats) -> Floats:
+        return sum_by_number(self.group_of_unit, self.links.table.multiplicity * per_unit, self.n_groups)
+
+    def errors(self, eta: Floats, unit_of_member: Numbers, cluster_of_member: Numbers) -> _Slopes:
+        """CR3 over the clusters of each group: the clusters of different groups do not mix."""
+        scores, informations = self.slopes(self.links.shares(-np.nan_to_num(eta)[self.group] * self.distance))
+        unit, cluster = linked_members(self.links.units, unit_of_member, cluster_of_member)
+        _, row = np.unique(cluster, return_inverse=True)
+        keys, number = np.unique(row * self.n_groups + self.group_of_unit[unit], return_inverse=True)
+        group = keys % self.n_groups
+        score = sum_by_number(number, scores[unit], len(keys))
+        information = sum_by_number(number, informations[unit], len(keys))
+        total = sum_by_number(group, information, self.n_groups)[group]
+        alone = information > _WHOLE * total
+        change = score / np.where(alone, np.nan, total - information)
+        n_clusters = np.bincount(group, minlength=self.n_groups)
+        with np.errstate(invalid="ignore", divide="ignore"):  # a group without clusters has no error
+            variance = sum_by_number(group, change**2, self.n_groups) * (n_clusters - 1) / n_clusters
+            effective = 1 / sum_by_number(group, (information / total) ** 2, self.n_groups)
+            agreeing = variance <= AGREEMENT**2
+        variance[~self.finite | (n_clusters == 0) | agreeing] = np.nan
+        quantile = student_quantile((1 + CONFIDENCE) / 2, np.maximum(np.minimum(effective, n_clusters - 1), 1.0))
+        return _Slopes(
+            std_error=np.sqrt(variance),
+            margin=quantile * np.sqrt(variance),
+            effective=effective,
+            agreeing=agreeing,
+        )
+
+    def scored(
+        self, log_theta: Floats, std_error: Floats, unit_of_member: Numbers, cluster_of_member: Numbers
+    ) -> ScoredEstimate:
+        """The curve with its clusters' scores and the response x x' / h."""
+        known = np.nan_to_num(log_theta)
+        clusters, scores = sum_by_cluster(
+            self.links.table,
+            conditional_scores(self.links, known),
+            *linked_members(self.links.units, unit_of_member, cluster_of_member),
+        )
+        information = np.where(self.finite, self._by_group(self.slopes(self.links.shares(known))[1]), np.inf)
+        same = self.group[:, np.newaxis] == self.group
+        return ScoredEstimate(
+            log_theta=log_theta,
+            std_error=std_error,
+            degrees=np.full(len(log_theta), np.inf),
+            clusters=clusters,
+            scores=scores,
+            response=same * np.outer(self.distance / information[self.group], self.distance),
+        )

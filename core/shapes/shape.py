@@ -1,0 +1,72 @@
+"""Propensity curves of a given shape over positions: what `power_shape` and `monotone_shape` share.
+
+Both maximise the likelihood of the conditional estimate,
+
+    l(beta) = sum_j m_j { sum_e c_je beta_e - C_j log sum_e n_je exp(beta_e) },    beta_ref = 0 in each group of cells
+
+over fewer curves. A group (a context) has a reference and a curve of its own. A shape says something where the log does
+not, and is wrong where it does not hold: each fit comes with a test against the free estimate.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.standard_errors.contrasts import ContrastTest
+from posbias.core.theta.conditional import LinkedCounts
+
+LONGEST_STEP = 4.0
+"""Of a log propensity or of eta, in one step."""
+
+MAX_STEPS = 100
+HALVINGS = 40
+
+ROUNDING = 1e-7
+"""A step below it gains less than rounding loses."""
+
+
+@dataclass(frozen=True)
+class ShapedEstimate:
+    """A curve of a given shape, one a group of cells.
+
+    Attributes:
+        log_theta: shape (K,), log propensity relative to the cell's reference, 0 there; NaN where there is none.
+        std_error: shape (K,), of log theta; 0 at the reference, NaN where there is none. Monotone: given the blocks.
+        low: shape (K,), lower end of the 95 % interval of theta.
+        high: shape (K,), its upper end.
+        effective_clusters: shape (K,), what the number's evidence is worth, in equal clusters; NaN at the reference.
+        reason: K reasons why a cell has no number or no interval, or why it rests on the shape alone; else None.
+        block: shape (K,), monotone: the cell whose number the cell shares, possibly its own. Power: the cell itself.
+        eta: shape (K,), power: the severity of the cell's group, NaN where there is none. Monotone: NaN.
+        eta_error: shape (K,), its standard error.
+        converged: whether the optimum was reached.
+        test: of the shape against the free estimate. Power: shape - free, by cell. Monotone: how far the free
+            estimate rises from one position to the next, one-sided.
+        warning: a sentence where the shape is rejected, else None.
+    """
+
+    log_theta: Floats
+    std_error: Floats
+    low: Floats
+    high: Floats
+    effective_clusters: Floats
+    reason: tuple[str | None, ...]
+    block: Integers
+    eta: Floats
+    eta_error: Floats
+    converged: bool
+    test: ContrastTest
+    warning: str | None
+
+    @property
+    def theta(self) -> Floats:
+        """Propensity relative to the reference, shape (K,); NaN where there is none."""
+        return np.exp(self.log_theta)
+
+
+def gains(linked: LinkedCounts, shares: Floats, move: Floats) -> Floats:
+    """What each unit adds to l when the log propensities of its entries move, shape (J,), of one of its copies."""
+    table = linked.table
+    growth = table.sum_by_unit(shares * np.expm1(move))
+    return table.sum_by_unit(table.clicks * move) - linked.unit_clicks * np.log1p(growth)

@@ -1,0 +1,146 @@
+"""Worlds: what documents there are, how attractive each one is, and what the ranker thinks of it.
+
+A world from nothing draws attractiveness from a Beta distribution; `simulation_judgements` makes one from labels.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from posbias.core.simulation.options import SimulationOptions
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+WORLD, SESSION, NOISE, SEGMENT_WORLD, SHOCK, POPULARITY, TRAINING = 0, 1, 2, 3, 4, 5, 6
+SEGMENT, CONTEXT, READINESS, DEPTH, EXPERIMENT = 10, 11, 12, 13, 14
+"""Streams of random numbers, so that one feature does not change what another one draws."""
+
+
+def random_stream(options: SimulationOptions, *key: int) -> np.random.Generator:
+    """A source of randomness of its own for each key."""
+    return np.random.default_rng(np.random.SeedSequence(options.seed, spawn_key=key))
+
+
+@dataclass(frozen=True)
+class World:
+    """Queries in the order of their frequency, their documents, and the truth about them.
+
+    A document is known by its number d within its query; queries with fewer than D documents are padded.
+
+    Attributes:
+        attractiveness: shape (G, Q, D), gamma in [0, 1] by segment, query and document.
+        score: shape (G, Q, D), what the ranker sorts by, largest first; -inf where there is no document.
+        deviation: the standard deviation of the scores, > 0, the unit of the ranker's strength.
+        query_ids: length Q.
+        doc_ids: the documents of all queries, query by query.
+        start: shape (Q,), where in `doc_ids` the documents of a query start.
+    """
+
+    attractiveness: Floats
+    score: Floats
+    deviation: float
+    query_ids: pl.Series
+    doc_ids: pl.Series
+    start: Integers
+
+    @property
+    def n_docs(self) -> Integers:
+        """The number of documents of each query, shape (Q,)."""
+        return np.count_nonzero(self.present, axis=1)
+
+    @property
+    def present(self) -> Flags:
+        """Which documents there are, shape (Q, D)."""
+        return self.score[0] > -np.inf
+
+
+def random_world(options: SimulationOptions) -> World:
+    """Draw a world from nothing: gamma ~ attractiveness_scale * Beta(a, b), for every query and document alike.
+
+    In each further segment a share of the pairs is drawn anew; the others are those of the first segment.
+    """
+    n_queries, n_docs = options.n_queries, options.docs_per_query
+    shape = (options.segments, n_queries, n_docs)
+    attractiveness = np.empty(shape)
+    attractiveness[0] = _beta(random_stream(options, WORLD), shape[1:], options)
+    for segment in range(1, options.segments):
+        rng = random_stream(options, SEGMENT_WORLD, segment)
+        differs = rng.random(shape[1:]) < options.segment_difference
+        attractiveness[segment] = np.where(differs, _beta(rng, shape[1:], options), attractiveness[0])
+    noise = _beta(random_stream(options, NOISE), shape[1:], options) if options.score_weight < 1 else 0.0
+    a, b = options.attractiveness_shape
+    deviation = options.attractiveness_scale * np.sqrt(a * b / ((a + b) ** 2 * (a + b + 1)))
+    return World(
+        attractiveness=attractiveness,
+        score=blended_score(attractiveness, noise, options.score_weight),
+        deviation=float(deviation * np.hypot(options.score_weight, 1 - options.score_weight)),
+        query_ids=pl.Series(np.arange(n_queries, dtype=np.int32)),
+        doc_ids=pl.Series(np.tile(np.arange(n_docs, dtype=np.int32), n_queries)),
+        start=np.arange(n_queries, dtype=np.int64) * n_docs,
+    )
+
+
+def blended_score(quality: Floats, noise: Floats | float, weight: float) -> Floats:
+    """The ranker's score w * quality + (1 - w) * noise."""
+    return quality if weight == 1 else weight * quality + (1 - weight) * noise
+
+
+def theta_shocks(options: SimulationOptions, n_queries: int) -> Floats | None:
+    """Log-normal factors of mean 1 on theta by query and position, shape (Q, K); None where there are none."""
+    sigma = options.theta_shock
+    if sigma == 0:
+        return None
+    draw = random_stream(options, SHOCK).standard_normal((n_queries, options.n_positions))
+    return np.exp(sigma * draw - sigma**2 / 2)
+
+
+def true_propensities(options: SimulationOptions) -> pl.DataFrame:
+    """The truth per cell.
+
+    Columns: position, previous_click (UBM only), device (only where there are contexts), propensity (theta relative
+    to the first cell, position 1, of the same context), examination (theta itself).
+    """
+    theta = options.examination
+    context, cell = np.indices(theta.shape)
+    position, previous = np.array(options.cells, dtype=np.int32)[cell.ravel()].T
+    frame = pl.DataFrame(
+        {
+            "position": position,
+            "previous_click": previous,
+            "device": context.ravel().astype(np.int32),
+            "propensity": (theta / theta[:, :1]).ravel(),
+            "examination": theta.ravel(),
+        }
+    )
+    needless = {"previous_click": options.model == "pbm", "device": not options.contexts}
+    return frame.drop(name for name, drop in needless.items() if drop)
+
+
+def true_attractiveness(options: SimulationOptions, world: World | None = None) -> pl.DataFrame:
+    """The truth per (query, document), shown or not: query, doc, segment (if there are several), attractiveness.
+
+    Where sessions differ in readiness, it is the mean over them.
+    """
+    world = world or random_world(options)
+    query, doc = np.nonzero(world.present)
+    segments = [
+        pl.DataFrame(
+            {
+                "query": world.query_ids.gather(query),
+                "doc": world.doc_ids.gather(world.start[query] + doc),
+                "segment": pl.repeat(segment, len(query), dtype=pl.Int32, eager=True),
+                "attractiveness": attractiveness[query, doc],
+            }
+        )
+        for segment, attractiveness in enumerate(world.attractiveness)
+    ]
+    frame = pl.concat(segments, rechunk=True)
+    return frame if options.segments > 1 else frame.drop("segment")
+
+
+def _beta(rng: np.random.Generator, shape: tuple[int, ...], options: SimulationOptions) -> Floats:
+    return options.attractiveness_scale * rng.beta(*options.attractiveness_shape, size=shape)

@@ -1,0 +1,265 @@
+"""Tests of differences: several contrasts of log propensities at once, and two estimates from the same log.
+
+A contrast D_m with standard error sd_m and nu_m degrees of freedom is judged by Student's t; of M contrasts the one
+with the smallest tail decides, at the level .05 / M (Bonferroni), whatever their correlation. For D = L b, b with the
+clustered covariance V and the effective clusters nu_k of each cell,
+
+    sd_m^2 = (L V L')_mm,    nu_m = (sum_k L_mk^2 V_kk)^2 / sum_k (L_mk^2 V_kk)^2 / nu_k
+
+Two estimates b1, b2 from the same clusters (queries) are far from independent. With the clusters' scores s1_g, s2_g
+and the responses A1, A2 (inverse informations) that turn a score into a change of the estimate, b1 - b2 has
+
+    psi_g = A1 s1_g - A2 s2_g,    V = sum_g psi_g psi_g'
+
+which needs only the sums of s1 s1', s1 s2' and s2 s2' over the clusters. First-order responses understate what a
+large cluster does, so each standard error is scaled by the larger of the two estimates' ratios CR3 / CR0.
+Sources: Welch 1947 (degrees of freedom); White 1982 (scores of a misspecified model); Hausman 1978 (the idea of the
+comparison); Bell & McCaffrey 2002 (CR3).
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
+from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, gram, inverse, sparse_product, student_tail
+from posbias.core.standard_errors.cluster import ClusterErrors
+from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, linked_counts, linked_members
+from posbias.core.theta.linkage import Linkage
+
+Alternative = Literal["two-sided", "greater"]
+
+LEVEL = 0.05
+"""Probability of a false alarm, over all contrasts of a test together."""
+
+_ROUNDING = 1e-7  # a difference whose error is this small a share of the estimate's own is no difference
+
+
+@dataclass(frozen=True)
+class ContrastTest:
+    """The verdict on several contrasts, and the one that decides it.
+
+    Attributes:
+        statistic: D / sd of the deciding contrast, its absolute value in a two-sided test; NaN without contrasts.
+        degrees: its degrees of freedom, >= 1.
+        p_value: the probability of such a statistic if all contrasts are 0, times M, at most 1.
+        n_contrasts: M, contrasts with a standard error.
+        largest: index of the deciding contrast among those given, -1 without contrasts.
+        difference: its D, a difference of log propensities.
+        std_error: its standard error.
+        p_values: shape (M',), of each contrast that was given, times M, at most 1; NaN where it was left out.
+    """
+
+    statistic: float
+    degrees: float
+    p_value: float
+    n_contrasts: int
+    largest: int
+    difference: float
+    std_error: float
+    p_values: Floats
+
+    @property
+    def rejected(self) -> bool:
+        """Whether some contrast differs from 0 at the level .05."""
+        return self.p_value < LEVEL
+
+    def summary(self) -> dict[str, Any]:
+        """What the manifest says; null where there is no contrast."""
+        tested = self.n_contrasts > 0
+        return {
+            "contrasts": self.n_contrasts,
+            "statistic": self.statistic if tested else None,
+            "degrees": self.degrees if tested else None,
+            "difference_of_logs": self.difference if tested else None,
+            "std_error": self.std_error if tested else None,
+            "p_value": self.p_value,
+            "rejected": self.rejected,
+        }
+
+
+def contrast_test(
+    difference: Floats,
+    std_error: Floats,
+    degrees: Floats,
+    *,
+    alternative: Alternative = "two-sided",
+) -> ContrastTest:
+    """Test that all contrasts are 0 (two-sided), or that none is above 0 (greater).
+
+    Args:
+        difference: shape (M,), D.
+        std_error: shape (M,); a contrast whose error is 0 or NaN is left out.
+        degrees: shape (M,), degrees of freedom of the error: the effective clusters; at least 1 is taken.
+        alternative: what counts against the hypothesis.
+    """
+    usable = np.flatnonzero(np.isfinite(difference) & (std_error > 0))
+    p_values = np.full(len(difference), np.nan)
+    if not len(usable):
+        return ContrastTest(np.nan, np.nan, 1.0, 0, -1, np.nan, np.nan, p_values)
+    ratio = difference[usable] / std_error[usable]
+    two_sided = alternative == "two-sided"
+    statistic = np.abs(ratio) if two_sided else ratio
+    known_degrees = np.maximum(np.nan_to_num(degrees[usable], nan=1.0), 1.0)
+    tail = student_tail(statistic, known_degrees)
+    p_values[usable] = np.minimum((2 if two_sided else 1) * len(usable) * tail, 1.0)
+    deciding = np.lexsort((-statistic, tail))[0]  # far out, all tails are 0
+    largest = int(usable[deciding])
+    return ContrastTest(
+        statistic=float(statistic[deciding]),
+        degrees=float(known_degrees[deciding]),
+        p_value=float(p_values[largest]),
+        n_contrasts=len(usable),
+        largest=largest,
+        difference=float(difference[largest]),
+        std_error=float(std_error[largest]),
+        p_values=p_values,
+    )
+
+
+def linear_contrast_test(
+    contrasts: Floats, fit: ConditionalFit, errors: ClusterErrors, *, alternative: Alternative = "two-sided"
+) -> ContrastTest:
+    """Test contrasts L log theta of one estimate.
+
+    Args:
+        contrasts: shape (M, K), L. A row that involves a cell without an estimate or without an error is left out, and
+            so is one that involves no cell but references.
+        fit: the estimate.
+        errors: its clustered errors.
+        alternative: as for `contrast_test`.
+    """
+    free = fit.free_cells
+    has_error = errors.std_error[free] > 0
+    known = ~np.isnan(fit.log_theta)
+    known[free[~has_error]] = False
+    usable = ~contrasts[:, ~known].any(axis=1)
+    of_free = np.where(has_error, contrasts[:, free], 0.0)
+    covariance = np.where(np.outer(has_error, has_error), errors.covariance, 0.0)
+    parts = of_free**2 * np.diag(covariance)
+    degrees = errors.degrees[free]
+    involved = usable & parts.any(axis=1)
+    welch = np.full(len(contrasts), np.nan)
+    welch[involved] = parts[involved].sum(axis=1) ** 2 / (parts[involved] ** 2 / degrees).sum(axis=1)
+    return contrast_test(
+        np.where(usable, contrasts @ np.nan_to_num(fit.log_theta), np.nan),
+        np.sqrt(np.maximum(_quadratic(of_free, covariance, of_free), 0.0)),
+        welch,
+        alternative=alternative,
+    )
+
+
+@dataclass(frozen=True)
+class ScoredEstimate:
+    """An estimate of the K log propensities, and what each cluster did to it.
+
+    Attributes:
+        log_theta: shape (K,), NaN where there is no estimate.
+        std_error: shape (K,), with the correction for few clusters; NaN where there is none.
+        degrees: shape (K,), its degrees of freedom; NaN where there is no error.
+        clusters: shape (G,), the clusters' numbers, ascending.
+        scores: shape (G, S), the score of each cluster.
+        response: shape (K, S): without cluster g the estimate would, to first order, lose response @ scores[g].
+    """
+
+    log_theta: Floats
+    std_error: Floats
+    degrees: Floats
+    clusters: Integers
+    scores: Sparse
+    response: Floats
+
+    @property
+    def first_order_error(self) -> Floats:
+        """CR0, the error without any correction for few clusters, shape (K,)."""
+        return np.sqrt(np.maximum(_quadratic(self.response, gram(self.scores), self.response), 0.0))
+
+
+def scored_conditional(
+    fit: ConditionalFit,
+    errors: ClusterErrors,
+    table: CountTable,
+    linkage: Linkage,
+    unit_of_member: Numbers,
+    cluster_of_member: Numbers,
+) -> ScoredEstimate:
+    """The conditional estimate with its scores, s_g = sum_{j in g} (c_j - C_j p_j), and response H^-1.
+
+    Args:
+        fit: the estimate from `table` and `linkage`.
+        errors: its clustered errors, by the same clusters.
+        table: counts per unit.
+        linkage: which cells are identified.
+        unit_of_member: shape (N,), the unit (signature) of each member (pair or stratum).
+        cluster_of_member: shape (N,), the cluster (query) of each member; any whole numbers.
+    """
+    linked = linked_counts(table, linkage)
+    clusters, scores = sum_by_cluster(
+        linked.table,
+        conditional_scores(linked, fit.log_theta),
+        *linked_members(linked.units, unit_of_member, cluster_of_member),
+    )
+    response = np.zeros((len(fit.log_theta), len(linked.cells)))
+    response[np.ix_(fit.free_cells, linked.free)] = inverse(fit.information)
+    return ScoredEstimate(
+        log_theta=fit.log_theta,
+        std_error=errors.std_error,
+        degrees=errors.degrees,
+        clusters=clusters,
+        scores=scores,
+        response=response,
+    )
+
+
+def conditional_scores(linked: LinkedCounts, log_theta: Floats) -> Floats:
+    """Each entry's c - C_j p_je at log_theta, shape (K,), of one copy of its unit."""
+    table = linked.table
+    return table.clicks - table.spread(linked.unit_clicks) * linked.shares(log_theta[linked.cells])
+
+
+def sum_by_cluster(
+    table: CountTable, entry_scores: Floats, unit_of_member: Numbers, cluster_of_member: Numbers
+) -> tuple[Integers, Sparse]:
+    """Scores, shape (R,) by entry of one copy of each unit, summed over the members of each cluster.
+
+    Returns:
+        The clusters' numbers, shape (G,), ascending, and their scores, shape (G, K).
+    """
+    clusters, row = np.unique(cluster_of_member, return_inverse=True)
+    members = counted(row, unit_of_member, (len(clusters), table.n_units))
+    return clusters, sparse_product(members, by_unit_and_cell(table, entry_scores))
+
+
+def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> Floats:
+    """Standard error of first - second, cell by cell, from the same clusters.
+
+    Returns:
+        Shape (K,); NaN where one of the two has no error or clusters agree so well that their scores vanish, 0 where
+        the two estimates are the same function of the log.
+    """
+    _, of_first, of_second = np.intersect1d(first.clusters, second.clusters, assume_unique=True, return_indices=True)
+    mixed = sparse_product(first.scores[of_first].T, second.scores[of_second]).toarray()
+    own = first.first_order_error, second.first_order_error
+    with np.errstate(invalid="ignore", divide="ignore"):  # a reference has no error to divide by
+        variance = own[0] ** 2 + own[1] ** 2 - 2 * _quadratic(first.response, mixed, second.response)
+        few_clusters = np.fmax(np.fmax(first.std_error / own[0], second.std_error / own[1]), 1.0)
+    error = np.sqrt(np.maximum(variance, 0.0))
+    error[error < _ROUNDING * np.maximum(*own)] = 0.0
+    agree = (own[0] < _ROUNDING * first.std_error) | (own[1] < _ROUNDING * second.std_error)
+    usable = np.isfinite(first.std_error + second.std_error) & ~agree
+    return np.where(usable, few_clusters * error, np.nan)
+
+
+def difference_test(first: ScoredEstimate, second: ScoredEstimate) -> ContrastTest:
+    """Test that two estimates from the same clusters, relative to the same references, agree in every cell."""
+    return contrast_test(
+        first.log_theta - second.log_theta,
+        difference_errors(first, second),
+        np.minimum(first.degrees, second.degrees),
+    )
+
+
+def _quadratic(left: Floats, middle: Floats, right: Floats) -> Floats:
+    """The diagonal of L M R', shape (K,)."""
+    return np.einsum("ks,ks->k", left @ middle, right)

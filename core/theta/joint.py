@@ -1,0 +1,255 @@
+"""Joint estimation of examination and attractiveness by EM, the textbook algorithm.
+
+P(click) = theta_e gamma_j. E-step, for an impression without a click (a click implies both events):
+
+    P(E = 1 | c = 0) = theta (1 - gamma) / (1 - theta gamma),  P(A = 1 | c = 0) = gamma (1 - theta) / (1 - theta gamma)
+
+M-step: averages of the events, with a Beta prior of mean v and strength s each. Both steps together, with
+w_je = (n - c) / (1 - gamma_j theta_e), are one pass over the entries:
+
+    1 - gamma_j' = (s (1 - v) + (1 - gamma_j) sum_e w_je) / (s + sum_e n_je)
+    1 - theta_e' = (s (1 - v) + (1 - theta_e) sum_j m_j w_je) / (s + sum_j m_j n_je)
+
+Dempster, Laird & Rubin 1977; Dupret & Piwowarski 2008; Wang et al. 2018. Accelerated by SQUAREM (Varadhan & Roland
+2008). Theta and gamma are identified up to a common factor only, and on sparse logs the estimate of theta is
+inconsistent (Neyman & Scott 1948): it is a comparison, not the default.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.linalg import by_unit_and_cell
+from posbias.core.priors import BetaPrior
+
+START = 0.5
+LARGEST = 1 - 1e-6
+"""Upper bound of theta and gamma: theta gamma = 1 would divide by zero."""
+
+_TINY = 1e-300  # an extrapolation stays above 0, from where EM could not return
+_CYCLE = 3  # steps in one cycle of SQUAREM
+
+
+@dataclass(frozen=True)
+class EMOptions:
+    """How the joint estimate is found.
+
+    Attributes:
+        examination_prior: Beta prior of every theta_e; strength 0 is maximum likelihood.
+        attractiveness_prior: Beta prior of every gamma_j.
+        max_iterations: steps at most, each one pass over the entries (SQUAREM's evaluations are counted).
+        tolerance: stop when a step (a cycle of three, when accelerated) changes no theta by more than this share of
+            the largest theta, and the objective by no more than this share of itself. 0 takes all steps.
+        accelerate: by SQUAREM, which reaches the same optimum in far fewer steps.
+    """
+
+    examination_prior: BetaPrior = BetaPrior(0.5, 2.0)
+    attractiveness_prior: BetaPrior = BetaPrior(0.5, 2.0)
+    max_iterations: int = 5_000
+    tolerance: float = 1e-8
+    accelerate: bool = True
+
+
+@dataclass(frozen=True)
+class JointFit:
+    """The joint estimate, on its own scale: only ratios of theta say something about the log.
+
+    Attributes:
+        examination: shape (K,), theta in (0, 1 - 1e-6]; a cell without impressions has the prior's mean, 0.5
+            without a prior.
+        attractiveness: shape (J,), gamma in [0, 1 - 1e-6].
+        converged: whether the tolerance was reached. False when it is 0: nothing was checked.
+        iterations: steps, or SQUAREM's cycles.
+        evaluations: passes over the entries.
+        objective: log-likelihood (without the binomials' constants) plus the log of the priors' kernels.
+    """
+
+    examination: Floats
+    attractiveness: Floats
+    converged: bool
+    iterations: int
+    evaluations: int
+    objective: float
+
+
+def fit_joint(
+    table: CountTable,
+    options: EMOptions | None = None,
+    *,
+    on_iteration: Callable[[int, float], None] | None = None,
+) -> JointFit:
+    """Maximise the objective by EM from theta = gamma = 0.5.
+
+        sum_j m_j sum_e { c log(theta gamma) + (n - c) log(1 - theta gamma) }
+        + sum over parameters x of s (v log x + (1 - v) log(1 - x))
+
+    Args:
+        table: counts per unit (a pair or signature) and cell.
+        options: by default a prior of 0.5:2 on both, accelerated, to convergence.
+        on_iteration: called after each step or cycle with the passes so far and the change of theta, relative to the
+            largest theta.
+    """
+    options = options or EMOptions()
+    problem = _Problem(table, options)
+    fit = _accelerated if options.accelerate and options.max_iterations >= _CYCLE else _plain
+    return fit(problem, options, on_iteration or _ignore)
+
+
+def _ignore(_evaluations: int, _change: float) -> None:
+    """Nobody asked to be told."""
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Theta, shape (K,), and gamma, shape (J,)."""
+
+    theta: Floats
+    gamma: Floats
+
+
+def _plain(problem: "_Problem", options: EMOptions, tell: Callable[[int, float], None]) -> JointFit:
+    point, objective, converged, steps = problem.start(), -np.inf, False, 0
+    while not converged and steps < options.max_iterations:
+        following, steps = problem.step(point), steps + 1
+        change = _change(point.theta, following.theta)
+        if options.tolerance > 0:
+            before, objective = objective, problem.objective_at_last_step(point)
+            converged = max(change, _gain(before, objective)) <= options.tolerance
+        point = following
+        tell(steps, change)
+    return problem.result(point, converged=converged, iterations=steps, evaluations=steps)
+
+
+def _accelerated(problem: "_Problem", options: EMOptions, tell: Callable[[int, float], None]) -> JointFit:
+    """SQUAREM: from two steps, extrapolate along their change; keep the plain steps where that would descend."""
+    point, objective, converged, cycles = problem.start(), -np.inf, False, 0
+    while not converged and _CYCLE * (cycles + 1) <= options.max_iterations:
+        first = problem.step(point)
+        second = problem.step(first)
+        before, objective = objective, problem.objective_at_last_step(first)
+        far = problem.extrapolate(point, first, second)
+        following = problem.step(far)
+        if not problem.objective_at_last_step(far) >= objective:
+            following = second
+        change = _change(point.theta, following.theta)
+        converged = options.tolerance > 0 and max(change, _gain(before, objective)) <= options.tolerance
+        point, cycles = following, cycles + 1
+        tell(_CYCLE * cycles, change)
+    return problem.result(point, converged=converged, iterations=cycles, evaluations=_CYCLE * cycles)
+
+
+def _change(before: Floats, after: Floats) -> float:
+    """Largest change of theta, each time relative to the largest theta: a common factor means nothing."""
+    scaled_before, scaled_after = (theta / max(theta.max(), _TINY) for theta in (before, after))
+    return float(np.abs(scaled_after - scaled_before).max())
+
+
+def _gain(before: float, after: float) -> float:
+    """Change of the objective, relative to itself."""
+    return abs(after - before) / max(abs(after), _TINY)
+
+
+class _Problem:
+    """EM's map, and its objective, on one table. Work arrays of the size of the entries are kept between steps."""
+
+    def __init__(self, table: CountTable, options: EMOptions) -> None:
+        self.table = table
+        self.priors = (options.examination_prior, options.attractiveness_prior)
+        self.lengths = table.entries_of_unit
+        self.multiplicity = table.multiplicity
+        self.skips = table.impressions - table.clicks
+        copies = table.spread(table.multiplicity)
+        self.unit_clicks = table.sum_by_unit(table.clicks)
+        self.cell_clicks = table.sum_by_cell(table.clicks * copies)
+        self.cell_impressions = table.sum_by_cell(table.impressions * copies)
+        self.unit_impressions = table.sum_by_unit(table.impressions)
+        self.complement = np.empty_like(table.impressions)
+        self.weights = by_unit_and_cell(table, np.empty_like(table.impressions))
+
+    def start(self) -> _Point:
+        """0.5 everywhere."""
+        return _Point(np.full(self.table.n_cells, START), np.full(self.table.n_units, START))
+
+    def step(self, point: _Point) -> _Point:
+        """One E-step and M-step."""
+        np.take(point.theta, self.table.cell, out=self.complement)
+        self.complement *= np.repeat(point.gamma, self.lengths)
+        np.subtract(1.0, self.complement, out=self.complement)
+        np.divide(self.skips, self.complement, out=self.weights.data)
+        by_cell = self.weights.T @ self.multiplicity
+        by_unit = self.weights @ np.ones(self.table.n_cells)
+        examination, attractiveness = self.priors
+        return _Point(
+            theta=_average(examination, point.theta, by_cell, self.cell_clicks, self.cell_impressions),
+            gamma=_average(attractiveness, point.gamma, by_unit, self.unit_clicks, self.unit_impressions),
+        )
+
+    def objective_at_last_step(self, point: _Point) -> float:
+        """The objective at the point that the last step started from."""
+        examination, attractiveness = self.priors
+        np.log(self.complement, out=self.complement)
+        self.complement *= self.skips
+        without_click = float(self.multiplicity @ self.table.sum_by_unit(self.complement))
+        return (
+            without_click
+            + float(_log_kernel(self.cell_clicks, point.theta).sum())
+            + float(self.multiplicity @ _log_kernel(self.unit_clicks, point.gamma))
+            + float(_log_prior(examination, point.theta).sum())
+            + float(self.multiplicity @ _log_prior(attractiveness, point.gamma))
+        )
+
+    def extrapolate(self, start: _Point, first: _Point, second: _Point) -> _Point:
+        """x0 - 2 a r + a^2 v, with r = x1 - x0, v = x2 - 2 x1 + x0, a = -|r| / |v| (Varadhan & Roland's S3).
+
+        On the scale of probabilities: on that of logarithms or logits the values that run to 0 rule the length.
+        A gamma counts as often as its unit, so that compression changes nothing.
+        """
+        r = _Point(first.theta - start.theta, first.gamma - start.gamma)
+        v = _Point(second.theta - first.theta - r.theta, second.gamma - first.gamma - r.gamma)
+        length = max(1.0, np.sqrt(self._square(r) / max(self._square(v), _TINY)))
+        return _Point(
+            theta=np.clip(start.theta + 2 * length * r.theta + length**2 * v.theta, _TINY, LARGEST),
+            gamma=np.clip(start.gamma + 2 * length * r.gamma + length**2 * v.gamma, _TINY, LARGEST),
+        )
+
+    def _square(self, direction: _Point) -> float:
+        return float(direction.theta @ direction.theta + self.multiplicity @ direction.gamma**2)
+
+    def result(self, point: _Point, *, converged: bool, iterations: int, evaluations: int) -> JointFit:
+        """The fit at a point, with its objective."""
+        self.step(point)
+        return JointFit(
+            examination=point.theta,
+            attractiveness=point.gamma,
+            converged=converged,
+            iterations=iterations,
+            evaluations=evaluations,
+            objective=self.objective_at_last_step(point),
+        )
+
+
+def _average(prior: BetaPrior, old: Floats, weight: Floats, clicks: Floats, impressions: Floats) -> Floats:
+    """The M-step for theta or gamma, from the sum of w.
+
+    Every click counts as an event, so that no average is below the share of clicks: held there, small values keep the
+    digits that 1 - (1 - x) loses. Parameters without impressions and prior stay as they are.
+    """
+    total = prior.strength + impressions
+    known = np.where(total > 0, total, 1.0)
+    average = 1 - (prior.pseudo_skips + (1 - old) * weight) / known
+    average = np.clip(average, (prior.pseudo_clicks + clicks) / known, LARGEST)
+    return np.where(total > 0, average, old)
+
+
+def _log_kernel(clicks: Floats, probability: Floats) -> Floats:
+    """Clicks times log(probability), 0 where there are no clicks."""
+    return clicks * np.log(np.where(clicks > 0, probability, 1.0))
+
+
+def _log_prior(prior: BetaPrior, probability: Floats) -> Floats:
+    """S (v log x + (1 - v) log(1 - x)), 0 for strength 0."""
+    if prior.strength == 0:
+        return np.zeros_like(probability)
+    return prior.pseudo_clicks * np.log(probability) + prior.pseudo_skips * np.log1p(-probability)

@@ -1,0 +1,102 @@
+"""The layout of judgments: one row per (query, document), with the debiased click rate as its label.
+
+    posterior:  E[gamma | counts], the posterior mean of attractiveness
+    coec:       sum_e c_e / sum_e n_e theta_e      clicks over expected clicks (per unit of attractiveness)
+    ips:        sum_e c_e / theta_e  /  sum_e n_e
+
+with theta clipped as in the weights; sums run over the cells that have a propensity. The last two are unbiased, ips
+with more variance, and both noisy where a document was seldom shown; there the posterior is drawn to its prior, which
+learners do better with (tests/benchmarks/value.py).
+
+    grade = min(floor(G label / top), G - 1)
+
+G grades in equal steps; top is the label that a hundredth of the documents exceed, where there are contexts each
+document in each of its contexts. Rankers with graded gains, and the judgment lists of search engines, take grades.
+
+Sources: Zhang & Jones 2007 (COEC); Joachims, Swaminathan & Schnabel 2017 (ips).
+"""
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
+from posbias.core.training.layouts import LABEL
+from posbias.core.training.layouts.documents import sums_by_document
+from posbias.core.training.weights import ClickWeights, WeightOptions
+
+GRADE = "grade"
+
+_ABOVE_TOP = 0.01  # of the documents: a few rates from next to no impressions must not stretch the scale
+
+
+def rate_terms(
+    signatures: CountTable, weights: ClickWeights, options: WeightOptions, attractiveness: Floats | None = None
+) -> Floats:
+    """What the rate of a document is added up from, by signature, over the cells that have a propensity.
+
+    Args:
+        signatures: counts per (signature, cell).
+        weights: the propensity of each cell.
+        options: clipping, and which rate.
+        attractiveness: gamma of each signature, shape (J,), for the posterior.
+
+    Returns:
+        Impressions, clicks, and the rate's numerator and denominator, shape (J, 4).
+    """
+    known = np.isfinite(weights.propensity)
+    theta = np.where(known, np.maximum(np.nan_to_num(weights.propensity), options.min_propensity), 1.0)
+    terms = np.empty((signatures.n_units, 4))
+    for units, block in signatures.blocks():
+        shown, clicked = (known[block.cell] * counts for counts in (block.impressions, block.clicks))
+        impressions, clicks = block.sum_by_unit(shown), block.sum_by_unit(clicked)
+        if options.rate == "coec":
+            above, below = clicks, block.sum_by_unit(shown * theta[block.cell])
+        elif options.rate == "ips":
+            above, below = block.sum_by_unit(clicked / theta[block.cell]), impressions
+        else:
+            above, below = impressions * (0.0 if attractiveness is None else attractiveness[units]), impressions
+        terms[units] = np.stack([impressions, clicks, above, below], axis=1)
+    return terms
+
+
+def top_rate(terms: Floats, multiplicity: Floats) -> float:
+    """The rate that a hundredth of the documents exceed; 0 where none was clicked.
+
+    Args:
+        terms: as from `rate_terms`, shape (J, 4).
+        multiplicity: how many documents each signature stands for, shape (J,).
+    """
+    rate = np.divide(terms[:, 2], terms[:, 3], out=np.zeros(len(terms)), where=terms[:, 3] > 0)
+    order = np.argsort(rate)
+    above = multiplicity.sum() - np.cumsum(multiplicity[order])
+    return float(rate[order][np.argmax(above <= _ABOVE_TOP * multiplicity.sum())]) if len(rate) else 0.0
+
+
+def judgment_rows(pairs: pl.DataFrame, terms: Floats, *, top: float, grades: int, whole: bool) -> pl.DataFrame:
+    """The rows of a part. Documents that no cell with a propensity has shown are left out.
+
+    Args:
+        pairs: `query`, `doc`, `signature`, as for `sums_by_document`.
+        terms: as from `rate_terms`, shape (J, 4).
+        top: as from `top_rate`.
+        grades: number of grades G, at least 2.
+        whole: whether impressions and clicks are whole numbers, not sums of weights.
+
+    Returns:
+        `group`, `query`, `doc`, `label` (Float64 >= 0), `grade` (Int32, 0 .. G - 1), `impressions`, `clicks`, `weight`
+        (1: judgments weigh the same).
+    """
+    documents, sums = sums_by_document(pairs, terms)
+    seen = sums[:, 3] > 0
+    sums = sums[seen]
+    label = sums[:, 2] / sums[:, 3]
+    steps = np.floor(grades * label / top) if top > 0 else np.zeros(len(label))
+    counts = pl.Int64 if whole else pl.Float64
+    return documents.filter(pl.Series(seen)).with_columns(
+        pl.Series(LABEL, label),
+        pl.Series(GRADE, np.minimum(steps, grades - 1).astype(np.int32)),
+        pl.Series(IMPRESSIONS, sums[:, 0]).cast(counts),
+        pl.Series(CLICKS, sums[:, 1]).cast(counts),
+        pl.lit(1.0).alias(WEIGHT),
+    )

@@ -1,0 +1,85 @@
+"""The pointwise layout: two rows per (query, document), its clicked and its unclicked part.
+
+A document's n impressions become W+ for its clicks and W- = n - W+ for the rest. With click weights W+ may exceed n:
+W- is then 0, and documents that were shown rarely are labelled too low, the more so the further down they stood
+(gamma = .3, one impression: .30 at position 1, .24 at position 10). The expected label never exceeds n, but leans on
+the prior of gamma, which is worse where pairs are shown rarely: a learner that can bend then ranks below one that
+reads naive clicks. tests/benchmarks/negatives.py compares them.
+
+Sources: Saito et al. 2019 (the layout); Wang et al. 2018 (expected labels).
+"""
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.schema import WEIGHT
+from posbias.core.training.layouts import LABEL
+from posbias.core.training.layouts.documents import sums_by_document
+from posbias.core.training.weights import ClickWeights
+
+_TINY = 1e-300  # theta = gamma = 1 leaves no impression without a click to explain: 0 of them, not 0/0
+
+
+def expected_attractions(signatures: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
+    """How many of a unit's impressions showed an attractive document, given the clicks: W+ without click weights.
+
+        W+ = sum_e { c_e + (n_e - c_e) P(A = 1 | c = 0) },  P(A = 1 | c = 0) = gamma (1 - theta) / (1 - theta gamma)
+
+    An impression is worth at most 1 whatever its cell's theta: there is no weight that could be clipped.
+
+    Args:
+        signatures: counts per (signature, cell).
+        examination: theta as a probability, shape (K,), 0 < theta <= 1; NaN where a cell has none, and counts nothing.
+        attractiveness: gamma, shape (J,), in [0, 1], on the scale of this theta.
+
+    Returns:
+        W+ of each signature, shape (J,), between its clicks and its impressions.
+    """
+    attractions = np.empty(signatures.n_units)
+    known, theta = np.isfinite(examination), np.nan_to_num(examination)
+    for units, block in signatures.blocks():
+        theta_of, gamma = theta[block.cell], block.spread(attractiveness[units])
+        attracted = gamma * (1 - theta_of) / np.maximum(1 - theta_of * gamma, _TINY)
+        skips = block.impressions - block.clicks
+        attractions[units] = block.sum_by_unit(known[block.cell] * (block.clicks + skips * attracted))
+    return attractions
+
+
+def positive_and_shown(signatures: CountTable, weights: ClickWeights, positive: Floats | None = None) -> Floats:
+    """W+ and sum_e n_e of each signature over the cells that have a propensity, shape (J, 2).
+
+    Args:
+        signatures: counts per (signature, cell).
+        weights: the weight of a click per cell.
+        positive: W+ of each signature, shape (J,), as from `expected_attractions`; None: sum_e c_e w_e.
+    """
+    weight = np.nan_to_num(weights.weight)
+    known = np.isfinite(weights.weight)
+    sums = np.empty((signatures.n_units, 2))
+    for units, block in signatures.blocks():
+        clicked = block.sum_by_unit(block.clicks * weight[block.cell]) if positive is None else positive[units]
+        sums[units] = np.stack([clicked, block.sum_by_unit(block.impressions * known[block.cell])], axis=1)
+    return sums
+
+
+def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
+    """The rows of a part.
+
+        label 1: W+           label 0: W- = max(sum_e n_e - W+, 0)
+
+    Sums run over the cells that have a propensity, and over all rows of a document.
+
+    Args:
+        pairs: `query`, `doc`, `signature`, as for `sums_by_document`.
+        by_signature: W+ and sum_e n_e of each signature, shape (J, 2), as from `positive_and_shown`.
+
+    Returns:
+        `group`, `query`, `doc`, `label` (Int8), `weight` (Float64), in the order of the pairs, label 1 first.
+    """
+    documents, by_label = sums_by_document(pairs, by_signature)
+    by_label[:, 1] = np.maximum(by_label[:, 1] - by_label[:, 0], 0.0)
+    return documents[np.repeat(np.arange(documents.height), 2)].with_columns(
+        pl.Series(LABEL, np.tile(np.array([1, 0], np.int8), documents.height)),
+        pl.Series(WEIGHT, by_label.ravel()),
+    )

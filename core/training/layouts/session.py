@@ -1,0 +1,24 @@
+"""The session layout: impressions as shown, with a weight per row.
+
+For losses that add up over documents, such as TF-Ranking's, and everything that takes a weight per row. Clicks in a
+cell without a propensity are left out.
+"""
+
+import polars as pl
+
+from posbias.core.schema import CLICK, QUERY, SESSION
+from posbias.core.training.layouts import GROUP, Grouping
+from posbias.core.training.layouts.pages import WEIGHTED_CLICK
+
+
+def session_rows(pages: pl.DataFrame, grouping: Grouping) -> pl.DataFrame:
+    """The rows of weighted pages, page by page, or with all pages of a query in one group.
+
+    Returns:
+        `group`, then the columns of the pages, in the order of the groups.
+    """
+    kept = pages.filter((pl.col(CLICK) == 0) | WEIGHTED_CLICK)
+    if grouping == "query":
+        kept = kept.sort(QUERY, maintain_order=True)
+    key = SESSION if grouping == "session" else QUERY
+    return kept.select(pl.col(key).rle_id().cast(pl.Int64).alias(GROUP), pl.all())

@@ -1,0 +1,115 @@
+"""Inverse propensity weights.
+
+    weight of a click in cell e:  w_e = 1 / max(theta_e, tau)        weight of an unclicked impression: 1
+
+tau is the minimum propensity. Self-normalised: w_e times (number of clicks / sum of w over the clicks).
+
+Sources: Joachims, Swaminathan & Schnabel 2017 (IPS); Swaminathan & Joachims 2015 (self-normalisation).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.fit.propensities import PROPENSITY
+from posbias.core.schema import CLICKS, POSITION
+
+Negatives = Literal["clamp", "posterior"]
+Rate = Literal["posterior", "coec", "ips"]
+
+CLICK_WEIGHT = "posbias_click_weight"
+
+
+@dataclass(frozen=True)
+class WeightOptions:
+    """How clicks are weighted, and what layouts that add them up make of them.
+
+    Attributes:
+        min_propensity: tau, in (0, 1], relative to the reference cell.
+        self_normalize: whether the weights of all clicks are scaled to a mean of 1.
+        negatives: how the pointwise layout comes to W+ and W-: by click weights and the clamp at 0, or by the
+            posterior probability that the document attracted, for dense logs only. The posterior has no click
+            weights, so that neither of the options above touches it.
+        rate: the label of the layout of judgments.
+        grades: number of grades there, at least 2.
+    """
+
+    min_propensity: float = 0.01
+    self_normalize: bool = False
+    negatives: Negatives = "clamp"
+    rate: Rate = "posterior"
+    grades: int = 5
+
+
+@dataclass(frozen=True)
+class ClickWeights:
+    """The weight of a click in each cell, and what the weighting does to the whole log.
+
+    Attributes:
+        cells: the cell columns, one row per cell.
+        propensity: theta, shape (K,), nan where the cell has none.
+        weight: w, shape (K,), nan where the cell has no propensity.
+        summary: counts and effective sample sizes, for the manifest.
+        by_position: `position`, `clicks`, `weight_share` (of the weight of all clicks), by position.
+    """
+
+    cells: pl.DataFrame
+    propensity: Floats
+    weight: Floats
+    summary: dict[str, float | int | None]
+    by_position: pl.DataFrame
+
+    def frame(self) -> pl.DataFrame:
+        """The cell columns with `propensity` and the click weight, null where the cell has none."""
+        return self.cells.with_columns(
+            pl.Series(PROPENSITY, self.propensity, nan_to_null=True),
+            pl.Series(CLICK_WEIGHT, self.weight, nan_to_null=True),
+        )
+
+
+def click_weights(
+    cells: pl.DataFrame, propensity: Floats, impressions: Floats, clicks: Floats, options: WeightOptions
+) -> ClickWeights:
+    """Weights per cell from propensities and the log's totals per cell, each of shape (K,)."""
+    known = np.isfinite(propensity)
+    counted = np.where(known, clicks, 0.0)
+    unclipped = 1.0 / np.where(known, propensity, np.nan)
+    clipped = known & (np.nan_to_num(propensity) < options.min_propensity)
+    weight = np.where(clipped, 1.0 / options.min_propensity, unclipped)
+    total = float(np.nansum(counted * weight))
+    factor = float(counted.sum()) / total if options.self_normalize and total > 0 else 1.0
+    summary: dict[str, float | int | None] = {
+        "clicks_weighted": as_count(counted.sum()),
+        "clicks_without_propensity": as_count(clicks[~known].sum()),
+        "impressions_without_propensity": as_count(impressions[~known].sum()),
+        "clicks_clipped": as_count(clicks[clipped].sum()),
+        "weight_before_clipping": float(np.nansum(counted * unclipped)),
+        "weight_after_clipping": total,
+        "self_normalization_factor": factor,
+        "effective_sample_size_before_clipping": _effective_sample_size(counted, unclipped),
+        "effective_sample_size": _effective_sample_size(counted, weight),
+    }
+    shares = _by_position(cells, counted, weight)
+    return ClickWeights(cells, propensity, weight * factor, summary, shares)
+
+
+def _by_position(cells: pl.DataFrame, clicks: Floats, weight: Floats) -> pl.DataFrame:
+    weighted = pl.Series("weight_share", np.nan_to_num(clicks * weight))
+    sums = cells.select(POSITION, pl.Series(CLICKS, clicks), weighted).group_by(POSITION).sum().sort(POSITION)
+    share = pl.col("weight_share") / pl.col("weight_share").sum()
+    as_counts = pl.Int64 if np.all(clicks == np.floor(clicks)) else pl.Float64
+    return sums.with_columns(share.fill_nan(None), pl.col(CLICKS).cast(as_counts))
+
+
+def as_count(number: float) -> float | int:
+    """A sum of counts as a whole number, where it is one; sums of weights stay as they are."""
+    return int(number) if float(number).is_integer() else float(number)
+
+
+def _effective_sample_size(clicks: Floats, weight: Floats) -> float | None:
+    """(sum w)^2 / sum w^2 over the clicked impressions."""
+    squares = float(np.nansum(clicks * weight**2))
+    return float(np.nansum(clicks * weight)) ** 2 / squares if squares > 0 else None

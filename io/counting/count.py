@@ -1,0 +1,295 @@
+"""From logs or statistics to evidence: read, check, count, compress."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from posbias.core.arrays.count_table import Numbers
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence, EvidencePart, compress_part, merge_parts
+from posbias.core.errors import SchemaError
+from posbias.core.schema import IMPRESSIONS, PERIOD
+from posbias.io.counting.stored_parts import store_part
+from posbias.io.engines.engine import Engine, Parts, ReadLog
+from posbias.io.log.days import Days, look_odd
+from posbias.io.log.log import Log
+from posbias.io.log.quoting import settle_quotes
+from posbias.io.log.scan import TEXT_SEPARATORS
+from posbias.io.progress import Progress
+from posbias.io.stores.checks import check_contents
+from posbias.io.stores.decay import Decay
+from posbias.io.stores.metadata import StatisticsMetadata
+from posbias.io.stores.segments import scan_part
+from posbias.io.stores.store import Statistics, checked, merge_metadata
+from posbias.io.temporary.files import temporary_files, whole_files
+from posbias.io.ubi.conversion import convert
+
+
+@dataclass(frozen=True)
+class PairsOnDisk:
+    """The pairs of one part, kept outside memory between two steps."""
+
+    path: Path
+
+    def load(self) -> pl.DataFrame:
+        """Read them back."""
+        return pl.scan_ipc(self.path, glob=False, hive_partitioning=False).collect()
+
+
+@dataclass(frozen=True)
+class PairsOfPart:
+    """The pairs of one part, and how they stand in the evidence.
+
+    Attributes:
+        number: the part's number, from 0.
+        kept: the pair's columns, `impressions`, `clicks`, `signature` (of the part), sorted by pair.
+        signature: row of the evidence's `pair_signatures` by the part's own signature.
+    """
+
+    number: int
+    kept: pl.DataFrame | PairsOnDisk
+    signature: Numbers
+
+    def load(self) -> pl.DataFrame:
+        """The pairs."""
+        return self.kept if isinstance(self.kept, pl.DataFrame) else self.kept.load()
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A log or several statistics, compressed.
+
+    Attributes:
+        plan: what was counted.
+        sources: path by digest.
+        rows: rows read, used and rejected.
+        evidence: the compressed counts.
+        pairs: the pairs of each part, in memory if there is one part, else on disk.
+        read: the log as it was read, if it was a log.
+        decay: how much less older days weigh in the evidence.
+        days: the days that were found, where they are kept apart.
+        said: what a reader should know of how the log was read.
+    """
+
+    plan: StatisticsPlan
+    sources: dict[str, str]
+    rows: dict[str, Any]
+    evidence: Evidence
+    pairs: tuple[pl.DataFrame | PairsOnDisk, ...]
+    read: ReadLog | None = None
+    decay: Decay | None = None
+    days: Days | None = None
+    said: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> Iterator[PairsOfPart]:
+        """The pairs of each part with the evidence's signature by the part's own."""
+        numbered = zip(self.pairs, self.evidence.signature_of_part, strict=True)
+        return (PairsOfPart(number, *both) for number, both in enumerate(numbered))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A log that was read and checked.
+
+    Attributes:
+        read: its good rows.
+        sources: path by digest of its files.
+        rows: the counts of its rows, for the manifest.
+        days: the days that were found, where they are kept apart.
+        said: what a reader should know of how it was read.
+    """
+
+    read: ReadLog
+    sources: dict[str, str]
+    rows: dict[str, Any]
+    days: Days | None
+    said: tuple[str, ...]
+
+
+def read_log(
+    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, today: date, *, keep_sessions: bool = False
+) -> Reading:
+    """Read and check a log.
+
+    Raises:
+        SchemaError: rows or pages break the contract, or no row is left.
+        LogFormatError: a file cannot be read, or was changed meanwhile.
+    """
+    log, said = _with_known_quotes(log, engine, progress)
+    named, sources, ubi = log, log.digests, None
+    if log.request.ubi is not None:
+        with progress.stage("reading UBI"):
+            log, ubi = convert(log, log.request.ubi, engine)
+    size = sum(source.bytes for source in log.sources)
+    with progress.stage("reading", log.estimated_rows, unit="rows", size=size) as stage:
+        read = engine.read(
+            log,
+            keep_sessions=keep_sessions or plan.model.needs_session,
+            whole_pages=plan.model.needs_session,
+            on_rows=stage.advance if progress.is_watched else None,
+        )
+    named.check_unchanged()
+    used = read.rows_read - sum(read.rejected.values())
+    if read.rows_read == 0:
+        raise SchemaError(f"{log.request.inputs[0]}: the log holds no rows.")
+    if used == 0:
+        reasons = ", ".join(f"{rows:,} x {why}" for why, rows in read.rejected.items())
+        raise SchemaError(f"{log.request.inputs[0]}: no row keeps the contract ({reasons}).")
+    rows: dict[str, Any] = {"read": read.rows_read, "used": used, "rejected": read.rejected}
+    if read.clicks_without_impression is not None:
+        rows["clicks_without_impression"] = read.clicks_without_impression
+    if ubi is not None:
+        rows["ubi"] = ubi
+    days = _days(read, today) if plan.period else None
+    return Reading(read, sources, rows, days, (*_links(named), *said))
+
+
+def _with_known_quotes(log: Log, engine: Engine, progress: Progress) -> tuple[Log, list[str]]:
+    """The same log, with what quotes mean in its text files, and what is to be said about them."""
+    if not any(source.format in TEXT_SEPARATORS for source in (*log.sources, *log.click_sources)):
+        return log, []
+    with progress.stage("looking for quotes"):
+        sources, said = settle_quotes(log.sources, engine.each)
+        click_sources, said_of_clicks = settle_quotes(log.click_sources, engine.each)
+    return replace(log, sources=sources, click_sources=click_sources), said + said_of_clicks
+
+
+def _links(log: Log) -> list[str]:
+    """The links to directories through which files were found, in words."""
+    links = dict.fromkeys(source.link for source in (*log.sources, *log.click_sources) if source.link is not None)
+    return [f"{link}: this link was followed, to {link.resolve()}." for link in links]
+
+
+def _days(read: ReadLog, today: date) -> Days:
+    """The days of the good rows."""
+    rows = Counter[date]()
+    for of_part in read.buckets.map(_rows_by_day):
+        rows.update(of_part)
+    unit = read.log.rules.time_unit
+    return Days(rows, today, None if unit is None else unit.words)
+
+
+def _rows_by_day(_: int, impressions: pl.LazyFrame) -> dict[date, int]:
+    counted = impressions.group_by(PERIOD).agg(pl.len().cast(pl.Int64)).collect(engine="streaming")
+    return dict(counted.iter_rows())
+
+
+def gather_log(
+    log: Log,
+    plan: StatisticsPlan,
+    engine: Engine,
+    progress: Progress,
+    today: date,
+    *,
+    keep_sessions: bool = False,
+    factor: float | None = None,
+) -> Gathered:
+    """Count a log and compress the counts; with a `factor`, older days weigh less (the plan has a period).
+
+    Raises:
+        SchemaError: rows or pages break the contract.
+    """
+    found = read_log(log, plan, engine, progress, today, keep_sessions=keep_sessions)
+    decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
+    work = _Compression(_weighed(plan, decay), decay)
+    evidence, pairs = _compress(found.read.statistics(plan), work, engine.scratch, progress)
+    return Gathered(plan, found.sources, found.rows, evidence, pairs, found.read, decay, found.days, found.said)
+
+
+def gather_statistics(
+    statistics: Sequence[Statistics], engine: Engine, progress: Progress, today: date, factor: float | None = None
+) -> Gathered:
+    """Merge statistics and compress the counts; with a `factor`, older days weigh less.
+
+    Raises:
+        StatisticsError: they do not go together, are damaged, or were replaced meanwhile.
+    """
+    with checked(statistics, check_contents, engine.each):
+        days = days_of_statistics(statistics, today)
+        metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
+        work = _Compression(_weighed(metadata.plan, metadata.decay))
+        parts = merged_parts(statistics, metadata, engine)
+        evidence, pairs = _compress(parts, work, engine.scratch, progress)
+    return Gathered(metadata.plan, metadata.sources, metadata.rows, evidence, pairs, decay=metadata.decay, days=days)
+
+
+def days_of_statistics(statistics: Sequence[Statistics], today: date) -> Days | None:
+    """The days of statistics; None where they know none. Rows are counted only where days look odd."""
+    days = dict.fromkeys((date.fromisoformat(day) for entry in statistics for day in entry.days), 0.0)
+    if not days:
+        return None
+    if look_odd(days, today):
+        for part in (part for entry in statistics for part in entry.parts):
+            counted = scan_part(part).group_by(PERIOD).agg(pl.col(IMPRESSIONS).sum()).collect(engine="streaming")
+            for day, impressions in counted.iter_rows():
+                days[day] += impressions
+    return Days(days, today)
+
+
+def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata, engine: Engine) -> Parts:
+    """The statistics added up, in parts of whole queries, as they are wanted: as counted, or decayed (further)."""
+    segments = [segment for entry in statistics for segment in entry.segments]
+    frames = [
+        frame if metadata.decay is None else metadata.decay.weigh(frame, entry.metadata.decay)
+        for entry in statistics
+        for frame in map(scan_part, entry.parts)
+    ]
+    return engine.parts_of(frames) if len(segments) == 1 else engine.add_up(frames, metadata.plan)
+
+
+def _weighed(plan: StatisticsPlan, decay: Decay | None) -> StatisticsPlan:
+    """What the counts are: with decay they are sums of weights."""
+    return plan if decay is None else replace(plan, weighted=True)
+
+
+@dataclass(frozen=True)
+class _Compression:
+    """What is done to the statistics of a part.
+
+    Attributes:
+        plan: what they count.
+        decay: by which they are still to be weighed.
+        kept_in: the directory for what need not stay in memory; None keeps all there.
+    """
+
+    plan: StatisticsPlan
+    decay: Decay | None = None
+    kept_in: Path | None = None
+
+    def __call__(self, number: int, statistics: pl.LazyFrame) -> tuple[EvidencePart, pl.DataFrame | PairsOnDisk] | None:
+        """A part without its pairs, and those, in memory or on disk; None where nothing was counted."""
+        frame = (statistics if self.decay is None else self.decay.weigh(statistics)).collect()
+        if not frame.height:
+            return None
+        part = compress_part(frame, self.plan)
+        if self.kept_in is None:
+            return part.without_pairs(), part.pairs
+        name = f"pairs-{number:05d}.arrow"
+        with temporary_files(self.kept_in), whole_files(self.kept_in) as folder:
+            part.pairs.write_ipc(folder / name)
+            stored = store_part(part.without_pairs(), number, folder, self.kept_in)
+        return stored, PairsOnDisk(self.kept_in / name)
+
+
+def _compress(
+    statistics: Parts, work: _Compression, scratch: Path, progress: Progress
+) -> tuple[Evidence, tuple[pl.DataFrame | PairsOnDisk, ...]]:
+    parts: list[EvidencePart] = []
+    pairs: list[pl.DataFrame | PairsOnDisk] = []
+    work = replace(work, kept_in=None if statistics.in_memory else scratch)
+    with progress.stage("counting", statistics.number) as stage:
+        for compressed in statistics.map(work):
+            stage.advance()
+            if compressed is not None:
+                part, kept = compressed
+                parts.append(part)
+                pairs.append(kept)
+    if not parts:
+        raise SchemaError(f"no impression is left within --max-position {work.plan.max_position}.")
+    return merge_parts(parts, work.plan), tuple(pairs)

@@ -1,0 +1,125 @@
+"""Merging statistics into one directory at the cost of what is new, not of all that there is.
+
+Segments are linked side by side. Rows of different days never have equal keys where the statistics keep the period, so
+there that is all. Elsewhere the same pair has a row in every segment, and small segments are added up into larger ones
+now and then, so that neither their number nor the repeated rows get out of hand.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+
+from posbias.core.errors import StatisticsError
+from posbias.io.counting.count import merged_parts
+from posbias.io.engines.engine import Engine
+from posbias.io.stores.checks import check_bytes, check_contents
+from posbias.io.stores.manifest import add_totals, same_totals
+from posbias.io.stores.metadata import StatisticsMetadata, add_rows
+from posbias.io.stores.segments import Segment, link_segment, scan_part, write_segment
+from posbias.io.stores.store import Statistics, checked
+
+_SMALL = 1 << 20
+"""Rows of statistics that are added up in a moment, so that it need not be put off."""
+
+_WORTHWHILE = 3
+"""A segment is written again only together with this many times as many rows of smaller ones."""
+
+
+def merge_statistics(
+    statistics: Sequence[Statistics],
+    metadata: StatisticsMetadata,
+    folder: Path,
+    engine: Engine,
+    on_part: Callable[[], None],
+) -> list[Segment]:
+    """Write what several statistics hold together; the same, in whatever order they are named.
+
+    Args:
+        statistics: what is merged.
+        metadata: what they hold together. Where it decays, all counts are written anew, as one segment.
+        folder: where to.
+        engine: adds up.
+        on_part: called after each part that is written.
+
+    Raises:
+        StatisticsError: a part is damaged, or statistics were replaced meanwhile.
+    """
+    if metadata.decay is None:
+        with checked(statistics, check_bytes, engine.each):
+            return _side_by_side(statistics, metadata, folder, engine, on_part)
+    with checked(statistics, check_contents, engine.each):
+        return [write_segment(merged_parts(statistics, metadata, engine), folder, metadata, on_part)]
+
+
+def _side_by_side(
+    statistics: Sequence[Statistics],
+    metadata: StatisticsMetadata,
+    folder: Path,
+    engine: Engine,
+    on_part: Callable[[], None],
+) -> list[Segment]:
+    """Segments as they are, their files linked; but small ones that may have equal keys are added up."""
+    segments = [segment for entry in statistics for segment in entry.segments]
+    segments.sort(key=lambda segment: (segment.days, sorted(segment.sources)))
+    small = _to_add_up(segments, metadata)
+    merged, n_parts = list[Segment](), 0
+    for segment in (segment for segment in segments if segment not in small):
+        merged.append(link_segment(segment, folder, n_parts))
+        n_parts += len(segment.parts)
+    if small:
+        together = replace(
+            metadata,
+            sources={digest: path for segment in small for digest, path in segment.sources.items()},
+            rows=add_rows([segment.rows for segment in small]),
+        )
+        parts = engine.add_up([scan_part(part) for segment in small for part in segment.parts], metadata.plan)
+        merged.append(write_segment(parts, folder, together, on_part, n_parts))
+        _check_totals(merged[-1], small)
+    return merged
+
+
+def _check_totals(together: Segment, small: Sequence[Segment]) -> None:
+    """Segments that were added up hold what their manifests say, in other rows."""
+    found, said = together.totals, add_totals([segment.totals for segment in small])
+    if not same_totals(found | {"rows": 0}, said | {"rows": 0}):
+        raise StatisticsError(
+            f"{small[0].parts[0].path.parent}: holds other counts than its manifest, or one that is merged with it, "
+            "says. Collect these statistics again."
+        )
+
+
+def known_days(statistics: Sequence[Statistics]) -> list[Statistics]:
+    """The statistics that bring no day of their own: parts of days, or logs that were exported a second time."""
+    owners = Counter(day for entry in statistics for day in entry.days)
+    return [entry for entry in statistics if entry.days and all(owners[day] > 1 for day in entry.days)]
+
+
+def _to_add_up(segments: Sequence[Segment], metadata: StatisticsMetadata) -> Sequence[Segment]:
+    """Which segments are added up: those that may have equal keys, all of them or as many as are worth it."""
+    days = Counter(day for segment in segments for day in segment.days)
+    if len(segments) == 1 or (metadata.plan.period and max(days.values(), default=0) <= 1):
+        return []
+    return segments if sum(map(_rows, segments)) <= _SMALL else worth_adding_up(segments)
+
+
+def worth_adding_up(segments: Sequence[Segment]) -> list[Segment]:
+    """The smallest segments, as many as are worth adding up, if any are; smallest first.
+
+    The last one taken is at most a third of the others together, so that whatever is written again ends up in a segment
+    that counts four times as many rows, and no row is written more than log4(all rows) times. Of those left, each is
+    more than a third of all smaller ones together, so that their number grows with the logarithm, too.
+    """
+    ascending = sorted(segments, key=_rows)
+    before = [0, *accumulate(map(_rows, ascending))]
+    worthwhile = [
+        number
+        for number, segment in enumerate(ascending, start=1)
+        if number > 1 and _WORTHWHILE * _rows(segment) <= before[number - 1]
+    ]
+    return ascending[: max(worthwhile, default=0)]
+
+
+def _rows(segment: Segment) -> int:
+    return int(segment.totals["rows"])

@@ -1,0 +1,79 @@
+"""Parts of the evidence outside memory, until they are merged."""
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.core.arrays.count_table import CountTable, Hashes, Numbers
+from posbias.core.counts.sufficient_statistics import EvidencePart, PartOfStrata
+
+_COUNTS = tuple(entry.name for entry in fields(CountTable) if entry.name != "n_cells")
+
+
+@dataclass(frozen=True)
+class StoredStrata:
+    """A `PartOfStrata` on disk, one array per file.
+
+    Attributes:
+        path: what the names of its files begin with.
+        n_cells: number of cells K of the part.
+    """
+
+    path: str
+    n_cells: int
+
+    @property
+    def keys(self) -> Hashes:
+        """The keys, ascending, shape (J,)."""
+        return self._array("keys")
+
+    @property
+    def member_signature(self) -> Numbers:
+        """The signature of each unit with a click and at least two cells, shape (N,)."""
+        return self._array("member_signature")
+
+    @property
+    def member_query(self) -> Numbers:
+        """The query of that unit, ascending, shape (N,)."""
+        return self._array("member_query")
+
+    def read(self, first: int, last: int) -> CountTable:
+        """The signatures first .. last - 1."""
+        start = self._array("start", first, last + 1)
+        entries = int(start[0]), int(start[-1])
+        return CountTable(
+            n_cells=self.n_cells,
+            start=start - start[0],
+            cell=self._array("cell", *entries),
+            impressions=self._array("impressions", *entries),
+            clicks=self._array("clicks", *entries),
+            multiplicity=self._array("multiplicity", first, last),
+        )
+
+    def _array(self, name: str, first: int = 0, last: int | None = None) -> NDArray[Any]:
+        # Mapped for no longer than the copy takes: mapped pages count as memory of the process.
+        return np.array(np.load(f"{self.path}-{name}.npy", mmap_mode="r")[first:last])
+
+
+def store_part(part: EvidencePart, number: int, folder: Path, lasting: Path) -> EvidencePart:
+    """Write the arrays of a part, the one of that number, to files.
+
+    Args:
+        part: the part.
+        number: tells its files from those of other parts.
+        folder: where they are written.
+        lasting: where they will be read, once they have moved there.
+    """
+    by_unit: dict[tuple[str, ...], PartOfStrata] = {}
+    for kind, (unit, strata) in enumerate(part.by_unit.items()):
+        name = f"signatures-{number:05d}-{kind}"
+        table = strata.read(0, len(strata.keys))
+        arrays = {field: getattr(table, field) for field in _COUNTS}
+        arrays |= {field: getattr(strata, field) for field in ("keys", "member_signature", "member_query")}
+        for field, array in arrays.items():
+            np.save(folder / f"{name}-{field}.npy", array)
+        by_unit[unit] = StoredStrata(str(lasting / name), table.n_cells)
+    return replace(part, by_unit=by_unit)

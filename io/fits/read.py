@@ -1,0 +1,73 @@
+"""What `weight` reads of a fit: its propensities, the cells that they are for, and the prior of attractiveness."""
+
+from dataclasses import dataclass
+
+import msgspec
+import polars as pl
+
+from posbias.core.attractiveness.prior import AttractivenessPrior
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.errors import LogFormatError, UsageError
+from posbias.core.fit.fit import prior_of
+from posbias.io.places.local_copies import is_current, on_disk
+from posbias.io.places.locations import Location
+from posbias.io.places.plain_files import is_still
+from posbias.io.results.manifest import Manifest, read_manifest
+from posbias.io.results.tables import FILES_OF_A_FIT, read_propensities
+from posbias.io.stores.manifest_types import Counted, Prior
+
+_EXAMINATION = "examination"
+
+
+class _Estimate(msgspec.Struct, frozen=True):
+    attractiveness_prior: Prior
+
+
+class _FitManifest(msgspec.Struct, frozen=True):
+    """As much of the manifest of a fit as is read again."""
+
+    counted: Counted
+    estimate: _Estimate
+
+
+@dataclass(frozen=True)
+class PreviousFit:
+    """A fit that is on disk.
+
+    Attributes:
+        plan: what it counted.
+        prior: of attractiveness.
+        propensities: one row per cell.
+    """
+
+    plan: StatisticsPlan
+    prior: AttractivenessPrior
+    propensities: pl.DataFrame
+
+
+def read_fit(place: Location) -> PreviousFit:
+    """The fit in a directory that `fit` or `run` wrote.
+
+    Raises:
+        LogFormatError: it is damaged, or was replaced while it was read.
+        UsageError: what the directory holds is no fit.
+    """
+    with on_disk(place, FILES_OF_A_FIT) as folder:
+        manifest = read_manifest(folder, "fit")
+        if "estimate" not in manifest.content:
+            raise UsageError(
+                f"--propensities {folder}: holds no propensities. Name the directory that `posbias fit` wrote."
+            )
+        said = _said(manifest)
+        plan = said.counted.plan()
+        table = read_propensities(folder, plan.cell_columns)
+        if not (is_still(manifest.path, manifest.state) and is_current(place)):
+            raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
+    return PreviousFit(plan, prior_of(msgspec.to_builtins(said.estimate)), table)
+
+
+def _said(manifest: Manifest) -> _FitManifest:
+    try:
+        return manifest.typed(_FitManifest)
+    except LogFormatError as error:
+        raise LogFormatError(f"{error} Run `posbias fit` again.") from error

@@ -1,0 +1,136 @@
+"""CatBoost: tab-separated rows, a column description, and pairs by row number."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+import polars.selectors as cs
+
+from posbias.core.training.layouts import GROUP, LayoutName
+from posbias.core.training.layouts.preferences import LOSER_ROW, WINNER_ROW
+from posbias.io.formats.columns import distinct, feature_names, with_rows_beside, write_features
+from posbias.io.formats.pieces import join_pieces, open_pieces, piece_path, write_lines
+from posbias.io.formats.plain_tables import PLAIN_LAYOUTS
+from posbias.io.layouts.training_set import TrainingPart, TrainingSet
+
+_DATA, _DESCRIPTION, _PAIRS = "train.tsv", "train.cd", "train.pairs"
+_LINE_ENDS = r"[\n\r]+"
+
+_BEFORE_FEATURES: dict[LayoutName, dict[str, str]] = {  # column of the rows -> what CatBoost calls it
+    "pointwise": {"label": "Label", "weight": "Weight"},
+    "session": {"click": "Label", GROUP: "GroupId", "weight": "Weight"},
+    "clicked-group": {"label": "Label", GROUP: "GroupId", "weight": "GroupWeight"},
+    "pairs": {GROUP: "GroupId"},
+    "judgments": {"label": "Label", GROUP: "GroupId"},
+}
+_LOSS: dict[LayoutName, str] = {
+    "pointwise": "Logloss",
+    "session": "QueryRMSE",
+    "clicked-group": "QuerySoftMax",
+    "pairs": "PairLogit",
+    "judgments": "YetiRank",
+}
+_WHY: dict[LayoutName, str] = {
+    "pointwise": "Logloss takes the weight of each row.",
+    "session": "QueryRMSE takes the weight of each row; the pairwise losses (YetiRank, PairLogit) take none of rows.",
+    "clicked-group": "QuerySoftMax takes the weight of each group: twice the weight is the group twice.",
+    "pairs": "PairLogit takes the weight of each pair.",
+    "judgments": "YetiRank takes the debiased rates as they are; all rows weigh the same.",
+}
+
+
+@dataclass(frozen=True)
+class CatBoostFormat:
+    """`train.tsv`, `train.cd`, and for pairs `train.pairs`: the rows of winner and loser, from 0, and the weight."""
+
+    name: str = "catboost"
+    carries: tuple[LayoutName, ...] = PLAIN_LAYOUTS
+    needs_features: bool = True
+    instead: Mapping[LayoutName, str] = field(default_factory=dict[LayoutName, str])
+
+    def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
+        """Append the chunks to this part's pieces."""
+        before = _BEFORE_FEATURES[training_set.layout]
+        with open_pieces(folder, part.number, _DATA) as (piece,):
+            for chunk in with_rows_beside(training_set, part, folder):
+                columns = chunk.select(pl.col(name).alias(f"posbias_{name}") for name in before)
+                write_lines(columns.hstack(_features(training_set, chunk)), piece)
+        if part.preferences is not None:
+            pairs = part.preferences.select(WINNER_ROW, LOSER_ROW, "weight")
+            pairs.sink_csv(piece_path(folder, _PAIRS, part.number), include_header=False, separator="\t")
+
+    def finish(self, training_set: TrainingSet, folder: Path) -> None:
+        """Join the pieces; write the column description, the features and the script."""
+        join_pieces(folder, _DATA)
+        if training_set.layout == "pairs":
+            join_pieces(folder, _PAIRS)
+        (folder / _DESCRIPTION).write_text(_description(training_set), encoding="utf-8")
+        write_features(training_set, folder)
+        texts = {
+            "LOSS": _LOSS[training_set.layout],
+            "METRIC": '\n    "custom_metric": ["NDCG:top=10;hints=skip_train~false"],'
+            if _unscored(training_set)
+            else "",
+            "WHY": _WHY[training_set.layout],
+            "PAIRS": ', "pairs": str(folder / "train.pairs")' if training_set.layout == "pairs" else "",
+        }
+        script = _LOAD
+        for placeholder, text in texts.items():
+            script = script.replace(f"@{placeholder}@", text)
+        (folder / "load.py").write_text(script, encoding="utf-8")
+
+
+def _unscored(training_set: TrainingSet) -> bool:
+    """Whether CatBoost reports nothing of its own about the loss."""
+    return _LOSS[training_set.layout] == "YetiRank"
+
+
+def _features(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
+    """The features of a chunk: texts as they are but on one line, since CatBoost splits lines even within quotes."""
+    features = chunk.select(feature_names(training_set))
+    return features.with_columns(cs.boolean().cast(pl.Int8), cs.string().str.replace_all(_LINE_ENDS, " "))
+
+
+def _description(training_set: TrainingSet) -> str:
+    """What each column of `train.tsv` is, one line each."""
+    kinds = [(kind, "") for kind in _BEFORE_FEATURES[training_set.layout].values()]
+    names = distinct((" ".join(of.name.split()) for of in training_set.features), taken=())
+    features = zip(training_set.features, names, strict=True)
+    kinds += [("Num" if feature.categories is None else "Categ", name) for feature, name in features]
+    return "".join(f"{k}\t{kind}\t{name}".rstrip() + "\n" for k, (kind, name) in enumerate(kinds))
+
+
+_LOAD = '''"""Trains CatBoost on these files.
+
+@WHY@
+train.tsv has what train.cd says of its columns, rows-*.parquet what else is known of each row, in the same order.
+"""
+
+from pathlib import Path
+
+import catboost
+
+HERE = Path(__file__).resolve().parent
+PARAMETERS = {
+    "loss_function": "@LOSS@",@METRIC@
+    "iterations": 100,
+    "random_seed": 1,
+    "verbose": False,
+    "allow_writing_files": False,
+}
+
+
+def read(folder: Path) -> catboost.Pool:
+    """The rows of a folder."""
+    more = {"column_description": str(folder / "train.cd")@PAIRS@}
+    return catboost.Pool(str(folder / "train.tsv"), **more)
+
+
+train = read(HERE)
+validation = HERE.parent / "validation"
+exists = (validation / "train.tsv").is_file() and (validation / "train.tsv").stat().st_size
+model = catboost.train(train, PARAMETERS, eval_set=read(validation) if exists else None)
+scores = "; ".join(f"{on}: {metric} {x:.4f}" for on, of in model.get_best_score().items() for metric, x in of.items())
+print(f"{train.num_row():,} rows, {train.num_col()} features; {scores}")
+'''

@@ -1,0 +1,62 @@
+"""Columns of training rows, as trainers read them, and what is written beside for those who read their files."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from itertools import tee
+from pathlib import Path
+
+import polars as pl
+import polars.selectors as cs
+
+from posbias.core.escapes import escaped_json
+from posbias.io.layouts.training_set import TrainingPart, TrainingSet
+from posbias.io.results.tables import write_in_one_file
+
+FEATURES = "features.json"
+"""The features in their order, each with its categories, whose places are the numbers in the files, or null."""
+
+
+def feature_names(training_set: TrainingSet) -> list[str]:
+    """The features in their order."""
+    return [feature.name for feature in training_set.features]
+
+
+def features_as_numbers(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
+    """The features of a chunk: texts as their place among the categories, booleans as 0 and 1."""
+    return chunk.select(
+        pl.col(feature.name)
+        if feature.categories is None
+        else pl.col(feature.name).cast(pl.Enum(feature.categories), strict=False).to_physical()
+        for feature in training_set.features
+    ).with_columns(cs.boolean().cast(pl.Int8))
+
+
+def distinct(names: Iterable[str], taken: Collection[str]) -> Iterator[str]:
+    """Names that are made of others, each with as many `_` as tell it from those before it, and from those `taken`."""
+    seen = set(taken)
+    for name in names:
+        own = name
+        while own in seen:
+            own += "_"
+        seen.add(own)
+        yield own
+
+
+def write_features(training_set: TrainingSet, folder: Path) -> None:
+    """Write `features.json`, if there are features."""
+    if training_set.features:
+        features = [{"name": feature.name, "categories": feature.categories} for feature in training_set.features]
+        text = escaped_json(json.dumps(features, ensure_ascii=False, indent=1))
+        (folder / FEATURES).write_text(text + "\n", encoding="utf-8")
+
+
+def with_rows_beside(training_set: TrainingSet, part: TrainingPart, folder: Path) -> Iterator[pl.DataFrame]:
+    """The chunks of a part. Meanwhile `rows-00000.parquet`, ... take what trainers' files have no place for.
+
+    These are all columns but the features, ids as they came, row by row as in the trainer's file.
+    """
+    names = feature_names(training_set)
+    chunks, again = tee(part.rows)
+    writing = write_in_one_file((chunk.drop(names) for chunk in again), folder / f"rows-{part.number:05d}.parquet")
+    for chunk, _ in zip(chunks, writing, strict=True):
+        yield chunk

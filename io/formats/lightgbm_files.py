@@ -1,0 +1,155 @@
+"""LightGBM: tab-separated rows, with weights and group sizes in files beside them that it finds by their names.
+
+LightGBM also finds `train.tsv.position`, and then lambdarank corrects position bias itself, on top of the weights.
+So the positions are written under another name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from posbias.core.training.layouts import LayoutName
+from posbias.io.formats.columns import features_as_numbers, with_rows_beside, write_features
+from posbias.io.formats.group_limit import check_group_sizes, group_sizes
+from posbias.io.formats.pieces import join_pieces, open_pieces, write_lines
+from posbias.io.layouts.training_set import TrainingPart, TrainingSet
+
+MOST_ROWS_OF_A_GROUP = 10_000
+"""LightGBM 4.7: "Number of rows 10001 exceeds upper limit of 10000 for a query"."""
+
+LIGHTGBM_LAYOUTS: tuple[LayoutName, ...] = ("pointwise", "clicked-group", "session", "judgments")
+NO_PAIRS: Mapping[LayoutName, str] = {
+    "pairs": "LightGBM makes its own pairs of the rows of a group. Write --layout clicked-group, where these carry the "
+    "same weights, or --format catboost, which reads pairs."
+}
+
+_DATA, _WEIGHTS, _GROUPS, _POSITIONS = "train.tsv", "train.tsv.weight", "train.tsv.query", "positions.txt"
+
+
+def has_weights(training_set: TrainingSet) -> bool:
+    """Whether the weights say anything."""
+    return training_set.layout != "judgments"
+
+
+def has_groups(training_set: TrainingSet) -> bool:
+    """Whether rows are ranked."""
+    return training_set.layout != "pointwise"
+
+
+def whole_label(training_set: TrainingSet) -> str:
+    """The label that rankers take, which must be a whole number."""
+    return "grade" if training_set.layout == "judgments" else training_set.label
+
+
+def lightgbm_parameters(training_set: TrainingSet) -> str:
+    """Objective and metric of `load.py`."""
+    if training_set.layout == "pointwise":
+        return '"objective": "binary",\n    "metric": "binary_logloss",'
+    lambdarank = ('"objective": "lambdarank",', '"lambdarank_norm": False,  # else weights do not count as they stand')
+    return "\n    ".join((*lambdarank, '"metric": "ndcg",', '"eval_at": [10],'))
+
+
+@dataclass(frozen=True)
+class LightGBMFormat:
+    """`train.tsv`, `train.tsv.weight`, `train.tsv.query`, and `positions.txt` where pages are ranked as shown."""
+
+    name: str = "lightgbm"
+    carries: tuple[LayoutName, ...] = LIGHTGBM_LAYOUTS
+    needs_features: bool = True
+    instead: Mapping[LayoutName, str] = field(default_factory=lambda: NO_PAIRS)
+
+    def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
+        """Append the chunks to this part's pieces."""
+        with open_pieces(folder, part.number, *_files(training_set)) as pieces:
+            for chunk in with_rows_beside(training_set, part, folder):
+                for columns, piece in zip(self._columns(training_set, chunk), pieces, strict=True):
+                    write_lines(columns, piece, null="nan")  # an empty field may hide how many columns there are
+
+    def _columns(self, training_set: TrainingSet, chunk: pl.DataFrame) -> list[pl.DataFrame]:
+        """What of a chunk goes into each file."""
+        label = chunk.select(posbias_label=whole_label(training_set))
+        columns = [label.hstack(features_as_numbers(training_set, chunk))]
+        if has_weights(training_set):
+            columns.append(chunk.select("weight"))
+        if has_groups(training_set):
+            check_group_sizes(training_set, chunk, self.name, MOST_ROWS_OF_A_GROUP)
+            columns.append(group_sizes(chunk).to_frame())
+        if training_set.layout == "session":
+            columns.append(chunk.select("position"))
+        return columns
+
+    def finish(self, training_set: TrainingSet, folder: Path) -> None:
+        """Join the pieces; write the features and the script."""
+        for file in _files(training_set):
+            join_pieces(folder, file)
+        write_features(training_set, folder)
+        script = _LOAD.replace("@FILES@", "\n".join(_described(training_set)))
+        script = script.replace("@PARAMETERS@", lightgbm_parameters(training_set))
+        (folder / "load.py").write_text(script, encoding="utf-8")
+
+
+def _files(training_set: TrainingSet) -> list[str]:
+    """The files that pieces make."""
+    files = [_DATA]
+    if has_weights(training_set):
+        files.append(_WEIGHTS)
+    if has_groups(training_set):
+        files.append(_GROUPS)
+    if training_set.layout == "session":
+        files.append(_POSITIONS)
+    return files
+
+
+def _described(training_set: TrainingSet) -> list[str]:
+    """What `load.py` says of the files."""
+    about = {
+        _DATA: "label, then the features in the order of features.json; no header",
+        _WEIGHTS: "the weight of each row; LightGBM finds it by its name",
+        _GROUPS: "the number of rows of each group; LightGBM finds it by its name",
+        _POSITIONS: "the position of each row, under a name that LightGBM does not find",
+    }
+    lines = [f"{file:17} {about[file]}" for file in _files(training_set)]
+    lines.append("rows-*.parquet    what else is known of each row, in the same order")
+    return lines + (_SESSION_ADVICE if training_set.layout == "session" else [])
+
+
+_SESSION_ADVICE = [
+    "",
+    "Each row's push is multiplied by its own weight: a click by 1/propensity, what it is ranked above by 1.",
+    "In --layout clicked-group both sides weigh the same. LightGBM can also estimate position bias by itself, instead",
+    "of the weights, never on top of them: remove train.tsv.weight and rename positions.txt to train.tsv.position.",
+]
+
+_LOAD = '''"""Trains LightGBM on these files.
+
+@FILES@
+"""
+
+import json
+from pathlib import Path
+
+import lightgbm as lgb
+
+HERE = Path(__file__).resolve().parent
+FEATURES = json.loads((HERE / "features.json").read_text(encoding="utf-8"))
+CATEGORICAL = [k for k, feature in enumerate(FEATURES) if feature["categories"] is not None]
+PARAMETERS = {
+    @PARAMETERS@
+    "precise_float_parser": True,
+    "deterministic": True,
+    "force_row_wise": True,
+    "verbose": -1,
+}
+
+train = lgb.Dataset(str(HERE / "train.tsv"), categorical_feature=CATEGORICAL, params=PARAMETERS)
+data = {"training": train}
+validation = HERE.parent / "validation" / "train.tsv"
+if validation.is_file() and validation.stat().st_size:
+    data["validation"] = train.create_valid(str(validation), params=PARAMETERS)
+metrics = {}
+model = lgb.train(PARAMETERS, train, 100, list(data.values()), list(data), callbacks=[lgb.record_evaluation(metrics)])
+last = "; ".join(f"{name} {metric} {x[-1]:.4f}" for name, of in metrics.items() for metric, x in of.items())
+print(f"{train.num_data():,} rows, {train.num_feature()} features; {last}")
+'''

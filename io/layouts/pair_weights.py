@@ -1,0 +1,122 @@
+"""From a propensity table to the weights of a log's cells."""
+
+from functools import partial
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.attractiveness.prior import AttractivenessPrior, posterior_by_position
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Evidence
+from posbias.core.errors import IdentifiabilityError, SchemaError
+from posbias.core.fit.propensities import PROPENSITY
+from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.training.layouts import Layout
+from posbias.core.training.layouts.judgments import judgment_rows, rate_terms, top_rate
+from posbias.core.training.layouts.pointwise import expected_attractions, pointwise_rows, positive_and_shown
+from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
+from posbias.io.counting.count import Gathered
+from posbias.io.engines.engine import ReadLog
+from posbias.io.layouts.parts import RowsOfPairs
+
+
+def weights_for(
+    cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFrame, options: WeightOptions
+) -> ClickWeights:
+    """Click weights of the cells of a log, from a propensity table.
+
+    Args:
+        cells: the cell columns.
+        totals: `impressions` and `clicks` of each cell, in the same order.
+        propensities: the table; cells that it lacks have no propensity.
+        options: clipping and normalisation.
+    """
+    theta = _of_cells(cells, propensities, PROPENSITY)
+    impressions, clicks = (totals[name].cast(pl.Float64).to_numpy() for name in (IMPRESSIONS, CLICKS))
+    return click_weights(cells, theta.fill_null(np.nan).to_numpy(), impressions, clicks, options)
+
+
+def posterior_attractiveness(
+    evidence: Evidence, propensities: pl.DataFrame, prior: AttractivenessPrior
+) -> tuple[Floats, Floats]:
+    """Examination of each cell, shape (K,), nan where it has none, and E[gamma | counts] of each signature, (J,)."""
+    examination = _of_cells(evidence.cells, propensities, "examination").fill_null(np.nan).to_numpy()
+    gamma, _ = posterior_by_position(evidence.pair_signatures, examination, prior, evidence.position_of_cell)
+    return examination, gamma
+
+
+def by_signature(
+    gathered: Gathered,
+    layout: Layout,
+    weights: ClickWeights,
+    options: WeightOptions,
+    propensities: pl.DataFrame,
+    prior: AttractivenessPrior,
+) -> tuple[Floats, RowsOfPairs]:
+    """What a layout that adds up by document needs to know of each signature, shape (J, S), and how it makes rows.
+
+    Args:
+        gathered: the log, counted.
+        layout: pointwise or judgments.
+        weights: of its cells.
+        options: which labels.
+        propensities: the propensity table.
+        prior: of attractiveness, for labels that are expected ones.
+    """
+    signatures = gathered.evidence.pair_signatures
+    if layout.name == "pointwise":
+        positive = None
+        if options.negatives == "posterior":
+            positive = expected_attractions(
+                signatures, *posterior_attractiveness(gathered.evidence, propensities, prior)
+            )
+        return positive_and_shown(signatures, weights, positive), pointwise_rows
+    gamma = None
+    if options.rate == "posterior":
+        _, gamma = posterior_attractiveness(gathered.evidence, propensities, prior)
+    terms = rate_terms(signatures, weights, options, gamma)
+    top = top_rate(terms, signatures.multiplicity)
+    return terms, partial(judgment_rows, top=top, grades=options.grades, whole=not gathered.plan.weighted)
+
+
+def _of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, column: str) -> pl.Series:
+    """A column of a propensity table for the given cells, null for those that the table lacks.
+
+    Raises:
+        SchemaError: a context has another type than in the table.
+    """
+    for name in cells.columns:
+        ours, theirs = cells.schema[name], propensities.schema[name]
+        if ours != theirs and not (ours.is_integer() and theirs.is_integer()):
+            raise SchemaError(
+                f"column {name!r} (--context) holds {ours} in this log and {theirs} in the fit, so that no value would "
+                "meet its propensity. Write both with one type."
+            )
+    known = propensities.select(*(pl.col(name).cast(cells.schema[name]) for name in cells.columns), column)
+    return cells.join(known, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)[column]
+
+
+def cell_totals(read: ReadLog, plan: StatisticsPlan) -> pl.DataFrame:
+    """Impressions and clicks per cell of a log, sorted by cell."""
+    parts = read.buckets.map(partial(_count_cells, plan=plan))
+    return pl.concat(parts).group_by(plan.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(plan.cell_order)
+
+
+def _count_cells(_: int, impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
+    return plan.count_cells(nw.from_native(impressions)).to_native().collect(engine="streaming")
+
+
+def check_unidentified(weights: ClickWeights, *, stop: bool) -> None:
+    """Stop where clicks would be left out and the user does not want that.
+
+    Raises:
+        IdentifiabilityError: some clicks lie in cells without a propensity.
+    """
+    lost = weights.summary["clicks_without_propensity"]
+    if stop and lost:
+        raise IdentifiabilityError(
+            f"{lost:,} clicks lie in cells without a propensity (--unidentified error). Leave them out with "
+            "--unidentified drop, or see `reason` in the propensity table."
+        )

@@ -1,0 +1,226 @@
+"""Layouts part by part: what of a training set is the same for every trainer, kept until all of it is known.
+
+Only ids, labels and weights are kept, in memory where the log is, else on disk. Features come later.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.schema import QUERY, SESSION
+from posbias.core.training.layouts import GROUP, Grouping, LayoutName
+from posbias.core.training.layouts.clicked_groups import clicked_group_rows
+from posbias.core.training.layouts.pages import weighted_pages
+from posbias.core.training.layouts.preferences import preference_rows
+from posbias.core.training.layouts.session import session_rows
+from posbias.core.training.split import in_validation
+from posbias.core.training.weights import ClickWeights
+from posbias.io.counting.count import Gathered, PairsOfPart
+from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.progress import Progress, Stage
+from posbias.io.temporary.files import temporary_files, whole_files
+
+Split = Literal["training", "validation"]
+SPLITS: tuple[Split, ...] = ("training", "validation")
+
+RowsOfPairs = Callable[[pl.DataFrame, Floats], pl.DataFrame]
+"""Makes the rows of a layout from the pairs of a part and what is known of each signature."""
+
+_MOST_ROWS_AT_ONCE = 1 << 21  # of pages: they and their copies take about 500 MB
+_OTHER_SEED = 1  # so that pieces of a bucket are no buckets
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """Some rows of a layout, whole groups, numbered within them.
+
+    Attributes:
+        rows: a frame, or the Parquet file that holds it.
+        preferences: of the layout `pairs`, likewise.
+        n_rows: number of rows.
+        n_groups: number of groups.
+        n_preferences: number of preferences; 0 in other layouts.
+    """
+
+    rows: pl.DataFrame | Path
+    preferences: pl.DataFrame | Path | None
+    n_rows: int
+    n_groups: int
+    n_preferences: int = 0
+
+    @property
+    def scan(self) -> pl.LazyFrame:
+        """The rows."""
+        return _lazy(self.rows)
+
+    @property
+    def scan_preferences(self) -> pl.LazyFrame | None:
+        """The preferences."""
+        return None if self.preferences is None else _lazy(self.preferences)
+
+
+LaidOutSplits = dict[Split, list[LaidOut]]
+Kept = TypeVar("Kept")
+
+
+@dataclass(frozen=True)
+class Spool:
+    """Where laid-out rows are kept, and how they are split.
+
+    Attributes:
+        folder: on disk; None keeps them in memory.
+        validation: the share of queries or sessions that are set apart for validation.
+        by: which of the two.
+    """
+
+    folder: Path | None
+    validation: float = 0.0
+    by: Grouping = "query"
+
+    @property
+    def nothing(self) -> LaidOutSplits:
+        """The splits that are asked for, without a row."""
+        return {split: [] for split in SPLITS if split == "training" or self.validation}
+
+    def split(self, frame: pl.DataFrame) -> dict[Split, pl.DataFrame]:
+        """The rows of each split."""
+        if not self.validation:
+            return {"training": frame}
+        apart = in_validation(frame[QUERY if self.by == "query" else SESSION], self.validation)
+        return {"training": frame.filter(~apart), "validation": frame.filter(apart)}
+
+    def keep(self, name: str, rows: pl.DataFrame, preferences: pl.DataFrame | None = None) -> list[LaidOut]:
+        """Rows and preferences, kept; nothing where there are no rows."""
+        kept = keep_rows(self.folder, name, rows, preferences)
+        return [] if kept is None else [kept]
+
+
+def keep_rows(folder: Path | None, name: str, rows: pl.DataFrame, preferences: pl.DataFrame | None) -> LaidOut | None:
+    """Keep rows of whole groups, numbered from 0, in memory or in a directory; None where there are no rows."""
+    if not rows.height:
+        return None
+    size = rows.height, int(rows[GROUP][-1]) + 1, 0 if preferences is None else preferences.height
+    if folder is None:
+        return LaidOut(rows, preferences, *size)
+    paths = {f"rows-{name}.parquet": rows}
+    if preferences is not None:
+        paths[f"preferences-{name}.parquet"] = preferences
+    with temporary_files(folder), whole_files(folder) as unfinished:
+        for file, frame in paths.items():
+            frame.write_parquet(unfinished / file, compression="lz4", statistics=False)
+    on_disk = [folder / file for file in paths]
+    return LaidOut(on_disk[0], on_disk[1] if preferences is not None else None, *size)
+
+
+def lay_out_pairs(
+    gathered: Gathered, by_signature: Floats, rows_of: RowsOfPairs, engine: Engine, spool: Spool, progress: Progress
+) -> LaidOutSplits:
+    """Lay out counts by pair.
+
+    Args:
+        gathered: the log, counted.
+        by_signature: what `rows_of` needs to know of each signature, shape (J, S).
+        rows_of: the layout.
+        engine: where the parts are.
+        spool: how and where the rows are kept.
+        progress: is told.
+    """
+    items = ((part, by_signature[part.signature]) for part in gathered.parts)
+    work = partial(_lay_out_pairs, rows_of=rows_of, spool=spool)
+    with progress.stage("weighting", len(gathered.pairs)) as stage:
+        return _together(_advancing(engine.each(items, work), stage), spool)
+
+
+def _lay_out_pairs(item: tuple[PairsOfPart, Floats], rows_of: RowsOfPairs, spool: Spool) -> LaidOutSplits:
+    part, by_signature = item
+    return {
+        split: spool.keep(f"{split}-{part.number:05d}", rows_of(pairs, by_signature))
+        for split, pairs in spool.split(part.load()).items()
+    }
+
+
+@dataclass(frozen=True)
+class PageLayout:
+    """How pages are laid out.
+
+    Attributes:
+        name: the layout.
+        grouping: what stands together.
+        plan: says which cell an impression is in.
+        weights: the weight of a click in each cell.
+        features: columns of the log to keep beside.
+    """
+
+    name: LayoutName
+    grouping: Grouping
+    plan: StatisticsPlan
+    weights: ClickWeights
+    features: tuple[str, ...] = ()
+
+    def rows(self, impressions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """The rows, and the preferences where the layout has them."""
+        pages = weighted_pages(impressions, self.plan, self.weights, self.features)
+        if self.name == "session":
+            return session_rows(pages, self.grouping), None
+        if self.name == "clicked-group":
+            return clicked_group_rows(pages, self.grouping), None
+        return preference_rows(pages, self.grouping)
+
+
+def lay_out_pages(read: ReadLog, layout: PageLayout, spool: Spool, progress: Progress) -> LaidOutSplits:
+    """Lay out pages, bucket by bucket; a bucket that a frequent query makes large in pieces, where that is possible."""
+    with progress.stage("weighting", read.buckets.number) as stage:
+        parts = read.buckets.map(partial(_lay_out_bucket, layout=layout, spool=spool))
+        return _together(_advancing(parts, stage), spool)
+
+
+def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, spool: Spool) -> LaidOutSplits:
+    n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
+    key = pl.col(SESSION if layout.grouping == "session" else QUERY).hash(_OTHER_SEED) % n_pieces
+    found: list[LaidOutSplits] = []
+    for piece in range(n_pieces):
+        shown = (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
+        found.append(
+            {
+                split: spool.keep(f"{split}-{number:05d}-{piece:05d}", *layout.rows(part))
+                for split, part in spool.split(shown).items()
+            }
+        )
+    return _together(iter(found), spool)
+
+
+def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOutSplits]:
+    for part in parts:
+        stage.advance()
+        yield part
+
+
+def _together(parts: Iterator[LaidOutSplits], spool: Spool) -> LaidOutSplits:
+    found = spool.nothing
+    for part in parts:
+        for split, rows in part.items():
+            found[split].extend(rows)
+    return found
+
+
+def _lazy(frame: pl.DataFrame | Path) -> pl.LazyFrame:
+    return frame.lazy() if isinstance(frame, pl.DataFrame) else pl.scan_parquet(frame, glob=False)
+
+
+def first_numbers(parts: Sequence[LaidOut]) -> Iterator[tuple[int, int]]:
+    """The numbers of the first row and the first group of each part, counted over all of them."""
+    row, group = 0, 0
+    for part in parts:
+        yield row, group
+        row, group = row + part.n_rows, group + part.n_groups
+
+
+def splits_of(found: Mapping[Split, Sequence[Kept]]) -> list[tuple[Split, Sequence[Kept]]]:
+    """The splits that were asked for, training first."""
+    return [(split, found[split]) for split in SPLITS if split in found]

@@ -1,0 +1,55 @@
+"""What trainer formats are given: the rows of a layout, part by part, and what is known of all of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from posbias.core.training.layouts import LayoutName
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column that a model learns from.
+
+    Attributes:
+        name: the column.
+        categories: its values in ascending order, where it holds text; None for numbers.
+    """
+
+    name: str
+    categories: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """What all rows have in common.
+
+    Attributes:
+        layout: the layout.
+        ids: the columns that say what a row is: `query`, `doc`, and with pages `session` and `position`.
+        label: the column that is learnt.
+        features: the columns to learn from, the last ones of a row.
+    """
+
+    layout: LayoutName
+    ids: tuple[str, ...]
+    label: str
+    features: tuple[Feature, ...]
+
+
+@dataclass(frozen=True)
+class TrainingPart:
+    """Some of the rows, in their order. Parts may be written in any order, by several processes.
+
+    Attributes:
+        number: the part's number, from 0.
+        rows: chunks of rows: `group`, the ids, the label, `weight` and more by layout, then the features. A chunk holds
+            whole groups; groups stand in the order of their numbers.
+        preferences: in the layout `pairs`: `group`, [`session`], `query`, `winner`, `loser`, `winner_row`, `loser_row`,
+            `weight`, by group.
+    """
+
+    number: int
+    rows: Iterator[pl.DataFrame]
+    preferences: pl.LazyFrame | None = None

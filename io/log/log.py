@@ -1,0 +1,388 @@
+"""A click log on disk as canonical impressions: files found, roles resolved, types checked, rows marked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import polars as pl
+
+from posbias.core.errors import LogFormatError, SchemaError
+from posbias.core.log.impressions import (
+    FOUND_BEFORE,
+    REJECTED,
+    ReadingRules,
+    canonical_impressions,
+    page_keys,
+    read_click,
+)
+from posbias.core.log.timestamps import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
+from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles, resolve_roles
+from posbias.io.log.headers import OURS, check_files_agree, check_headers
+from posbias.io.log.nested import Nesting, find_nesting, holds_lists
+from posbias.io.log.scan import FILE, ROW, reading, scan_sources, scan_with_place, schema_of
+from posbias.io.log.sources import Source, check_unchanged, digests, find_sources
+from posbias.io.log.ubi_rules import ACTION_NAME, COLUMNS, QUERY_ID, USER_QUERY, UbiRules, with_usual_columns
+
+CLICKED = "posbias_clicked"
+"""The column that a table of clicks brings."""
+
+InputFormat = Literal["auto", "flat", "nested", "ubi"]
+"""One impression per row, one page per row (told by the type of the document column), or documents of UBI."""
+
+_TEXT_BYTES_PER_ROW = 40
+_TEXT_BYTES_PER_ENTRY = 12  # of lists: document and click, but no session and no query
+_COMPRESSION_RATIO = 5
+_SAMPLED_ROWS = 10_000  # of timestamps
+
+
+@dataclass(frozen=True)
+class LogRequest:
+    """What the user said about a log.
+
+    Attributes:
+        inputs: files, globs and directories.
+        roles: the columns that were named.
+        rules: how values are read.
+        clicks: a second table that holds the clicks, where impressions and clicks are apart.
+        needs_session: whether the work cannot be done without the session column.
+        form: what a row is.
+        ubi: how UBI documents are read, where the log is made of those.
+    """
+
+    inputs: tuple[str, ...]
+    roles: RequestedRoles
+    rules: ReadingRules
+    clicks: tuple[str, ...] = ()
+    needs_session: bool = False
+    form: InputFormat = "auto"
+    ubi: UbiRules | None = None
+
+
+@dataclass(frozen=True)
+class Log:
+    """An opened log. Nothing is read but headers, footers and some timestamps until an engine runs a plan.
+
+    Attributes:
+        sources: its files, and those of the clicks if they are apart.
+        roles: the column of each role.
+        nesting: how rows hold pages, where a row is not one impression.
+    """
+
+    request: LogRequest
+    sources: tuple[Source, ...]
+    click_sources: tuple[Source, ...]
+    roles: Roles
+    nesting: Nesting | None = None
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether pages can be told apart."""
+        return bool(self.roles.session)
+
+    @cached_property
+    def schema(self) -> pl.Schema:
+        """The columns of canonical impressions and their types. No row is read for that."""
+        raw = self._shown.with_columns(pl.lit(0, pl.Int8).alias(CLICKED)) if self.click_sources else self._shown
+        return canonical_impressions(raw, self.roles, raw.collect_schema(), self.request.rules).collect_schema()
+
+    @cached_property
+    def rules(self) -> ReadingRules:
+        """How values are read, with the unit of timestamps that are numbers."""
+        return replace(self.request.rules, time_unit=self._time_unit())
+
+    @property
+    def from_anywhere(self) -> "Log":
+        """The same log for processes that work in another directory: its files under their full names."""
+        sources, clicks = (
+            tuple(source.from_anywhere for source in named) for named in (self.sources, self.click_sources)
+        )
+        return replace(self, sources=sources, click_sources=clicks)
+
+    @cached_property
+    def impressions(self) -> pl.LazyFrame:
+        """Canonical impressions; those that break the row contract are marked in `rejected`."""
+        return self._canonical(self._shown)
+
+    def stretches(self, rows: int) -> list[pl.LazyFrame]:
+        """The impressions file by file, Parquet files in stretches of so many rows.
+
+        Where clicks are apart, `click` is 0 in all of them.
+        """
+        whole = self._shown.collect_schema()
+        columns = [name for name in (*self.roles.columns(), FOUND_BEFORE) if name in whole]
+        schema = pl.Schema({name: whole[name] for name in columns} | {CLICKED: pl.Int8()})
+        found: list[pl.LazyFrame] = []
+        for source in self.sources:
+            scanned, height = self._scanned(source), _rows(source)
+            step = max(int(rows / self._impressions_per_row(source)), 1)
+            in_stretches = source.format == "parquet" and height > step
+            stretches = [scanned.slice(at, step) for at in range(0, height, step)] if in_stretches else [scanned]
+            for stretch in stretches:
+                raw = self._flat(stretch, source).select(pl.col(name).cast(whole[name]) for name in columns)
+                unclicked = raw.with_columns(pl.lit(0, pl.Int8).alias(CLICKED))
+                found.append(canonical_impressions(unclicked, self.roles, schema, self.rules))
+        return found
+
+    @property
+    def clicked_keys(self) -> pl.LazyFrame:
+        """`session` and `doc` of the clicks, each once, where clicks are apart."""
+        return self._click_table(self._shown.collect_schema()).select(page_keys(self.roles))
+
+    def impressions_with_place(self, source: Source) -> pl.LazyFrame:
+        """The impressions of one file, raw values and place beside them, to show the faulty ones."""
+        raw = self._with_clicks(self._flat(scan_with_place(source, self._as_text), source))
+        canonical = canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
+        return pl.concat([canonical, raw.select(pl.all().name.prefix("raw_"))], how="horizontal").rename(
+            {f"raw_{FILE}": FILE, f"raw_{ROW}": ROW}
+        )
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """Path by digest of each source of impressions. A table of clicks may serve several days."""
+        return digests(self.sources, holds_rows=_has_rows if self.request.ubi is None else _is_there)
+
+    @cached_property
+    def estimated_rows(self) -> int:
+        """Rows: exact for Parquet, estimated from the size otherwise."""
+        return sum(int(_rows(source) * self._impressions_per_row(source)) for source in self.sources)
+
+    def orphan_clicks(self) -> int | None:
+        """Clicks without an impression, where clicks are apart."""
+        if not self.click_sources:
+            return None
+        shown = self._shown
+        keys = [*self.roles.session, *self.roles.doc]
+        orphans = self._click_table(shown.collect_schema()).join(shown.select(keys), on=keys, how="anti")
+        with reading(self.click_sources):
+            return orphans.select(pl.len()).collect(engine="streaming").item()
+
+    def check_unchanged(self) -> None:
+        """See that its files are still those that were found.
+
+        Raises:
+            LogFormatError: one was changed, replaced or removed meanwhile.
+        """
+        check_unchanged([*self.sources, *self.click_sources])
+
+    def _time_unit(self) -> TimeUnit | None:
+        """The unit of timestamps that are numbers, by the first rows; None where they are none, or are not wanted.
+
+        Raises:
+            SchemaError: they are numbers of no known unit.
+        """
+        column, rules = self.roles.timestamp, self.request.rules
+        if column is None or not rules.daily or rules.day is not None:
+            return None
+        shown = self._shown
+        dtype = shown.collect_schema()[column]
+        if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
+            return None
+        with reading(self.sources):
+            first = shown.select(whole_numbers(column, dtype)).head(_SAMPLED_ROWS).collect(engine="streaming")
+        numbers = first.to_series().drop_nulls()
+        unit = time_unit_of(numbers)
+        if unit is None and len(numbers):
+            raise SchemaError(
+                f"{_where(self.request.inputs)}: column {column!r} (--timestamp) holds {numbers[0]}, which is no time "
+                f"in any known unit: {', '.join(known.words for known in TIME_UNITS)}. Write it in one of these, or "
+                "as 2026-01-05."
+            )
+        return unit
+
+    @property
+    def _shown(self) -> pl.LazyFrame:
+        """The rows of all files, one per impression."""
+        if self.nesting is None:
+            return scan_sources(self.sources, self._as_text)
+        flat = [self._flat(self._scanned(source), source) for source in self.sources]
+        return flat[0] if len(flat) == 1 else pl.concat(flat, how="diagonal_relaxed")
+
+    def _scanned(self, source: Source) -> pl.LazyFrame:
+        """Rows of one file as they are in it, with their numbers where those are needed."""
+        if self.nesting is None or not self.nesting.row_is_page:
+            return scan_sources([source], self._as_text)
+        return scan_with_place(source, self._as_text)
+
+    def _flat(self, rows: pl.LazyFrame, source: Source) -> pl.LazyFrame:
+        """Rows of one file, one per impression."""
+        return rows if self.nesting is None else self.nesting.flat(rows, self.sources.index(source))
+
+    def _impressions_per_row(self, source: Source) -> float:
+        """How many impressions what `_rows` takes for a row is."""
+        if self.nesting is None:
+            return 1.0
+        if source.format != "parquet":
+            return _TEXT_BYTES_PER_ROW / _TEXT_BYTES_PER_ENTRY
+        with reading([source]):
+            return self.nesting.docs_per_page(scan_sources([source]))
+
+    @property
+    def _as_text(self) -> Sequence[str]:
+        named = (self.roles.position, self.roles.click, self.roles.weight)
+        return [name for name in named if name is not None and not name.startswith(OURS)]
+
+    def _canonical(self, raw: pl.LazyFrame) -> pl.LazyFrame:
+        raw = self._with_clicks(raw)
+        return canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
+
+    def _with_clicks(self, raw: pl.LazyFrame) -> pl.LazyFrame:
+        if not self.click_sources:
+            return raw
+        keys = [*self.roles.session, *self.roles.doc]
+        clicked = self._click_table(raw.collect_schema()).with_columns(pl.lit(1, pl.Int8).alias(CLICKED))
+        return raw.join(clicked, on=keys, how="left", maintain_order="left").with_columns(pl.col(CLICKED).fill_null(0))
+
+    def _click_table(self, shown: pl.Schema) -> pl.LazyFrame:
+        """The clicked (session, doc), each once, under the names and types of the impressions' table."""
+        frame = scan_sources(self.click_sources)
+        with reading(self.click_sources):
+            schema = frame.collect_schema()
+        where = str(self.click_sources[0].path)
+        requested = RequestedRoles(session=_same(self.roles.session, schema), doc=_same(self.roles.doc, schema))
+        roles = resolve_roles(requested, schema.names(), where=where, required=(SESSION, DOC))
+        ours, theirs = [*self.roles.session, *self.roles.doc], [*roles.session, *roles.doc]
+        check_headers(self.click_sources, theirs)
+        if len(ours) != len(theirs):
+            raise SchemaError(
+                f"{where}: the clicks need the columns {', '.join(ours)}, under the same names as the impressions."
+            )
+        for our, their in zip(ours, theirs, strict=True):
+            if schema[their] != shown[our] and not (schema[their].is_integer() and shown[our].is_integer()):
+                raise SchemaError(
+                    f"{where}: column {their!r} holds {schema[their]}, {our!r} of the impressions {shown[our]}. "
+                    "Write both with one type."
+                )
+        clicked = frame.filter(self._was_clicked(schema)).select(theirs).unique()
+        # An id that the type of the impressions' column cannot hold becomes null, and has no impression.
+        return clicked.select(
+            pl.col(their).cast(shown[our], strict=False).alias(our) for our, their in zip(ours, theirs, strict=True)
+        )
+
+    def _was_clicked(self, schema: pl.Schema) -> pl.Expr:
+        """Which rows of the clicks' table are clicks: all, unless it has a click column of its own."""
+        requested = self.request.roles.click
+        named = [requested] if requested in schema else [name for name in schema if name.lower() in ALIASES[CLICK]]
+        if len(named) != 1 or named[0] is None:
+            return pl.lit(True)
+        click, faults = read_click(named[0], schema, counts=True)
+        invalid = pl.any_horizontal(broken for broken, _ in faults)
+        with reading(self.click_sources):
+            bad = scan_sources(self.click_sources).filter(invalid).select(named[0]).head(1).collect()
+        if bad.height:
+            raise SchemaError(
+                f"{self.click_sources[0].path}: column {named[0]!r} says how often a row was clicked, but holds "
+                f"{bad.item()!r}. Remove the column if every row is a click, or mend it."
+            )
+        return click == 1
+
+
+def _same(names: Sequence[str], schema: pl.Schema) -> tuple[str, ...]:
+    """The names, where the other table has them too."""
+    return tuple(names) if all(name in schema for name in names) else ()
+
+
+def open_log(request: LogRequest) -> Log:
+    """Find the files of a log and the column of each role.
+
+    Raises:
+        LogFormatError: a file is missing or cannot be read.
+        SchemaError: a role has no column, or more than one.
+    """
+    sources = tuple(find_sources(request.inputs))
+    if request.ubi is not None:
+        return _open_ubi(request, sources)
+    click_sources = tuple(find_sources(request.clicks)) if request.clicks else ()
+    with reading(sources):
+        names = list(dict.fromkeys(name for source in sources for name in schema_of(source)))
+    where = _where(request.inputs)
+    nested = _is_nested(request, sources[0], names)
+    required = {QUERY, DOC}
+    if not nested:
+        required.add(POSITION)
+    if click_sources or (request.needs_session and not nested):
+        required.add(SESSION)
+    if not click_sources:
+        required.add(CLICK)
+    roles = resolve_roles(request.roles, names, where=where, required=required)
+    check_headers(sources, roles.columns())
+    check_files_agree(sources, roles)
+    base = request.rules.position_base
+    nesting = find_nesting(schema_of(sources[0]), roles, base, where=where) if nested else None
+    if nesting is not None:
+        roles = nesting.roles(roles)
+    if click_sources:
+        roles = replace(roles, click=CLICKED)
+    log = Log(request, sources, click_sources, roles, nesting)
+    with reading(sources):
+        _ = log.schema
+    return log
+
+
+def _open_ubi(request: LogRequest, sources: tuple[Source, ...]) -> Log:
+    """A log whose rows are still to be made of UBI documents.
+
+    Raises:
+        LogFormatError: a file is not text.
+        SchemaError: a column is named that UBI does not have.
+    """
+    for source in sources:
+        if source.format != "ndjson":
+            raise LogFormatError(
+                f"{source.path}: is {source.format}. UBI documents are read as NDJSON, one per line, plain or as bulk "
+                "requests; name the file .ndjson or .jsonl (.gz, .zst)."
+            )
+    requested = with_usual_columns(request.roles)
+    return Log(request, sources, (), resolve_roles(requested, COLUMNS, where=_where(request.inputs), required=()))
+
+
+def _is_nested(request: LogRequest, source: Source, names: Sequence[str]) -> bool:
+    """Whether a row is a page, because it says so or because its documents are in a list.
+
+    Raises:
+        SchemaError: it should be, and is not.
+    """
+    if request.form == "flat":
+        return False
+    with reading([source]):
+        schema = schema_of(source)
+    try:
+        roles = resolve_roles(request.roles, names, where=_where(request.inputs), required=(DOC,))
+    except SchemaError as error:
+        if QUERY_ID in names and not {ACTION_NAME, USER_QUERY}.isdisjoint(names):
+            raise SchemaError(f"{error} If these are OpenSearch UBI documents, say --input-format ubi.") from error
+        raise
+    nested = any(name in schema and holds_lists(schema[name]) for name in roles.doc)
+    if request.form == "nested" and not nested:
+        held = ", ".join(f"{name} ({schema.get(name)})" for name in roles.doc)
+        raise SchemaError(
+            f"{source.path}: --input-format nested, but the documents are in no list: {held}. Name the column that "
+            "holds the list with --doc COLUMN, or leave out --input-format."
+        )
+    return nested
+
+
+def _where(inputs: Sequence[str]) -> str:
+    return inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
+
+
+def _is_there(_: Source) -> bool:
+    return True
+
+
+def _has_rows(source: Source) -> bool:
+    with reading([source]):
+        return bool(scan_sources([source]).head(1).select(pl.len()).collect().item())
+
+
+def _rows(source: Source) -> int:
+    if source.format == "parquet":
+        with reading([source]):
+            return scan_sources([source]).select(pl.len()).collect().item()
+    size = source.bytes * (_COMPRESSION_RATIO if source.compressed else 1)
+    return max(size // _TEXT_BYTES_PER_ROW, 1)
+
+
+def good_rows(impressions: pl.LazyFrame) -> pl.LazyFrame:
+    """The impressions that keep the row contract."""
+    return impressions.filter(pl.col(REJECTED) == 0).drop(REJECTED)

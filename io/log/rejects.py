@@ -1,0 +1,156 @@
+"""Rows that break the contract: counted per reason, and shown with file, row and value.
+
+Counting is part of the first reading. Rows are located by a second one, only when there are any.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from posbias.core.log.impressions import REJECTED, PageFault, RowFault
+from posbias.core.schema import SESSION
+from posbias.io.log.log import Log
+from posbias.io.log.scan import FILE, ROW, reading
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class _Wording:
+    reason: str
+    role: str
+    advice: str = ""
+
+
+_VISIT = (
+    "A session is one results page, and this looks like a visit: name the columns of one results page, "
+    "e.g. `--session visit --session query_time`."
+)
+_WORDING: dict[int, _Wording] = {
+    RowFault.NULL_SESSION: _Wording("the session is missing", "session"),
+    RowFault.NULL_QUERY: _Wording("the query is missing", "query"),
+    RowFault.NULL_DOC: _Wording("the document is missing", "doc"),
+    RowFault.POSITION_MISSING: _Wording("the position is missing", "position"),
+    RowFault.POSITION_NOT_WHOLE: _Wording("the position is not a whole number", "position"),
+    RowFault.POSITION_BELOW_BASE: _Wording("the position is below the base", "position"),
+    RowFault.CLICK_MISSING: _Wording("the click is missing", "click"),
+    RowFault.CLICK_INVALID: _Wording(
+        "the click is neither 0 nor 1", "click", "If the column counts clicks, say --click-counts."
+    ),
+    RowFault.WEIGHT_INVALID: _Wording("the weight is not a number above 0", "weight", "Weights go from 1e-12 to 1e12."),
+    RowFault.TIMESTAMP_INVALID: _Wording("the timestamp is not a date or time", "timestamp"),
+    RowFault.LIST_MISSING: _Wording(
+        "the page lacks a list", SESSION, "A page without results has empty lists, [], which are counted and left out."
+    ),
+    RowFault.LISTS_UNEQUAL: _Wording(
+        "the lists of the page differ in length", SESSION, "Each list of a row has one entry per document."
+    ),
+    RowFault.EMPTY_PAGE: _Wording("the page shows no document", SESSION),
+    PageFault.FAULTY_ROW: _Wording("another row of the page is faulty", SESSION),
+    PageFault.SEVERAL_QUERIES: _Wording("the session holds several queries", SESSION, _VISIT),
+    PageFault.REPEATED_DOC: _Wording("the session shows a document twice", SESSION, _VISIT),
+    PageFault.REPEATED_POSITION: _Wording("the session shows a position twice", SESSION, _VISIT),
+}
+
+
+def reason(code: int) -> str:
+    """A fault in words, as it stands in messages and in the manifest."""
+    return _WORDING[code].reason
+
+
+def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
+    """What is wrong with rows by themselves, each reason with its first rows, and what to do."""
+    total = sum(counts.values())
+    lines = [f"{total:,} of {read:,} rows break the contract of a log:"]
+    for code in sorted(counts):
+        lines.append(f"  {counts[code]:,} x {reason(code)}: {'; '.join(_places(log, code))}")
+        advice = _ADVICE[code](log) if code in _ADVICE else _WORDING[code].advice
+        lines += [f"    {advice}"] if advice else []
+    lines.append("Mend the log, or leave these rows out and have them counted with --on-bad-rows drop.")
+    return "\n".join(lines)
+
+
+def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataFrame, *, dropped: bool) -> str:
+    """What is wrong with sessions, each reason with the first of its examples, and what to do.
+
+    Args:
+        log: where they stand.
+        counts: number of sessions per `PageFault`.
+        examples: `session` and `rejected` of some of them, or of all.
+        dropped: whether faulty sessions are left out.
+    """
+    lines = [f"{sum(counts.values()):,} sessions cannot be one results page each:"]
+    advice: list[str] = []
+    for code in sorted(counts):
+        lines.append(
+            f"  {counts[code]:,} x {reason(code)}: {_first_page(log, examples.filter(pl.col(REJECTED) == code))}"
+        )
+        advice.append(_WORDING[code].advice)
+    lines += dict.fromkeys(advice)
+    lines.append(
+        "More than half of the rows are on such pages, too many to leave out."
+        if dropped
+        else "If only some pages are damaged, leave them out and have them counted with --on-bad-rows drop."
+    )
+    return "\n".join(lines)
+
+
+def _places(log: Log, code: int) -> list[str]:
+    column = getattr(log.roles, _WORDING[code].role)
+    names = [column] if isinstance(column, str) else list(column)
+    found: list[str] = []
+    for source in log.sources:
+        with reading([source]):
+            rows = (
+                log.impressions_with_place(source)
+                .filter(pl.col(REJECTED) == code)
+                .select(FILE, ROW, *(f"raw_{name}" for name in names if not name.startswith("posbias_")))
+                .head(_SHOWN - len(found))
+                .collect(engine="streaming")
+            )
+        for row in rows.iter_rows(named=True):
+            values = ", ".join(f"{name} = {row[f'raw_{name}']!r}" for name in names if f"raw_{name}" in row)
+            found.append(f"{row[FILE]} row {row[ROW]}" + (f" ({values})" if values else ""))
+        if len(found) >= _SHOWN:
+            break
+    return found
+
+
+def _base_advice(log: Log) -> str:
+    base = log.request.rules.position_base
+    column = log.roles.position
+    below = pl.col(f"raw_{column}").filter(pl.col(REJECTED) == RowFault.POSITION_BELOW_BASE)
+    found = [
+        log.impressions_with_place(source).select(below.cast(pl.Float64).min()).collect(engine="streaming").item()
+        for source in log.sources
+    ]
+    smallest = min(position for position in found if position is not None)
+    return f"Positions count from {base} here. If this log counts from {smallest:g}, say --position-base {smallest:g}."
+
+
+def _time_advice(log: Log) -> str:
+    unit = log.rules.time_unit
+    return "" if unit is None else f"Numbers are read as {unit.words} here, as most of the first rows say."
+
+
+_ADVICE: dict[int, Callable[[Log], str]] = {
+    RowFault.POSITION_BELOW_BASE: _base_advice,
+    RowFault.TIMESTAMP_INVALID: _time_advice,
+}
+
+
+def _first_page(log: Log, sessions: pl.DataFrame) -> str:
+    for source in log.sources:
+        with reading([source]):
+            page = (
+                log.impressions_with_place(source)
+                .join(sessions.lazy().select(SESSION), on=SESSION, how="semi", maintain_order="left")
+                .select(FILE, ROW, SESSION)
+                .head(1)
+                .collect(engine="streaming")
+            )
+        if page.height:
+            file, row, session = page.row(0)
+            return f"{file} row {row} (session = {session!r})"
+    return ""

@@ -1,0 +1,172 @@
+"""Source files as one lazy Polars frame, whatever their format."""
+
+import csv
+import glob
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+
+import polars as pl
+
+from posbias.core.errors import LogFormatError
+from posbias.io.log.sources import Source
+from posbias.io.places.object_stores import storage_options
+
+FILE = "posbias_file"
+ROW = "posbias_row"
+LINE = "posbias_line"
+
+TEXT_SEPARATORS = {"csv": ",", "tsv": "\t"}
+"""The formats that have no types, and what stands between their fields."""
+
+_NO_SEPARATOR = "\x01"  # which JSON has to escape
+_SCHEMA_ROWS = 1000
+_HEADER_LINES = 100  # names may have line breaks in quotes
+_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError)
+
+
+def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.LazyFrame:
+    """All sources as one lazy frame; folders `key=value` become text columns.
+
+    CSV and TSV have no types: every column is text, to the letter ("007" is not 7).
+
+    Args:
+        sources: files, each of its own format.
+        as_text: columns of NDJSON that are read as text, so that a value of the wrong type can be reported.
+
+    Raises:
+        LogFormatError: a file cannot be read.
+    """
+    frames = [_scan([*group], as_text) for _, group in groupby(sources, key=_likeness)]
+    return frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
+
+
+def _likeness(source: Source) -> tuple[object, ...]:
+    """What files have in common that Polars reads at once."""
+    return source.store, source.format, source.quoted, source.hive, tuple(schema_of(source).items())
+
+
+@cache
+def schema_of(source: Source) -> pl.Schema:
+    """The columns of one file and their types."""
+    return _scan([source], ()).collect_schema()
+
+
+def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
+    form, options = sources[0].format, storage_options(sources[0].path) or None
+    on_disk = [source.path for source in sources if isinstance(source.path, Path)]
+    paths = on_disk or [str(source.path) for source in sources]
+    if form == "parquet":
+        frame = pl.scan_parquet(paths, hive_partitioning=False, glob=False, storage_options=options)
+    elif form == "ipc":
+        frame = pl.scan_ipc(paths, hive_partitioning=False, glob=False, storage_options=options)
+    elif form == "ndjson":
+        overrides = {name: _text_like(schema_of(sources[0]).get(name)) for name in as_text}
+        escaped = [_escaped(source) for source in sources]  # scan_ndjson always takes a path for a pattern
+        frame = pl.scan_ndjson(
+            escaped, infer_schema_length=_SCHEMA_ROWS, schema_overrides=overrides, storage_options=options
+        )
+    else:
+        frame = pl.scan_csv(
+            paths,
+            separator=TEXT_SEPARATORS[form],
+            quote_char=None if sources[0].quoted is False else '"',
+            infer_schema=False,
+            glob=False,
+            storage_options=options,
+        )
+    folders = dict(sources[0].hive)
+    if not folders:
+        return frame
+    own = frame.collect_schema()
+    return frame.with_columns(pl.lit(value, pl.String).alias(key) for key, value in folders.items() if key not in own)
+
+
+def _text_like(dtype: pl.DataType | None) -> pl.DataType:
+    """Text, or lists of text where a column holds lists."""
+    return pl.List(pl.String()) if isinstance(dtype, pl.List) else pl.String()
+
+
+def _escaped(source: Source) -> str:
+    """A path as a pattern that only it fits.
+
+    Raises:
+        LogFormatError: it is in an object store, where Polars has no way to say so.
+    """
+    if source.store is not None and glob.has_magic(str(source.path)):
+        raise LogFormatError(f"{source.path}: NDJSON in an object store cannot have *, ? or [ in its name. Rename it.")
+    return glob.escape(str(source.path))
+
+
+def scan_with_place(source: Source, as_text: Sequence[str] = ()) -> pl.LazyFrame:
+    """One source with its path in `FILE` and the number of each row, from 1, in `ROW`."""
+    return (
+        scan_sources([source], as_text).with_row_index(ROW, offset=1).with_columns(pl.lit(str(source.path)).alias(FILE))
+    )
+
+
+def untyped_columns(sources: Sequence[Source], columns: Collection[str]) -> set[str]:
+    """Those columns that are text only because files, or names of folders, have no types."""
+    if any(source.format in TEXT_SEPARATORS for source in sources):
+        return set(columns)
+    return {name for source in sources for name, _ in source.hive if name in columns}
+
+
+def header_of(source: Source) -> list[str]:
+    """The names in the first line of a CSV or TSV file, as they stand there; none in other formats."""
+    if source.format not in TEXT_SEPARATORS:
+        return []
+    first = scan_lines(source, lossy=True).select(pl.col(LINE).fill_null("")).head(_HEADER_LINES).collect()
+    lines = (line.removeprefix("\ufeff") for line in first.to_series())
+    quoting = csv.QUOTE_NONE if source.quoted is False else csv.QUOTE_MINIMAL
+    rows = csv.reader(lines, delimiter=TEXT_SEPARATORS[source.format], quoting=quoting)
+    return next((row for row in rows if row), list[str]())
+
+
+def scan_lines(source: Source, *, lossy: bool = False) -> pl.LazyFrame:
+    """The lines of one text file in `LINE`, with their number, from 1, in `ROW`; a blank line may be null.
+
+    What is not UTF-8 is an error, or with `lossy` replaced.
+    """
+    path = source.path if isinstance(source.path, Path) else str(source.path)
+    lines = pl.scan_csv(
+        path,
+        separator=_NO_SEPARATOR,
+        quote_char=None,
+        has_header=False,
+        schema={LINE: pl.String},
+        truncate_ragged_lines=True,
+        encoding="utf8-lossy" if lossy else "utf8",
+        glob=False,
+        storage_options=storage_options(source.path) or None,
+    )
+    return lines.with_row_index(ROW, offset=1)
+
+
+@contextmanager
+def reading(sources: Sequence[Source]) -> Generator[None]:
+    """Turn what Polars says about unreadable input into an error that names the file.
+
+    Raises:
+        LogFormatError: a file is damaged, or not what its name says.
+    """
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise LogFormatError(_first_broken(sources) or f"cannot read the log: {_first_line(error)}") from error
+
+
+def _first_broken(sources: Sequence[Source]) -> str | None:
+    """Read each file by itself to find the one at fault."""
+    for source in sources:
+        try:
+            scan_sources([source]).select(pl.all().is_null().any()).collect(engine="streaming")
+        except _UNREADABLE as error:
+            return f"{source.path}: cannot be read as {source.format}: {_first_line(error)}"
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".") + "."

@@ -1,0 +1,402 @@
+"""From what the user names (files, globs, directories, URLs) to the files that will be read, with format and digest."""
+
+import errno
+import glob
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import TypeVar
+from urllib.parse import unquote
+
+from posbias.core.credentials import masked
+from posbias.core.errors import LogFormatError, UsageError
+from posbias.io.log.folders import FoundFile, check_listable, files_below, is_result_text, link_on_the_way
+from posbias.io.places.file_names import is_text
+from posbias.io.places.locations import Location, ObjectUrl, location
+from posbias.io.places.object_names import named_objects
+from posbias.io.places.object_stores import StoredObject, find_object, read_object, read_range, read_ranges
+from posbias.io.places.plain_files import checksum
+from posbias.io.results.manifest import FILE_NAME, LARGEST
+from posbias.io.results.uploads import is_unfinished
+
+_FORMAT_BY_EXTENSION = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".arrow": "ipc",
+    ".ipc": "ipc",
+    ".feather": "ipc",
+}
+_COMPRESSIONS = (".gz", ".zst")
+_COMPRESSIBLE = ("csv", "tsv", "ndjson")
+_MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+_HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
+_LONGEST_MAGIC = 8
+_MEBIBYTE = 1 << 20
+_DIGESTED_WHOLE = 64 << 20  # bytes
+_REQUESTS_AT_ONCE = 16
+_RANGES_AT_ONCE = 8  # of one object: 8 MiB in memory for each of the requests at once
+_MAY_BE_EMPTY = 1 << 16  # bytes of headers and footers alone
+
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input file, or object of an object store.
+
+    Attributes:
+        path: where it is.
+        format: "parquet", "csv", "tsv", "ndjson" or "ipc".
+        hive: values of the folders `key=value` on the way to it.
+        bytes: its size.
+        modified: when it was last changed, in nanoseconds.
+        file: device and number of the file, on disk.
+        link: the link to a directory through which it was found, if there is one.
+        quoted: whether quotes around a field of text are no part of it; None where that is not known yet.
+    """
+
+    path: Location
+    format: str
+    hive: tuple[tuple[str, str | None], ...]
+    bytes: int
+    modified: int
+    file: tuple[int, int] | None = None
+    link: Path | None = None
+    quoted: bool | None = None
+
+    @property
+    def compressed(self) -> bool:
+        """Whether it is text in a .gz or .zst wrapper."""
+        return self.path.suffix.lower() in _COMPRESSIONS
+
+    @property
+    def store(self) -> str | None:
+        """The bucket that it is in; None on disk."""
+        return self.path.root if isinstance(self.path, ObjectUrl) else None
+
+    @property
+    def from_anywhere(self) -> "Source":
+        """The same file under its full name, for processes that work in another directory."""
+        return self if isinstance(self.path, ObjectUrl) else replace(self, path=self.path.absolute())
+
+    def digest(self) -> str:
+        """A fingerprint: the size, and XXH3-128 of all bytes up to 64 MiB; of a larger file of 64 MiB of it.
+
+        Those are 64 blocks of 1 MiB, the first and the last, which hold what Parquet says of the whole file, and 62
+        at equal distances between. So it does not see an edit of a file above 64 MiB that keeps the size and lies
+        between two blocks. It is the same for the same content under any name, on disk and in an object store, and
+        costs a few requests there.
+        """
+        return f"{self.bytes}-{checksum(_pieces(self.path, _digested(self.bytes)))}"
+
+
+def find_sources(names: Sequence[str]) -> list[Source]:
+    """The files behind files, globs and directories, in a stable order.
+
+    Raises:
+        LogFormatError: nothing is there, a file is empty, truncated or of an unknown format.
+        UsageError: a file is named twice.
+    """
+    sources = [source for name in names for source in _readable(name)]
+    seen: dict[Location, str] = {}
+    for source in sources:
+        real = source.path.resolve()
+        if real in seen:
+            raise UsageError(f"{source.path} is named twice: its rows would count twice. Name it once.")
+        seen[real] = str(source.path)
+    return sources
+
+
+def _readable(name: str) -> list[Source]:
+    try:
+        sources = _expand(_checked(name))
+        for _ in _each(_check_whole, sources):
+            pass
+    except OSError as error:
+        raise LogFormatError(f"{error.filename or name}: cannot be read: {error.strerror}.") from error
+    return sources
+
+
+def digests(sources: Sequence[Source], holds_rows: Callable[[Source], bool]) -> dict[str, str]:
+    """Path by digest, of the files that hold rows.
+
+    Args:
+        sources: the files.
+        holds_rows: tells files with rows from those without, which may well be equal.
+
+    Raises:
+        UsageError: two files hold the same rows.
+    """
+
+    def fingerprint(source: Source) -> str | None:
+        return None if source.bytes < _MAY_BE_EMPTY and not holds_rows(source) else source.digest()
+
+    found: dict[str, str] = {}
+    for source, digest in zip(sources, _each(fingerprint, sources), strict=True):
+        if digest is None:
+            continue
+        if digest in found:
+            raise UsageError(
+                f"{source.path} and {found[digest]} hold the same data: their rows would count twice. Name one of them."
+            )
+        found[digest] = masked(str(source.path))
+    return found
+
+
+def check_unchanged(sources: Sequence[Source]) -> None:
+    """See that files that were read are still those that were found.
+
+    Raises:
+        LogFormatError: one was changed, replaced or removed meanwhile.
+    """
+    for source, now in zip(sources, _each(_version, sources), strict=True):
+        if now != (source.file, source.bytes, _in_its_precision(source, source.modified)):
+            what = "is gone" if now is None else "was changed or replaced"
+            raise LogFormatError(
+                f"{source.path}: {what} while it was read, so that nobody knows what was counted. Run again when "
+                "nothing writes to it."
+            )
+
+
+def _in_its_precision(source: Source, modified: int) -> int:
+    """A time in nanoseconds, or in seconds where an object store says no more when it is asked for one object."""
+    return modified if source.store is None else modified // 10**9
+
+
+def _version(source: Source) -> tuple[tuple[int, int] | None, int, int] | None:
+    """What tells one state of a file or object from another; None where it is gone."""
+    if isinstance(source.path, ObjectUrl):
+        found = find_object(source.path)
+        return None if found is None else (None, found.bytes, _in_its_precision(source, found.modified))
+    try:
+        status = source.path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns
+
+
+def _each(work: Callable[[Source], _Found], sources: Sequence[Source]) -> Iterator[_Found]:
+    """Do the same with each source; several at a time where each takes a round trip to an object store."""
+    if all(source.store is None for source in sources):
+        yield from map(work, sources)
+        return
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as threads:
+        yield from threads.map(work, sources)
+
+
+def named_paths(name: str) -> list[Location]:
+    """The files and directories behind a name, which may be a pattern; none if there is nothing.
+
+    Raises:
+        LogFormatError: the name cannot be a file's.
+        ObjectStoreError: the name is a URL, and the store cannot be asked.
+    """
+    where = location(_checked(name))
+    if isinstance(where, ObjectUrl):
+        return [*named_objects(where)]
+    if where.exists():
+        return [where]
+    return [Path(_checked(match)) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 - takes absolute patterns
+
+
+def _checked(name: str) -> str:
+    """A name that can be a file's, whether or not the file is there.
+
+    Raises:
+        LogFormatError: it is empty, too long, or no text, or leads nowhere.
+    """
+    if not name:
+        raise LogFormatError("one of the names is empty; is a variable unset?")
+    if not is_text(name):
+        raise LogFormatError(f"{name!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
+    path = location(name)
+    if isinstance(path, Path):
+        _check_reachable(path)
+    return name
+
+
+def _check_reachable(path: Path) -> None:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        if not path.is_absolute() and not _is_anywhere():
+            raise LogFormatError(
+                f"{path}: cannot be found, because the current directory is gone. Change to another one, or name files "
+                "in full."
+            ) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ELOOP:
+            raise LogFormatError(f"{path}: symbolic links lead in a circle here. Name the file itself.") from error
+        raise LogFormatError(f"{str(path)!a}: cannot be the name of a file: {error}.") from error
+
+
+def _is_anywhere() -> bool:
+    """Whether the current directory is still there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _expand(name: str) -> list[Source]:
+    path = location(name)
+    if isinstance(path, ObjectUrl):
+        return _expand_objects(path)
+    if path.is_dir():
+        return _in_folder(path)
+    if path.is_file():
+        return [_source_on_disk(FoundFile(path))]
+    if glob.has_magic(name) and not path.exists():
+        check_listable(name)
+        matches = [Path(str(match)) for match in named_paths(name)]
+        if not matches:
+            raise LogFormatError(f"{name}: no file matches this pattern.")
+        return [source for match in matches for source in _matching(match, name)]
+    if path.is_symlink():
+        raise LogFormatError(f"{name}: this link leads nowhere. Mend it, or remove it.")
+    if path.exists():
+        raise LogFormatError(f"{name}: is neither a file nor a directory. Name files that can be read more than once.")
+    raise LogFormatError(f"{name}: no such file or directory.")
+
+
+def _in_folder(folder: Path) -> list[Source]:
+    found = files_below(folder, lambda file: _format_by_name(file) is not None)
+    if not found:
+        raise _nothing_in(str(folder))
+    return [_source_on_disk(file) for file in found]
+
+
+def _matching(match: Path, pattern: str) -> list[Source]:
+    """What is behind one match of a pattern, with the link that the pattern went through."""
+    link = link_on_the_way(match, pattern)
+    found = _expand(str(match))
+    return found if link is None else [replace(source, link=link) for source in found]
+
+
+def _expand_objects(url: ObjectUrl) -> list[Source]:
+    named = named_objects(url)
+    if not named:
+        pattern = glob.has_magic(url.key)
+        raise LogFormatError(f"{url}: no object {'matches this pattern' if pattern else 'has this name or prefix'}.")
+    return [source for place, objects in named.items() for source in _objects_at(place, objects)]
+
+
+def _objects_at(place: ObjectUrl, objects: list[StoredObject]) -> list[Source]:
+    """The object of that name, or the logs among the objects below that prefix."""
+    if [entry.url for entry in objects] == [place]:
+        return [_source(place, objects[0].bytes, objects[0].modified)]
+    results = {
+        entry.url.path.parent
+        for entry in objects
+        if is_unfinished(entry.url)
+        or (entry.url.name == FILE_NAME and entry.bytes <= LARGEST and is_result_text(read_object(entry.url)))
+    } - {place.path}
+    found = [
+        _source(entry.url, entry.bytes, entry.modified)
+        for entry in objects
+        if results.isdisjoint(entry.url.path.parents) and _is_data(entry.url.path.relative_to(place.path))
+    ]
+    if not found:
+        raise _nothing_in(str(place))
+    return found
+
+
+def _nothing_in(name: str) -> LogFormatError:
+    return LogFormatError(
+        f"{name}: the directory holds no log file (known: {', '.join(_FORMAT_BY_EXTENSION)}; "
+        "text also with .gz or .zst)."
+    )
+
+
+def _is_data(file: PurePath) -> bool:
+    """Whether a name below a directory is that of a log, and not hidden."""
+    hidden = any(part.startswith((".", "_")) for part in file.parts)
+    return not hidden and _format_by_name(file) is not None
+
+
+def _format_by_name(file: PurePath) -> str | None:
+    suffix = file.suffix.lower()
+    if suffix in _COMPRESSIONS:
+        inner = _FORMAT_BY_EXTENSION.get(Path(file.stem).suffix.lower())
+        return inner if inner in _COMPRESSIBLE else None
+    return _FORMAT_BY_EXTENSION.get(suffix)
+
+
+def _source_on_disk(found: FoundFile) -> Source:
+    _checked(str(found.path))
+    status = found.path.stat()
+    source = _source(found.path, status.st_size, status.st_mtime_ns)
+    return replace(source, file=(status.st_dev, status.st_ino), link=found.link)
+
+
+def _source(file: Location, size: int, modified: int) -> Source:
+    path = file.path if isinstance(file, ObjectUrl) else file
+    name_says = _format_by_name(path)
+    if name_says is None:
+        start = _read(file, 0, min(_LONGEST_MAGIC, size))
+        name_says = next((known for magic, known in _MAGIC.items() if start.startswith(magic)), None)
+    if name_says is None:
+        raise LogFormatError(
+            f"{file}: cannot tell the format by its name. Known endings: {', '.join(_FORMAT_BY_EXTENSION)} "
+            f"({', '.join(_COMPRESSIBLE)} also with {' or '.join(_COMPRESSIONS)}). Rename the file."
+        )
+    folders = [match for part in path.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None]
+    hive = tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in map(_parts, folders))
+    return Source(file, name_says, hive, size, modified)
+
+
+def _digested(size: int) -> list[tuple[int, int]]:
+    """Start and length of the pieces that make up a digest: all of a small file, blocks of a larger one."""
+    if size <= _DIGESTED_WHOLE:
+        return [(start, min(_MEBIBYTE, size - start)) for start in range(0, size, _MEBIBYTE)]
+    last = _DIGESTED_WHOLE // _MEBIBYTE - 1
+    return [((size - _MEBIBYTE) * number // last, _MEBIBYTE) for number in range(last + 1)]
+
+
+def _pieces(file: Location, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    """Pieces of a file; of an object several at a time, as each takes a round trip, but not all in memory."""
+    if isinstance(file, ObjectUrl):
+        for first in range(0, len(ranges), _RANGES_AT_ONCE):
+            yield from read_ranges(file, ranges[first : first + _RANGES_AT_ONCE])
+        return
+    with file.open("rb") as opened:
+        for start, length in ranges:
+            opened.seek(start)
+            yield opened.read(length)
+
+
+def _read(file: Location, start: int, length: int) -> bytes:
+    if isinstance(file, ObjectUrl):
+        return read_range(file, start, length) if length else b""
+    with file.open("rb") as opened:
+        opened.seek(start)
+        return opened.read(length)
+
+
+def _parts(folder: re.Match[str]) -> tuple[str, str]:
+    return folder[1], folder[2]
+
+
+def _check_whole(source: Source) -> None:
+    size = source.bytes
+    if size == 0:
+        raise LogFormatError(f"{source.path}: the file is empty (0 bytes).")
+    if source.format != "parquet":
+        return
+    head, tail = _read(source.path, 0, min(4, size)), _read(source.path, max(size - 4, 0), min(4, size))
+    if head != b"PAR1":
+        raise LogFormatError(f"{source.path}: is not a Parquet file (it does not start with PAR1).")
+    if tail != b"PAR1":
+        raise LogFormatError(
+            f"{source.path}: the Parquet file is truncated (it has {size:,} bytes and does not end with PAR1). "
+            "Write or copy it again."
+        )

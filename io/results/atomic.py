@@ -1,0 +1,171 @@
+"""Outputs appear whole or not at all.
+
+A result is written in a directory beside the target, synced, and moved into place in one step. A kill at any moment
+leaves the old result or the new one; what else it leaves, the next run removes.
+"""
+
+import random
+import secrets
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import polars as pl
+
+from posbias.core.errors import OutputError, OutputExistsError
+from posbias.io.results.files import foreign_in, listed_in
+from posbias.io.results.renames import exchange, identity, rename_new, sync_directory, sync_tree
+from posbias.io.results.target import Target, resolved
+from posbias.io.temporary.directories import OwnedDirectory, abandoned_in, keep, made_directory, owners_in, remove_owned
+from posbias.io.temporary.files import NO_SPACE, is_disk_full
+
+_CLAIMS, _BACK_OFF = 5, (0.1, 0.4)  # tries, and seconds between them
+_REPLACED = "{target}: another run has replaced it meanwhile. Its result stays; run this command again."
+
+commit_lock = threading.Lock()
+"""Held while a result moves into place; who ends the process on a signal takes it first."""
+
+_committed = threading.Event()
+
+
+def is_committed() -> bool:
+    """Whether this process has put a result into place, so that ending it must not claim that nothing was written."""
+    return _committed.is_set()
+
+
+@contextmanager
+def committing() -> Generator[None]:
+    """The step that puts a result into place: no signal ends the process within it, nor says "nothing" after it."""
+    with commit_lock:
+        yield
+        _committed.set()
+
+
+@contextmanager
+def atomic_directory(target: Path, *, force: bool, protected: Sequence[Path] = ()) -> Generator[Path]:
+    """A directory to write into, which becomes `target` when the block ends without an error.
+
+    Only one process at a time writes a target. Parents of the target that do not exist are made at the end.
+
+    Args:
+        target: where the result will stand.
+        force: whether an older result, or an empty directory, is replaced. Nothing else ever is.
+        protected: what is read, or written meanwhile; a target that holds some of it is refused.
+
+    Raises:
+        OutputExistsError: the target is there, and `force` is not given.
+        OutputError: the target cannot be written, must not be replaced, or another process writes it.
+    """
+    place = Target(target, resolved(target), force, tuple(protected))
+    tidy_results(place.beside)
+    place.check()
+    with _claimed(place) as made:
+        before = identity(place.path)
+        try:
+            yield made.work
+            sync_tree(made.work)
+        except OSError as error:
+            why = NO_SPACE if is_disk_full(made.work, error) else error.strerror or error
+            raise OutputError(f"cannot write {place}: {why}. Nothing was written.") from error
+        except pl.exceptions.PolarsError as error:
+            if is_disk_full(made.work, error):
+                raise OutputError(f"cannot write {place}: {NO_SPACE}. Nothing was written.") from error
+            raise
+        with committing():
+            place.check()
+            _move_into_place(made, place, before)
+        if before is not None:
+            _keep_foreign(made, place.path)
+
+
+def tidy_results(parent: Path) -> None:
+    """Remove what killed runs have left beside their results; bring back a result that one had moved aside."""
+    for abandoned, owner in abandoned_in(parent):
+        old, target = abandoned.set_aside, Path(owner.target)
+        if owner.target and old.is_dir() and not target.exists() and target.parent.is_dir():
+            with suppress(OSError):
+                rename_new(old, target)
+        if any(map(_holds_foreign, (abandoned.work, old))):
+            keep(abandoned.path, "it holds a result with files in it that posbias did not write")
+        else:
+            remove_owned(abandoned.path)
+
+
+def _holds_foreign(result: Path) -> bool:
+    """Whether a directory holds a whole result, and more than that. What has no manifest is unfinished, and ours."""
+    listed = listed_in(result)
+    return listed is not None and bool(foreign_in(result, listed))
+
+
+def _keep_foreign(made: OwnedDirectory, target: Path) -> None:
+    """Files that somebody put into the old result in the very moment in which it was replaced are not lost."""
+    for old in (made.work, made.set_aside):
+        if _holds_foreign(old):
+            kept = target.with_name(f"{target.name}.kept-{secrets.token_hex(4)}")
+            old.rename(kept)
+            keep(kept, f"it is the old {target.name}, with files that appeared in it while it was replaced")
+
+
+@contextmanager
+def _claimed(target: Target) -> Generator[OwnedDirectory]:
+    """A directory for the result, once no other live process has one for the same target.
+
+    Each makes its own first and looks for others then, so that of two at least one sees the other. If both do, both
+    step back, and try again after a different while.
+
+    Raises:
+        OutputError: another process writes the target.
+    """
+    with ExitStack() as stack:
+        yield _claim(stack, target, _CLAIMS)
+
+
+def _claim(stack: ExitStack, target: Target, tries: int) -> OwnedDirectory:
+    made = stack.enter_context(made_directory(target.beside, hidden=True, target=str(target.path)))
+    other = next((owner for _, owner in owners_in(target.beside) if owner.target == str(target.path)), None)
+    if other is None:
+        return made
+    stack.close()
+    if tries == 1:
+        raise OutputError(
+            f"{target}: another run of posbias is writing it (process {other.process} on {other.host}). Wait until "
+            "that has ended, or choose another directory."
+        )
+    time.sleep(random.uniform(*_BACK_OFF))  # noqa: S311 - no secret
+    return _claim(stack, target, tries - 1)
+
+
+def _move_into_place(made: OwnedDirectory, target: Target, before: tuple[int, int] | None) -> None:
+    """Put the new result in place of what stood there before, and of nothing else.
+
+    Raises:
+        OutputExistsError: a result has appeared meanwhile.
+        OutputError: the old one has been replaced meanwhile, or the system refuses.
+    """
+    try:
+        target.path.parent.mkdir(parents=True, exist_ok=True)
+        if before is None or not target.path.exists():
+            rename_new(made.work, target.path)
+        else:
+            _replace(made, target, before)
+    except FileExistsError as error:
+        raise OutputExistsError(f"{target}: already exists: it has appeared meanwhile, and stays.") from error
+    except OSError as error:
+        raise OutputError(f"cannot write {target}: {error.strerror}. The new result was not put in place.") from error
+    sync_directory(target.path.parent)
+
+
+def _replace(made: OwnedDirectory, target: Target, before: tuple[int, int]) -> None:
+    """Exchange the old result for the new one, and back if it is not the old one that was seen before."""
+    if exchange(made.work, target.path):
+        if identity(made.work) != before:
+            exchange(made.work, target.path)
+            raise OutputError(_REPLACED.format(target=target))
+        return
+    target.path.rename(made.set_aside)
+    if identity(made.set_aside) != before:
+        rename_new(made.set_aside, target.path)
+        raise OutputError(_REPLACED.format(target=target))
+    rename_new(made.work, target.path)

@@ -1,0 +1,336 @@
+"""Statistics on disk: a directory of Parquet parts and a manifest, which merge day by day.
+
+The manifest says what was counted, from which sources, and which parts belong to it, so that merging the wrong
+things, the same day twice, or what is not whole is an error. A directory is opened from its manifest alone.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import date
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from posbias.core.errors import LogFormatError, StatisticsError
+from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.io.log.sources import named_paths
+from posbias.io.places.file_names import is_text
+from posbias.io.places.local_copies import is_current, on_disk
+from posbias.io.places.locations import Location, ObjectUrl, location
+from posbias.io.places.object_stores import list_objects, read_object, storage_options
+from posbias.io.places.plain_files import FileState, is_plain, is_still
+from posbias.io.results.manifest import FILE_NAME, LARGEST, Manifest, open_manifest
+from posbias.io.stores.checks import Check, Each, Expected, check_parts
+from posbias.io.stores.decay import Decay
+from posbias.io.stores.manifest import Amounts, DescribedSegment, StatisticsManifest, add_totals
+from posbias.io.stores.metadata import (
+    SCHEMA,
+    VERSION,
+    StatisticsMetadata,
+    add_rows,
+    describe_decay,
+    describe_plan,
+)
+from posbias.io.stores.segments import PARTS, Part, Segment, scan_part
+
+_FIRST_WITH_VERSION = 3  # older manifests do not name their version
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """One directory of statistics.
+
+    Attributes:
+        path: where it is.
+        metadata: what it holds.
+        key_types: the type of each key column, as text.
+        segments: its files. Rows of different segments may have equal keys: they add up.
+        opened: the manifest and the parts, or their copies, as they were when it was opened.
+    """
+
+    path: Location
+    metadata: StatisticsMetadata
+    key_types: dict[str, str]
+    segments: tuple[Segment, ...]
+    opened: dict[Path, FileState]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of all segments."""
+        return tuple(part for segment in self.segments for part in segment.parts)
+
+    @property
+    def days(self) -> list[str]:
+        """The days that were counted, as text, sorted."""
+        return sorted({day for segment in self.segments for day in segment.days})
+
+    @property
+    def totals(self) -> Amounts:
+        """`rows`, `impressions` and `clicks` of all segments."""
+        return _totals(self.segments)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each column, as text."""
+        whole = not self.metadata.plan.weighted and self.metadata.decay is None
+        counts = dict.fromkeys((IMPRESSIONS, CLICKS), "Int64" if whole else "Float64")
+        return {name: (self.key_types | counts)[name] for name in self.metadata.plan.columns}
+
+    def check_unchanged(self) -> None:
+        """Find out whether it is still what was opened.
+
+        Raises:
+            StatisticsError: another one has taken its place, or is about to.
+        """
+        if all(is_still(path, state) for path, state in self.opened.items()) and is_current(self.path):
+            return
+        raise _replaced(self.path)
+
+
+def describe_statistics(metadata: StatisticsMetadata, segments: Sequence[Segment]) -> dict[str, Any]:
+    """What the manifest of a directory says about the statistics in it."""
+    schema = scan_part(segments[0].parts[0]).collect_schema()
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "counted": describe_plan(metadata.plan),
+        "key_types": {name: str(schema[name]) for name in metadata.plan.keys},
+        "decay": describe_decay(metadata.decay),
+        "rows": metadata.rows,
+        "statistics": _totals(segments),
+        "segments": [segment.describe() for segment in segments],
+    }
+
+
+def find_statistics(names: Sequence[str]) -> list[Statistics]:
+    """The statistics directories among what the user names: all of it, or none.
+
+    Returns:
+        One entry per directory, empty if what is named are logs.
+
+    Raises:
+        StatisticsError: statistics and logs are mixed, or statistics are damaged or of another version.
+    """
+    paths = [path for name in names for path in named_paths(name) or [location(name)]]
+    found: dict[Location, Statistics | None] = {}
+    for path in paths:
+        real = path.resolve()
+        if found.get(real) is not None:
+            raise StatisticsError(f"{path} is named twice: its clicks would count twice. Name it once.")
+        found[real] = _open_at(path)
+        if found[real] is not None and not is_text(str(real)):
+            raise StatisticsError(f"{str(real)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
+    statistics = [entry for entry in found.values() if entry is not None]
+    if statistics and len(statistics) < len(found):
+        log = next(path for path in paths if found[path.resolve()] is None)
+        raise StatisticsError(
+            f"{statistics[0].path} holds statistics, {log} does not: name logs or statistics, not both. "
+            f"Collect {log} first: posbias collect {log} -o DIR."
+        )
+    return statistics
+
+
+@contextmanager
+def checked(statistics: Sequence[Statistics], check: Check, each: Each) -> Generator[None]:
+    """Check all parts before the block, which reads them, and after it that they are still the same files.
+
+    Args:
+        statistics: what is read.
+        check: what is checked of the parts, `check_bytes` or `check_contents`.
+        each: an engine's.
+
+    Raises:
+        StatisticsError: a part is damaged, or statistics were replaced while they were read.
+    """
+    try:
+        segments = [(entry, segment) for entry in statistics for segment in entry.segments]
+        check([Expected(entry.path, segment, entry.types) for entry, segment in segments], each)
+        yield
+    except Exception:
+        _check_unchanged(statistics)  # if it has failed because of that, it is what there is to say
+        raise
+    _check_unchanged(statistics)
+
+
+def _check_unchanged(statistics: Sequence[Statistics]) -> None:
+    for entry in statistics:
+        entry.check_unchanged()
+
+
+def merge_metadata(
+    statistics: Sequence[Statistics], factor: float | None = None, newest: date | None = None
+) -> StatisticsMetadata:
+    """What several statistics hold together.
+
+    Args:
+        statistics: one or more.
+        factor: what a day is to be worth of the following one; None for what they say themselves.
+        newest: the last of their days that can be meant; None where they know no days.
+
+    Raises:
+        StatisticsError: they count different things, a source is in two of them, or they cannot decay together.
+    """
+    first = statistics[0]
+    sources: dict[str, str] = {}
+    owner: dict[str, Location] = {}
+    for entry in statistics:
+        _check_same_plan(first, entry)
+        for digest, path in entry.metadata.sources.items():
+            if digest in sources:
+                raise StatisticsError(
+                    f"{owner[digest]} and {entry.path} both count the log {path}: its clicks would count twice. "
+                    "Name one of them."
+                )
+            sources[digest], owner[digest] = path, entry.path
+    rows = add_rows([entry.metadata.rows for entry in statistics])
+    return StatisticsMetadata(first.metadata.plan, sources, rows, _merged_decay(statistics, factor, newest))
+
+
+def _merged_decay(statistics: Sequence[Statistics], factor: float | None, newest: date | None) -> Decay | None:
+    """How merged statistics have decayed: as of the newest of their days."""
+    decayed = [(entry, entry.metadata.decay) for entry in statistics if entry.metadata.decay is not None]
+    if factor is None:
+        if decayed and len(statistics) > 1:
+            entry, held = decayed[0]
+            raise StatisticsError(
+                f"{entry.path} has decayed as of {held.newest}, and the others have not, or as of another day. Give "
+                f"--decay {held.factor:g}, so that they decay alike, or merge statistics that have not decayed."
+            )
+        return decayed[0][1] if decayed else None
+    for entry, held in decayed:
+        if held.factor != factor:
+            raise StatisticsError(
+                f"--decay {factor:g}: {entry.path} was collected with --decay {held.factor:g}. Give the same, or name "
+                "statistics that have not decayed."
+            )
+    if newest is None:
+        raise StatisticsError(
+            f"--decay {factor:g}: {statistics[0].path} does not know days. Collect the logs again with --date or "
+            "--timestamp."
+        )
+    return Decay(factor, newest)
+
+
+def _check_same_plan(first: Statistics, other: Statistics) -> None:
+    ours, theirs = describe_plan(first.metadata.plan), describe_plan(other.metadata.plan)
+    differing = [f"{key} {ours[key]} and {theirs[key]}" for key in ours if ours[key] != theirs[key]]
+    if differing:
+        raise StatisticsError(
+            f"{first.path} and {other.path} do not count the same: {'; '.join(differing)}. "
+            "Collect them with the same options."
+        )
+    for column, ours in first.key_types.items():
+        if ours != other.key_types[column]:
+            raise StatisticsError(
+                f"{first.path} and {other.path}: {column!r} holds {ours} and {other.key_types[column]}. "
+                "Write the logs with one type and collect them again."
+            )
+
+
+def _replaced(place: Location) -> StatisticsError:
+    return StatisticsError(f"{place}: was replaced while it was read. Run the command again.")
+
+
+def _totals(segments: Sequence[Segment]) -> Amounts:
+    return add_totals([segment.totals for segment in segments])
+
+
+def _open_at(place: Location) -> Statistics | None:
+    """The statistics in a directory, or below a prefix of an object store; None where it holds none."""
+    if isinstance(place, ObjectUrl):
+        names = _names_of_statistics(place)
+        if names is None:
+            return None
+        with on_disk(place, names) as copy:
+            try:
+                found = _open(copy)
+            except StatisticsError:
+                if not is_current(place):
+                    raise _replaced(copy) from None
+                raise
+        return None if found is None else replace(found, path=place)
+    return _open(place) if place.is_dir() else None
+
+
+def _names_of_statistics(prefix: ObjectUrl) -> list[str] | None:
+    """The objects that make up statistics; None where it is not worth a copy by what the manifest or a part says."""
+    here = {entry.url.name: entry for entry in list_objects(prefix) if entry.url.path.parent == prefix.path}
+    parts = sorted(name for name in here if fnmatch(name, PARTS))
+    manifest = here.get(FILE_NAME)
+    if manifest is not None and manifest.bytes <= LARGEST:
+        said = read_object(manifest.url).decode(errors="replace")
+        return [FILE_NAME, *parts] if SCHEMA in said else None
+    return parts if parts and _is_part(str(here[parts[0]].url), storage_options(prefix)) else None
+
+
+def _open(path: Path) -> Statistics | None:
+    manifest, damage = None, ""
+    try:
+        manifest = open_manifest(path)
+    except LogFormatError as error:
+        damage = f" ({error})"
+    if manifest is None or manifest.content.get("schema") != SCHEMA:
+        if not _holds_part(path):
+            return None
+        raise StatisticsError(
+            f"{path}: the manifest is missing or damaged, so these statistics are not whole. Collect them again."
+            f"{damage}"
+        )
+    _check_version(manifest, path)
+    try:
+        said = manifest.typed(StatisticsManifest)
+    except LogFormatError as error:
+        raise StatisticsError(f"{error} Collect the logs again.") from error
+    return _opened(said, manifest, path)
+
+
+def _check_version(manifest: Manifest, path: Path) -> None:
+    version = manifest.content.get("version", _FIRST_WITH_VERSION - 1)
+    if type(version) is not int:
+        raise StatisticsError(f"{manifest.path}: is damaged: its version is no number. Collect the logs again.")
+    if version != VERSION:
+        raise StatisticsError(
+            f"{path}: these statistics have version {version}, this posbias reads version {VERSION}. "
+            "Collect them again."
+        )
+
+
+def _opened(said: StatisticsManifest, manifest: Manifest, path: Path) -> Statistics:
+    segments = tuple(_segment(described, path) for described in said.segments)
+    metadata = StatisticsMetadata(
+        plan=said.counted.plan(),
+        sources={digest: source for segment in segments for digest, source in segment.sources.items()},
+        rows=said.rows.plain(),
+        decay=None if said.decay is None else said.decay.decay(),
+    )
+    found = Statistics(path, metadata, said.key_types, segments, {manifest.path: manifest.state})
+    try:
+        return replace(found, opened=found.opened | check_parts(path, segments))
+    except StatisticsError:
+        found.check_unchanged()  # the parts may be those of another manifest by now
+        raise
+
+
+def _segment(described: DescribedSegment, folder: Path) -> Segment:
+    return Segment(
+        parts=tuple(Part(folder / part.name, part.bytes, part.xxh3_128) for part in described.parts),
+        sources=described.sources,
+        rows=described.rows.plain(),
+        days=tuple(day.isoformat() for day in described.days),
+        totals=described.statistics.plain(),
+    )
+
+
+def _holds_part(path: Path) -> bool:
+    first = next((part for part in sorted(path.glob(PARTS)) if is_plain(part)), None)
+    return first is not None and _is_part(str(first), {})
+
+
+def _is_part(place: str, options: dict[str, str]) -> bool:
+    try:
+        return pl.read_parquet_metadata(place, storage_options=options or None).get("schema") == SCHEMA
+    except (pl.exceptions.PolarsError, OSError):
+        return False
