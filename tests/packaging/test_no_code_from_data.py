@@ -91,7 +91,7 @@ def test_nor_by_the_scripts_that_are_written_beside_training_files(
     texts = [
         (name, node.value)
         for name in sorted(repository_files)
-        if name.startswith("io/training/") and name.endswith(".py")
+        if name.startswith("io/formats/") and name.endswith(".py")
         for node in ast.walk(ast.parse((repository / name).read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "import " in node.value
     ]

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from posbias.core.arrays import count_table as signatures
+from posbias.core.arrays import compression, count_table
 from posbias.core.arrays.compression import compress
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 
 SETTINGS = settings(deadline=None, derandomize=True)
 COUNTS = st.sampled_from([0.0, 1.0, 2.0, 0.1, 0.1 + 0.2, 0.3, 1e12])
@@ -62,7 +62,7 @@ def test_compression_stays_exact_when_every_hash_collides(table: CountTable) -> 
         return np.zeros(of.n_units, np.uint64)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(signatures, "_unit_hashes", same_for_all)
+        patch.setattr(compression, "_unit_hashes", same_for_all)
         compressed, signature = compress(table)
     np.testing.assert_array_equal(restored(compressed, signature), dense(table))
     assert compressed.n_units == compress(table)[0].n_units
@@ -79,7 +79,7 @@ def test_signatures_that_link_cells_stand_first(table: CountTable) -> None:
 @given(tables(), st.integers(1, 5))
 def test_blocks_hold_every_unit_once_and_in_order(table: CountTable, entries: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(signatures, "_BLOCK", entries)
+        patch.setattr(count_table, "_BLOCK", entries)
         blocks = list(table.blocks())
     rows = [np.empty((0, 2 * table.n_cells)), *(dense(block) for _, block in blocks)]
     np.testing.assert_array_equal(np.concatenate(rows), dense(table))
@@ -98,6 +98,6 @@ def test_a_unit_without_entries_sums_to_zero_and_leaves_its_neighbours_alone() -
 
 @SETTINGS
 @given(tables(), hnp.arrays(np.bool_, 3))
-def test_restricting_cells_drops_entries_and_keeps_units(table: CountTable, kept: signatures.Flags) -> None:
+def test_restricting_cells_drops_entries_and_keeps_units(table: CountTable, kept: Flags) -> None:
     inside = dense(table.only_cells(kept))
     np.testing.assert_array_equal(inside, dense(table) * np.tile(kept, 2))
