@@ -39,8 +39,8 @@ def fit(
         setup.open_engine(reading, output.output) as engine,
     ):
         keep = steps.option_that_needs_sessions(estimation)
-        gathered = steps.gather(
+        counted = steps.count_inputs(
             inputs, columns, reading, counting, engine, result, kept=steps.Kept(keep), factor=decay.decay
         )
-        steps.fit(gathered, engine, estimation, counting, result)
+        steps.fit(counted, engine, estimation, counting, result)
     return result.exit_code

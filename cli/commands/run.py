@@ -11,9 +11,9 @@ from posbias.cli.options.options import (
     OutputOptions,
     ReadingOptions,
 )
-from posbias.cli.options.training import WeightingOptions
+from posbias.cli.options.training import TrainingOptions
 from posbias.cli.report.result import open_result
-from posbias.cli.work import setup, steps, training
+from posbias.cli.work import setup, steps, training_files
 from posbias.core.fit.fit import prior_of
 
 
@@ -23,7 +23,7 @@ def run(
     reading: ReadingOptions,
     counting: CountingOptions,
     estimation: EstimationOptions,
-    weighting: WeightingOptions,
+    training: TrainingOptions,
     output: OutputOptions,
 ) -> int:
     """The main job: from click logs to propensities, attractiveness and training files.
@@ -31,16 +31,16 @@ def run(
     Example: posbias run logs/*.parquet -o result
     """
     steps.check_estimation(logs, columns, counting, estimation)
-    request = training.requested(weighting)
+    request = training_files.requested(training)
     also_read = [*(reading.clicks or ()), *request.tables]
     with (
-        open_result("run", output, logs, [columns, reading, counting, estimation, weighting], also_read) as result,
+        open_result("run", output, logs, [columns, reading, counting, estimation, training], also_read) as result,
         setup.open_engine(reading, output.output) as engine,
     ):
         sessions_for = request.needs_sessions or steps.option_that_needs_sessions(estimation)
         kept = steps.Kept(sessions_for, request.log_features, request.tables)
-        gathered = steps.gather(logs, columns, reading, counting, engine, result, kept=kept)
-        fit = steps.fit(gathered, engine, estimation, counting, result)
+        counted = steps.count_inputs(logs, columns, reading, counting, engine, result, kept=kept)
+        fit = steps.fit(counted, engine, estimation, counting, result)
         prior = prior_of(result.content["estimate"])
-        training.weigh(gathered, engine, fit.propensities, prior, request, result)
+        training_files.write_from_counts(counted, engine, fit.propensities, prior, request, result)
     return result.exit_code

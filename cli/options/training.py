@@ -14,7 +14,7 @@ _WEIGHTING = "Weighting"
 
 
 @dataclass(frozen=True)
-class WeightingOptions:
+class TrainingOptions:
     """How clicks become training weights."""
 
     layout: Annotated[

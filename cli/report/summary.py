@@ -52,7 +52,7 @@ def days_line(days: dict[str, Any]) -> RenderableType:
     return line(f"days: {span}" + (f" (timestamps are {days['read_as']})" if "read_as" in days else ""))
 
 
-def evidence_line(totals: dict[str, Any]) -> RenderableType:
+def totals_line(totals: dict[str, Any]) -> RenderableType:
     """What was counted."""
     return line(
         f"log: {totals['impressions']:,.0f} impressions, {totals['clicks']:,.0f} clicks, "
@@ -69,7 +69,7 @@ def statistics_line(totals: dict[str, int | float]) -> RenderableType:
 
 
 def propensity_table(fit: Fit) -> RenderableType:
-    """Propensities with their intervals, what joint EM says, and the evidence; it fits into 80 columns."""
+    """Propensities with their intervals, what joint EM says, and the counts behind them; it fits into 80 columns."""
     estimate = fit.estimate
     title = f"propensities by the {estimate.method} method, relative to {reference_in_words(fit)}"
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
@@ -129,16 +129,16 @@ def features_line(report: dict[str, Any]) -> RenderableType:
 def reference_in_words(fit: Fit) -> str:
     """The cells that the others are compared with; in every context its own."""
     references: list[int] = fit.estimate.linkage.references.tolist()
-    contexts = fit.evidence.plan.context
+    contexts = fit.statistics.plan.context
     if not contexts:
         return cell_in_words(fit, references[0])
-    positions = sorted({fit.evidence.cells[POSITION][number] for number in references})
+    positions = sorted({fit.statistics.cells[POSITION][number] for number in references})
     return f"position {' or '.join(map(str, positions))} of each {', '.join(contexts)}"
 
 
 def cell_in_words(fit: Fit, number: int) -> str:
     """A cell by its columns, e.g. `position 3, previous click 1`."""
-    row = fit.evidence.cells.row(number, named=True)
+    row = fit.statistics.cells.row(number, named=True)
     return ", ".join(f"{shown(name).replace('_', ' ')} {_label(row[name])}" for name in _cell_columns(fit))
 
 
@@ -147,7 +147,7 @@ def _label(value: object) -> str:
 
 
 def _cell_columns(fit: Fit) -> list[str]:
-    return fit.evidence.cells.columns
+    return fit.statistics.cells.columns
 
 
 def _number(value: float | None) -> str:

@@ -22,7 +22,7 @@ def fit_verdicts(fit: Fit) -> list[str]:
     if fit.period.by_day and fit.period.why:
         said.append(f"{fit.period.why} (--period auto).")
     if fit.contexts is not None and fit.contexts.n_contrasts:
-        said.append(_contexts(fit.contexts, fit.evidence.plan.context))
+        said.append(_contexts(fit.contexts, fit.statistics.plan.context))
     if fit.shape is not None and fit.shape.test.n_contrasts and fit.shape.warning is None:
         said.append(_shape(fit.estimate, fit.shape))
     if fit.position_effect is not None and fit.position_effect.n_contrasts and not fit.position_effect.rejected:
@@ -118,7 +118,7 @@ def _convergence(fit: Fit) -> list[str]:
 def _identification(fit: Fit) -> list[str]:
     linkage, known = fit.estimate.linkage, np.isfinite(fit.estimate.propensity)
     said: list[str] = []
-    if not linkage.identified[0] and not fit.evidence.plan.context:
+    if not linkage.identified[0] and not fit.statistics.plan.context:
         said.append(
             f"{cell_in_words(fit, 0)} cannot be compared with other cells; propensities are relative to "
             f"{cell_in_words(fit, int(linkage.references[0]))}."

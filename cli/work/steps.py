@@ -17,9 +17,9 @@ from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.cli.work import setup
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.estimators import check_method
-from posbias.core.fit.fit import LARGEST_COMPARISON, WANTED_CLICK_SHARE, Fit, fit_evidence
+from posbias.core.fit.fit import LARGEST_COMPARISON, WANTED_CLICK_SHARE, Fit, fit_statistics
 from posbias.core.training.weights import as_count
-from posbias.io.counting.count import Gathered, gather_log, gather_statistics, read_log
+from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.table import check_features
 from posbias.io.fits.write import require_logs, sum_sessions, write_attractiveness_of
@@ -73,7 +73,7 @@ def check_estimation(
     check_method(estimation.method, plan, options)
 
 
-def gather(
+def count_inputs(
     inputs: list[str],
     columns: ColumnOptions,
     reading: ReadingOptions,
@@ -83,7 +83,7 @@ def gather(
     *,
     kept: Kept | None = None,
     factor: float | None = None,
-) -> Gathered:
+) -> CountedLog:
     """Count logs or merge statistics, and describe them in the manifest; with a `factor`, older days weigh less."""
     kept = kept or Kept()
     statistics = find_statistics(inputs)
@@ -92,7 +92,7 @@ def gather(
             require_logs(statistics[0], what=kept.why)
         check_features(None, kept.tables, ())
         setup.check_counting(statistics[0].metadata.plan, counting, columns)
-        gathered = gather_statistics(statistics, engine, result.progress, clock.today(), factor)
+        counted = read_statistics(statistics, engine, result.progress, clock.today(), factor)
     else:
         plan = setup.statistics_plan(columns, counting)
         keep = kept.sessions_for is not None
@@ -100,9 +100,9 @@ def gather(
             inputs, columns, reading, plan, needs_session=keep, day=counting.date, features=kept.features
         )
         check_features(log, kept.tables, kept.features)
-        gathered = gather_log(log, plan, engine, result.progress, clock.today(), keep_sessions=keep, factor=factor)
-    describe(gathered, result)
-    return gathered
+        counted = count_log(log, plan, engine, result.progress, clock.today(), keep_sessions=keep, factor=factor)
+    describe(counted, result)
+    return counted
 
 
 def read_pages(
@@ -136,27 +136,27 @@ def describe_reading(days: Days | None, said: Iterable[str], result: Result) -> 
         result.warnings += days.warnings()
 
 
-def describe(gathered: Gathered, result: Result) -> None:
+def describe(counted: CountedLog, result: Result) -> None:
     """Say what was read and counted."""
-    evidence = gathered.evidence
-    impressions, clicks = evidence.cell_totals()
+    statistics = counted.statistics
+    impressions, clicks = statistics.cell_totals()
     result.content |= {
         "schema": SCHEMA,
-        "counted": describe_plan(gathered.plan),
-        "sources": gathered.sources,
-        "rows": gathered.rows,
-        "decay": describe_decay(gathered.decay),
+        "counted": describe_plan(counted.plan),
+        "sources": counted.sources,
+        "rows": counted.rows,
+        "decay": describe_decay(counted.decay),
         "totals": {
-            "queries": evidence.n_queries,
-            "pairs": evidence.n_pairs,
-            "signatures": evidence.pair_signatures.n_units,
+            "queries": statistics.n_queries,
+            "pairs": statistics.n_pairs,
+            "signatures": statistics.pair_signatures.n_units,
             "impressions": as_count(impressions.sum()),
             "clicks": as_count(clicks.sum()),
         },
     }
-    result.tables.append(summary.rows_line(gathered.rows))
-    describe_reading(gathered.days, gathered.said, result)
-    result.tables.append(summary.evidence_line(result.content["totals"]))
+    result.tables.append(summary.rows_line(counted.rows))
+    describe_reading(counted.days, counted.said, result)
+    result.tables.append(summary.totals_line(result.content["totals"]))
 
 
 def _asked_of_joint(estimation: EstimationOptions) -> str | None:
@@ -167,20 +167,20 @@ def _asked_of_joint(estimation: EstimationOptions) -> str | None:
 
 
 def fit(
-    gathered: Gathered, engine: Engine, estimation: EstimationOptions, counting: CountingOptions, result: Result
+    counted: CountedLog, engine: Engine, estimation: EstimationOptions, counting: CountingOptions, result: Result
 ) -> Fit:
     """Fit, write propensities and attractiveness, and say how sure they are."""
     with result.progress.stage("fitting") as stage:
-        found = fit_evidence(
-            gathered.evidence,
+        found = fit_statistics(
+            counted.statistics,
             estimation.method,
             setup.estimation_options(estimation, counting),
             compare=estimation.compare,
-            sum_sessions=None if gathered.read is None else partial(sum_sessions, gathered.read),
+            sum_sessions=None if counted.read is None else partial(sum_sessions, counted.read),
             on_iteration=stage.say,
         )
     write_propensities(found.propensities, result.folder, csv=estimation.csv)
-    write_attractiveness_of(gathered, found, engine, result.folder, result.progress, csv=estimation.csv)
+    write_attractiveness_of(counted, found, engine, result.folder, result.progress, csv=estimation.csv)
     result.content["estimate"] = found.summary()
     result.tables.append(summary.propensity_table(found))
     said = verdicts.fit_verdicts(found)

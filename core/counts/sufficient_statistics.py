@@ -53,7 +53,7 @@ class CompressedStrata:
 
 
 @dataclass(frozen=True)
-class EvidencePart:
+class PartStatistics:
     """The compressed statistics of one part. Cells and queries are numbered within the part.
 
     Attributes:
@@ -70,7 +70,7 @@ class EvidencePart:
     n_queries: int
     n_pairs: int
 
-    def without_pairs(self) -> "EvidencePart":
+    def without_pairs(self) -> "PartStatistics":
         """The part without its pairs, which are the large part of it and need not stay in memory."""
         return replace(self, pairs=self.pairs.clear())
 
@@ -91,7 +91,7 @@ class Strata:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class SufficientStatistics:
     """All parts together. Cells and queries are numbered over the whole log.
 
     Attributes:
@@ -150,7 +150,7 @@ class Evidence:
         return totals[0], totals[1]
 
 
-def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> EvidencePart:
+def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatistics:
     """Compress the statistics of whole queries: the plan's keys, by which they are sorted, `impressions`, `clicks`."""
     cells = statistics.select(plan.cell_columns).unique().sort(*plan.cell_order)
     rows = _in_cells(statistics, plan, cells)
@@ -174,7 +174,7 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> EvidencePar
                 pl.Series(CLICKS, np.add.reduceat(of_unit[CLICKS].to_numpy(), first)),
                 pl.Series(SIGNATURE, signature),
             )
-    return EvidencePart(
+    return PartStatistics(
         cells=cells,
         pairs=pairs,
         by_unit=by_unit,
@@ -202,7 +202,7 @@ def count_units(
     return rows.select(*unit)[table.start[:-1]], table
 
 
-def merge_parts(parts: Sequence[EvidencePart], plan: StatisticsPlan) -> Evidence:
+def merge_parts(parts: Sequence[PartStatistics], plan: StatisticsPlan) -> SufficientStatistics:
     """Number cells and queries over all parts, and merge equal signatures."""
     columns = parts[0].cells.columns
     cells = pl.concat([part.cells for part in parts]).unique().sort(*plan.cell_order)
@@ -232,7 +232,7 @@ def merge_parts(parts: Sequence[EvidencePart], plan: StatisticsPlan) -> Evidence
         )
         if unit == plan.pair_columns:
             signature_of_part = new
-    return Evidence(
+    return SufficientStatistics(
         plan=plan,
         cells=cells,
         by_unit=by_unit,

@@ -1,4 +1,4 @@
-"""Ways to get theta: each returns the same estimate from the same evidence.
+"""Ways to get theta: each returns the same estimate from the same statistics.
 
 An estimator is one file that declares its name, reference and needs, and registers itself here.
 """
@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Protocol
 
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence, Strata
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import UsageError
 from posbias.core.estimators.adjacent_chain import AdjacentChainEstimator
 from posbias.core.estimators.allpairs import AllPairsEstimator
@@ -62,7 +62,11 @@ class Estimator(Protocol):
         ...
 
     def estimate(
-        self, evidence: Evidence, strata: Strata, options: EstimationOptions, on_iteration: Callable[[str], None]
+        self,
+        statistics: SufficientStatistics,
+        strata: Strata,
+        options: EstimationOptions,
+        on_iteration: Callable[[str], None],
     ) -> Estimate:
         """Estimate theta per cell."""
         ...

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence, Strata
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import UsageError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, clusters_of, from_harvest, linkage_of
 from posbias.core.estimators.harvesting import harvest_adjacent_chain
@@ -36,7 +36,7 @@ class AdjacentChainEstimator:
 
     def estimate(
         self,
-        evidence: Evidence,
+        statistics: SufficientStatistics,
         strata: Strata,
         options: EstimationOptions,
         on_iteration: Callable[[str], None],  # noqa: ARG002 - every estimator takes the same
@@ -47,10 +47,10 @@ class AdjacentChainEstimator:
             IdentifiabilityError: nothing links two cells.
             UsageError: there is no such reference cell.
         """
-        linkage = linkage_of(evidence, strata, options)
-        context = evidence.context_of_cell
+        linkage = linkage_of(statistics, strata, options)
+        context = statistics.context_of_cell
         chains = [np.flatnonzero(context == number) for number in np.unique(context)]
-        names = [f"position {position}" for position in evidence.position_of_cell]
+        names = [f"position {position}" for position in statistics.position_of_cell]
         members = strata.member_signature, clusters_of(strata, options)
         found = harvest_adjacent_chain(strata.signatures, linkage, *members, chains, names)
         return from_harvest(self.name, linkage, found, options)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence, Strata
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, clusters_of, from_harvest, linkage_of
 from posbias.core.estimators.harvesting import harvest_allpairs
 
@@ -22,7 +22,11 @@ class AllPairsEstimator:
         """It needs nothing special."""
 
     def estimate(
-        self, evidence: Evidence, strata: Strata, options: EstimationOptions, on_iteration: Callable[[str], None]
+        self,
+        statistics: SufficientStatistics,
+        strata: Strata,
+        options: EstimationOptions,
+        on_iteration: Callable[[str], None],
     ) -> Estimate:
         """Estimate theta on the cells that the log can compare with the reference.
 
@@ -30,7 +34,7 @@ class AllPairsEstimator:
             IdentifiabilityError: nothing links two cells.
             UsageError: there is no such reference cell.
         """
-        linkage = linkage_of(evidence, strata, options)
+        linkage = linkage_of(statistics, strata, options)
         found = harvest_allpairs(
             strata.signatures,
             linkage,

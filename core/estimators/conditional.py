@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence, Strata
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import (
     Estimate,
     EstimationOptions,
@@ -33,7 +33,11 @@ class ConditionalEstimator:
         """It needs nothing special."""
 
     def estimate(
-        self, evidence: Evidence, strata: Strata, options: EstimationOptions, on_iteration: Callable[[str], None]
+        self,
+        statistics: SufficientStatistics,
+        strata: Strata,
+        options: EstimationOptions,
+        on_iteration: Callable[[str], None],
     ) -> Estimate:
         """Estimate theta on the cells that the log can compare with the reference.
 
@@ -42,7 +46,7 @@ class ConditionalEstimator:
             UsageError: there is no such reference cell.
         """
         table = strata.signatures
-        linkage = linkage_of(evidence, strata, options)
+        linkage = linkage_of(statistics, strata, options)
         limits: dict[str, Any] = {"max_iterations": options.max_iterations, "tolerance": options.tolerance}
         fit = fit_conditional(
             table,

@@ -7,7 +7,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import Integers
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence, Strata
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, cells_like, relative_to_largest
 from posbias.core.theta.linkage import NO_CLICKS, NO_REFERENCE, Linkage
@@ -27,7 +27,7 @@ class ClickRateEstimator:
 
     def estimate(
         self,
-        evidence: Evidence,
+        statistics: SufficientStatistics,
         strata: Strata,  # noqa: ARG002 - every estimator takes the same
         options: EstimationOptions,
         on_iteration: Callable[[str], None],  # noqa: ARG002
@@ -38,10 +38,10 @@ class ClickRateEstimator:
             IdentifiabilityError: there is no click, or none in the reference that was asked for.
             UsageError: there is no such reference cell.
         """
-        impressions, clicks = evidence.cell_totals()
+        impressions, clicks = statistics.cell_totals()
         rate = clicks / impressions
-        asked = cells_like(evidence, options.reference) if options.reference else np.arange(evidence.n_cells)
-        reference_of = _references(evidence.context_of_cell, asked[clicks[asked] > 0])
+        asked = cells_like(statistics, options.reference) if options.reference else np.arange(statistics.n_cells)
+        reference_of = _references(statistics.context_of_cell, asked[clicks[asked] > 0])
         known = (clicks > 0) & (reference_of >= 0)
         if not known.any():
             raise IdentifiabilityError(
@@ -52,13 +52,13 @@ class ClickRateEstimator:
             reference_of=np.where(reference_of >= 0, reference_of, 0),
             identified=known,
             reason=tuple(str(reason) or None for reason in reasons),
-            linking_pairs=np.zeros(evidence.n_cells),
-            linking_clicks=np.zeros(evidence.n_cells),
+            linking_pairs=np.zeros(statistics.n_cells),
+            linking_clicks=np.zeros(statistics.n_cells),
             component=reference_of,
         )
         of_reference = np.where(known, rate[linkage.reference_of], 1.0)
         propensity = np.where(known, rate / of_reference, np.nan)
-        nothing = np.full(evidence.n_cells, np.nan)
+        nothing = np.full(statistics.n_cells, np.nan)
         return Estimate(
             method=self.name,
             linkage=linkage,

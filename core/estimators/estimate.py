@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.counts.sufficient_statistics import Evidence, Strata
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import UsageError
 from posbias.core.estimators.harvesting import HarvestedPropensities
 from posbias.core.priors import BetaPrior
@@ -134,28 +134,28 @@ class Estimate:
         }
 
 
-def linkage_of(evidence: Evidence, strata: Strata, options: EstimationOptions) -> Linkage:
+def linkage_of(statistics: SufficientStatistics, strata: Strata, options: EstimationOptions) -> Linkage:
     """Which cells the strata can compare, with the reference that was asked for.
 
     Raises:
         UsageError: there is no such reference cell.
         IdentifiabilityError: nothing links two cells, or nothing links the reference that was asked for.
     """
-    preference = cells_like(evidence, options.reference) if options.reference else None
-    return find_linkage(strata.signatures, evidence.context_of_cell, preference)
+    preference = cells_like(statistics, options.reference) if options.reference else None
+    return find_linkage(strata.signatures, statistics.context_of_cell, preference)
 
 
-def cells_like(evidence: Evidence, reference: tuple[int, ...]) -> Integers:
+def cells_like(statistics: SufficientStatistics, reference: tuple[int, ...]) -> Integers:
     """The cells whose first columns hold these values: position, then previous click; one per context.
 
     Raises:
         UsageError: there is none.
     """
     wanted = ",".join(map(str, reference))
-    columns = evidence.plan.model.cell_columns
+    columns = statistics.plan.model.cell_columns
     if len(reference) > len(columns):
         raise UsageError(f"--reference {wanted}: a cell has {len(columns)} number(s) ({', '.join(columns)}).")
-    held = evidence.cells.select(columns[: len(reference)]).to_numpy()
+    held = statistics.cells.select(columns[: len(reference)]).to_numpy()
     found = np.flatnonzero((held == np.array(reference)).all(axis=1))
     if not len(found):
         first, last = held[:, 0].min(), held[:, 0].max()

@@ -52,7 +52,7 @@ class HarvestedPropensities:
         std_error: shape (K,), of log theta; 0 at a reference, NaN where there is none.
         low: shape (K,), lower end of the 95 % interval of theta; 1 at a reference, NaN where there is none.
         high: shape (K,), its upper end.
-        effective_clusters: shape (K,), G*, how many equal queries the cell's evidence is worth; NaN at a reference.
+        effective_clusters: shape (K,), G*, how many equal queries the cell's data are worth; NaN at a reference.
         n_clusters: G, queries that contribute.
         reason: K reasons why a cell has no number or no interval, else None.
         converged: whether the iterations converged; true where there are none.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence, Strata
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, FittedJointly, linkage_of
 from posbias.core.theta.joint import EMOptions, fit_joint
 from posbias.core.theta.linkage import Linkage
@@ -25,7 +25,11 @@ class JointEstimator:
         """It needs nothing special."""
 
     def estimate(
-        self, evidence: Evidence, strata: Strata, options: EstimationOptions, on_iteration: Callable[[str], None]
+        self,
+        statistics: SufficientStatistics,
+        strata: Strata,
+        options: EstimationOptions,
+        on_iteration: Callable[[str], None],
     ) -> Estimate:
         """Estimate theta and gamma; cells that the log cannot compare get none.
 
@@ -33,11 +37,11 @@ class JointEstimator:
             IdentifiabilityError: nothing links two cells.
             UsageError: there is no such reference cell.
         """
-        return self.estimate_like(evidence, strata, options, linkage_of(evidence, strata, options), on_iteration)
+        return self.estimate_like(statistics, strata, options, linkage_of(statistics, strata, options), on_iteration)
 
     def estimate_like(
         self,
-        evidence: Evidence,
+        statistics: SufficientStatistics,
         strata: Strata,
         options: EstimationOptions,
         linkage: Linkage,
@@ -57,8 +61,8 @@ class JointEstimator:
             on_iteration=lambda number, change: on_iteration(f"joint EM {number}: {change:.1e}"),
         )
         known = np.where(linkage.identified, fit.examination, np.nan)
-        nothing = np.full(evidence.n_cells, np.nan)
-        units_are_pairs = strata.signatures is evidence.pair_signatures
+        nothing = np.full(statistics.n_cells, np.nan)
+        units_are_pairs = strata.signatures is statistics.pair_signatures
         return Estimate(
             method=self.name,
             linkage=linkage,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence, Strata
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
@@ -48,7 +48,7 @@ class RandomizedEstimator:
 
     def estimate(
         self,
-        evidence: Evidence,
+        statistics: SufficientStatistics,
         strata: Strata,  # noqa: ARG002 - every estimator takes the same
         options: EstimationOptions,
         on_iteration: Callable[[str], None],
@@ -59,14 +59,14 @@ class RandomizedEstimator:
             IdentifiabilityError: no row is marked as randomised, or they compare no two positions.
             UsageError: there is no such reference cell.
         """
-        if not evidence.randomized.signatures.n_units:
-            asked = " or ".join(map(str, evidence.plan.randomized))
+        if not statistics.randomized.signatures.n_units:
+            asked = " or ".join(map(str, statistics.plan.randomized))
             raise IdentifiabilityError(
                 f"no row has {asked} (--randomized-where), so there is nothing to estimate from."
             )
         try:
-            found = ConditionalEstimator().estimate(evidence, evidence.randomized, options, on_iteration)
+            found = ConditionalEstimator().estimate(statistics, statistics.randomized, options, on_iteration)
         except IdentifiabilityError as error:
-            asked = " or ".join(map(str, evidence.plan.randomized))
+            asked = " or ".join(map(str, statistics.plan.randomized))
             raise IdentifiabilityError(f"Of the rows with {asked} (--randomized-where): {error}") from error
         return replace(found, method=self.name)

@@ -4,7 +4,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.arrays.linalg import student_quantile
-from posbias.core.counts.sufficient_statistics import Evidence
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.estimators.estimate import Estimate
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
 from posbias.core.standard_errors.cluster import CONFIDENCE
@@ -46,22 +46,22 @@ def position_effect_test(estimate: Estimate) -> ContrastTest | None:
     return contrast_test(np.where(tested, np.log(estimate.propensity), np.nan), std_error, clusters)
 
 
-def previous_click_test(evidence: Evidence, estimate: Estimate) -> ContrastTest | None:
+def previous_click_test(statistics: SufficientStatistics, estimate: Estimate) -> ContrastTest | None:
     """Whether theta_{r r'} depends on r', the last click above: each r' > 0 against r' = 0 at the same position r.
 
     Returns:
         The test, or None where the model knows no previous click or the estimate has no errors.
     """
-    if PREVIOUS_CLICK not in evidence.cells.columns or estimate.fitted is None:
+    if PREVIOUS_CLICK not in statistics.cells.columns or estimate.fitted is None:
         return None
-    rows = list(enumerate(evidence.cells.select(POSITION, PREVIOUS_CLICK).iter_rows()))
+    rows = list(enumerate(statistics.cells.select(POSITION, PREVIOUS_CLICK).iter_rows()))
     without = {position: cell for cell, (position, previous) in rows if previous == NO_PREVIOUS_CLICK}
     pairs = [
         (cell, without[position])
         for cell, (position, previous) in rows
         if previous != NO_PREVIOUS_CLICK and position in without
     ]
-    contrasts = np.zeros((len(pairs), evidence.n_cells))
+    contrasts = np.zeros((len(pairs), statistics.n_cells))
     for row, (clicked, unclicked) in enumerate(pairs):
         contrasts[row, clicked], contrasts[row, unclicked] = 1.0, -1.0
     return linear_contrast_test(contrasts, estimate.fitted.fit, estimate.fitted.errors)

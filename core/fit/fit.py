@@ -1,4 +1,4 @@
-"""From evidence to a fit: theta, what textbook EM says beside it, attractiveness, and what a reader must know."""
+"""From sufficient statistics to a fit: theta, textbook EM beside it, attractiveness, and what a reader must know."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats, Integers, Numbers
 from posbias.core.attractiveness.prior import AttractivenessPrior, estimate_prior, posterior_by_position
-from posbias.core.counts.sufficient_statistics import Evidence, Strata
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import (
     ConditionalEstimator,
@@ -45,7 +45,7 @@ class Fit:
     """What a fit found.
 
     Attributes:
-        evidence: what it was made from.
+        statistics: what it was made from.
         estimate: theta per cell, with errors.
         period: whether the days were kept apart, and why.
         joint: textbook EM, where it ran.
@@ -60,7 +60,7 @@ class Fit:
         unchecked: whether all iterations were asked for, so that convergence was not looked at.
     """
 
-    evidence: Evidence
+    statistics: SufficientStatistics
     estimate: Estimate
     period: PeriodChoice
     joint: Estimate | None
@@ -83,12 +83,12 @@ class Fit:
     def propensities(self) -> pl.DataFrame:
         """The propensity table."""
         joint = None if self.joint is None else self.joint.propensity
-        return propensity_table(self.evidence, self.estimate, joint)
+        return propensity_table(self.statistics, self.estimate, joint)
 
     @property
     def click_share(self) -> float:
         """Share of the clicks that lie in cells with a propensity."""
-        _, clicks = self.evidence.cell_totals()
+        _, clicks = self.statistics.cell_totals()
         return float(clicks[np.isfinite(self.estimate.propensity)].sum() / clicks.sum())
 
     def attractiveness_of(self, signature: Numbers) -> pl.DataFrame:
@@ -102,13 +102,13 @@ class Fit:
 
     def _named(self, cells: Integers) -> list[dict[str, Any]]:
         """Cells by the values of their columns."""
-        rows = self.evidence.cells[cells].rows(named=True)
+        rows = self.statistics.cells[cells].rows(named=True)
         return [{name: _plain(value) for name, value in row.items()} for row in rows]
 
     def summary(self) -> dict[str, Any]:
         """What the manifest says about the fit."""
-        _, clicks = self.evidence.cell_totals()
-        expected = expected_clicks(self.evidence.pair_signatures, self.estimate.examination, self.attractiveness)
+        _, clicks = self.statistics.cell_totals()
+        expected = expected_clicks(self.statistics.pair_signatures, self.estimate.examination, self.attractiveness)
         return {
             **self.estimate.summary(),
             "references": self._named(self.estimate.linkage.references),
@@ -126,8 +126,8 @@ class Fit:
         }
 
 
-def fit_evidence(
-    evidence: Evidence,
+def fit_statistics(
+    statistics: SufficientStatistics,
     method: str,
     options: EstimationOptions,
     *,
@@ -138,7 +138,7 @@ def fit_evidence(
     """Estimate theta by the chosen method, run joint EM beside it, then attractiveness given theta.
 
     Args:
-        evidence: the compressed log.
+        statistics: the compressed log.
         method: the name of an estimator.
         options: what is asked of the estimate.
         compare: whether joint EM runs beside it; None: if there are at most `LARGEST_COMPARISON` signatures.
@@ -150,21 +150,21 @@ def fit_evidence(
         UsageError: there is no such method or reference cell, or the method cannot do what was asked, or sessions are
             asked for and there is no log.
     """
-    check_method(method, evidence.plan, options)
+    check_method(method, statistics.plan, options)
     try:
-        with np.errstate(all="ignore" if evidence.plan.weighted else None):  # what is no number is found below
-            fit = _fit(evidence, method, options, on_iteration, compare=compare, sum_sessions=sum_sessions)
+        with np.errstate(all="ignore" if statistics.plan.weighted else None):  # what is no number is found below
+            fit = _fit(statistics, method, options, on_iteration, compare=compare, sum_sessions=sum_sessions)
     except (np.linalg.LinAlgError, OverflowError) as error:
-        raise _too_unequal(evidence) from error
+        raise _too_unequal(statistics) from error
     known = fit.estimate.propensity[fit.estimate.linkage.identified]
     if not (np.isfinite(known).all() and (known > 0).all() and np.isfinite(fit.attractiveness).all()):
-        raise _too_unequal(evidence)
+        raise _too_unequal(statistics)
     return fit
 
 
-def _too_unequal(evidence: Evidence) -> IdentifiabilityError:
+def _too_unequal(statistics: SufficientStatistics) -> IdentifiabilityError:
     """The counts leave the range in which numbers add up: only weights do that."""
-    impressions, clicks = evidence.pair_signatures.impressions, evidence.pair_signatures.clicks
+    impressions, clicks = statistics.pair_signatures.impressions, statistics.pair_signatures.clicks
     counts = np.concatenate([impressions[impressions > 0], clicks[clicks > 0]])
     return IdentifiabilityError(
         f"counts from {counts.min():.0e} to {counts.max():.0e} are too unequal for an estimate: beside the largest, "
@@ -173,7 +173,7 @@ def _too_unequal(evidence: Evidence) -> IdentifiabilityError:
 
 
 def _fit(
-    evidence: Evidence,
+    statistics: SufficientStatistics,
     method: str,
     options: EstimationOptions,
     on_iteration: Callable[[str], None],
@@ -186,21 +186,21 @@ def _fit(
     own_rules = replace(options, max_iterations=None, tolerance=None)
     period = PeriodChoice(by_day=False)
     if estimator.uses_strata:
-        period = choose_period(evidence, options if is_default else own_rules, on_iteration)
-    strata = evidence.strata(by_period=period.by_day)
+        period = choose_period(statistics, options if is_default else own_rules, on_iteration)
+    strata = statistics.strata(by_period=period.by_day)
     chosen = period.chosen if is_default else None
-    free = chosen or estimator.estimate(evidence, strata, options, on_iteration)
-    judged = _with_errors(free, evidence, options, period, sum_sessions)
-    estimate, shape, contexts = _refined(judged, evidence, options)
+    free = chosen or estimator.estimate(statistics, strata, options, on_iteration)
+    judged = _with_errors(free, statistics, options, period, sum_sessions)
+    estimate, shape, contexts = _refined(judged, statistics, options)
     joint = estimate if method == JointEstimator.name else None
     comparison = None
     wanted = strata.signatures.n_units <= LARGEST_COMPARISON if compare is None else compare
     if wanted:
-        joint = joint or JointEstimator().estimate_like(evidence, strata, own_rules, estimate.linkage, on_iteration)
-        comparison = _compare(joint, period.chosen or free, evidence, strata, own_rules, on_iteration)
-    prior, attractiveness, std_dev = _attractiveness(evidence, estimate, options)
+        joint = joint or JointEstimator().estimate_like(statistics, strata, own_rules, estimate.linkage, on_iteration)
+        comparison = _compare(joint, period.chosen or free, statistics, strata, own_rules, on_iteration)
+    prior, attractiveness, std_dev = _attractiveness(statistics, estimate, options)
     return Fit(
-        evidence=evidence,
+        statistics=statistics,
         estimate=estimate,
         period=period,
         joint=joint,
@@ -211,14 +211,14 @@ def _fit(
         shape=shape,
         contexts=contexts,
         position_effect=position_effect_test(estimate),
-        previous_click=previous_click_test(evidence, estimate),
+        previous_click=previous_click_test(statistics, estimate),
         unchecked=options.tolerance == 0,
     )
 
 
 def _with_errors(
     estimate: Estimate,
-    evidence: Evidence,
+    statistics: SufficientStatistics,
     options: EstimationOptions,
     period: PeriodChoice,
     sum_sessions: Callable[[FittedLog], ClusterSums] | None,
@@ -233,7 +233,7 @@ def _with_errors(
     elif options.cluster == "pair":
         errors = pair_errors(fitted.fit, table, fitted.linkage)
     elif options.cluster == "session" and sum_sessions is not None:
-        log = FittedLog(evidence.plan, evidence.cells, fitted.fit, fitted.linkage, by_period=period.by_day)
+        log = FittedLog(statistics.plan, statistics.cells, fitted.fit, fitted.linkage, by_period=period.by_day)
         errors = errors_from_sums(fitted.fit.log_theta, fitted.fit.free_cells, sum_sessions(log))
     elif options.cluster == "session":
         raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")
@@ -243,13 +243,13 @@ def _with_errors(
 
 
 def _refined(
-    free: Estimate, evidence: Evidence, options: EstimationOptions
+    free: Estimate, statistics: SufficientStatistics, options: EstimationOptions
 ) -> tuple[Estimate, ShapedEstimate | None, ContrastTest | None]:
     """The estimate under the shape that was asked for, or with its contexts shrunk; and whether these differ."""
-    fitted, position = free.fitted, evidence.position_of_cell
+    fitted, position = free.fitted, statistics.position_of_cell
     if fitted is None:
         return free, None, None
-    if not evidence.plan.context:
+    if not statistics.plan.context:
         return *with_shape(free, fitted, options.shape, position), None
     weight = fitted.linkage.linking_clicks
     contexts = compare_contexts(fitted.fit, fitted.errors, fitted.linkage, position, weight)
@@ -283,7 +283,7 @@ def prior_of(estimate: dict[str, Any]) -> AttractivenessPrior:
 def _compare(
     joint: Estimate,
     estimate: Estimate,
-    evidence: Evidence,
+    statistics: SufficientStatistics,
     strata: Strata,
     options: EstimationOptions,
     on_iteration: Callable[[str], None],
@@ -292,7 +292,7 @@ def _compare(
     conditional = estimate.fitted
     if conditional is None or conditional.strata is not strata:
         try:
-            conditional = ConditionalEstimator().estimate(evidence, strata, options, on_iteration).fitted
+            conditional = ConditionalEstimator().estimate(statistics, strata, options, on_iteration).fitted
         except IdentifiabilityError:
             return None
     if conditional is None or joint.joint is None:
@@ -310,7 +310,7 @@ def _compare(
 
 
 def _attractiveness(
-    evidence: Evidence, estimate: Estimate, options: EstimationOptions
+    statistics: SufficientStatistics, estimate: Estimate, options: EstimationOptions
 ) -> tuple[AttractivenessPrior, Floats, Floats]:
     """Gamma per pair signature with its standard deviation, and the prior behind it."""
     if estimate.attractiveness is not None:
@@ -320,6 +320,6 @@ def _attractiveness(
         without_error = np.full(len(estimate.attractiveness), np.nan)
         return AttractivenessPrior.from_beta(prior), estimate.attractiveness, without_error
     given = options.attractiveness_prior
-    counts = evidence.pair_signatures, estimate.examination
-    prior = AttractivenessPrior.from_beta(given) if given else estimate_prior(*counts, evidence.position_of_cell)
-    return prior, *posterior_by_position(*counts, prior, evidence.position_of_cell)
+    counts = statistics.pair_signatures, estimate.examination
+    prior = AttractivenessPrior.from_beta(given) if given else estimate_prior(*counts, statistics.position_of_cell)
+    return prior, *posterior_by_position(*counts, prior, statistics.position_of_cell)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from posbias.core.counts.sufficient_statistics import Evidence
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, numbers
@@ -72,18 +72,20 @@ class PeriodChoice:
         }
 
 
-def choose_period(evidence: Evidence, options: EstimationOptions, on_iteration: Callable[[str], None]) -> PeriodChoice:
+def choose_period(
+    statistics: SufficientStatistics, options: EstimationOptions, on_iteration: Callable[[str], None]
+) -> PeriodChoice:
     """Decide by the conditional estimate, whatever method is to follow.
 
     Raises:
         IdentifiabilityError: nothing links two cells, not even over days.
         UsageError: there is no such reference cell.
     """
-    if not evidence.plan.period or options.period != "auto":
-        return PeriodChoice(by_day=evidence.plan.period and options.period == "day")
-    pooled = _estimate(evidence, options, on_iteration, by_day=False)
+    if not statistics.plan.period or options.period != "auto":
+        return PeriodChoice(by_day=statistics.plan.period and options.period == "day")
+    pooled = _estimate(statistics, options, on_iteration, by_day=False)
     try:
-        daily = _estimate(evidence, options, on_iteration, by_day=True)
+        daily = _estimate(statistics, options, on_iteration, by_day=True)
     except IdentifiabilityError:
         return PeriodChoice(by_day=False, why="days are pooled: within a day, nothing can be compared", pooled=pooled)
     ratio, test = _error_ratio(pooled, daily), _difference(daily, pooled)
@@ -102,9 +104,9 @@ def choose_period(evidence: Evidence, options: EstimationOptions, on_iteration: 
 
 
 def _estimate(
-    evidence: Evidence, options: EstimationOptions, on_iteration: Callable[[str], None], *, by_day: bool
+    statistics: SufficientStatistics, options: EstimationOptions, on_iteration: Callable[[str], None], *, by_day: bool
 ) -> Estimate:
-    return ConditionalEstimator().estimate(evidence, evidence.strata(by_period=by_day), options, on_iteration)
+    return ConditionalEstimator().estimate(statistics, statistics.strata(by_period=by_day), options, on_iteration)
 
 
 def _error_ratio(pooled: Estimate, daily: Estimate) -> float:

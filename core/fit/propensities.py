@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.counts.sufficient_statistics import Evidence
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import LogFormatError
 from posbias.core.estimators import Estimate
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
@@ -18,7 +18,9 @@ LARGEST_PROPENSITY = 1e30
 """More than that, or less than its inverse, says no log of any cell relative to another."""
 
 
-def propensity_table(evidence: Evidence, estimate: Estimate, joint_propensity: Floats | None) -> pl.DataFrame:
+def propensity_table(
+    statistics: SufficientStatistics, estimate: Estimate, joint_propensity: Floats | None
+) -> pl.DataFrame:
     """One row per cell, sorted by cell; counts are whole numbers unless they are sums of weights.
 
     Returns:
@@ -26,10 +28,10 @@ def propensity_table(evidence: Evidence, estimate: Estimate, joint_propensity: F
         `examination` (in [0, 1]), `std_error` (of log propensity), `ci_low`, `ci_high`, `identified`, `reason`,
         `linking_pairs`, `linking_clicks`, `joint_propensity`. What is not known is null.
     """
-    impressions, clicks = evidence.cell_totals()
+    impressions, clicks = statistics.cell_totals()
     linkage = estimate.linkage
-    dtype = pl.Float64 if evidence.plan.weighted else pl.Int64
-    return evidence.cells.with_columns(
+    dtype = pl.Float64 if statistics.plan.weighted else pl.Int64
+    return statistics.cells.with_columns(
         pl.Series(IMPRESSIONS, impressions).cast(dtype),
         pl.Series(CLICKS, clicks).cast(dtype),
         pl.Series("ctr", clicks / impressions),
@@ -44,7 +46,7 @@ def propensity_table(evidence: Evidence, estimate: Estimate, joint_propensity: F
         pl.Series("linking_clicks", linkage.linking_clicks).cast(dtype),
         _known(
             "joint_propensity",
-            np.full(evidence.n_cells, np.nan) if joint_propensity is None else joint_propensity,
+            np.full(statistics.n_cells, np.nan) if joint_propensity is None else joint_propensity,
         ),
     )
 

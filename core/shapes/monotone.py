@@ -33,10 +33,10 @@ def fit_monotone(
     the table with the cells of a block added up: given the blocks, and so somewhat too small where chance chose them.
     A cell in its reference's block has the propensity 1 by the constraint alone, and no error.
 
-    Args: as for `power_shape.fit_power`.
+    Args: as for `power.fit_power`.
     """
     curve = _Monotone(linked_counts(table, linkage), position_of_cell)
-    increments, settled = curve.maximum()
+    increments, resolved = curve.maximum()
     cells, own = curve.linked.cells, np.arange(table.n_cells)
     block = own.copy()
     block[cells] = cells[curve.blocks(increments)]
@@ -69,7 +69,7 @@ def fit_monotone(
         block=block,
         eta=np.full(table.n_cells, np.nan),
         eta_error=np.full(table.n_cells, np.nan),
-        converged=settled and curve.is_optimal(log_theta[cells]),
+        converged=resolved and curve.is_optimal(log_theta[cells]),
         test=test,
         warning=curve.warning(test),
     )

@@ -1,4 +1,4 @@
-"""Propensity curves of a given shape over positions: what `power_shape` and `monotone_shape` share.
+"""Propensity curves of a given shape over positions: what `power` and `monotone` share.
 
 Both maximise the likelihood of the conditional estimate,
 
@@ -35,7 +35,7 @@ class ShapedEstimate:
         std_error: shape (K,), of log theta; 0 at the reference, NaN where there is none. Monotone: given the blocks.
         low: shape (K,), lower end of the 95 % interval of theta.
         high: shape (K,), its upper end.
-        effective_clusters: shape (K,), what the number's evidence is worth, in equal clusters; NaN at the reference.
+        effective_clusters: shape (K,), how many equal clusters the number is worth; NaN at the reference.
         reason: K reasons why a cell has no number or no interval, or why it rests on the shape alone; else None.
         block: shape (K,), monotone: the cell whose number the cell shares, possibly its own. Power: the cell itself.
         eta: shape (K,), power: the severity of the cell's group, NaN where there is none. Monotone: NaN.

@@ -60,7 +60,7 @@ class ClusterErrors:
         std_error: shape (K,), of log theta; 0 at the reference, NaN where there is none.
         low: shape (K,), lower end of the 95 % interval of theta; 1 at the reference, NaN where there is none.
         high: shape (K,), its upper end.
-        effective_clusters: shape (K,), G*, how many equal clusters the cell's evidence is worth; NaN where not
+        effective_clusters: shape (K,), G*, how many equal clusters the cell's data are worth; NaN where not
             identified and at the reference.
         degrees: shape (K,), nu, degrees of freedom of the interval; NaN where there is no G*.
         n_clusters: G, clusters that hold a unit with a click and two identified cells.

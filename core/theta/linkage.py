@@ -82,8 +82,8 @@ def find_linkage(
     identified = (component == component[reference_of]) & has
     lost = ~has & (len(preference) < table.n_cells)
     connection = _components(edges, table.n_cells, both_ways=False)  # in whatever direction and number of steps
-    pairs, clicks = _evidence(links, component)
-    silent_pairs, silent_clicks = _evidence_of_silent(links, identified)
+    pairs, clicks = _linking_counts(links, component)
+    silent_pairs, silent_clicks = _linking_counts_of_silent(links, identified)
     never_clicked = ~np.isin(np.arange(table.n_cells), edges[1])
     silent = (silent_pairs > 0) & ~identified & never_clicked
     return Linkage(
@@ -124,7 +124,7 @@ def _components(edges: tuple[Integers, Integers], n_cells: int, *, both_ways: bo
     return smallest[which]
 
 
-def _evidence(links: CountTable, component: Integers) -> tuple[Floats, Floats]:
+def _linking_counts(links: CountTable, component: Integers) -> tuple[Floats, Floats]:
     """Per cell, the clicked pairs that are shown in it and elsewhere in its component, and their clicks there."""
     totals = np.zeros((2, links.n_cells))
     for _, block in links.blocks():
@@ -136,7 +136,7 @@ def _evidence(links: CountTable, component: Integers) -> tuple[Floats, Floats]:
     return totals[0], totals[1]
 
 
-def _evidence_of_silent(links: CountTable, identified: Flags) -> tuple[Floats, Floats]:
+def _linking_counts_of_silent(links: CountTable, identified: Flags) -> tuple[Floats, Floats]:
     """Per cell, the pairs shown in it that were clicked in identified cells, and those clicks."""
     totals = np.zeros((2, links.n_cells))
     for _, block in links.blocks():

@@ -1,4 +1,4 @@
-"""From logs or statistics to evidence: read, check, count, compress."""
+"""From logs or stores to sufficient statistics: read, check, count, compress."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,14 +11,14 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Numbers
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence, EvidencePart, compress_part, merge_parts
+from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
 from posbias.core.errors import SchemaError
 from posbias.core.schema import IMPRESSIONS, PERIOD
 from posbias.io.counting.stored_parts import store_part
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.log.days import Days, look_odd
 from posbias.io.log.log import Log
-from posbias.io.log.quoting import settle_quotes
+from posbias.io.log.quoting import resolve_quotes
 from posbias.io.log.scan import TEXT_SEPARATORS
 from posbias.io.progress import Progress
 from posbias.io.stores.checks import check_contents
@@ -43,12 +43,12 @@ class PairsOnDisk:
 
 @dataclass(frozen=True)
 class PairsOfPart:
-    """The pairs of one part, and how they stand in the evidence.
+    """The pairs of one part, and how they stand in the statistics.
 
     Attributes:
         number: the part's number, from 0.
         kept: the pair's columns, `impressions`, `clicks`, `signature` (of the part), sorted by pair.
-        signature: row of the evidence's `pair_signatures` by the part's own signature.
+        signature: row of the statistics' `pair_signatures` by the part's own signature.
     """
 
     number: int
@@ -61,17 +61,17 @@ class PairsOfPart:
 
 
 @dataclass(frozen=True)
-class Gathered:
+class CountedLog:
     """A log or several statistics, compressed.
 
     Attributes:
         plan: what was counted.
         sources: path by digest.
         rows: rows read, used and rejected.
-        evidence: the compressed counts.
+        statistics: the compressed counts.
         pairs: the pairs of each part, in memory if there is one part, else on disk.
         read: the log as it was read, if it was a log.
-        decay: how much less older days weigh in the evidence.
+        decay: how much less older days weigh.
         days: the days that were found, where they are kept apart.
         said: what a reader should know of how the log was read.
     """
@@ -79,7 +79,7 @@ class Gathered:
     plan: StatisticsPlan
     sources: dict[str, str]
     rows: dict[str, Any]
-    evidence: Evidence
+    statistics: SufficientStatistics
     pairs: tuple[pl.DataFrame | PairsOnDisk, ...]
     read: ReadLog | None = None
     decay: Decay | None = None
@@ -88,8 +88,8 @@ class Gathered:
 
     @property
     def parts(self) -> Iterator[PairsOfPart]:
-        """The pairs of each part with the evidence's signature by the part's own."""
-        numbered = zip(self.pairs, self.evidence.signature_of_part, strict=True)
+        """The pairs of each part with the statistics' signature by the part's own."""
+        numbered = zip(self.pairs, self.statistics.signature_of_part, strict=True)
         return (PairsOfPart(number, *both) for number, both in enumerate(numbered))
 
 
@@ -155,8 +155,8 @@ def _with_known_quotes(log: Log, engine: Engine, progress: Progress) -> tuple[Lo
     if not any(source.format in TEXT_SEPARATORS for source in (*log.sources, *log.click_sources)):
         return log, []
     with progress.stage("looking for quotes"):
-        sources, said = settle_quotes(log.sources, engine.each)
-        click_sources, said_of_clicks = settle_quotes(log.click_sources, engine.each)
+        sources, said = resolve_quotes(log.sources, engine.each)
+        click_sources, said_of_clicks = resolve_quotes(log.click_sources, engine.each)
     return replace(log, sources=sources, click_sources=click_sources), said + said_of_clicks
 
 
@@ -180,7 +180,7 @@ def _rows_by_day(_: int, impressions: pl.LazyFrame) -> dict[date, int]:
     return dict(counted.iter_rows())
 
 
-def gather_log(
+def count_log(
     log: Log,
     plan: StatisticsPlan,
     engine: Engine,
@@ -189,7 +189,7 @@ def gather_log(
     *,
     keep_sessions: bool = False,
     factor: float | None = None,
-) -> Gathered:
+) -> CountedLog:
     """Count a log and compress the counts; with a `factor`, older days weigh less (the plan has a period).
 
     Raises:
@@ -198,13 +198,13 @@ def gather_log(
     found = read_log(log, plan, engine, progress, today, keep_sessions=keep_sessions)
     decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
     work = _Compression(_weighed(plan, decay), decay)
-    evidence, pairs = _compress(found.read.statistics(plan), work, engine.scratch, progress)
-    return Gathered(plan, found.sources, found.rows, evidence, pairs, found.read, decay, found.days, found.said)
+    statistics, pairs = _compress(found.read.statistics(plan), work, engine.scratch, progress)
+    return CountedLog(plan, found.sources, found.rows, statistics, pairs, found.read, decay, found.days, found.said)
 
 
-def gather_statistics(
+def read_statistics(
     statistics: Sequence[Statistics], engine: Engine, progress: Progress, today: date, factor: float | None = None
-) -> Gathered:
+) -> CountedLog:
     """Merge statistics and compress the counts; with a `factor`, older days weigh less.
 
     Raises:
@@ -215,8 +215,10 @@ def gather_statistics(
         metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
         work = _Compression(_weighed(metadata.plan, metadata.decay))
         parts = merged_parts(statistics, metadata, engine)
-        evidence, pairs = _compress(parts, work, engine.scratch, progress)
-    return Gathered(metadata.plan, metadata.sources, metadata.rows, evidence, pairs, decay=metadata.decay, days=days)
+        compressed, pairs = _compress(parts, work, engine.scratch, progress)
+    return CountedLog(
+        metadata.plan, metadata.sources, metadata.rows, compressed, pairs, decay=metadata.decay, days=days
+    )
 
 
 def days_of_statistics(statistics: Sequence[Statistics], today: date) -> Days | None:
@@ -262,7 +264,9 @@ class _Compression:
     decay: Decay | None = None
     kept_in: Path | None = None
 
-    def __call__(self, number: int, statistics: pl.LazyFrame) -> tuple[EvidencePart, pl.DataFrame | PairsOnDisk] | None:
+    def __call__(
+        self, number: int, statistics: pl.LazyFrame
+    ) -> tuple[PartStatistics, pl.DataFrame | PairsOnDisk] | None:
         """A part without its pairs, and those, in memory or on disk; None where nothing was counted."""
         frame = (statistics if self.decay is None else self.decay.weigh(statistics)).collect()
         if not frame.height:
@@ -279,8 +283,8 @@ class _Compression:
 
 def _compress(
     statistics: Parts, work: _Compression, scratch: Path, progress: Progress
-) -> tuple[Evidence, tuple[pl.DataFrame | PairsOnDisk, ...]]:
-    parts: list[EvidencePart] = []
+) -> tuple[SufficientStatistics, tuple[pl.DataFrame | PairsOnDisk, ...]]:
+    parts: list[PartStatistics] = []
     pairs: list[pl.DataFrame | PairsOnDisk] = []
     work = replace(work, kept_in=None if statistics.in_memory else scratch)
     with progress.stage("counting", statistics.number) as stage:

@@ -1,4 +1,4 @@
-"""Parts of the evidence outside memory, until they are merged."""
+"""Compressed parts on disk, until they are merged."""
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import CountTable, Hashes, Numbers
-from posbias.core.counts.sufficient_statistics import EvidencePart, PartOfStrata
+from posbias.core.counts.sufficient_statistics import PartOfStrata, PartStatistics
 
 _COUNTS = tuple(entry.name for entry in fields(CountTable) if entry.name != "n_cells")
 
@@ -58,7 +58,7 @@ class StoredStrata:
         return np.array(np.load(f"{self.path}-{name}.npy", mmap_mode="r")[first:last])
 
 
-def store_part(part: EvidencePart, number: int, folder: Path, lasting: Path) -> EvidencePart:
+def store_part(part: PartStatistics, number: int, folder: Path, lasting: Path) -> PartStatistics:
     """Write the arrays of a part, the one of that number, to files.
 
     Args:

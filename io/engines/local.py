@@ -155,9 +155,9 @@ class LocalEngine:
             faulty = shown.filter(pl.col(REJECTED) > 0).collect()
             rejected |= self._judge_pages(log, faulty, good.height)
             if whole_pages and rejected:
-                spoiled = _spoiled(shown, rows.lazy().filter(pl.col(REJECTED) > 0), faulty)
-                rejected |= rows_by_reason(page_faults(spoiled))
-                faulty = pl.concat([faulty, spoiled])
+                affected = _affected_pages(shown, rows.lazy().filter(pl.col(REJECTED) > 0), faulty)
+                rejected |= rows_by_reason(page_faults(affected))
+                faulty = pl.concat([faulty, affected])
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
         return Bucketed(log, (good.lazy(),), rows.height, rejected, log.orphan_clicks())
 
@@ -186,9 +186,9 @@ class LocalEngine:
             if whole_pages and faults.height:
                 pages = sorted(self.scratch.glob("pages-*.parquet"))
                 shown = pl.scan_parquet(pages, glob=False, hive_partitioning=False)
-                spoiled = _spoiled(shown, _bucket_frame(folder, n_buckets), faulty)
-                rejected |= rows_by_reason(page_faults(spoiled))
-                faulty = pl.concat([faulty, spoiled])
+                affected = _affected_pages(shown, _bucket_frame(folder, n_buckets), faulty)
+                rejected |= rows_by_reason(page_faults(affected))
+                faulty = pl.concat([faulty, affected])
         if faulty is not None and faulty.height:
             buckets = [_without_pages(frame, faulty) for frame in buckets]
         return Bucketed(log, tuple(buckets), read, rejected, log.orphan_clicks())
@@ -261,7 +261,7 @@ def _collected(frame: pl.LazyFrame) -> pl.LazyFrame:
     return frame.collect(engine="streaming").lazy()
 
 
-def _spoiled(shown: pl.LazyFrame, faulty_rows: pl.LazyFrame, faulty: pl.DataFrame) -> pl.DataFrame:
+def _affected_pages(shown: pl.LazyFrame, faulty_rows: pl.LazyFrame, faulty: pl.DataFrame) -> pl.DataFrame:
     """The pages that lost a row, other than the faulty ones, with the number of their good rows."""
     lost = shown.join(faulty_rows.select(SESSION).unique(), on=SESSION, how="semi")
     others = lost.join(faulty.lazy().select(SESSION), on=SESSION, how="anti")

@@ -18,14 +18,14 @@ import polars as pl
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.impressions import REJECTED
 from posbias.core.schema import CLICK, DOC, QUERY, SESSION
-from posbias.io.engines.carried_types import carried_name, packed, spark_schema
-from posbias.io.engines.carrier import CARRIER
 from posbias.io.engines.contract import SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
 from posbias.io.engines.engine import CheckPages, Found, Item, OnBadRows
 from posbias.io.engines.kept_frames import KeptFrames, SparkFrame
-from posbias.io.engines.spark_pages import PagesOnSpark, count_faults, spoiled
+from posbias.io.engines.spark_pages import PagesOnSpark, affected, count_faults
 from posbias.io.engines.spark_session import Session, spark_errors
+from posbias.io.engines.spark_types import packed, spark_name, spark_schema
 from posbias.io.engines.spark_worker import RESULT, collect_frames, on_part, work_on
+from posbias.io.engines.wire import WIRE
 from posbias.io.log.log import CLICKED, Log
 from posbias.io.log.scan import reading
 from posbias.io.progress import RowCounter
@@ -33,8 +33,8 @@ from posbias.io.results.tables import write_part
 from posbias.io.temporary.files import remove_unfinished, whole_files
 
 _FEWEST_PARTS = 2
-_STRETCHES_PER_CORE = 2  # of a log, so that no core waits long for another
-_SHORTEST, _LONGEST = 1 << 16, 1 << 22  # rows of a stretch
+_SLICES_PER_CORE = 2  # of a log, so that no core waits long for another
+_SHORTEST, _LONGEST = 1 << 16, 1 << 22  # rows of a slice
 _MANY_TASKS = 4096
 _CLICK_KEYS = [SESSION, DOC]
 
@@ -62,7 +62,7 @@ class SparkParts:
         with spark_errors():
             found = self.frame.mapInArrow(on_part(work, self.schema, self.order), RESULT).collect()
         for row in sorted(found):
-            yield CARRIER.from_bytes(row.result)
+            yield WIRE.from_bytes(row.result)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ReadBySpark:
         """The statistics of the good rows, which Spark counts by the plan of all engines."""
         empty = plan.count(nw.from_native(pl.LazyFrame(schema=self.buckets.schema)))
         with spark_errors():
-            counted = _carried(plan).count(nw.from_native(self.buckets.frame)).to_native()
+            counted = _with_spark_names(plan).count(nw.from_native(self.buckets.frame)).to_native()
             return _by_query(counted, empty.to_native().collect_schema(), self.buckets.number, plan.keys)
 
 
@@ -133,7 +133,7 @@ class SparkEngine:
         empty = plan.add_up(nw.from_native(pl.LazyFrame(schema=schema)))
         rows = sum(frame.select(pl.len()).collect().item() for frame in statistics)
         with spark_errors():
-            added = _carried(plan).add_up(nw.from_native(self._travelling(statistics, schema))).to_native()
+            added = _with_spark_names(plan).add_up(nw.from_native(self._frame_of(statistics, schema))).to_native()
             return _by_query(added, empty.to_native().collect_schema(), self._parts_for(rows, schema), plan.keys)
 
     def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
@@ -155,17 +155,17 @@ class SparkEngine:
     def _parts_for(self, rows: int, schema: pl.Schema) -> int:
         return max(_FEWEST_PARTS, self._context.defaultParallelism, fewest_parts(rows, schema, self.memory))
 
-    def _travelling(self, frames: Sequence[pl.LazyFrame], schema: pl.Schema) -> SparkFrame:
+    def _frame_of(self, frames: Sequence[pl.LazyFrame], schema: pl.Schema) -> SparkFrame:
         """Lazy frames of one schema, collected by the workers into one Spark frame."""
-        tasks = [(CARRIER.to_bytes(packed(frame, schema)),) for frame in frames]
+        tasks = [(WIRE.to_bytes(packed(frame, schema)),) for frame in frames]
         spread = self._context.parallelize(tasks, min(len(tasks), _MANY_TASKS))
         return self.session.createDataFrame(spread, "frame binary").mapInArrow(collect_frames(), spark_schema(schema))
 
     def _read(self, log: Log, *, keep_sessions: bool, whole_pages: bool) -> ReadBySpark:
         schema, rows = log.impressions.collect_schema(), log.estimated_rows
         n_parts = self._parts_for(rows, schema)
-        stretch = rows // (_STRETCHES_PER_CORE * self._context.defaultParallelism)
-        shown = self._travelling(log.from_anywhere.stretches(min(max(stretch, _SHORTEST), _LONGEST)), schema)
+        n_rows = rows // (_SLICES_PER_CORE * self._context.defaultParallelism)
+        shown = self._frame_of(log.from_anywhere.slices(min(max(n_rows, _SHORTEST), _LONGEST)), schema)
         clicks = self._clicks(log, schema) if log.click_sources else None
         shown = shown if clicks is None else _with_clicks(shown, clicks, schema)
         shown = self.kept.keep(shown.repartition(n_parts, QUERY))
@@ -187,7 +187,7 @@ class SparkEngine:
     def _clicks(self, log: Log, schema: pl.Schema) -> SparkFrame:
         """The clicks of a table apart, which one task reads."""
         keys = pl.Schema({name: schema[name] for name in _CLICK_KEYS})
-        return self.kept.keep(self._travelling([log.from_anywhere.clicked_keys], keys))
+        return self.kept.keep(self._frame_of([log.from_anywhere.clicked_keys], keys))
 
     def _count_orphans(self, clicks: SparkFrame, shown: SparkFrame) -> int:
         """How many clicks have no impression; this is the last that is asked of them."""
@@ -211,7 +211,7 @@ class SparkEngine:
         if faults.height:
             judge_pages(log, faults, found.examples(faulty), rows, self.on_bad_rows)
         if lost is not None:
-            of_lost = spoiled(judged, lost)
+            of_lost = affected(judged, lost)
             faulty, faults = faulty.union(of_lost), pl.concat([faults, count_faults(of_lost)])
         if not faults.height:
             self.kept.let_go(judged)
@@ -257,7 +257,7 @@ def _with_clicks(shown: SparkFrame, clicks: SparkFrame, schema: pl.Schema) -> Sp
     functions: Any = import_module("pyspark.sql.functions")
     marked = clicks.withColumn(CLICKED, functions.lit(1).cast("tinyint"))
     click = functions.coalesce(functions.col(CLICKED), functions.col(CLICK)).alias(CLICK)
-    columns = [click if name == CLICK else functions.col(f"`{carried_name(name)}`") for name in schema]
+    columns = [click if name == CLICK else functions.col(f"`{spark_name(name)}`") for name in schema]
     return shown.join(marked, on=_CLICK_KEYS, how="left").select(*columns)
 
 
@@ -266,7 +266,7 @@ def _by_query(frame: SparkFrame, schema: pl.Schema, n_parts: int, order: tuple[s
     return SparkParts(frame.repartition(n_parts, QUERY), schema, n_parts, order=order)
 
 
-def _carried(plan: StatisticsPlan) -> StatisticsPlan:
+def _with_spark_names(plan: StatisticsPlan) -> StatisticsPlan:
     """The plan with columns as they are named in Spark."""
-    context, strata = (tuple(map(carried_name, names)) for names in (plan.context, plan.strata))
+    context, strata = (tuple(map(spark_name, names)) for names in (plan.context, plan.strata))
     return replace(plan, context=context, strata=strata)

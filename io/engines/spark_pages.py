@@ -9,9 +9,9 @@ import polars as pl
 
 from posbias.core.log.impressions import REJECTED, PageFault, over_parts, pages
 from posbias.core.schema import SESSION
-from posbias.io.engines.carried_types import packed, spark_schema
 from posbias.io.engines.contract import PAGES, ROWS
 from posbias.io.engines.kept_frames import SparkFrame
+from posbias.io.engines.spark_types import packed, spark_schema
 from posbias.io.engines.spark_worker import from_batches, on_rows
 
 
@@ -55,7 +55,7 @@ class PagesOnSpark:
         return rows.mapInArrow(on_rows(work, schema), spark_schema(made))
 
 
-def spoiled(judged: SparkFrame, faulty_rows: SparkFrame) -> SparkFrame:
+def affected(judged: SparkFrame, faulty_rows: SparkFrame) -> SparkFrame:
     """The pages that lost a row, other than the faulty ones, with the number of their good rows."""
     functions: Any = import_module("pyspark.sql.functions")
     lost = judged.filter(f"{REJECTED} = 0").join(faulty_rows.select(SESSION), on=SESSION, how="left_semi")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from posbias.core.errors import EngineError, UsageError
-from posbias.io.engines.carrier import CARRIER
+from posbias.io.engines.wire import WIRE
 from posbias.io.temporary.files import SHARED
 
 DEFAULT_MASTER = "local[*]"
@@ -203,7 +203,7 @@ def spark_errors() -> Generator[None]:
             yield
     except (errors.PySparkException, py4j.Py4JError, ConnectionError) as error:
         text = str(error)
-        behind = CARRIER.error_in(text)
+        behind = WIRE.error_in(text)
         if isinstance(behind, FileNotFoundError):
             raise EngineError(f"a Spark worker does not find {behind}. {SHARED}") from error
         if behind is not None:

@@ -2,7 +2,7 @@
 
 Only this and what it imports must be installed where the workers run: posbias, in the same version as on the driver.
 
-The tasks are made on the driver: each takes the driver's carrier with it.
+The tasks are made on the driver: each takes the driver's token with it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import polars as pl
 
-from posbias.io.engines.carried_types import unpacked
-from posbias.io.engines.carrier import CARRIER
 from posbias.io.engines.engine import Found, Item
+from posbias.io.engines.spark_types import unpacked
+from posbias.io.engines.wire import WIRE
 
 RESULT = "number int, result binary"
 """Spark's schema of what `on_part` yields."""
@@ -26,13 +26,13 @@ Batches = Iterator[Any]
 
 def collect_frames() -> Callable[[Batches], Batches]:
     """The task that collects lazy frames, which travel in the one column of the batches, of what they hold the rows."""
-    carrier = CARRIER
+    wire = WIRE
 
     def task(batches: Batches) -> Batches:
-        with carrier.carrying_errors():
+        with wire.sending_errors():
             for batch in batches:
-                for carried in batch.column(0).to_pylist():
-                    frame: pl.LazyFrame = carrier.from_bytes(carried)
+                for received in batch.column(0).to_pylist():
+                    frame: pl.LazyFrame = wire.from_bytes(received)
                     for rows in frame.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"):
                         yield from _to_batches(rows)
 
@@ -48,15 +48,15 @@ def on_part(
 
     Partitions without rows are left out, but for the first, so that there is always a part.
     """
-    carrier = CARRIER
+    wire = WIRE
 
     def task(batches: Batches) -> Batches:
-        with carrier.carrying_errors():
+        with wire.sending_errors():
             number = import_module("pyspark").TaskContext.get().partitionId()
             rows = from_batches(batches, schema)
             rows = rows.sort(order) if order else rows
             if rows.height or number == 0:
-                result = pl.DataFrame({"number": [number], "result": [carrier.to_bytes(work(number, rows.lazy()))]})
+                result = pl.DataFrame({"number": [number], "result": [wire.to_bytes(work(number, rows.lazy()))]})
                 yield from _to_batches(result.cast({"number": pl.Int32}))
 
     return task
@@ -64,10 +64,10 @@ def on_part(
 
 def on_rows(work: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> Callable[[Batches], Batches]:
     """The task that makes other rows of those of a partition; `work` sees to it that they can travel."""
-    carrier = CARRIER
+    wire = WIRE
 
     def task(batches: Batches) -> Batches:
-        with carrier.carrying_errors():
+        with wire.sending_errors():
             yield from _to_batches(work(from_batches(batches, schema).lazy()).collect(engine="streaming"))
 
     return task
@@ -75,10 +75,10 @@ def on_rows(work: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> 
 
 def work_on(work: Callable[[Item], Found]) -> Callable[[Item], Found]:
     """The task that calls `work` with one item."""
-    carrier = CARRIER
+    wire = WIRE
 
     def task(item: Item) -> Found:
-        with carrier.carrying_errors():
+        with wire.sending_errors():
             return work(item)
 
     return task

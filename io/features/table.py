@@ -12,7 +12,7 @@ from posbias.io.features.columns import check_columns, feature_columns
 from posbias.io.layouts.training_set import Feature
 from posbias.io.log.headers import check_headers
 from posbias.io.log.log import Log
-from posbias.io.log.quoting import settle_quotes
+from posbias.io.log.quoting import resolve_quotes
 from posbias.io.log.scan import reading, scan_sources, schema_of, untyped_columns
 from posbias.io.log.sources import Source, find_sources
 
@@ -98,7 +98,7 @@ def open_features(
         LogFormatError: a file is missing or cannot be read.
         SchemaError: there is no key or no feature, a key cannot meet the log's, or a feature cannot be one.
     """
-    head = read_head(settle_quotes(find_sources(inputs))[0], roles, id_types, taken)
+    head = read_head(resolve_quotes(find_sources(inputs))[0], roles, id_types, taken)
     with reading(head.sources):
         untyped = untyped_columns(head.sources, head.schema)
         found = feature_columns([head.raw], head.names, untyped, _where(head.sources))

@@ -13,7 +13,7 @@ from posbias.core.fit.fit import Fit
 from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.standard_errors.clicked_sessions import FittedLog
 from posbias.core.standard_errors.cluster import ClusterSums
-from posbias.io.counting.count import Gathered, PairsOfPart
+from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.progress import Progress
 from posbias.io.results.tables import ATTRACTIVENESS, write_attractiveness_csv
@@ -21,12 +21,12 @@ from posbias.io.stores.store import Statistics
 
 
 def write_attractiveness_of(
-    gathered: Gathered, fit: Fit, engine: Engine, folder: Path, progress: Progress, *, csv: bool
+    counted: CountedLog, fit: Fit, engine: Engine, folder: Path, progress: Progress, *, csv: bool
 ) -> None:
     """Write the attractiveness of every pair, part by part, and as CSV if asked for."""
-    items = ((part, fit.attractiveness_of(part.signature)) for part in gathered.parts)
-    rows = partial(_attractiveness_rows, columns=gathered.plan.pair_columns)
-    with progress.stage("writing", len(gathered.pairs)) as stage:
+    items = ((part, fit.attractiveness_of(part.signature)) for part in counted.parts)
+    rows = partial(_attractiveness_rows, columns=counted.plan.pair_columns)
+    with progress.stage("writing", len(counted.pairs)) as stage:
         for _ in engine.write_table(items, rows, folder / f"{ATTRACTIVENESS}.parquet"):
             stage.advance()
     if csv:

@@ -31,7 +31,7 @@ class TrainingFormat(Protocol):
         ...
 
     @property
-    def carries(self) -> tuple[LayoutName, ...]:
+    def layouts(self) -> tuple[LayoutName, ...]:
         """The layouts that it can carry."""
         ...
 
@@ -94,7 +94,7 @@ def check_format(name: str, layout: LayoutName, *, has_features: bool) -> None:
         UsageError: there is no such format, it cannot carry the layout, or it needs features and there are none.
     """
     form = get_format(name)
-    if layout not in form.carries:
+    if layout not in form.layouts:
         raise UsageError(f"--format {name} cannot carry --layout {layout}: {form.instead[layout]}")
     if form.needs_features and not has_features:
         raise UsageError(

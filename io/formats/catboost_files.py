@@ -45,7 +45,7 @@ class CatBoostFormat:
     """`train.tsv`, `train.cd`, and for pairs `train.pairs`: the rows of winner and loser, from 0, and the weight."""
 
     name: str = "catboost"
-    carries: tuple[LayoutName, ...] = PLAIN_LAYOUTS
+    layouts: tuple[LayoutName, ...] = PLAIN_LAYOUTS
     needs_features: bool = True
     instead: Mapping[LayoutName, str] = field(default_factory=dict[LayoutName, str])
 

@@ -19,7 +19,7 @@ class CsvFormat:
     """`part-00000.csv`, ...; of pairs, the rows with their features are `documents-00000.csv`, ..."""
 
     name: str = "csv"
-    carries: tuple[LayoutName, ...] = PLAIN_LAYOUTS
+    layouts: tuple[LayoutName, ...] = PLAIN_LAYOUTS
     needs_features: bool = False
     instead: Mapping[LayoutName, str] = field(default_factory=dict[LayoutName, str])
 

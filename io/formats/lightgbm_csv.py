@@ -31,7 +31,7 @@ class LightGBMCsvFormat:
     """`train.csv`: `label`, the features, then `group` and `weight`, as far as the layout has them."""
 
     name: str = "lightgbm-csv"
-    carries: tuple[LayoutName, ...] = LIGHTGBM_LAYOUTS
+    layouts: tuple[LayoutName, ...] = LIGHTGBM_LAYOUTS
     needs_features: bool = True
     instead: Mapping[LayoutName, str] = field(default_factory=lambda: NO_PAIRS)
 

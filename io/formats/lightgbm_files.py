@@ -56,7 +56,7 @@ class LightGBMFormat:
     """`train.tsv`, `train.tsv.weight`, `train.tsv.query`, and `positions.txt` where pages are ranked as shown."""
 
     name: str = "lightgbm"
-    carries: tuple[LayoutName, ...] = LIGHTGBM_LAYOUTS
+    layouts: tuple[LayoutName, ...] = LIGHTGBM_LAYOUTS
     needs_features: bool = True
     instead: Mapping[LayoutName, str] = field(default_factory=lambda: NO_PAIRS)
 

@@ -16,7 +16,7 @@ class ParquetFormat:
     """`part-00000.parquet`, ...; of pairs, the rows with their features are `documents-00000.parquet`, ..."""
 
     name: str = "parquet"
-    carries: tuple[LayoutName, ...] = PLAIN_LAYOUTS
+    layouts: tuple[LayoutName, ...] = PLAIN_LAYOUTS
     needs_features: bool = False
     instead: Mapping[LayoutName, str] = field(default_factory=dict[LayoutName, str])
 

@@ -30,7 +30,7 @@ class RankLibFormat:
     """`judgments.txt`: the queries as comments (`# qid:1: red shoes`), then a line for each document."""
 
     name: str = "ranklib"
-    carries: tuple[LayoutName, ...] = ("judgments",)
+    layouts: tuple[LayoutName, ...] = ("judgments",)
     needs_features: bool = False
     instead: Mapping[LayoutName, str] = field(default_factory=lambda: _INSTEAD)
 

@@ -35,7 +35,7 @@ class XGBoostFormat:
     """`train.svm`, and `rows.weight` or `groups.weight`."""
 
     name: str = "xgboost"
-    carries: tuple[LayoutName, ...] = ("pointwise", "clicked-group", "judgments")
+    layouts: tuple[LayoutName, ...] = ("pointwise", "clicked-group", "judgments")
     needs_features: bool = True
     instead: Mapping[LayoutName, str] = field(default_factory=lambda: _INSTEAD)
 

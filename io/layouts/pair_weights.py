@@ -9,7 +9,7 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats
 from posbias.core.attractiveness.prior import AttractivenessPrior, posterior_by_position
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.schema import CLICKS, IMPRESSIONS
@@ -17,7 +17,7 @@ from posbias.core.training.layouts import Layout
 from posbias.core.training.layouts.judgments import judgment_rows, rate_terms, top_rate
 from posbias.core.training.layouts.pointwise import expected_attractions, pointwise_rows, positive_and_shown
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
-from posbias.io.counting.count import Gathered
+from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import ReadLog
 from posbias.io.layouts.parts import RowsOfPairs
 
@@ -39,16 +39,16 @@ def weights_for(
 
 
 def posterior_attractiveness(
-    evidence: Evidence, propensities: pl.DataFrame, prior: AttractivenessPrior
+    statistics: SufficientStatistics, propensities: pl.DataFrame, prior: AttractivenessPrior
 ) -> tuple[Floats, Floats]:
     """Examination of each cell, shape (K,), nan where it has none, and E[gamma | counts] of each signature, (J,)."""
-    examination = _of_cells(evidence.cells, propensities, "examination").fill_null(np.nan).to_numpy()
-    gamma, _ = posterior_by_position(evidence.pair_signatures, examination, prior, evidence.position_of_cell)
+    examination = _of_cells(statistics.cells, propensities, "examination").fill_null(np.nan).to_numpy()
+    gamma, _ = posterior_by_position(statistics.pair_signatures, examination, prior, statistics.position_of_cell)
     return examination, gamma
 
 
 def by_signature(
-    gathered: Gathered,
+    counted: CountedLog,
     layout: Layout,
     weights: ClickWeights,
     options: WeightOptions,
@@ -58,27 +58,27 @@ def by_signature(
     """What a layout that adds up by document needs to know of each signature, shape (J, S), and how it makes rows.
 
     Args:
-        gathered: the log, counted.
+        counted: the log, counted.
         layout: pointwise or judgments.
         weights: of its cells.
         options: which labels.
         propensities: the propensity table.
         prior: of attractiveness, for labels that are expected ones.
     """
-    signatures = gathered.evidence.pair_signatures
+    signatures = counted.statistics.pair_signatures
     if layout.name == "pointwise":
         positive = None
         if options.negatives == "posterior":
             positive = expected_attractions(
-                signatures, *posterior_attractiveness(gathered.evidence, propensities, prior)
+                signatures, *posterior_attractiveness(counted.statistics, propensities, prior)
             )
         return positive_and_shown(signatures, weights, positive), pointwise_rows
     gamma = None
     if options.rate == "posterior":
-        _, gamma = posterior_attractiveness(gathered.evidence, propensities, prior)
+        _, gamma = posterior_attractiveness(counted.statistics, propensities, prior)
     terms = rate_terms(signatures, weights, options, gamma)
     top = top_rate(terms, signatures.multiplicity)
-    return terms, partial(judgment_rows, top=top, grades=options.grades, whole=not gathered.plan.weighted)
+    return terms, partial(judgment_rows, top=top, grades=options.grades, whole=not counted.plan.weighted)
 
 
 def _of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, column: str) -> pl.Series:

@@ -21,7 +21,7 @@ from posbias.core.training.layouts.preferences import preference_rows
 from posbias.core.training.layouts.session import session_rows
 from posbias.core.training.split import in_validation
 from posbias.core.training.weights import ClickWeights
-from posbias.io.counting.count import Gathered, PairsOfPart
+from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.progress import Progress, Stage
 from posbias.io.temporary.files import temporary_files, whole_files
@@ -70,7 +70,7 @@ Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True)
-class Spool:
+class RowBuffer:
     """Where laid-out rows are kept, and how they are split.
 
     Attributes:
@@ -119,29 +119,34 @@ def keep_rows(folder: Path | None, name: str, rows: pl.DataFrame, preferences: p
 
 
 def lay_out_pairs(
-    gathered: Gathered, by_signature: Floats, rows_of: RowsOfPairs, engine: Engine, spool: Spool, progress: Progress
+    counted: CountedLog,
+    by_signature: Floats,
+    rows_of: RowsOfPairs,
+    engine: Engine,
+    buffer: RowBuffer,
+    progress: Progress,
 ) -> LaidOutSplits:
     """Lay out counts by pair.
 
     Args:
-        gathered: the log, counted.
+        counted: the log, counted.
         by_signature: what `rows_of` needs to know of each signature, shape (J, S).
         rows_of: the layout.
         engine: where the parts are.
-        spool: how and where the rows are kept.
+        buffer: how and where the rows are kept.
         progress: is told.
     """
-    items = ((part, by_signature[part.signature]) for part in gathered.parts)
-    work = partial(_lay_out_pairs, rows_of=rows_of, spool=spool)
-    with progress.stage("weighting", len(gathered.pairs)) as stage:
-        return _together(_advancing(engine.each(items, work), stage), spool)
+    items = ((part, by_signature[part.signature]) for part in counted.parts)
+    work = partial(_lay_out_pairs, rows_of=rows_of, buffer=buffer)
+    with progress.stage("weighting", len(counted.pairs)) as stage:
+        return _together(_advancing(engine.each(items, work), stage), buffer)
 
 
-def _lay_out_pairs(item: tuple[PairsOfPart, Floats], rows_of: RowsOfPairs, spool: Spool) -> LaidOutSplits:
+def _lay_out_pairs(item: tuple[PairsOfPart, Floats], rows_of: RowsOfPairs, buffer: RowBuffer) -> LaidOutSplits:
     part, by_signature = item
     return {
-        split: spool.keep(f"{split}-{part.number:05d}", rows_of(pairs, by_signature))
-        for split, pairs in spool.split(part.load()).items()
+        split: buffer.keep(f"{split}-{part.number:05d}", rows_of(pairs, by_signature))
+        for split, pairs in buffer.split(part.load()).items()
     }
 
 
@@ -173,14 +178,14 @@ class PageLayout:
         return preference_rows(pages, self.grouping)
 
 
-def lay_out_pages(read: ReadLog, layout: PageLayout, spool: Spool, progress: Progress) -> LaidOutSplits:
+def lay_out_pages(read: ReadLog, layout: PageLayout, buffer: RowBuffer, progress: Progress) -> LaidOutSplits:
     """Lay out pages, bucket by bucket; a bucket that a frequent query makes large in pieces, where that is possible."""
     with progress.stage("weighting", read.buckets.number) as stage:
-        parts = read.buckets.map(partial(_lay_out_bucket, layout=layout, spool=spool))
-        return _together(_advancing(parts, stage), spool)
+        parts = read.buckets.map(partial(_lay_out_bucket, layout=layout, buffer=buffer))
+        return _together(_advancing(parts, stage), buffer)
 
 
-def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, spool: Spool) -> LaidOutSplits:
+def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, buffer: RowBuffer) -> LaidOutSplits:
     n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
     key = pl.col(SESSION if layout.grouping == "session" else QUERY).hash(_OTHER_SEED) % n_pieces
     found: list[LaidOutSplits] = []
@@ -188,11 +193,11 @@ def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, 
         shown = (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
         found.append(
             {
-                split: spool.keep(f"{split}-{number:05d}-{piece:05d}", *layout.rows(part))
-                for split, part in spool.split(shown).items()
+                split: buffer.keep(f"{split}-{number:05d}-{piece:05d}", *layout.rows(part))
+                for split, part in buffer.split(shown).items()
             }
         )
-    return _together(iter(found), spool)
+    return _together(iter(found), buffer)
 
 
 def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOutSplits]:
@@ -201,8 +206,8 @@ def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOut
         yield part
 
 
-def _together(parts: Iterator[LaidOutSplits], spool: Spool) -> LaidOutSplits:
-    found = spool.nothing
+def _together(parts: Iterator[LaidOutSplits], buffer: RowBuffer) -> LaidOutSplits:
+    found = buffer.nothing
     for part in parts:
         for split, rows in part.items():
             found[split].extend(rows)

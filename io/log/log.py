@@ -104,8 +104,8 @@ class Log:
         """Canonical impressions; those that break the row contract are marked in `rejected`."""
         return self._canonical(self._shown)
 
-    def stretches(self, rows: int) -> list[pl.LazyFrame]:
-        """The impressions file by file, Parquet files in stretches of so many rows.
+    def slices(self, rows: int) -> list[pl.LazyFrame]:
+        """The impressions file by file, Parquet files in slices of so many rows.
 
         Where clicks are apart, `click` is 0 in all of them.
         """
@@ -116,10 +116,10 @@ class Log:
         for source in self.sources:
             scanned, height = self._scanned(source), _rows(source)
             step = max(int(rows / self._impressions_per_row(source)), 1)
-            in_stretches = source.format == "parquet" and height > step
-            stretches = [scanned.slice(at, step) for at in range(0, height, step)] if in_stretches else [scanned]
-            for stretch in stretches:
-                raw = self._flat(stretch, source).select(pl.col(name).cast(whole[name]) for name in columns)
+            is_sliced = source.format == "parquet" and height > step
+            slices = [scanned.slice(at, step) for at in range(0, height, step)] if is_sliced else [scanned]
+            for slice_ in slices:
+                raw = self._flat(slice_, source).select(pl.col(name).cast(whole[name]) for name in columns)
                 unclicked = raw.with_columns(pl.lit(0, pl.Int8).alias(CLICKED))
                 found.append(canonical_impressions(unclicked, self.roles, schema, self.rules))
         return found

@@ -45,7 +45,7 @@ def _here(sources: Iterable[Source], work: Callable[[Source], "Quotes"]) -> Iter
     return map(work, sources)
 
 
-def settle_quotes(sources: Sequence[Source], each: Each = _here) -> tuple[tuple[Source, ...], list[str]]:
+def resolve_quotes(sources: Sequence[Source], each: Each = _here) -> tuple[tuple[Source, ...], list[str]]:
     """Find out what quotes mean in text files. Each is read once for that.
 
     Returns:
@@ -65,13 +65,13 @@ def settle_quotes(sources: Sequence[Source], each: Each = _here) -> tuple[tuple[
                 'those inside ("5"" tv"), or write the log as Parquet.'
             )
     stray = next((source for source, quotes in found.items() if quotes.stray is not None), None)
-    settled = {source: replace(source, quoted=stray is None or quotes.in_header) for source, quotes in found.items()}
+    resolved = {source: replace(source, quoted=stray is None or quotes.in_header) for source, quotes in found.items()}
     said = [] if stray is None else [f"{stray.path} line {found[stray].stray}: quotes in TSV are read as letters."]
-    return tuple(_settled(source, settled) for source in sources), said
+    return tuple(_resolved(source, resolved) for source in sources), said
 
 
-def _settled(source: Source, settled: dict[Source, Source]) -> Source:
-    found = settled.get(source, source)
+def _resolved(source: Source, resolved: dict[Source, Source]) -> Source:
+    found = resolved.get(source, source)
     return found if found.format == "tsv" or found.quoted is None else replace(found, quoted=True)
 
 

@@ -16,9 +16,9 @@ from posbias.io.log.scan import FILE, ROW, reading, scan_lines
 from posbias.io.log.sources import Source, find_sources
 from posbias.io.log.ubi_rules import QUERY_ID, UbiRules
 from posbias.io.temporary.files import temporary_files
-from posbias.io.ubi.fates import FATAL, REASONS, USED, Fate
-from posbias.io.ubi.pages import Settled, settle
-from posbias.io.ubi.records import ACTION, FATE, read_records
+from posbias.io.ubi.outcomes import FATAL, REASONS, USED, Outcome
+from posbias.io.ubi.pages import Resolved, resolve
+from posbias.io.ubi.records import ACTION, OUTCOME, read_records
 
 _PART = "posbias_part"
 _BYTES_PER_PART = 256 << 20  # of text, of which the fields that are read take a fraction
@@ -53,10 +53,10 @@ def convert(log: Log, rules: UbiRules, engine: Engine) -> tuple[Log, dict[str, A
     tally = _Tally()
     for folder in sorted(raw.iterdir()):
         written = pl.scan_parquet(sorted(folder.glob("*.parquet")), hive_partitioning=False, glob=False)
-        settled = settle(written.collect(), rules)
+        resolved = resolve(written.collect(), rules)
         with temporary_files(engine.scratch):
-            settled.rows.write_parquet(made / f"{folder.name}.parquet", compression="lz4")
-        tally.add(settled)
+            resolved.rows.write_parquet(made / f"{folder.name}.parquet", compression="lz4")
+        tally.add(resolved)
     shutil.rmtree(raw)
     account = tally.account()
     if engine.on_bad_rows == "error":
@@ -71,8 +71,8 @@ class _Tally:
     """What is known after some parts.
 
     Attributes:
-        lines: number of lines by fate, and by action, of each part.
-        fatal: the first lines with each fatal fate, of each part.
+        lines: number of lines by outcome, and by action, of each part.
+        fatal: the first lines with each fatal outcome, of each part.
         rows: number of rows of the log.
         by_ordinal: number of rows whose position is an ordinal.
         pages: number of pages.
@@ -86,25 +86,25 @@ class _Tally:
     pages: int = 0
     contradicting: int = 0
 
-    def add(self, settled: Settled) -> None:
+    def add(self, resolved: Resolved) -> None:
         """Count one more part."""
-        self.lines.append(settled.fates.group_by(FATE, ACTION).agg(lines=pl.len().cast(pl.Int64)))
-        fatal = settled.fates.filter(pl.col(FATE).is_in(list(map(int, FATAL))))
-        self.fatal.append(fatal.sort(FILE, ROW).group_by(FATE, maintain_order=True).head(_SHOWN))
-        self.rows += settled.rows.height
-        self.by_ordinal += settled.by_ordinal
-        self.pages += settled.pages
-        self.contradicting += settled.contradicting
+        self.lines.append(resolved.outcomes.group_by(OUTCOME, ACTION).agg(lines=pl.len().cast(pl.Int64)))
+        fatal = resolved.outcomes.filter(pl.col(OUTCOME).is_in(list(map(int, FATAL))))
+        self.fatal.append(fatal.sort(FILE, ROW).group_by(OUTCOME, maintain_order=True).head(_SHOWN))
+        self.rows += resolved.rows.height
+        self.by_ordinal += resolved.by_ordinal
+        self.pages += resolved.pages
+        self.contradicting += resolved.contradicting
 
     def account(self) -> dict[str, Any]:
         """The account of all lines."""
-        lines = pl.concat(self.lines).group_by(FATE, ACTION).agg(pl.col("lines").sum())
-        counts = dict(lines.group_by(FATE).agg(pl.col("lines").sum()).iter_rows())
-        others = lines.filter(pl.col(FATE) == Fate.OTHER_ACTION).sort("lines", ACTION, descending=[True, False])
+        lines = pl.concat(self.lines).group_by(OUTCOME, ACTION).agg(pl.col("lines").sum())
+        counts = dict(lines.group_by(OUTCOME).agg(pl.col("lines").sum()).iter_rows())
+        others = lines.filter(pl.col(OUTCOME) == Outcome.OTHER_ACTION).sort("lines", ACTION, descending=[True, False])
         return {
             "lines": sum(counts.values()),
-            "used": {name: counts.get(fate, 0) for fate, name in USED.items()},
-            "not_used": {reason: counts[fate] for fate, reason in REASONS.items() if fate in counts},
+            "used": {name: counts.get(outcome, 0) for outcome, name in USED.items()},
+            "not_used": {reason: counts[outcome] for outcome, reason in REASONS.items() if outcome in counts},
             "other_actions": dict(others.select(ACTION, "lines").iter_rows()),
             "positions": {"from_hit_lists": self.rows - self.by_ordinal, "from_ordinals": self.by_ordinal},
         }
@@ -140,13 +140,13 @@ def _in_words(account: dict[str, Any]) -> str:
 
 
 def _stop_at_fatal_lines(log: Log, tally: _Tally, account: dict[str, Any]) -> None:
-    examples = pl.concat(tally.fatal).sort(FATE, FILE, ROW)
+    examples = pl.concat(tally.fatal).sort(OUTCOME, FILE, ROW)
     if not examples.height:
         return
     said = ["Some lines cannot be read as UBI:"]
-    for fate in examples[FATE].unique(maintain_order=True):
-        first: list[tuple[int, int]] = examples.filter(pl.col(FATE) == fate).head(_SHOWN).select(FILE, ROW).rows()
+    for outcome in examples[OUTCOME].unique(maintain_order=True):
+        first: list[tuple[int, int]] = examples.filter(pl.col(OUTCOME) == outcome).head(_SHOWN).select(FILE, ROW).rows()
         places = "; ".join(f"{log.sources[file].path} line {row}" for file, row in first)
-        said.append(f"  {account['not_used'][REASONS[Fate(fate)]]:,} x {REASONS[Fate(fate)]}: {places}")
+        said.append(f"  {account['not_used'][REASONS[Outcome(outcome)]]:,} x {REASONS[Outcome(outcome)]}: {places}")
     said.append("Mend the files or the options, or leave these lines out and have them counted: --on-bad-rows drop.")
     raise SchemaError("\n".join(said))

@@ -1,4 +1,4 @@
-"""Records of UBI, all those of each page together: which were shown and clicked, and the fate of every record."""
+"""Records of UBI, all those of each page together: which were shown and clicked, and the outcome of every record."""
 
 from dataclasses import dataclass
 
@@ -16,8 +16,8 @@ from posbias.io.log.ubi_rules import (
     USER_QUERY,
     UbiRules,
 )
-from posbias.io.ubi.fates import Fate
-from posbias.io.ubi.records import ACTION, CLICKED, FATE, HITS, KIND, ORDINAL, QUERY, SHOWN, UNDECIDED, ids_of
+from posbias.io.ubi.outcomes import Outcome
+from posbias.io.ubi.records import ACTION, CLICKED, HITS, KIND, ORDINAL, OUTCOME, QUERY, SHOWN, UNDECIDED, ids_of
 
 _RECORD = "record"
 _IN_LIST = "place_in_list"
@@ -27,25 +27,25 @@ _ON_PAGE = [QUERY_ID, OBJECT_ID]
 
 
 @dataclass(frozen=True)
-class Settled:
+class Resolved:
     """What was made of records.
 
     Attributes:
         rows: the log: one row per impression, with the columns `COLUMNS`.
-        fates: `fate`, `ACTION` and the place of each record.
+        outcomes: `outcome`, `ACTION` and the place of each record.
         by_ordinal: number of rows whose position is an ordinal, and not a place in a hit list.
         pages: number of pages that have an agreed query, whether anything was shown or not.
         contradicting: number of pages that were left out because records contradict each other.
     """
 
     rows: pl.DataFrame
-    fates: pl.DataFrame
+    outcomes: pl.DataFrame
     by_ordinal: int
     pages: int
     contradicting: int
 
 
-def settle(records: pl.DataFrame, rules: UbiRules) -> Settled:
+def resolve(records: pl.DataFrame, rules: UbiRules) -> Resolved:
     """Find what each page showed and what was clicked.
 
     A page is a query_id, and its query the user_query of its document. A query_id may have several documents: those
@@ -56,14 +56,14 @@ def settle(records: pl.DataFrame, rules: UbiRules) -> Settled:
         rules: how they are read.
     """
     records = records.sort(FILE, ROW).with_row_index(_RECORD)
-    undecided = records.filter(pl.col(FATE) == UNDECIDED)
+    undecided = records.filter(pl.col(OUTCOME) == UNDECIDED)
     queries, pages = _queries(undecided.filter(pl.col(KIND) == QUERY), rules)
     known = records.filter((pl.col(KIND) == QUERY) & pl.col(QUERY_ID).is_not_null()).select(QUERY_ID).unique()
     events = _with_status(undecided.filter(pl.col(KIND).is_in((SHOWN, CLICKED))), known, pages)
-    lost = events.filter(pl.col(_STATUS) > 0).select(_RECORD, pl.col(_STATUS).alias(FATE))
+    lost = events.filter(pl.col(_STATUS) > 0).select(_RECORD, pl.col(_STATUS).alias(OUTCOME))
     events = events.filter(pl.col(_STATUS) == 0)
     if rules.impressions == "hits":
-        impressions = pl.DataFrame(schema={_RECORD: pl.UInt32, FATE: pl.UInt8})
+        impressions = pl.DataFrame(schema={_RECORD: pl.UInt32, OUTCOME: pl.UInt8})
         shown, contradicting = _hits(pages), pl.Series(QUERY_ID, dtype=pl.String)
     else:
         impressions, shown, contradicting = _impressions(events.filter(pl.col(KIND) == SHOWN), pages, rules)
@@ -71,19 +71,23 @@ def settle(records: pl.DataFrame, rules: UbiRules) -> Settled:
     of_pages = pages.select(
         _RECORD,
         pl.when(pl.col(QUERY_ID).is_in(contradicting.implode()))
-        .then(int(Fate.CONTRADICTION))
+        .then(int(Outcome.CONTRADICTION))
         .when(pl.col(QUERY_ID).is_in(shown[QUERY_ID].unique().implode()))
-        .then(int(Fate.QUERY))
-        .otherwise(int(Fate.NO_IMPRESSIONS))
+        .then(int(Outcome.QUERY))
+        .otherwise(int(Outcome.NO_IMPRESSIONS))
         .cast(pl.UInt8)
-        .alias(FATE),
+        .alias(OUTCOME),
     )
     decided = pl.concat([queries, lost, impressions, clicks, of_pages])
-    fates = records.select(_RECORD, FATE, ACTION, FILE, ROW).join(decided, on=_RECORD, how="left", suffix="_found")
-    disagreeing = queries.filter(pl.col(FATE) == Fate.QUERIES_DISAGREE).join(records, on=_RECORD)[QUERY_ID].n_unique()
-    return Settled(
+    outcomes = records.select(_RECORD, OUTCOME, ACTION, FILE, ROW).join(
+        decided, on=_RECORD, how="left", suffix="_found"
+    )
+    disagreeing = (
+        queries.filter(pl.col(OUTCOME) == Outcome.QUERIES_DISAGREE).join(records, on=_RECORD)[QUERY_ID].n_unique()
+    )
+    return Resolved(
         rows=_rows(shown, clicked, pages),
-        fates=fates.select(pl.coalesce("fate_found", FATE).alias(FATE), ACTION, FILE, ROW),
+        outcomes=outcomes.select(pl.coalesce("outcome_found", OUTCOME).alias(OUTCOME), ACTION, FILE, ROW),
         by_ordinal=shown.filter(~pl.col(_LISTED)).height,
         pages=pages.height + disagreeing,
         contradicting=contradicting.len() + disagreeing,
@@ -91,7 +95,7 @@ def settle(records: pl.DataFrame, rules: UbiRules) -> Settled:
 
 
 def _queries(queries: pl.DataFrame, rules: UbiRules) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The fates of the documents of queries that are no page, and the pages, one document each."""
+    """The outcomes of the documents of queries that are no page, and the pages, one document each."""
     ids = ids_of(pl.col(HITS))
     queries = queries.with_columns(ids.fill_null([]).alias("ids")).with_columns(
         (pl.col("ids").list.len() > 0).alias(_LISTED),
@@ -109,21 +113,21 @@ def _queries(queries: pl.DataFrame, rules: UbiRules) -> tuple[pl.DataFrame, pl.D
     )
     pages = judged.filter(~pl.col("disagrees") & (pl.col(_RECORD) == pl.col("first")))
     others = judged.join(pages, on=_RECORD, how="anti")
-    fates = [
-        _fated(queries.filter("repeats"), Fate.BAD_HITS),
-        _fated(good.filter(~counts), Fate.NO_HITS),
-        _fated(others.filter("disagrees"), Fate.QUERIES_DISAGREE),
-        _fated(others.filter(~pl.col("disagrees")), Fate.REPEATED_QUERY),
+    outcomes = [
+        _with_outcome(queries.filter("repeats"), Outcome.BAD_HITS),
+        _with_outcome(good.filter(~counts), Outcome.NO_HITS),
+        _with_outcome(others.filter("disagrees"), Outcome.QUERIES_DISAGREE),
+        _with_outcome(others.filter(~pl.col("disagrees")), Outcome.REPEATED_QUERY),
     ]
-    return pl.concat(fates), pages.select(_RECORD, QUERY_ID, USER_QUERY, "ids", _LISTED, *OF_THE_QUERY)
+    return pl.concat(outcomes), pages.select(_RECORD, QUERY_ID, USER_QUERY, "ids", _LISTED, *OF_THE_QUERY)
 
 
 def _with_status(events: pl.DataFrame, known: pl.DataFrame, pages: pl.DataFrame) -> pl.DataFrame:
     """Events with what speaks against their page, 0 where nothing does."""
-    recorded = known.with_columns(pl.lit(int(Fate.PAGE_NOT_USED), pl.UInt8).alias(_STATUS))
+    recorded = known.with_columns(pl.lit(int(Outcome.PAGE_NOT_USED), pl.UInt8).alias(_STATUS))
     used = pages.select(QUERY_ID, pl.lit(0, pl.UInt8).alias("used"))
     marked = events.join(recorded, on=QUERY_ID, how="left").join(used, on=QUERY_ID, how="left")
-    status = pl.coalesce("used", _STATUS, pl.lit(int(Fate.NO_QUERY), pl.UInt8))
+    status = pl.coalesce("used", _STATUS, pl.lit(int(Outcome.NO_QUERY), pl.UInt8))
     return marked.with_columns(status.alias(_STATUS)).drop("used")
 
 
@@ -138,7 +142,7 @@ def _hits(pages: pl.DataFrame) -> pl.DataFrame:
 def _impressions(
     events: pl.DataFrame, pages: pl.DataFrame, rules: UbiRules
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
-    """The fates of impression events, what was shown, and the pages whose impressions contradict each other."""
+    """The outcomes of impression events, what was shown, and the pages whose impressions contradict each other."""
     base = rules.bases.get(IMPRESSION)
     in_list = _hits(pages).select(*_ON_PAGE, pl.col(POSITION).alias(_IN_LIST))
     events = events.join(pages.select(QUERY_ID, _LISTED), on=QUERY_ID, how="left").join(
@@ -146,39 +150,39 @@ def _impressions(
     )
     whole = pl.col(ORDINAL).is_finite() & (pl.col(ORDINAL) == pl.col(ORDINAL).floor())
     below = pl.col(ORDINAL) < (0 if base is None else base)
-    fate = (
+    outcome = (
         pl.when(_LISTED)
-        .then(pl.when(pl.col(_IN_LIST).is_null()).then(int(Fate.NOT_IN_HITS)).otherwise(0))
+        .then(pl.when(pl.col(_IN_LIST).is_null()).then(int(Outcome.NOT_IN_HITS)).otherwise(0))
         .when(pl.lit(base is None))
-        .then(int(Fate.NO_BASE))
+        .then(int(Outcome.NO_BASE))
         .when(~whole.fill_null(value=False))
-        .then(int(Fate.NO_ORDINAL))
+        .then(int(Outcome.NO_ORDINAL))
         .when(below)
-        .then(int(Fate.BELOW_BASE))
+        .then(int(Outcome.BELOW_BASE))
         .otherwise(0)
     )
     by_ordinal = (pl.col(ORDINAL) - (base or 0) + 1).cast(pl.Int64, strict=False)
     position = pl.when(_LISTED).then(_IN_LIST).otherwise(by_ordinal).alias(POSITION)
-    events = events.with_columns(fate.cast(pl.UInt8).alias(FATE), position)
-    placed = events.filter(pl.col(FATE) == 0)
+    events = events.with_columns(outcome.cast(pl.UInt8).alias(OUTCOME), position)
+    placed = events.filter(pl.col(OUTCOME) == 0)
     different = placed.select(*_ON_PAGE, POSITION).unique().group_by(QUERY_ID)
     counts = different.agg(rows=pl.len(), docs=pl.col(OBJECT_ID).n_unique(), places=pl.col(POSITION).n_unique())
     at_odds = counts.filter(pl.min_horizontal("docs", "places") < pl.col("rows"))[QUERY_ID]
     in_doubt = pl.col(QUERY_ID).is_in(at_odds.implode())
     shown = placed.filter(~in_doubt).unique(_ON_PAGE, keep="first", maintain_order=True)
-    fates = [
-        events.filter(pl.col(FATE) > 0).select(_RECORD, FATE),
-        _fated(placed.filter(in_doubt), Fate.CONTRADICTION),
-        _fated(shown, Fate.IMPRESSION),
-        _fated(placed.filter(~in_doubt).join(shown, on=_RECORD, how="anti"), Fate.REPEATED_IMPRESSION),
+    outcomes = [
+        events.filter(pl.col(OUTCOME) > 0).select(_RECORD, OUTCOME),
+        _with_outcome(placed.filter(in_doubt), Outcome.CONTRADICTION),
+        _with_outcome(shown, Outcome.IMPRESSION),
+        _with_outcome(placed.filter(~in_doubt).join(shown, on=_RECORD, how="anti"), Outcome.REPEATED_IMPRESSION),
     ]
-    return pl.concat(fates), shown.select(*_ON_PAGE, POSITION, _LISTED), at_odds
+    return pl.concat(outcomes), shown.select(*_ON_PAGE, POSITION, _LISTED), at_odds
 
 
 def _clicks(
     events: pl.DataFrame, shown: pl.DataFrame, contradicting: pl.Series, rules: UbiRules
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The fates of click events, and what was clicked: `query_id` and `object_id`."""
+    """The outcomes of click events, and what was clicked: `query_id` and `object_id`."""
     in_doubt = pl.col(QUERY_ID).is_in(contradicting.implode())
     doubtful, events = events.filter(in_doubt), events.filter(~in_doubt)
     found = events.join(shown, on=_ON_PAGE, how="left", maintain_order="left")
@@ -186,14 +190,14 @@ def _clicks(
     elsewhere = _elsewhere(rules)
     good = on_page.filter(~elsewhere)
     first = good.unique(_ON_PAGE, keep="first", maintain_order=True)
-    fates = [
-        _fated(doubtful, Fate.CONTRADICTION),
-        _fated(found.filter(pl.col(POSITION).is_null()), Fate.NOT_SHOWN),
-        _fated(on_page.filter(elsewhere), Fate.OTHER_POSITION),
-        _fated(first, Fate.CLICK),
-        _fated(good.join(first, on=_RECORD, how="anti"), Fate.REPEATED_CLICK),
+    outcomes = [
+        _with_outcome(doubtful, Outcome.CONTRADICTION),
+        _with_outcome(found.filter(pl.col(POSITION).is_null()), Outcome.NOT_SHOWN),
+        _with_outcome(on_page.filter(elsewhere), Outcome.OTHER_POSITION),
+        _with_outcome(first, Outcome.CLICK),
+        _with_outcome(good.join(first, on=_RECORD, how="anti"), Outcome.REPEATED_CLICK),
     ]
-    return pl.concat(fates), first.select(_ON_PAGE)
+    return pl.concat(outcomes), first.select(_ON_PAGE)
 
 
 def _elsewhere(rules: UbiRules) -> pl.Expr:
@@ -213,5 +217,5 @@ def _rows(shown: pl.DataFrame, clicked: pl.DataFrame, pages: pl.DataFrame) -> pl
     return rows.join(of_page, on=QUERY_ID, how="inner").sort(_RECORD, POSITION).select(COLUMNS)
 
 
-def _fated(records: pl.DataFrame, fate: Fate) -> pl.DataFrame:
-    return records.select(_RECORD, pl.lit(int(fate), pl.UInt8).alias(FATE))
+def _with_outcome(records: pl.DataFrame, outcome: Outcome) -> pl.DataFrame:
+    return records.select(_RECORD, pl.lit(int(outcome), pl.UInt8).alias(OUTCOME))

@@ -1,4 +1,4 @@
-"""Lines of UBI files as records: what each line is, and its fate as far as the line alone decides it.
+"""Lines of UBI files as records: what each line is, and its outcome as far as the line alone decides it.
 
 A UBI document has whatever fields its writer liked, of whatever type. So a line is read as text and asked for single
 fields, and one odd line is that line's own fault.
@@ -8,16 +8,16 @@ import polars as pl
 
 from posbias.io.log.scan import FILE, LINE, ROW
 from posbias.io.log.ubi_rules import ACTION_NAME, IMPRESSION, OBJECT_ID, OF_THE_QUERY, QUERY_ID, USER_QUERY, UbiRules
-from posbias.io.ubi.fates import Fate
+from posbias.io.ubi.outcomes import Outcome
 
-KIND, FATE = "kind", "fate"
+KIND, OUTCOME = "kind", "outcome"
 HITS, ACTION, ORDINAL = "hits", "action", "ordinal"
 
 OTHER, QUERY, SHOWN, CLICKED = 0, 1, 2, 3
 """What a record can be: none of the following, a query, an impression event, an event of a click action."""
 
 UNDECIDED = 0
-"""The fate of a record that depends on other records of its page."""
+"""The outcome of a record that depends on other records of its page."""
 
 _RESPONSE, _OLDER_HITS = "response", "older_hits"
 _OF_EVENTS = {
@@ -31,7 +31,7 @@ _ONLY_IN_QUERIES = {
     _OLDER_HITS: "$.query_response_object_ids",  # UBI 1.0
 }
 _OF_QUERIES = _ONLY_IN_QUERIES | {name: f"$.{name}" for name in OF_THE_QUERY}
-_COLUMNS = (FILE, ROW, KIND, FATE, QUERY_ID, USER_QUERY, HITS, ACTION, OBJECT_ID, ORDINAL, *OF_THE_QUERY)
+_COLUMNS = (FILE, ROW, KIND, OUTCOME, QUERY_ID, USER_QUERY, HITS, ACTION, OBJECT_ID, ORDINAL, *OF_THE_QUERY)
 _ACTION_LINE = r'^\s*\{\s*"(?:index|create|update|delete)"\s*:\s*\{[^{}]*\}\s*\}\s*$'
 _ID = r'(?:"(?:[^"\\]|\\.)+"|-?[0-9][0-9.eE+-]*)'
 _LIST_OF_IDS = rf"^\[(?:{_ID}(?:,{_ID})*)?\]$"
@@ -45,8 +45,8 @@ def read_records(lines: pl.LazyFrame, rules: UbiRules) -> pl.LazyFrame:
         rules: how documents are read.
 
     Returns:
-        `FILE`, `ROW`, `kind`, `fate` (0 where other records decide), the ids and texts of the document (null where it
-        has none), `hits` (as JSON) and `ordinal` (Float64).
+        `FILE`, `ROW`, `kind`, `outcome` (0 where other records decide), the ids and texts of the document (null where
+        it has none), `hits` (as JSON) and `ordinal` (Float64).
     """
     line, action = pl.col(LINE), pl.col(ACTION)
     is_event = action.is_in((IMPRESSION, *rules.click_actions))
@@ -82,7 +82,7 @@ def read_records(lines: pl.LazyFrame, rules: UbiRules) -> pl.LazyFrame:
         pl.coalesce(HITS, _OLDER_HITS).alias(HITS),
         pl.col(ORDINAL).cast(pl.Float64, strict=False),
     )
-    return read.with_columns(_fate(rules).alias(FATE)).select(_COLUMNS)
+    return read.with_columns(_outcome(rules).alias(OUTCOME)).select(_COLUMNS)
 
 
 def ids_of(hits: pl.Expr) -> pl.Expr:
@@ -94,24 +94,24 @@ def _no_blank(text: pl.Expr) -> pl.Expr:
     return pl.when(text.str.strip_chars() != "").then(text)
 
 
-def _fate(rules: UbiRules) -> pl.Expr:
+def _outcome(rules: UbiRules) -> pl.Expr:
     """The first of these that holds; `UNDECIDED` where none does."""
     kind = pl.col(KIND)
     event = kind.is_in((SHOWN, CLICKED))
-    cases: list[tuple[pl.Expr, Fate]] = [
-        (pl.col("start") == "", Fate.BLANK),
-        ((pl.col("start") != "{") | pl.col("is_broken"), Fate.NOT_AN_OBJECT),
-        (pl.col("is_action_line"), Fate.ACTION_LINE),
-        ((kind == OTHER) & pl.col(ACTION).is_null(), Fate.UNKNOWN_DOCUMENT),
-        (kind == OTHER, Fate.OTHER_ACTION),
-        ((kind == QUERY) & pl.col(QUERY_ID).is_null(), Fate.QUERY_WITHOUT_ID),
-        ((kind == QUERY) & pl.col(USER_QUERY).is_null(), Fate.BLANK_QUERY),
-        ((kind == QUERY) & ~pl.col(HITS).str.contains(_LIST_OF_IDS), Fate.BAD_HITS),
-        ((kind == SHOWN) & (rules.impressions == "hits"), Fate.NOT_ASKED_FOR),
-        (event & pl.col(QUERY_ID).is_null(), Fate.EVENT_WITHOUT_ID),
-        (event & pl.col(OBJECT_ID).is_null(), Fate.NO_OBJECT),
+    cases: list[tuple[pl.Expr, Outcome]] = [
+        (pl.col("start") == "", Outcome.BLANK),
+        ((pl.col("start") != "{") | pl.col("is_broken"), Outcome.NOT_AN_OBJECT),
+        (pl.col("is_action_line"), Outcome.ACTION_LINE),
+        ((kind == OTHER) & pl.col(ACTION).is_null(), Outcome.UNKNOWN_DOCUMENT),
+        (kind == OTHER, Outcome.OTHER_ACTION),
+        ((kind == QUERY) & pl.col(QUERY_ID).is_null(), Outcome.QUERY_WITHOUT_ID),
+        ((kind == QUERY) & pl.col(USER_QUERY).is_null(), Outcome.BLANK_QUERY),
+        ((kind == QUERY) & ~pl.col(HITS).str.contains(_LIST_OF_IDS), Outcome.BAD_HITS),
+        ((kind == SHOWN) & (rules.impressions == "hits"), Outcome.NOT_ASKED_FOR),
+        (event & pl.col(QUERY_ID).is_null(), Outcome.EVENT_WITHOUT_ID),
+        (event & pl.col(OBJECT_ID).is_null(), Outcome.NO_OBJECT),
     ]
-    fate = pl.lit(UNDECIDED)
+    outcome = pl.lit(UNDECIDED)
     for holds, case in reversed(cases):
-        fate = pl.when(holds).then(int(case)).otherwise(fate)
-    return fate.cast(pl.UInt8)
+        outcome = pl.when(holds).then(int(case)).otherwise(outcome)
+    return outcome.cast(pl.UInt8)

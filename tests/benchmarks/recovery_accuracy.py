@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
-from recovery_logs import Floats, attempt, evidence_of, heading, in_parallel, silent, truth_of, with_random_pages
+from recovery_logs import Floats, attempt, heading, in_parallel, silent, statistics_of, truth_of, with_random_pages
 from recovery_worlds import SPARSE_AIM, WORLDS, Fitting, World
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -77,12 +77,12 @@ def _fitted(simulation: Simulation, fitting: Fitting) -> Accuracy:
     if keeps_days:
         log = log.with_columns(period=pl.col("timestamp").dt.date())
     plan = StatisticsPlan(get_model(fitting.model), period=keeps_days, strata=fitting.strata, randomized=randomized)
-    evidence = evidence_of(log, plan)
+    statistics = statistics_of(log, plan)
     asked = EstimationOptions(period=fitting.period, reference=(1,))
-    by_day = choose_period(evidence, asked, silent).by_day
+    by_day = choose_period(statistics, asked, silent).by_day
     options = replace(asked, period="day" if by_day else "none")  # decided once, not for each estimator
-    truth = truth_of(evidence, simulation.propensities)
-    found = {name: attempt(name, evidence, options) for name in estimator_names()}
+    truth = truth_of(statistics, simulation.propensities)
+    found = {name: attempt(name, statistics, options) for name in estimator_names()}
     errors = {name: relative_errors(fit, truth) for name, fit in found.items() if fit is not None}
     return Accuracy(_size(log), errors, by_day)
 

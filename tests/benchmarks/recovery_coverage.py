@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-from recovery_logs import Floats, attempt, evidence_of, heading, in_parallel, truth_of, with_random_pages
+from recovery_logs import Floats, attempt, heading, in_parallel, statistics_of, truth_of, with_random_pages
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -80,10 +80,10 @@ def measure_coverage(task: tuple[Design, int]) -> Measured:
     design, seed = task
     simulation = simulate(replace(design.options, seed=seed))
     log, randomized = with_random_pages(simulation.log)
-    evidence = evidence_of(log, StatisticsPlan(get_model(design.options.model), randomized=randomized))
-    truth = truth_of(evidence, simulation.propensities)
+    statistics = statistics_of(log, StatisticsPlan(get_model(design.options.model), randomized=randomized))
+    truth = truth_of(statistics, simulation.propensities)
     found = {
-        (name, kind): attempt(name, evidence, replace(options, reference=(1,)))
+        (name, kind): attempt(name, statistics, replace(options, reference=(1,)))
         for name, (kind, options) in product(estimator_names(), _KINDS.items())
     }
     return {key: intervals(fit, truth) for key, fit in found.items() if fit is not None}

@@ -1,4 +1,4 @@
-"""What the parts of `recovery.py` share: evidence from a log, estimates beside the truth, two processes at work."""
+"""What the parts of `recovery.py` share: statistics of a log, estimates beside the truth, two processes at work."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.progress import track
 
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence, compress_part, merge_parts
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import EstimationOptions, check_method
-from posbias.core.fit.fit import Fit, fit_evidence
+from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import RANDOMIZED
 from posbias.core.theta.joint import EMOptions
@@ -39,7 +39,7 @@ def silent(_: str) -> None:
     """Nobody is told how an estimation proceeds."""
 
 
-def evidence_of(log: pl.DataFrame, plan: StatisticsPlan) -> Evidence:
+def statistics_of(log: pl.DataFrame, plan: StatisticsPlan) -> SufficientStatistics:
     """Count and compress a log in memory."""
     statistics = plan.count(nw.from_native(log.lazy())).to_native().collect()
     return merge_parts([compress_part(statistics.sort(plan.keys), plan)], plan)
@@ -53,7 +53,9 @@ def with_random_pages(log: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Randomized
     return log.with_columns(shuffled.alias(RANDOMIZED)), (RandomizedRows(_POLICY, "random"),)
 
 
-def attempt(method: str, evidence: Evidence, options: EstimationOptions) -> Fit | IdentifiabilityError | None:
+def attempt(
+    method: str, statistics: SufficientStatistics, options: EstimationOptions
+) -> Fit | IdentifiabilityError | None:
     """A fit; why the log does not allow one; or None where the method cannot serve such a plan.
 
     Theta is all that counts here: a given prior of attractiveness, the one that joint EM has anyway, saves estimating
@@ -61,19 +63,19 @@ def attempt(method: str, evidence: Evidence, options: EstimationOptions) -> Fit 
     """
     options = replace(options, attractiveness_prior=EMOptions().attractiveness_prior)
     try:
-        check_method(method, evidence.plan, options)
+        check_method(method, statistics.plan, options)
     except UsageError:
         return None
     try:
-        return fit_evidence(evidence, method, options, compare=False)
+        return fit_statistics(statistics, method, options, compare=False)
     except IdentifiabilityError as error:
         return error
 
 
-def truth_of(evidence: Evidence, propensities: pl.DataFrame) -> Floats:
-    """The true propensity of each cell of the evidence; of its position where a UBM is fitted to PBM clicks."""
-    keys = [name for name in evidence.plan.cell_columns if name in propensities.columns]
-    joined = evidence.cells.join(propensities, on=keys, how="left", maintain_order="left")
+def truth_of(statistics: SufficientStatistics, propensities: pl.DataFrame) -> Floats:
+    """The true propensity of each cell of the statistics; of its position where a UBM is fitted to PBM clicks."""
+    keys = [name for name in statistics.plan.cell_columns if name in propensities.columns]
+    joined = statistics.cells.join(propensities, on=keys, how="left", maintain_order="left")
     return joined["propensity"].to_numpy()
 
 

@@ -4,13 +4,13 @@ from itertools import product
 from pathlib import Path
 
 import polars as pl
-from recovery_logs import attempt, evidence_of, heading, with_random_pages
+from recovery_logs import attempt, heading, statistics_of, with_random_pages
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.estimators import Estimate, EstimationOptions, estimator_names
 from posbias.core.fit.fit import Fit
 from posbias.core.models import get_model
@@ -30,16 +30,16 @@ def real(console: Console) -> None:
     if missing:
         console.print(f"not in {_DATA}: {', '.join(missing)}")
         return
-    evidence = evidence_of(pl.read_parquet(YANDEX), StatisticsPlan(get_model("pbm")))
-    console.print(_table(f"Yandex web search, PBM: {_SHOWN}", evidence))
+    statistics = statistics_of(pl.read_parquet(YANDEX), StatisticsPlan(get_model("pbm")))
+    console.print(_table(f"Yandex web search, PBM: {_SHOWN}", statistics))
     log, randomized = with_random_pages(pl.read_parquet(OPEN_BANDIT).rename({"campaign": "query", "item_id": "doc"}))
-    evidence = evidence_of(log, StatisticsPlan(get_model("pbm"), randomized=randomized))
-    console.print(_table(f"Open Bandit (ZOZOTOWN), PBM, two campaigns: {_SHOWN}", evidence))
+    statistics = statistics_of(log, StatisticsPlan(get_model("pbm"), randomized=randomized))
+    console.print(_table(f"Open Bandit (ZOZOTOWN), PBM, two campaigns: {_SHOWN}", statistics))
 
 
-def _table(title: str, evidence: Evidence) -> Table:
+def _table(title: str, statistics: SufficientStatistics) -> Table:
     found = {
-        f"{heading(name)}{kind}": attempt(name, evidence, options)
+        f"{heading(name)}{kind}": attempt(name, statistics, options)
         for name, (kind, options) in product(estimator_names(), _KINDS.items())
     }
     served = {name: fit for name, fit in found.items() if isinstance(fit, Fit)}
@@ -47,7 +47,7 @@ def _table(title: str, evidence: Evidence) -> Table:
     table.add_column("at", justify="right")
     for name in served:
         table.add_column(name, justify="right", no_wrap=True)
-    for cell, position in enumerate(evidence.position_of_cell.tolist()):
+    for cell, position in enumerate(statistics.position_of_cell.tolist()):
         table.add_row(str(position), *(_number(fit.estimate, cell) for fit in served.values()))
     table.add_section()
     table.add_row("p", *map(_p_value, served.values()))

@@ -11,7 +11,7 @@ from pathlib import Path
 import main_job
 import polars as pl
 from processes import POSBIAS, Measured
-from recovery_logs import evidence_of, silent
+from recovery_logs import silent, statistics_of
 from recovery_real import YANDEX
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -19,7 +19,7 @@ from rich.table import Table
 
 from posbias.core.arrays.count_table import CountTable
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.estimators import EstimationOptions, get_estimator
 from posbias.core.models import get_model
 from posbias.core.theta.joint import EMOptions, JointFit, fit_joint
@@ -63,31 +63,31 @@ def speed(console: Console, n_impressions: int) -> None:
     for heading in ("impressions", "pairs", "signatures", "conditional\nwith errors", "plain EM", "SQUAREM", "ratio"):
         table.add_column(heading, justify="right", no_wrap=True)
     with simulated_log(n_impressions) as log:
-        table.add_row("simulated", *_timings(_evidence(log)))
+        table.add_row("simulated", *_timings(_statistics(log)))
     if YANDEX.exists():
-        table.add_row("Yandex", *_timings(_evidence(YANDEX)))
+        table.add_row("Yandex", *_timings(_statistics(YANDEX)))
     console.print(table)
 
 
-def _evidence(log: Path) -> Evidence:
-    return evidence_of(pl.read_parquet(log), StatisticsPlan(get_model("pbm")))
+def _statistics(log: Path) -> SufficientStatistics:
+    return statistics_of(pl.read_parquet(log), StatisticsPlan(get_model("pbm")))
 
 
-def _timings(evidence: Evidence) -> list[str]:
-    table = evidence.pair_signatures
+def _timings(statistics: SufficientStatistics) -> list[str]:
+    table = statistics.pair_signatures
     objective = fit_joint(table, _CONVERGED).objective
-    conditional = _time_conditional(evidence)
+    conditional = _time_conditional(statistics)
     plain, squarem = (_time_em(table, objective, accelerate=accelerate) for accelerate in (False, True))
-    impressions, _ = evidence.cell_totals()
-    sizes = (f"{impressions.sum():,.0f}", f"{evidence.n_pairs:,}", f"{table.n_units:,}")
+    impressions, _ = statistics.cell_totals()
+    sizes = (f"{impressions.sum():,.0f}", f"{statistics.n_pairs:,}", f"{table.n_units:,}")
     times = (f"{timed.seconds:.2f} s, {timed.evaluations:,}" for timed in (conditional, plain, squarem))
     return [*sizes, *times, f"{plain.evaluations / squarem.evaluations:.1f}"]
 
 
-def _time_conditional(evidence: Evidence) -> Timed:
-    estimator, strata = get_estimator("conditional"), evidence.strata(by_period=False)
+def _time_conditional(statistics: SufficientStatistics) -> Timed:
+    estimator, strata = get_estimator("conditional"), statistics.strata(by_period=False)
     begin = time.perf_counter()
-    estimate = estimator.estimate(evidence, strata, EstimationOptions(), silent)
+    estimate = estimator.estimate(statistics, strata, EstimationOptions(), silent)
     return Timed(time.perf_counter() - begin, estimate.iterations)
 
 

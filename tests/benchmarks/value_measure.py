@@ -119,7 +119,7 @@ def _rankings(
 
 def estimated(log: Log, method: str) -> Floats:
     """Propensities by position, relative to the first, as `posbias fit` estimates them; NaN where it finds none."""
-    fit = attempt(method, log.evidence, EstimationOptions())
+    fit = attempt(method, log.statistics, EstimationOptions())
     if isinstance(fit, Fit):
         return fit.estimate.propensity
     raise RuntimeError(f"{method}: no propensities from this log: {fit}")

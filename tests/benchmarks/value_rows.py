@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from posbias.core.attractiveness.prior import estimate_prior, posterior_by_position
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SIGNATURE, Evidence, compress_part, merge_parts
+from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, compress_part, merge_parts
 from posbias.core.models import get_model
 from posbias.core.schema import CLICK, DOC, POSITION, WEIGHT
 from posbias.core.training.layouts import GROUP, LABEL, LayoutName
@@ -47,12 +47,12 @@ class Log:
 
     Attributes:
         impressions: `session`, `query`, `doc`, `position`, `click`.
-        evidence: their counts, compressed.
-        pairs: `query`, `doc`, `signature` of the evidence.
+        statistics: their counts, compressed.
+        pairs: `query`, `doc`, `signature` of the statistics.
     """
 
     impressions: pl.DataFrame
-    evidence: Evidence
+    statistics: SufficientStatistics
     pairs: pl.DataFrame
 
     @classmethod
@@ -60,9 +60,9 @@ class Log:
         """Count and compress."""
         statistics = PLAN.count(nw.from_native(impressions.lazy())).to_native().collect()
         part = compress_part(statistics.sort(PLAN.keys), PLAN)
-        evidence = merge_parts([part], PLAN)
-        signature = evidence.signature_of_part[0][part.pairs[SIGNATURE].to_numpy()]
-        return cls(impressions, evidence, part.pairs.with_columns(pl.Series(SIGNATURE, signature)))
+        statistics = merge_parts([part], PLAN)
+        signature = statistics.signature_of_part[0][part.pairs[SIGNATURE].to_numpy()]
+        return cls(impressions, statistics, part.pairs.with_columns(pl.Series(SIGNATURE, signature)))
 
 
 def training_rows(log: Log, propensity: Floats, layout: LayoutName, options: WeightOptions = USUAL) -> TrainingRows:
@@ -74,9 +74,9 @@ def training_rows(log: Log, propensity: Floats, layout: LayoutName, options: Wei
         layout: what the rows are.
         options: how they are weighted and labelled.
     """
-    weights = click_weights(log.evidence.cells, propensity, *log.evidence.cell_totals(), options)
+    weights = click_weights(log.statistics.cells, propensity, *log.statistics.cell_totals(), options)
     if layout == "pointwise":
-        return TrainingRows(pointwise_rows(log.pairs, positive_and_shown(log.evidence.pair_signatures, weights)))
+        return TrainingRows(pointwise_rows(log.pairs, positive_and_shown(log.statistics.pair_signatures, weights)))
     if layout == "judgments":
         return TrainingRows(_judgments(log, weights, options))
     pages = weighted_pages(log.impressions, PLAN, weights)
@@ -88,16 +88,16 @@ def training_rows(log: Log, propensity: Floats, layout: LayoutName, options: Wei
 
 
 def _judgments(log: Log, weights: ClickWeights, options: WeightOptions) -> pl.DataFrame:
-    signatures = log.evidence.pair_signatures
-    gamma = _attractiveness(log.evidence, weights.propensity) if options.rate == "posterior" else None
+    signatures = log.statistics.pair_signatures
+    gamma = _attractiveness(log.statistics, weights.propensity) if options.rate == "posterior" else None
     terms = rate_terms(signatures, weights, options, gamma)
     top = top_rate(terms, signatures.multiplicity)
     return judgment_rows(log.pairs, terms, top=top, grades=options.grades, whole=True)
 
 
-def _attractiveness(evidence: Evidence, propensity: Floats) -> Floats:
+def _attractiveness(statistics: SufficientStatistics, propensity: Floats) -> Floats:
     """The posterior mean of gamma by signature, its prior estimated from the same counts."""
-    examination, position = propensity / np.nanmax(propensity), evidence.position_of_cell
-    prior = estimate_prior(evidence.pair_signatures, examination, position)
-    gamma, _ = posterior_by_position(evidence.pair_signatures, examination, prior, position)
+    examination, position = propensity / np.nanmax(propensity), statistics.position_of_cell
+    prior = estimate_prior(statistics.pair_signatures, examination, position)
+    gamma, _ = posterior_by_position(statistics.pair_signatures, examination, prior, position)
     return gamma

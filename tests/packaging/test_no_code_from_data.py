@@ -9,8 +9,8 @@ import pytest
 FOLDERS = ("cli", "core", "io", "sample_logs")
 
 ALLOWED = {
-    ("io/engines/carrier.py", "import pickle"): "lazy frames and results, between this process and its Spark workers",
-    ("io/engines/carrier.py", "pickle.loads"): "only what bears the signature of this process's own token",
+    ("io/engines/wire.py", "import pickle"): "lazy frames and results, between this process and its Spark workers",
+    ("io/engines/wire.py", "pickle.loads"): "only what bears the signature of this process's own token",
 }
 """Every place that may read what could be code, with its reason."""
 

@@ -70,7 +70,7 @@ class Workshop:
         pl.DataFrame(rows or good_rows()).write_parquet(path)
         return path
 
-    def spoiled(self, column: str, value: object, name: str = "log.csv") -> Path:
+    def affected(self, column: str, value: object, name: str = "log.csv") -> Path:
         """Write the good log with another value in one row."""
         rows = good_rows()
         rows[ROW - 1][column] = value
@@ -303,7 +303,7 @@ def shown(column: str, value: object) -> str:
 def test_a_faulty_row_is_named_with_file_row_and_value(
     workshop: Workshop, column: str, value: str | None, reason: str, advice: tuple[str, ...]
 ) -> None:
-    log = workshop.spoiled(column, value)
+    log = workshop.affected(column, value)
     says = (f"1 of {len(good_rows())} rows", f"1 x {reason}", f"{log} row {ROW} {shown(column, value)}", *advice)
     assert_refused(attempt(workshop, "run", log), workshop, *says, "--on-bad-rows drop")
 
@@ -313,7 +313,7 @@ def test_a_faulty_row_is_left_out_and_counted_on_request(
     workshop: Workshop, column: str, value: str | None, reason: str, advice: tuple[str, ...]
 ) -> None:
     del advice
-    done = attempt(workshop, "run", workshop.spoiled(column, value), "--on-bad-rows", "drop")
+    done = attempt(workshop, "run", workshop.affected(column, value), "--on-bad-rows", "drop")
     assert done.returncode == 0, done.stderr
     assert rows_of(workshop) == {"read": 120, "used": 119, "rejected": {reason: 1}}
     assert f"1 left out (1 because {reason})" in done.stderr
@@ -360,9 +360,9 @@ def test_positions_from_0_are_told_from_stray_ones_and_work_with_the_advice(work
 def test_rows_are_located_in_their_own_file_among_several_of_every_format(workshop: Workshop) -> None:
     rows = good_rows()
     for number, name in ((1, "a"), (40, "b"), (120, "c")):  # the first row, one between, the last
-        spoiled = [{**row, "session": f"{name}{row['session']}", "doc": str(row["doc"])} for row in rows]
-        spoiled[number - 1]["position"] = -number
-        frame = pl.DataFrame(spoiled)
+        affected = [{**row, "session": f"{name}{row['session']}", "doc": str(row["doc"])} for row in rows]
+        affected[number - 1]["position"] = -number
+        frame = pl.DataFrame(affected)
         frame.write_csv(workshop.folder / f"{name}.csv")
         frame.write_parquet(workshop.folder / f"{name}.parquet", row_group_size=50)
         frame.write_ndjson(workshop.folder / f"{name}.ndjson")
@@ -418,7 +418,7 @@ def test_a_visit_is_told_from_a_session(workshop: Workshop, model: str) -> None:
 def test_a_page_that_repeats_itself_is_named_and_left_out_on_request(
     workshop: Workshop, model: str, column: str, reason: str
 ) -> None:
-    log = workshop.spoiled(column, good_rows()[ROW - 2][column])
+    log = workshop.affected(column, good_rows()[ROW - 2][column])
     done = attempt(workshop, "run", log, "--model", model)
     assert_refused(done, workshop, "1 x the session", reason, f"{log} row 4 (session = 's1')", "--on-bad-rows drop")
     done = attempt(workshop, "run", log, "--model", model, "--on-bad-rows", "drop")
@@ -593,7 +593,7 @@ def mixed(w: Workshop) -> list[str | Path]:
 
 
 def two_models(w: Workshop) -> list[str | Path]:
-    days = w.log("one.csv"), w.spoiled("click", 1, "two.csv")
+    days = w.log("one.csv"), w.affected("click", 1, "two.csv")
     return ["fit", w.collected(days[0], "s1"), w.collected(days[1], "s2", "--model", "ubm")]
 
 

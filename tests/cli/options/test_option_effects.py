@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from posbias.cli.main import app
 from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions
-from posbias.cli.options.training import WeightingOptions
+from posbias.cli.options.training import TrainingOptions
 from posbias.core.estimators import estimator_names
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.layouts import LAYOUTS
@@ -338,7 +338,7 @@ def test_an_option_has_an_effect_or_is_refused_with_every_method(bench: Bench, m
 )
 def test_an_option_has_an_effect_or_is_refused_with_every_layout(bench: Bench, layout: str) -> None:
     situation = f"weight log.parquet --propensities fit --layout {layout}"
-    assert "\n".join(faults(bench, situation, fields_of(WeightingOptions))) == ""
+    assert "\n".join(faults(bench, situation, fields_of(TrainingOptions))) == ""
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import pytest
 from posbias.core.arrays.count_table import Floats
 from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence, compress_part, merge_parts
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import Estimate, EstimationOptions, get_estimator
-from posbias.core.fit.fit import fit_evidence, prior_of
+from posbias.core.fit.fit import fit_statistics, prior_of
 from posbias.core.fit.periods import PeriodChoice, choose_period
 from posbias.core.models import get_model
 from posbias.core.priors import BetaPrior
@@ -26,17 +26,17 @@ PBM = StatisticsPlan(get_model("pbm"))
 DENSE = SimulationOptions(n_sessions=20_000, n_queries=30, docs_per_query=10, n_positions=6, seed=5)
 
 
-def evidence_of(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> Evidence:
+def statistics_of(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> SufficientStatistics:
     statistics = plan.count(nw.from_native(log.lazy())).to_native().collect()
     return merge_parts([compress_part(statistics.sort(plan.keys), plan)], plan)
 
 
 def estimate(
-    evidence: Evidence,
+    statistics: SufficientStatistics,
     method: str = "conditional",
     options: EstimationOptions = EstimationOptions(),  # noqa: B008 - frozen
 ) -> Estimate:
-    return get_estimator(method).estimate(evidence, evidence.strata(by_period=False), options, lambda _: None)
+    return get_estimator(method).estimate(statistics, statistics.strata(by_period=False), options, lambda _: None)
 
 
 def numbered_sessions(log: pl.DataFrame, first: int) -> pl.DataFrame:
@@ -55,13 +55,13 @@ def test_contexts_are_fitted_side_by_side_as_if_each_were_alone() -> None:
     desktop = simulate(replace(DENSE, eta=0.5)).log.with_columns(device=pl.lit("desktop"))
     phone = simulate(replace(DENSE, eta=1.5, seed=6)).log.with_columns(device=pl.lit(None, pl.String))
     plan = replace(PBM, context=("device",))
-    both = evidence_of(pl.concat([desktop, numbered_sessions(phone, 10**6)]), plan)
+    both = statistics_of(pl.concat([desktop, numbered_sessions(phone, 10**6)]), plan)
     together = estimate(both)
 
     assert both.cells.rows() == [(k, device) for device in (None, "desktop") for k in range(1, 7)]
     assert together.linkage.references.tolist() == [0, 6]
     for number, log in ((0, phone), (6, desktop)):
-        alone = estimate(evidence_of(log))
+        alone = estimate(statistics_of(log))
         np.testing.assert_allclose(together.propensity[number : number + 6], alone.propensity, rtol=1e-9)
         np.testing.assert_allclose(together.examination[number : number + 6], alone.examination, rtol=1e-9)
         np.testing.assert_allclose(together.std_error[number : number + 6], alone.std_error, rtol=1e-6)
@@ -69,31 +69,31 @@ def test_contexts_are_fitted_side_by_side_as_if_each_were_alone() -> None:
 
 @pytest.mark.parametrize("method", ["conditional", "joint", "ctr"])
 def test_another_reference_divides_every_propensity_by_its_own(method: str) -> None:
-    evidence = evidence_of(simulate(DENSE).log)
-    first, third = (estimate(evidence, method, EstimationOptions(reference=cell)) for cell in ((), (3,)))
+    statistics = statistics_of(simulate(DENSE).log)
+    first, third = (estimate(statistics, method, EstimationOptions(reference=cell)) for cell in ((), (3,)))
 
     np.testing.assert_allclose(third.propensity, first.propensity / first.propensity[2], rtol=1e-9)
     assert third.linkage.references.tolist() == [2]
 
 
 def test_a_reference_of_the_user_browsing_model_names_the_previous_click_too() -> None:
-    evidence = evidence_of(simulate(replace(DENSE, model="ubm")).log, StatisticsPlan(get_model("ubm")))
-    found = estimate(evidence, options=EstimationOptions(reference=(3, 1)))
+    statistics = statistics_of(simulate(replace(DENSE, model="ubm")).log, StatisticsPlan(get_model("ubm")))
+    found = estimate(statistics, options=EstimationOptions(reference=(3, 1)))
 
-    assert evidence.cells.row(int(found.linkage.references[0])) == (3, 1)
+    assert statistics.cells.row(int(found.linkage.references[0])) == (3, 1)
 
 
 @pytest.mark.parametrize(("reference", "message"), [((9,), "positions run from 1 to 6"), ((1, 0), r"has 1 number")])
 def test_a_reference_that_is_not_there_is_an_error_that_says_what_is(reference: tuple[int, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        estimate(evidence_of(simulate(DENSE).log), options=EstimationOptions(reference=reference))
+        estimate(statistics_of(simulate(DENSE).log), options=EstimationOptions(reference=reference))
 
 
 def test_click_rates_are_relative_to_the_first_cell_with_a_click_and_have_no_errors() -> None:
     log = pl.DataFrame(
         {"query": 1, "doc": range(8), "position": [1, 1, 2, 2, 2, 2, 3, 3], "click": [0, 0, 1, 0, 1, 0, 1, 0]}
     )
-    found = estimate(evidence_of(log), "ctr")
+    found = estimate(statistics_of(log), "ctr")
 
     np.testing.assert_allclose(found.propensity, [np.nan, 1.0, 1.0])
     assert found.reason == ("no clicks", None, None)
@@ -103,7 +103,7 @@ def test_click_rates_are_relative_to_the_first_cell_with_a_click_and_have_no_err
 def test_click_rates_need_a_click() -> None:
     log = pl.DataFrame({"query": 1, "doc": range(4), "position": [1, 1, 2, 2], "click": 0})
     with pytest.raises(IdentifiabilityError, match="has a click"):
-        estimate(evidence_of(log), "ctr")
+        estimate(statistics_of(log), "ctr")
 
 
 def randomized_plan(*rows: str) -> StatisticsPlan:
@@ -120,7 +120,7 @@ def test_randomised_rows_give_the_ratios_of_their_click_rates_whatever_the_other
     random = uniform_log(theta)
     ranked = simulate(replace(DENSE, n_positions=4, theta=(1.0, 0.1, 0.1, 0.1))).log
     log = pl.concat([marked(random, 1), marked(numbered_sessions(ranked, 10**6), 0)])
-    found = estimate(evidence_of(log, randomized_plan("policy=random")), "randomized")
+    found = estimate(statistics_of(log, randomized_plan("policy=random")), "randomized")
 
     rate = random.group_by("position").agg(pl.mean("click")).sort("position")["click"].to_numpy()
     np.testing.assert_allclose(found.propensity, rate / rate[0], rtol=1e-9)
@@ -133,8 +133,8 @@ def test_short_random_pages_of_poor_queries_do_not_bias_randomised_estimates() -
     log = uniform_log(theta, n_sessions=60_000).filter((pl.col("query") % 2 == 0) | (pl.col("position") <= 2))
     poor = log.with_columns(click=pl.when(pl.col("query") % 2 == 0).then("click").otherwise(0))
     poor = poor.with_columns(pl.col("click").cast(pl.Int8))
-    found = estimate(evidence_of(marked(poor, 1), randomized_plan("policy=random")), "randomized")
-    naive = estimate(evidence_of(poor), "ctr")
+    found = estimate(statistics_of(marked(poor, 1), randomized_plan("policy=random")), "randomized")
+    naive = estimate(statistics_of(poor), "ctr")
 
     np.testing.assert_allclose(found.propensity, theta, rtol=0.05)
     assert naive.propensity[2] > 1.5 * theta[2]
@@ -148,16 +148,16 @@ def test_swap_experiments_are_chained_over_the_positions_that_they_share() -> No
         marked(log.filter(pl.col("session") % 2 == 1, pl.col("position").is_in([2, 3])), 2),
     ]
     plan = randomized_plan("swap=a@1,2", "swap=b@2,3")
-    found = estimate(evidence_of(pl.concat(swaps), plan), "randomized")
+    found = estimate(statistics_of(pl.concat(swaps), plan), "randomized")
 
     np.testing.assert_allclose(found.propensity, theta, rtol=0.05)
     assert found.linkage.identified.all()
 
 
 def test_randomised_estimates_without_a_row_that_fits_are_an_error() -> None:
-    evidence = evidence_of(marked(simulate(DENSE).log, 0), randomized_plan("policy=random"))
+    statistics = statistics_of(marked(simulate(DENSE).log, 0), randomized_plan("policy=random"))
     with pytest.raises(IdentifiabilityError, match="no row has policy=random"):
-        estimate(evidence, "randomized")
+        estimate(statistics, "randomized")
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_joint_em_estimates_one_attractiveness_per_stratum() -> None:
     first = simulate(DENSE).log.with_columns(segment=pl.lit(1))
     second = numbered_sessions(simulate(replace(DENSE, seed=9)).log, 10**6).with_columns(segment=pl.lit(2))
     log = pl.concat([first, second])
-    by_segment = estimate(evidence_of(log, replace(PBM, strata=("segment",))), "joint")
+    by_segment = estimate(statistics_of(log, replace(PBM, strata=("segment",))), "joint")
     as_pairs = log.with_columns(pl.col("doc") + 1_000 * pl.col("segment"))
-    renamed = estimate(evidence_of(as_pairs), "joint")
+    renamed = estimate(statistics_of(as_pairs), "joint")
 
     np.testing.assert_allclose(by_segment.propensity, renamed.propensity, rtol=1e-6)
     assert by_segment.attractiveness is None  # it would be that of strata, not of pairs
@@ -211,8 +211,8 @@ def reranked_log(days: int = 10, sessions_per_day: int = 3_000) -> pl.DataFrame:
 
 
 def test_days_are_kept_where_they_identify_the_same_cells_at_little_cost() -> None:
-    evidence = evidence_of(reranked_log(), replace(PBM, period=True))
-    choice = choose_period(evidence, EstimationOptions(), lambda _: None)
+    statistics = statistics_of(reranked_log(), replace(PBM, period=True))
+    choice = choose_period(statistics, EstimationOptions(), lambda _: None)
 
     assert choice.by_day
     assert choice.error_ratio < 1.5
@@ -230,7 +230,7 @@ def test_days_are_kept_at_any_cost_where_pooling_them_is_wrong() -> None:
         feedback_strength=15.0,
     )
     log = simulate(strongly).log.with_columns(period=pl.col("timestamp").dt.date())
-    choice = choose_period(evidence_of(log, replace(PBM, period=True)), EstimationOptions(), lambda _: None)
+    choice = choose_period(statistics_of(log, replace(PBM, period=True)), EstimationOptions(), lambda _: None)
     assert choice.pooled is not None
     assert choice.daily is not None
     theta = 1 / np.arange(1, 5)
@@ -246,17 +246,17 @@ def test_days_are_kept_at_any_cost_where_pooling_them_is_wrong() -> None:
 def test_days_are_pooled_where_the_ranker_does_not_move_within_a_day() -> None:
     log = simulate(DENSE).log
     order = pl.col("session") % 50  # the same page all day long
-    evidence = evidence_of(
+    statistics = statistics_of(
         log.with_columns(period=pl.date(2026, 1, 5) + pl.duration(days=order)), replace(PBM, period=True)
     )
     fixed = log.filter(pl.col("session") < 50).with_columns(period=pl.date(2026, 1, 5) + pl.duration(days="session"))
-    nothing_within = evidence_of(fixed, replace(PBM, period=True))
+    nothing_within = statistics_of(fixed, replace(PBM, period=True))
     choice = choose_period(nothing_within, EstimationOptions(), lambda _: None)
 
     assert not choice.by_day
     assert choice.feedback_possible
-    assert choose_period(evidence, EstimationOptions(period="none"), lambda _: None).summary() == {"used": "none"}
-    assert choose_period(evidence, EstimationOptions(period="day"), lambda _: None).by_day
+    assert choose_period(statistics, EstimationOptions(period="none"), lambda _: None).summary() == {"used": "none"}
+    assert choose_period(statistics, EstimationOptions(period="day"), lambda _: None).by_day
 
 
 def test_a_choice_of_days_without_an_error_can_be_written_down() -> None:
@@ -274,7 +274,7 @@ def test_where_the_chain_breaks_cells_are_not_identified() -> None:
             "click": [1, 1, 0, 0, 1, 1, 0, 0],
         }
     )
-    found = estimate(evidence_of(log), "adjacent-chain")
+    found = estimate(statistics_of(log), "adjacent-chain")
 
     assert found.linkage.identified.tolist() == [True, True, False]
     assert np.isnan(found.propensity[2])
@@ -285,25 +285,25 @@ def test_a_context_without_the_reference_says_so() -> None:
     log = simulate(DENSE).log.with_columns(device=pl.lit("desktop"))
     phone = simulate(replace(DENSE, seed=8)).log.filter(pl.col("position") > 2)
     both = pl.concat([log, numbered_sessions(phone, 10**6).with_columns(device=pl.lit("phone"))])
-    evidence = evidence_of(both, replace(PBM, context=("device",)))
+    statistics = statistics_of(both, replace(PBM, context=("device",)))
     for method in ("conditional", "ctr"):
-        found = estimate(evidence, method, EstimationOptions(reference=(2,)))
+        found = estimate(statistics, method, EstimationOptions(reference=(2,)))
         assert set(found.reason[6:]) == {NO_REFERENCE}
         assert found.linkage.identified.tolist() == [True] * 6 + [False] * 4
 
 
 def test_the_prior_of_joint_em_is_the_one_that_was_asked_for() -> None:
     options = EstimationOptions(attractiveness_prior=BetaPrior(0.05, 50.0))
-    summary = fit_evidence(evidence_of(simulate(DENSE).log), "joint", options).summary()
+    summary = fit_statistics(statistics_of(simulate(DENSE).log), "joint", options).summary()
 
     assert prior_of(summary) == AttractivenessPrior(50.0, 0.05)
 
 
 def test_a_monotone_shape_keeps_the_upper_limit_of_a_cell_without_clicks() -> None:
     log = simulate(DENSE).log.with_columns(click=pl.when(pl.col("position") == 6).then(0).otherwise("click"))
-    evidence = evidence_of(log.with_columns(pl.col("click").cast(pl.Int8)))
+    statistics = statistics_of(log.with_columns(pl.col("click").cast(pl.Int8)))
     free, shaped = (
-        fit_evidence(evidence, "conditional", EstimationOptions(shape=shape), compare=False).estimate
+        fit_statistics(statistics, "conditional", EstimationOptions(shape=shape), compare=False).estimate
         for shape in ("free", "monotone")
     )
 
@@ -313,7 +313,7 @@ def test_a_monotone_shape_keeps_the_upper_limit_of_a_cell_without_clicks() -> No
 
 def test_a_cell_that_one_pair_alone_identifies_is_said_to_be_one_pairs() -> None:
     log = simulate(DENSE).log.filter((pl.col("position") < 6) | ((pl.col("query") == 0) & (pl.col("doc") == 0)))
-    found = fit_evidence(evidence_of(log), "conditional", EstimationOptions(cluster="pair"), compare=False).estimate
+    found = fit_statistics(statistics_of(log), "conditional", EstimationOptions(cluster="pair"), compare=False).estimate
 
     assert found.reason[5] == "one pair alone identifies it"
     assert np.isnan(found.std_error[5])

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence, compress_part, merge_parts
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import EstimationOptions
-from posbias.core.fit.fit import Fit, fit_evidence
+from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.models import get_model
 from posbias.core.priors import BetaPrior
 
@@ -24,7 +24,9 @@ METHODS = ["conditional", "joint", "allpairs", "adjacent-chain", "ctr"]
 THETA = np.array([1.0, 1.4, 0.3, 0.02])
 
 
-def evidence_of(impressions: Floats, clicks: Floats, plan: StatisticsPlan, docs_per_query: int = 4) -> Evidence:
+def statistics_of(
+    impressions: Floats, clicks: Floats, plan: StatisticsPlan, docs_per_query: int = 4
+) -> SufficientStatistics:
     """Statistics of dense counts, each of shape (pairs, positions)."""
     pair, cell = np.nonzero(impressions)
     counts = pl.DataFrame(
@@ -41,17 +43,17 @@ def evidence_of(impressions: Floats, clicks: Floats, plan: StatisticsPlan, docs_
     return merge_parts([compress_part(counts.sort(plan.keys), plan)], plan)
 
 
-def dense_evidence() -> Evidence:
+def dense_statistics() -> SufficientStatistics:
     """Sixty documents at four positions, of which some were always clicked, and some never."""
     rng = np.random.default_rng(1)
     impressions = np.floor(300 ** rng.random((60, 4)))
     probability = np.minimum(0.5 * rng.beta(1, 1, (60, 1)) * THETA / THETA.max(), 1.0)
     clicks = rng.binomial(impressions.astype(np.int64), probability).astype(float)
     clicks[:6], clicks[6:12] = impressions[:6], 0.0
-    return evidence_of(impressions, clicks, PBM)
+    return statistics_of(impressions, clicks, PBM)
 
 
-DENSE = dense_evidence()
+DENSE = dense_statistics()
 
 
 def check(fit: Fit) -> None:
@@ -66,7 +68,7 @@ def check(fit: Fit) -> None:
     known = np.isfinite(estimate.std_error)
     assert (estimate.ci_low[known] <= estimate.propensity[known] * (1 + 1e-9)).all()
     assert not (estimate.ci_high[known] < estimate.propensity[known] * (1 - 1e-9)).any()
-    assert fit.propensities.height == fit.evidence.n_cells
+    assert fit.propensities.height == fit.statistics.n_cells
     assert fit.summary()["cells_identified"] == identified.sum()
 
 
@@ -80,13 +82,13 @@ def test_any_size_of_counts_and_rates(method: str, largest: float, rate: float) 
     clicks = rng.binomial(impressions.astype(np.int64), probability).astype(float)
     clicks[:8] = np.minimum(clicks[:8] + 1, impressions[:8])  # so that something is linked, however rare clicks are
 
-    check(fit_evidence(evidence_of(impressions, clicks, PBM), method, EstimationOptions(), compare=True))
+    check(fit_statistics(statistics_of(impressions, clicks, PBM), method, EstimationOptions(), compare=True))
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_impression_clicked(method: str) -> None:
     impressions = np.floor(10 ** (3 * np.random.default_rng(5).random((40, 4))))
-    fit = fit_evidence(evidence_of(impressions, impressions, PBM), method, EstimationOptions(), compare=True)
+    fit = fit_statistics(statistics_of(impressions, impressions, PBM), method, EstimationOptions(), compare=True)
 
     check(fit)
     np.testing.assert_allclose(fit.estimate.propensity, 1.0, rtol=1e-3)  # joint EM's prior moves it a little
@@ -98,7 +100,7 @@ def test_fractional_counts_without_noise_give_theta_exactly_also_above_1(method:
     rng = np.random.default_rng(2)
     impressions = scale * (0.5 + 20 * rng.random((60, 4)))
     clicks = impressions * THETA * rng.beta(2, 5, (60, 1)) / THETA.max()
-    fit = fit_evidence(evidence_of(impressions, clicks, FRACTIONS), method, EstimationOptions(), compare=False)
+    fit = fit_statistics(statistics_of(impressions, clicks, FRACTIONS), method, EstimationOptions(), compare=False)
 
     check(fit)
     np.testing.assert_allclose(fit.estimate.propensity, THETA, rtol=1e-5)
@@ -121,7 +123,7 @@ def test_shapes_and_other_errors_at_any_size(options: EstimationOptions, largest
     clicks = np.floor(impressions * rng.beta(1, 4, (80, 1)) * np.array([1.0, 0.5, 0.1, 1e-3]))
     clicks[:8] = np.minimum(clicks[:8] + 1, impressions[:8])
 
-    check(fit_evidence(evidence_of(impressions, clicks, PBM), "conditional", options, compare=False))
+    check(fit_statistics(statistics_of(impressions, clicks, PBM), "conditional", options, compare=False))
 
 
 def test_counts_multiplied_by_a_million_change_no_estimate() -> None:
@@ -129,7 +131,7 @@ def test_counts_multiplied_by_a_million_change_no_estimate() -> None:
     impressions = rng.integers(1, 30, (60, 4)).astype(float)
     clicks = rng.binomial(impressions.astype(np.int64), 0.3 * THETA / THETA.max()).astype(float)
     once, often = (
-        fit_evidence(evidence_of(factor * impressions, factor * clicks, PBM), "conditional", EstimationOptions())
+        fit_statistics(statistics_of(factor * impressions, factor * clicks, PBM), "conditional", EstimationOptions())
         for factor in (1.0, 1e6)
     )
 
@@ -162,7 +164,7 @@ def test_any_prior_is_refused_or_gives_numbers(
         attractiveness_prior=prior if "attractiveness" in of else None,
         examination_prior=prior if "examination" in of else usual.examination_prior,
     )
-    fit = fit_evidence(DENSE, method, options, compare=True)
+    fit = fit_statistics(DENSE, method, options, compare=True)
 
     check(fit)
     assert np.isfinite(fit.attractiveness).all()
@@ -184,10 +186,10 @@ def test_weights_however_unequal_give_numbers_or_are_refused(method: str, widest
         rng = np.random.default_rng(seed)
         impressions = 10 ** rng.uniform(-widest, widest, (40, 4))
         clicks = impressions * (rng.random((40, 4)) < 0.5) * rng.choice([1, 1e-9, 0.5], (40, 4))
-        evidence = evidence_of(impressions, clicks, FRACTIONS)
+        statistics = statistics_of(impressions, clicks, FRACTIONS)
 
         try:
-            fit = fit_evidence(evidence, method, EstimationOptions(), compare=True)
+            fit = fit_statistics(statistics, method, EstimationOptions(), compare=True)
         except IdentifiabilityError:
             continue
 
@@ -204,10 +206,10 @@ def test_weights_however_unequal_give_numbers_or_are_refused(method: str, widest
 def test_shapes_of_unequal_weights_give_numbers_or_are_refused(options: EstimationOptions, widest: int) -> None:
     rng = np.random.default_rng(3)
     impressions = 10 ** rng.uniform(-widest, widest, (40, 4))
-    evidence = evidence_of(impressions, impressions * (rng.random((40, 4)) < 0.9), FRACTIONS)
+    statistics = statistics_of(impressions, impressions * (rng.random((40, 4)) < 0.9), FRACTIONS)
 
     try:
-        fit = fit_evidence(evidence, "conditional", options, compare=False)
+        fit = fit_statistics(statistics, "conditional", options, compare=False)
     except IdentifiabilityError:
         return
     check(fit)

@@ -19,7 +19,7 @@ from posbias.core.theta.conditional import ConditionalFit, fit_conditional
 from posbias.core.theta.linkage import NO_CLICKS, Linkage, find_linkage
 
 POWER = tuple(1 / np.arange(1, 6))
-Evidence = tuple[ConditionalFit, ClusterErrors, CountTable, Linkage, Integers, Integers, Integers]
+SufficientStatistics = tuple[ConditionalFit, ClusterErrors, CountTable, Linkage, Integers, Integers, Integers]
 
 
 def counts(
@@ -32,9 +32,9 @@ def counts(
     return impressions.astype(float), clicks.astype(float), rng.integers(0, n_queries, n_pairs)
 
 
-def evidence(
+def statistics(
     impressions: Floats, clicks: Floats, query: Integers, position: Integers | None = None, n_contexts: int = 1
-) -> Evidence:
+) -> SufficientStatistics:
     table, signature = compress(CountTable.from_dense(impressions, clicks))
     per_context = table.n_cells // n_contexts
     linkage = find_linkage(table, np.repeat(np.arange(n_contexts), per_context))
@@ -45,12 +45,12 @@ def evidence(
 
 
 def power(*arguments: object) -> ShapedEstimate:
-    fit, errors, table, linkage, position, signature, query = evidence(*arguments)  # pyright: ignore[reportArgumentType]
+    fit, errors, table, linkage, position, signature, query = statistics(*arguments)  # pyright: ignore[reportArgumentType]
     return fit_power(fit, errors, table, linkage, position, signature, query)
 
 
 def monotone(*arguments: object) -> ShapedEstimate:
-    fit, errors, table, linkage, position, signature, query = evidence(*arguments)  # pyright: ignore[reportArgumentType]
+    fit, errors, table, linkage, position, signature, query = statistics(*arguments)  # pyright: ignore[reportArgumentType]
     return fit_monotone(fit, errors, table, linkage, position, signature, query)
 
 
@@ -220,7 +220,7 @@ def test_monotone_is_the_best_of_all_ways_to_pool_neighbours(seed: int) -> None:
 
 def test_a_curve_that_falls_by_itself_stays_as_it_is() -> None:
     impressions, clicks, query = counts(8, (1.0, 0.6, 0.4, 0.25, 0.15), n_pairs=300)
-    fit, errors, *_ = evidence(impressions, clicks, query)
+    fit, errors, *_ = statistics(impressions, clicks, query)
     found = monotone(impressions, clicks, query)
     assert (np.diff(fit.log_theta) < 0).all()
     np.testing.assert_allclose(found.log_theta, fit.log_theta, atol=1e-9)
@@ -237,7 +237,7 @@ def test_cells_of_a_block_share_the_number_and_the_error_of_their_sum() -> None:
     summed = [
         np.stack([part[:, 0], part[:, 1] + part[:, 2], part[:, 3], part[:, 4]], 1) for part in (impressions, clicks)
     ]
-    fit, errors, *_ = evidence(summed[0], summed[1], query)
+    fit, errors, *_ = statistics(summed[0], summed[1], query)
     for values, of_block in (
         (found.log_theta, fit.log_theta),
         (found.std_error, errors.std_error),
@@ -354,14 +354,14 @@ def test_a_flat_tail_is_rarely_said_to_rise() -> None:
 
 
 def test_no_room_to_climb_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("power_shape", "monotone_shape"):
-        monkeypatch.setattr(f"posbias.core.{module}.MAX_STEPS", 1)
+    for module in ("power", "monotone"):
+        monkeypatch.setattr(f"posbias.core.shapes.{module}.MAX_STEPS", 1)
     assert not power(*counts(1)).converged
     assert not monotone(*counts(1)).converged
 
 
 def test_the_table_twice_changes_no_number() -> None:
-    fit, errors, table, linkage, position, signature, query = evidence(*counts(15))
+    fit, errors, table, linkage, position, signature, query = statistics(*counts(15))
     doubled = replace(table, impressions=2 * table.impressions, clicks=2 * table.clicks)
     for fit_shape in (fit_power, fit_monotone):
         once, twice = (fit_shape(fit, errors, some, linkage, position, signature, query) for some in (table, doubled))

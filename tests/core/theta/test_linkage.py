@@ -42,7 +42,7 @@ def test_a_click_back_joins_the_groups() -> None:
     assert find_linkage(joined).reason == (None, None, None, None)
 
 
-def test_a_linked_cell_that_was_never_clicked_says_so_and_shows_its_evidence() -> None:
+def test_a_linked_cell_that_was_never_clicked_says_so_and_shows_its_counts() -> None:
     linkage = find_linkage(table_of({0: (10, 4), 1: (10, 2), 2: (6, 0)}, {0: (3, 1), 2: (1, 0)}, {3: (9, 5)}))
     assert linkage.reason == (None, None, NO_CLICKS, NOT_LINKED)
     assert linkage.linking_pairs.tolist() == [1, 1, 2, 0]

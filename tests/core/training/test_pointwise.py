@@ -8,7 +8,7 @@ import pytest
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Evidence, compress_part, merge_parts
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
 from posbias.core.training.layouts.pointwise import expected_attractions, pointwise_rows, positive_and_shown
@@ -158,13 +158,13 @@ def test_no_pair_gives_no_row() -> None:
     assert rows.schema["weight"] == pl.Float64
 
 
-def counted_cells(evidence: Evidence, theta: dict[tuple[int], float]) -> ClickWeights:
+def counted_cells(statistics: SufficientStatistics, theta: dict[tuple[int], float]) -> ClickWeights:
     """The weights of the cells of a log, unclipped."""
-    propensity = np.array([theta[cell] for cell in evidence.cells.iter_rows()])
-    return click_weights(evidence.cells, propensity, *evidence.cell_totals(), WeightOptions(min_propensity=1e-6))
+    propensity = np.array([theta[cell] for cell in statistics.cells.iter_rows()])
+    return click_weights(statistics.cells, propensity, *statistics.cell_totals(), WeightOptions(min_propensity=1e-6))
 
 
-def evidence_of(simulation: Simulation, plan: StatisticsPlan) -> Evidence:
+def statistics_of(simulation: Simulation, plan: StatisticsPlan) -> SufficientStatistics:
     log = simulation.log.group_by("query", "doc", "position").agg(
         impressions=pl.len().cast(pl.Int64), clicks=pl.col("click").cast(pl.Int64).sum()
     )
@@ -173,17 +173,17 @@ def evidence_of(simulation: Simulation, plan: StatisticsPlan) -> Evidence:
 
 def test_pointwise_weights_of_a_whole_log_add_up_to_its_session_weights_pair_by_pair() -> None:
     simulation = simulate(PAGES)
-    evidence = evidence_of(simulation, PBM)
+    statistics = statistics_of(simulation, PBM)
     theta = {(row["position"],): row["propensity"] for row in simulation.propensities.iter_rows(named=True)}
-    weights = counted_cells(evidence, theta)
+    weights = counted_cells(statistics, theta)
     part = compress_part(
         simulation.log.group_by(PBM.keys)
         .agg(impressions=pl.len().cast(pl.Int64), clicks=pl.col("click").cast(pl.Int64).sum())
         .sort(PBM.keys),
         PBM,
     )
-    pairs = part.pairs.with_columns(signature=evidence.signature_of_part[0][part.pairs["signature"].to_numpy()])
-    pointwise = pointwise_rows(pairs, positive_and_shown(evidence.pair_signatures, weights))
+    pairs = part.pairs.with_columns(signature=statistics.signature_of_part[0][part.pairs["signature"].to_numpy()])
+    pointwise = pointwise_rows(pairs, positive_and_shown(statistics.pair_signatures, weights))
 
     clicked: dict[tuple[int, int], float] = defaultdict(float)
     shown: dict[tuple[int, int], int] = defaultdict(int)

@@ -13,7 +13,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
 from posbias.core.schema import RequestedRoles
-from posbias.io.counting.count import gather_log
+from posbias.io.counting.count import count_log
 from posbias.io.engines.local import LocalEngine
 from posbias.io.log.log import LogRequest, open_log
 from posbias.io.progress import SilentProgress, Stage, count_rows
@@ -62,12 +62,12 @@ def test_rows_bytes_and_buckets_add_up(log: pl.DataFrame, tmp_path: Path, how: s
     request = LogRequest((str(tmp_path / "log.parquet"),), RequestedRoles(), ReadingRules(1))
     progress = Watched()
     engine = LocalEngine(memory=MEMORY[how], scratch=tmp_path)
-    gathered = gather_log(open_log(request), StatisticsPlan(get_model("pbm")), engine, progress, date(2026, 1, 5))
+    counted = count_log(open_log(request), StatisticsPlan(get_model("pbm")), engine, progress, date(2026, 1, 5))
     reading, counting = progress.stages["reading"], progress.stages["counting"]
     assert (reading.done, reading.total, reading.unit) == (large.height, large.height, "rows")
     assert reading.size == (tmp_path / "log.parquet").stat().st_size
     assert (counting.done, counting.unit) == (counting.total, "buckets")
-    assert (len(gathered.pairs) > 1) == (how == "several buckets")
+    assert (len(counted.pairs) > 1) == (how == "several buckets")
 
 
 def test_what_nobody_watches_is_not_counted(log: pl.DataFrame) -> None:

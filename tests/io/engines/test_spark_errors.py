@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from posbias.core.errors import EngineError, SchemaError
-from posbias.io.engines.carrier import CARRIER
 from posbias.io.engines.kept_frames import KeptFrames
 from posbias.io.engines.spark_session import spark_errors
+from posbias.io.engines.wire import WIRE
 
 ABORTED = (
     "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
@@ -62,7 +62,7 @@ def test_an_error_of_a_worker_is_raised_as_what_it_was() -> None:
     failure: Any = import_module("pyspark.errors").PySparkException
 
     def work() -> None:
-        with CARRIER.carrying_errors():
+        with WIRE.sending_errors():
             raise SchemaError(FAKED)
 
     with pytest.raises(RuntimeError) as told:

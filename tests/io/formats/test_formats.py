@@ -16,7 +16,7 @@ from posbias.core.training.layouts import LayoutName
 from posbias.io.formats import check_format, format_names, get_format
 
 LAYOUTS: tuple[LayoutName, ...] = get_args(LayoutName)
-CARRIED = [(form, layout) for form in format_names() for layout in get_format(form).carries]
+CARRIED = [(form, layout) for form in format_names() for layout in get_format(form).layouts]
 REFUSED = [(form, layout) for form in format_names() for layout in LAYOUTS if (form, layout) not in CARRIED]
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 ODD_NAME = "rot, weiß & [blau] #1"
@@ -29,7 +29,7 @@ def test_a_layout_that_a_format_cannot_carry_is_an_error_that_names_one_that_it_
     with pytest.raises(UsageError, match=f"--format {form} cannot carry --layout {layout}: ") as error:
         check_format(form, layout, has_features=True)
     advice = str(error.value).split(": ", 1)[1]
-    assert any(f"--layout {carried}" in advice for carried in get_format(form).carries)
+    assert any(f"--layout {received}" in advice for received in get_format(form).layouts)
 
 
 @pytest.mark.parametrize(("form", "layout"), CARRIED)
@@ -44,14 +44,14 @@ def test_trainers_need_features(form: str, layout: LayoutName) -> None:
 
 @pytest.mark.parametrize("form", [form for form in format_names() if form not in {"parquet", "csv"}])
 def test_the_rows_beside_say_what_each_line_is(form: str, sample: Callable[..., Any], tmp_path: Path) -> None:
-    rows = sample(get_format(form).carries[0])
+    rows = sample(get_format(form).layouts[0])
     rows.write(form, tmp_path)
     names = [feature.name for feature in rows.of.features]
     assert_frame_equal(pl.read_parquet(tmp_path / "rows-*.parquet"), rows.rows.drop(names))
     assert not list(tmp_path.glob("*.piece"))
 
 
-@pytest.mark.parametrize(("form", "layout"), [(form, get_format(form).carries[-1]) for form in format_names()])
+@pytest.mark.parametrize(("form", "layout"), [(form, get_format(form).layouts[-1]) for form in format_names()])
 def test_the_script_finds_its_files_from_anywhere_and_writes_nothing(
     form: str,
     layout: LayoutName,

@@ -31,7 +31,7 @@ CODE = (
 )
 """Names that would run as code, or begin a line of their own, where they are not quoted."""
 
-CARRIED = [(form, layout) for form in format_names() for layout in get_format(form).carries]
+CARRIED = [(form, layout) for form in format_names() for layout in get_format(form).layouts]
 
 
 def _hostile(sample: Any) -> Any:  # noqa: ANN401 - a sample of the fixtures

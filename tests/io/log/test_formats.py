@@ -382,8 +382,8 @@ def test_dropping_bad_rows_is_a_log_without_them(
 ) -> None:
     good = log.cast({"position": pl.Int64, "click": pl.Int64})
     # UBM cannot use what is left of a page: the row that is missing may have been the click above.
-    spoiled = pl.col("session").is_in([1, 2, 3] if model == "ubm" else [])
-    good.filter(~spoiled).write_parquet(tmp_path / "log.parquet")
+    affected = pl.col("session").is_in([1, 2, 3] if model == "ubm" else [])
+    good.filter(~affected).write_parquet(tmp_path / "log.parquet")
     bad = pl.DataFrame(
         {
             "session": [1, 1, 2, 3, 3, None],
@@ -401,7 +401,7 @@ def test_dropping_bad_rows_is_a_log_without_them(
     assert_same(found, posbias("fit", tmp_path / "log.parquet", "--model", model))
     assert found.manifest["rows"] == {
         "read": log.height + 6,
-        "used": log.filter(~spoiled).height,
+        "used": log.filter(~affected).height,
         "rejected": {
             "the session is missing": 1,
             "the query is missing": 1,
@@ -409,7 +409,7 @@ def test_dropping_bad_rows_is_a_log_without_them(
             "the position is missing": 1,
             "the position is below the base": 1,
             "the click is neither 0 nor 1": 1,
-            **({"another row of the page is faulty": log.filter(spoiled).height} if model == "ubm" else {}),
+            **({"another row of the page is faulty": log.filter(affected).height} if model == "ubm" else {}),
         },
     }
 

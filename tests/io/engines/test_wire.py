@@ -12,12 +12,12 @@ import pytest
 
 from posbias.core import errors
 from posbias.core.errors import EngineError, PosbiasError, SchemaError
-from posbias.io.engines.carrier import CARRIER, Carrier
+from posbias.io.engines.wire import WIRE, Wire
 
 OURS = sorted((kind for kind in vars(errors).values() if isinstance(kind, type)), key=lambda kind: kind.__name__)
 OF_POLARS = [pl.exceptions.PolarsError, pl.exceptions.ComputeError, pl.exceptions.SchemaError]
 OTHERS = [pl.exceptions.PanicException, OSError, FileNotFoundError, PermissionError, NotADirectoryError]
-STRANGER = Carrier("0" * 32)
+STRANGER = Wire("0" * 32)
 
 
 class Bomb:
@@ -30,10 +30,10 @@ class Bomb:
         return Path.touch, (self.path,)
 
 
-def failing(error: BaseException, carrier: Carrier = CARRIER) -> str:
+def failing(error: BaseException, wire: Wire = WIRE) -> str:
     """What Spark says of a worker that failed: its traceback, with that of the cause before it."""
     try:
-        with carrier.carrying_errors():
+        with wire.sending_errors():
             raise error
     except RuntimeError as told:
         return "An exception was thrown from the Python worker:\n" + "".join(traceback.format_exception(told))
@@ -43,7 +43,7 @@ def failing(error: BaseException, carrier: Carrier = CARRIER) -> str:
 @pytest.mark.parametrize("kind", [*OURS, *OF_POLARS, *OTHERS], ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
 @pytest.mark.parametrize("text", ["", "two\nlines: 'ü' \udcff \x1b[0m", "x" * 5000], ids=["none", "odd", "long"])
 def test_an_error_arrives_with_its_class_and_its_text(kind: type[BaseException], text: str) -> None:
-    found = CARRIER.error_in(failing(kind(text)))
+    found = WIRE.error_in(failing(kind(text)))
 
     assert type(found) is kind
     assert str(found) == text
@@ -52,26 +52,26 @@ def test_an_error_arrives_with_its_class_and_its_text(kind: type[BaseException],
 def test_an_error_of_the_system_keeps_its_kind_and_says_where() -> None:
     error = FileNotFoundError(2, "No such file or directory", "logs/day.parquet")
 
-    found = CARRIER.error_in(failing(error))
+    found = WIRE.error_in(failing(error))
 
     assert type(found) is FileNotFoundError
     assert str(found) == str(error)
 
 
 def test_an_error_of_another_class_is_said_in_one_line_by_the_engine() -> None:
-    found = CARRIER.error_in(failing(ZeroDivisionError("division by zero")))
+    found = WIRE.error_in(failing(ZeroDivisionError("division by zero")))
 
     assert type(found) is EngineError
     assert str(found) == "a Spark worker broke down: ZeroDivisionError: division by zero"
 
 
 def test_the_text_of_an_error_has_a_bound() -> None:
-    assert len(str(CARRIER.error_in(failing(SchemaError("x" * 10_000_000))))) == 1 << 16
+    assert len(str(WIRE.error_in(failing(SchemaError("x" * 10_000_000))))) == 1 << 16
 
 
 @pytest.mark.parametrize("ending", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_what_ends_a_process_or_a_generator_is_no_error(ending: type[BaseException]) -> None:
-    with pytest.raises(ending), CARRIER.carrying_errors():
+    with pytest.raises(ending), WIRE.sending_errors():
         raise ending
 
 
@@ -92,19 +92,19 @@ def forged(said: object, token: str) -> str:
 def test_a_query_neither_passes_for_an_error_nor_hides_one(query: str) -> None:
     text = f"query {query!r} {query} has no features"
 
-    assert str(CARRIER.error_in(failing(SchemaError(text)))) == text
-    assert CARRIER.error_in(text) is None
+    assert str(WIRE.error_in(failing(SchemaError(text)))) == text
+    assert WIRE.error_in(text) is None
 
 
 def test_a_pickle_in_a_query_is_never_read(tmp_path: Path) -> None:
     bomb = pickle.dumps(Bomb(tmp_path / "burst"))
     query = f"posbias-error:{base64.b64encode(bomb).decode()}:"
 
-    CARRIER.error_in(failing(SchemaError(query)))
+    WIRE.error_in(failing(SchemaError(query)))
     with pytest.raises(EngineError, match="no worker of this run"):
-        CARRIER.from_bytes(bomb)
+        WIRE.from_bytes(bomb)
     with pytest.raises(EngineError, match="no worker of this run"):
-        CARRIER.from_bytes(STRANGER.to_bytes(Bomb(tmp_path / "burst")))
+        WIRE.from_bytes(STRANGER.to_bytes(Bomb(tmp_path / "burst")))
 
     assert list(tmp_path.iterdir()) == []
     pickle.loads(bomb)  # noqa: S301 - it would have burst
@@ -112,14 +112,14 @@ def test_a_pickle_in_a_query_is_never_read(tmp_path: Path) -> None:
 
 
 def test_a_token_is_drawn_for_each_process_and_is_not_shown() -> None:
-    assert len(CARRIER.token) == 32
-    assert CARRIER.token not in repr(CARRIER)
-    assert issubclass(type(CARRIER.error_in(failing(PosbiasError("x")))), PosbiasError)
+    assert len(WIRE.token) == 32
+    assert WIRE.token not in repr(WIRE)
+    assert issubclass(type(WIRE.error_in(failing(PosbiasError("x")))), PosbiasError)
 
 
 def test_objects_arrive_as_they_were() -> None:
     frame = pl.DataFrame({"query": ["a", None], "clicks": [1, 2]})
-    days, found = CARRIER.from_bytes(bytearray(CARRIER.to_bytes(((1, "b"), frame))))  # Spark gives bytearrays
+    days, found = WIRE.from_bytes(bytearray(WIRE.to_bytes(((1, "b"), frame))))  # Spark gives bytearrays
 
     assert days == (1, "b")
     assert found.equals(frame)

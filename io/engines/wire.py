@@ -46,7 +46,7 @@ _KINDS = {name: kind for kind, name in _NAMES.items()}
 
 
 @dataclass(frozen=True)
-class Carrier:
+class Wire:
     """Packs at one end what it unpacks at the other: both have the same token.
 
     Attributes:
@@ -56,7 +56,7 @@ class Carrier:
     token: str = field(repr=False)  # not even a traceback shows it
 
     @contextmanager
-    def carrying_errors(self) -> Generator[None]:
+    def sending_errors(self) -> Generator[None]:
         """Let an exception travel to the driver through Spark, which keeps its text."""
         try:
             yield
@@ -105,5 +105,5 @@ def _described(error: BaseException) -> dict[str, str]:
     return {"error": _NAMES[kind], "text": text}
 
 
-CARRIER = Carrier(secrets.token_hex(16))
+WIRE = Wire(secrets.token_hex(16))
 """That of this process. Workers get it with their work: what they would import is one of their own."""

@@ -37,7 +37,7 @@ _AS_ANOTHER: dict[type[pl.DataType], pl.DataType] = {
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 
-def carried_name(name: str) -> str:
+def spark_name(name: str) -> str:
     """A column's name in Spark, which takes a dot for a path: the same, or its letters as numbers."""
     return name if _PLAIN_NAME.fullmatch(name) else f"posbias_{name.encode().hex()}"
 
@@ -48,30 +48,30 @@ def spark_schema(schema: pl.Schema) -> str:
     Raises:
         SchemaError: a column holds what does not travel.
     """
-    return ", ".join(f"`{carried_name(name)}` {_spark_type(name, dtype)}" for name, dtype in schema.items())
+    return ", ".join(f"`{spark_name(name)}` {_spark_type(name, dtype)}" for name, dtype in schema.items())
 
 
 def packed(frame: pl.LazyFrame, schema: pl.Schema) -> pl.LazyFrame:
     """A frame of that schema, ready to travel."""
-    return frame.select(_packed(pl.col(name), dtype).alias(carried_name(name)) for name, dtype in schema.items())
+    return frame.select(_packed(pl.col(name), dtype).alias(spark_name(name)) for name, dtype in schema.items())
 
 
 def unpacked(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     """A frame that has travelled, with the names and types that it had."""
-    return frame.select(_unpacked(pl.col(carried_name(name)), dtype).alias(name) for name, dtype in schema.items())
+    return frame.select(_unpacked(pl.col(spark_name(name)), dtype).alias(name) for name, dtype in schema.items())
 
 
-def _carried(dtype: pl.DataType) -> pl.DataType:
+def _spark_type_of(dtype: pl.DataType) -> pl.DataType:
     return _AS_ANOTHER.get(type(dtype), dtype)
 
 
 def _spark_type(name: str, dtype: pl.DataType) -> str:
     if isinstance(dtype, pl.Struct):
-        inner = (f"`{carried_name(field)}`: {_spark_type(name, inside)}" for field, inside in _fields(dtype))
+        inner = (f"`{spark_name(field)}`: {_spark_type(name, inside)}" for field, inside in _fields(dtype))
         return f"struct<{', '.join(inner)}>"
     if isinstance(dtype, pl.Decimal):
         return f"decimal({dtype.precision or 38}, {dtype.scale})"
-    known = _AS_THEY_ARE.get(type(_carried(dtype)))
+    known = _AS_THEY_ARE.get(type(_spark_type_of(dtype)))
     if known is None:
         raise SchemaError(
             f"column {name!r} holds {dtype}, which --engine spark does not take. Write it as text or as numbers."
@@ -82,27 +82,27 @@ def _spark_type(name: str, dtype: pl.DataType) -> str:
 def _packed(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if isinstance(dtype, pl.Struct):
         fields = (
-            _packed(column.struct.field(field), inside).alias(carried_name(field)) for field, inside in _fields(dtype)
+            _packed(column.struct.field(field), inside).alias(spark_name(field)) for field, inside in _fields(dtype)
         )
         return pl.when(column.is_not_null()).then(pl.struct(*fields))
     if isinstance(dtype, pl.UInt64):
         return column.reinterpret(signed=True)
     if isinstance(dtype, pl.Date | pl.Datetime | pl.Time | pl.Duration):
         return column.to_physical()
-    return column.cast(_carried(dtype))
+    return column.cast(_spark_type_of(dtype))
 
 
 def _unpacked(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if isinstance(dtype, pl.Struct):
         fields = (
-            _unpacked(column.struct.field(carried_name(field)), inside).alias(field) for field, inside in _fields(dtype)
+            _unpacked(column.struct.field(spark_name(field)), inside).alias(field) for field, inside in _fields(dtype)
         )
         return pl.when(column.is_not_null()).then(pl.struct(*fields))
     if isinstance(dtype, pl.UInt64):
         return column.reinterpret(signed=False)
     if isinstance(dtype, pl.Null):
         return pl.lit(None)
-    return column.cast(_carried(dtype)).cast(dtype)
+    return column.cast(_spark_type_of(dtype)).cast(dtype)
 
 
 def _fields(dtype: pl.Struct) -> ItemsView[str, pl.DataType]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
-from posbias.cli.options.training import WeightingOptions
+from posbias.cli.options.training import TrainingOptions
 from posbias.cli.report import summary, verdicts
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.core.attractiveness.prior import AttractivenessPrior
@@ -15,13 +15,13 @@ from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.schema import CLICKS, IMPRESSIONS, RESERVED
 from posbias.core.training.layouts import LAYOUTS, Grouping, Layout, choose_grouping
 from posbias.core.training.weights import ClickWeights, WeightOptions
-from posbias.io.counting.count import Gathered
+from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.of_parts import WantedFeatures, bring_features
 from posbias.io.formats import TrainingFormat, check_format, get_format
 from posbias.io.formats.training_sets import write_training_sets
-from posbias.io.layouts import pair_weights as weights_of_log
-from posbias.io.layouts.parts import LaidOutSplits, PageLayout, Spool, lay_out_pages, lay_out_pairs
+from posbias.io.layouts.pair_weights import by_signature, cell_totals, check_unidentified, weights_for
+from posbias.io.layouts.parts import LaidOutSplits, PageLayout, RowBuffer, lay_out_pages, lay_out_pairs
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Request:
     grouping: Grouping
     form: TrainingFormat
     options: WeightOptions
-    asked: WeightingOptions
+    asked: TrainingOptions
 
     @property
     def needs_sessions(self) -> str | None:
@@ -62,47 +62,57 @@ class Request:
         """All features, and what becomes of rows without."""
         return WantedFeatures(self.tables, self.log_features, self.asked.missing)
 
-    def spool(self, scratch: Path | None) -> Spool:
+    def buffer(self, scratch: Path | None) -> RowBuffer:
         """Where laid-out rows are kept; None keeps them in memory."""
-        return Spool(scratch, self.asked.validation, self.asked.validation_by)
+        return RowBuffer(scratch, self.asked.validation, self.asked.validation_by)
 
 
-def requested(weighting: WeightingOptions) -> Request:
+def requested(training: TrainingOptions) -> Request:
     """Read the options, and find wrong ones before anything is read.
 
     Raises:
         UsageError: a value is out of range, or options do not go together.
     """
-    layout = LAYOUTS[weighting.layout]
-    has_features = bool(weighting.features or weighting.feature)
-    check_format(weighting.format, layout.name, has_features=has_features)
-    if not 0 < weighting.min_propensity <= 1:
-        raise UsageError(f"--min-propensity {weighting.min_propensity:g}: must be above 0 and at most 1.")
-    if not 0 <= weighting.validation < 1:
-        raise UsageError(f"--validation {weighting.validation:g}: a share lies between 0 and 1, e.g. 0.1.")
-    _check_possible(weighting, layout)
+    layout = LAYOUTS[training.layout]
+    has_features = bool(training.features or training.feature)
+    check_format(training.format, layout.name, has_features=has_features)
+    if not 0 < training.min_propensity <= 1:
+        raise UsageError(f"--min-propensity {training.min_propensity:g}: must be above 0 and at most 1.")
+    if not 0 <= training.validation < 1:
+        raise UsageError(f"--validation {training.validation:g}: a share lies between 0 and 1, e.g. 0.1.")
+    _check_possible(training, layout)
     options = WeightOptions(
-        weighting.min_propensity, weighting.self_normalize, weighting.negatives, weighting.rate, weighting.grades
+        training.min_propensity,
+        training.self_normalize,
+        training.negatives,
+        training.rate,
+        training.grades,
     )
-    return Request(layout, choose_grouping(layout, weighting.group), get_format(weighting.format), options, weighting)
+    return Request(
+        layout,
+        choose_grouping(layout, training.group),
+        get_format(training.format),
+        options,
+        training,
+    )
 
 
-def _check_possible(weighting: WeightingOptions, layout: Layout) -> None:
+def _check_possible(training: TrainingOptions, layout: Layout) -> None:
     """What an option asks for must be there, and a name have one meaning."""
-    if weighting.validation_by == "session" and not layout.from_pages:
+    if training.validation_by == "session" and not layout.from_pages:
         raise UsageError(
             f"--validation-by session: --layout {layout.name} adds up all pages of a query. Set queries apart, or "
             "choose --layout session, clicked-group or pairs."
         )
-    for name in weighting.feature or ():
+    for name in training.feature or ():
         if name in RESERVED:
             raise UsageError(
                 f"--feature {name}: this name has a meaning of its own. Rename the column to learn from it."
             )
 
 
-def weigh(
-    gathered: Gathered,
+def write_from_counts(
+    counted: CountedLog,
     engine: Engine,
     propensities: pl.DataFrame,
     prior: AttractivenessPrior,
@@ -110,23 +120,21 @@ def weigh(
     result: Result,
 ) -> None:
     """Write training files from a log, or from statistics, that has been counted."""
-    if request.needs_sessions and gathered.read is not None:
-        weigh_pages(gathered.read, gathered.plan, engine, propensities, request, result)
+    if request.needs_sessions and counted.read is not None:
+        write_from_pages(counted.read, counted.plan, engine, propensities, request, result)
         return
-    impressions, clicks = gathered.evidence.cell_totals()
+    impressions, clicks = counted.statistics.cell_totals()
     totals = pl.DataFrame({IMPRESSIONS: impressions, CLICKS: clicks})
-    weights = _weights(gathered.evidence.cells, totals, propensities, request)
-    terms, rows_of = weights_of_log.by_signature(
-        gathered, request.layout, weights, request.options, propensities, prior
-    )
-    in_memory = all(isinstance(pairs, pl.DataFrame) for pairs in gathered.pairs)
-    spool = request.spool(None if in_memory else engine.scratch)
-    laid_out = lay_out_pairs(gathered, terms, rows_of, engine, spool, result.progress)
+    weights = _weights(counted.statistics.cells, totals, propensities, request)
+    terms, rows_of = by_signature(counted, request.layout, weights, request.options, propensities, prior)
+    in_memory = all(isinstance(pairs, pl.DataFrame) for pairs in counted.pairs)
+    buffer = request.buffer(None if in_memory else engine.scratch)
+    laid_out = lay_out_pairs(counted, terms, rows_of, engine, buffer, result.progress)
     _report(weights, result)
-    _write(laid_out, gathered.read, request, engine, result)
+    _write(laid_out, counted.read, request, engine, result)
 
 
-def weigh_pages(
+def write_from_pages(
     read: ReadLog,
     plan: StatisticsPlan,
     engine: Engine,
@@ -135,19 +143,19 @@ def weigh_pages(
     result: Result,
 ) -> None:
     """Write training files in a layout of pages from a log that has been read."""
-    totals = weights_of_log.cell_totals(read, plan)
+    totals = cell_totals(read, plan)
     weights = _weights(totals.select(plan.cell_columns), totals, propensities, request)
     in_rows = request.log_features if request.layout.name == "session" else ()
     layout = PageLayout(request.layout.name, request.grouping, plan, weights, in_rows)
-    spool = request.spool(None if read.buckets.in_memory else engine.scratch)
-    laid_out = lay_out_pages(read, layout, spool, result.progress)
+    buffer = request.buffer(None if read.buckets.in_memory else engine.scratch)
+    laid_out = lay_out_pages(read, layout, buffer, result.progress)
     _report(weights, result)
     _write(laid_out, read, request, engine, result)
 
 
 def _weights(cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFrame, request: Request) -> ClickWeights:
-    weights = weights_of_log.weights_for(cells, totals, propensities, request.options)
-    weights_of_log.check_unidentified(weights, stop=request.asked.unidentified == "error")
+    weights = weights_for(cells, totals, propensities, request.options)
+    check_unidentified(weights, stop=request.asked.unidentified == "error")
     return weights
 
 
