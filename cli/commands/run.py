@@ -14,7 +14,6 @@ from posbias.cli.options.options import (
 from posbias.cli.options.training import TrainingOptions
 from posbias.cli.report.result import open_result
 from posbias.cli.work import setup, steps, training_files
-from posbias.core.fit.fit import prior_of
 
 
 def run(
@@ -41,6 +40,5 @@ def run(
         kept = steps.Kept(sessions_for, request.log_features, request.tables)
         counted = steps.count_inputs(logs, columns, reading, counting, engine, result, kept=kept)
         fit = steps.fit(counted, engine, estimation, counting, result)
-        prior = prior_of(result.content["estimate"])
-        training_files.write_from_counts(counted, engine, fit.propensities, prior, request, result)
+        training_files.write_from_counts(counted, engine, fit.propensities, fit.prior, request, result)
     return result.exit_code

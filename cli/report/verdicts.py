@@ -24,7 +24,7 @@ def fit_verdicts(fit: Fit) -> list[str]:
     if fit.contexts is not None and fit.contexts.n_contrasts:
         said.append(_contexts(fit.contexts, fit.statistics.plan.context))
     if fit.shape is not None and fit.shape.test.n_contrasts and fit.shape.warning is None:
-        said.append(_shape(fit.estimate, fit.shape))
+        said.append(_shape(fit, fit.shape))
     if fit.position_effect is not None and fit.position_effect.n_contrasts and not fit.position_effect.rejected:
         said.append(_no_effect(fit))
     if fit.previous_click is not None and fit.previous_click.n_contrasts:
@@ -69,15 +69,15 @@ def _no_effect(fit: Fit) -> str:
     )
 
 
-def _shape(estimate: Estimate, shape: ShapedEstimate) -> str:
-    name, p_value = estimate.details["shape"], f"p = {shape.test.p_value:.1g}"
+def _shape(fit: Fit, shape: ShapedEstimate) -> str:
+    p_value, references = f"p = {shape.test.p_value:.1g}", fit.estimate.linkage.references
     eta = [
         f"eta {value:.3f} +- {error:.3f}"
-        for value, error in zip(estimate.details["eta"], estimate.details["eta_std_error"], strict=True)
-        if value is not None and error is not None
+        for value, error in zip(shape.eta[references], shape.eta_error[references], strict=True)
+        if np.isfinite(value) and np.isfinite(error)
     ]
     fitted = f" ({', '.join(eta)}, standard error)" if eta else ""
-    return f"the log does not contradict the {name} shape{fitted}: against the free estimate, {p_value}."
+    return f"the log does not contradict the {fit.options.shape} shape{fitted}: against the free estimate, {p_value}."
 
 
 def _contexts(test: ContrastTest, names: tuple[str, ...]) -> str:
@@ -100,7 +100,7 @@ def _previous_click(test: ContrastTest) -> str:
 def _convergence(fit: Fit) -> list[str]:
     estimate = fit.estimate
     said: list[str] = []
-    if not estimate.converged and fit.unchecked:
+    if not estimate.converged and fit.options.tolerance == 0:
         said.append(
             f"{estimate.method} did not converge: it ran the {estimate.iterations} iterations that were asked for, and "
             "convergence was not checked (tolerance 0)."
@@ -147,7 +147,7 @@ def _few_clusters(estimate: Estimate) -> list[str]:
         return []
     where = "the intervals rest" if len(few) == len(known) else f"{len(few)} of {len(known)} intervals rest"
     worth = f"{few.min():.0f}" if round(few.min()) == round(few.max()) else f"{few.min():.0f} to {few.max():.0f}"
-    units = _PLURAL[estimate.details.get("errors_by", "query")]
+    units = _PLURAL[estimate.errors_by or "query"]
     sentence = f"few or very unequal {units}: {where} on what {worth} equal {units} would say."
     return [sentence + (_MORE_QUERIES if units == "queries" else "")]
 

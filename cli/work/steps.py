@@ -22,6 +22,7 @@ from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.table import check_features
+from posbias.io.fits.manifest import fit_section
 from posbias.io.fits.write import require_logs, sum_sessions, write_attractiveness_of
 from posbias.io.log.days import Days
 from posbias.io.results.tables import write_propensities
@@ -139,7 +140,7 @@ def describe_reading(days: Days | None, said: Iterable[str], result: Result) -> 
 def describe(counted: CountedLog, result: Result) -> None:
     """Say what was read and counted."""
     statistics = counted.statistics
-    impressions, clicks = statistics.cell_totals()
+    impressions, clicks = statistics.cell_totals
     result.content |= {
         "schema": SCHEMA,
         "counted": describe_plan(counted.plan),
@@ -181,7 +182,7 @@ def fit(
         )
     write_propensities(found.propensities, result.folder, csv=estimation.csv)
     write_attractiveness_of(counted, found, engine, result.folder, result.progress, csv=estimation.csv)
-    result.content["estimate"] = found.summary()
+    result.content["estimate"] = fit_section(found)
     result.tables.append(summary.propensity_table(found))
     said = verdicts.fit_verdicts(found)
     result.tables += [line(sentence) for sentence in said]

@@ -123,7 +123,7 @@ def write_from_counts(
     if request.needs_sessions and counted.read is not None:
         write_from_pages(counted.read, counted.plan, engine, propensities, request, result)
         return
-    impressions, clicks = counted.statistics.cell_totals()
+    impressions, clicks = counted.statistics.cell_totals
     totals = pl.DataFrame({IMPRESSIONS: impressions, CLICKS: clicks})
     weights = _weights(counted.statistics.cells, totals, propensities, request)
     terms, rows_of = by_signature(counted, request.layout, weights, request.options, propensities, prior)

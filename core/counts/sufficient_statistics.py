@@ -6,6 +6,7 @@ that memory grows with the signatures and not with the log.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 from typing import Protocol
 
@@ -141,6 +142,7 @@ class SufficientStatistics:
             return np.zeros(self.n_cells, np.int64)
         return self.cells.select(pl.struct(self.plan.context).rle_id()).to_series().to_numpy().astype(np.int64)
 
+    @cached_property
     def cell_totals(self) -> tuple[Floats, Floats]:
         """Impressions and clicks per cell, each of shape (K,)."""
         totals = np.zeros((2, self.n_cells))

@@ -14,7 +14,6 @@ from posbias.core.estimators.estimate import (
     FittedStrata,
     linkage_of,
     relative_to_largest,
-    rounded,
 )
 from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.theta.conditional import fit_conditional, upper_limits_without_clicks
@@ -69,10 +68,6 @@ class ConditionalEstimator:
             converged=fit.converged,
             iterations=fit.iterations,
             fitted=FittedStrata(strata, linkage, fit, errors),
-            details={
-                "log_likelihood": fit.objective,
-                "errors_by": "query",
-                "clusters": errors.n_clusters,
-                "effective_clusters": rounded(errors.effective_clusters),
-            },
+            errors_by="query",
+            n_clusters=errors.n_clusters,
         )

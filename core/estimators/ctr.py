@@ -38,7 +38,7 @@ class ClickRateEstimator:
             IdentifiabilityError: there is no click, or none in the reference that was asked for.
             UsageError: there is no such reference cell.
         """
-        impressions, clicks = statistics.cell_totals()
+        impressions, clicks = statistics.cell_totals
         rate = clicks / impressions
         asked = cells_like(statistics, options.reference) if options.reference else np.arange(statistics.n_cells)
         reference_of = _references(statistics.context_of_cell, asked[clicks[asked] > 0])

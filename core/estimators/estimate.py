@@ -1,8 +1,8 @@
 """What every estimator takes and returns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -103,7 +103,8 @@ class Estimate:
         attractiveness: gamma per pair signature where the method estimates it with theta, else None.
         fitted: the conditional fit behind the estimate, where the method is one.
         joint: the joint fit behind it, likewise.
-        details: further figures for the manifest.
+        errors_by: what the errors are clustered by; None where the method has none.
+        n_clusters: how many clusters there are.
     """
 
     method: str
@@ -120,18 +121,8 @@ class Estimate:
     attractiveness: Floats | None = None
     fitted: FittedStrata | None = None
     joint: FittedJointly | None = None
-    details: dict[str, Any] = field(default_factory=dict[str, Any])
-
-    def summary(self) -> dict[str, Any]:
-        """What the manifest says about the estimate."""
-        return {
-            "method": self.method,
-            "converged": self.converged,
-            "iterations": self.iterations,
-            "cells": len(self.propensity),
-            "cells_identified": int(self.linkage.identified.sum()),
-            **self.details,
-        }
+    errors_by: Cluster | None = None
+    n_clusters: int = 0
 
 
 def linkage_of(statistics: SufficientStatistics, strata: Strata, options: EstimationOptions) -> Linkage:
@@ -183,11 +174,8 @@ def from_harvest(method: str, linkage: Linkage, found: HarvestedPropensities, op
         reason=found.reason,
         converged=found.converged,
         iterations=found.iterations,
-        details={
-            "errors_by": options.cluster,
-            "clusters": found.n_clusters,
-            "effective_clusters": rounded(found.effective_clusters),
-        },
+        errors_by=options.cluster,
+        n_clusters=found.n_clusters,
     )
 
 
@@ -196,13 +184,3 @@ def relative_to_largest(propensity: Floats, linkage: Linkage) -> Floats:
     largest = np.full(len(propensity), -np.inf)
     np.maximum.at(largest, linkage.reference_of, np.nan_to_num(propensity, nan=-np.inf))
     return propensity / largest[linkage.reference_of]
-
-
-def numbers(values: Floats) -> list[float | None]:
-    """As they stand, for the manifest, null where there is no number."""
-    return [float(value) if np.isfinite(value) else None for value in values]
-
-
-def rounded(values: Floats) -> list[float | None]:
-    """To a tenth, for the manifest, null where there is no number."""
-    return [round(float(value), 1) if np.isfinite(value) else None for value in values]

@@ -77,5 +77,4 @@ class JointEstimator:
             iterations=fit.iterations,
             attractiveness=fit.attractiveness if units_are_pairs else None,
             joint=FittedJointly(fit, em_options),
-            details={"evaluations": fit.evaluations, "objective": fit.objective},
         )

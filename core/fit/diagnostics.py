@@ -5,7 +5,7 @@ import numpy as np
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.estimators.estimate import Estimate
+from posbias.core.estimators.estimate import Estimate, Shape
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
 from posbias.core.standard_errors.cluster import CONFIDENCE
 from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test, linear_contrast_test
@@ -28,7 +28,7 @@ def expected_clicks(table: CountTable, examination: Floats, attractiveness: Floa
     return attracted * examination
 
 
-def position_effect_test(estimate: Estimate) -> ContrastTest | None:
+def position_effect_test(estimate: Estimate, shape: Shape) -> ContrastTest | None:
     """Whether any propensity differs from 1, that of the reference; None where the estimate has no errors.
 
     With the errors that the intervals imply, so that the two cannot contradict each other. Under a power of the
@@ -40,7 +40,7 @@ def position_effect_test(estimate: Estimate) -> ContrastTest | None:
     width = np.log(estimate.ci_high) - np.log(estimate.ci_low)
     std_error = width / 2 / student_quantile((1 + CONFIDENCE) / 2, clusters)
     tested = estimate.std_error > 0
-    if estimate.details.get("shape") == "power":
+    if shape == "power":
         _, first = np.unique(np.where(tested, estimate.linkage.reference_of, -1), return_index=True)
         tested &= np.isin(np.arange(len(tested)), first)
     return contrast_test(np.where(tested, np.log(estimate.propensity), np.nan), std_error, clusters)

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Floats, Integers, Numbers
+from posbias.core.arrays.count_table import Floats, Numbers
 from posbias.core.attractiveness.prior import AttractivenessPrior, estimate_prior, posterior_by_position
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
@@ -19,13 +19,12 @@ from posbias.core.estimators import (
     check_method,
     get_estimator,
 )
-from posbias.core.estimators.estimate import numbers
 from posbias.core.fit.diagnostics import expected_clicks, position_effect_test, previous_click_test
 from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
 from posbias.core.fit.periods import PeriodChoice, choose_period
 from posbias.core.fit.propensities import propensity_table
 from posbias.core.fit.refinements import with_errors, with_shape, with_shrinkage
-from posbias.core.shapes.contexts import compare_contexts
+from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.bootstrap import bootstrap
 from posbias.core.standard_errors.clicked_sessions import FittedLog
@@ -46,7 +45,9 @@ class Fit:
 
     Attributes:
         statistics: what it was made from.
+        options: what was asked of it.
         estimate: theta per cell, with errors.
+        free: the same without a shape, and without contexts that borrow from each other.
         period: whether the days were kept apart, and why.
         joint: textbook EM, where it ran.
         comparison: joint EM against the conditional estimate, where both ran.
@@ -54,14 +55,16 @@ class Fit:
         attractiveness: posterior mean of gamma per pair signature.
         std_dev: its standard deviation, nan where the method has none.
         shape: the estimate under the shape that was asked for, against the free one.
+        shrunk: how far contexts borrow from each other, where they do.
         contexts: whether the contexts differ, where there are several.
         position_effect: whether any propensity differs from 1; None where there are no errors.
         previous_click: whether the previous click matters, with UBM.
-        unchecked: whether all iterations were asked for, so that convergence was not looked at.
     """
 
     statistics: SufficientStatistics
+    options: EstimationOptions
     estimate: Estimate
+    free: Estimate
     period: PeriodChoice
     joint: Estimate | None
     comparison: JointComparison | None
@@ -69,17 +72,17 @@ class Fit:
     attractiveness: Floats
     std_dev: Floats
     shape: ShapedEstimate | None
+    shrunk: ShrunkContexts | None
     contexts: ContrastTest | None
     position_effect: ContrastTest | None
     previous_click: ContrastTest | None
-    unchecked: bool
 
     @property
     def converged(self) -> bool:
         """Whether the chosen estimate converged."""
         return self.estimate.converged
 
-    @property
+    @cached_property
     def propensities(self) -> pl.DataFrame:
         """The propensity table."""
         joint = None if self.joint is None else self.joint.propensity
@@ -88,8 +91,13 @@ class Fit:
     @property
     def click_share(self) -> float:
         """Share of the clicks that lie in cells with a propensity."""
-        _, clicks = self.statistics.cell_totals()
+        _, clicks = self.statistics.cell_totals
         return float(clicks[np.isfinite(self.estimate.propensity)].sum() / clicks.sum())
+
+    @property
+    def expected_clicks(self) -> Floats:
+        """Clicks that the fit expects in each cell, shape (K,), nan where it is not identified."""
+        return expected_clicks(self.statistics.pair_signatures, self.estimate.examination, self.attractiveness)
 
     def attractiveness_of(self, signature: Numbers) -> pl.DataFrame:
         """`attractiveness` and `std_dev` of pair signatures, in their order."""
@@ -99,31 +107,6 @@ class Fit:
                 pl.Series("std_dev", self.std_dev[signature], nan_to_null=True),
             ]
         )
-
-    def _named(self, cells: Integers) -> list[dict[str, Any]]:
-        """Cells by the values of their columns."""
-        rows = self.statistics.cells[cells].rows(named=True)
-        return [{name: _plain(value) for name, value in row.items()} for row in rows]
-
-    def summary(self) -> dict[str, Any]:
-        """What the manifest says about the fit."""
-        _, clicks = self.statistics.cell_totals()
-        expected = expected_clicks(self.statistics.pair_signatures, self.estimate.examination, self.attractiveness)
-        return {
-            **self.estimate.summary(),
-            "references": self._named(self.estimate.linkage.references),
-            "comparable": [self._named(cells) for cells in self.estimate.linkage.comparable()],
-            "click_share_identified": self.click_share,
-            "period": self.period.summary(),
-            "attractiveness_prior": describe_prior(self.prior),
-            "clicks": {"observed": numbers(clicks), "expected": numbers(expected)},
-            "shape_against_free": None if self.shape is None else self.shape.test.summary(),
-            "contexts_differ": None if self.contexts is None else self.contexts.summary(),
-            "position_effect": None if self.position_effect is None else self.position_effect.summary(),
-            "previous_click": None if self.previous_click is None else self.previous_click.summary(),
-            "joint": None if self.joint is None else self.joint.summary(),
-            "joint_against_conditional": None if self.comparison is None else self.comparison.summary(),
-        }
 
 
 def fit_statistics(
@@ -191,7 +174,8 @@ def _fit(
     chosen = period.chosen if is_default else None
     free = chosen or estimator.estimate(statistics, strata, options, on_iteration)
     judged = _with_errors(free, statistics, options, period, sum_sessions)
-    estimate, shape, contexts = _refined(judged, statistics, options)
+    refined = _refined(judged, statistics, options)
+    estimate = refined.estimate
     joint = estimate if method == JointEstimator.name else None
     comparison = None
     wanted = strata.signatures.n_units <= LARGEST_COMPARISON if compare is None else compare
@@ -201,18 +185,20 @@ def _fit(
     prior, attractiveness, std_dev = _attractiveness(statistics, estimate, options)
     return Fit(
         statistics=statistics,
+        options=options,
         estimate=estimate,
+        free=judged,
         period=period,
         joint=joint,
         comparison=comparison,
         prior=prior,
         attractiveness=attractiveness,
         std_dev=std_dev,
-        shape=shape,
-        contexts=contexts,
-        position_effect=position_effect_test(estimate),
+        shape=refined.shape,
+        shrunk=refined.shrunk,
+        contexts=refined.contexts,
+        position_effect=position_effect_test(estimate, options.shape),
         previous_click=previous_click_test(statistics, estimate),
-        unchecked=options.tolerance == 0,
     )
 
 
@@ -242,42 +228,31 @@ def _with_errors(
     return with_errors(estimate, fitted, errors, options.cluster)
 
 
-def _refined(
-    free: Estimate, statistics: SufficientStatistics, options: EstimationOptions
-) -> tuple[Estimate, ShapedEstimate | None, ContrastTest | None]:
+@dataclass(frozen=True)
+class _Refined:
+    """The estimate under what else was asked for, and what that says of itself."""
+
+    estimate: Estimate
+    shape: ShapedEstimate | None = None
+    shrunk: ShrunkContexts | None = None
+    contexts: ContrastTest | None = None
+
+
+def _refined(free: Estimate, statistics: SufficientStatistics, options: EstimationOptions) -> _Refined:
     """The estimate under the shape that was asked for, or with its contexts shrunk; and whether these differ."""
     fitted, position = free.fitted, statistics.position_of_cell
     if fitted is None:
-        return free, None, None
-    if not statistics.plan.context:
-        return *with_shape(free, fitted, options.shape, position), None
-    weight = fitted.linkage.linking_clicks
-    contexts = compare_contexts(fitted.fit, fitted.errors, fitted.linkage, position, weight)
+        return _Refined(free)
+    contexts = None
+    if statistics.plan.context:
+        weight = fitted.linkage.linking_clicks
+        contexts = compare_contexts(fitted.fit, fitted.errors, fitted.linkage, position, weight)
     if options.shape != "free":
-        return *with_shape(free, fitted, options.shape, position), contexts
-    return with_shrinkage(free, fitted, position), None, contexts
-
-
-def _plain(value: object) -> object:
-    """A value that JSON knows, else its text."""
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
-
-
-def describe_prior(prior: AttractivenessPrior) -> dict[str, Any]:
-    """A prior for the manifest, from which `prior_of` makes it again."""
-    return {
-        "mean": prior.mean,
-        "strength": prior.strength,
-        "positions": list(prior.positions),
-        "means": list(prior.means),
-    }
-
-
-def prior_of(estimate: dict[str, Any]) -> AttractivenessPrior:
-    """The prior of a fit's attractiveness, from what its manifest says."""
-    description = estimate["attractiveness_prior"]
-    positions, means = tuple(description["positions"]), tuple(description["means"])
-    return AttractivenessPrior(description["strength"], description["mean"], positions, means)
+        return _Refined(*with_shape(free, fitted, options.shape, position), contexts=contexts)
+    if contexts is None:
+        return _Refined(free)
+    estimate, shrunk = with_shrinkage(free, fitted, position)
+    return _Refined(estimate, shrunk=shrunk, contexts=contexts)
 
 
 def _compare(

@@ -16,7 +16,6 @@ detects the bias by sparsity and by the prior only: under feedback or personalis
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -73,16 +72,6 @@ class JointComparison:
         """The largest |exp D - 1| over the biased cells, or over all cells that are compared; NaN without any."""
         compared = self.biased_cells if self.biased else np.flatnonzero(np.isfinite(self.test.p_values))
         return float(np.abs(np.expm1(self.log_ratio[compared])).max()) if len(compared) else np.nan
-
-    def summary(self) -> dict[str, Any]:
-        """What the manifest says."""
-        return {
-            "biased": self.biased,
-            "converged": self.converged,
-            "largest_difference": None if np.isnan(self.largest_difference) else self.largest_difference,
-            "biased_cells": len(self.biased_cells),
-            "test": self.test.summary(),
-        }
 
 
 def compare_with_joint(

@@ -12,14 +12,13 @@ moves documents within a day leaves little to compare there. So both ways are es
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.conditional import ConditionalEstimator
-from posbias.core.estimators.estimate import Estimate, EstimationOptions, numbers
+from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.standard_errors.contrasts import ContrastTest, difference_test
 
 LARGEST_ERROR_RATIO = 1.5
@@ -56,20 +55,6 @@ class PeriodChoice:
     def feedback_possible(self) -> bool:
         """Whether days were known but could not be kept, so that a re-ranking bias cannot be excluded."""
         return bool(self.why) and not self.by_day
-
-    def summary(self) -> dict[str, Any]:
-        """What the manifest says about the choice."""
-        used = {"used": "day" if self.by_day else "none"}
-        if not self.why:
-            return used
-        return {
-            **used,
-            "why": self.why,
-            "largest_ratio_of_standard_errors": self.error_ratio if np.isfinite(self.error_ratio) else None,
-            "difference": None if self.test is None else self.test.summary(),
-            "pooled": None if self.pooled is None else numbers(self.pooled.propensity),
-            "by_day": None if self.daily is None else numbers(self.daily.propensity),
-        }
 
 
 def choose_period(

@@ -28,7 +28,7 @@ def propensity_table(
         `examination` (in [0, 1]), `std_error` (of log propensity), `ci_low`, `ci_high`, `identified`, `reason`,
         `linking_pairs`, `linking_clicks`, `joint_propensity`. What is not known is null.
     """
-    impressions, clicks = statistics.cell_totals()
+    impressions, clicks = statistics.cell_totals
     linkage = estimate.linkage
     dtype = pl.Float64 if statistics.plan.weighted else pl.Int64
     return statistics.cells.with_columns(

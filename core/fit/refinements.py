@@ -10,11 +10,9 @@ from posbias.core.estimators.estimate import (
     Estimate,
     FittedStrata,
     Shape,
-    numbers,
     relative_to_largest,
-    rounded,
 )
-from posbias.core.shapes.contexts import shrink_contexts
+from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
 from posbias.core.shapes.monotone import fit_monotone
 from posbias.core.shapes.power import fit_power
 from posbias.core.shapes.shape import ShapedEstimate
@@ -36,12 +34,8 @@ def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors,
         effective_clusters=errors.effective_clusters,
         reason=reason,
         fitted=replace(fitted, errors=errors),
-        details={
-            **estimate.details,
-            "errors_by": by,
-            "clusters": errors.n_clusters,
-            "effective_clusters": rounded(errors.effective_clusters),
-        },
+        errors_by=by,
+        n_clusters=errors.n_clusters,
     )
 
 
@@ -54,10 +48,8 @@ def _in_terms_of(by: Cluster, reason: str | None) -> str | None:
 
 def with_shape(
     estimate: Estimate, fitted: FittedStrata, shape: Shape, position_of_cell: Integers
-) -> tuple[Estimate, ShapedEstimate | None]:
-    """The estimate under a shape, and the shape's own findings; unchanged for `free`."""
-    if shape == "free":
-        return estimate, None
+) -> tuple[Estimate, ShapedEstimate]:
+    """The estimate under a shape other than `free`, and the shape's own findings."""
     fit = fit_power if shape == "power" else fit_monotone
     members = fitted.strata.member_signature, fitted.strata.member_query
     table = fitted.strata.signatures
@@ -74,21 +66,15 @@ def with_shape(
             effective_clusters=shaped.effective_clusters,
             reason=shaped.reason,
             converged=estimate.converged and shaped.converged,
-            details={
-                **estimate.details,
-                "shape": shape,
-                "eta": numbers(shaped.eta[fitted.linkage.references]),
-                "eta_std_error": numbers(shaped.eta_error[fitted.linkage.references]),
-                "free_propensity": numbers(estimate.propensity),
-                "effective_clusters": rounded(shaped.effective_clusters),
-            },
         ),
         shaped,
     )
 
 
-def with_shrinkage(estimate: Estimate, fitted: FittedStrata, position_of_cell: Integers) -> Estimate:
-    """The estimate with each context shrunk towards the curve that they share.
+def with_shrinkage(
+    estimate: Estimate, fitted: FittedStrata, position_of_cell: Integers
+) -> tuple[Estimate, ShrunkContexts]:
+    """The estimate with each context shrunk towards the curve that they share, and how far.
 
     A cell for which no context has an error stays as it is.
     """
@@ -97,7 +83,7 @@ def with_shrinkage(estimate: Estimate, fitted: FittedStrata, position_of_cell: I
     propensity = np.where(known, np.exp(shrunk.log_theta), estimate.propensity)
     has_error = np.isfinite(shrunk.std_error)
     reason = [None if has else why for has, why in zip(has_error, estimate.reason, strict=True)]
-    return replace(
+    estimate = replace(
         estimate,
         propensity=propensity,
         examination=relative_to_largest(propensity, fitted.linkage),
@@ -105,9 +91,5 @@ def with_shrinkage(estimate: Estimate, fitted: FittedStrata, position_of_cell: I
         ci_low=np.where(has_error, shrunk.low, estimate.ci_low),
         ci_high=np.where(has_error, shrunk.high, estimate.ci_high),
         reason=tuple(reason),
-        details={
-            **estimate.details,
-            "contexts_tau": shrunk.tau,
-            "unshrunk_propensity": numbers(estimate.propensity),
-        },
     )
+    return estimate, shrunk

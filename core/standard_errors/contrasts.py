@@ -18,7 +18,7 @@ comparison); Bell & McCaffrey 2002 (CR3).
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -64,19 +64,6 @@ class ContrastTest:
     def rejected(self) -> bool:
         """Whether some contrast differs from 0 at the level .05."""
         return self.p_value < LEVEL
-
-    def summary(self) -> dict[str, Any]:
-        """What the manifest says; null where there is no contrast."""
-        tested = self.n_contrasts > 0
-        return {
-            "contrasts": self.n_contrasts,
-            "statistic": self.statistic if tested else None,
-            "degrees": self.degrees if tested else None,
-            "difference_of_logs": self.difference if tested else None,
-            "std_error": self.std_error if tested else None,
-            "p_value": self.p_value,
-            "rejected": self.rejected,
-        }
 
 
 def contrast_test(

@@ -8,19 +8,17 @@ import polars as pl
 from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import LogFormatError, UsageError
-from posbias.core.fit.fit import prior_of
+from posbias.io.fits.manifest import PriorSection
 from posbias.io.places.local_copies import is_current, on_disk
 from posbias.io.places.locations import Location
 from posbias.io.places.plain_files import is_still
 from posbias.io.results.manifest import Manifest, read_manifest
 from posbias.io.results.tables import FILES_OF_A_FIT, read_propensities
-from posbias.io.stores.manifest_types import Counted, Prior
-
-_EXAMINATION = "examination"
+from posbias.io.stores.manifest_types import Counted
 
 
 class _Estimate(msgspec.Struct, frozen=True):
-    attractiveness_prior: Prior
+    attractiveness_prior: PriorSection
 
 
 class _FitManifest(msgspec.Struct, frozen=True):
@@ -63,7 +61,7 @@ def read_fit(place: Location) -> PreviousFit:
         table = read_propensities(folder, plan.cell_columns)
         if not (is_still(manifest.path, manifest.state) and is_current(place)):
             raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
-    return PreviousFit(plan, prior_of(msgspec.to_builtins(said.estimate)), table)
+    return PreviousFit(plan, said.estimate.attractiveness_prior.prior(), table)
 
 
 def _said(manifest: Manifest) -> _FitManifest:

@@ -61,15 +61,16 @@ class Manifest:
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """Write `content`, the files of a result and the versions that produced it, as its last file; return it whole.
+    """Write sections, plain or typed, the files of a result and the versions that made it as its last file; return it.
 
     Passwords and keys in it are masked, but for what says what was counted, which is read again to the letter.
 
     Raises:
         OutputError: it is larger than any that is read.
     """
+    plain: dict[str, Any] = msgspec.to_builtins(content)
     manifest = {
-        **{name: value if name in _READ_BACK else masked_values(value) for name, value in content.items()},
+        **{name: value if name in _READ_BACK else masked_values(value) for name, value in plain.items()},
         "files": list_files(folder),
         "versions": {"posbias": version("posbias"), **{name: version(name) for name in _LIBRARIES}},
     }

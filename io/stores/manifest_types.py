@@ -14,7 +14,6 @@ from msgspec import UNSET, Meta, UnsetType
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.models import get_model, model_names
-from posbias.core.priors import LARGEST_STRENGTH
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import RESERVED
 from posbias.io.stores.decay import Decay
@@ -101,17 +100,3 @@ class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def plain(self) -> dict[str, Any]:
         """As plain values, without what was not said."""
         return msgspec.to_builtins(self)
-
-
-class Prior(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A prior of attractiveness, as `describe_prior` says it."""
-
-    mean: Probability
-    strength: Annotated[float, Meta(ge=0, le=LARGEST_STRENGTH)]
-    positions: tuple[Position, ...]
-    means: tuple[Probability, ...]
-
-    def __post_init__(self) -> None:
-        """Find what is no mean by position."""
-        if len(self.positions) != len(self.means) or any(b <= a for a, b in pairwise(self.positions)):
-            raise ValueError("positions do not ascend, or are not as many as means")

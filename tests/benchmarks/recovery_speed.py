@@ -78,7 +78,7 @@ def _timings(statistics: SufficientStatistics) -> list[str]:
     objective = fit_joint(table, _CONVERGED).objective
     conditional = _time_conditional(statistics)
     plain, squarem = (_time_em(table, objective, accelerate=accelerate) for accelerate in (False, True))
-    impressions, _ = statistics.cell_totals()
+    impressions, _ = statistics.cell_totals
     sizes = (f"{impressions.sum():,.0f}", f"{statistics.n_pairs:,}", f"{table.n_units:,}")
     times = (f"{timed.seconds:.2f} s, {timed.evaluations:,}" for timed in (conditional, plain, squarem))
     return [*sizes, *times, f"{plain.evaluations / squarem.evaluations:.1f}"]

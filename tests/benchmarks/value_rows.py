@@ -74,7 +74,7 @@ def training_rows(log: Log, propensity: Floats, layout: LayoutName, options: Wei
         layout: what the rows are.
         options: how they are weighted and labelled.
     """
-    weights = click_weights(log.statistics.cells, propensity, *log.statistics.cell_totals(), options)
+    weights = click_weights(log.statistics.cells, propensity, *log.statistics.cell_totals, options)
     if layout == "pointwise":
         return TrainingRows(pointwise_rows(log.pairs, positive_and_shown(log.statistics.pair_signatures, weights)))
     if layout == "judgments":

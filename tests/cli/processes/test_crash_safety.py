@@ -259,7 +259,7 @@ def test_a_kill_at_any_moment_leaves_one_whole_result_and_the_next_run_tidies_up
 REPLACE = """
 import os, signal, sys
 from pathlib import Path
-from posbias.io import renames
+from posbias.io.results import renames
 from posbias.io.results.atomic import atomic_directory
 from posbias.io.results.manifest import write_manifest
 

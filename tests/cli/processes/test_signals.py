@@ -19,7 +19,7 @@ START_SECONDS = 60
 # Runs posbias on argv[2:] and does argv[1] at the moment that the test is about.
 DRIVER = """
 import atexit, os, signal, sys, time
-from posbias.cli import result
+from posbias.cli.report import result
 from posbias.io.engines.local import LocalEngine
 number, moment, *words = sys.argv[1:]
 report, read = result._report, LocalEngine.read
@@ -53,13 +53,20 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def driven(number: signal.Signals, moment: str, log: Path, target: Path, stderr: int | None) -> subprocess.Popen[bytes]:
-    """Start a run that a signal meets at some moment."""
+@contextmanager
+def driven(
+    number: signal.Signals, moment: str, log: Path, target: Path, stderr: int | None
+) -> Generator[subprocess.Popen[bytes]]:
+    """Start a run that a signal meets at some moment; it does not outlive the block."""
     words = [str(int(number)), moment, "run", log, "-o", target, "--temp-dir", target.parent]
     command = [sys.executable, "-c", DRIVER, *map(str, words)]
     if stderr is None:
         command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @contextmanager

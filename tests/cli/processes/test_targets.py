@@ -326,7 +326,7 @@ def test_a_target_that_another_run_writes_is_said_to_be_taken(
 SWAP = """
 import sys
 from pathlib import Path
-from posbias.io import renames
+from posbias.io.results import renames
 from posbias.io.results.atomic import atomic_directory
 from posbias.io.results.manifest import write_manifest
 if sys.argv[2] == "renames":
@@ -353,7 +353,7 @@ def test_a_result_that_another_run_has_replaced_meanwhile_stays(result: Path, ho
 LATE = """
 import os, signal, sys
 from pathlib import Path
-from posbias.io import atomic
+from posbias.io.results import atomic
 from posbias.io.results.manifest import write_manifest
 target, move = Path(sys.argv[1]), atomic._move_into_place
 def late(made, place, before):

@@ -1,6 +1,5 @@
 """Joint EM against the conditional estimate: derivatives, what one pair more would do, false alarms and detection."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -237,10 +236,3 @@ def test_a_gamma_at_its_bound_does_not_follow() -> None:
     _, information = joint_slopes(held, LIKELIHOOD, table)
     value = (table.impressions - table.clicks) * 0.3 / 0.7**2
     np.testing.assert_allclose(information, np.diag(value), rtol=1e-5)
-
-
-def test_the_summary_is_json() -> None:
-    found = compared(*ranked_log(1, n_pairs=120, mean=20), EMOptions())
-    summary = json.loads(json.dumps(found.summary(), allow_nan=False))
-    assert summary["test"]["contrasts"] == 4
-    assert summary["biased"] == found.biased

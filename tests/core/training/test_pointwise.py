@@ -161,7 +161,7 @@ def test_no_pair_gives_no_row() -> None:
 def counted_cells(statistics: SufficientStatistics, theta: dict[tuple[int], float]) -> ClickWeights:
     """The weights of the cells of a log, unclipped."""
     propensity = np.array([theta[cell] for cell in statistics.cells.iter_rows()])
-    return click_weights(statistics.cells, propensity, *statistics.cell_totals(), WeightOptions(min_propensity=1e-6))
+    return click_weights(statistics.cells, propensity, *statistics.cell_totals, WeightOptions(min_propensity=1e-6))
 
 
 def statistics_of(simulation: Simulation, plan: StatisticsPlan) -> SufficientStatistics:

@@ -1,0 +1,243 @@
+"""What the manifest says about a fit, as types: written from a `Fit`, and read again by whoever builds on it."""
+
+from itertools import pairwise
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Meta, UnsetType
+
+from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.attractiveness.prior import AttractivenessPrior
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.estimators.estimate import Estimate
+from posbias.core.fit.fit import Fit
+from posbias.core.fit.joint_comparison import JointComparison
+from posbias.core.fit.periods import PeriodChoice
+from posbias.core.priors import LARGEST_STRENGTH
+from posbias.core.standard_errors.contrasts import ContrastTest
+from posbias.io.stores.manifest_types import Position, Probability
+
+Cell = dict[str, Any]
+"""A cell by the values of its columns."""
+
+Number = float | None
+"""A number, or null where there is none."""
+
+
+class ContrastSection(msgspec.Struct, frozen=True):
+    """A test of contrasts; null where there is no contrast."""
+
+    contrasts: int
+    statistic: Number
+    degrees: Number
+    difference_of_logs: Number
+    std_error: Number
+    p_value: float
+    rejected: bool
+
+    @classmethod
+    def of(cls, test: ContrastTest | None) -> "ContrastSection | None":
+        """What a test found, where there is one."""
+        if test is None:
+            return None
+        tested = test.n_contrasts > 0
+        return cls(
+            contrasts=test.n_contrasts,
+            statistic=test.statistic if tested else None,
+            degrees=test.degrees if tested else None,
+            difference_of_logs=test.difference if tested else None,
+            std_error=test.std_error if tested else None,
+            p_value=test.p_value,
+            rejected=test.rejected,
+        )
+
+
+class PeriodSection(msgspec.Struct, frozen=True):
+    """Whether the days were kept apart, and why."""
+
+    used: str
+    why: str | UnsetType = UNSET
+    largest_ratio_of_standard_errors: Number | UnsetType = UNSET
+    difference: ContrastSection | UnsetType | None = UNSET
+    pooled: list[Number] | UnsetType | None = UNSET
+    by_day: list[Number] | UnsetType | None = UNSET
+
+    @classmethod
+    def of(cls, period: PeriodChoice) -> "PeriodSection":
+        """A choice; where there was nothing to choose, only what was used."""
+        used = "day" if period.by_day else "none"
+        if not period.why:
+            return cls(used)
+        return cls(
+            used=used,
+            why=period.why,
+            largest_ratio_of_standard_errors=period.error_ratio if np.isfinite(period.error_ratio) else None,
+            difference=ContrastSection.of(period.test),
+            pooled=None if period.pooled is None else _numbers(period.pooled.propensity),
+            by_day=None if period.daily is None else _numbers(period.daily.propensity),
+        )
+
+
+class ComparisonSection(msgspec.Struct, frozen=True):
+    """Joint EM against the conditional estimate."""
+
+    biased: bool
+    converged: bool
+    largest_difference: Number
+    biased_cells: int
+    test: ContrastSection | None
+
+    @classmethod
+    def of(cls, comparison: JointComparison | None) -> "ComparisonSection | None":
+        """What a comparison found, where there is one."""
+        if comparison is None:
+            return None
+        difference = comparison.largest_difference
+        return cls(
+            biased=comparison.biased,
+            converged=comparison.converged,
+            largest_difference=None if np.isnan(difference) else difference,
+            biased_cells=len(comparison.biased_cells),
+            test=ContrastSection.of(comparison.test),
+        )
+
+
+class PriorSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A prior of attractiveness."""
+
+    mean: Probability
+    strength: Annotated[float, Meta(ge=0, le=LARGEST_STRENGTH)]
+    positions: tuple[Position, ...]
+    means: tuple[Probability, ...]
+
+    def __post_init__(self) -> None:
+        """Find what is no mean by position."""
+        if len(self.positions) != len(self.means) or any(b <= a for a, b in pairwise(self.positions)):
+            raise ValueError("positions do not ascend, or are not as many as means")
+
+    @classmethod
+    def of(cls, prior: AttractivenessPrior) -> "PriorSection":
+        """A prior."""
+        return cls(prior.mean, prior.strength, prior.positions, prior.means)
+
+    def prior(self) -> AttractivenessPrior:
+        """As a prior."""
+        return AttractivenessPrior(self.strength, self.mean, self.positions, self.means)
+
+
+class EstimateSection(msgspec.Struct, frozen=True, kw_only=True):
+    """An estimate of theta. What a method does not have is left out."""
+
+    method: str
+    converged: bool
+    iterations: int
+    cells: int
+    cells_identified: int
+    evaluations: int | UnsetType = UNSET
+    objective: float | UnsetType = UNSET
+    log_likelihood: float | UnsetType = UNSET
+    errors_by: str | UnsetType = UNSET
+    clusters: int | UnsetType = UNSET
+    effective_clusters: list[Number] | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> "EstimateSection":
+        """An estimate."""
+        return cls(**_described(estimate))
+
+
+class FitSection(EstimateSection, frozen=True, kw_only=True):
+    """A fit: its estimate, what was assumed, and what the log says about the assumptions."""
+
+    shape: str | UnsetType = UNSET
+    eta: list[Number] | UnsetType = UNSET
+    eta_std_error: list[Number] | UnsetType = UNSET
+    free_propensity: list[Number] | UnsetType = UNSET
+    contexts_tau: float | UnsetType = UNSET
+    unshrunk_propensity: list[Number] | UnsetType = UNSET
+    references: list[Cell]
+    comparable: list[list[Cell]]
+    click_share_identified: float
+    period: PeriodSection
+    attractiveness_prior: PriorSection
+    clicks: dict[str, list[Number]]
+    shape_against_free: ContrastSection | None
+    contexts_differ: ContrastSection | None
+    position_effect: ContrastSection | None
+    previous_click: ContrastSection | None
+    joint: EstimateSection | None
+    joint_against_conditional: ComparisonSection | None
+
+
+def fit_section(fit: Fit) -> FitSection:
+    """What the manifest says about a fit."""
+    statistics, linkage = fit.statistics, fit.estimate.linkage
+    _, clicks = statistics.cell_totals
+    return FitSection(
+        **_described(fit.estimate),
+        **_assumed(fit),
+        references=_cells(statistics, linkage.references),
+        comparable=[_cells(statistics, cells) for cells in linkage.comparable()],
+        click_share_identified=fit.click_share,
+        period=PeriodSection.of(fit.period),
+        attractiveness_prior=PriorSection.of(fit.prior),
+        clicks={"observed": _numbers(clicks), "expected": _numbers(fit.expected_clicks)},
+        shape_against_free=ContrastSection.of(None if fit.shape is None else fit.shape.test),
+        contexts_differ=ContrastSection.of(fit.contexts),
+        position_effect=ContrastSection.of(fit.position_effect),
+        previous_click=ContrastSection.of(fit.previous_click),
+        joint=None if fit.joint is None else EstimateSection.of(fit.joint),
+        joint_against_conditional=ComparisonSection.of(fit.comparison),
+    )
+
+
+def _described(estimate: Estimate) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "method": estimate.method,
+        "converged": estimate.converged,
+        "iterations": estimate.iterations,
+        "cells": len(estimate.propensity),
+        "cells_identified": int(estimate.linkage.identified.sum()),
+    }
+    if estimate.joint is not None:
+        said |= {"evaluations": estimate.joint.fit.evaluations, "objective": estimate.joint.fit.objective}
+    if estimate.fitted is not None:
+        said["log_likelihood"] = estimate.fitted.fit.objective
+    if estimate.errors_by is not None:
+        said |= {
+            "errors_by": estimate.errors_by,
+            "clusters": estimate.n_clusters,
+            "effective_clusters": [None if n is None else round(n, 1) for n in _numbers(estimate.effective_clusters)],
+        }
+    return said
+
+
+def _assumed(fit: Fit) -> dict[str, Any]:
+    """What was assumed beyond the model, and the estimate without it."""
+    references = fit.estimate.linkage.references
+    if fit.shape is not None:
+        return {
+            "shape": fit.options.shape,
+            "eta": _numbers(fit.shape.eta[references]),
+            "eta_std_error": _numbers(fit.shape.eta_error[references]),
+            "free_propensity": _numbers(fit.free.propensity),
+        }
+    if fit.shrunk is not None:
+        return {"contexts_tau": fit.shrunk.tau, "unshrunk_propensity": _numbers(fit.free.propensity)}
+    return {}
+
+
+def _cells(statistics: SufficientStatistics, cells: Integers) -> list[Cell]:
+    rows = statistics.cells[cells].rows(named=True)
+    return [{name: _plain(value) for name, value in row.items()} for row in rows]
+
+
+def _plain(value: object) -> object:
+    """A value that JSON knows, else its text."""
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def _numbers(values: Floats) -> list[Number]:
+    """As they stand, null where there is no number."""
+    return [float(value) if np.isfinite(value) else None for value in values]

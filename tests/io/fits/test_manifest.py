@@ -1,0 +1,45 @@
+"""What the manifest says about a fit: plain JSON whatever was found, and a prior that is read as it was written."""
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+
+from posbias.core.attractiveness.prior import AttractivenessPrior
+from posbias.core.fit.periods import PeriodChoice
+from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test
+from posbias.io.fits.manifest import ContrastSection, PeriodSection, PriorSection
+
+
+def as_json(section: object) -> dict[str, object]:
+    """A section as it is read again."""
+    return json.loads(json.dumps(msgspec.to_builtins(section), allow_nan=False))
+
+
+@pytest.mark.parametrize(
+    "test",
+    [contrast_test(np.ones(2), np.ones(2), np.ones(2)), contrast_test(np.zeros(1), np.zeros(1), np.ones(1))],
+    ids=["tested", "no contrast"],
+)
+def test_a_test_is_json_with_or_without_contrasts(test: ContrastTest) -> None:
+    said = as_json(ContrastSection.of(test))
+
+    assert said["contrasts"] == test.n_contrasts
+    assert (said["statistic"] is None) == (test.n_contrasts == 0)
+
+
+def test_a_choice_of_days_without_an_error_can_be_written_down() -> None:
+    said = as_json(PeriodSection.of(PeriodChoice(by_day=False, why="days are pooled", error_ratio=np.inf)))
+
+    assert said["largest_ratio_of_standard_errors"] is None
+
+
+def test_where_there_was_nothing_to_choose_only_what_was_used_is_said() -> None:
+    assert as_json(PeriodSection.of(PeriodChoice(by_day=True))) == {"used": "day"}
+
+
+def test_a_prior_is_read_as_it_was_written() -> None:
+    prior = AttractivenessPrior(4.1, 0.27, (1, 2, 5), (0.3, 0.2, 0.1))
+
+    assert msgspec.convert(as_json(PriorSection.of(prior)), PriorSection).prior() == prior
