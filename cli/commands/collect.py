@@ -17,7 +17,9 @@ from posbias.cli.options.options import (
 )
 from posbias.cli.report import summary
 from posbias.cli.report.result import DONE, Result, is_same, open_result
-from posbias.cli.work import setup, steps
+from posbias.cli.work import steps
+from posbias.cli.work.engine import open_engine
+from posbias.cli.work.job import Job, resolve
 from posbias.core.errors import OutputError, UsageError
 from posbias.io.counting.count import days_of_statistics, read_log
 from posbias.io.counting.merge import known_days, merge_statistics
@@ -52,12 +54,14 @@ def collect(
         # Only now, when no other run writes the target, is it certain what it holds.
         statistics = find_statistics(inputs)
         _check_replaced(statistics, inputs, target, decay)
-        with setup.open_engine(reading, target.output) as engine:
-            if statistics:
-                setup.check_counting(statistics[0].metadata.plan, counting, columns)
-                _merge(statistics, decay, engine, result)
-            else:
-                _count(inputs, columns, reading, counting, decay, engine, result)
+        if decay.decay is not None and not statistics:
+            raise UsageError(
+                f"--decay {decay.decay:g}: a log is counted as it is. Give it to `fit`, or when statistics are merged."
+            )
+        job = resolve(inputs, columns, reading, counting, statistics=statistics, decay=decay.decay)
+        with open_engine(reading, target.output) as engine:
+            work = _merge if job.statistics else _count
+            work(job, engine, result)
         result.tables.append(summary.statistics_line(result.content["statistics"]))
     return result.exit_code
 
@@ -77,10 +81,10 @@ def _check_replaced(
         raise OutputError(f"{target}: is an input, which --force would delete. Choose another directory.")
 
 
-def _merge(statistics: Sequence[Statistics], decay: DecayOptions, engine: Engine, result: Result) -> None:
-    setup.check_decay(decay.decay, statistics[0].metadata.plan)
+def _merge(job: Job, engine: Engine, result: Result) -> None:
+    statistics = job.statistics
     days = days_of_statistics(statistics, clock.today())
-    metadata = merge_metadata(statistics, decay.decay, None if days is None else days.newest)
+    metadata = merge_metadata(statistics, job.decay, None if days is None else days.newest)
     with result.progress.stage("merging") as stage:
         segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
     result.content |= describe_statistics(metadata, segments)
@@ -91,24 +95,10 @@ def _merge(statistics: Sequence[Statistics], decay: DecayOptions, engine: Engine
     ]
 
 
-def _count(
-    logs: list[str],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
-    counting: CountingOptions,
-    decay: DecayOptions,
-    engine: Engine,
-    result: Result,
-) -> None:
-    if decay.decay is not None:
-        raise UsageError(
-            f"--decay {decay.decay:g}: a log is counted as it is. Give it to `fit`, or when statistics are merged."
-        )
-    plan = setup.statistics_plan(columns, counting)
-    log = setup.open_requested_log(logs, columns, reading, plan, needs_session=False, day=counting.date)
-    found = read_log(log, plan, engine, result.progress, clock.today())
-    metadata = StatisticsMetadata(plan, found.sources, found.rows)
-    parts = found.read.statistics(plan)
+def _count(job: Job, engine: Engine, result: Result) -> None:
+    found = read_log(job.open_log(), job.plan, engine, result.progress, clock.today())
+    metadata = StatisticsMetadata(job.plan, found.sources, found.rows)
+    parts = found.read.statistics(job.plan)
     with result.progress.stage("counting", parts.number) as stage:
         segment = write_segment(parts, result.folder, metadata, on_part=stage.advance)
     result.content |= describe_statistics(metadata, [segment])

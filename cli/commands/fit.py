@@ -13,7 +13,9 @@ from posbias.cli.options.options import (
     ReadingOptions,
 )
 from posbias.cli.report.result import open_result
-from posbias.cli.work import setup, steps
+from posbias.cli.work import steps
+from posbias.cli.work.engine import open_engine
+from posbias.cli.work.job import Kept, requested_estimate, resolve
 
 
 def fit(
@@ -32,15 +34,15 @@ def fit(
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
-    steps.check_estimation(inputs, columns, counting, estimation, decay.decay)
+    estimate = requested_estimate(estimation, counting)
+    kept = Kept(sessions_for=estimate.needs_sessions)
+    job = resolve(inputs, columns, reading, counting, kept=kept, decay=decay.decay)
+    estimate.check(job)
     groups = [columns, reading, counting, decay, estimation]
     with (
         open_result("fit", output, inputs, groups, reading.clicks or ()) as result,
-        setup.open_engine(reading, output.output) as engine,
+        open_engine(reading, output.output) as engine,
     ):
-        keep = steps.option_that_needs_sessions(estimation)
-        counted = steps.count_inputs(
-            inputs, columns, reading, counting, engine, result, kept=steps.Kept(keep), factor=decay.decay
-        )
-        steps.fit(counted, engine, estimation, counting, result)
+        counted = steps.count(job, engine, result)
+        steps.fit(counted, engine, estimate, result)
     return result.exit_code

@@ -13,7 +13,9 @@ from posbias.cli.options.options import (
 )
 from posbias.cli.options.training import TrainingOptions
 from posbias.cli.report.result import open_result
-from posbias.cli.work import setup, steps, training_files
+from posbias.cli.work import steps, training_files
+from posbias.cli.work.engine import open_engine
+from posbias.cli.work.job import Kept, requested_estimate, resolve
 
 
 def run(
@@ -29,16 +31,16 @@ def run(
 
     Example: posbias run logs/*.parquet -o result
     """
-    steps.check_estimation(logs, columns, counting, estimation)
-    request = training_files.requested(training)
-    also_read = [*(reading.clicks or ()), *request.tables]
+    estimate, files = requested_estimate(estimation, counting), training_files.requested(training)
+    kept = Kept(files.needs_sessions or estimate.needs_sessions, files.log_features, files.tables)
+    job = resolve(logs, columns, reading, counting, kept=kept)
+    estimate.check(job)
+    groups = [columns, reading, counting, estimation, training]
     with (
-        open_result("run", output, logs, [columns, reading, counting, estimation, training], also_read) as result,
-        setup.open_engine(reading, output.output) as engine,
+        open_result("run", output, logs, groups, [*(reading.clicks or ()), *files.tables]) as result,
+        open_engine(reading, output.output) as engine,
     ):
-        sessions_for = request.needs_sessions or steps.option_that_needs_sessions(estimation)
-        kept = steps.Kept(sessions_for, request.log_features, request.tables)
-        counted = steps.count_inputs(logs, columns, reading, counting, engine, result, kept=kept)
-        fit = steps.fit(counted, engine, estimation, counting, result)
-        training_files.write_from_counts(counted, engine, fit.propensities, fit.prior, request, result)
+        counted = steps.count(job, engine, result)
+        fit = steps.fit(counted, engine, estimate, result)
+        training_files.write_from_counts(counted, engine, fit.propensities, fit.prior, files, result)
     return result.exit_code

@@ -14,7 +14,10 @@ from posbias.cli.options.options import (
 )
 from posbias.cli.options.training import TrainingOptions
 from posbias.cli.report.result import open_result
-from posbias.cli.work import setup, steps, training_files
+from posbias.cli.work import steps, training_files
+from posbias.cli.work.engine import open_engine
+from posbias.cli.work.job import Kept, resolve
+from posbias.cli.work.plan import check_same_cells, like_the_fit
 from posbias.io.fits.read import read_fit
 from posbias.io.places.locations import location
 from posbias.io.stores.store import find_statistics
@@ -35,23 +38,25 @@ def weight(
 
     Example: posbias weight logs/*.parquet --propensities fit -o weighted
     """
-    request = training_files.requested(training)
-    fit = location(propensities)
-    fitted = read_fit(fit)
-    counting = CountingOptions()
-    if not find_statistics(inputs):
-        columns, counting = setup.like_the_fit(fitted.plan, columns, fit)
-    also_read = [str(fit), *(reading.clicks or ()), *request.tables]
-    with open_result("weight", output, inputs, [columns, reading, training], also_read) as result:
-        result.content["propensities"] = str(fit)
-        with setup.open_engine(reading, output.output) as engine:
-            kept = steps.Kept(request.needs_sessions, request.log_features, request.tables)
-            if request.needs_sessions:
-                plan = setup.statistics_plan(columns, counting)
-                read = steps.read_pages(inputs, columns, reading, plan, engine, result, kept)
-                training_files.write_from_pages(read, plan, engine, fitted.propensities, request, result)
-            else:
-                counted = steps.count_inputs(inputs, columns, reading, counting, engine, result, kept=kept)
-                setup.check_same_cells(counted.plan, fitted.plan, fit)
-                training_files.write_from_counts(counted, engine, fitted.propensities, fitted.prior, request, result)
+    files = training_files.requested(training)
+    place = location(propensities)
+    fitted = read_fit(place)
+    counting, statistics = CountingOptions(), find_statistics(inputs)
+    if not statistics:
+        columns, counting = like_the_fit(fitted.plan, columns, place)
+    kept = Kept(files.needs_sessions, files.log_features, files.tables)
+    job = resolve(inputs, columns, reading, counting, statistics=statistics, kept=kept)
+    also_read = [str(place), *(reading.clicks or ()), *files.tables]
+    with (
+        open_result("weight", output, inputs, [columns, reading, training], also_read) as result,
+        open_engine(reading, output.output) as engine,
+    ):
+        result.content["propensities"] = str(place)
+        if files.needs_sessions:
+            read = steps.read_pages(job, engine, result)
+            training_files.write_from_pages(read, job.plan, engine, fitted.propensities, files, result)
+        else:
+            counted = steps.count(job, engine, result)
+            check_same_cells(counted.plan, fitted.plan, place)
+            training_files.write_from_counts(counted, engine, fitted.propensities, fitted.prior, files, result)
     return result.exit_code

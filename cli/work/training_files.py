@@ -12,7 +12,7 @@ from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
-from posbias.core.schema import CLICKS, IMPRESSIONS, RESERVED
+from posbias.core.schema import RESERVED
 from posbias.core.training.layouts import LAYOUTS, Grouping, Layout, choose_grouping
 from posbias.core.training.weights import ClickWeights, WeightOptions
 from posbias.io.counting.count import CountedLog
@@ -20,7 +20,7 @@ from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.of_parts import WantedFeatures, bring_features
 from posbias.io.formats import TrainingFormat, check_format, get_format
 from posbias.io.formats.training_sets import write_training_sets
-from posbias.io.layouts.pair_weights import by_signature, cell_totals, check_unidentified, weights_for
+from posbias.io.layouts.pair_weights import by_signature, check_unidentified, counts_by_cell, weights_for
 from posbias.io.layouts.parts import LaidOutSplits, PageLayout, RowBuffer, lay_out_pages, lay_out_pairs
 
 
@@ -120,12 +120,10 @@ def write_from_counts(
     result: Result,
 ) -> None:
     """Write training files from a log, or from statistics, that has been counted."""
+    weights = _weights(counted.statistics.counts_by_cell(), propensities, request)
     if request.needs_sessions and counted.read is not None:
-        write_from_pages(counted.read, counted.plan, engine, propensities, request, result)
+        _write_pages(counted.read, counted.plan, weights, request, engine, result)
         return
-    impressions, clicks = counted.statistics.cell_totals
-    totals = pl.DataFrame({IMPRESSIONS: impressions, CLICKS: clicks})
-    weights = _weights(counted.statistics.cells, totals, propensities, request)
     terms, rows_of = by_signature(counted, request.layout, weights, request.options, propensities, prior)
     in_memory = all(isinstance(pairs, pl.DataFrame) for pairs in counted.pairs)
     buffer = request.buffer(None if in_memory else engine.scratch)
@@ -142,9 +140,13 @@ def write_from_pages(
     request: Request,
     result: Result,
 ) -> None:
-    """Write training files in a layout of pages from a log that has been read."""
-    totals = cell_totals(read, plan)
-    weights = _weights(totals.select(plan.cell_columns), totals, propensities, request)
+    """Write training files in a layout of pages from a log that has been read, and not counted."""
+    _write_pages(read, plan, _weights(counts_by_cell(read, plan), propensities, request), request, engine, result)
+
+
+def _write_pages(
+    read: ReadLog, plan: StatisticsPlan, weights: ClickWeights, request: Request, engine: Engine, result: Result
+) -> None:
     in_rows = request.log_features if request.layout.name == "session" else ()
     layout = PageLayout(request.layout.name, request.grouping, plan, weights, in_rows)
     buffer = request.buffer(None if read.buckets.in_memory else engine.scratch)
@@ -153,8 +155,8 @@ def write_from_pages(
     _write(laid_out, read, request, engine, result)
 
 
-def _weights(cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFrame, request: Request) -> ClickWeights:
-    weights = weights_for(cells, totals, propensities, request.options)
+def _weights(counts: pl.DataFrame, propensities: pl.DataFrame, request: Request) -> ClickWeights:
+    weights = weights_for(counts, propensities, request.options)
     check_unidentified(weights, stop=request.asked.unidentified == "error")
     return weights
 

@@ -151,6 +151,11 @@ class SufficientStatistics:
             totals += table.sum_by_cell(copies * table.impressions), table.sum_by_cell(copies * table.clicks)
         return totals[0], totals[1]
 
+    def counts_by_cell(self) -> pl.DataFrame:
+        """The cell columns, `impressions` and `clicks` (both Float64), sorted as the cells are."""
+        impressions, clicks = self.cell_totals
+        return self.cells.with_columns(pl.Series(IMPRESSIONS, impressions), pl.Series(CLICKS, clicks))
+
 
 def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatistics:
     """Compress the statistics of whole queries: the plan's keys, by which they are sorted, `impressions`, `clicks`."""

@@ -8,7 +8,6 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.counts.sufficient_statistics import SIGNATURE
-from posbias.core.errors import StatisticsError
 from posbias.core.fit.fit import Fit
 from posbias.core.schema import CLICKS, IMPRESSIONS
 from posbias.core.standard_errors.clicked_sessions import FittedLog
@@ -17,7 +16,6 @@ from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.progress import Progress
 from posbias.io.results.tables import ATTRACTIVENESS, write_attractiveness_csv
-from posbias.io.stores.store import Statistics
 
 
 def write_attractiveness_of(
@@ -47,12 +45,3 @@ def sum_sessions(read: ReadLog, log: FittedLog) -> ClusterSums:
 
 def _sum_sessions(_: int, impressions: pl.LazyFrame, log: FittedLog) -> ClusterSums:
     return log.sums_of(impressions)
-
-
-def require_logs(statistics: Statistics, *, what: str) -> None:
-    """Some things need the impressions themselves.
-
-    Raises:
-        StatisticsError: always; only statistics are at hand.
-    """
-    raise StatisticsError(f"{statistics.path} holds statistics; {what} needs the logs. Name the logs, or leave it out.")

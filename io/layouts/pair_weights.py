@@ -22,19 +22,17 @@ from posbias.io.engines.engine import ReadLog
 from posbias.io.layouts.parts import RowsOfPairs
 
 
-def weights_for(
-    cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFrame, options: WeightOptions
-) -> ClickWeights:
+def weights_for(counts: pl.DataFrame, propensities: pl.DataFrame, options: WeightOptions) -> ClickWeights:
     """Click weights of the cells of a log, from a propensity table.
 
     Args:
-        cells: the cell columns.
-        totals: `impressions` and `clicks` of each cell, in the same order.
+        counts: the cell columns, and the `impressions` and `clicks` of each cell.
         propensities: the table; cells that it lacks have no propensity.
         options: clipping and normalisation.
     """
+    cells = counts.drop(IMPRESSIONS, CLICKS)
     theta = _of_cells(cells, propensities, PROPENSITY)
-    impressions, clicks = (totals[name].cast(pl.Float64).to_numpy() for name in (IMPRESSIONS, CLICKS))
+    impressions, clicks = (counts[name].cast(pl.Float64).to_numpy() for name in (IMPRESSIONS, CLICKS))
     return click_weights(cells, theta.fill_null(np.nan).to_numpy(), impressions, clicks, options)
 
 
@@ -98,8 +96,8 @@ def _of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, column: str) -> p
     return cells.join(known, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)[column]
 
 
-def cell_totals(read: ReadLog, plan: StatisticsPlan) -> pl.DataFrame:
-    """Impressions and clicks per cell of a log, sorted by cell."""
+def counts_by_cell(read: ReadLog, plan: StatisticsPlan) -> pl.DataFrame:
+    """The cell columns, `impressions` and `clicks` of a log, sorted by cell."""
     parts = read.buckets.map(partial(_count_cells, plan=plan))
     return pl.concat(parts).group_by(plan.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(plan.cell_order)
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from posbias.cli.options.options import ReadingOptions
-from posbias.cli.work import setup
+from posbias.cli.work.engine import open_engine
 from posbias.core.errors import UsageError
 
 RunPosbias = Callable[..., CompletedProcess[str]]
@@ -92,5 +92,5 @@ def test_polars_has_no_master(fails: Fails) -> None:
 
 def test_a_result_in_an_object_store_needs_a_place_that_all_machines_see() -> None:
     target = Path("s3://bucket/result")
-    with pytest.raises(UsageError, match="--temp-dir"), setup.open_engine(ReadingOptions(engine="spark"), target):
+    with pytest.raises(UsageError, match="--temp-dir"), open_engine(ReadingOptions(engine="spark"), target):
         pass

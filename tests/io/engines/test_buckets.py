@@ -30,7 +30,7 @@ def in_buckets(monkeypatch: pytest.MonkeyPatch) -> InBuckets:
         return TINY_MEMORY
 
     def shrink() -> None:
-        monkeypatch.setattr("posbias.cli.work.setup.parse_memory", tiny)
+        monkeypatch.setattr("posbias.cli.work.engine.parse_memory", tiny)
 
     return shrink
 

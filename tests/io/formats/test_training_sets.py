@@ -99,7 +99,7 @@ def write(folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], *option
     if "judgments" not in options or "--rate" in options:  # the posterior rate has no weights to clip
         words += ["--min-propensity", "0.1"]
     run([*words, "-o", str(folder / "one")])
-    with patch("posbias.cli.work.setup.parse_memory", return_value=TINY_MEMORY):
+    with patch("posbias.cli.work.engine.parse_memory", return_value=TINY_MEMORY):
         run([*words, "-o", str(folder / "several")])
     one, several = (rows_of(folder / name) for name in ("one", "several"))
     assert one.sort(pl.all()).equals(several.sort(pl.all()))
@@ -262,7 +262,7 @@ def test_pairs_point_at_their_rows_over_buckets_when_rows_without_features_are_d
     }
     words = ["weight", str(folder / "pages.parquet"), "--propensities", str(folder / "fit"), "--min-propensity", "0.1"]
     words += [*options, "--format", "catboost", "--features", str(folder / "features.parquet"), "--missing", "drop"]
-    with patch("posbias.cli.work.setup.parse_memory", return_value=TINY_MEMORY):
+    with patch("posbias.cli.work.engine.parse_memory", return_value=TINY_MEMORY):
         run([*words, "-o", str(folder / "pairs")])
     for split, pairs in expected.items():
         assert preferences_by_row_number(folder / "pairs", split) == pairs

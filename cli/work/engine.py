@@ -1,0 +1,55 @@
+"""The engine that does the work, and its place for temporary files."""
+
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from posbias.cli.options.options import ReadingOptions
+from posbias.cli.options.values import parse_memory
+from posbias.core.errors import OutputError, UsageError
+from posbias.io.engines.engine import Engine
+from posbias.io.engines.local import LocalEngine
+from posbias.io.engines.spark import SparkEngine
+from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session
+from posbias.io.places.file_names import is_text
+from posbias.io.places.locations import ObjectUrl, location
+from posbias.io.temporary.directories import owned_directory, system_temporary
+
+
+@contextmanager
+def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
+    """The engine, with a directory for temporary files for as long as the block runs.
+
+    Raises:
+        UsageError: an option does not go with the engine.
+        OutputError: there is no place for temporary files.
+        EngineError: the engine cannot start.
+    """
+    memory = parse_memory(reading.memory)
+    if reading.engine == "polars":
+        with _scratch(reading.temp_dir or system_temporary(), hidden=False) as scratch:
+            yield LocalEngine(memory, scratch, reading.on_bad_rows, reading.check_pages)
+        return
+    if isinstance(location(output), ObjectUrl) and reading.temp_dir is None:
+        raise UsageError(
+            f"--output {location(output)}: with --engine spark the result is made on disk before it is uploaded. "
+            "Name a directory that all machines of the cluster see with --temp-dir."
+        )
+    # Where all machines of a cluster find the output, they find temporary files too.
+    beside = next(folder for folder in output.absolute().parents if folder.is_dir())
+    with (
+        _scratch(reading.temp_dir or beside, hidden=True) as scratch,
+        open_session(reading.master or DEFAULT_MASTER, scratch) as session,
+        closing(SparkEngine(session, memory, scratch, reading.on_bad_rows, reading.check_pages)) as engine,
+    ):
+        yield engine
+
+
+@contextmanager
+def _scratch(parent: Path, *, hidden: bool) -> Generator[Path]:
+    if not parent.is_dir():
+        raise OutputError(f"--temp-dir {parent}: there is no such directory.")
+    if not is_text(parent.absolute()):
+        raise OutputError(f"--temp-dir {str(parent)!a}: the name is not UTF-8. Choose another directory.")
+    with owned_directory(parent.absolute(), hidden=hidden) as scratch:
+        yield scratch

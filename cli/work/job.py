@@ -1,0 +1,206 @@
+"""What a command is asked to read and to estimate, resolved once from its options and then handed on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from posbias.cli.options import inputs
+from posbias.cli.options.options import ColumnOptions, CountingOptions, EstimationOptions, ReadingOptions
+from posbias.cli.options.values import parse_prior, parse_reference
+from posbias.cli.work.plan import check_counting, check_decay, statistics_plan
+from posbias.core import estimators
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.errors import StatisticsError, UsageError
+from posbias.core.estimators import check_method
+from posbias.core.log.impressions import ReadingRules
+from posbias.core.schema import RequestedRoles
+from posbias.io.log.log import Log, LogRequest, open_log
+from posbias.io.stores.store import Statistics, find_statistics
+
+ESTIMATED = "estimate"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What must be kept of a log beside what is counted.
+
+    Attributes:
+        sessions_for: the option that needs the pages themselves, if there is one.
+        features: columns to train on.
+        tables: tables of features beside the log.
+    """
+
+    sessions_for: str | None = None
+    features: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+
+    @property
+    def why(self) -> str | None:
+        """The option that needs the log, if there is one: statistics do not hold this."""
+        return self.sessions_for or ("--feature" if self.features else None)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a command reads and counts.
+
+    Attributes:
+        inputs: logs or statistics, as named by the user.
+        statistics: the inputs, where they are statistics; none for logs.
+        plan: what is counted.
+        columns: which column of a log plays which role.
+        reading: how a log is read.
+        day: that of all rows of a log, where no column says it.
+        kept: what must be kept of a log beside the counts.
+        decay: by what older days weigh less, if they do.
+    """
+
+    inputs: tuple[str, ...]
+    statistics: tuple[Statistics, ...]
+    plan: StatisticsPlan
+    columns: ColumnOptions
+    reading: ReadingOptions
+    day: str | None = None
+    kept: Kept = Kept()
+    decay: float | None = None
+
+    def open_log(self) -> Log:
+        """Open the log that the options describe.
+
+        Raises:
+            LogFormatError: a file is not there, or cannot be read.
+            SchemaError: a column is not there, or is of the wrong type.
+            UsageError: options contradict each other.
+        """
+        columns, reading, plan = self.columns, self.reading, self.plan
+        roles = RequestedRoles(
+            session=tuple(columns.session or ()),
+            query=tuple(columns.query or ()),
+            doc=tuple(columns.doc or ()),
+            position=columns.position,
+            click=columns.click,
+            weight=columns.weight_column,
+            timestamp=columns.timestamp,
+            context=plan.context,
+            stratify=plan.strata,
+            randomized=plan.randomized,
+            features=self.kept.features,
+        )
+        base, ubi = inputs.position_base(reading), inputs.ubi_rules(reading)
+        return open_log(
+            LogRequest(
+                inputs=self.inputs,
+                roles=roles,
+                rules=ReadingRules(base, click_counts=reading.click_counts, daily=plan.period, day=self.day),
+                clicks=tuple(reading.clicks or ()),
+                needs_session=self.kept.sessions_for is not None or plan.model.needs_session,
+                form=reading.input_format,
+                ubi=ubi,
+            )
+        )
+
+    def require_logs(self) -> None:
+        """See that what must be kept of a log can be had.
+
+        Raises:
+            StatisticsError: only statistics are at hand.
+        """
+        if self.statistics and self.kept.why:
+            raise StatisticsError(
+                f"{self.statistics[0].path} holds statistics; {self.kept.why} needs the logs. Name the logs, or leave "
+                "it out."
+            )
+
+
+def resolve(
+    named: Sequence[str],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    counting: CountingOptions,
+    *,
+    statistics: Sequence[Statistics] | None = None,
+    kept: Kept | None = None,
+    decay: float | None = None,
+) -> Job:
+    """Find out what is to be read and counted, and wrong options before anything is read.
+
+    Args:
+        named: logs or statistics, as named by the user.
+        columns: which column plays which role.
+        reading: how logs are read.
+        counting: what is counted.
+        statistics: the statistics that were named, where they have been looked for already.
+        kept: what must be kept of a log beside the counts.
+        decay: by what older days weigh less, if they do.
+
+    Raises:
+        StatisticsError: an option contradicts the statistics.
+        UsageError: an option cannot be read, or does not go with another one.
+    """
+    found = find_statistics(named) if statistics is None else statistics
+    plan = found[0].metadata.plan if found else statistics_plan(columns, counting)
+    if found:
+        check_counting(plan, counting, columns)
+    check_decay(decay, plan)
+    return Job(tuple(named), tuple(found), plan, columns, reading, counting.date, kept or Kept(), decay)
+
+
+@dataclass(frozen=True)
+class EstimateRequest:
+    """What estimate is asked for.
+
+    Attributes:
+        method: the estimator's name.
+        options: what is asked of it.
+        asked: as it was said.
+    """
+
+    method: str
+    options: estimators.EstimationOptions
+    asked: EstimationOptions
+
+    @property
+    def needs_sessions(self) -> str | None:
+        """The option for which pages must be kept together while a log is read, if there is one."""
+        return "--cluster session" if self.options.cluster == "session" else None
+
+    @property
+    def option_of_joint_em(self) -> str | None:
+        """The option that only joint EM knows, if one is set."""
+        if self.asked.examination_prior != EstimationOptions().examination_prior:
+            return f"--examination-prior {self.asked.examination_prior}"
+        return "--no-acceleration" if self.asked.no_acceleration else None
+
+    def check(self, job: Job) -> None:
+        """Find out, before anything is read, whether the method can serve the job.
+
+        Raises:
+            UsageError: it cannot.
+        """
+        if job.decay is not None and self.needs_sessions:
+            raise UsageError(f"--decay {job.decay:g}: sessions do not decay. Leave it out, or --cluster session.")
+        check_method(self.method, job.plan, self.options)
+
+
+def requested_estimate(estimation: EstimationOptions, counting: CountingOptions) -> EstimateRequest:
+    """Read the options of an estimate.
+
+    Raises:
+        UsageError: a value cannot be read, or is out of range.
+    """
+    if estimation.tolerance is not None and not estimation.tolerance < 1:
+        raise UsageError(f"--tolerance {estimation.tolerance:g}: a relative change is below 1.")
+    prior = estimation.attractiveness_prior
+    options = estimators.EstimationOptions(
+        attractiveness_prior=None if prior == ESTIMATED else parse_prior("--attractiveness-prior", prior),
+        examination_prior=parse_prior("--examination-prior", estimation.examination_prior),
+        max_iterations=estimation.max_iterations,
+        tolerance=estimation.tolerance,
+        accelerate=not estimation.no_acceleration,
+        reference=parse_reference(estimation.reference),
+        period=counting.period,
+        cluster=estimation.cluster,
+        bootstrap=estimation.bootstrap,
+        seed=estimation.seed,
+        shape=estimation.shape,
+    )
+    return EstimateRequest(estimation.method, options, estimation)

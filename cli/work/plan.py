@@ -1,0 +1,154 @@
+"""What is to be counted: the plan that options ask for, and whether it is the one of statistics that are there."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import date, timedelta
+
+from posbias.cli.options.options import ColumnOptions, CountingOptions
+from posbias.cli.options.values import parse_bins
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.errors import StatisticsError, UsageError
+from posbias.core.models import get_model
+from posbias.core.randomization import RandomizedRows
+from posbias.core.schema import NAMES_TAKEN
+from posbias.io.places.locations import Location
+
+DEFAULT_MODEL = "pbm"
+
+
+def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> StatisticsPlan:
+    """What will be counted."""
+    for flag, names in (("--stratify", columns.stratify), ("--context", columns.context)):
+        for name in names or ():
+            if name in NAMES_TAKEN[flag]:
+                raise UsageError(f"{flag} {name}: this name means something else in the results. Rename the column.")
+    both = set(columns.context or ()) & set(columns.stratify or ())
+    if both:
+        raise UsageError(f"--stratify {' '.join(sorted(both))}: --context says it already: attractiveness differs too.")
+    _check_days(columns, counting)
+    model = get_model(counting.model or DEFAULT_MODEL)
+    if columns.context and model.name != DEFAULT_MODEL:
+        raise UsageError(f"--context: contexts are estimated within --model {DEFAULT_MODEL}, not {model.name}.")
+    return StatisticsPlan(
+        model=model,
+        max_position=counting.max_position,
+        position_bins=parse_bins(counting.position_bins),
+        context=tuple(columns.context or ()),
+        period=counting.date is not None or (columns.timestamp is not None and counting.period != "none"),
+        strata=tuple(columns.stratify or ()),
+        randomized=tuple(RandomizedRows.parse(text) for text in columns.randomized_where or ()),
+        weighted=columns.weight_column is not None,
+    )
+
+
+def _check_days(columns: ColumnOptions, counting: CountingOptions) -> None:
+    day = counting.date
+    if day is None:
+        if counting.period == "day" and columns.timestamp is None:
+            raise UsageError("--period day needs the column that says when: --timestamp COLUMN.")
+        return
+    if not _is_day(day):
+        raise UsageError(f"--date {day}: give a day such as 2026-01-31.")
+    if date.fromisoformat(day) > date.today() + timedelta(days=1):  # noqa: DTZ011 - tomorrow has begun somewhere
+        raise UsageError(f"--date {day}: is still to come. A log holds days that are over.")
+    if columns.timestamp is not None:
+        raise UsageError(
+            f"--date {day}: --timestamp {columns.timestamp} says the day of each row already. Leave one of them out."
+        )
+    if counting.period == "none":
+        raise UsageError(f"--date {day}: --period none keeps no days. Leave one of them out.")
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def check_decay(factor: float | None, plan: StatisticsPlan) -> None:
+    """Find wrong options before anything is read.
+
+    Raises:
+        UsageError: the factor is none, or the days are not known.
+    """
+    if factor is None:
+        return
+    if not 0 < factor <= 1:
+        raise UsageError(f"--decay {factor:g}: must be above 0 and at most 1.")
+    if not plan.period:
+        raise UsageError(
+            f"--decay {factor:g}: the days are not known. Count the logs with --date or --timestamp (and without "
+            "--period none)."
+        )
+
+
+def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: ColumnOptions) -> None:
+    """Statistics were counted when they were collected: an option that asks for something else is an error.
+
+    Raises:
+        StatisticsError: an option contradicts the statistics.
+    """
+    bins = ",".join(map(str, plan.position_bins)) or None
+    asked: list[tuple[str, object, object]] = [
+        ("--model", counting.model, plan.model.name),
+        ("--max-position", counting.max_position, plan.max_position),
+        ("--position-bins", counting.position_bins, bins),
+        ("--context", _words(columns.context), _words(plan.context)),
+        ("--stratify", _words(columns.stratify), _words(plan.strata)),
+        ("--randomized-where", _words(columns.randomized_where), _words(map(str, plan.randomized))),
+        ("--weight-column", columns.weight_column, columns.weight_column if plan.weighted else None),
+        ("--timestamp", columns.timestamp, columns.timestamp if plan.period else None),
+        ("--period", "day" if counting.period == "day" else None, "day" if plan.period else None),
+    ]
+    for flag, wanted, counted in asked:
+        if wanted not in (None, counted):
+            how = f"with {flag} {counted}" if counted is not None else f"without {flag}"
+            raise StatisticsError(
+                f"{flag} {wanted}: the statistics were collected {how}. "
+                "Leave it out, or collect the logs again with it."
+            )
+
+
+def _words(names: Iterable[str] | None) -> str | None:
+    return " ".join(names or ()) or None
+
+
+def like_the_fit(
+    fitted: StatisticsPlan, columns: ColumnOptions, folder: Location
+) -> tuple[ColumnOptions, CountingOptions]:
+    """The options that count the cells of a fit; what only its estimate depended on is left aside.
+
+    Raises:
+        UsageError: other contexts are asked for than the propensities have.
+    """
+    if columns.context and tuple(columns.context) != fitted.context:
+        raise UsageError(
+            f"--context {' '.join(columns.context)}: the propensities in {folder} "
+            + (f"differ by {' '.join(fitted.context)}." if fitted.context else "have no context.")
+        )
+    bins = ",".join(map(str, fitted.position_bins)) or None
+    counting = CountingOptions(fitted.model.name, fitted.max_position, bins, "none")
+    of_cells = replace(columns, context=list(fitted.context), timestamp=None, stratify=None, randomized_where=None)
+    return of_cells, counting
+
+
+def check_same_cells(plan: StatisticsPlan, fitted: StatisticsPlan, folder: Location) -> None:
+    """Statistics come with cells of their own, which must be those of the propensities.
+
+    Raises:
+        StatisticsError: they differ.
+    """
+    if _cells(plan) != _cells(fitted):
+        raise StatisticsError(
+            f"the statistics count by {_cells(plan)}, the propensities in {folder} are for {_cells(fitted)}. "
+            "Collect with the same options as the fit."
+        )
+
+
+def _cells(plan: StatisticsPlan) -> str:
+    bins, context = ",".join(map(str, plan.position_bins)), ",".join(plan.context)
+    return (
+        f"model {plan.model.name}, max-position {plan.max_position or 'none'}, position-bins {bins or 'none'}, "
+        f"context {context or 'none'}"
+    )

@@ -1,0 +1,50 @@
+"""What a run needs several times is worked out once."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+
+ONCE = {
+    "statistics are looked for": "posbias.cli.work.job.find_statistics",
+    "the plan is made": "posbias.cli.work.job.statistics_plan",
+    "the method is checked": "posbias.cli.work.job.check_method",
+    "the log is opened": "posbias.cli.work.job.open_log",
+    "the propensity table is built": "posbias.core.fit.fit.propensity_table",
+    "the manifest's section is made": "posbias.cli.work.steps.fit_section",
+    "weights are made": "posbias.cli.work.training_files.weights_for",
+}
+NEVER = {"the log is counted again for its weights": "posbias.cli.work.training_files.counts_by_cell"}
+
+
+@pytest.mark.parametrize("layout", ["pointwise", "session"])
+def test_a_run_works_everything_out_once(
+    layout: str, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(SimulationOptions(n_sessions=500, n_queries=20, n_positions=4)).log.write_parquet(tmp_path / "log.parquet")
+    times = Counter[str]()
+
+    def counting(what: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*values: object, **named: object) -> object:
+            times[what] += 1
+            return work(*values, **named)
+
+        return counted
+
+    for what, place in (ONCE | NEVER).items():
+        module, name = place.rsplit(".", 1)
+        monkeypatch.setattr(place, counting(what, getattr(__import__(module, fromlist=[name]), name)))
+    totals: Any = vars(SufficientStatistics)["cell_totals"]
+    monkeypatch.setattr(totals, "func", counting("counts are added up by cell", totals.func))
+    done = run_in_process("run", "log.parquet", "--layout", layout, "-o", "out")
+
+    assert done.returncode in {0, 1}, done.stderr
+    assert times == Counter([*ONCE, "counts are added up by cell"])
