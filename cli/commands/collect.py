@@ -88,7 +88,7 @@ def _merge(job: Job, engine: Engine, result: Result) -> None:
     with result.progress.stage("merging") as stage:
         segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
     result.content |= describe_statistics(metadata, segments)
-    _describe(days, (), result)
+    _describe(metadata, days, (), result)
     result.warnings += [
         f"{entry.path}: its days are in the other statistics, too. If a log was exported again, its clicks count twice."
         for entry in known_days(statistics)
@@ -102,9 +102,9 @@ def _count(job: Job, engine: Engine, result: Result) -> None:
     with result.progress.stage("counting", parts.number) as stage:
         segment = write_segment(parts, result.folder, metadata, on_part=stage.advance)
     result.content |= describe_statistics(metadata, [segment])
-    _describe(found.days, found.said, result)
+    _describe(metadata, found.days, found.said, result)
 
 
-def _describe(days: Days | None, said: Sequence[str], result: Result) -> None:
-    result.tables.append(summary.rows_line(result.content["rows"]))
+def _describe(metadata: StatisticsMetadata, days: Days | None, said: Sequence[str], result: Result) -> None:
+    result.tables.append(summary.rows_line(metadata.rows))
     steps.describe_reading(days, said, result)

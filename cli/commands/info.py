@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
 
+import msgspec
 import typer
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -57,7 +58,7 @@ def _described(entry: Statistics) -> dict[str, Any]:
         "parts": len(entry.parts),
         "bytes": _bytes(entry),
         "sources": entry.metadata.sources,
-        "rows": entry.metadata.rows,
+        "rows": msgspec.to_builtins(entry.metadata.rows),
         "statistics": entry.totals,
     }
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import UNSET
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,39 +11,40 @@ from rich.table import Table
 from posbias.cli.console import line, shown
 from posbias.core.fit.fit import Fit
 from posbias.core.schema import POSITION
+from posbias.core.training.weights import WeightSummary
 from posbias.io.layouts.parts import Split
+from posbias.io.log.rows import Rows, UbiLines
 
 _MOST_ROWS = 30
 _MOST_REMARKS = 10
 _THREE_DECIMALS = 0.01
 
 
-def rows_line(rows: dict[str, Any]) -> RenderableType:
+def rows_line(rows: Rows) -> RenderableType:
     """What was read, and what was left out."""
     said = line(f"rows: {rows_in_words(rows)}")
-    return Group(said, *map(line, _ubi_lines(rows["ubi"]))) if "ubi" in rows else said
+    return said if rows.ubi is UNSET else Group(said, *map(line, _ubi_lines(rows.ubi)))
 
 
-def _ubi_lines(account: dict[str, Any]) -> list[str]:
+def _ubi_lines(account: UbiLines) -> list[str]:
     """What became of every line of UBI."""
     used, positions = (
-        ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in account[part].items() if count)
-        for part in ("used", "positions")
+        ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in part.items() if count)
+        for part in (account.used, account.positions)
     )
-    others = sorted(account["not_used"].items(), key=lambda entry: -entry[1])
+    others = sorted(account.not_used.items(), key=lambda entry: -entry[1])
     end = "; the others are" if others else "."
-    said = [f"UBI: {account['lines']:,} lines, of which {used} make the log (positions: {positions}){end}"]
+    said = [f"UBI: {account.lines:,} lines, of which {used} make the log (positions: {positions}){end}"]
     return said + [f"{lines:>11,} {reason}" for reason, lines in others]
 
 
-def rows_in_words(rows: dict[str, Any]) -> str:
+def rows_in_words(rows: Rows) -> str:
     """What was read, and what was left out."""
-    line = f"{rows['read']:,} read"
-    rejected: dict[str, int] = rows["rejected"]
-    if rejected:
-        reasons = ", ".join(f"{count:,} because {reason}" for reason, count in rejected.items())
-        line += f", {sum(rejected.values()):,} left out ({reasons})"
-    orphans = rows.get("clicks_without_impression", 0)
+    line = f"{rows.read:,} read"
+    if rows.rejected:
+        reasons = ", ".join(f"{count:,} because {reason}" for reason, count in rows.rejected.items())
+        line += f", {sum(rows.rejected.values()):,} left out ({reasons})"
+    orphans = 0 if rows.clicks_without_impression is UNSET else rows.clicks_without_impression
     return line + (f"; {orphans:,} clicks without an impression" if orphans else "")
 
 
@@ -100,12 +102,10 @@ def propensity_table(fit: Fit) -> RenderableType:
     return Group(line(title), table, *map(line, remarks))
 
 
-def weights_line(summary: dict[str, float | int | None]) -> RenderableType:
+def weights_line(summary: WeightSummary) -> RenderableType:
     """What the weights do to the log."""
-    size = summary["effective_sample_size"]
-    clicks = summary["clicks_weighted"] or 0
+    size, clicks, clipped = summary.effective_sample_size, summary.clicks_weighted, summary.clicks_clipped
     worth = f", worth {size:,.0f} equally weighted ones" if size is not None else ""
-    clipped = summary["clicks_clipped"]
     return line(f"weights: {clicks:,.0f} clicks weighted{worth}" + (f"; {clipped:,.0f} clipped" if clipped else ""))
 
 

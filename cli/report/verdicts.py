@@ -8,6 +8,7 @@ from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
 from posbias.core.fit.joint_comparison import NOTABLE, JointComparison
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.contrasts import ContrastTest
+from posbias.core.training.weights import WeightSummary
 
 FEW_EFFECTIVE_CLUSTERS = 10
 JOINT = JointEstimator.name
@@ -50,11 +51,11 @@ def fit_warnings(fit: Fit) -> list[str]:
     ]
 
 
-def weight_warnings(summary: dict[str, float | int | None]) -> list[str]:
+def weight_warnings(summary: WeightSummary) -> list[str]:
     """What a reader must know before training on the files."""
-    lost = summary["clicks_without_propensity"]
+    lost = summary.clicks_without_propensity
     said: list[str] = []
-    if not summary["clicks_weighted"]:
+    if not summary.clicks_weighted:
         said.append("no click carries a weight: nothing can be learnt from these files.")
     if lost:
         said.append(f"{lost:,} clicks lie in cells without a propensity and are left out of the training files.")

@@ -178,7 +178,7 @@ def _write(laid_out: LaidOutSplits, read: ReadLog | None, request: Request, engi
 def _report(weights: ClickWeights, result: Result) -> None:
     result.content["weights"] = weights.summary
     result.content["weights_by_position"] = weights.by_position.to_dicts()
-    weighted, lost = (float(weights.summary[name] or 0) for name in ("clicks_weighted", "clicks_without_propensity"))
+    weighted, lost = weights.summary.clicks_weighted, weights.summary.clicks_without_propensity
     if not weighted or lost > (1 - WANTED_CLICK_SHARE) * (weighted + lost):
         result.exit_code = WITH_DOUBTS
     result.tables.append(summary.weights_line(weights.summary))

@@ -45,6 +45,33 @@ class WeightOptions:
 
 
 @dataclass(frozen=True)
+class WeightSummary:
+    """What weighting does to a log: counts of clicks and impressions (sums of weights where rows carry some).
+
+    Attributes:
+        clicks_weighted: clicks in cells with a propensity.
+        clicks_without_propensity: clicks in the other cells.
+        impressions_without_propensity: impressions in the other cells.
+        clicks_clipped: clicks whose propensity is below the minimum.
+        weight_before_clipping: sum of 1 / theta over the weighted clicks.
+        weight_after_clipping: sum of w over them.
+        self_normalization_factor: by which all weights are multiplied; 1 without self-normalisation.
+        effective_sample_size_before_clipping: (sum w)^2 / sum w^2; None without a weighted click.
+        effective_sample_size: the same with clipped weights.
+    """
+
+    clicks_weighted: float
+    clicks_without_propensity: float
+    impressions_without_propensity: float
+    clicks_clipped: float
+    weight_before_clipping: float
+    weight_after_clipping: float
+    self_normalization_factor: float
+    effective_sample_size_before_clipping: float | None
+    effective_sample_size: float | None
+
+
+@dataclass(frozen=True)
 class ClickWeights:
     """The weight of a click in each cell, and what the weighting does to the whole log.
 
@@ -59,7 +86,7 @@ class ClickWeights:
     cells: pl.DataFrame
     propensity: Floats
     weight: Floats
-    summary: dict[str, float | int | None]
+    summary: WeightSummary
     by_position: pl.DataFrame
 
     def frame(self) -> pl.DataFrame:
@@ -81,17 +108,17 @@ def click_weights(
     weight = np.where(clipped, 1.0 / options.min_propensity, unclipped)
     total = float(np.nansum(counted * weight))
     factor = float(counted.sum()) / total if options.self_normalize and total > 0 else 1.0
-    summary: dict[str, float | int | None] = {
-        "clicks_weighted": as_count(counted.sum()),
-        "clicks_without_propensity": as_count(clicks[~known].sum()),
-        "impressions_without_propensity": as_count(impressions[~known].sum()),
-        "clicks_clipped": as_count(clicks[clipped].sum()),
-        "weight_before_clipping": float(np.nansum(counted * unclipped)),
-        "weight_after_clipping": total,
-        "self_normalization_factor": factor,
-        "effective_sample_size_before_clipping": _effective_sample_size(counted, unclipped),
-        "effective_sample_size": _effective_sample_size(counted, weight),
-    }
+    summary = WeightSummary(
+        clicks_weighted=as_count(counted.sum()),
+        clicks_without_propensity=as_count(clicks[~known].sum()),
+        impressions_without_propensity=as_count(impressions[~known].sum()),
+        clicks_clipped=as_count(clicks[clipped].sum()),
+        weight_before_clipping=float(np.nansum(counted * unclipped)),
+        weight_after_clipping=total,
+        self_normalization_factor=factor,
+        effective_sample_size_before_clipping=_effective_sample_size(counted, unclipped),
+        effective_sample_size=_effective_sample_size(counted, weight),
+    )
     shares = _by_position(cells, counted, weight)
     return ClickWeights(cells, propensity, weight * factor, summary, shares)
 

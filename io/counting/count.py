@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import polars as pl
+from msgspec import UNSET
 
 from posbias.core.arrays.count_table import Numbers
 from posbias.core.counts.plan import StatisticsPlan
@@ -19,6 +19,7 @@ from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.log.days import Days, look_odd
 from posbias.io.log.log import Log
 from posbias.io.log.quoting import resolve_quotes
+from posbias.io.log.rows import Rows
 from posbias.io.log.scan import TEXT_SEPARATORS
 from posbias.io.progress import Progress
 from posbias.io.stores.checks import check_contents
@@ -78,7 +79,7 @@ class CountedLog:
 
     plan: StatisticsPlan
     sources: dict[str, str]
-    rows: dict[str, Any]
+    rows: Rows
     statistics: SufficientStatistics
     pairs: tuple[pl.DataFrame | PairsOnDisk, ...]
     read: ReadLog | None = None
@@ -107,7 +108,7 @@ class Reading:
 
     read: ReadLog
     sources: dict[str, str]
-    rows: dict[str, Any]
+    rows: Rows
     days: Days | None
     said: tuple[str, ...]
 
@@ -122,7 +123,7 @@ def read_log(
         LogFormatError: a file cannot be read, or was changed meanwhile.
     """
     log, said = _with_known_quotes(log, engine, progress)
-    named, sources, ubi = log, log.digests, None
+    named, sources, ubi = log, log.digests, UNSET
     if log.request.ubi is not None:
         with progress.stage("reading UBI"):
             log, ubi = convert(log, log.request.ubi, engine)
@@ -141,11 +142,8 @@ def read_log(
     if used == 0:
         reasons = ", ".join(f"{rows:,} x {why}" for why, rows in read.rejected.items())
         raise SchemaError(f"{log.request.inputs[0]}: no row keeps the contract ({reasons}).")
-    rows: dict[str, Any] = {"read": read.rows_read, "used": used, "rejected": read.rejected}
-    if read.clicks_without_impression is not None:
-        rows["clicks_without_impression"] = read.clicks_without_impression
-    if ubi is not None:
-        rows["ubi"] = ubi
+    orphans = UNSET if read.clicks_without_impression is None else read.clicks_without_impression
+    rows = Rows(read.rows_read, used, read.rejected, orphans, ubi)
     days = _days(read, today) if plan.period else None
     return Reading(read, sources, rows, days, (*_links(named), *said))
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from posbias.core.errors import StatisticsError
 from posbias.io.counting.count import merged_parts
 from posbias.io.engines.engine import Engine
+from posbias.io.log.rows import Rows
 from posbias.io.stores.checks import check_bytes, check_contents
 from posbias.io.stores.manifest import add_totals, same_totals
-from posbias.io.stores.metadata import StatisticsMetadata, add_rows
+from posbias.io.stores.metadata import StatisticsMetadata
 from posbias.io.stores.segments import Segment, link_segment, scan_part, write_segment
 from posbias.io.stores.store import Statistics, checked
 
@@ -72,7 +73,7 @@ def _side_by_side(
         together = replace(
             metadata,
             sources={digest: path for segment in small for digest, path in segment.sources.items()},
-            rows=add_rows([segment.rows for segment in small]),
+            rows=Rows.total([segment.rows for segment in small]),
         )
         parts = engine.add_up([scan_part(part) for segment in small for part in segment.parts], metadata.plan)
         merged.append(write_segment(parts, folder, together, on_part, n_parts))

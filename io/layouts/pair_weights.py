@@ -112,7 +112,7 @@ def check_unidentified(weights: ClickWeights, *, stop: bool) -> None:
     Raises:
         IdentifiabilityError: some clicks lie in cells without a propensity.
     """
-    lost = weights.summary["clicks_without_propensity"]
+    lost = weights.summary.clicks_without_propensity
     if stop and lost:
         raise IdentifiabilityError(
             f"{lost:,} clicks lie in cells without a propensity (--unidentified error). Leave them out with "

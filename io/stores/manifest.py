@@ -9,8 +9,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from posbias.io.stores.manifest_types import Amount, Count, Counted, Decayed, Rows
-from posbias.io.stores.metadata import add_rows
+from posbias.io.log.rows import Count, Rows
+from posbias.io.stores.manifest_types import Amount, Counted, Decayed
 
 Amounts: TypeAlias = dict[str, int | float]
 """`rows`, `impressions` and `clicks`."""
@@ -70,7 +70,7 @@ class StatisticsManifest(msgspec.Struct, frozen=True):
             raise ValueError("key_types are not those of what was counted")
         if not same_totals(self.statistics.plain(), add_totals([part.statistics.plain() for part in self.segments])):
             raise ValueError("statistics are not what the segments add up to")
-        if self.rows.plain() != add_rows([segment.rows.plain() for segment in self.segments]):
+        if self.rows != Rows.total([segment.rows for segment in self.segments]):
             raise ValueError("rows are not what the segments add up to")
 
 

@@ -6,19 +6,19 @@ has to say, and is an error further down.
 
 from datetime import date
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.models import get_model, model_names
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import RESERVED
+from posbias.io.log.rows import Count
 from posbias.io.stores.decay import Decay
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Amount = Count | Annotated[float, Meta(ge=0)]
 Position = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Probability = Annotated[float, Meta(gt=0, lt=1)]
@@ -76,27 +76,3 @@ class Decayed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def decay(self) -> Decay:
         """As a decay."""
         return Decay(self.factor, self.newest)
-
-
-class LinesOfUbi(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What became of the lines of UBI."""
-
-    lines: Count
-    used: dict[str, Count]
-    not_used: dict[str, Count]
-    other_actions: dict[str, Count]
-    positions: dict[str, Count]
-
-
-class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows read, rejected per reason, and used."""
-
-    read: Count
-    used: Count
-    rejected: dict[str, Count]
-    clicks_without_impression: Count | UnsetType = UNSET
-    ubi: LinesOfUbi | UnsetType = UNSET
-
-    def plain(self) -> dict[str, Any]:
-        """As plain values, without what was not said."""
-        return msgspec.to_builtins(self)

@@ -5,11 +5,13 @@ Parquet part.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
+
+import msgspec
 
 from posbias.core.counts.plan import StatisticsPlan
+from posbias.io.log.rows import Rows
 from posbias.io.stores.decay import Decay
 
 SCHEMA = "posbias.statistics"
@@ -29,7 +31,7 @@ class StatisticsMetadata:
 
     plan: StatisticsPlan
     sources: dict[str, str]
-    rows: dict[str, Any]
+    rows: Rows
     decay: Decay | None = None
 
     def to_parquet(self) -> dict[str, str]:
@@ -38,7 +40,7 @@ class StatisticsMetadata:
             "version": VERSION,
             **describe_plan(self.plan),
             "sources": self.sources,
-            "rows": self.rows,
+            "rows": msgspec.to_builtins(self.rows),
             "decay": describe_decay(self.decay),
         }
         return {"schema": SCHEMA, "posbias": json.dumps(described, sort_keys=True)}
@@ -61,15 +63,3 @@ def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
 def describe_decay(decay: Decay | None) -> dict[str, Any] | None:
     """A decay as plain values."""
     return None if decay is None else decay.describe()
-
-
-def add_rows(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Add up counts of rows: read, used, rejected per reason, and what further counts some of them have."""
-    total: dict[str, Any] = {}
-    for count in counts:
-        for key, rows in count.items():
-            if isinstance(rows, dict):
-                total[key] = add_rows([total.get(key, {}), cast("dict[str, Any]", rows)])
-            else:
-                total[key] = total.get(key, 0) + rows
-    return total

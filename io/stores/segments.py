@@ -11,11 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import polars as pl
 
 from posbias.core.errors import StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD
 from posbias.io.engines.engine import Parts
+from posbias.io.log.rows import Rows
 from posbias.io.places.plain_files import checksum, chunks_of, open_plain, state_of_open
 from posbias.io.stores.metadata import StatisticsMetadata
 from posbias.io.temporary.files import remove_unfinished, whole_files
@@ -59,7 +61,7 @@ class Segment:
 
     parts: tuple[Part, ...]
     sources: dict[str, str]
-    rows: dict[str, Any]
+    rows: Rows
     days: tuple[str, ...]
     totals: dict[str, int | float]
 
@@ -68,7 +70,7 @@ class Segment:
         return {
             "days": list(self.days),
             "sources": self.sources,
-            "rows": self.rows,
+            "rows": msgspec.to_builtins(self.rows),
             "statistics": self.totals,
             "parts": [part.describe() for part in self.parts],
         }

@@ -16,6 +16,7 @@ import polars as pl
 
 from posbias.core.errors import LogFormatError, StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.io.log.rows import Rows
 from posbias.io.log.sources import named_paths
 from posbias.io.places.file_names import is_text
 from posbias.io.places.local_copies import is_current, on_disk
@@ -30,7 +31,6 @@ from posbias.io.stores.metadata import (
     SCHEMA,
     VERSION,
     StatisticsMetadata,
-    add_rows,
     describe_decay,
     describe_plan,
 )
@@ -185,7 +185,7 @@ def merge_metadata(
                     "Name one of them."
                 )
             sources[digest], owner[digest] = path, entry.path
-    rows = add_rows([entry.metadata.rows for entry in statistics])
+    rows = Rows.total([entry.metadata.rows for entry in statistics])
     return StatisticsMetadata(first.metadata.plan, sources, rows, _merged_decay(statistics, factor, newest))
 
 
@@ -303,7 +303,7 @@ def _opened(said: StatisticsManifest, manifest: Manifest, path: Path) -> Statist
     metadata = StatisticsMetadata(
         plan=said.counted.plan(),
         sources={digest: source for segment in segments for digest, source in segment.sources.items()},
-        rows=said.rows.plain(),
+        rows=said.rows,
         decay=None if said.decay is None else said.decay.decay(),
     )
     found = Statistics(path, metadata, said.key_types, segments, {manifest.path: manifest.state})
@@ -318,7 +318,7 @@ def _segment(described: DescribedSegment, folder: Path) -> Segment:
     return Segment(
         parts=tuple(Part(folder / part.name, part.bytes, part.xxh3_128) for part in described.parts),
         sources=described.sources,
-        rows=described.rows.plain(),
+        rows=described.rows,
         days=tuple(day.isoformat() for day in described.days),
         totals=described.statistics.plain(),
     )

@@ -5,13 +5,13 @@ All documents of a page come together by its query_id, in parts on disk, so that
 
 import shutil
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.io.engines.engine import Engine
 from posbias.io.log.log import Log
+from posbias.io.log.rows import UbiLines
 from posbias.io.log.scan import FILE, ROW, reading, scan_lines
 from posbias.io.log.sources import Source, find_sources
 from posbias.io.log.ubi_rules import QUERY_ID, UbiRules
@@ -27,7 +27,7 @@ _SHOWN = 3
 _MOSTLY = 0.5
 
 
-def convert(log: Log, rules: UbiRules, engine: Engine) -> tuple[Log, dict[str, Any]]:
+def convert(log: Log, rules: UbiRules, engine: Engine) -> tuple[Log, UbiLines]:
     """Make a log of UBI files.
 
     Returns:
@@ -96,25 +96,25 @@ class _Tally:
         self.pages += resolved.pages
         self.contradicting += resolved.contradicting
 
-    def account(self) -> dict[str, Any]:
+    def account(self) -> UbiLines:
         """The account of all lines."""
         lines = pl.concat(self.lines).group_by(OUTCOME, ACTION).agg(pl.col("lines").sum())
         counts = dict(lines.group_by(OUTCOME).agg(pl.col("lines").sum()).iter_rows())
         others = lines.filter(pl.col(OUTCOME) == Outcome.OTHER_ACTION).sort("lines", ACTION, descending=[True, False])
-        return {
-            "lines": sum(counts.values()),
-            "used": {name: counts.get(outcome, 0) for outcome, name in USED.items()},
-            "not_used": {reason: counts[outcome] for outcome, reason in REASONS.items() if outcome in counts},
-            "other_actions": dict(others.select(ACTION, "lines").iter_rows()),
-            "positions": {"from_hit_lists": self.rows - self.by_ordinal, "from_ordinals": self.by_ordinal},
-        }
+        return UbiLines(
+            lines=sum(counts.values()),
+            used={name: counts.get(outcome, 0) for outcome, name in USED.items()},
+            not_used={reason: counts[outcome] for outcome, reason in REASONS.items() if outcome in counts},
+            other_actions=dict(others.select(ACTION, "lines").iter_rows()),
+            positions={"from_hit_lists": self.rows - self.by_ordinal, "from_ordinals": self.by_ordinal},
+        )
 
 
 def _records(source: Source, number: int, rules: UbiRules) -> pl.LazyFrame:
     return read_records(scan_lines(source).with_columns(pl.lit(number, pl.UInt32).alias(FILE)), rules)
 
 
-def _judge(log: Log, rules: UbiRules, tally: _Tally, account: dict[str, Any]) -> None:
+def _judge(log: Log, rules: UbiRules, tally: _Tally, account: UbiLines) -> None:
     """Stop where there is no log in the files."""
     where, pages, contradicting = log.request.inputs[0], tally.pages, tally.contradicting
     if contradicting > _MOSTLY * pages:
@@ -134,12 +134,12 @@ def _judge(log: Log, rules: UbiRules, tally: _Tally, account: dict[str, Any]) ->
     raise SchemaError(f"{where}: {advice} {_in_words(account)}")
 
 
-def _in_words(account: dict[str, Any]) -> str:
-    reasons = ", ".join(f"{lines:,} x {reason}" for reason, lines in account["not_used"].items())
-    return f"Of {account['lines']:,} lines: {reasons}."
+def _in_words(account: UbiLines) -> str:
+    reasons = ", ".join(f"{lines:,} x {reason}" for reason, lines in account.not_used.items())
+    return f"Of {account.lines:,} lines: {reasons}."
 
 
-def _stop_at_fatal_lines(log: Log, tally: _Tally, account: dict[str, Any]) -> None:
+def _stop_at_fatal_lines(log: Log, tally: _Tally, account: UbiLines) -> None:
     examples = pl.concat(tally.fatal).sort(OUTCOME, FILE, ROW)
     if not examples.height:
         return
@@ -147,6 +147,6 @@ def _stop_at_fatal_lines(log: Log, tally: _Tally, account: dict[str, Any]) -> No
     for outcome in examples[OUTCOME].unique(maintain_order=True):
         first: list[tuple[int, int]] = examples.filter(pl.col(OUTCOME) == outcome).head(_SHOWN).select(FILE, ROW).rows()
         places = "; ".join(f"{log.sources[file].path} line {row}" for file, row in first)
-        said.append(f"  {account['not_used'][REASONS[Outcome(outcome)]]:,} x {REASONS[Outcome(outcome)]}: {places}")
+        said.append(f"  {account.not_used[REASONS[Outcome(outcome)]]:,} x {REASONS[Outcome(outcome)]}: {places}")
     said.append("Mend the files or the options, or leave these lines out and have them counted: --on-bad-rows drop.")
     raise SchemaError("\n".join(said))

@@ -29,13 +29,13 @@ def test_the_weight_of_a_click_is_1_by_the_propensity_and_at_most_1_by_the_minim
     weights = weigh([1.0, 0.5, 0.05, 2.0], [8, 4, 2, 1], WeightOptions(min_propensity=0.1))
 
     np.testing.assert_allclose(weights.weight, [1, 2, 10, 0.5])
-    assert weights.summary["clicks_clipped"] == 2
-    assert weights.summary["weight_before_clipping"] == pytest.approx(8 + 8 + 40 + 0.5)
-    assert weights.summary["weight_after_clipping"] == pytest.approx(8 + 8 + 20 + 0.5)
+    assert weights.summary.clicks_clipped == 2
+    assert weights.summary.weight_before_clipping == pytest.approx(8 + 8 + 40 + 0.5)
+    assert weights.summary.weight_after_clipping == pytest.approx(8 + 8 + 20 + 0.5)
 
 
 def test_a_propensity_of_exactly_the_minimum_is_not_clipped() -> None:
-    assert weigh([1.0, 0.1], [1, 1], WeightOptions(min_propensity=0.1)).summary["clicks_clipped"] == 0
+    assert weigh([1.0, 0.1], [1, 1], WeightOptions(min_propensity=0.1)).summary.clicks_clipped == 0
 
 
 def test_the_effective_sample_size_is_the_squared_sum_by_the_sum_of_squares_over_clicks() -> None:
@@ -43,11 +43,11 @@ def test_the_effective_sample_size_is_the_squared_sum_by_the_sum_of_squares_over
     each_click = np.array([1.0] * 8 + [2.0] * 4 + [10.0] * 2)
     unclipped = np.array([1.0] * 8 + [2.0] * 4 + [20.0] * 2)
 
-    assert weights.summary["effective_sample_size"] == pytest.approx(each_click.sum() ** 2 / (each_click**2).sum())
-    assert weights.summary["effective_sample_size_before_clipping"] == pytest.approx(
+    assert weights.summary.effective_sample_size == pytest.approx(each_click.sum() ** 2 / (each_click**2).sum())
+    assert weights.summary.effective_sample_size_before_clipping == pytest.approx(
         unclipped.sum() ** 2 / (unclipped**2).sum()
     )
-    assert weigh([1.0, 1.0], [3, 4]).summary["effective_sample_size"] == pytest.approx(7)
+    assert weigh([1.0, 1.0], [3, 4]).summary.effective_sample_size == pytest.approx(7)
 
 
 @SETTINGS
@@ -65,23 +65,23 @@ def test_self_normalised_weights_have_mean_1_over_the_weighted_clicks(cells: lis
     total = float((np.array(clicks) * np.nan_to_num(normalised.weight))[known].sum())
     assert total == pytest.approx(float(np.array(clicks)[known].sum()))
     ratio = (normalised.weight / plain.weight)[known]
-    assert ratio.tolist() == pytest.approx([normalised.summary["self_normalization_factor"]] * len(ratio))
-    assert normalised.summary["effective_sample_size"] == pytest.approx(plain.summary["effective_sample_size"])
+    assert ratio.tolist() == pytest.approx([normalised.summary.self_normalization_factor] * len(ratio))
+    assert normalised.summary.effective_sample_size == pytest.approx(plain.summary.effective_sample_size)
 
 
 def test_clicks_in_cells_without_a_propensity_are_counted_and_weigh_nothing() -> None:
     weights = weigh([1.0, UNKNOWN], [5, 3])
 
     assert np.isnan(weights.weight[1])
-    assert weights.summary["clicks_weighted"] == 5
-    assert weights.summary["clicks_without_propensity"] == 3
-    assert weights.summary["impressions_without_propensity"] == 30
-    assert weights.summary["weight_after_clipping"] == pytest.approx(5)
+    assert weights.summary.clicks_weighted == 5
+    assert weights.summary.clicks_without_propensity == 3
+    assert weights.summary.impressions_without_propensity == 30
+    assert weights.summary.weight_after_clipping == pytest.approx(5)
     assert weights.frame()["propensity"].to_list() == [1.0, None]
 
 
 def test_a_log_without_weighted_clicks_has_no_effective_sample_size() -> None:
-    assert weigh([1.0, UNKNOWN], [0, 3]).summary["effective_sample_size"] is None
+    assert weigh([1.0, UNKNOWN], [0, 3]).summary.effective_sample_size is None
 
 
 def test_the_shares_of_the_positions_are_those_of_the_clipped_weights_over_all_cells_of_a_position() -> None:

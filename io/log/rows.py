@@ -1,0 +1,45 @@
+"""The account of a log's rows, as it stands in manifests: how many were read, used and rejected, and why."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class UbiLines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What became of the lines of UBI."""
+
+    lines: Count
+    used: dict[str, Count]
+    not_used: dict[str, Count]
+    other_actions: dict[str, Count]
+    positions: dict[str, Count]
+
+
+class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rows read, rejected per reason, and used."""
+
+    read: Count
+    used: Count
+    rejected: dict[str, Count]
+    clicks_without_impression: Count | UnsetType = UNSET
+    ubi: UbiLines | UnsetType = UNSET
+
+    @classmethod
+    def total(cls, several: Sequence["Rows"]) -> "Rows":
+        """Rows of several logs together; what only some of them count, as far as these do."""
+        return msgspec.convert(_add_up([msgspec.to_builtins(rows) for rows in several]), cls)
+
+
+def _add_up(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = {}
+    for count in counts:
+        for key, rows in count.items():
+            if isinstance(rows, dict):
+                total[key] = _add_up([total.get(key, {}), cast("dict[str, Any]", rows)])
+            else:
+                total[key] = total.get(key, 0) + rows
+    return total
