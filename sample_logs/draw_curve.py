@@ -1,7 +1,7 @@
 """Draw propensities with their 95 % intervals, beside the truth and the click rates, as an SVG.
 
-    posbias run sample_logs/web_search.parquet -o out
-    python sample_logs/draw_curve.py out/propensities.parquet sample_logs/web_search_truth.parquet propensities.svg
+posbias run sample_logs/web_search.parquet -o out
+python sample_logs/draw_curve.py out/propensities.parquet sample_logs/web_search_truth.parquet propensities.svg
 """
 
 import sys
@@ -32,9 +32,10 @@ def curve(estimate: pl.DataFrame, truth: pl.DataFrame) -> str:
     rates = (estimate["ctr"] / estimate["ctr"][0]).to_list()
     bars = zip(estimate["position"], estimate["ci_low"], estimate["ci_high"], strict=True)
     points = zip(estimate["position"], estimate["propensity"], strict=True)
+    words = "Propensity by position: estimate, truth and relative click rate"
+    box, font = f'viewBox="0 0 {WIDTH} {HEIGHT}"', 'font-family="sans-serif" font-size="13"'
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        'font-size="13" role="img" aria-label="Propensity by position: estimate, truth and relative click rate">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box} {font} role="img" aria-label="{words}">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         *_axes(estimate["position"].to_list()),
         _line([(place, rate) for place, rate in enumerate(rates, 1)], n, RATE, "5 4"),

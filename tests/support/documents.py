@@ -4,8 +4,8 @@
 
 writes into every document what its examples print now. Run it after a message has changed, and look at the difference.
 
-Examples are lines of a block ```sh that begin with `posbias`, and blocks ```console, in which `$ posbias ...` is followed by
-what it prints and `$ cat FILE` by what FILE holds.
+Examples are lines of a block ```sh that begin with `posbias`, and blocks ```console. There `$ posbias ...` is followed
+by what it prints, `$ cat FILE` by what FILE holds, and `$ python FILE` by what that script prints.
 """
 
 import gzip
@@ -174,7 +174,11 @@ def run(step: Step) -> tuple[int, tuple[str, ...]]:
         return 0, step.printed or ()
     if program == "python":
         script = subprocess.run(
-            [sys.executable, *words], check=False, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+            [sys.executable, *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         return script.returncode, tuple(script.stdout.splitlines())
     assert program == "posbias", step.command
