@@ -256,6 +256,18 @@ def test_every_link_leads_to_something(repository: Path, name: str) -> None:
         assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), link
 
 
+def test_every_document_is_reached_from_the_first_page(repository: Path) -> None:
+    reached, ahead = set[Path](), [repository / "README.md"]
+    while ahead:
+        document = ahead.pop()
+        if document not in reached:
+            reached.add(document)
+            links = re.findall(r"\]\(([\w./-]+\.md)", prose(document.read_text(encoding="utf-8")))
+            ahead += [(document.parent / link).resolve() for link in links]
+
+    assert reached == {repository / name for name in documents.documents(repository)}
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_path_of_the_repository_that_is_named_is_there(repository: Path, name: str) -> None:
     named = re.findall(r"(?<![\w./-])(?:core|io|cli|tests|sample_logs|\.ci)/[\w./-]*\w", read(repository, name))
