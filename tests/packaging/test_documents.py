@@ -212,6 +212,14 @@ def test_the_documents_name_every_column_of_a_table_and_no_other(
     assert documented_columns(read(repository, document), heading, what=what) == columns_of(*found)
 
 
+@pytest.mark.parametrize("log", ["web_search.parquet", "open_bandit.parquet"])
+def test_the_documents_name_every_column_of_a_sample_log(repository: Path, sample_logs: Path, log: str) -> None:
+    described = section(read(repository, "sample_logs/README.md"), f"## {log}")
+    table = described[described.index("| column") :].partition("\n\n")[0]
+
+    assert {code(cells[0])[0] for cells in rows(table)} == columns_of(sample_logs / log)
+
+
 def test_the_documents_name_every_section_of_a_manifest(repository: Path, results: Path) -> None:
     keys = {key for path in results.glob("*/manifest.json") for key in json.loads(path.read_text(encoding="utf-8"))}
     named = documented_columns(read(repository, RESULTS), "## manifest.json")
