@@ -10,6 +10,7 @@ TOP_LEVEL = {
     ".ci",
     ".gitignore",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "LICENSE",
     "README.md",
     "cli",

@@ -56,8 +56,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def daily(repository: Path, tmp_path: Path) -> Path:
-    """The daily job, to the letter as README.md gives it."""
-    section = (repository / "README.md").read_text(encoding="utf-8").partition("## Every day")[2]
+    """The daily job, to the letter as cli/README.md gives it."""
+    section = (repository / "cli" / "README.md").read_text(encoding="utf-8").partition("## The daily job")[2]
     script = section.partition("```sh\n")[2].partition("```")[0]
     path = tmp_path / "daily.sh"
     path.write_text(script, encoding="utf-8")
@@ -80,7 +80,7 @@ def as_posbias(tmp_path: Path, clean_environment: dict[str, str]) -> Callable[[s
     return make
 
 
-def test_the_daily_job_of_the_readme_keeps_a_store_that_says_what_all_logs_say(
+def test_the_daily_job_of_the_documents_keeps_a_store_that_says_what_all_logs_say(
     daily: Path,
     log: pl.DataFrame,
     logs: Path,

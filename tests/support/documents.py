@@ -1,0 +1,224 @@
+"""The documents of the repository, read as a reader does: sections, tables, links, and examples that can be run.
+
+    python tests/support/documents.py
+
+writes into every document what its examples print now. Run it after a message has changed, and look at the difference.
+
+Examples are lines of a block ```sh that begin with `posbias`, and blocks ```console. There `$ posbias ...` is followed
+by what it prints, `$ cat FILE` by what FILE holds, and `$ python FILE` by what that script prints.
+"""
+
+import gzip
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import chdir
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from typer.testing import CliRunner
+
+from posbias.cli.main import app
+
+UBI_SAMPLE = "opensearch_ubi_sample.ndjson.gz"
+"""Of the shared data: it may lie beside the repository, and is not a part of it."""
+
+_FENCE = "```"
+_NOT_OURS = {".git", ".venv", "build", "node_modules", ".pytest_cache"}
+_SMALL = 5_000  # rows, of a log and of a day
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        language: as it is named after the fence.
+        line: of the first line of its text, from 0.
+        lines: its text.
+    """
+
+    language: str
+    line: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of an example.
+
+    Attributes:
+        command: as a reader would type it.
+        printed: what the document says that it prints; None where it does not say.
+        line: of the output in the document, from 0.
+    """
+
+    command: str
+    printed: tuple[str, ...] | None
+    line: int
+
+    @property
+    def words(self) -> list[str]:
+        """The words that a shell would make of it; comments are left out."""
+        return shlex.split(self.command, comments=True)
+
+
+def documents(repository: Path) -> list[str]:
+    """The documents, by their paths in the repository."""
+    found = (path.relative_to(repository) for path in repository.rglob("*.md"))
+    return sorted(path.as_posix() for path in found if not _NOT_OURS & set(path.parts))
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """The fenced blocks of a document."""
+    language, start, inside = "", 0, list[str]()
+    fenced = False
+    for number, line in enumerate(text.splitlines()):
+        if fenced and line.startswith(_FENCE):
+            yield Block(language, start, tuple(inside))
+            fenced = False
+        elif line.startswith(_FENCE):
+            fenced, language, start, inside = True, line.removeprefix(_FENCE).strip(), number + 1, []
+        elif fenced:
+            inside.append(line)
+
+
+def prose(text: str) -> str:
+    """A document without its fenced blocks."""
+    lines = text.splitlines()
+    for block in blocks(text):
+        lines[block.line : block.line + len(block.lines)] = [""] * len(block.lines)
+    return "\n".join(line for line in lines if not line.startswith(_FENCE))
+
+
+def section(text: str, heading: str) -> str:
+    """What stands below a heading, up to the next one of its level or above."""
+    level = len(heading) - len(heading.lstrip("#"))
+    lines = text.splitlines()
+    start = lines.index(heading) + 1
+    ends = (at for at in range(start, len(lines)) if re.match(rf"#{{1,{level}}} ", lines[at]))
+    return "\n".join(lines[start : next(ends, len(lines))])
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the rows of all tables, header lines left out."""
+    found = [line for line in text.splitlines() if line.startswith("|")]
+    rules = {at for at, line in enumerate(found) if set(line) <= set("|-: ")}
+    kept = [line for at, line in enumerate(found) if not {at, at + 1} & rules]
+    return [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in kept]
+
+
+def code(text: str) -> list[str]:
+    """What stands between backticks."""
+    return re.findall(r"`([^`\n]+)`", text)
+
+
+def steps(text: str) -> list[Step]:
+    """The examples of a document, in their order; a script (`#!`) is none."""
+    found: list[Step] = []
+    for block in blocks(text):
+        if block.language == "console":
+            found += _console(block)
+        elif block.language == "sh" and not block.lines[0].startswith("#!"):
+            joined = "\n".join(block.lines).replace("\\\n", " ").splitlines()
+            found += [Step(line, None, 0) for line in joined if line.startswith("posbias ")]
+    return found
+
+
+def _console(block: Block) -> Iterator[Step]:
+    starts = [at for at, line in enumerate(block.lines) if line.startswith("$ ")]
+    for start, end in zip(starts, [*starts[1:], len(block.lines)], strict=True):
+        yield Step(block.lines[start][2:], block.lines[start + 1 : end], block.line + start + 1)
+
+
+def make_workspace(folder: Path, repository: Path) -> None:
+    """Make the files that the examples read: the sample logs, and logs of other forms that are made of them."""
+    samples = folder / "sample_logs"
+    samples.mkdir()
+    for path in (repository / "sample_logs").glob("*.parquet"):
+        shutil.copyfile(path, samples / path.name)
+    sample = pl.read_parquet(samples / "web_search.parquet")
+    (folder / "logs").mkdir()
+    for day in sample.partition_by("date", maintain_order=True):  # as sample_logs/split_days.py does, but less of it
+        day.head(_SMALL).write_parquet(folder / "logs" / f"{day.item(0, 'date')}.parquet")
+    small = sample.head(_SMALL)
+    names = {"session": "serp", "query": "q", "doc": "sku", "position": "slot", "click": "clicked"}
+    small.rename(names).write_parquet(folder / "shop.parquet")
+    small.with_columns(device=pl.col("session") % 2).write_parquet(folder / "phones.parquet")
+    _write_gzip(folder / "shown.csv.gz", small.drop("click"))
+    _write_gzip(folder / "clicks.csv.gz", small.filter(pl.col("click") == 1).select("session", "doc"))
+    shutil.copyfile(samples / "web_search_features.parquet", folder / "documents.parquet")
+    ubi = repository.parent / "shared" / "data" / UBI_SAMPLE
+    if ubi.is_file():
+        shutil.copyfile(ubi, folder / UBI_SAMPLE)
+
+
+def _write_gzip(path: Path, table: pl.DataFrame) -> None:
+    path.write_bytes(gzip.compress(table.write_csv().encode()))
+
+
+def run(step: Step) -> tuple[int, tuple[str, ...]]:
+    """Run a command in the current directory; return its exit code and the lines that it prints.
+
+    `$ cat FILE` makes the file, of the lines that the document shows.
+    """
+    program, *words = step.words
+    if program == "cat":
+        Path(words[0]).write_text("".join(f"{line}\n" for line in step.printed or ()), encoding="utf-8")
+        return 0, step.printed or ()
+    if program == "python":
+        script = subprocess.run(
+            [sys.executable, *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )
+        return script.returncode, tuple(script.stdout.splitlines())
+    assert program == "posbias", step.command
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    return done.exit_code, tuple(line.rstrip() for line in done.output.rstrip().splitlines())
+
+
+def compared(lines: Sequence[str]) -> list[str]:
+    """Lines as they are compared: without empty ones, and but for what depends on the version of a library.
+
+    That is the size of a Parquet file, and the loss of a model beyond its first decimal.
+    """
+    kept = [line.rstrip() for line in lines if line.strip()]
+    without_sizes = [re.sub(r"[\d.,]+ (B|KiB|MiB)\b", r"N \1", line) for line in kept]
+    return [re.sub(r"((?:logloss|ndcg@10) \d\.\d)\d*", r"\1", line) for line in without_sizes]
+
+
+def _reprint(repository: Path, name: str) -> None:
+    path = repository / name
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    found = steps(text)
+    printed: dict[int, tuple[str, ...]] = {}
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        make_workspace(Path(folder), repository)
+        for step in found:
+            if step.printed is not None and (UBI_SAMPLE not in step.command or Path(UBI_SAMPLE).is_file()):
+                printed[step.line] = run(step)[1]
+            elif not {"--engine", "--master"} & set(step.words) and "s3://" not in step.command:
+                run(step)
+    for step in reversed(found):
+        if step.line in printed:
+            lines[step.line : step.line + len(step.printed or ())] = printed[step.line]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    root = Path(__file__).parents[2]
+    for setting in [name for name in os.environ if name.startswith("POSBIAS_")]:
+        del os.environ[setting]
+    for document in documents(root):
+        if any(step.printed is not None for step in steps((root / document).read_text(encoding="utf-8"))):
+            _reprint(root, document)
