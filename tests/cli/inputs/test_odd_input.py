@@ -121,7 +121,9 @@ def test_a_clicks_table_may_say_for_itself_what_was_clicked(
     assert tables[0].equals(tables[1])
 
 
-def test_folders_of_a_partitioned_log_are_decoded(run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path) -> None:
+def test_folders_of_a_partitioned_log_are_decoded(
+    run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path
+) -> None:
     for name, folder in (("q 0", "query=q%200"), (None, "query=__HIVE_DEFAULT_PARTITION__")):
         (tmp_path / "logs" / folder).mkdir(parents=True)
         some = frame.filter(pl.col("query") == (0 if name else 1)).drop("query")
@@ -185,7 +187,9 @@ def test_a_strong_prior_is_obeyed(run_in_process: RunPosbias, log: Path, tmp_pat
     assert gamma.is_between(0.2, 0.4).all()
 
 
-def test_one_name_in_the_configuration_need_not_be_a_list(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
+def test_one_name_in_the_configuration_need_not_be_a_list(
+    run_in_process: RunPosbias, log: Path, tmp_path: Path
+) -> None:
     (tmp_path / "posbias.toml").write_text('session = "session"\nmin-propensity = 0.02\n', encoding="utf-8")
 
     assert run_in_process("run", log, "-o", "out").returncode == 0

@@ -192,7 +192,9 @@ def test_json_prints_the_manifest_and_nothing_else(
 
 
 @pytest.mark.parametrize("command", ["run", "fit", "collect"])
-def test_quiet_says_nothing_where_there_is_nothing_to_warn_of(run_in_process: RunPosbias, log: Path, command: str) -> None:
+def test_quiet_says_nothing_where_there_is_nothing_to_warn_of(
+    run_in_process: RunPosbias, log: Path, command: str
+) -> None:
     done = run_in_process(command, log, "-o", "out", "--quiet")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -325,7 +327,9 @@ def test_a_fit_that_has_not_converged_is_written_with_exit_code_1(
     ]
 
 
-def test_strict_turns_an_unidentified_cell_into_exit_code_1(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
+def test_strict_turns_an_unidentified_cell_into_exit_code_1(
+    run_in_process: RunPosbias, log: Path, tmp_path: Path
+) -> None:
     rare = pl.DataFrame(
         {"session": [10**6], "query": [0], "doc": [99], "position": [9], "click": [1]},
         schema=pl.read_parquet_schema(log),
