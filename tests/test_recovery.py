@@ -21,7 +21,7 @@ from posbias.cli.main import app
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
 from posbias.core.estimators import EstimationOptions
-from posbias.core.fit.fit import fit_evidence
+from posbias.core.fit.fit import fit_statistics
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -55,7 +55,7 @@ def fit(
     part = compress_part(statistics.sort(plan.keys), plan)
     evidence = merge_parts([part], plan)
     options = EstimationOptions(period="day" if by_day else "auto")
-    found = fit_evidence(evidence, "conditional", options, compare=compare)
+    found = fit_statistics(evidence, "conditional", options, compare=compare)
     (signature,) = evidence.signature_of_part
     of_pair = found.attractiveness_of(signature[part.pairs["signature"].to_numpy()])
     return Fitted(found.propensities, part.pairs.hstack(of_pair))
