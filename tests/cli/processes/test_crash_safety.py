@@ -27,9 +27,9 @@ N_KILLS = 5  # while it works, not while it loads; tests/benchmarks/killed.py ki
 
 @pytest.fixture(scope="module")
 def big_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a log of 3 million impressions, over which a run takes a second or two."""
+    """Return a log of 1.5 million impressions: some ten buckets, over which a run takes a second or two."""
     path = tmp_path_factory.mktemp("big") / "log.parquet"
-    simulate(SimulationOptions(n_sessions=300_000, n_queries=2_000)).log.write_parquet(path)
+    simulate(SimulationOptions(n_sessions=150_000, n_queries=2_000)).log.write_parquet(path)
     return path
 
 
@@ -108,7 +108,7 @@ def assert_no_space(done: CompletedProcess[str], place: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-TINY_MEMORY = 100_000  # bytes: some ten buckets for the log below
+TINY_MEMORY = 8_000_000  # bytes: some ten buckets for the log below
 
 
 @pytest.fixture
