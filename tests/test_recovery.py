@@ -1,10 +1,15 @@
-"""From a log with known truth, through the whole pipeline: theta comes back, and what says nothing changes nothing."""
+"""From a log with known truth: theta comes back, and what says nothing changes nothing.
+
+Counted and fitted in memory; one test goes through files and the command line, and so says that those change nothing.
+"""
 
 import tempfile
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from random import Random
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
@@ -13,6 +18,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
+from posbias.core.estimators import EstimationOptions
+from posbias.core.fit.fit import fit_statistics
+from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 DONE = (0, 1)  # 1: done, with doubts
@@ -20,6 +30,7 @@ TOLERANCE = 1e-9
 # Without shrinking: the logs are small already, and each fit takes a while.
 PHASES = (Phase.explicit, Phase.generate)
 SETTINGS = settings(max_examples=12, deadline=None, derandomize=True, phases=PHASES)
+FROM_END_TO_END = settings(SETTINGS, max_examples=4)
 MODELS = ["pbm", "ubm"]
 
 
@@ -35,14 +46,29 @@ class Fitted:
         return self.propensities["std_error"].replace(0.0, None).to_numpy()
 
 
-def fit(*logs: pl.DataFrame, model: str = "pbm", options: tuple[str, ...] = ("--no-compare",)) -> Fitted:
-    """Fit one log, each frame in a file of its own."""
+def fit(
+    *logs: pl.DataFrame, model: str = "pbm", strata: tuple[str, ...] = (), by_day: bool = False, compare: bool = False
+) -> Fitted:
+    """Fit logs as one, in memory: their columns have the names of their roles, `period` that of the day."""
+    plan = StatisticsPlan(get_model(model), strata=strata, period=by_day)
+    statistics = plan.count(nw.from_native(pl.concat(logs).lazy())).to_native().collect()
+    part = compress_part(statistics.sort(plan.keys), plan)
+    evidence = merge_parts([part], plan)
+    options = EstimationOptions(period="day" if by_day else "auto")
+    found = fit_statistics(evidence, "conditional", options, compare=compare)
+    (signature,) = evidence.signature_of_part
+    of_pair = found.attractiveness_of(signature[part.pairs["signature"].to_numpy()])
+    return Fitted(found.propensities, part.pairs.hstack(of_pair))
+
+
+def fit_files(*logs: pl.DataFrame, model: str) -> Fitted:
+    """Fit one log from end to end, each frame in a file of its own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = [folder / f"{number}.parquet" for number in range(len(logs))]
         for frame, file in zip(logs, files, strict=True):
             frame.write_parquet(file)
-        words = ["fit", *files, "-o", folder / "fit", "--model", model, *options]
+        words = ["fit", *files, "-o", folder / "fit", "--model", model, "--no-compare"]
         result = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
         assert result.exit_code in DONE, result.output
         tables = [pl.read_parquet(folder / "fit" / f"{table}.parquet") for table in ("propensities", "attractiveness")]
@@ -59,7 +85,7 @@ SPARSE_UBM = replace(SPARSE, model="ubm", n_positions=5, n_sessions=120_000)
 def mean_errors(options: SimulationOptions) -> dict[str, float]:
     """Mean over the cells of |theta / truth - 1|, without the reference: conditional and joint."""
     simulation = simulate(options)
-    found = fit(simulation.log, model=options.model, options=("--compare",)).propensities
+    found = fit(simulation.log, model=options.model, compare=True).propensities
     cells = [name for name in ("position", "previous_click") if name in simulation.propensities.columns]
     both = found.join(
         simulation.propensities.select(*cells, truth="propensity"), on=cells, how="full", coalesce=True
@@ -168,12 +194,14 @@ def test_the_order_of_rows_changes_nothing(model: str, log: pl.DataFrame, seed: 
 
 
 @pytest.mark.parametrize("model", MODELS)
-@SETTINGS
+@FROM_END_TO_END
 @given(log=small_logs(), share=st.floats(0.01, 0.99), seed=st.integers(0, 100))
-def test_the_split_into_files_changes_nothing(model: str, log: pl.DataFrame, share: float, seed: int) -> None:
+def test_the_split_into_files_and_the_order_of_rows_change_nothing(
+    model: str, log: pl.DataFrame, share: float, seed: int
+) -> None:
     mixed = log.sample(fraction=1.0, shuffle=True, seed=seed)
     cut = max(int(share * log.height), 1)
-    found, expected = fit(mixed.head(cut), mixed.tail(-cut), model=model), fit(log, model=model)
+    found, expected = fit_files(mixed.head(cut), mixed.tail(-cut), model=model), fit(log, model=model)
 
     assert_same_propensities(found, expected)
     assert_same_attractiveness(found.attractiveness, expected.attractiveness)
@@ -257,7 +285,7 @@ def test_the_log_twice_in_two_strata_keeps_estimates_and_clustered_errors(model:
     twice = pl.concat(
         [log.with_columns(segment=pl.lit("a")), seen_under_new_ids(log).with_columns(segment=pl.lit("b"))]
     )
-    found = fit(twice, model=model, options=("--no-compare", "--stratify", "segment"))
+    found = fit(twice, model=model, strata=("segment",))
 
     assert_same_propensities(found, fit(log, model=model), counts=False)
 
@@ -266,10 +294,9 @@ def test_the_log_twice_in_two_strata_keeps_estimates_and_clustered_errors(model:
 @SETTINGS
 @given(log=small_logs())
 def test_the_log_on_two_days_keeps_estimates_and_clustered_errors(model: str, log: pl.DataFrame) -> None:
-    twice = pl.concat(
-        [log.with_columns(at=pl.lit("2026-01-05")), seen_under_new_ids(log).with_columns(at=pl.lit("2026-01-06"))]
-    )
-    found = fit(twice, model=model, options=("--no-compare", "--timestamp", "at", "--period", "day"))
+    first, second = (pl.lit(date(2026, 1, day)) for day in (5, 6))
+    days = log.with_columns(period=first), seen_under_new_ids(log).with_columns(period=second)
+    found = fit(*days, model=model, by_day=True)
 
     assert_same_propensities(found, fit(log, model=model), counts=False)
 

@@ -49,47 +49,64 @@ def log() -> pl.DataFrame:
     )
 
 
-def attempt(run: RunPosbias, folder: Path, log: pl.DataFrame, role: str, name: str) -> Tables | str:
-    """The tables of a run with the column of a role under another name, or what it says against that."""
-    column = ROLES[role]
-    log.rename({column: name}).write_parquet(folder / "log.parquet")
-    named = {flag: ROLES[flag] for flag in FOUND_BY_NAME} | {role: name}
+FREE = tuple(role for role in ROLES if role not in NAMES_TAKEN and role != "--feature")
+"""Roles whose column may have any name."""
+
+
+def attempt(run: RunPosbias, folder: Path, log: pl.DataFrame, names: dict[str, str]) -> Tables | str:
+    """The tables of a run with the columns of some roles under other names, or what it says against that."""
+    log.rename({ROLES[role]: name for role, name in names.items()}).write_parquet(folder / "log.parquet")
+    named = {flag: ROLES[flag] for flag in FOUND_BY_NAME} | names
+    if "--randomized-where" in named:
+        named["--randomized-where"] += "=random"
     words = [word for flag, value in named.items() for word in (flag, value)]
-    if role == "--randomized-where":
-        words[-1] += "=random"
-    command = "run" if role == "--feature" else "fit"
-    words.append("--no-compare")
-    done = run(command, "log.parquet", *words, "-o", "out", "--force")
+    command = "run" if "--feature" in names else "fit"
+    done = run(command, "log.parquet", *words, "--no-compare", "-o", "out", "--force")
     if done.returncode == 2:
         return done.stderr
     assert done.returncode in (0, 1), done.stderr
     return [pl.read_parquet(path) for path in sorted((folder / "out").rglob("*.parquet"))]
 
 
-@pytest.mark.parametrize("role", ROLES)
+def assert_alike(found: Tables, usual: Tables, names: dict[str, str]) -> None:
+    """The same tables, but for the names of columns that results take over."""
+    own = {ROLES[role]: name for role, name in names.items() if role in UNDER_ITS_OWN_NAME}
+    for table, expected in zip(found, usual, strict=True):
+        assert table.columns == [own.get(column, column) for column in expected.columns]
+        assert table.rows() == expected.rows(), names
+
+
+def test_columns_of_any_name_play_their_roles(run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame) -> None:
+    """Every role is played under every name once, while the others have odd names too."""
+    usual = attempt(run_in_process, tmp_path, log, {role: ROLES[role] for role in FREE})
+    assert not isinstance(usual, str), usual
+
+    for first in range(len(NAMES)):
+        names = {role: NAMES[(first + number) % len(NAMES)] for number, role in enumerate(FREE)}
+        found = attempt(run_in_process, tmp_path, log, names)
+        assert not isinstance(found, str), found
+        assert_alike(found, usual, names)
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role not in FREE])
 def test_a_column_of_any_name_plays_its_role_or_is_asked_to_be_renamed(
     run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, role: str
 ) -> None:
-    usual = attempt(run_in_process, tmp_path, log, role, ROLES[role])
+    usual = attempt(run_in_process, tmp_path, log, {role: ROLES[role]})
     assert not isinstance(usual, str), usual
 
     refused: set[str] = set()
     for name in NAMES:
-        found = attempt(run_in_process, tmp_path, log, role, name)
+        found = attempt(run_in_process, tmp_path, log, {role: name})
         if isinstance(found, str):
             assert f"{name!r}" in found or f"{role} {name}" in found
             assert "Rename the column" in found
             refused.add(name)
-            continue
-        for table, expected in zip(found, usual, strict=True):
-            columns = [name if role in UNDER_ITS_OWN_NAME and c == ROLES[role] else c for c in expected.columns]
-            assert table.columns == columns
-            assert table.rows() == expected.rows(), name
+        else:
+            assert_alike(found, usual, {role: name})
 
     if role in NAMES_TAKEN:
         assert refused == NAMES_TAKEN[role].intersection(NAMES)
-    elif role != "--feature":
-        assert not refused
 
 
 def test_no_context_has_the_name_of_another_column_of_the_results(

@@ -43,11 +43,11 @@ def log(frame: pl.DataFrame, tmp_path: Path) -> Path:
     ],
 )
 def test_odd_arguments_are_refused_by_name(
-    run_posbias: RunPosbias, log: Path, tmp_path: Path, options: tuple[str, ...], says: str
+    run_in_process: RunPosbias, log: Path, tmp_path: Path, options: tuple[str, ...], says: str
 ) -> None:
     (tmp_path / "loop").symlink_to("loop")
 
-    done = run_posbias("run", *options)
+    done = run_in_process("run", *options)
 
     assert done.returncode == 2, done.stderr
     assert says in " ".join(done.stderr.split())
@@ -60,74 +60,76 @@ def test_odd_arguments_are_refused_by_name(
     [("session;query;doc;position;click", "separated by ';'"), ("session, query, doc, position, click", "blanks")],
 )
 def test_a_header_that_cannot_be_read_is_explained(
-    run_posbias: RunPosbias, tmp_path: Path, header: str, says: str
+    run_in_process: RunPosbias, tmp_path: Path, header: str, says: str
 ) -> None:
     (tmp_path / "log.csv").write_text(header + "\n", encoding="utf-8")
 
-    done = run_posbias("fit", "log.csv", "-o", "out")
+    done = run_in_process("fit", "log.csv", "-o", "out")
 
     assert done.returncode == 2
     assert says in done.stderr
 
 
-def test_integers_of_128_bits_are_refused(run_posbias: RunPosbias, frame: pl.DataFrame, tmp_path: Path) -> None:
+def test_integers_of_128_bits_are_refused(run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path) -> None:
     frame.with_columns(pl.col("doc").cast(pl.Int128)).write_parquet(tmp_path / "wide.parquet")
 
-    done = run_posbias("fit", "wide.parquet", "-o", "out")
+    done = run_in_process("fit", "wide.parquet", "-o", "out")
 
     assert done.returncode == 2
     assert "128-bit" in done.stderr
 
 
-def test_names_are_printed_to_the_letter(run_posbias: RunPosbias, log: Path) -> None:
-    done = run_posbias("fit", log, "-o", ":tada:[red]")
+def test_names_are_printed_to_the_letter(run_in_process: RunPosbias, log: Path) -> None:
+    done = run_in_process("fit", log, "-o", ":tada:[red]")
 
     assert done.returncode == 0, done.stderr
     assert "written: :tada:[red]" in done.stderr
 
 
-def test_a_result_among_the_logs_is_not_read_as_a_log(run_posbias: RunPosbias, log: Path, tmp_path: Path) -> None:
+def test_a_result_among_the_logs_is_not_read_as_a_log(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     log.rename(logs / log.name)
 
-    first = run_posbias("run", logs, "-o", logs / "out")
-    again = run_posbias("run", logs, "-o", logs / "out", "--force")
+    first = run_in_process("run", logs, "-o", logs / "out")
+    again = run_in_process("run", logs, "-o", logs / "out", "--force")
 
     assert (first.returncode, again.returncode) == (0, 0), again.stderr
     assert json.loads((logs / "out" / "manifest.json").read_text())["rows"]["read"] == 1200
 
 
 def test_a_name_that_looks_like_a_pattern_is_a_name(
-    run_posbias: RunPosbias, frame: pl.DataFrame, tmp_path: Path
+    run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path
 ) -> None:
     frame.write_ndjson(tmp_path / "a[1] *?.ndjson")
 
-    assert run_posbias("fit", "a[1] *?.ndjson", "-o", "out").returncode == 0
+    assert run_in_process("fit", "a[1] *?.ndjson", "-o", "out").returncode == 0
 
 
 @pytest.mark.parametrize("kind", [pl.Int8, pl.Boolean, pl.String])
 def test_a_clicks_table_may_say_for_itself_what_was_clicked(
-    run_posbias: RunPosbias, frame: pl.DataFrame, log: Path, tmp_path: Path, kind: type[pl.DataType]
+    run_in_process: RunPosbias, frame: pl.DataFrame, log: Path, tmp_path: Path, kind: type[pl.DataType]
 ) -> None:
     frame.drop("click").write_parquet(tmp_path / "shown.parquet")
     frame.select("session", "doc", pl.col("click").cast(kind)).write_parquet(tmp_path / "clicks.parquet")
 
-    apart = run_posbias("fit", "shown.parquet", "--clicks", "clicks.parquet", "-o", "apart")
-    together = run_posbias("fit", log, "-o", "together")
+    apart = run_in_process("fit", "shown.parquet", "--clicks", "clicks.parquet", "-o", "apart")
+    together = run_in_process("fit", log, "-o", "together")
 
     assert (apart.returncode, together.returncode) == (0, 0), apart.stderr
     tables = [pl.read_parquet(tmp_path / name / "propensities.parquet") for name in ("apart", "together")]
     assert tables[0].equals(tables[1])
 
 
-def test_folders_of_a_partitioned_log_are_decoded(run_posbias: RunPosbias, frame: pl.DataFrame, tmp_path: Path) -> None:
+def test_folders_of_a_partitioned_log_are_decoded(
+    run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path
+) -> None:
     for name, folder in (("q 0", "query=q%200"), (None, "query=__HIVE_DEFAULT_PARTITION__")):
         (tmp_path / "logs" / folder).mkdir(parents=True)
         some = frame.filter(pl.col("query") == (0 if name else 1)).drop("query")
         some.write_parquet(tmp_path / "logs" / folder / "part.parquet")
 
-    done = run_posbias("fit", "logs", "-o", "out", "--on-bad-rows", "drop")
+    done = run_in_process("fit", "logs", "-o", "out", "--on-bad-rows", "drop")
 
     assert done.returncode == 0, done.stderr
     assert pl.read_parquet(tmp_path / "out" / "attractiveness.parquet")["query"].unique().to_list() == ["q 0"]
@@ -135,7 +137,7 @@ def test_folders_of_a_partitioned_log_are_decoded(run_posbias: RunPosbias, frame
 
 
 def test_statistics_of_one_table_and_of_two_add_up(
-    run_posbias: RunPosbias, frame: pl.DataFrame, tmp_path: Path
+    run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path
 ) -> None:
     first, second = frame.filter(pl.col("session") < 150), frame.filter(pl.col("session") >= 150)
     first.write_parquet(tmp_path / "first.parquet")
@@ -143,20 +145,20 @@ def test_statistics_of_one_table_and_of_two_add_up(
     clicked = second.filter(pl.col("click") == 1).select("session", "doc")
     stray = pl.DataFrame({"session": [9999], "doc": [1]}, schema=clicked.schema)
     pl.concat([clicked, stray]).write_parquet(tmp_path / "clicks.parquet")
-    assert run_posbias("collect", "first.parquet", "-o", "s1").returncode == 0
-    assert run_posbias("collect", "shown.parquet", "--clicks", "clicks.parquet", "-o", "s2").returncode == 0
+    assert run_in_process("collect", "first.parquet", "-o", "s1").returncode == 0
+    assert run_in_process("collect", "shown.parquet", "--clicks", "clicks.parquet", "-o", "s2").returncode == 0
 
-    done = run_posbias("fit", "s1", "s2", "-o", "out")
+    done = run_in_process("fit", "s1", "s2", "-o", "out")
 
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "out" / "manifest.json").read_text())["rows"]
     assert rows == {"read": 1200, "used": 1200, "clicks_without_impression": 1, "rejected": {}}
 
 
-def test_statistics_named_twice_are_refused(run_posbias: RunPosbias, log: Path) -> None:
-    assert run_posbias("collect", log, "-o", "s").returncode == 0
+def test_statistics_named_twice_are_refused(run_in_process: RunPosbias, log: Path) -> None:
+    assert run_in_process("collect", log, "-o", "s").returncode == 0
 
-    done = run_posbias("fit", "s", "./s/", "-o", "out")
+    done = run_in_process("fit", "s", "./s/", "-o", "out")
 
     assert done.returncode == 2
     assert "named twice" in done.stderr
@@ -164,31 +166,33 @@ def test_statistics_named_twice_are_refused(run_posbias: RunPosbias, log: Path) 
 
 @pytest.mark.parametrize("options", [("--stratify", "session"), ("--weight-column", "click"), ("--model", "ubm")])
 def test_statistics_refuse_what_they_were_not_collected_with(
-    run_posbias: RunPosbias, frame: pl.DataFrame, tmp_path: Path, options: tuple[str, str]
+    run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path, options: tuple[str, str]
 ) -> None:
     frame.write_parquet(tmp_path / "log.parquet")
-    assert run_posbias("collect", "log.parquet", "-o", "s").returncode == 0
+    assert run_in_process("collect", "log.parquet", "-o", "s").returncode == 0
     wanted = ("--stratify", "segment") if options[0] == "--stratify" else options
 
-    done = run_posbias("fit", "s", "-o", "out", *wanted)
+    done = run_in_process("fit", "s", "-o", "out", *wanted)
 
     assert done.returncode == 2, done.stderr
     assert wanted[0] in done.stderr
 
 
 @pytest.mark.parametrize("strength", ["0.3:800", "0.3:1e6", "0.3:1e9"])
-def test_a_strong_prior_is_obeyed(run_posbias: RunPosbias, log: Path, tmp_path: Path, strength: str) -> None:
-    done = run_posbias("fit", log, "-o", "out", "--attractiveness-prior", strength)
+def test_a_strong_prior_is_obeyed(run_in_process: RunPosbias, log: Path, tmp_path: Path, strength: str) -> None:
+    done = run_in_process("fit", log, "-o", "out", "--attractiveness-prior", strength)
 
     assert done.returncode == 0, done.stderr
     gamma = pl.read_parquet(tmp_path / "out" / "attractiveness.parquet")["attractiveness"]
     assert gamma.is_between(0.2, 0.4).all()
 
 
-def test_one_name_in_the_configuration_need_not_be_a_list(run_posbias: RunPosbias, log: Path, tmp_path: Path) -> None:
+def test_one_name_in_the_configuration_need_not_be_a_list(
+    run_in_process: RunPosbias, log: Path, tmp_path: Path
+) -> None:
     (tmp_path / "posbias.toml").write_text('session = "session"\nmin-propensity = 0.02\n', encoding="utf-8")
 
-    assert run_posbias("run", log, "-o", "out").returncode == 0
+    assert run_in_process("run", log, "-o", "out").returncode == 0
 
 
 def test_a_directory_whose_name_is_a_pattern_is_itself(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:

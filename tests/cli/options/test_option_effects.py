@@ -246,8 +246,14 @@ class Bench:
         return Outcome(done.returncode, " ".join(done.stderr.split()), files, manifest)
 
 
+@pytest.fixture(scope="module")
+def outcomes() -> dict[tuple[object, ...], Outcome]:
+    """Return what command lines came to, for all tests of this file that one process runs."""
+    return {}
+
+
 @pytest.fixture
-def bench(run_in_process: Run, log_folder: Path) -> Bench:
+def bench(run_in_process: Run, log_folder: Path, outcomes: dict[tuple[object, ...], Outcome]) -> Bench:
     """Return what runs commands, where there are also statistics and fits."""
     made = {
         "statistics": "collect log.parquet --timestamp timestamp",
@@ -259,7 +265,7 @@ def bench(run_in_process: Run, log_folder: Path) -> Bench:
         if not (log_folder / name).exists():
             done = run_in_process(*words.split(), "-o", name, cwd=log_folder)
             assert done.returncode == 0, done.stderr
-    return Bench(run_in_process, log_folder, {})
+    return Bench(run_in_process, log_folder, outcomes)
 
 
 def options_of(command: str) -> list[TyperOption]:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from subprocess import CompletedProcess, Popen
 
@@ -22,14 +22,14 @@ MountTmpfs = Callable[[Path, str], Path]
 PROMPT_SECONDS = 5  # how soon a run that is stopped must be gone
 START_SECONDS = 60  # how long it may take, on a busy machine, until a run does what a test waits for
 SMALL_MEMORY = ("--memory", "256MiB")  # splits the log into buckets
-N_KILLS = 7  # tests/benchmarks/killed.py kills 200 times
+N_KILLS = 5  # while it works, not while it loads; tests/benchmarks/killed.py kills 200 times
 
 
 @pytest.fixture(scope="module")
 def big_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a log of 3 million impressions, over which a run takes a second or two."""
+    """Return a log of 1.5 million impressions: some ten buckets, over which a run takes a second or two."""
     path = tmp_path_factory.mktemp("big") / "log.parquet"
-    simulate(SimulationOptions(n_sessions=300_000, n_queries=2_000)).log.write_parquet(path)
+    simulate(SimulationOptions(n_sessions=150_000, n_queries=2_000)).log.write_parquet(path)
     return path
 
 
@@ -86,10 +86,10 @@ def start(environment: dict[str, str], *arguments: str | Path) -> Popen[str]:
     )
 
 
-def wait_for(folder: Path, pattern: str, process: Popen[str]) -> None:
-    """Wait until a running process has made a file or directory."""
+def wait_for(folder: Path, pattern: str, process: Popen[str], besides: Container[Path] = ()) -> None:
+    """Wait until a running process has made a file or directory, besides those that were there."""
     deadline = time.monotonic() + START_SECONDS
-    while not any(folder.glob(pattern)):
+    while all(path in besides for path in folder.glob(pattern)):
         assert process.poll() is None, f"ended before it made {pattern}: {process.communicate()}"
         assert time.monotonic() < deadline, f"made no {pattern}"
         time.sleep(0.001)
@@ -108,54 +108,87 @@ def assert_no_space(done: CompletedProcess[str], place: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+TINY_MEMORY = 8_000_000  # bytes: some ten buckets for the log below
+
+
+@pytest.fixture
+def in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give commands next to no memory."""
+
+    def tiny(_: str) -> int:
+        return TINY_MEMORY
+
+    monkeypatch.setattr("posbias.cli.work.setup.parse_memory", tiny)
+
+
+@pytest.fixture(scope="module")
+def wide_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a log of 200,000 impressions of 20,000 documents."""
+    path = tmp_path_factory.mktemp("wide") / "log.parquet"
+    simulate(SimulationOptions(n_sessions=20_000, n_queries=2_000, query_exponent=0.3)).log.write_parquet(path)
+    return path
+
+
 @pytest.mark.parametrize("options", [(), ("--format", "csv"), ("--layout", "session"), SMALL_MEMORY], ids=" ".join)
 def test_a_disk_that_is_full_for_the_result_is_named_and_left_as_it_was(
-    run_posbias: RunPosbias,
-    big_log: Path,
+    run_in_process: RunPosbias,
+    request: pytest.FixtureRequest,
+    wide_log: Path,
     tmp_path: Path,
     scratch: Path,
     mount_tmpfs: MountTmpfs,
     options: tuple[str, ...],
 ) -> None:
+    if options == SMALL_MEMORY:
+        request.getfixturevalue("in_buckets")
     full = mount_tmpfs(tmp_path / "full", "size=64k")
-    done = run_posbias("run", big_log, "-o", full / "out", "--temp-dir", scratch, *options)
+    done = run_in_process("run", wide_log, "-o", full / "out", "--temp-dir", scratch, *options)
     assert_no_space(done, full)
     assert left_in(full) == []
     assert left_in(scratch) == []
 
 
 @pytest.mark.parametrize("command", [("run",), ("collect",), ("run", "--model", "ubm")], ids=" ".join)
+@pytest.mark.usefixtures("in_buckets")
 def test_a_disk_that_is_full_for_temporary_files_is_named_and_left_as_it_was(
-    run_posbias: RunPosbias,
-    big_log: Path,
+    run_in_process: RunPosbias,
+    wide_log: Path,
     tmp_path: Path,
     results: Path,
     mount_tmpfs: MountTmpfs,
     command: tuple[str, ...],
 ) -> None:
-    full = mount_tmpfs(tmp_path / "full", "size=2m")
-    done = run_posbias(*command, big_log, "-o", results / "out", "--temp-dir", full, *SMALL_MEMORY)
+    full = mount_tmpfs(tmp_path / "full", "size=128k")
+    done = run_in_process(*command, wide_log, "-o", results / "out", "--temp-dir", full)
     assert_no_space(done, full)
     assert left_in(full) == []
     assert left_in(results) == []
 
 
 def test_a_full_disk_keeps_the_old_result(
-    run_posbias: RunPosbias, small_log: Path, big_log: Path, tmp_path: Path, mount_tmpfs: MountTmpfs
+    run_in_process: RunPosbias, small_log: Path, wide_log: Path, tmp_path: Path, mount_tmpfs: MountTmpfs
 ) -> None:
     full = mount_tmpfs(tmp_path / "full", "size=256k")
-    assert run_posbias("run", small_log, "-o", full / "out").returncode == 0
+    assert run_in_process("run", small_log, "-o", full / "out").returncode == 0
     old = contents(full)
-    assert_no_space(run_posbias("run", big_log, "-o", full / "out", "--force"), full)
+    assert_no_space(run_in_process("run", wide_log, "-o", full / "out", "--force"), full)
     assert contents(full) == old
 
 
 # --- stopped --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-@pytest.mark.parametrize("moment", ["starting", "splitting", "writing"])
-@pytest.mark.parametrize("force", [False, True], ids=["new", "force"])
+@pytest.mark.parametrize(
+    ("number", "moment", "force"),
+    [  # every two of the three together
+        (signal.SIGINT, "starting", False),
+        (signal.SIGTERM, "starting", True),
+        (signal.SIGTERM, "splitting", False),
+        (signal.SIGINT, "splitting", True),
+        (signal.SIGINT, "writing", False),
+        (signal.SIGTERM, "writing", True),
+    ],
+)
 def test_a_run_that_is_stopped_ends_at_once_and_leaves_nothing(
     clean_environment: dict[str, str],
     big_log: Path,
@@ -213,7 +246,7 @@ def test_a_run_that_is_stopped_while_it_loads_shows_no_traceback(
 @pytest.mark.parametrize("force", [False, True], ids=["new", "force"])
 def test_a_kill_at_any_moment_leaves_one_whole_result_and_the_next_run_tidies_up(
     clean_environment: dict[str, str],
-    run_posbias: RunPosbias,
+    run_in_process: RunPosbias,
     small_log: Path,
     big_log: Path,
     results: Path,
@@ -223,20 +256,25 @@ def test_a_kill_at_any_moment_leaves_one_whole_result_and_the_next_run_tidies_up
 ) -> None:
     target = results / "out"
     old = results.parent / "old"
-    assert run_posbias("run", small_log, "-o", old).returncode == 0
+    assert run_in_process("run", small_log, "-o", old).returncode == 0
     whole: list[dict[str, bytes]] = [contents(old) if force else {}]
     run_big = ("run", big_log, "-o", target, "--force", "--temp-dir", scratch, *SMALL_MEMORY)
-    began = time.monotonic()
-    assert run_posbias(*run_big).returncode == 0
+    with start(clean_environment, *run_big) as process:
+        wait_for(scratch, "posbias-*/work", process)
+        began = time.monotonic()
+        process.communicate()
     duration = time.monotonic() - began
+    assert process.returncode == 0
     whole.append(contents(target))
     killed = 0
-    for moment in range(1, N_KILLS + 1):
+    for moment in range(N_KILLS):
         shutil.rmtree(target)
         if force:
             shutil.copytree(old, target)
+        left = set(scratch.glob("posbias-*/work"))
         with start(clean_environment, *run_big) as process:
-            time.sleep(duration * moment / N_KILLS)
+            wait_for(scratch, "posbias-*/work", process, besides=left)
+            time.sleep(duration * (moment + 0.5) / N_KILLS)
             process.kill()
             process.communicate()
         killed += process.returncode == -signal.SIGKILL
@@ -247,7 +285,7 @@ def test_a_kill_at_any_moment_leaves_one_whole_result_and_the_next_run_tidies_up
             json.loads(found["manifest.json"])
             assert pl.read_parquet(target / "propensities.parquet").height > 0
     assert killed > 0
-    assert run_posbias(*run_big).returncode == 0
+    assert run_in_process(*run_big).returncode == 0
     assert contents(target) == whole[1]
     assert [path.name for path in results.iterdir()] == ["out"]
     assert left_in(scratch) == []
@@ -304,7 +342,7 @@ def test_without_exchange_a_directory_is_replaced_by_renames(
 
 @pytest.mark.parametrize(("kill_after", "which"), [(1, "old"), (2, "new")])
 def test_without_exchange_the_next_run_mends_what_a_kill_between_the_renames_left(
-    run_posbias: RunPosbias,
+    run_in_process: RunPosbias,
     small_log: Path,
     old_result: Path,
     clean_environment: dict[str, str],
@@ -312,11 +350,11 @@ def test_without_exchange_the_next_run_mends_what_a_kill_between_the_renames_lef
     which: str,
 ) -> None:
     assert replace(old_result, kill_after, clean_environment) == -signal.SIGKILL
-    refused = run_posbias("run", small_log, "-o", old_result)
+    refused = run_in_process("run", small_log, "-o", old_result)
     assert refused.returncode == 2
     assert "already exists" in refused.stderr
     assert (old_result / "which").read_text(encoding="utf-8") == which
-    done = run_posbias("run", small_log, "-o", old_result, "--force")
+    done = run_in_process("run", small_log, "-o", old_result, "--force")
     assert done.returncode == 0, done.stderr
     assert not (old_result / "which").exists()
     assert [path.name for path in old_result.parent.iterdir()] == ["out"]

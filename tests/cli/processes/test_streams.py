@@ -9,7 +9,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from posbias.cli.main import app
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 BROKEN = ("full", "closed", "unread")
@@ -63,11 +65,12 @@ def runs(clean_environment: dict[str, str], tmp_path: Path) -> Runs:
     return run
 
 
-@pytest.fixture
-def statistics(runs: Runs, log: Path) -> str:
-    """Return the name of a directory of statistics in the working directory."""
-    assert runs(("collect", log, "-o", "statistics"))[0] == 0
-    return "statistics"
+@pytest.fixture(scope="module")
+def statistics(log: Path) -> Path:
+    """Return a directory of statistics."""
+    place = log.with_name("statistics")
+    assert CliRunner().invoke(app, ["collect", str(log), "-o", str(place)]).exit_code == 0
+    return place
 
 
 @pytest.mark.parametrize("how", BROKEN)
@@ -80,7 +83,7 @@ def test_help_that_cannot_be_printed_exits_with_2(runs: Runs, how: str, argument
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_information_that_cannot_be_printed_exits_with_2(runs: Runs, statistics: str, how: str) -> None:
+def test_information_that_cannot_be_printed_exits_with_2(runs: Runs, statistics: Path, how: str) -> None:
     for form in ((), ("--json",)):
         code, _, said = runs(("collect", statistics, "--info", *form), stdout=how)
         assert code == 2

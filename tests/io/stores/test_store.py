@@ -5,12 +5,15 @@ import json
 import os
 from collections.abc import Callable
 from datetime import date
+from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from posbias.cli.main import app
 from posbias.core.errors import StatisticsError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting.merge import worth_adding_up
@@ -63,38 +66,62 @@ def collect(run_in_process: Run, tmp_path: Path) -> Collect:
     def run(*words: object) -> pl.DataFrame:
         done = run_in_process("collect", *map(str, words[:-1]), "-o", str(words[-1]), "--force")
         assert done.returncode == 0, done.stderr
-        rows = pl.read_parquet(tmp_path / str(words[-1]) / "*.parquet")
-        keys = [name for name in rows.columns if name not in ("impressions", "clicks")]
-        return rows.group_by(keys).agg(pl.col("impressions", "clicks").sum()).sort(keys)
+        return counts_in(tmp_path / str(words[-1]))
 
     return run
+
+
+@pytest.fixture(scope="module")
+def counted(log: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, ...]], Path]:
+    """Return a function that gives the statistics of the log (`whole`), its fit, and each day's, collected once."""
+
+    @cache
+    def of(plan: tuple[str, ...]) -> Path:
+        place = tmp_path_factory.mktemp("counted")
+        frames = {"whole": log} | {name: log.filter(number=number) for number, name in enumerate("abcde")}
+        for name, frame in frames.items():
+            frame.write_parquet(place / f"{name}.parquet")
+            invoke("collect", place / f"{name}.parquet", *plan, "-o", place / name)
+        invoke("fit", place / "whole", "-o", place / "fit-whole", "--no-compare")
+        return place
+
+    def invoke(*words: str | Path) -> None:
+        done = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+        assert done.exit_code in (0, 1), done.output
+
+    return of
+
+
+def counts_in(statistics: Path) -> pl.DataFrame:
+    """The counts of statistics, equal keys added up."""
+    rows = pl.read_parquet(statistics / "*.parquet")
+    keys = [name for name in rows.columns if name not in ("impressions", "clicks")]
+    return rows.group_by(keys).agg(pl.col("impressions", "clicks").sum()).sort(keys)
 
 
 def part_inodes(folder: Path) -> set[int]:
     return {path.stat().st_ino for path in folder.glob("part-*.parquet")}
 
 
-@pytest.mark.usefixtures("logs")
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 def test_days_merged_in_any_order_hold_the_counts_of_the_whole_log(
     collect: Collect,
+    counted: Callable[[tuple[str, ...]], Path],
     plan: tuple[str, ...],
     order: list[tuple[tuple[str, ...], str]],
     run_in_process: Run,
     tmp_path: Path,
 ) -> None:
-    whole = collect("log.parquet", *plan, "whole")
-    for name in "abcde":
-        collect(f"{name}.parquet", *plan, name)
-    merged = [collect(*names, into) for names, into in order]
-    assert merged[-1].equals(whole)
+    place = counted(plan)
+    days = {name: str(place / name) for name in "abcde"}
+    merged = [collect(*(days.get(name, name) for name in names), into) for names, into in order]
+    assert merged[-1].equals(counts_in(place / "whole"))
 
-    for statistics in ("whole", "out"):
-        done = run_in_process("fit", statistics, "-o", f"fit-{statistics}", "--no-compare")
-        assert done.returncode in (0, 1), done.stderr
+    done = run_in_process("fit", "out", "-o", "fit-out", "--no-compare")
+    assert done.returncode in (0, 1), done.stderr
     for table in ("propensities.parquet", "attractiveness.parquet"):
-        assert (tmp_path / "fit-out" / table).read_bytes() == (tmp_path / "fit-whole" / table).read_bytes()
+        assert (tmp_path / "fit-out" / table).read_bytes() == (place / "fit-whole" / table).read_bytes()
 
 
 @pytest.mark.usefixtures("logs")
