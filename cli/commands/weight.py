@@ -15,6 +15,7 @@ from posbias.cli.options.options import (
 from posbias.cli.options.training import TrainingOptions
 from posbias.cli.report.result import open_result
 from posbias.cli.work import setup, steps, training_files
+from posbias.core.training.layouts import LayoutOfPages
 from posbias.io.fits.read import read_fit
 from posbias.io.places.locations import location
 from posbias.io.stores.store import find_statistics
@@ -46,10 +47,12 @@ def weight(
         result.content["propensities"] = str(fit)
         with setup.open_engine(reading, output.output) as engine:
             kept = steps.Kept(request.needs_sessions, request.log_features, request.tables)
-            if request.needs_sessions:
+            if isinstance(request.layout, LayoutOfPages):
                 plan = setup.statistics_plan(columns, counting)
                 read = steps.read_pages(inputs, columns, reading, plan, engine, result, kept)
-                training_files.write_from_pages(read, plan, engine, fitted.propensities, request, result)
+                training_files.write_from_pages(
+                    read, plan, engine, fitted.propensities, request.layout, request, result
+                )
             else:
                 counted = steps.count_inputs(inputs, columns, reading, counting, engine, result, kept=kept)
                 setup.check_same_cells(counted.plan, fitted.plan, fit)

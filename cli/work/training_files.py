@@ -13,7 +13,15 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.schema import CLICKS, IMPRESSIONS, RESERVED
-from posbias.core.training.layouts import LAYOUTS, Grouping, Layout, choose_grouping
+from posbias.core.training.layouts import (
+    Grouping,
+    Layout,
+    LayoutOfCounts,
+    LayoutOfPages,
+    choose_grouping,
+    get_layout,
+    layouts_of_pages,
+)
 from posbias.core.training.weights import ClickWeights, WeightOptions
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, ReadLog
@@ -36,7 +44,7 @@ class Request:
         asked: as it was said.
     """
 
-    layout: Layout
+    layout: LayoutOfPages | LayoutOfCounts
     grouping: Grouping
     form: TrainingFormat
     options: WeightOptions
@@ -73,9 +81,9 @@ def requested(training: TrainingOptions) -> Request:
     Raises:
         UsageError: a value is out of range, or options do not go together.
     """
-    layout = LAYOUTS[training.layout]
+    layout = get_layout(training.layout)
     has_features = bool(training.features or training.feature)
-    check_format(training.format, layout.name, has_features=has_features)
+    check_format(training.format, layout, has_features=has_features)
     if not 0 < training.min_propensity <= 1:
         raise UsageError(f"--min-propensity {training.min_propensity:g}: must be above 0 and at most 1.")
     if not 0 <= training.validation < 1:
@@ -102,7 +110,7 @@ def _check_possible(training: TrainingOptions, layout: Layout) -> None:
     if training.validation_by == "session" and not layout.from_pages:
         raise UsageError(
             f"--validation-by session: --layout {layout.name} adds up all pages of a query. Set queries apart, or "
-            "choose --layout session, clicked-group or pairs."
+            f"choose another layout: {', '.join(layouts_of_pages())}."
         )
     for name in training.feature or ():
         if name in RESERVED:
@@ -120,15 +128,27 @@ def write_from_counts(
     result: Result,
 ) -> None:
     """Write training files from a log, or from statistics, that has been counted."""
-    if request.needs_sessions and counted.read is not None:
-        write_from_pages(counted.read, counted.plan, engine, propensities, request, result)
-        return
+    layout = request.layout
+    if isinstance(layout, LayoutOfCounts):
+        _write_from_pairs(counted, engine, propensities, prior, layout, request, result)
+    elif counted.read is not None:  # statistics were refused for such layouts
+        write_from_pages(counted.read, counted.plan, engine, propensities, layout, request, result)
+
+
+def _write_from_pairs(
+    counted: CountedLog,
+    engine: Engine,
+    propensities: pl.DataFrame,
+    prior: AttractivenessPrior,
+    layout: LayoutOfCounts,
+    request: Request,
+    result: Result,
+) -> None:
     impressions, clicks = counted.statistics.cell_totals()
     totals = pl.DataFrame({IMPRESSIONS: impressions, CLICKS: clicks})
     weights = _weights(counted.statistics.cells, totals, propensities, request)
-    terms, rows_of = by_signature(counted, request.layout, weights, request.options, propensities, prior)
-    in_memory = all(isinstance(pairs, pl.DataFrame) for pairs in counted.pairs)
-    buffer = request.buffer(None if in_memory else engine.scratch)
+    terms, rows_of = by_signature(counted, layout, weights, request.options, propensities, prior)
+    buffer = request.buffer(None if counted.in_memory else engine.scratch)
     laid_out = lay_out_pairs(counted, terms, rows_of, engine, buffer, result.progress)
     _report(weights, result)
     _write(laid_out, counted.read, request, engine, result)
@@ -139,16 +159,17 @@ def write_from_pages(
     plan: StatisticsPlan,
     engine: Engine,
     propensities: pl.DataFrame,
+    layout: LayoutOfPages,
     request: Request,
     result: Result,
 ) -> None:
     """Write training files in a layout of pages from a log that has been read."""
     totals = cell_totals(read, plan)
     weights = _weights(totals.select(plan.cell_columns), totals, propensities, request)
-    in_rows = request.log_features if request.layout.name == "session" else ()
-    layout = PageLayout(request.layout.name, request.grouping, plan, weights, in_rows)
+    in_rows = request.log_features if layout.shows_impressions else ()
+    pages = PageLayout(layout, request.grouping, plan, weights, in_rows)
     buffer = request.buffer(None if read.buckets.in_memory else engine.scratch)
-    laid_out = lay_out_pages(read, layout, buffer, result.progress)
+    laid_out = lay_out_pages(read, pages, buffer, result.progress)
     _report(weights, result)
     _write(laid_out, read, request, engine, result)
 
@@ -160,7 +181,7 @@ def _weights(cells: pl.DataFrame, totals: pl.DataFrame, propensities: pl.DataFra
 
 
 def _write(laid_out: LaidOutSplits, read: ReadLog | None, request: Request, engine: Engine, result: Result) -> None:
-    rows = bring_features(laid_out, request.wanted_features, request.layout.name, read, engine, result.progress)
+    rows = bring_features(laid_out, request.wanted_features, request.layout, read, engine, result.progress)
     sizes = write_training_sets(
         rows, request.layout, request.grouping, request.form, engine, result.folder, result.progress
     )

@@ -1,27 +1,23 @@
 """Training rows as CSV, with a header. Trainers need ids and texts to the letter: a spreadsheet may see formulas."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 import polars.selectors as cs
 
-from posbias.core.training.layouts import LayoutName
 from posbias.io.formats.columns import feature_names, write_features
-from posbias.io.formats.plain_tables import PLAIN_LAYOUTS, plain_load_script, plain_rows, preference_columns
+from posbias.io.formats.format import TrainingFormat
+from posbias.io.formats.plain_tables import plain_load_script, plain_rows, preference_columns
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 from posbias.io.results.plain_text import as_text_columns
 
 
-@dataclass(frozen=True)
-class CsvFormat:
+class CsvFormat(TrainingFormat):
     """`part-00000.csv`, ...; of pairs, the rows with their features are `documents-00000.csv`, ..."""
 
-    name: str = "csv"
-    layouts: tuple[LayoutName, ...] = PLAIN_LAYOUTS
-    needs_features: bool = False
-    instead: Mapping[LayoutName, str] = field(default_factory=dict[LayoutName, str])
+    name = "csv"
+    rank = 1
+    needs_features = False
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
         """Write one file, and for pairs a second one where there are features."""

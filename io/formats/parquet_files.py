@@ -1,24 +1,20 @@
 """Training rows as Parquet: scikit-learn, PyTorch, Hugging Face datasets, and whatever reads columns."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from posbias.core.training.layouts import LayoutName
 from posbias.io.formats.columns import write_features
-from posbias.io.formats.plain_tables import PLAIN_LAYOUTS, plain_load_script, plain_rows, preference_columns
+from posbias.io.formats.format import TrainingFormat
+from posbias.io.formats.plain_tables import plain_load_script, plain_rows, preference_columns
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 from posbias.io.results.tables import write_in_one_file
 
 
-@dataclass(frozen=True)
-class ParquetFormat:
+class ParquetFormat(TrainingFormat):
     """`part-00000.parquet`, ...; of pairs, the rows with their features are `documents-00000.parquet`, ..."""
 
-    name: str = "parquet"
-    layouts: tuple[LayoutName, ...] = PLAIN_LAYOUTS
-    needs_features: bool = False
-    instead: Mapping[LayoutName, str] = field(default_factory=dict[LayoutName, str])
+    name = "parquet"
+    rank = 0
+    needs_features = False
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
         """Write one file, and for pairs a second one where there are features."""
