@@ -1,17 +1,51 @@
 """What Parquet and CSV hold of a training set, and the script that reads either."""
 
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+
 import polars as pl
 
 from posbias.core.schema import DOC, WEIGHT
 from posbias.core.training.layouts.preferences import LOSER, WINNER
-from posbias.io.formats.columns import feature_names
-from posbias.io.layouts.training_set import TrainingSet
+from posbias.io.formats.columns import feature_names, write_features
+from posbias.io.formats.format import TrainingFormat
+from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
 _SCAN = {
     "parquet": "pl.scan_parquet(files, glob=False)",
     # Polars leaves the quotes of a header doubled.
     "csv": "pl.scan_csv(files, glob=False, infer_schema=False).rename(lambda name: name.replace('\"\"', '\"'))",
 }
+
+
+class PlainFormat(TrainingFormat):
+    """A format of tables that are named as it is: `part-*` of the rows or the preferences, and a script for both."""
+
+    needs_features = False
+
+    @abstractmethod
+    def write_preferences(self, preferences: pl.LazyFrame, path: Path) -> None:
+        """Write the preferences of a part."""
+
+    @abstractmethod
+    def write_rows(self, training_set: TrainingSet, chunks: Iterator[pl.DataFrame], path: Path) -> None:
+        """Write the rows of a part."""
+
+    def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
+        """Write one file, and for preferences a second one where there are features."""
+        number = f"{part.number:05d}.{self.name}"
+        if part.preferences is None:
+            self.write_rows(training_set, part.rows, folder / f"part-{number}")
+            return
+        self.write_preferences(part.preferences.select(preference_columns(training_set)), folder / f"part-{number}")
+        if training_set.features:
+            self.write_rows(training_set, part.rows, folder / f"documents-{number}")
+
+    def finish(self, training_set: TrainingSet, folder: Path) -> None:
+        """Write the features and the script."""
+        write_features(training_set, folder)
+        (folder / "load.py").write_text(plain_load_script(training_set, self.name), encoding="utf-8")
 
 
 def plain_rows(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
