@@ -18,6 +18,7 @@ from posbias.cli.work import steps, training_files
 from posbias.cli.work.engine import open_engine
 from posbias.cli.work.job import Kept, resolve
 from posbias.cli.work.plan import check_same_cells, like_the_fit
+from posbias.core.training.layouts import LayoutOfPages
 from posbias.io.fits.read import read_fit
 from posbias.io.places.locations import location
 from posbias.io.stores.store import find_statistics
@@ -52,9 +53,9 @@ def weight(
         open_engine(reading, output.output) as engine,
     ):
         result.content["propensities"] = str(place)
-        if files.needs_sessions:
+        if isinstance(files.layout, LayoutOfPages):
             read = steps.read_pages(job, engine, result)
-            training_files.write_from_pages(read, job.plan, engine, fitted.propensities, files, result)
+            training_files.write_from_pages(read, job.plan, engine, fitted.propensities, files.layout, files, result)
         else:
             counted = steps.count(job, engine, result)
             check_same_cells(counted.plan, fitted.plan, place)

@@ -5,7 +5,8 @@ from dataclasses import fields
 
 from posbias.cli.options.effects import Need, Situation, only_where
 from posbias.cli.options.options import ColumnOptions, CountingOptions, DecayOptions, ReadingOptions
-from posbias.core.estimators import JointEstimator, get_estimator, methods_that_take
+from posbias.core.estimators import JointEstimator, get_estimator, methods_that_take, options_of_some_methods
+from posbias.core.training.layouts import get_layout, layouts_that_take, options_of_some_layouts
 
 Needs = Mapping[str, tuple[Need, ...]]
 
@@ -61,7 +62,7 @@ _joint = only_where(
     "it is about joint EM, which does not run (--no-compare)",
 )
 _ESTIMATING: Needs = {
-    **{name: (_known_to_method(name),) for name in ("cluster", "bootstrap", "shape", "max_iterations", "tolerance")},
+    **{name: (_known_to_method(name),) for name in options_of_some_methods()},
     "period": (_days,),
     "seed": (_bootstrap,),
     "no_acceleration": (_joint,),
@@ -72,30 +73,31 @@ _ESTIMATING: Needs = {
 # --- weighting --------------------------------------------------------------------------------------------------
 
 
-def _layout(name: str) -> Need:
-    return only_where(lambda asked: asked["layout"] == name, f"only --layout {name} has it")
+def _known_to_layout(option: str) -> Need:
+    able = layouts_that_take(option)
+    return only_where(lambda asked: get_layout(asked["layout"]).name in able, f"only --layout {', '.join(able)} has it")
+
+
+def _weights(asked: Situation) -> str | None:
+    layout = get_layout(asked["layout"])
+    return f"--layout {layout.name} has rates, and no click weights" if layout.weighted is None else None
 
 
 def _click_weights(asked: Situation) -> str | None:
-    if asked["layout"] == "pointwise" and asked["negatives"] == "posterior":
+    if "negatives" in get_layout(asked["layout"]).takes and asked["negatives"] == "posterior":
         return "--negatives posterior has no click weights"
     return None
 
 
 def _rate_by_propensity(asked: Situation) -> str | None:
-    if asked["layout"] == "judgments" and asked["rate"] == "posterior":
+    if "rate" in get_layout(asked["layout"]).takes and asked["rate"] == "posterior":
         return "--rate posterior divides by no propensity"
     return None
 
 
 _WEIGHTING: Needs = {
-    "negatives": (_layout("pointwise"),),
-    "rate": (_layout("judgments"),),
-    "grades": (_layout("judgments"),),
-    "self_normalize": (
-        only_where(lambda asked: asked["layout"] != "judgments", "--layout judgments has rates, and no click weights"),
-        _click_weights,
-    ),
+    **{name: (_known_to_layout(name),) for name in options_of_some_layouts()},
+    "self_normalize": (_weights, _click_weights),
     "min_propensity": (_click_weights, _rate_by_propensity),
     "validation_by": (
         only_where(lambda asked: asked["validation"] != 0, "nothing is set apart. Say how much, e.g. --validation 0.1"),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from posbias.cli.options.options import option
-from posbias.core.training.layouts import Grouping, LayoutName
+from posbias.core.training.layouts import Grouping, layouts_in_words
 from posbias.core.training.weights import Negatives, Rate
 from posbias.io.engines.engine import OnBadRows
 from posbias.io.features.of_parts import Missing
@@ -18,10 +18,10 @@ class TrainingOptions:
     """How clicks become training weights."""
 
     layout: Annotated[
-        LayoutName,
+        str,
         option(
             "--layout",
-            "Rows by document (pointwise, judgments), click (clicked-group), page (session), or preference (pairs).",
+            f"Rows by {layouts_in_words()}.",
             _WEIGHTING,
             metavar="NAME",
         ),

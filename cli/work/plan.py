@@ -18,15 +18,15 @@ DEFAULT_MODEL = "pbm"
 
 def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> StatisticsPlan:
     """What will be counted."""
+    model = get_model(counting.model or DEFAULT_MODEL)
     for flag, names in (("--stratify", columns.stratify), ("--context", columns.context)):
         for name in names or ():
-            if name in NAMES_TAKEN[flag]:
+            if name in NAMES_TAKEN[flag] or name in model.cell_columns:
                 raise UsageError(f"{flag} {name}: this name means something else in the results. Rename the column.")
     both = set(columns.context or ()) & set(columns.stratify or ())
     if both:
         raise UsageError(f"--stratify {' '.join(sorted(both))}: --context says it already: attractiveness differs too.")
     _check_days(columns, counting)
-    model = get_model(counting.model or DEFAULT_MODEL)
     if columns.context and model.name != DEFAULT_MODEL:
         raise UsageError(f"--context: contexts are estimated within --model {DEFAULT_MODEL}, not {model.name}.")
     return StatisticsPlan(

@@ -13,7 +13,15 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.schema import RESERVED
-from posbias.core.training.layouts import LAYOUTS, Grouping, Layout, choose_grouping
+from posbias.core.training.layouts import (
+    Grouping,
+    Layout,
+    LayoutOfCounts,
+    LayoutOfPages,
+    choose_grouping,
+    get_layout,
+    layouts_of_pages,
+)
 from posbias.core.training.weights import ClickWeights, WeightOptions
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, ReadLog
@@ -36,7 +44,7 @@ class Request:
         asked: as it was said.
     """
 
-    layout: Layout
+    layout: LayoutOfPages | LayoutOfCounts
     grouping: Grouping
     form: TrainingFormat
     options: WeightOptions
@@ -73,9 +81,9 @@ def requested(training: TrainingOptions) -> Request:
     Raises:
         UsageError: a value is out of range, or options do not go together.
     """
-    layout = LAYOUTS[training.layout]
+    layout = get_layout(training.layout)
     has_features = bool(training.features or training.feature)
-    check_format(training.format, layout.name, has_features=has_features)
+    check_format(training.format, layout, has_features=has_features)
     if not 0 < training.min_propensity <= 1:
         raise UsageError(f"--min-propensity {training.min_propensity:g}: must be above 0 and at most 1.")
     if not 0 <= training.validation < 1:
@@ -102,7 +110,7 @@ def _check_possible(training: TrainingOptions, layout: Layout) -> None:
     if training.validation_by == "session" and not layout.from_pages:
         raise UsageError(
             f"--validation-by session: --layout {layout.name} adds up all pages of a query. Set queries apart, or "
-            "choose --layout session, clicked-group or pairs."
+            f"choose another layout: {', '.join(layouts_of_pages())}."
         )
     for name in training.feature or ():
         if name in RESERVED:
@@ -120,13 +128,14 @@ def write_from_counts(
     result: Result,
 ) -> None:
     """Write training files from a log, or from statistics, that has been counted."""
+    layout = request.layout
     weights = _weights(counted.statistics.counts_by_cell(), propensities, request)
-    if request.needs_sessions and counted.read is not None:
-        _write_pages(counted.read, counted.plan, weights, request, engine, result)
+    if isinstance(layout, LayoutOfPages):
+        if counted.read is not None:  # statistics were refused for such layouts
+            _write_pages(counted.read, counted.plan, weights, layout, request, engine, result)
         return
-    terms, rows_of = by_signature(counted, request.layout, weights, request.options, propensities, prior)
-    in_memory = all(isinstance(pairs, pl.DataFrame) for pairs in counted.pairs)
-    buffer = request.buffer(None if in_memory else engine.scratch)
+    terms, rows_of = by_signature(counted, layout, weights, request.options, propensities, prior)
+    buffer = request.buffer(None if counted.in_memory else engine.scratch)
     laid_out = lay_out_pairs(counted, terms, rows_of, engine, buffer, result.progress)
     _report(weights, result)
     _write(laid_out, counted.read, request, engine, result)
@@ -137,20 +146,28 @@ def write_from_pages(
     plan: StatisticsPlan,
     engine: Engine,
     propensities: pl.DataFrame,
+    layout: LayoutOfPages,
     request: Request,
     result: Result,
 ) -> None:
     """Write training files in a layout of pages from a log that has been read, and not counted."""
-    _write_pages(read, plan, _weights(counts_by_cell(read, plan), propensities, request), request, engine, result)
+    weights = _weights(counts_by_cell(read, plan), propensities, request)
+    _write_pages(read, plan, weights, layout, request, engine, result)
 
 
 def _write_pages(
-    read: ReadLog, plan: StatisticsPlan, weights: ClickWeights, request: Request, engine: Engine, result: Result
+    read: ReadLog,
+    plan: StatisticsPlan,
+    weights: ClickWeights,
+    layout: LayoutOfPages,
+    request: Request,
+    engine: Engine,
+    result: Result,
 ) -> None:
-    in_rows = request.log_features if request.layout.name == "session" else ()
-    layout = PageLayout(request.layout.name, request.grouping, plan, weights, in_rows)
+    in_rows = request.log_features if layout.shows_impressions else ()
+    pages = PageLayout(layout, request.grouping, plan, weights, in_rows)
     buffer = request.buffer(None if read.buckets.in_memory else engine.scratch)
-    laid_out = lay_out_pages(read, layout, buffer, result.progress)
+    laid_out = lay_out_pages(read, pages, buffer, result.progress)
     _report(weights, result)
     _write(laid_out, read, request, engine, result)
 
@@ -162,7 +179,7 @@ def _weights(counts: pl.DataFrame, propensities: pl.DataFrame, request: Request)
 
 
 def _write(laid_out: LaidOutSplits, read: ReadLog | None, request: Request, engine: Engine, result: Result) -> None:
-    rows = bring_features(laid_out, request.wanted_features, request.layout.name, read, engine, result.progress)
+    rows = bring_features(laid_out, request.wanted_features, request.layout, read, engine, result.progress)
     sizes = write_training_sets(
         rows, request.layout, request.grouping, request.form, engine, result.folder, result.progress
     )

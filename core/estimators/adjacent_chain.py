@@ -1,7 +1,6 @@
 """Adjacent-chain intervention harvesting: ratios between neighbouring positions, multiplied from the reference on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,18 +8,17 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import UsageError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, clusters_of, from_harvest, linkage_of
+from posbias.core.estimators.estimator import Estimator
 from posbias.core.estimators.harvesting import harvest_adjacent_chain
-from posbias.core.schema import PREVIOUS_CLICK
 
 
-@dataclass(frozen=True)
-class AdjacentChainEstimator:
+class AdjacentChainEstimator(Estimator):
     """Product of the click-rate ratios of neighbours, with the jackknife's errors over queries."""
 
-    name: str = "adjacent-chain"
-    reference: str = "Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (WSDM)"
-    takes: tuple[str, ...] = ("cluster",)
-    uses_strata: bool = True
+    name = "adjacent-chain"
+    rank = 3
+    reference = "Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (WSDM)"
+    takes = ("cluster",)
 
     def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:  # noqa: ARG002 - the same for all
         """It needs cells in a row.
@@ -28,10 +26,10 @@ class AdjacentChainEstimator:
         Raises:
             UsageError: a cell is more than a position.
         """
-        if PREVIOUS_CLICK in plan.cell_columns:
+        if plan.model.beside_position:
             raise UsageError(
-                "--method adjacent-chain: it goes from position to position, and the cells of the UBM do not lie in a "
-                "row. Use --method allpairs, or --model pbm."
+                f"--method adjacent-chain: it goes from position to position, and cells that differ by "
+                f"{plan.model.beside_position} do not lie in a row. Use --method allpairs, or --model pbm."
             )
 
     def estimate(

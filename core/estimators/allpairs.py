@@ -1,25 +1,20 @@
 """AllPairs intervention harvesting: click rates of documents that were shown in two cells, all pairs at once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, clusters_of, from_harvest, linkage_of
+from posbias.core.estimators.estimator import Estimator
 from posbias.core.estimators.harvesting import harvest_allpairs
 
 
-@dataclass(frozen=True)
-class AllPairsEstimator:
+class AllPairsEstimator(Estimator):
     """Maximum of the weighted likelihood of all interventional sets, errors clustered by query."""
 
-    name: str = "allpairs"
-    reference: str = "Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (WSDM)"
-    takes: tuple[str, ...] = ("cluster",)
-    uses_strata: bool = True
-
-    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
-        """It needs nothing special."""
+    name = "allpairs"
+    rank = 2
+    reference = "Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (WSDM)"
+    takes = ("cluster",)
 
     def estimate(
         self,

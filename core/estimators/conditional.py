@@ -1,12 +1,10 @@
 """Conditional estimation: theta without gamma. Consistent on sparse logs, with errors clustered by query."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import (
     Estimate,
@@ -15,21 +13,19 @@ from posbias.core.estimators.estimate import (
     linkage_of,
     relative_to_largest,
 )
+from posbias.core.estimators.estimator import Estimator
 from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.theta.conditional import fit_conditional, upper_limits_without_clicks
 
 
-@dataclass(frozen=True)
-class ConditionalEstimator:
+class ConditionalEstimator(Estimator):
     """Fixed-effects Poisson by Newton, CR3 errors over queries."""
 
-    name: str = "conditional"
-    reference: str = "Hausman, Hall & Griliches 1984; Wooldridge 1999; Bell & McCaffrey 2002"
-    takes: tuple[str, ...] = ("cluster", "bootstrap", "shape", "max_iterations", "tolerance")
-    uses_strata: bool = True
-
-    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
-        """It needs nothing special."""
+    name = "conditional"
+    rank = 0
+    reference = "Hausman, Hall & Griliches 1984; Wooldridge 1999; Bell & McCaffrey 2002"
+    takes = ("cluster", "bootstrap", "shape", "max_iterations", "tolerance")
+    clusters = ("query", "pair", "session")
 
     def estimate(
         self,

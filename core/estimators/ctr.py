@@ -1,29 +1,24 @@
 """The naive click rate: what people often take for a propensity. For comparison only, so it reports no errors."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from posbias.core.arrays.count_table import Integers
-from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, cells_like, relative_to_largest
+from posbias.core.estimators.estimator import Estimator
 from posbias.core.theta.linkage import NO_CLICKS, NO_REFERENCE, Linkage
 
 
-@dataclass(frozen=True)
-class ClickRateEstimator:
+class ClickRateEstimator(Estimator):
     """theta_e / theta_ref = click rate in e / click rate in the reference: right only if documents stand at random."""
 
-    name: str = "ctr"
-    reference: str = "Craswell et al. 2008 (the baseline)"
-    takes: tuple[str, ...] = ()
-    uses_strata: bool = False
-
-    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
-        """It needs nothing special."""
+    name = "ctr"
+    rank = 5
+    reference = "Craswell et al. 2008 (the baseline)"
+    uses_strata = False
 
     def estimate(
         self,

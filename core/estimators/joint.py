@@ -1,28 +1,24 @@
 """Joint EM: theta and gamma together, the textbook algorithm. Inconsistent on sparse logs, so it reports no errors."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, FittedJointly, linkage_of
+from posbias.core.estimators.estimator import Estimator
 from posbias.core.theta.joint import EMOptions, fit_joint
 from posbias.core.theta.linkage import Linkage
 
 
-@dataclass(frozen=True)
-class JointEstimator:
+class JointEstimator(Estimator):
     """EM with Bayesian averaging, accelerated by SQUAREM unless asked otherwise."""
 
-    name: str = "joint"
-    reference: str = "Dempster et al. 1977; Chuklin, Markov & de Rijke 2015; Varadhan & Roland 2008"
-    takes: tuple[str, ...] = ("max_iterations", "tolerance")
-    uses_strata: bool = True
-
-    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
-        """It needs nothing special."""
+    name = "joint"
+    rank = 1
+    reference = "Dempster et al. 1977; Chuklin, Markov & de Rijke 2015; Varadhan & Roland 2008"
+    takes = ("max_iterations", "tolerance")
 
     def estimate(
         self,

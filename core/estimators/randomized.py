@@ -1,18 +1,17 @@
 """Result randomisation: click rates of impressions whose document was placed at random."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
-from posbias.core.schema import PREVIOUS_CLICK
+from posbias.core.estimators.estimator import Estimator
 
 
-@dataclass(frozen=True)
-class RandomizedEstimator:
+class RandomizedEstimator(Estimator):
     """Click-rate ratios within each query and experiment.
 
     Where documents are placed at random among positions, the mean attractiveness at each of these positions is the
@@ -25,10 +24,11 @@ class RandomizedEstimator:
     experiments of several pairs of positions are chained by maximum likelihood.
     """
 
-    name: str = "randomized"
-    reference: str = "Wang et al. 2016 (SIGIR); Joachims, Swaminathan & Schnabel 2017 (swap experiments)"
-    takes: tuple[str, ...] = ("cluster", "bootstrap", "shape", "max_iterations", "tolerance")
-    uses_strata: bool = False
+    name = "randomized"
+    rank = 4
+    reference = "Wang et al. 2016 (SIGIR); Joachims, Swaminathan & Schnabel 2017 (swap experiments)"
+    takes = ("cluster", "bootstrap", "shape", "max_iterations", "tolerance")
+    uses_strata = False
 
     def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:  # noqa: ARG002 - the same for all
         """It needs rows that are known to be randomised.
@@ -36,9 +36,9 @@ class RandomizedEstimator:
         Raises:
             UsageError: they are not named, or the model looks at clicks, which no randomisation controls.
         """
-        if PREVIOUS_CLICK in plan.cell_columns:
+        if plan.model.beside_position:
             raise UsageError(
-                "--method randomized: the previous click of the UBM is no part of a randomisation. Use --model pbm."
+                f"--method randomized: {plan.model.beside_position} is no part of a randomisation. Use --model pbm."
             )
         if not plan.randomized:
             raise UsageError(

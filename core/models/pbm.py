@@ -1,22 +1,18 @@
 """The position-based model: examination depends on the position alone."""
 
-from dataclasses import dataclass
-
 import narwhals as nw
 import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
-from posbias.core.schema import POSITION
+from posbias.core.models.model import FactorisedModel
 
 
-@dataclass(frozen=True)
-class PositionBasedModel:
+class PositionBasedModel(FactorisedModel):
     """PBM: P(click) = theta_k * gamma_qd, k the position. K cells."""
 
-    name: str = "pbm"
-    reference: str = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
-    cell_columns: tuple[str, ...] = (POSITION,)
-    needs_session: bool = False
+    name = "pbm"
+    rank = 0
+    reference = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """The position is the cell: nothing to add."""

@@ -1,27 +1,26 @@
 """The user browsing model: examination depends on the position and on the last click above it."""
 
-from dataclasses import dataclass
-
 import narwhals as nw
 import numpy as np
 import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.log.page_order import PLACE, with_places
+from posbias.core.models.model import FactorisedModel
 from posbias.core.schema import CLICK, NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, SESSION
 
 
-@dataclass(frozen=True)
-class UserBrowsingModel:
+class UserBrowsingModel(FactorisedModel):
     """UBM: P(click) = theta_{r r'} * gamma_qd, r the position, r' that of the last click above it, 0 = none.
 
     K (K + 1) / 2 cells for pages of K positions.
     """
 
-    name: str = "ubm"
-    reference: str = "Dupret & Piwowarski 2008 (SIGIR)"
-    cell_columns: tuple[str, ...] = (POSITION, PREVIOUS_CLICK)
-    needs_session: bool = True
+    name = "ubm"
+    rank = 1
+    reference = "Dupret & Piwowarski 2008 (SIGIR)"
+    cell_columns = (POSITION, PREVIOUS_CLICK)
+    needs_session = True
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """Add `previous_click`, whatever the order of the rows and whichever positions a page shows.
@@ -44,7 +43,7 @@ class UserBrowsingModel:
         """
         placed = with_places(impressions)
         if placed is None:
-            return self.with_cells(nw.from_native(impressions.lazy())).to_native().collect()
+            return super().with_cells_in_memory(impressions)
         in_order = placed.sort(PLACE)
         place, shown = in_order[PLACE].to_numpy(), in_order[POSITION].to_numpy()
         page_start = place - shown

@@ -27,19 +27,8 @@ from posbias.io.stores.decay import Decay
 from posbias.io.stores.metadata import StatisticsMetadata
 from posbias.io.stores.segments import scan_part
 from posbias.io.stores.store import Statistics, checked, merge_metadata
-from posbias.io.temporary.files import temporary_files, whole_files
+from posbias.io.temporary.kept import KeptFrame, keep
 from posbias.io.ubi.conversion import convert
-
-
-@dataclass(frozen=True)
-class PairsOnDisk:
-    """The pairs of one part, kept outside memory between two steps."""
-
-    path: Path
-
-    def load(self) -> pl.DataFrame:
-        """Read them back."""
-        return pl.scan_ipc(self.path, glob=False, hive_partitioning=False).collect()
 
 
 @dataclass(frozen=True)
@@ -53,12 +42,8 @@ class PairsOfPart:
     """
 
     number: int
-    kept: pl.DataFrame | PairsOnDisk
+    kept: KeptFrame
     signature: Numbers
-
-    def load(self) -> pl.DataFrame:
-        """The pairs."""
-        return self.kept if isinstance(self.kept, pl.DataFrame) else self.kept.load()
 
 
 @dataclass(frozen=True)
@@ -81,11 +66,16 @@ class CountedLog:
     sources: dict[str, str]
     rows: Rows
     statistics: SufficientStatistics
-    pairs: tuple[pl.DataFrame | PairsOnDisk, ...]
+    pairs: tuple[KeptFrame, ...]
     read: ReadLog | None = None
     decay: Decay | None = None
     days: Days | None = None
     said: tuple[str, ...] = ()
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all pairs are in memory."""
+        return all(pairs.in_memory for pairs in self.pairs)
 
     @property
     def parts(self) -> Iterator[PairsOfPart]:
@@ -262,28 +252,22 @@ class _Compression:
     decay: Decay | None = None
     kept_in: Path | None = None
 
-    def __call__(
-        self, number: int, statistics: pl.LazyFrame
-    ) -> tuple[PartStatistics, pl.DataFrame | PairsOnDisk] | None:
+    def __call__(self, number: int, statistics: pl.LazyFrame) -> tuple[PartStatistics, KeptFrame] | None:
         """A part without its pairs, and those, in memory or on disk; None where nothing was counted."""
         frame = (statistics if self.decay is None else self.decay.weigh(statistics)).collect()
         if not frame.height:
             return None
         part = compress_part(frame, self.plan)
-        if self.kept_in is None:
-            return part.without_pairs(), part.pairs
-        name = f"pairs-{number:05d}.arrow"
-        with temporary_files(self.kept_in), whole_files(self.kept_in) as folder:
-            part.pairs.write_ipc(folder / name)
-            stored = store_part(part.without_pairs(), number, folder, self.kept_in)
-        return stored, PairsOnDisk(self.kept_in / name)
+        pairs = keep(part.pairs, self.kept_in, f"pairs-{number:05d}")
+        part = part.without_pairs()
+        return (part if self.kept_in is None else store_part(part, number, self.kept_in)), pairs
 
 
 def _compress(
     statistics: Parts, work: _Compression, scratch: Path, progress: Progress
-) -> tuple[SufficientStatistics, tuple[pl.DataFrame | PairsOnDisk, ...]]:
+) -> tuple[SufficientStatistics, tuple[KeptFrame, ...]]:
     parts: list[PartStatistics] = []
-    pairs: list[pl.DataFrame | PairsOnDisk] = []
+    pairs: list[KeptFrame] = []
     work = replace(work, kept_in=None if statistics.in_memory else scratch)
     with progress.stage("counting", statistics.number) as stage:
         for compressed in statistics.map(work):

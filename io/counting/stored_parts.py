@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import CountTable, Hashes, Numbers
 from posbias.core.counts.sufficient_statistics import PartOfStrata, PartStatistics
+from posbias.io.temporary.files import temporary_files, whole_files
 
 _COUNTS = tuple(entry.name for entry in fields(CountTable) if entry.name != "n_cells")
+_MEMBERS = ("keys", "member_signature", "member_query")
 
 
 @dataclass(frozen=True)
@@ -58,22 +60,20 @@ class StoredStrata:
         return np.array(np.load(f"{self.path}-{name}.npy", mmap_mode="r")[first:last])
 
 
-def store_part(part: PartStatistics, number: int, folder: Path, lasting: Path) -> PartStatistics:
-    """Write the arrays of a part, the one of that number, to files.
+def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistics:
+    """Write the arrays of a part, the one of that number, to files in a directory of ours.
 
-    Args:
-        part: the part.
-        number: tells its files from those of other parts.
-        folder: where they are written.
-        lasting: where they will be read, once they have moved there.
+    Raises:
+        OutputError: the disk is full.
     """
     by_unit: dict[tuple[str, ...], PartOfStrata] = {}
-    for kind, (unit, strata) in enumerate(part.by_unit.items()):
-        name = f"signatures-{number:05d}-{kind}"
-        table = strata.read(0, len(strata.keys))
-        arrays = {field: getattr(table, field) for field in _COUNTS}
-        arrays |= {field: getattr(strata, field) for field in ("keys", "member_signature", "member_query")}
-        for field, array in arrays.items():
-            np.save(folder / f"{name}-{field}.npy", array)
-        by_unit[unit] = StoredStrata(str(lasting / name), table.n_cells)
+    with temporary_files(folder), whole_files(folder) as unfinished:
+        for kind, (unit, strata) in enumerate(part.by_unit.items()):
+            name = f"signatures-{number:05d}-{kind}"
+            table = strata.read(0, len(strata.keys))
+            arrays = {field: getattr(table, field) for field in _COUNTS}
+            arrays |= {field: getattr(strata, field) for field in _MEMBERS}
+            for field, array in arrays.items():
+                np.save(unfinished / f"{name}-{field}.npy", array)
+            by_unit[unit] = StoredStrata(str(folder / name), table.n_cells)
     return replace(part, by_unit=by_unit)

@@ -31,6 +31,7 @@ from posbias.io.log.scan import reading
 from posbias.io.progress import RowCounter, count_rows
 from posbias.io.results.tables import write_in_one_file
 from posbias.io.temporary.files import check_room, temporary_files
+from posbias.io.temporary.kept import keep
 
 _TEMPORARY_BYTES_PER_ROW = 4  # of integer ids, compressed; the least that buckets were seen to take
 _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS = 1 << 20, 64  # smaller buckets are faster, up to a point
@@ -179,14 +180,13 @@ class LocalEngine:
         read, faults = _count_faults(folder, n_buckets)
         rejected = self._judge_rows(log, faults, read)
         buckets = [frame.drop(REJECTED) for frame in _bucket_frames(folder, n_buckets)]
-        if keep_sessions and buckets:
-            faulty = self._all_faulty_pages(buckets)
+        shown = [self._keep_pages(number, bucket) for number, bucket in enumerate(buckets)] if keep_sessions else []
+        if shown:
+            faulty = self._faulty_over(pl.concat(shown))
         if faulty is not None:
             rejected |= self._judge_pages(log, faulty, read)
             if whole_pages and faults.height:
-                pages = sorted(self.scratch.glob("pages-*.parquet"))
-                shown = pl.scan_parquet(pages, glob=False, hive_partitioning=False)
-                affected = _affected_pages(shown, _bucket_frame(folder, n_buckets), faulty)
+                affected = _affected_pages(pl.concat(shown), _bucket_frame(folder, n_buckets), faulty)
                 rejected |= rows_by_reason(page_faults(affected))
                 faulty = pl.concat([faulty, affected])
         if faulty is not None and faulty.height:
@@ -206,13 +206,12 @@ class LocalEngine:
                 return sample
         return pl.concat([found(share, n_buckets) for share in range(n_buckets)])
 
-    def _all_faulty_pages(self, buckets: Sequence[pl.LazyFrame]) -> pl.DataFrame:
-        """The faulty pages of the whole log: first within each bucket, then over them."""
-        paths = [self.scratch / f"pages-{number:05d}.parquet" for number in range(len(buckets))]
-        with temporary_files(self.scratch):
-            for bucket, path in zip(buckets, paths, strict=True):
-                pages(bucket).collect(engine="streaming").write_parquet(path, compression="lz4", statistics=False)
-        parts = pl.scan_parquet(paths, glob=False)
+    def _keep_pages(self, number: int, bucket: pl.LazyFrame) -> pl.LazyFrame:
+        """The pages of a bucket, on disk."""
+        return keep(pages(bucket).collect(engine="streaming"), self.scratch, f"pages-{number:05d}").scan()
+
+    def _faulty_over(self, parts: pl.LazyFrame) -> pl.DataFrame:
+        """The faulty pages of the whole log, from those of its buckets."""
         n_shares = fewest_parts(parts.select(pl.len()).collect().item(), parts.collect_schema(), self.memory)
         session = pl.col(SESSION).hash()
         shares = (parts.filter(session % n_shares == share) for share in range(n_shares))

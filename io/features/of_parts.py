@@ -9,7 +9,7 @@ from typing import Any, Literal
 import polars as pl
 
 from posbias.core.schema import DOC, PAIR, QUERY, Roles
-from posbias.core.training.layouts import GROUP, LABEL, LayoutName
+from posbias.core.training.layouts import GROUP, Layout
 from posbias.core.training.layouts.preferences import LOSER_ROW, WINNER_ROW
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.columns import check_finite, feature_columns
@@ -29,7 +29,7 @@ from posbias.io.log.log import Log
 from posbias.io.log.scan import untyped_columns
 from posbias.io.log.sources import check_unchanged
 from posbias.io.progress import Progress
-from posbias.io.temporary.files import temporary_files, whole_files
+from posbias.io.temporary.kept import KeptFrame, keep
 
 Missing = Literal["error", "drop", "nan"]
 
@@ -93,7 +93,7 @@ class FeaturedRows:
 def bring_features(
     laid_out: LaidOutSplits,
     wanted: WantedFeatures,
-    layout: LayoutName,
+    layout: Layout,
     read: ReadLog | None,
     engine: Engine,
     progress: Progress,
@@ -125,7 +125,7 @@ def bring_features(
             check_none_missing(without, table.where)
     left: Sequence[tuple[Split, LaidOut | None]] = named
     if wanted.missing == "drop" and any(without.rows for without in missing):
-        folder = None if isinstance(parts[0].rows, pl.DataFrame) else engine.scratch
+        folder = None if parts[0].rows.in_memory else engine.scratch
         work = partial(_with_features_only, layout=layout, folder=folder)
         kept = engine.each(list(enumerate(zip(parts, of_part, strict=True))), work)
         left = [(split, part) for (split, _), part in zip(named, kept, strict=True)]
@@ -144,7 +144,7 @@ def _route(
     parts: Sequence[LaidOut], found: "_Opened", engine: Engine
 ) -> tuple[list[FeaturesOfPart], list[MissingFeatures]]:
     """The features of each part, and what each table lacks."""
-    keys = [part.scan.select(PAIR) for part in parts]
+    keys = [part.rows.scan().select(PAIR) for part in parts]
     folders = [engine.scratch / f"features-{number}" for number in range(len(found.tables))]
     routed = [route(table, keys, folder, engine.memory) for table, folder in zip(found.tables, folders, strict=True)]
     of_part = [FeaturesOfPart(found.in_rows, tuple(frames[n] for frames in routed)) for n in range(len(parts))]
@@ -168,14 +168,14 @@ class _Opened:
 
 
 def _open(
-    parts: Sequence[LaidOut], wanted: WantedFeatures, layout: LayoutName, read: ReadLog | None, engine: Engine
+    parts: Sequence[LaidOut], wanted: WantedFeatures, layout: Layout, read: ReadLog | None, engine: Engine
 ) -> _Opened:
-    schema = parts[0].scan.collect_schema()
+    schema = parts[0].rows.scan().collect_schema()
     roles = _roles_of(schema)
     found = _Opened((), (), (), ())
     if read is not None:
         roles = read.log.roles
-        if wanted.columns and layout == "session":
+        if wanted.columns and layout.shows_impressions:
             in_rows, features = _in_rows(parts, wanted.columns, read.log)
             found = replace(found, in_rows=in_rows, features_in_rows=features)
         elif wanted.columns:
@@ -218,9 +218,9 @@ def _in_rows(
 ) -> tuple[tuple[pl.Expr, ...], tuple[Feature, ...]]:
     """Features that stand in the rows, as each impression had them."""
     where = str(log.sources[0].path)
-    found = feature_columns([part.scan for part in parts], names, untyped_columns(log.sources, names), where)
+    found = feature_columns([part.rows.scan() for part in parts], names, untyped_columns(log.sources, names), where)
     for part in parts:
-        check_finite(part.scan.select(QUERY, DOC, *found.read), names, PAIR, where)
+        check_finite(part.rows.scan().select(QUERY, DOC, *found.read), names, PAIR, where)
     return found.read, found.features
 
 
@@ -238,7 +238,7 @@ def _of_pairs(names: Sequence[str], read: ReadLog, scratch: Path) -> tuple[Featu
     """Features that stand in the log, as a table by query and document."""
     log = read.log
     where = str(log.sources[0].path)
-    distinct = [pl.scan_parquet(path, glob=False) for path in read.buckets.map(_Distinct(tuple(names), scratch))]
+    distinct = [kept.scan() for kept in read.buckets.map(_Distinct(tuple(names), scratch))]
     columns = feature_columns(distinct, names, untyped_columns(log.sources, names), where)
     frames: list[pl.LazyFrame] = []
     varying = dict.fromkeys(names, 0)
@@ -257,17 +257,14 @@ def _of_pairs(names: Sequence[str], read: ReadLog, scratch: Path) -> tuple[Featu
 
 @dataclass(frozen=True)
 class _Distinct:
-    """Writes the different values of features by query and document of a bucket; says where."""
+    """Keeps the different values of features by query and document of a bucket on disk."""
 
     names: tuple[str, ...]
     folder: Path
 
-    def __call__(self, number: int, impressions: pl.LazyFrame) -> Path:
-        file = f"in-log-{number:05d}.parquet"
+    def __call__(self, number: int, impressions: pl.LazyFrame) -> KeptFrame:
         distinct = impressions.select(*PAIR, *self.names).unique().collect(engine="streaming")
-        with temporary_files(self.folder), whole_files(self.folder) as unfinished:
-            distinct.write_parquet(unfinished / file, compression="lz4", statistics=False)
-        return self.folder / file
+        return keep(distinct, self.folder, f"in-log-{number:05d}")
 
 
 def _missing(
@@ -277,7 +274,7 @@ def _missing(
     if table.keys == PAIR or not found.keys:
         return found
     without = [  # a document may be shown for queries of several parts
-        part.scan.select(table.keys).unique().join(frame, on=table.keys, how="anti").collect(engine="streaming")
+        part.rows.scan().select(table.keys).unique().join(frame, on=table.keys, how="anti").collect(engine="streaming")
         for part, frame in zip(parts, frames, strict=True)
     ]
     return replace(found, keys=pl.concat(without).n_unique())
@@ -285,24 +282,20 @@ def _missing(
 
 def _missing_in(item: tuple[LaidOut, pl.LazyFrame]) -> MissingFeatures:
     part, features = item
-    return missing_features(part.scan.select(PAIR), features)
+    return missing_features(part.rows.scan().select(PAIR), features)
 
 
 def _with_features_only(
-    item: tuple[int, tuple[LaidOut, FeaturesOfPart]], layout: LayoutName, folder: Path | None
+    item: tuple[int, tuple[LaidOut, FeaturesOfPart]], layout: Layout, folder: Path | None
 ) -> LaidOut | None:
     """The rows of a part that have all features; no clicked group without its click, no preference without both."""
     number, (part, features) = item
-    rows = part.scan.with_row_index(_ROW)
+    rows = part.rows.scan().with_row_index(_ROW)
     for table in features.tables:
         rows = rows_with_features(rows, table)
-    kept = rows.collect(engine="streaming")
-    if layout == "clicked-group":
-        kept = kept.filter(pl.col(LABEL).max().over(GROUP) == 1)
+    kept = layout.still_of_use(rows.collect(engine="streaming"))
     kept = kept.with_columns(pl.col(GROUP).rle_id().cast(pl.Int64))
-    preferences = part.scan_preferences
-    if preferences is not None:
-        preferences = _renumbered(preferences.collect(), kept)
+    preferences = None if part.preferences is None else _renumbered(part.preferences.load(), kept)
     return keep_rows(folder, f"with-features-{number:05d}", kept.drop(_ROW), preferences)
 
 

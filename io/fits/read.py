@@ -12,7 +12,7 @@ from posbias.io.fits.manifest import PriorSection
 from posbias.io.places.local_copies import is_current, on_disk
 from posbias.io.places.locations import Location
 from posbias.io.places.plain_files import is_still
-from posbias.io.results.manifest import Manifest, read_manifest
+from posbias.io.results.manifest import read_manifest
 from posbias.io.results.tables import FILES_OF_A_FIT, read_propensities
 from posbias.io.stores.manifest_types import Counted
 
@@ -56,16 +56,9 @@ def read_fit(place: Location) -> PreviousFit:
             raise UsageError(
                 f"--propensities {folder}: holds no propensities. Name the directory that `posbias fit` wrote."
             )
-        said = _said(manifest)
+        said = manifest.typed(_FitManifest, LogFormatError, "Run `posbias fit` again.")
         plan = said.counted.plan()
         table = read_propensities(folder, plan.cell_columns)
         if not (is_still(manifest.path, manifest.state) and is_current(place)):
             raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
     return PreviousFit(plan, said.estimate.attractiveness_prior.prior(), table)
-
-
-def _said(manifest: Manifest) -> _FitManifest:
-    try:
-        return manifest.typed(_FitManifest)
-    except LogFormatError as error:
-        raise LogFormatError(f"{error} Run `posbias fit` again.") from error

@@ -34,7 +34,7 @@ def write_attractiveness_of(
 def _attractiveness_rows(item: tuple[PairsOfPart, pl.DataFrame], columns: Sequence[str]) -> pl.DataFrame:
     """The columns of the pairs of a part, `impressions`, `clicks`, `attractiveness`, `std_dev`, in their order."""
     part, of_signature = item
-    pairs = part.load()
+    pairs = part.kept.load()
     return pairs.select(*columns, IMPRESSIONS, CLICKS).hstack(of_signature[pairs[SIGNATURE]])
 
 

@@ -1,81 +1,21 @@
 """Training formats: each writes the rows of a layout as the files of one kind of trainer, and a script that trains it.
 
-A format is one file that declares its name and what it carries, and is registered here.
+A format is one file here: a class below `TrainingFormat`. It is found because it lies here.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Protocol
-
 from posbias.core.errors import UsageError
-from posbias.core.registry import choose
-from posbias.core.training.layouts import LayoutName
-from posbias.io.formats.catboost_files import CatBoostFormat
-from posbias.io.formats.csv_files import CsvFormat
-from posbias.io.formats.lightgbm_csv import LightGBMCsvFormat
-from posbias.io.formats.lightgbm_files import LightGBMFormat
-from posbias.io.formats.parquet_files import ParquetFormat
-from posbias.io.formats.ranklib_files import RankLibFormat
-from posbias.io.formats.xgboost_files import XGBoostFormat
-from posbias.io.layouts.training_set import TrainingPart, TrainingSet
+from posbias.core.registry import Room
+from posbias.core.training.layouts import Layout
+from posbias.io.formats.format import TrainingFormat
 
-__all__ = ["TrainingFormat", "check_format", "format_names", "get_format"]
+__all__ = ["TrainingFormat", "check_format", "format_names", "get_format", "trainers_that_carry"]
 
-
-class TrainingFormat(Protocol):
-    """Writes a training set: `write` once per part, in any order and in any process, then `finish` once."""
-
-    @property
-    def name(self) -> str:
-        """The name on the command line."""
-        ...
-
-    @property
-    def layouts(self) -> tuple[LayoutName, ...]:
-        """The layouts that it can carry."""
-        ...
-
-    @property
-    def needs_features(self) -> bool:
-        """Whether the trainer has nothing to load where there is no feature."""
-        ...
-
-    @property
-    def instead(self) -> Mapping[LayoutName, str]:
-        """Of each layout that it cannot carry: why, and what to use instead."""
-        ...
-
-    def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
-        """Write one part, chunk by chunk.
-
-        Raises:
-            UsageError: a column holds what the format cannot hold.
-            SchemaError: the trainer would refuse these rows.
-        """
-        ...
-
-    def finish(self, training_set: TrainingSet, folder: Path) -> None:
-        """Join what the parts wrote, and write `load.py`."""
-        ...
-
-
-_FORMATS: dict[str, TrainingFormat] = {
-    form.name: form
-    for form in (
-        ParquetFormat(),
-        CsvFormat(),
-        LightGBMFormat(),
-        LightGBMCsvFormat(),
-        XGBoostFormat(),
-        CatBoostFormat(),
-        RankLibFormat(),
-    )
-}
+_FORMATS = Room(__name__, __path__, (TrainingFormat,), "--format")
 
 
 def format_names() -> list[str]:
-    """The registered formats."""
-    return list(_FORMATS)
+    """The formats, in the order in which help shows them."""
+    return _FORMATS.names
 
 
 def get_format(name: str) -> TrainingFormat:
@@ -84,18 +24,22 @@ def get_format(name: str) -> TrainingFormat:
     Raises:
         UsageError: there is none.
     """
-    return choose("--format", name, _FORMATS)
+    return _FORMATS.get(name)
 
 
-def check_format(name: str, layout: LayoutName, *, has_features: bool) -> None:
+def trainers_that_carry(layout: Layout) -> list[str]:
+    """The formats of trainers, which learn from features, that can carry a layout."""
+    return [name for name, form in _FORMATS.plugins.items() if form.needs_features and form.carries(layout)]
+
+
+def check_format(name: str, layout: Layout, *, has_features: bool) -> None:
     """See that a format can carry a layout.
 
     Raises:
         UsageError: there is no such format, it cannot carry the layout, or it needs features and there are none.
     """
     form = get_format(name)
-    if layout not in form.layouts:
-        raise UsageError(f"--format {name} cannot carry --layout {layout}: {form.instead[layout]}")
+    form.check(layout)
     if form.needs_features and not has_features:
         raise UsageError(
             f"--format {name} writes what a model learns from, and there are no features: name a table of them with "

@@ -1,57 +1,41 @@
 """CatBoost: tab-separated rows, a column description, and pairs by row number."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 import polars.selectors as cs
 
-from posbias.core.training.layouts import GROUP, LayoutName
+from posbias.core.schema import WEIGHT
+from posbias.core.training.layouts import GROUP, Layout
+from posbias.core.training.layouts.layout import Weighted
 from posbias.core.training.layouts.preferences import LOSER_ROW, WINNER_ROW
 from posbias.io.formats.columns import distinct, feature_names, with_rows_beside, write_features
+from posbias.io.formats.format import TrainingFormat
 from posbias.io.formats.pieces import join_pieces, open_pieces, piece_path, write_lines
-from posbias.io.formats.plain_tables import PLAIN_LAYOUTS
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
 _DATA, _DESCRIPTION, _PAIRS = "train.tsv", "train.cd", "train.pairs"
 _LINE_ENDS = r"[\n\r]+"
 
-_BEFORE_FEATURES: dict[LayoutName, dict[str, str]] = {  # column of the rows -> what CatBoost calls it
-    "pointwise": {"label": "Label", "weight": "Weight"},
-    "session": {"click": "Label", GROUP: "GroupId", "weight": "Weight"},
-    "clicked-group": {"label": "Label", GROUP: "GroupId", "weight": "GroupWeight"},
-    "pairs": {GROUP: "GroupId"},
-    "judgments": {"label": "Label", GROUP: "GroupId"},
-}
-_LOSS: dict[LayoutName, str] = {
-    "pointwise": "Logloss",
-    "session": "QueryRMSE",
-    "clicked-group": "QuerySoftMax",
-    "pairs": "PairLogit",
-    "judgments": "YetiRank",
-}
-_WHY: dict[LayoutName, str] = {
-    "pointwise": "Logloss takes the weight of each row.",
-    "session": "QueryRMSE takes the weight of each row; the pairwise losses (YetiRank, PairLogit) take none of rows.",
-    "clicked-group": "QuerySoftMax takes the weight of each group: twice the weight is the group twice.",
-    "pairs": "PairLogit takes the weight of each pair.",
-    "judgments": "YetiRank takes the debiased rates as they are; all rows weigh the same.",
+_WEIGHT: dict[Weighted | None, str] = {"row": "Weight", "group": "GroupWeight"}  # what CatBoost calls the column
+_WHY = {
+    "Logloss": "Logloss takes the weight of each row.",
+    "QueryRMSE": "QueryRMSE takes the weight of each row; the pairwise losses (YetiRank, PairLogit) take none of rows.",
+    "QuerySoftMax": "QuerySoftMax takes the weight of each group: twice the weight is the group twice.",
+    "PairLogit": "PairLogit takes the weight of each pair.",
+    "YetiRank": "YetiRank takes the debiased rates as they are; all rows weigh the same.",
 }
 
 
-@dataclass(frozen=True)
-class CatBoostFormat:
+class CatBoostFormat(TrainingFormat):
     """`train.tsv`, `train.cd`, and for pairs `train.pairs`: the rows of winner and loser, from 0, and the weight."""
 
-    name: str = "catboost"
-    layouts: tuple[LayoutName, ...] = PLAIN_LAYOUTS
-    needs_features: bool = True
-    instead: Mapping[LayoutName, str] = field(default_factory=dict[LayoutName, str])
+    name = "catboost"
+    rank = 5
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
         """Append the chunks to this part's pieces."""
-        before = _BEFORE_FEATURES[training_set.layout]
+        before = _before_features(training_set.layout)
         with open_pieces(folder, part.number, _DATA) as (piece,):
             for chunk in with_rows_beside(training_set, part, folder):
                 columns = chunk.select(pl.col(name).alias(f"posbias_{name}") for name in before)
@@ -63,17 +47,18 @@ class CatBoostFormat:
     def finish(self, training_set: TrainingSet, folder: Path) -> None:
         """Join the pieces; write the column description, the features and the script."""
         join_pieces(folder, _DATA)
-        if training_set.layout == "pairs":
+        if training_set.layout.weighted == "preference":
             join_pieces(folder, _PAIRS)
         (folder / _DESCRIPTION).write_text(_description(training_set), encoding="utf-8")
         write_features(training_set, folder)
+        loss = _loss(training_set.layout)
+        unscored = loss == "YetiRank"  # of which CatBoost reports nothing of its own
+        in_pairs = training_set.layout.weighted == "preference"
         texts = {
-            "LOSS": _LOSS[training_set.layout],
-            "METRIC": '\n    "custom_metric": ["NDCG:top=10;hints=skip_train~false"],'
-            if _unscored(training_set)
-            else "",
-            "WHY": _WHY[training_set.layout],
-            "PAIRS": ', "pairs": str(folder / "train.pairs")' if training_set.layout == "pairs" else "",
+            "LOSS": loss,
+            "METRIC": '\n    "custom_metric": ["NDCG:top=10;hints=skip_train~false"],' if unscored else "",
+            "WHY": _WHY[loss],
+            "PAIRS": ', "pairs": str(folder / "train.pairs")' if in_pairs else "",
         }
         script = _LOAD
         for placeholder, text in texts.items():
@@ -81,9 +66,23 @@ class CatBoostFormat:
         (folder / "load.py").write_text(script, encoding="utf-8")
 
 
-def _unscored(training_set: TrainingSet) -> bool:
-    """Whether CatBoost reports nothing of its own about the loss."""
-    return _LOSS[training_set.layout] == "YetiRank"
+def _loss(layout: Layout) -> str:
+    """The loss that takes the weights where the layout has them."""
+    if layout.weighted == "row":
+        return "QueryRMSE" if layout.ranked else "Logloss"
+    if layout.weighted == "group":
+        return "QuerySoftMax"
+    return "PairLogit" if layout.weighted == "preference" else "YetiRank"
+
+
+def _before_features(layout: Layout) -> dict[str, str]:
+    """The first columns, and what CatBoost calls them."""
+    columns = {} if layout.weighted == "preference" else {layout.label: "Label"}
+    if layout.ranked:
+        columns[GROUP] = "GroupId"
+    if layout.weighted in _WEIGHT:
+        columns[WEIGHT] = _WEIGHT[layout.weighted]
+    return columns
 
 
 def _features(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
@@ -94,7 +93,7 @@ def _features(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
 
 def _description(training_set: TrainingSet) -> str:
     """What each column of `train.tsv` is, one line each."""
-    kinds = [(kind, "") for kind in _BEFORE_FEATURES[training_set.layout].values()]
+    kinds = [(kind, "") for kind in _before_features(training_set.layout).values()]
     names = distinct((" ".join(of.name.split()) for of in training_set.features), taken=())
     features = zip(training_set.features, names, strict=True)
     kinds += [("Num" if feature.categories is None else "Categ", name) for feature, name in features]

@@ -24,9 +24,9 @@ def check_group_sizes(training_set: TrainingSet, chunk: pl.DataFrame, form: str,
         return
     query = chunk["query"][int(sizes.head(largest).sum())]
     advice = "Write --layout pointwise, which has no groups, or --format catboost."
-    if training_set.layout == "session":
+    if training_set.layout.shows_impressions:
         advice = "Keep pages apart (--group session), or write --format catboost."
     raise SchemaError(
         f"query {query!r} has a group of {sizes[largest]:,} rows, and --format {form} ranks at most {most:,} together "
-        f"(--layout {training_set.layout}). {advice}"
+        f"(--layout {training_set.layout.name}). {advice}"
     )

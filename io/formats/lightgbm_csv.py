@@ -1,20 +1,18 @@
 """LightGBM in one file: CSV with a header, whose columns it finds by name."""
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 
-from posbias.core.training.layouts import GROUP, LayoutName
+from posbias.core.training.layouts import GROUP, Layout
 from posbias.io.formats.columns import distinct, feature_names, features_as_numbers, with_rows_beside, write_features
+from posbias.io.formats.format import TrainingFormat
 from posbias.io.formats.group_limit import check_group_sizes
 from posbias.io.formats.lightgbm_files import (
-    LIGHTGBM_LAYOUTS,
     MOST_ROWS_OF_A_GROUP,
-    NO_PAIRS,
-    has_groups,
+    check_no_preferences,
     has_weights,
     lightgbm_parameters,
     whole_label,
@@ -26,20 +24,21 @@ _FILE = "train.csv"
 _LABEL, _WEIGHT = "label", "weight"
 
 
-@dataclass(frozen=True)
-class LightGBMCsvFormat:
+class LightGBMCsvFormat(TrainingFormat):
     """`train.csv`: `label`, the features, then `group` and `weight`, as far as the layout has them."""
 
-    name: str = "lightgbm-csv"
-    layouts: tuple[LayoutName, ...] = LIGHTGBM_LAYOUTS
-    needs_features: bool = True
-    instead: Mapping[LayoutName, str] = field(default_factory=lambda: NO_PAIRS)
+    name = "lightgbm-csv"
+    rank = 3
+
+    def check(self, layout: Layout) -> None:
+        """It has no place for weights of preferences."""
+        check_no_preferences(self.name, layout)
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
         """Append the chunks to this part's piece."""
         with open_pieces(folder, part.number, _FILE) as (piece,):
             for chunk in with_rows_beside(training_set, part, folder):
-                if has_groups(training_set):
+                if training_set.layout.ranked:
                     check_group_sizes(training_set, chunk, self.name, MOST_ROWS_OF_A_GROUP)
                 columns = [
                     chunk.select(posbias_label=whole_label(training_set)),
@@ -61,7 +60,7 @@ class LightGBMCsvFormat:
 
 def _not_learnt(training_set: TrainingSet) -> list[str]:
     """The last columns. LightGBM counts them as features that it never uses: behind the others they shift nothing."""
-    columns = [GROUP] if has_groups(training_set) else []
+    columns = [GROUP] if training_set.layout.ranked else []
     return [*columns, _WEIGHT] if has_weights(training_set) else columns
 
 

@@ -4,14 +4,16 @@ LightGBM also finds `train.tsv.position`, and then lambdarank corrects position 
 So the positions are written under another name.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
-from posbias.core.training.layouts import LayoutName
+from posbias.core.errors import UsageError
+from posbias.core.schema import POSITION
+from posbias.core.training.layouts import Layout
+from posbias.core.training.layouts.judgments import GRADE
 from posbias.io.formats.columns import features_as_numbers, with_rows_beside, write_features
+from posbias.io.formats.format import TrainingFormat
 from posbias.io.formats.group_limit import check_group_sizes, group_sizes
 from posbias.io.formats.pieces import join_pieces, open_pieces, write_lines
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
@@ -19,46 +21,50 @@ from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 MOST_ROWS_OF_A_GROUP = 10_000
 """LightGBM 4.7: "Number of rows 10001 exceeds upper limit of 10000 for a query"."""
 
-LIGHTGBM_LAYOUTS: tuple[LayoutName, ...] = ("pointwise", "clicked-group", "session", "judgments")
-NO_PAIRS: Mapping[LayoutName, str] = {
-    "pairs": "LightGBM makes its own pairs of the rows of a group. Write --layout clicked-group, where these carry the "
-    "same weights, or --format catboost, which reads pairs."
-}
-
 _DATA, _WEIGHTS, _GROUPS, _POSITIONS = "train.tsv", "train.tsv.weight", "train.tsv.query", "positions.txt"
+
+
+def check_no_preferences(form: str, layout: Layout) -> None:
+    """LightGBM reads weights of rows and of groups only.
+
+    Raises:
+        UsageError: the layout has weights of preferences.
+    """
+    if layout.weighted == "preference":
+        raise UsageError(
+            f"--format {form} cannot carry --layout {layout.name}: LightGBM makes its own pairs of the rows of a "
+            "group. Write --layout clicked-group, where these carry the same weights, or --format catboost, which "
+            "reads pairs."
+        )
 
 
 def has_weights(training_set: TrainingSet) -> bool:
     """Whether the weights say anything."""
-    return training_set.layout != "judgments"
-
-
-def has_groups(training_set: TrainingSet) -> bool:
-    """Whether rows are ranked."""
-    return training_set.layout != "pointwise"
+    return training_set.layout.weighted is not None
 
 
 def whole_label(training_set: TrainingSet) -> str:
     """The label that rankers take, which must be a whole number."""
-    return "grade" if training_set.layout == "judgments" else training_set.label
+    return GRADE if training_set.layout.graded else training_set.layout.label
 
 
 def lightgbm_parameters(training_set: TrainingSet) -> str:
     """Objective and metric of `load.py`."""
-    if training_set.layout == "pointwise":
+    if not training_set.layout.ranked:
         return '"objective": "binary",\n    "metric": "binary_logloss",'
     lambdarank = ('"objective": "lambdarank",', '"lambdarank_norm": False,  # else weights do not count as they stand')
     return "\n    ".join((*lambdarank, '"metric": "ndcg",', '"eval_at": [10],'))
 
 
-@dataclass(frozen=True)
-class LightGBMFormat:
+class LightGBMFormat(TrainingFormat):
     """`train.tsv`, `train.tsv.weight`, `train.tsv.query`, and `positions.txt` where pages are ranked as shown."""
 
-    name: str = "lightgbm"
-    layouts: tuple[LayoutName, ...] = LIGHTGBM_LAYOUTS
-    needs_features: bool = True
-    instead: Mapping[LayoutName, str] = field(default_factory=lambda: NO_PAIRS)
+    name = "lightgbm"
+    rank = 2
+
+    def check(self, layout: Layout) -> None:
+        """It has no place for weights of preferences."""
+        check_no_preferences(self.name, layout)
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
         """Append the chunks to this part's pieces."""
@@ -73,11 +79,11 @@ class LightGBMFormat:
         columns = [label.hstack(features_as_numbers(training_set, chunk))]
         if has_weights(training_set):
             columns.append(chunk.select("weight"))
-        if has_groups(training_set):
+        if training_set.layout.ranked:
             check_group_sizes(training_set, chunk, self.name, MOST_ROWS_OF_A_GROUP)
             columns.append(group_sizes(chunk).to_frame())
-        if training_set.layout == "session":
-            columns.append(chunk.select("position"))
+        if POSITION in training_set.ids:
+            columns.append(chunk.select(POSITION))
         return columns
 
     def finish(self, training_set: TrainingSet, folder: Path) -> None:
@@ -95,9 +101,9 @@ def _files(training_set: TrainingSet) -> list[str]:
     files = [_DATA]
     if has_weights(training_set):
         files.append(_WEIGHTS)
-    if has_groups(training_set):
+    if training_set.layout.ranked:
         files.append(_GROUPS)
-    if training_set.layout == "session":
+    if POSITION in training_set.ids:
         files.append(_POSITIONS)
     return files
 
@@ -112,10 +118,10 @@ def _described(training_set: TrainingSet) -> list[str]:
     }
     lines = [f"{file:17} {about[file]}" for file in _files(training_set)]
     lines.append("rows-*.parquet    what else is known of each row, in the same order")
-    return lines + (_SESSION_ADVICE if training_set.layout == "session" else [])
+    return lines + (_ADVICE_WITH_POSITIONS if POSITION in training_set.ids else [])
 
 
-_SESSION_ADVICE = [
+_ADVICE_WITH_POSITIONS = [
     "",
     "Each row's push is multiplied by its own weight: a click by 1/propensity, what it is ranked above by 1.",
     "In --layout clicked-group both sides weigh the same. LightGBM can also estimate position bias by itself, instead",

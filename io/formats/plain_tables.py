@@ -1,12 +1,16 @@
 """What Parquet and CSV hold of a training set, and the script that reads either."""
 
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+
 import polars as pl
 
 from posbias.core.schema import DOC, WEIGHT
-from posbias.core.training.layouts import GROUP, LayoutName
 from posbias.core.training.layouts.preferences import LOSER, WINNER
-from posbias.io.formats.columns import feature_names
-from posbias.io.layouts.training_set import TrainingSet
+from posbias.io.formats.columns import feature_names, write_features
+from posbias.io.formats.format import TrainingFormat
+from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
 _SCAN = {
     "parquet": "pl.scan_parquet(files, glob=False)",
@@ -14,24 +18,43 @@ _SCAN = {
     "csv": "pl.scan_csv(files, glob=False, infer_schema=False).rename(lambda name: name.replace('\"\"', '\"'))",
 }
 
-PLAIN_LAYOUTS: tuple[LayoutName, ...] = ("pointwise", "session", "clicked-group", "pairs", "judgments")
 
-_LEFT_OUT: dict[LayoutName, tuple[str, ...]] = {  # the group where ids say it, and weights that are 1 for all
-    "pointwise": (GROUP,),
-    "session": (GROUP,),
-    "clicked-group": (),
-    "pairs": (GROUP, "label", "weight"),
-    "judgments": (GROUP, "weight"),
-}
+class PlainFormat(TrainingFormat):
+    """A format of tables that are named as it is: `part-*` of the rows or the preferences, and a script for both."""
+
+    needs_features = False
+
+    @abstractmethod
+    def write_preferences(self, preferences: pl.LazyFrame, path: Path) -> None:
+        """Write the preferences of a part."""
+
+    @abstractmethod
+    def write_rows(self, training_set: TrainingSet, chunks: Iterator[pl.DataFrame], path: Path) -> None:
+        """Write the rows of a part."""
+
+    def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
+        """Write one file, and for preferences a second one where there are features."""
+        number = f"{part.number:05d}.{self.name}"
+        if part.preferences is None:
+            self.write_rows(training_set, part.rows, folder / f"part-{number}")
+            return
+        self.write_preferences(part.preferences.select(preference_columns(training_set)), folder / f"part-{number}")
+        if training_set.features:
+            self.write_rows(training_set, part.rows, folder / f"documents-{number}")
+
+    def finish(self, training_set: TrainingSet, folder: Path) -> None:
+        """Write the features and the script."""
+        write_features(training_set, folder)
+        (folder / "load.py").write_text(plain_load_script(training_set, self.name), encoding="utf-8")
 
 
 def plain_rows(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
     """The columns of a chunk that are worth reading."""
-    return chunk.drop(_LEFT_OUT[training_set.layout])
+    return chunk.drop(training_set.layout.left_out)
 
 
 def preference_columns(training_set: TrainingSet) -> list[str]:
-    """The columns of `pairs`."""
+    """The columns of preferences."""
     return [*(name for name in training_set.ids if name != DOC), WINNER, LOSER, WEIGHT]
 
 
@@ -42,7 +65,7 @@ def plain_load_script(training_set: TrainingSet, suffix: str) -> str:
     """
     if not feature_names(training_set):
         return _COUNT.replace("@SCAN@", _SCAN[suffix]).replace("@SUFFIX@", suffix)
-    script = _PREFER if training_set.layout == "pairs" else _FIT
+    script = _PREFER if training_set.layout.weighted == "preference" else _FIT
     for placeholder, text in {"SCAN": _SCAN[suffix], "SUFFIX": suffix, **_learner(training_set)}.items():
         script = script.replace(f"@{placeholder}@", text)
     return script
@@ -50,9 +73,10 @@ def plain_load_script(training_set: TrainingSet, suffix: str) -> str:
 
 def _learner(training_set: TrainingSet) -> dict[str, str]:
     """What the rows are learnt with: the debiased rate is as sure as its impressions are many."""
-    if training_set.layout == "judgments":
-        return {"LEARNER": "Regressor", "WEIGHT": "impressions", "LABEL": training_set.label, "METRIC": "R2"}
-    return {"LEARNER": "Classifier", "WEIGHT": "weight", "LABEL": training_set.label, "METRIC": "accuracy"}
+    label = training_set.layout.label
+    if training_set.layout.graded:
+        return {"LEARNER": "Regressor", "WEIGHT": "impressions", "LABEL": label, "METRIC": "R2"}
+    return {"LEARNER": "Classifier", "WEIGHT": "weight", "LABEL": label, "METRIC": "accuracy"}
 
 
 _COUNT = '''"""Reads these files with Polars. There are no features in them to learn from."""

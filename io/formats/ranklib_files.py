@@ -1,38 +1,37 @@
 """RankLib, and the judgment lists of learning to rank in Elasticsearch and OpenSearch: `4 qid:1 1:9.8 # doc query`."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
-from posbias.core.training.layouts import GROUP, LayoutName
+from posbias.core.errors import UsageError
+from posbias.core.training.layouts import GROUP, Layout
+from posbias.io import formats
 from posbias.io.formats.columns import with_rows_beside, write_features
+from posbias.io.formats.format import TrainingFormat
 from posbias.io.formats.libsvm import libsvm_lines
 from posbias.io.formats.pieces import join_pieces, open_pieces, write_whole_lines
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 from posbias.io.results.plain_text import as_text_columns
 
 _FILE, _QUERIES = "judgments.txt", "queries.txt"
-_NO_WEIGHT = (
-    "a line of RankLib holds a grade and no weight. Write --layout judgments, or this layout as --format {formats}."
-)
-_INSTEAD: dict[LayoutName, str] = {
-    "pointwise": _NO_WEIGHT.format(formats="lightgbm, xgboost or catboost"),
-    "session": _NO_WEIGHT.format(formats="lightgbm or catboost"),
-    "clicked-group": _NO_WEIGHT.format(formats="lightgbm, xgboost or catboost"),
-    "pairs": _NO_WEIGHT.format(formats="catboost"),
-}
 
 
-@dataclass(frozen=True)
-class RankLibFormat:
+class RankLibFormat(TrainingFormat):
     """`judgments.txt`: the queries as comments (`# qid:1: red shoes`), then a line for each document."""
 
-    name: str = "ranklib"
-    layouts: tuple[LayoutName, ...] = ("judgments",)
-    needs_features: bool = False
-    instead: Mapping[LayoutName, str] = field(default_factory=lambda: _INSTEAD)
+    name = "ranklib"
+    rank = 6
+    needs_features = False
+
+    def check(self, layout: Layout) -> None:
+        """It has a place for grades and none for weights."""
+        if layout.weighted is not None or not layout.graded:
+            raise UsageError(
+                f"--format {self.name} cannot carry --layout {layout.name}: a line of RankLib holds a grade and no "
+                "weight. Write --layout judgments, or this layout in the format of another trainer: "
+                f"{', '.join(formats.trainers_that_carry(layout))}."
+            )
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
         """Append the chunks to this part's pieces."""

@@ -43,7 +43,7 @@ def write_training_sets(
         if not all(size.values()):
             left_out = f" {rows.left_out:,} rows without features were left out." if rows.left_out else ""
             raise SchemaError(_nothing_in(split, layout, alone=len(sizes) == 1) + left_out)
-    about = TrainingSet(layout.name, layout.ids(grouping), layout.label, rows.features)
+    about = TrainingSet(layout, layout.ids(grouping), rows.features)
     with progress.stage("writing", sum(map(len, rows.parts.values()))) as stage:
         for split, parts in splits:
             target = folder / split
@@ -68,13 +68,13 @@ class _NumberedPart:
 
     def training_part(self, n_features: int, memory: int) -> TrainingPart:
         numbered = pl.col(GROUP) + self.first_group
-        preferences = self.laid_out.scan_preferences
+        preferences = None if self.laid_out.preferences is None else self.laid_out.preferences.scan()
         if preferences is not None:
             preferences = preferences.with_columns(numbered, pl.col(WINNER_ROW, LOSER_ROW) + self.first_row)
         return TrainingPart(self.number, self._chunks(numbered, n_features, memory), preferences)
 
     def _chunks(self, numbered: pl.Expr, n_features: int, memory: int) -> Iterator[pl.DataFrame]:
-        rows = self.laid_out.scan
+        rows = self.laid_out.rows.scan()
         names = rows.collect_schema().names()
         others = [name for name in names if name not in {own.meta.output_name() for own in self.features.own}]
         tables = tuple(held(table, memory // _SHARE_OF_FEATURES) for table in self.features.tables)
@@ -96,17 +96,14 @@ def _write_part(part: _NumberedPart, form: TrainingFormat, about: TrainingSet, f
 
 def _size(parts: Sequence[LaidOut], layout: Layout) -> dict[str, int]:
     size = {"rows": sum(part.n_rows for part in parts), "groups": sum(part.n_groups for part in parts)}
-    return size | {"preferences": sum(part.n_preferences for part in parts)} if layout.name == "pairs" else size
+    if layout.weighted == "preference":
+        size["preferences"] = sum(part.n_preferences for part in parts)
+    return size
 
 
 def _nothing_in(split: Split, layout: Layout, *, alone: bool) -> str:
     """Why there is nothing to learn from, in words."""
-    why = "no row is left"
-    if layout.name == "clicked-group":
-        why = "no click carries a weight"
-    elif layout.name == "pairs":
-        why = "no click carries a weight and has another document beside it"
     if alone:
-        return f"--layout {layout.name}: there is nothing to learn from: {why}. Add more days of logs."
+        return f"--layout {layout.name}: there is nothing to learn from: {layout.nothing}. Add more days of logs."
     share = "more" if split == "validation" else "less"
-    return f"--layout {layout.name}: {split}/ would be empty: {why}. Set {share} apart with --validation."
+    return f"--layout {layout.name}: {split}/ would be empty: {layout.nothing}. Set {share} apart with --validation."

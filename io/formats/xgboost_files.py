@@ -4,40 +4,46 @@ XGBoost's own reader of text is deprecated since 3.1, warns, and misses the last
 take one weight per group, which that text cannot hold. So the script reads both by other means, exactly.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 import polars.selectors as cs
 
-from posbias.core.errors import SchemaError
-from posbias.core.training.layouts import GROUP, LayoutName
+from posbias.core.errors import SchemaError, UsageError
+from posbias.core.training.layouts import GROUP, Layout
+from posbias.core.training.layouts.judgments import GRADE
+from posbias.core.training.layouts.layout import Weighted
 from posbias.io.formats.columns import feature_names, with_rows_beside, write_features
+from posbias.io.formats.format import TrainingFormat
 from posbias.io.formats.libsvm import libsvm_lines
 from posbias.io.formats.pieces import join_pieces, open_pieces, write_lines, write_whole_lines
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
 _DATA = "train.svm"
 _LARGEST_SINGLE = 3.4028234663852886e38
-_WEIGHTS: dict[LayoutName, str] = {"pointwise": "rows.weight", "clicked-group": "groups.weight"}
-
-_INSTEAD: dict[LayoutName, str] = {
-    "session": "XGBoost's rankers take one weight per group, none per row. Write --layout clicked-group, which has one "
-    "per group, or pointwise; --format lightgbm and catboost carry session.",
-    "pairs": "XGBoost makes its own pairs of the rows of a group. Write --layout clicked-group, where these carry the "
-    "same weights, or --format catboost, which reads pairs.",
-}
+_WEIGHTS: dict[Weighted | None, str] = {"row": "rows.weight", "group": "groups.weight"}
 
 
-@dataclass(frozen=True)
-class XGBoostFormat:
+class XGBoostFormat(TrainingFormat):
     """`train.svm`, and `rows.weight` or `groups.weight`."""
 
-    name: str = "xgboost"
-    layouts: tuple[LayoutName, ...] = ("pointwise", "clicked-group", "judgments")
-    needs_features: bool = True
-    instead: Mapping[LayoutName, str] = field(default_factory=lambda: _INSTEAD)
+    name = "xgboost"
+    rank = 4
+
+    def check(self, layout: Layout) -> None:
+        """Its rankers have a place for weights of groups only."""
+        if layout.ranked and layout.weighted == "row":
+            raise UsageError(
+                f"--format {self.name} cannot carry --layout {layout.name}: XGBoost's rankers take one weight per "
+                "group, none per row. Write --layout clicked-group, which has one per group, or pointwise; --format "
+                f"lightgbm and catboost carry {layout.name}."
+            )
+        if layout.weighted == "preference":
+            raise UsageError(
+                f"--format {self.name} cannot carry --layout {layout.name}: XGBoost makes its own pairs of the rows "
+                "of a group. Write --layout clicked-group, where these carry the same weights, or --format catboost, "
+                "which reads pairs."
+            )
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
         """Append the chunks to this part's pieces."""
@@ -57,22 +63,23 @@ class XGBoostFormat:
 
 
 def _files(training_set: TrainingSet) -> list[str]:
-    weights = _WEIGHTS.get(training_set.layout)
+    weights = _WEIGHTS.get(training_set.layout.weighted)
     return [_DATA, weights] if weights else [_DATA]
 
 
 def _start(training_set: TrainingSet, chunk: pl.DataFrame) -> list[pl.Series]:
     """What stands before the features: the label, and the group where rows are ranked."""
-    if training_set.layout == "pointwise":
-        return [chunk[training_set.label]]
-    label = "grade" if training_set.layout == "judgments" else training_set.label
-    return [chunk[label], chunk.select(pl.format("qid:{}", GROUP)).to_series()]
+    layout = training_set.layout
+    label = chunk[GRADE if layout.graded and layout.ranked else layout.label]
+    if not layout.ranked:
+        return [label]
+    return [label, chunk.select(pl.format("qid:{}", GROUP)).to_series()]
 
 
 def _weights(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
     """One weight per row, or the one of each group."""
-    ranked = training_set.layout != "pointwise"
-    return chunk.filter(pl.col(GROUP).is_first_distinct()).select("weight") if ranked else chunk.select("weight")
+    of_groups = training_set.layout.weighted == "group"
+    return (chunk.filter(pl.col(GROUP).is_first_distinct()) if of_groups else chunk).select("weight")
 
 
 def _check_finite(training_set: TrainingSet, chunk: pl.DataFrame) -> None:
@@ -93,8 +100,8 @@ def _check_finite(training_set: TrainingSet, chunk: pl.DataFrame) -> None:
 
 def _load_script(training_set: TrainingSet) -> str:
     """`load.py` for the layout."""
-    ranked = training_set.layout != "pointwise"
-    weights = _WEIGHTS.get(training_set.layout)
+    ranked = training_set.layout.ranked
+    weights = _WEIGHTS.get(training_set.layout.weighted)
     of = {"rows.weight": "row", "groups.weight": "group"}
     texts = {
         "ABOUT": f"{weights} has the weight of each {of[weights]}" if weights else "every row weighs the same",

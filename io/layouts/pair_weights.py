@@ -13,13 +13,10 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.schema import CLICKS, IMPRESSIONS
-from posbias.core.training.layouts import Layout
-from posbias.core.training.layouts.judgments import judgment_rows, rate_terms, top_rate
-from posbias.core.training.layouts.pointwise import expected_attractions, pointwise_rows, positive_and_shown
+from posbias.core.training.layouts.layout import LayoutOfCounts, RowsOfPairs, WeightedCounts
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import ReadLog
-from posbias.io.layouts.parts import RowsOfPairs
 
 
 def weights_for(counts: pl.DataFrame, propensities: pl.DataFrame, options: WeightOptions) -> ClickWeights:
@@ -47,7 +44,7 @@ def posterior_attractiveness(
 
 def by_signature(
     counted: CountedLog,
-    layout: Layout,
+    layout: LayoutOfCounts,
     weights: ClickWeights,
     options: WeightOptions,
     propensities: pl.DataFrame,
@@ -57,26 +54,20 @@ def by_signature(
 
     Args:
         counted: the log, counted.
-        layout: pointwise or judgments.
+        layout: what the rows are.
         weights: of its cells.
         options: which labels.
         propensities: the propensity table.
         prior: of attractiveness, for labels that are expected ones.
     """
-    signatures = counted.statistics.pair_signatures
-    if layout.name == "pointwise":
-        positive = None
-        if options.negatives == "posterior":
-            positive = expected_attractions(
-                signatures, *posterior_attractiveness(counted.statistics, propensities, prior)
-            )
-        return positive_and_shown(signatures, weights, positive), pointwise_rows
-    gamma = None
-    if options.rate == "posterior":
-        _, gamma = posterior_attractiveness(counted.statistics, propensities, prior)
-    terms = rate_terms(signatures, weights, options, gamma)
-    top = top_rate(terms, signatures.multiplicity)
-    return terms, partial(judgment_rows, top=top, grades=options.grades, whole=not counted.plan.weighted)
+    counts = WeightedCounts(
+        signatures=counted.statistics.pair_signatures,
+        weights=weights,
+        options=options,
+        posterior=partial(posterior_attractiveness, counted.statistics, propensities, prior),
+        whole=not counted.plan.weighted,
+    )
+    return layout.by_signature(counts)
 
 
 def _of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, column: str) -> pl.Series:

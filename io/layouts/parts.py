@@ -3,7 +3,7 @@
 Only ids, labels and weights are kept, in memory where the log is, else on disk. Features come later.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,23 +14,18 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.schema import QUERY, SESSION
-from posbias.core.training.layouts import GROUP, Grouping, LayoutName
-from posbias.core.training.layouts.clicked_groups import clicked_group_rows
+from posbias.core.training.layouts import GROUP, Grouping, LayoutOfPages
+from posbias.core.training.layouts.layout import RowsOfPairs
 from posbias.core.training.layouts.pages import weighted_pages
-from posbias.core.training.layouts.preferences import preference_rows
-from posbias.core.training.layouts.session import session_rows
 from posbias.core.training.split import in_validation
 from posbias.core.training.weights import ClickWeights
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.progress import Progress, Stage
-from posbias.io.temporary.files import temporary_files, whole_files
+from posbias.io.temporary.kept import KeptFrame, keep
 
 Split = Literal["training", "validation"]
 SPLITS: tuple[Split, ...] = ("training", "validation")
-
-RowsOfPairs = Callable[[pl.DataFrame, Floats], pl.DataFrame]
-"""Makes the rows of a layout from the pairs of a part and what is known of each signature."""
 
 _MOST_ROWS_AT_ONCE = 1 << 21  # of pages: they and their copies take about 500 MB
 _OTHER_SEED = 1  # so that pieces of a bucket are no buckets
@@ -41,28 +36,18 @@ class LaidOut:
     """Some rows of a layout, whole groups, numbered within them.
 
     Attributes:
-        rows: a frame, or the Parquet file that holds it.
-        preferences: of the layout `pairs`, likewise.
+        rows: them.
+        preferences: among them, where a preference has a weight.
         n_rows: number of rows.
         n_groups: number of groups.
         n_preferences: number of preferences; 0 in other layouts.
     """
 
-    rows: pl.DataFrame | Path
-    preferences: pl.DataFrame | Path | None
+    rows: KeptFrame
+    preferences: KeptFrame | None
     n_rows: int
     n_groups: int
     n_preferences: int = 0
-
-    @property
-    def scan(self) -> pl.LazyFrame:
-        """The rows."""
-        return _lazy(self.rows)
-
-    @property
-    def scan_preferences(self) -> pl.LazyFrame | None:
-        """The preferences."""
-        return None if self.preferences is None else _lazy(self.preferences)
 
 
 LaidOutSplits = dict[Split, list[LaidOut]]
@@ -106,16 +91,8 @@ def keep_rows(folder: Path | None, name: str, rows: pl.DataFrame, preferences: p
     if not rows.height:
         return None
     size = rows.height, int(rows[GROUP][-1]) + 1, 0 if preferences is None else preferences.height
-    if folder is None:
-        return LaidOut(rows, preferences, *size)
-    paths = {f"rows-{name}.parquet": rows}
-    if preferences is not None:
-        paths[f"preferences-{name}.parquet"] = preferences
-    with temporary_files(folder), whole_files(folder) as unfinished:
-        for file, frame in paths.items():
-            frame.write_parquet(unfinished / file, compression="lz4", statistics=False)
-    on_disk = [folder / file for file in paths]
-    return LaidOut(on_disk[0], on_disk[1] if preferences is not None else None, *size)
+    kept = None if preferences is None else keep(preferences, folder, f"preferences-{name}")
+    return LaidOut(keep(rows, folder, f"rows-{name}"), kept, *size)
 
 
 def lay_out_pairs(
@@ -146,7 +123,7 @@ def _lay_out_pairs(item: tuple[PairsOfPart, Floats], rows_of: RowsOfPairs, buffe
     part, by_signature = item
     return {
         split: buffer.keep(f"{split}-{part.number:05d}", rows_of(pairs, by_signature))
-        for split, pairs in buffer.split(part.load()).items()
+        for split, pairs in buffer.split(part.kept.load()).items()
     }
 
 
@@ -155,14 +132,14 @@ class PageLayout:
     """How pages are laid out.
 
     Attributes:
-        name: the layout.
+        layout: the layout.
         grouping: what stands together.
         plan: says which cell an impression is in.
         weights: the weight of a click in each cell.
         features: columns of the log to keep beside.
     """
 
-    name: LayoutName
+    layout: LayoutOfPages
     grouping: Grouping
     plan: StatisticsPlan
     weights: ClickWeights
@@ -171,11 +148,7 @@ class PageLayout:
     def rows(self, impressions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """The rows, and the preferences where the layout has them."""
         pages = weighted_pages(impressions, self.plan, self.weights, self.features)
-        if self.name == "session":
-            return session_rows(pages, self.grouping), None
-        if self.name == "clicked-group":
-            return clicked_group_rows(pages, self.grouping), None
-        return preference_rows(pages, self.grouping)
+        return self.layout.rows(pages, self.grouping)
 
 
 def lay_out_pages(read: ReadLog, layout: PageLayout, buffer: RowBuffer, progress: Progress) -> LaidOutSplits:
@@ -212,10 +185,6 @@ def _together(parts: Iterator[LaidOutSplits], buffer: RowBuffer) -> LaidOutSplit
         for split, rows in part.items():
             found[split].extend(rows)
     return found
-
-
-def _lazy(frame: pl.DataFrame | Path) -> pl.LazyFrame:
-    return frame.lazy() if isinstance(frame, pl.DataFrame) else pl.scan_parquet(frame, glob=False)
 
 
 def first_numbers(parts: Sequence[LaidOut]) -> Iterator[tuple[int, int]]:

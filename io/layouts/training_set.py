@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from posbias.core.training.layouts import LayoutName
+from posbias.core.training.layouts import Layout
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,11 @@ class TrainingSet:
     Attributes:
         layout: the layout.
         ids: the columns that say what a row is: `query`, `doc`, and with pages `session` and `position`.
-        label: the column that is learnt.
         features: the columns to learn from, the last ones of a row.
     """
 
-    layout: LayoutName
+    layout: Layout
     ids: tuple[str, ...]
-    label: str
     features: tuple[Feature, ...]
 
 
@@ -46,8 +44,8 @@ class TrainingPart:
         number: the part's number, from 0.
         rows: chunks of rows: `group`, the ids, the label, `weight` and more by layout, then the features. A chunk holds
             whole groups; groups stand in the order of their numbers.
-        preferences: in the layout `pairs`: `group`, [`session`], `query`, `winner`, `loser`, `winner_row`, `loser_row`,
-            `weight`, by group.
+        preferences: where these have weights: `group`, [`session`], `query`, `winner`, `loser`, `winner_row`,
+            `loser_row`, `weight`, by group.
     """
 
     number: int

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from posbias.core.credentials import masked_values
-from posbias.core.errors import LogFormatError, OutputError
+from posbias.core.errors import LogFormatError, OutputError, PosbiasError
 from posbias.core.escapes import escaped_json
 from posbias.io.places.plain_files import FileState, checksum, open_plain, state_of_open
 
@@ -44,19 +44,21 @@ class Manifest:
     state: FileState
     content: dict[str, Any]
 
-    def typed(self, as_type: type[_Type]) -> _Type:
+    def typed(self, as_type: type[_Type], error: type[PosbiasError], remedy: str) -> _Type:
         """What it holds, as fields of known types.
 
-        Raises:
-            LogFormatError: it holds something else, or was changed after it was written.
+        Args:
+            as_type: the fields.
+            error: what is raised where it holds something else, or was changed after it was written.
+            remedy: what is to be done then.
         """
         try:
             found = msgspec.convert(self.content, as_type)
             unchanged = is_unchanged(self.content)
-        except (msgspec.ValidationError, RecursionError) as error:
-            raise LogFormatError(f"{self.path}: is damaged: {error}.") from error
+        except (msgspec.ValidationError, RecursionError) as fault:
+            raise error(f"{self.path}: is damaged: {fault}. {remedy}") from fault
         if not unchanged:
-            raise LogFormatError(f"{self.path}: was changed after it was written: its checksum does not match.")
+            raise error(f"{self.path}: was changed after it was written: its checksum does not match. {remedy}")
         return found
 
 

@@ -280,11 +280,7 @@ def _open(path: Path) -> Statistics | None:
             f"{damage}"
         )
     _check_version(manifest, path)
-    try:
-        said = manifest.typed(StatisticsManifest)
-    except LogFormatError as error:
-        raise StatisticsError(f"{error} Collect the logs again.") from error
-    return _opened(said, manifest, path)
+    return _opened(manifest.typed(StatisticsManifest, StatisticsError, "Collect the logs again."), manifest, path)
 
 
 def _check_version(manifest: Manifest, path: Path) -> None:

@@ -23,7 +23,6 @@ from value_worlds import FILES, Documents, Fold, Setting, draw_folds
 
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import Fit
-from posbias.core.training.layouts import LayoutName
 from posbias.core.training.weights import WeightOptions
 
 Floats = NDArray[np.float64]
@@ -57,7 +56,7 @@ class Method:
     """
 
     name: str
-    layout: LayoutName
+    layout: str
     learn: Learner
     options: WeightOptions = USUAL
     reads_pages: bool = False

@@ -12,7 +12,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, compress_part, merge_parts
 from posbias.core.models import get_model
 from posbias.core.schema import CLICK, DOC, POSITION, WEIGHT
-from posbias.core.training.layouts import GROUP, LABEL, LayoutName
+from posbias.core.training.layouts import GROUP, LABEL
 from posbias.core.training.layouts.clicked_groups import clicked_group_rows
 from posbias.core.training.layouts.judgments import judgment_rows, rate_terms, top_rate
 from posbias.core.training.layouts.pages import weighted_pages
@@ -65,7 +65,7 @@ class Log:
         return cls(impressions, statistics, part.pairs.with_columns(pl.Series(SIGNATURE, signature)))
 
 
-def training_rows(log: Log, propensity: Floats, layout: LayoutName, options: WeightOptions = USUAL) -> TrainingRows:
+def training_rows(log: Log, propensity: Floats, layout: str, options: WeightOptions = USUAL) -> TrainingRows:
     """Weight a log.
 
     Args:

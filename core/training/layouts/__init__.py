@@ -1,57 +1,67 @@
 """Layouts: in which rows a training set carries weights. Each is one file here; trainers take different ones.
 
-Rows of a layout come in groups, which rankers rank by themselves, and stand in the order of their groups.
+A layout is a class below `LayoutOfPages` or `LayoutOfCounts`. It is found because it lies here.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
 from posbias.core.errors import UsageError
-from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
+from posbias.core.registry import Room
+from posbias.core.training.layouts.layout import GROUP, LABEL, Grouping, Layout, LayoutOfCounts, LayoutOfPages
 
-LayoutName = Literal["pointwise", "clicked-group", "session", "pairs", "judgments"]
-Grouping = Literal["session", "query"]
+__all__ = [
+    "GROUP",
+    "LABEL",
+    "Grouping",
+    "Layout",
+    "LayoutOfCounts",
+    "LayoutOfPages",
+    "choose_grouping",
+    "get_layout",
+    "layout_names",
+    "layouts_in_words",
+    "layouts_of_pages",
+    "layouts_that_take",
+    "options_of_some_layouts",
+]
 
-GROUP = "group"
-"""The column that numbers groups, from 0."""
-
-LABEL = "label"
-"""The column that is learnt, where it is not the click."""
+_LAYOUTS = Room(__name__, __path__, (LayoutOfPages, LayoutOfCounts), "--layout")
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What sets a layout apart from the others.
+def layout_names() -> list[str]:
+    """The layouts, in the order in which lists show them."""
+    return _LAYOUTS.names
 
-    Attributes:
-        name: on the command line.
-        from_pages: whether it needs the pages of the log; else counts by query and document will do.
-        groupings: what may stand together: a page, or all that was seen of a query. The first one is usual.
-        label: the column that is learnt.
+
+def get_layout(name: str) -> LayoutOfPages | LayoutOfCounts:
+    """The layout of that name.
+
+    Raises:
+        UsageError: there is none.
     """
-
-    name: LayoutName
-    from_pages: bool
-    groupings: tuple[Grouping, ...]
-    label: str = LABEL
-
-    def ids(self, grouping: Grouping) -> tuple[str, ...]:
-        """The columns that say what a row is."""
-        if self.name == "session":
-            return (SESSION, QUERY, DOC, POSITION)
-        return (SESSION, QUERY, DOC) if self.from_pages and grouping == "session" else (QUERY, DOC)
+    return _LAYOUTS.get(name)
 
 
-LAYOUTS: dict[LayoutName, Layout] = {
-    layout.name: layout
-    for layout in (
-        Layout("pointwise", from_pages=False, groupings=("query",)),
-        Layout("clicked-group", from_pages=True, groupings=("query", "session")),
-        Layout("session", from_pages=True, groupings=("session", "query"), label=CLICK),
-        Layout("pairs", from_pages=True, groupings=("query", "session")),
-        Layout("judgments", from_pages=False, groupings=("query",)),
-    )
-}
+def options_of_some_layouts() -> list[str]:
+    """The options that are not for all layouts."""
+    return list(dict.fromkeys(option for layout in _LAYOUTS.plugins.values() for option in layout.takes))
+
+
+def layouts_that_take(option: str) -> list[str]:
+    """The layouts that know an option that is not for all."""
+    return [name for name, layout in _LAYOUTS.plugins.items() if option in layout.takes]
+
+
+def layouts_of_pages() -> list[str]:
+    """The layouts that need the pages of the log."""
+    return [name for name, layout in _LAYOUTS.plugins.items() if layout.from_pages]
+
+
+def layouts_in_words() -> str:
+    """What a row stands for, and in which layouts: `document (pointwise, judgments), ..., or preference (pairs)`."""
+    by_row: dict[str, list[str]] = {}
+    for name, layout in _LAYOUTS.plugins.items():
+        by_row.setdefault(layout.row, []).append(name)
+    *first, last = [f"{row} ({', '.join(names)})" for row, names in by_row.items()]
+    return f"{', '.join(first)}, or {last}"
 
 
 def choose_grouping(layout: Layout, wanted: Grouping | None) -> Grouping:
@@ -63,9 +73,9 @@ def choose_grouping(layout: Layout, wanted: Grouping | None) -> Grouping:
     if wanted is None:
         return layout.groupings[0]
     if wanted not in layout.groupings:
-        pages = ", ".join(other.name for other in LAYOUTS.values() if wanted in other.groupings)
+        able = [name for name, other in _LAYOUTS.plugins.items() if wanted in other.groupings]
         raise UsageError(
             f"--group {wanted}: --layout {layout.name} adds up all pages of a query. Layouts with groups by {wanted}: "
-            f"{pages}."
+            f"{', '.join(able)}."
         )
     return wanted

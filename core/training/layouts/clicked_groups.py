@@ -13,10 +13,29 @@ against the clicked one, clicked or not).
 import polars as pl
 
 from posbias.core.schema import CLICKS, DOC, PAIR, QUERY, SESSION, WEIGHT
-from posbias.core.training.layouts import GROUP, LABEL, Grouping
+from posbias.core.training.layouts.layout import GROUP, LABEL, Grouping, LayoutOfPages
 from posbias.core.training.layouts.pages import WEIGHTED_CLICK
 
 CODE, CLICKED_CODE, CANDIDATES = "posbias_code", "posbias_clicked_code", "posbias_candidates"
+
+
+class ClickedGroupLayout(LayoutOfPages):
+    """Clicks with what else was shown."""
+
+    name = "clicked-group"
+    rank = 1
+    row = "click"
+    groupings = ("query", "session")
+    weighted = "group"
+    nothing = "no click carries a weight"
+
+    def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, None]:
+        """The rows of some pages."""
+        return clicked_group_rows(pages, grouping), None
+
+    def still_of_use(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The groups that still have their click."""
+        return rows.filter(pl.col(LABEL).max().over(GROUP) == 1)
 
 
 def coded_pairs(pages: pl.DataFrame) -> pl.DataFrame:

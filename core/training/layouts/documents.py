@@ -6,7 +6,7 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.sufficient_statistics import SIGNATURE
 from posbias.core.schema import DOC, QUERY
-from posbias.core.training.layouts import GROUP
+from posbias.core.training.layouts.layout import GROUP
 
 
 def sums_by_document(pairs: pl.DataFrame, by_signature: Floats) -> tuple[pl.DataFrame, Floats]:

@@ -16,18 +16,38 @@ document in each of its contexts. Rankers with graded gains, and the judgment li
 Sources: Zhang & Jones 2007 (COEC); Joachims, Swaminathan & Schnabel 2017 (ips).
 """
 
+from functools import partial
+
 import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
-from posbias.core.training.layouts import LABEL
 from posbias.core.training.layouts.documents import sums_by_document
+from posbias.core.training.layouts.layout import GROUP, LABEL, LayoutOfCounts, RowsOfPairs, WeightedCounts
 from posbias.core.training.weights import ClickWeights, WeightOptions
 
 GRADE = "grade"
 
 _ABOVE_TOP = 0.01  # of the documents: a few rates from next to no impressions must not stretch the scale
+
+
+class JudgmentsLayout(LayoutOfCounts):
+    """The debiased click rate of each document, and its grade."""
+
+    name = "judgments"
+    rank = 4
+    weighted = None
+    graded = True
+    left_out = (GROUP, WEIGHT)
+    takes = ("rate", "grades")
+
+    def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
+        """What the rate of each signature is added up from, shape (J, 4)."""
+        gamma = counts.posterior()[1] if counts.options.rate == "posterior" else None
+        terms = rate_terms(counts.signatures, counts.weights, counts.options, gamma)
+        top = top_rate(terms, counts.signatures.multiplicity)
+        return terms, partial(judgment_rows, top=top, grades=counts.options.grades, whole=counts.whole)
 
 
 def rate_terms(

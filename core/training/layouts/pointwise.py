@@ -14,11 +14,28 @@ import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.schema import WEIGHT
-from posbias.core.training.layouts import LABEL
 from posbias.core.training.layouts.documents import sums_by_document
+from posbias.core.training.layouts.layout import GROUP, LABEL, LayoutOfCounts, RowsOfPairs, WeightedCounts
 from posbias.core.training.weights import ClickWeights
 
 _TINY = 1e-300  # theta = gamma = 1 leaves no impression without a click to explain: 0 of them, not 0/0
+
+
+class PointwiseLayout(LayoutOfCounts):
+    """W+ and W- of each document; any learner takes them that takes a weight per row."""
+
+    name = "pointwise"
+    rank = 0
+    ranked = False
+    left_out = (GROUP,)
+    takes = ("negatives",)
+
+    def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
+        """W+ and the impressions of each signature, shape (J, 2)."""
+        positive = None
+        if counts.options.negatives == "posterior":
+            positive = expected_attractions(counts.signatures, *counts.posterior())
+        return positive_and_shown(counts.signatures, counts.weights, positive), pointwise_rows
 
 
 def expected_attractions(signatures: CountTable, examination: Floats, attractiveness: Floats) -> Floats:

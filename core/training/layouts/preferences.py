@@ -11,8 +11,8 @@ Source: Joachims, Swaminathan & Schnabel 2017.
 import polars as pl
 
 from posbias.core.schema import DOC, POSITION, QUERY, SESSION, WEIGHT
-from posbias.core.training.layouts import GROUP, LABEL, Grouping
 from posbias.core.training.layouts.clicked_groups import CANDIDATES, CLICKED_CODE, clicked_groups, coded_pairs
+from posbias.core.training.layouts.layout import GROUP, LABEL, Grouping, LayoutOfPages
 from posbias.core.training.layouts.pages import WEIGHTED_CLICK
 
 WINNER, LOSER = "winner", "loser"
@@ -22,6 +22,22 @@ WINNER_ROW, LOSER_ROW = "winner_row", "loser_row"
 """The rows that hold them, from 0."""
 
 _ROW = "posbias_row"
+
+
+class PairsLayout(LayoutOfPages):
+    """Preferences among documents."""
+
+    name = "pairs"
+    rank = 3
+    row = "preference"
+    groupings = ("query", "session")
+    weighted = "preference"
+    left_out = (GROUP, LABEL, WEIGHT)
+    nothing = "no click carries a weight and has another document beside it"
+
+    def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The documents of some pages, and the preferences among them."""
+        return preference_rows(pages, grouping)
 
 
 def preference_rows(pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, pl.DataFrame]:

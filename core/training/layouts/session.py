@@ -6,9 +6,29 @@ cell without a propensity are left out.
 
 import polars as pl
 
-from posbias.core.schema import CLICK, QUERY, SESSION
-from posbias.core.training.layouts import GROUP, Grouping
+from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
+from posbias.core.training.layouts.layout import GROUP, Grouping, LayoutOfPages
 from posbias.core.training.layouts.pages import WEIGHTED_CLICK
+
+
+class SessionLayout(LayoutOfPages):
+    """Impressions as shown."""
+
+    name = "session"
+    rank = 2
+    row = "page"
+    groupings = ("session", "query")
+    label = CLICK
+    left_out = (GROUP,)
+    shows_impressions = True
+
+    def ids(self, grouping: Grouping) -> tuple[str, ...]:  # noqa: ARG002 - the same for both
+        """The columns that say what a row is."""
+        return (SESSION, QUERY, DOC, POSITION)
+
+    def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, None]:
+        """The rows of some pages."""
+        return session_rows(pages, grouping), None
 
 
 def session_rows(pages: pl.DataFrame, grouping: Grouping) -> pl.DataFrame:

@@ -304,7 +304,7 @@ def test_a_monotone_shape_never_rises(run_in_process: Run, tmp_path: Path) -> No
         (("--method", "joint", "--bootstrap", "100"), "--method joint does not know it"),
         (("--method", "allpairs", "--shape", "power"), "Methods that do: conditional, randomized"),
         (("--method", "allpairs", "--cluster", "session"), "only --method conditional"),
-        (("--shape", "power", "--model", "ubm"), "previous click of the UBM"),
+        (("--shape", "power", "--model", "ubm"), "says nothing about previous_click (--model ubm)"),
         (("--shape", "power", "--cluster", "pair"), "Leave out --cluster"),
         (("--bootstrap", "100", "--cluster", "pair"), "it draws queries"),
         (("--bootstrap", "7"), "at least"),

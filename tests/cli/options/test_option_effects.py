@@ -19,7 +19,7 @@ from posbias.cli.options.options import CountingOptions, DecayOptions, Estimatio
 from posbias.cli.options.training import TrainingOptions
 from posbias.core.estimators import estimator_names
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.training.layouts import LAYOUTS
+from posbias.core.training.layouts import layout_names
 
 Run = Callable[..., CompletedProcess[str]]
 COMMANDS = cast("TyperGroup", get_command(app)).commands
@@ -340,7 +340,7 @@ def test_an_option_has_an_effect_or_is_refused_with_every_method(bench: Bench, m
 
 
 @pytest.mark.parametrize(
-    "layout", [*LAYOUTS, "pointwise --negatives posterior", "judgments --rate coec", "judgments --rate ips"]
+    "layout", [*layout_names(), "pointwise --negatives posterior", "judgments --rate coec", "judgments --rate ips"]
 )
 def test_an_option_has_an_effect_or_is_refused_with_every_layout(bench: Bench, layout: str) -> None:
     situation = f"weight log.parquet --propensities fit --layout {layout}"

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.training.layouts import LayoutName
+from posbias.core.training.layouts import get_layout
 from posbias.io.formats import get_format
 from posbias.io.layouts.training_set import Feature, TrainingPart, TrainingSet
 
@@ -19,7 +19,7 @@ threadpoolctl: Any = import_module("threadpoolctl")  # without types
 _GROUPS, _ROWS_OF_A_GROUP, _GROUPS_OF_A_CHUNK = 40, 8, 7
 BRANDS = ("", "acme", 'six "inch"', "tab\tbed", "two,halves # one", "ünï中")
 
-_COLUMNS: dict[LayoutName, tuple[str, ...]] = {
+_COLUMNS: dict[str, tuple[str, ...]] = {
     "pointwise": ("group", "query", "doc", "label", "weight"),
     "session": ("group", "session", "query", "doc", "position", "click", "propensity", "weight"),
     "clicked-group": ("group", "query", "doc", "label", "weight", "clicks"),
@@ -86,7 +86,7 @@ class Sample:
         return folder
 
 
-def make_sample(layout: LayoutName, *, features: bool = True, seed: int = 1) -> Sample:
+def make_sample(layout: str, *, features: bool = True, seed: int = 1) -> Sample:
     """Rows whose label depends on the features, with missing values, weights of 0 and odd texts."""
     random = np.random.default_rng(seed)
     n = _GROUPS * _ROWS_OF_A_GROUP
@@ -122,9 +122,8 @@ def make_sample(layout: LayoutName, *, features: bool = True, seed: int = 1) -> 
     )
     names = tuple(Feature(x.name, BRANDS if x.name == "brand" else None) for x in learnt) if features else ()
     rows = rows.select(_COLUMNS[layout]).hstack(list(learnt) if features else [])
-    label = "click" if layout == "session" else "label"
     ids = ("session", "query", "doc", "position") if layout == "session" else ("query", "doc")
-    of = TrainingSet(layout, ids, label, names)
+    of = TrainingSet(get_layout(layout), ids, names)
     return Sample(of, rows, _preferences(rows, clicked, random) if layout == "pairs" else None)
 
 

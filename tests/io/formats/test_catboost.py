@@ -20,8 +20,8 @@ def arrays(sample: Sample, **more: Array) -> Pool:
     numbers = sample.rows.with_columns(pl.lit(0).alias("brand")).select(names).cast(pl.Float64).fill_null(np.nan)
     values = numbers.to_numpy().astype(object)
     values[:, names.index("brand")] = sample.rows["brand"].fill_null("").to_list()
-    grouped = {"group_id": sample.rows["group"].to_numpy()} if sample.of.layout != "pointwise" else {}
-    label = {} if sample.of.layout == "pairs" else {"label": sample.rows[sample.of.label].to_numpy()}
+    grouped = {"group_id": sample.rows["group"].to_numpy()} if sample.of.layout.name != "pointwise" else {}
+    label = {} if sample.of.layout.name == "pairs" else {"label": sample.rows[sample.of.layout.label].to_numpy()}
     return catboost.Pool(values, cat_features=[names.index("brand")], **label, **grouped, **more)
 
 

@@ -20,8 +20,8 @@ Array = np.ndarray[Any, Any]
 
 
 def trained_on_arrays(sample: Sample, parameters: dict[str, Any], **of_rows: Array) -> Booster:
-    grouped = {"group": sample.group_sizes} if sample.of.layout != "pointwise" else {}
-    label = sample.rows["grade" if sample.of.layout == "judgments" else sample.of.label].to_numpy()
+    grouped = {"group": sample.group_sizes} if sample.of.layout.name != "pointwise" else {}
+    label = sample.rows["grade" if sample.of.layout.name == "judgments" else sample.of.layout.label].to_numpy()
     data = lgb.Dataset(sample.numbers, label, categorical_feature=[1], **grouped, **of_rows)
     return lgb.train({k: v for k, v in parameters.items() if k not in OF_FILES}, data, ROUNDS)
 

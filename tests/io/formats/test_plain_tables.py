@@ -48,7 +48,10 @@ def test_scikit_learn_learns_from_the_files_what_it_learns_from_the_arrays(
     loaded = load(rows.write(form, tmp_path))
     graded = layout == "judgments"
     learner = ensemble.HistGradientBoostingRegressor if graded else ensemble.HistGradientBoostingClassifier
-    labels, weight = rows.rows[rows.of.label].to_numpy(), rows.rows["impressions" if graded else "weight"].to_numpy()
+    labels, weight = (
+        rows.rows[rows.of.layout.label].to_numpy(),
+        rows.rows["impressions" if graded else "weight"].to_numpy(),
+    )
     weighted = learner(max_iter=100, random_state=1).fit(rows.numbers, labels, sample_weight=weight)
     unweighted = learner(max_iter=100, random_state=1).fit(rows.numbers, labels)
     predict = "predict" if graded else "decision_function"

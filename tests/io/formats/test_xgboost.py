@@ -19,8 +19,8 @@ Array = np.ndarray[Any, Any]
 
 
 def arrays(sample: Sample, **more: Array) -> xgb.DMatrix:
-    label = sample.rows["grade" if sample.of.layout == "judgments" else sample.of.label].to_numpy()
-    grouped = {"qid": sample.rows["group"].to_numpy()} if sample.of.layout != "pointwise" else {}
+    label = sample.rows["grade" if sample.of.layout.name == "judgments" else sample.of.layout.label].to_numpy()
+    grouped = {"qid": sample.rows["group"].to_numpy()} if sample.of.layout.name != "pointwise" else {}
     return xgb.DMatrix(sample.numbers, label, feature_types=TYPES, enable_categorical=True, **grouped, **more)
 
 

@@ -1,0 +1,114 @@
+"""What a layout says of itself: what its rows are made of, and how a trainer has to take them."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import polars as pl
+
+from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.registry import Plugin
+from posbias.core.schema import DOC, QUERY, SESSION
+from posbias.core.training.weights import ClickWeights, WeightOptions
+
+Grouping = Literal["session", "query"]
+Weighted = Literal["row", "group", "preference"]
+
+GROUP = "group"
+"""The column that numbers groups, from 0."""
+
+LABEL = "label"
+"""The column that is learnt, where it is not the click."""
+
+RowsOfPairs = Callable[[pl.DataFrame, Floats], pl.DataFrame]
+"""Makes the rows of a layout from the pairs of a part and what is known of each signature. It travels: no lambda."""
+
+
+class Layout(Plugin):
+    """Rows that carry weights, in groups, which rankers rank by themselves; rows stand in the order of their groups.
+
+    A layout is made from pages (`LayoutOfPages`) or from counts (`LayoutOfCounts`).
+
+    Attributes:
+        row: what a row stands for, in the help of --layout.
+        from_pages: whether it needs the pages of the log; else counts by query and document will do.
+        groupings: what may stand together: a page, or all that was seen of a query. The first one is usual.
+        label: the column that is learnt.
+        weighted: what has a weight of its own; None where all rows weigh the same.
+        ranked: whether the rows of a group are ranked against each other.
+        graded: whether rows have a `grade`, for trainers that take whole numbers only.
+        left_out: columns that say nothing where rows are read as a table: numbers of groups that the ids say, weights
+            that are 1 for all.
+        shows_impressions: whether a row is one impression, so that a feature of the log stands in it as it was shown.
+        takes: the options that not all layouts know and this one does.
+        nothing: what is said where there is nothing to learn from.
+    """
+
+    row: ClassVar[str] = "document"
+    from_pages: ClassVar[bool] = False
+    groupings: ClassVar[tuple[Grouping, ...]] = ("query",)
+    label: ClassVar[str] = LABEL
+    weighted: ClassVar[Weighted | None] = "row"
+    ranked: ClassVar[bool] = True
+    graded: ClassVar[bool] = False
+    left_out: ClassVar[tuple[str, ...]] = ()
+    shows_impressions: ClassVar[bool] = False
+    takes: ClassVar[tuple[str, ...]] = ()
+    nothing: ClassVar[str] = "no row is left"
+
+    def ids(self, grouping: Grouping) -> tuple[str, ...]:
+        """The columns that say what a row is."""
+        return (SESSION, QUERY, DOC) if self.from_pages and grouping == "session" else (QUERY, DOC)
+
+    def still_of_use(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Of the rows that are left where some are left out: those of groups that can still be learnt from."""
+        return rows
+
+
+class LayoutOfPages(Layout):
+    """A layout that is made from weighted pages, whole ones at a time."""
+
+    from_pages = True
+
+    @abstractmethod
+    def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """The rows of some pages, and the preferences among them where a preference has a weight.
+
+        Args:
+            pages: weighted pages, as from `weighted_pages`.
+            grouping: what stands together.
+
+        Returns:
+            `group` (from 0, ascending), the ids, the label, `weight` and more.
+            The preferences: `group`, [`session`], `query`, `winner`, `loser`, `winner_row`, `loser_row` (from 0) and
+            `weight`.
+        """
+
+
+@dataclass(frozen=True)
+class WeightedCounts:
+    """What layouts are made from that add up all that was seen of a (query, document).
+
+    Attributes:
+        signatures: counts per (signature, cell).
+        weights: the weight of a click in each cell.
+        options: which labels.
+        posterior: finds the examination of each cell, shape (K,), nan where it has none, and E[gamma | counts] of each
+            signature, shape (J,). It is a pass over the signatures.
+        whole: whether impressions and clicks are whole numbers, not sums of weights.
+    """
+
+    signatures: CountTable
+    weights: ClickWeights
+    options: WeightOptions
+    posterior: Callable[[], tuple[Floats, Floats]]
+    whole: bool
+
+
+class LayoutOfCounts(Layout):
+    """A layout that is made from counts by query and document."""
+
+    @abstractmethod
+    def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
+        """What must be known of each signature, shape (J, S), and what makes rows of it, part by part."""
