@@ -22,6 +22,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
 from posbias.core.arrays.linalg import by_unit_and_cell, gram
+from posbias.core.arrays.unit_diagonal import pseudo_inverse
 from posbias.core.priors import BetaPrior
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import (
@@ -141,7 +142,8 @@ def _scored_joint(
     )
     copies = np.concatenate([np.ones(len(clusters) - len(alone)), others[alone]])
     scores.data *= np.repeat(np.sqrt(copies), np.diff(scores.indptr))
-    inverse = _pseudo_inverse(information)
+    # Without a prior the information says nothing about the common scale of theta, which drops out of every ratio.
+    inverse = pseudo_inverse(information)
     return ScoredEstimate(
         log_theta=np.where(linkage.identified, log_theta - log_theta[linkage.reference_of], np.nan),
         std_error=np.where(linkage.identified, 0.0, np.nan),
@@ -177,15 +179,3 @@ def joint_slopes(joint: JointFit, options: EMOptions, table: CountTable) -> tupl
 def _curvature(prior: BetaPrior, probability: Floats) -> Floats:
     """Minus the second derivative of the prior's logarithm in log x, s (1 - v) x / (1 - x)^2."""
     return prior.pseudo_skips * probability / (1 - probability) ** 2
-
-
-def _pseudo_inverse(information: Floats) -> Floats:
-    """The inverse, at unit diagonal, on the directions that the data or a prior say something about.
-
-    Without a prior the common scale of theta is not one of them, and drops out of every ratio.
-    """
-    diagonal = np.diag(information)
-    scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
-    outer = np.outer(scale, scale)
-    inverse: Floats = np.linalg.pinv(information * outer, hermitian=True).astype(np.float64)
-    return inverse * outer

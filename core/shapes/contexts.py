@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.arrays.linalg import inverse
+from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
 from posbias.core.theta.conditional import ConditionalFit

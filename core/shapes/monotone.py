@@ -9,6 +9,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
 from posbias.core.arrays.linalg import by_unit_and_cell, gram, nonnegative_least_squares
+from posbias.core.arrays.unit_diagonal import unit_diagonal
 from posbias.core.shapes.shape import HALVINGS, LONGEST_STEP, MAX_STEPS, ROUNDING, ShapedEstimate, gains
 from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
 from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
@@ -190,7 +191,7 @@ class _Monotone:
 
 def _newton_target(increments: Floats, gradient: Floats, information: Floats) -> Floats:
     """The x >= 0 that maximises gradient'(x - x0) - (x - x0)' information (x - x0) / 2."""
-    scale = 1 / np.sqrt(np.diag(information))
-    root = np.linalg.cholesky(information * np.outer(scale, scale)).T.astype(np.float64)
+    scaled, scale = unit_diagonal(information)
+    root = np.linalg.cholesky(scaled).T.astype(np.float64)
     target = root @ (increments / scale) + np.linalg.solve(root.T, gradient * scale)
     return scale * nonnegative_least_squares(root, target)

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from posbias.core.arrays import unit_diagonal
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
 from posbias.core.arrays.linalg import connected, counted, in_rows
 from posbias.core.standard_errors.cluster import ClusterSums
-from posbias.core.theta.allpairs import UNCLICKED_SHARE, AllPairsFit, InterventionalSets, solve_scaled
+from posbias.core.theta.allpairs import UNCLICKED_SHARE, AllPairsFit, InterventionalSets
 from posbias.core.theta.conditional import linked_members
 
 BLOCK = 4_000_000
@@ -147,7 +148,7 @@ class _Clusters:
         self.fit = fit
         n_cells = self.table.n_cells
         self.inverse = np.zeros((n_cells, n_cells))  # zero in the rows and columns of references
-        self.inverse[np.ix_(self.free, self.free)] = solve_scaled(fit.information, np.eye(len(self.free)))
+        self.inverse[np.ix_(self.free, self.free)] = unit_diagonal.solve(fit.information, np.eye(len(self.free)))
         sets, at = fit.sets, fit.profile
         self.set_of = np.full((n_cells, n_cells), -1)
         self.set_of[sets.first, sets.second] = np.arange(len(sets.first))
@@ -233,7 +234,7 @@ class _Clusters:
         kept = self.free[~lost]
         change = np.zeros(len(self.free))
         if len(kept):
-            change[~lost] = solve_scaled(rest[np.ix_(kept, kept)], score[kept][:, np.newaxis])[:, 0]
+            change[~lost] = unit_diagonal.solve(rest[np.ix_(kept, kept)], score[kept])
         return change, lost
 
     def _without(self, units: Integers) -> tuple[Integers, Floats, Floats, Flags]:

@@ -23,7 +23,8 @@ from typing import Any, Literal
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
-from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, gram, inverse, sparse_product, student_tail
+from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, gram, sparse_product, student_tail
+from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, linked_counts, linked_members
 from posbias.core.theta.linkage import Linkage

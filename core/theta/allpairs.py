@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from posbias.core.arrays import unit_diagonal
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import by_unit_and_cell, gram, sparse_product
 from posbias.core.theta.conditional import LinkedCounts, linked_counts
@@ -199,21 +200,6 @@ def interventional_sets(table: CountTable, linked: LinkedCounts) -> Intervention
     )
 
 
-def solve_scaled(matrix: Floats, right: Floats) -> Floats:
-    """Solve with rows and columns scaled to a unit diagonal: cells may differ by many orders of magnitude.
-
-    Args:
-        matrix: shape (F, F), symmetric and positive definite.
-        right: shape (F, C).
-
-    Returns:
-        Shape (F, C).
-    """
-    scale = 1 / np.sqrt(np.diag(matrix))
-    scaled = np.linalg.solve(matrix * np.outer(scale, scale), right * scale[:, np.newaxis])
-    return scaled * scale[:, np.newaxis]
-
-
 def _newton_step(sets: InterventionalSets, log_theta: Floats, free: Integers) -> Floats:
     """Newton's step, halved until l gains enough or its change is rounding."""
     profile = sets.profile(log_theta)
@@ -221,7 +207,7 @@ def _newton_step(sets: InterventionalSets, log_theta: Floats, free: Integers) ->
     gradient = sets.at_cells(profile.flow, n_cells)[free]
     information = sets.laplacian(profile.conductance, n_cells)[np.ix_(free, free)]
     step = np.zeros(n_cells)
-    step[free] = solve_scaled(information, gradient[:, np.newaxis])[:, 0]
+    step[free] = unit_diagonal.solve(information, gradient)
     step *= min(1.0, _LONGEST_STEP / max(float(np.abs(step).max()), _LONGEST_STEP))
     objective = sets.objective(profile)
     promised = _ENOUGH_ASCENT * float(gradient @ step[free])

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from posbias.core.arrays import unit_diagonal
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
 from posbias.core.arrays.linalg import by_unit_and_cell, gram
 from posbias.core.arrays.threads import at_once
@@ -278,7 +279,7 @@ class _Newton:
         """A step that climbs: Newton's, halved until it gains enough; a scaling step if rounding hides every gain."""
         gradient, information = self.slopes(beta)
         step = np.zeros_like(beta)
-        step[self.free] = _solve(information[np.ix_(self.free, self.free)], gradient[self.free])
+        step[self.free] = unit_diagonal.solve(information[np.ix_(self.free, self.free)], gradient[self.free])
         step *= min(1.0, _LONGEST_STEP / max(float(np.abs(step).max()), _LONGEST_STEP))
         if float(np.abs(step).max()) <= _ROUNDING:
             return step
@@ -336,9 +337,3 @@ def _laplacian(coupling: Floats) -> Floats:
     apart = coupling.copy()
     np.fill_diagonal(apart, 0.0)
     return np.diag(apart.sum(axis=1)) - apart
-
-
-def _solve(information: Floats, gradient: Floats) -> Floats:
-    """Solve with rows and columns scaled to a unit diagonal: cells may differ by many orders of magnitude."""
-    scale = 1 / np.sqrt(np.diag(information))
-    return scale * np.linalg.solve(information * np.outer(scale, scale), gradient * scale)

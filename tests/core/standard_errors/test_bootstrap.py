@@ -7,7 +7,7 @@ import pytest
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
-from posbias.core.arrays.linalg import inverse
+from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.standard_errors import bootstrap as module
 from posbias.core.standard_errors import leave_one_out
 from posbias.core.standard_errors.bootstrap import FEWEST_REPLICATES, bootstrap

@@ -11,7 +11,7 @@ from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
-from posbias.core.arrays.linalg import inverse
+from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.standard_errors import leave_one_out as module
 from posbias.core.standard_errors.cluster import (
     AGREEING,

@@ -5,7 +5,7 @@ import pytest
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
-from posbias.core.arrays.linalg import inverse
+from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.standard_errors.cluster import cluster_errors, errors_from_sums
 from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.standard_errors.session import session_sums
