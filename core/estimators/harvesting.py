@@ -57,7 +57,6 @@ class HarvestedPropensities:
         reason: K reasons why a cell has no number or no interval, else None.
         converged: whether the iterations converged; true where there are none.
         iterations: Newton steps taken.
-        objective: l at the estimate; None where nothing is maximised.
     """
 
     log_theta: Floats
@@ -69,7 +68,6 @@ class HarvestedPropensities:
     reason: tuple[str | None, ...]
     converged: bool
     iterations: int
-    objective: float | None
 
     @property
     def theta(self) -> Floats:
@@ -103,7 +101,7 @@ def harvest_allpairs(
     log_theta[fit.linked.cells] = fit.log_theta
     free = fit.linked.cells[fit.linked.free]
     found = _with_errors(log_theta, free, sum_clusters(fit, unit_of_member, cluster_of_member), linkage.reason)
-    return replace(found, converged=fit.converged, iterations=fit.iterations, objective=fit.objective)
+    return replace(found, converged=fit.converged, iterations=fit.iterations)
 
 
 def harvest_adjacent_chain(
@@ -169,7 +167,6 @@ def _with_errors(
         reason=tuple(first or second for first, second in zip(missing, errors.reason, strict=True)),
         converged=True,
         iterations=0,
-        objective=None,
     )
 
 

@@ -9,14 +9,17 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
 from posbias.core.arrays.linalg import by_unit_and_cell, gram, nonnegative_least_squares
+from posbias.core.arrays.newton import ROUNDING, Limits, Proposal, climb
 from posbias.core.arrays.unit_diagonal import unit_diagonal
-from posbias.core.shapes.shape import HALVINGS, LONGEST_STEP, MAX_STEPS, ROUNDING, ShapedEstimate, gains
+from posbias.core.shapes.shape import ShapedEstimate, gains
 from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
 from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
 from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, fit_conditional, linked_counts
 from posbias.core.theta.linkage import Linkage
 
 HELD = "the shape holds it at the reference's propensity"
+
+_LIMITS = Limits(longest_step=4.0, tolerance=ROUNDING / 10)  # of an increment
 
 
 def fit_monotone(
@@ -122,24 +125,21 @@ class _Monotone:
         """The increments of the most likely curve, exactly 0 within a block, and whether they stopped changing.
 
         Each step maximises l's quadratic expansion under x >= 0, which is a non-negative least squares problem in
-        the Cholesky factor of the information, and is halved until l gains.
+        the Cholesky factor of the information; a part of the way there no increment is below 0, either.
         """
-        increments = np.zeros(len(self.lower))
-        for _ in range(MAX_STEPS):
-            shares = self.linked.shares(self.curve_of @ increments)
-            gradient, information = self._slopes(shares)
-            step = _newton_target(increments, gradient, information) - increments
-            largest = float(np.abs(step).max())
-            step *= min(1.0, LONGEST_STEP / max(largest, LONGEST_STEP))
-            for _ in range(HALVINGS):
-                gain = gains(self.linked, shares, (self.curve_of @ step)[self.linked.table.cell])
-                if largest <= ROUNDING or self.linked.table.multiplicity @ gain > 0:
-                    break
-                step /= 2
-            increments = np.maximum(increments + step, 0.0)
-            if largest <= ROUNDING / 10:
-                return increments, True
-        return increments, False
+        summit = climb(self._propose, np.zeros(len(self.lower)), _LIMITS)
+        return summit.at, summit.converged
+
+    def _propose(self, increments: Floats) -> Proposal:
+        """The step to the maximum of the quadratic expansion; enough is any gain."""
+        shares = self.linked.shares(self.curve_of @ increments)
+        gradient, information = self._slopes(shares)
+
+        def falls_short(step: Floats) -> bool:
+            gain = gains(self.linked, shares, (self.curve_of @ step)[self.linked.table.cell])
+            return not self.linked.table.multiplicity @ gain > 0
+
+        return Proposal(_newton_target(increments, gradient, information) - increments, falls_short)
 
     def _slopes(self, shares: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (N,), and minus the Hessian, shape (N, N), with respect to the increments."""

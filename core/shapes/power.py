@@ -10,7 +10,8 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
 from posbias.core.arrays.linalg import student_quantile
-from posbias.core.shapes.shape import HALVINGS, LONGEST_STEP, MAX_STEPS, ROUNDING, ShapedEstimate, gains
+from posbias.core.arrays.newton import ROUNDING, Limits, Proposal, climb
+from posbias.core.shapes.shape import ShapedEstimate, gains
 from posbias.core.standard_errors.cluster import AGREEING, CONFIDENCE, ONE_CLUSTER, ClusterErrors
 from posbias.core.standard_errors.contrasts import (
     ContrastTest,
@@ -27,7 +28,8 @@ from posbias.core.theta.linkage import Linkage
 SHAPE_ALONE = "the log does not link it: its number rests on the shape alone"
 ONE_END = "clicks lie at one end only: no finite slope"
 
-_TOLERANCE = 1e-11  # of eta, in one step
+_LIMITS = Limits(longest_step=4.0, tolerance=1e-11)  # of eta
+_INNER = 1e-11  # share of a unit's clicks that lies before its last cell, or after its first
 _WHOLE = 1 - 1e-9  # a cluster with this share of the information is the only one
 
 
@@ -132,19 +134,21 @@ class _Power:
         self.group_of_unit = self.group[part.cell[part.start[:-1]]]
 
     def maximum(self) -> tuple[Floats, bool]:
-        """The etas, NaN where clicks lie at one end, by Newton's method with step halving; and whether it converged."""
-        eta = np.zeros(self.n_groups)
-        converged = False
-        for _ in range(MAX_STEPS):
-            shares = self.links.shares(-eta[self.group] * self.distance)
-            score, information = (self._by_group(values) for values in self.slopes(shares))
-            step = np.divide(score, information, out=np.zeros_like(eta), where=self.finite & (information > 0))
-            step = self._climbing(shares, np.clip(step, -LONGEST_STEP, LONGEST_STEP))
-            eta += step
-            converged = float(np.abs(step).max()) <= _TOLERANCE
-            if converged:
-                break
-        return np.where(self.finite, eta, np.nan), converged
+        """The etas, NaN where clicks lie at one end, and whether Newton's method converged."""
+        summit = climb(self._propose, np.zeros(self.n_groups), _LIMITS)
+        return np.where(self.finite, summit.at, np.nan), summit.converged
+
+    def _propose(self, eta: Floats) -> Proposal:
+        """Newton's step of each group, which has a likelihood of its own."""
+        shares = self.links.shares(-eta[self.group] * self.distance)
+        score, information = (self._by_group(values) for values in self.slopes(shares))
+        step = np.divide(score, information, out=np.zeros_like(eta), where=self.finite & (information > 0))
+
+        def falls_short(step: Floats) -> Flags:
+            gain = gains(self.links, shares, -step[self.group[self.links.table.cell]] * self.x)
+            return (self._by_group(gain) < 0) & (np.abs(step) > ROUNDING)
+
+        return Proposal(np.clip(step, -_LIMITS.longest_step, _LIMITS.longest_step), falls_short)
 
     @property
     def finite(self) -> Flags:
@@ -153,7 +157,7 @@ class _Power:
         clicked = part.sum_by_unit(part.clicks * self.x)
         before = self.links.unit_clicks * part.max_by_unit(self.x) - clicked
         after = clicked + self.links.unit_clicks * part.max_by_unit(-self.x)
-        inner = np.stack([before, after]) > _TOLERANCE * self.links.unit_clicks
+        inner = np.stack([before, after]) > _INNER * self.links.unit_clicks
         return np.logical_and(*(np.bincount(self.group_of_unit[some], minlength=self.n_groups) > 0 for some in inner))
 
     def slopes(self, shares: Floats) -> tuple[Floats, Floats]:
@@ -162,16 +166,6 @@ class _Power:
         mean = part.sum_by_unit(shares * self.x)
         score = clicks * mean - part.sum_by_unit(part.clicks * self.x)
         return score, clicks * part.sum_by_unit(shares * (self.x - part.spread(mean)) ** 2)
-
-    def _climbing(self, shares: Floats, step: Floats) -> Floats:
-        """The step, halved in the groups where it would descend."""
-        for _ in range(HALVINGS):
-            gain = gains(self.links, shares, -step[self.group[self.links.table.cell]] * self.x)
-            falls = (self._by_group(gain) < 0) & (np.abs(step) > ROUNDING)
-            if not falls.any():
-                break
-            step = np.where(falls, step / 2, step)
-        return step
 
     def _by_group(self, per_unit: Floats) -> Floats:
         return sum_by_number(self.group_of_unit, self.links.table.multiplicity * per_unit, self.n_groups)

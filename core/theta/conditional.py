@@ -17,6 +17,7 @@ import numpy as np
 from posbias.core.arrays import unit_diagonal
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
 from posbias.core.arrays.linalg import by_unit_and_cell, gram
+from posbias.core.arrays.newton import ENOUGH_ASCENT, ROUNDING, Limits, Proposal, climb
 from posbias.core.arrays.threads import at_once
 from posbias.core.theta.linkage import NO_CLICKS, Linkage
 
@@ -26,11 +27,8 @@ UPPER_TAIL = 0.025
 """Probability left above the upper limit of a cell without clicks: the upper half of a 95 % interval."""
 
 _WARM_UP = 8  # scaling steps before Newton: cheap, monotone from anywhere, and good for orders of magnitude
-_HALVINGS = 40
 _LONGEST_STEP = 8.0  # of a log propensity, in one Newton step; keeps exp(step) far from overflow
-_ROUNDING = 1e-7  # below it, a Newton step that no longer shrinks only shows rounding
 _UNDERFLOW = 1e-200  # sums below it may have lost digits
-_ENOUGH_ASCENT = 1e-4  # share of the gain promised by the slope (Armijo), Nocedal & Wright 2006, section 3.1
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,6 @@ class ConditionalFit:
         log_theta: shape (K,), log propensity relative to the cell's reference; NaN where not identified, 0 there.
         converged: whether the last Newton step was below the tolerance.
         iterations: Newton steps taken.
-        last_step: largest change of a log propensity in the last step.
-        score: largest |C_e - expected C_e| / C_e over the identified cells at the estimate.
         objective: l at the estimate.
         free_cells: shape (F,), the identified cells other than the references, ascending.
         information: shape (F, F), minus the Hessian of l on the free cells.
@@ -51,8 +47,6 @@ class ConditionalFit:
     log_theta: Floats
     converged: bool
     iterations: int
-    last_step: float
-    score: float
     objective: float
     free_cells: Integers
     information: Floats
@@ -145,28 +139,18 @@ def fit_conditional(
         on_iteration: called after each step with its number and its largest change.
     """
     linked = linked_counts(table, linkage)
-    newton = _Newton(linked)
-    beta = newton.warm_up()
-    change, converged, iteration = np.inf, False, 0
-    while not converged and iteration < max_iterations:
-        iteration += 1
-        previous = change
-        step = newton.step(beta)
-        beta = beta + step
-        change = float(np.abs(step).max())
-        converged = change <= tolerance or previous / 2 <= change <= _ROUNDING
-        if on_iteration is not None:
-            on_iteration(iteration, change)
+    likelihood = _Likelihood(linked)
+    limits = Limits(_LONGEST_STEP, tolerance, stalled=ROUNDING, max_iterations=max_iterations)
+    summit = climb(likelihood.propose, likelihood.warm_up(), limits, on_iteration)
+    beta = summit.at
     log_theta = np.full(table.n_cells, np.nan)
     log_theta[linked.cells] = beta - beta[linked.reference_of]
-    gradient, information = newton.slopes(beta)
+    _, information = likelihood.slopes(beta)
     return ConditionalFit(
         log_theta=log_theta,
-        converged=converged,
-        iterations=iteration,
-        last_step=change,
-        score=float(np.abs(gradient / newton.cell_clicks).max()),
-        objective=newton.objective(beta),
+        converged=summit.converged,
+        iterations=summit.iterations,
+        objective=likelihood.objective(beta),
         free_cells=linked.cells[linked.free],
         information=information[np.ix_(linked.free, linked.free)],
     )
@@ -220,7 +204,7 @@ def _log_sum_root(weight: Floats, ratio: Floats, level: float) -> float:
 _ROOT_STEPS, _ROOT_PRECISION = 200, 1e-13
 
 
-class _Newton:
+class _Likelihood:
     """The objective on the identified cells, numbered 0 .. I - 1, and the steps that climb it.
 
     Only differences of beta matter, within the cells of one reference. Here the cell with the most clicks among them
@@ -275,20 +259,16 @@ class _Newton:
         step = np.log(self.cell_clicks / sum(self._over_blocks(beta, _expected), np.zeros_like(beta)))
         return step - step[self.anchor_of]
 
-    def step(self, beta: Floats) -> Floats:
-        """A step that climbs: Newton's, halved until it gains enough; a scaling step if rounding hides every gain."""
+    def propose(self, beta: Floats) -> Proposal:
+        """Newton's step from beta; a scaling step where rounding hides every gain."""
         gradient, information = self.slopes(beta)
         step = np.zeros_like(beta)
         step[self.free] = unit_diagonal.solve(information[np.ix_(self.free, self.free)], gradient[self.free])
-        step *= min(1.0, _LONGEST_STEP / max(float(np.abs(step).max()), _LONGEST_STEP))
-        if float(np.abs(step).max()) <= _ROUNDING:
-            return step
-        promised = _ENOUGH_ASCENT * float(gradient @ step)
-        for _ in range(_HALVINGS):
-            if self.gain(beta, step) >= promised:
-                return step
-            step, promised = step / 2, promised / 2
-        return self.scaling_step(beta)
+
+        def falls_short(step: Floats) -> bool:
+            return not self.gain(beta, step) >= ENOUGH_ASCENT * float(gradient @ step)
+
+        return Proposal(step, falls_short, instead=lambda: self.scaling_step(beta))
 
     def slopes(self, beta: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""

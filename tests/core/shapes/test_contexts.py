@@ -40,7 +40,7 @@ def estimates(
     sd = np.zeros(len(cells))
     sd[free] = np.sqrt(np.diag(covariance))
     b = log_theta.ravel()
-    fit = ConditionalFit(b, True, 1, 0.0, 0.0, 0.0, free, inverse_of(covariance))
+    fit = ConditionalFit(b, True, 1, 0.0, free, inverse_of(covariance))
     effective = np.where(reference_of == cells, np.nan, degrees)
     errors = ClusterErrors(
         std_error=sd,

@@ -11,6 +11,7 @@ from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.newton import Limits
 from posbias.core.shapes.monotone import HELD, fit_monotone
 from posbias.core.shapes.power import ONE_END, SHAPE_ALONE, fit_power
 from posbias.core.shapes.shape import ShapedEstimate
@@ -355,7 +356,7 @@ def test_a_flat_tail_is_rarely_said_to_rise() -> None:
 
 def test_no_room_to_climb_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("power", "monotone"):
-        monkeypatch.setattr(f"posbias.core.shapes.{module}.MAX_STEPS", 1)
+        monkeypatch.setattr(f"posbias.core.shapes.{module}._LIMITS", Limits(4.0, 1e-11, max_iterations=1))
     assert not power(*counts(1)).converged
     assert not monotone(*counts(1)).converged
 
