@@ -227,13 +227,12 @@ def _with_errors(
     fitted = estimate.fitted
     if fitted is None:
         return estimate
-    table, members = fitted.strata.signatures, (fitted.strata.member_signature, fitted.strata.member_query)
     if options.bootstrap:
-        errors = bootstrap(fitted.fit, table, fitted.linkage, *members, options.bootstrap, options.seed)
+        errors = bootstrap(fitted.fit, fitted.strata, options.bootstrap, options.seed)
     elif options.cluster == "pair":
-        errors = pair_errors(fitted.fit, table, fitted.linkage)
+        errors = pair_errors(fitted.fit, fitted.strata.signatures)
     elif options.cluster == "session" and sum_sessions is not None:
-        log = FittedLog(statistics.plan, statistics.cells, fitted.fit, fitted.linkage, by_period=period.by_day)
+        log = FittedLog(statistics.plan, statistics.cells, fitted.fit, by_period=period.by_day)
         errors = errors_from_sums(fitted.fit.log_theta, fitted.fit.free_cells, sum_sessions(log))
     elif options.cluster == "session":
         raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")
@@ -251,8 +250,7 @@ def _refined(
         return free, None, None
     if not statistics.plan.context:
         return *with_shape(free, fitted, options.shape, position), None
-    weight = fitted.linkage.linking_clicks
-    contexts = compare_contexts(fitted.fit, fitted.errors, fitted.linkage, position, weight)
+    contexts = compare_contexts(fitted.fit, fitted.errors, position)
     if options.shape != "free":
         return *with_shape(free, fitted, options.shape, position), contexts
     return with_shrinkage(free, fitted, position), None, contexts
@@ -297,16 +295,7 @@ def _compare(
             return None
     if conditional is None or joint.joint is None:
         return None
-    return compare_with_joint(
-        conditional.fit,
-        conditional.errors,
-        joint.joint.fit,
-        joint.joint.options,
-        strata.signatures,
-        conditional.linkage,
-        strata.member_signature,
-        strata.member_query,
-    )
+    return compare_with_joint(conditional, joint.joint)
 
 
 def _attractiveness(

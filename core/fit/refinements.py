@@ -8,7 +8,6 @@ from posbias.core.arrays.count_table import Integers
 from posbias.core.estimators.estimate import (
     Cluster,
     Estimate,
-    FittedStrata,
     Shape,
     numbers,
     relative_to_largest,
@@ -19,6 +18,7 @@ from posbias.core.shapes.monotone import fit_monotone
 from posbias.core.shapes.power import fit_power
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.cluster import ClusterErrors
+from posbias.core.standard_errors.contrasts import FittedStrata
 
 
 def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors, by: Cluster) -> Estimate:
@@ -27,12 +27,12 @@ def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors,
     The upper limit of a cell without clicks stays: it is no matter of clusters.
     """
     without_error = (_in_terms_of(by, reason) for reason in errors.reason)
-    reason = tuple(unlinked or alone for unlinked, alone in zip(fitted.linkage.reason, without_error, strict=True))
+    reason = tuple(unlinked or alone for unlinked, alone in zip(fitted.fit.linkage.reason, without_error, strict=True))
     return replace(
         estimate,
         std_error=errors.std_error,
         ci_low=errors.low,
-        ci_high=np.where(fitted.linkage.identified, errors.high, estimate.ci_high),
+        ci_high=np.where(fitted.fit.linkage.identified, errors.high, estimate.ci_high),
         effective_clusters=errors.effective_clusters,
         reason=reason,
         fitted=replace(fitted, errors=errors),
@@ -59,15 +59,13 @@ def with_shape(
     if shape == "free":
         return estimate, None
     fit = fit_power if shape == "power" else fit_monotone
-    members = fitted.strata.member_signature, fitted.strata.member_query
-    table = fitted.strata.signatures
-    shaped = fit(fitted.fit, fitted.errors, table, fitted.linkage, position_of_cell, *members)
+    shaped = fit(fitted, position_of_cell)
     propensity = shaped.theta
     return (
         replace(
             estimate,
             propensity=propensity,
-            examination=relative_to_largest(propensity, fitted.linkage),
+            examination=relative_to_largest(propensity, fitted.fit.linkage),
             std_error=shaped.std_error,
             ci_low=shaped.low,
             ci_high=np.where(np.isfinite(propensity), shaped.high, estimate.ci_high),
@@ -77,8 +75,8 @@ def with_shape(
             details={
                 **estimate.details,
                 "shape": shape,
-                "eta": numbers(shaped.eta[fitted.linkage.references]),
-                "eta_std_error": numbers(shaped.eta_error[fitted.linkage.references]),
+                "eta": numbers(shaped.eta[fitted.fit.linkage.references]),
+                "eta_std_error": numbers(shaped.eta_error[fitted.fit.linkage.references]),
                 "free_propensity": numbers(estimate.propensity),
                 "effective_clusters": rounded(shaped.effective_clusters),
             },
@@ -92,7 +90,7 @@ def with_shrinkage(estimate: Estimate, fitted: FittedStrata, position_of_cell: I
 
     A cell for which no context has an error stays as it is.
     """
-    shrunk = shrink_contexts(fitted.fit, fitted.errors, fitted.linkage, position_of_cell)
+    shrunk = shrink_contexts(fitted.fit, fitted.errors, position_of_cell)
     known = np.isfinite(shrunk.log_theta)
     propensity = np.where(known, np.exp(shrunk.log_theta), estimate.propensity)
     has_error = np.isfinite(shrunk.std_error)
@@ -100,7 +98,7 @@ def with_shrinkage(estimate: Estimate, fitted: FittedStrata, position_of_cell: I
     return replace(
         estimate,
         propensity=propensity,
-        examination=relative_to_largest(propensity, fitted.linkage),
+        examination=relative_to_largest(propensity, fitted.fit.linkage),
         std_error=np.where(has_error, shrunk.std_error, estimate.std_error),
         ci_low=np.where(has_error, shrunk.low, estimate.ci_low),
         ci_high=np.where(has_error, shrunk.high, estimate.ci_high),

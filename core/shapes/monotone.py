@@ -7,30 +7,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import by_unit_and_cell, gram, nonnegative_least_squares
 from posbias.core.arrays.newton import ROUNDING, Limits, Proposal, climb
 from posbias.core.arrays.unit_diagonal import unit_diagonal
 from posbias.core.shapes.shape import ShapedEstimate, gains
-from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
-from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
-from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, fit_conditional, linked_counts
+from posbias.core.standard_errors.cluster import cluster_errors
+from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata, linear_contrast_test
+from posbias.core.theta.conditional import fit_conditional
 from posbias.core.theta.linkage import Linkage
+from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
 HELD = "the shape holds it at the reference's propensity"
 
 _LIMITS = Limits(longest_step=4.0, tolerance=ROUNDING / 10)  # of an increment
 
 
-def fit_monotone(
-    free: ConditionalFit,
-    errors: ClusterErrors,
-    table: CountTable,
-    linkage: Linkage,
-    position_of_cell: Integers,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-) -> ShapedEstimate:
+def fit_monotone(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
     """Fit the most likely curve that nowhere rises with the position, over the identified cells.
 
     Cells that the constraint pools form a block and share one number. Errors are those of the conditional estimate from
@@ -39,6 +32,7 @@ def fit_monotone(
 
     Args: as for `power.fit_power`.
     """
+    table, linkage = free.strata.signatures, free.fit.linkage
     curve = _Monotone(linked_counts(table, linkage), position_of_cell)
     increments, resolved = curve.maximum()
     cells, own = curve.linked.cells, np.arange(table.n_cells)
@@ -50,9 +44,9 @@ def fit_monotone(
     numbers = np.full((5, table.n_cells), np.nan)
     reason: list[str | None] = list(linkage.reason)
     if moves.any():
-        merged = _merged_table(table, block), _merged_linkage(linkage, block, moves)
-        fit = fit_conditional(*merged)
-        pooled = cluster_errors(fit, *merged, unit_of_member, cluster_of_member)
+        merged = replace(free.strata, signatures=_merged_table(table, block))
+        fit = fit_conditional(merged.signatures, _merged_linkage(linkage, block, moves))
+        pooled = cluster_errors(fit, merged)
         of_block = np.stack([fit.log_theta, pooled.std_error, pooled.low, pooled.high, pooled.effective_clusters])
         numbers[:, moves] = of_block[:, block[moves]]
         for cell in np.flatnonzero(moves).tolist():
@@ -62,7 +56,7 @@ def fit_monotone(
     for cell in np.flatnonzero(held).tolist():
         reason[cell] = HELD
     log_theta, std_error, low, high, effective = numbers
-    test = curve.rises(free, errors)
+    test = curve.rises(free)
     return ShapedEstimate(
         log_theta=log_theta,
         std_error=std_error,
@@ -170,13 +164,13 @@ class _Monotone:
         within = np.abs(np.where(increments > 0, wanted, np.maximum(wanted, 0.0))) <= ROUNDING
         return bool(within.all() and (increments >= 0).all())
 
-    def rises(self, free: ConditionalFit, errors: ClusterErrors) -> ContrastTest:
+    def rises(self, free: FittedStrata) -> ContrastTest:
         """Test whether the free estimate rises from any position to the next."""
         step = np.arange(len(self.lower))
-        contrasts = np.zeros((len(step), len(free.log_theta)))
+        contrasts = np.zeros((len(step), len(free.fit.log_theta)))
         contrasts[step, self.linked.cells[self.lower]] = 1.0
         contrasts[step, self.linked.cells[self.upper]] = -1.0
-        return linear_contrast_test(contrasts, free, errors, alternative="greater")
+        return linear_contrast_test(contrasts, free.fit, free.errors, alternative="greater")
 
     def warning(self, test: ContrastTest) -> str | None:
         """What to say where the free estimate rises beyond chance."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.standard_errors.contrasts import ContrastTest
-from posbias.core.theta.conditional import LinkedCounts
+from posbias.core.theta.linked_counts import LinkedCounts
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import numpy as np
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, solve_positive, student_quantile
 from posbias.core.arrays.unit_diagonal import inverse, unit_diagonal
-from posbias.core.theta.conditional import ConditionalFit, LinkedCounts
+from posbias.core.theta.conditional import ConditionalFit
+from posbias.core.theta.linked_counts import LinkedCounts
 
 CONFIDENCE = 0.95
 

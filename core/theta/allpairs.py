@@ -30,8 +30,8 @@ from posbias.core.arrays import unit_diagonal
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import by_unit_and_cell, gram, sparse_product
 from posbias.core.arrays.newton import ENOUGH_ASCENT, ROUNDING, Limits, Proposal, climb
-from posbias.core.theta.conditional import LinkedCounts, linked_counts
 from posbias.core.theta.linkage import Linkage
+from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
 UNCLICKED_SHARE = 1e-3
 """Units without a click that every set counts in addition, as a share of its units."""
