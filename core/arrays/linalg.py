@@ -105,13 +105,6 @@ def connected(tails: Integers, heads: Integers, n_nodes: int, *, both_ways: bool
     return cast("Integers", labels.astype(np.int64))
 
 
-def inverse(information: Floats) -> Floats:
-    """The inverse of a symmetric matrix, computed at unit diagonal: cells may differ by many orders of magnitude."""
-    scale = 1 / np.sqrt(np.diag(information))
-    scaled = np.linalg.inv(information * np.outer(scale, scale)) * np.outer(scale, scale)
-    return (scaled + scaled.T) / 2
-
-
 def student_quantile(probability: float, degrees: Floats) -> Floats:
     """Quantile of Student's t for each number of degrees of freedom, which need not be whole."""
     return cast("Floats", import_module("scipy.special").stdtrit(degrees, probability))

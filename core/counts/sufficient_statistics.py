@@ -15,6 +15,7 @@ import polars as pl
 
 from posbias.core.arrays.compression import compress, signature_keys
 from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers, Numbers
+from posbias.core.arrays.members import Members
 from posbias.core.counts.merging import SortedSignatures, merge
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION, QUERY, RANDOMIZED
@@ -82,13 +83,12 @@ class Strata:
 
     Attributes:
         signatures: equal strata once, with their number as multiplicity; those that link cells first.
-        member_signature: the signature of each stratum with a click and at least two cells, shape (N,).
-        member_query: the query of that stratum, numbered, ascending, shape (N,).
+        members: the signature of each stratum with a click and at least two cells, and as its cluster its query,
+            numbered, ascending.
     """
 
     signatures: CountTable
-    member_signature: Numbers
-    member_query: Numbers
+    members: Members
 
 
 @dataclass(frozen=True)
@@ -227,16 +227,12 @@ def merge_parts(parts: Sequence[PartStatistics], plan: StatisticsPlan) -> Suffic
     for unit in plan.units:
         members = [part.by_unit[unit] for part in parts]
         signatures, new = merge(members, new_cell, _codes(cells))
-        by_unit[unit] = Strata(
-            signatures,
-            np.concatenate([number[part.member_signature] for part, number in zip(members, new, strict=True)]),
-            np.concatenate(
-                [
-                    part.member_query.astype(number_of_query) + first
-                    for part, first in zip(members, first_query[:-1].tolist(), strict=True)
-                ]
-            ),
-        )
+        queries = [
+            part.member_query.astype(number_of_query) + first
+            for part, first in zip(members, first_query[:-1].tolist(), strict=True)
+        ]
+        numbered_signatures = [number[part.member_signature] for part, number in zip(members, new, strict=True)]
+        by_unit[unit] = Strata(signatures, Members(np.concatenate(numbered_signatures), np.concatenate(queries)))
         if unit == plan.pair_columns:
             signature_of_part = new
     return SufficientStatistics(

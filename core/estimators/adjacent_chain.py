@@ -7,7 +7,7 @@ import numpy as np
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import UsageError
-from posbias.core.estimators.estimate import Estimate, EstimationOptions, clusters_of, from_harvest, linkage_of
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, clustered, from_harvest, linkage_of
 from posbias.core.estimators.estimator import Estimator
 from posbias.core.estimators.harvesting import harvest_adjacent_chain
 
@@ -49,6 +49,5 @@ class AdjacentChainEstimator(Estimator):
         context = statistics.context_of_cell
         chains = [np.flatnonzero(context == number) for number in np.unique(context)]
         names = [f"position {position}" for position in statistics.position_of_cell]
-        members = strata.member_signature, clusters_of(strata, options)
-        found = harvest_adjacent_chain(strata.signatures, linkage, *members, chains, names)
+        found = harvest_adjacent_chain(clustered(strata, options), linkage, chains, names)
         return from_harvest(self.name, linkage, found, options)

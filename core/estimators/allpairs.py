@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
-from posbias.core.estimators.estimate import Estimate, EstimationOptions, clusters_of, from_harvest, linkage_of
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, clustered, from_harvest, linkage_of
 from posbias.core.estimators.estimator import Estimator
 from posbias.core.estimators.harvesting import harvest_allpairs
 
@@ -31,10 +31,8 @@ class AllPairsEstimator(Estimator):
         """
         linkage = linkage_of(statistics, strata, options)
         found = harvest_allpairs(
-            strata.signatures,
+            clustered(strata, options),
             linkage,
-            strata.member_signature,
-            clusters_of(strata, options),
             on_iteration=lambda number, change: on_iteration(f"AllPairs {number}: {change:.1e}"),
         )
         return from_harvest(self.name, linkage, found, options)

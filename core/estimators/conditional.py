@@ -9,12 +9,12 @@ from posbias.core.counts.sufficient_statistics import Strata, SufficientStatisti
 from posbias.core.estimators.estimate import (
     Estimate,
     EstimationOptions,
-    FittedStrata,
     linkage_of,
     relative_to_largest,
 )
 from posbias.core.estimators.estimator import Estimator
 from posbias.core.standard_errors.cluster import cluster_errors
+from posbias.core.standard_errors.contrasts import FittedStrata
 from posbias.core.theta.conditional import fit_conditional, upper_limits_without_clicks
 
 
@@ -40,17 +40,16 @@ class ConditionalEstimator(Estimator):
             IdentifiabilityError: nothing links two cells.
             UsageError: there is no such reference cell.
         """
-        table = strata.signatures
         linkage = linkage_of(statistics, strata, options)
         limits: dict[str, Any] = {"max_iterations": options.max_iterations, "tolerance": options.tolerance}
         fit = fit_conditional(
-            table,
+            strata.signatures,
             linkage,
             on_iteration=lambda number, change: on_iteration(f"Newton {number}: {change:.1e}"),
             **{name: value for name, value in limits.items() if value is not None},
         )
-        errors = cluster_errors(fit, table, linkage, strata.member_signature, strata.member_query)
-        upper = upper_limits_without_clicks(fit, table, linkage)
+        errors = cluster_errors(fit, strata)
+        upper = upper_limits_without_clicks(fit, strata.signatures)
         return Estimate(
             method=self.name,
             linkage=linkage,
@@ -63,7 +62,7 @@ class ConditionalEstimator(Estimator):
             reason=tuple(unlinked or alone for unlinked, alone in zip(linkage.reason, errors.reason, strict=True)),
             converged=fit.converged,
             iterations=fit.iterations,
-            fitted=FittedStrata(strata, linkage, fit, errors),
+            fitted=FittedStrata(strata, fit, errors),
             errors_by="query",
             n_clusters=errors.n_clusters,
         )

@@ -7,13 +7,12 @@ from typing import Literal
 import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import UsageError
 from posbias.core.estimators.harvesting import HarvestedPropensities
 from posbias.core.priors import BetaPrior
-from posbias.core.standard_errors.cluster import ClusterErrors
-from posbias.core.standard_errors.contrasts import ScoredEstimate, scored_conditional
-from posbias.core.theta.conditional import ConditionalFit
+from posbias.core.standard_errors.contrasts import FittedStrata
 from posbias.core.theta.joint import EMOptions, JointFit
 from posbias.core.theta.linkage import Linkage, find_linkage
 
@@ -52,28 +51,6 @@ class EstimationOptions:
     bootstrap: int = 0
     seed: int = 0
     shape: Shape = "free"
-
-
-@dataclass(frozen=True)
-class FittedStrata:
-    """A conditional fit with what it was fitted to, for the tests that build on it.
-
-    Attributes:
-        strata: the counts.
-        linkage: which cells are identified.
-        fit: the estimate.
-        errors: its errors.
-    """
-
-    strata: Strata
-    linkage: Linkage
-    fit: ConditionalFit
-    errors: ClusterErrors
-
-    def scored(self) -> ScoredEstimate:
-        """The estimate with its scores by query, to compare it with another one from the same log."""
-        members = self.strata.member_signature, self.strata.member_query
-        return scored_conditional(self.fit, self.errors, self.strata.signatures, self.linkage, *members)
 
 
 @dataclass(frozen=True)
@@ -154,9 +131,12 @@ def cells_like(statistics: SufficientStatistics, reference: tuple[int, ...]) -> 
     return found
 
 
-def clusters_of(strata: Strata, options: EstimationOptions) -> Integers:
-    """What each member of the strata shares its errors with, shape (N,): its query, or only itself."""
-    return strata.member_query if options.cluster == "query" else np.arange(len(strata.member_query))
+def clustered(strata: Strata, options: EstimationOptions) -> Strata:
+    """The strata with the clusters that were asked for: queries, or each stratum by itself."""
+    if options.cluster == "query":
+        return strata
+    unit = strata.members.unit
+    return replace(strata, members=Members(unit, np.arange(len(unit))))
 
 
 def from_harvest(method: str, linkage: Linkage, found: HarvestedPropensities, options: EstimationOptions) -> Estimate:

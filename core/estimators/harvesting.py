@@ -24,13 +24,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import by_unit_and_cell, counted, sparse_product
+from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.allpairs import (
     ALL_CLICKS,
     NOTHING,
     blocks_of_clusters,
-    members_by_cluster,
     no_clusters,
     sum_clusters,
     sums_of,
@@ -57,7 +57,6 @@ class HarvestedPropensities:
         reason: K reasons why a cell has no number or no interval, else None.
         converged: whether the iterations converged; true where there are none.
         iterations: Newton steps taken.
-        objective: l at the estimate; None where nothing is maximised.
     """
 
     log_theta: Floats
@@ -69,7 +68,6 @@ class HarvestedPropensities:
     reason: tuple[str | None, ...]
     converged: bool
     iterations: int
-    objective: float | None
 
     @property
     def theta(self) -> Floats:
@@ -78,63 +76,44 @@ class HarvestedPropensities:
 
 
 def harvest_allpairs(
-    table: CountTable,
-    linkage: Linkage,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-    *,
-    tolerance: float = 1e-10,
-    max_iterations: int = 100,
-    on_iteration: Callable[[int, float], None] | None = None,
+    strata: Strata, linkage: Linkage, on_iteration: Callable[[int, float], None] | None = None
 ) -> HarvestedPropensities:
     """AllPairs on the identified cells: the optimum of l, with its standard errors (`allpairs`, `allpairs_errors`).
 
     Args:
-        table: counts per unit (a signature of strata) and cell. Units without a click count in the sets.
-        linkage: which cells are identified, of the same table.
-        unit_of_member: shape (N,), the unit of each stratum with a click and at least two cells, in 0 .. J - 1.
-        cluster_of_member: shape (N,), the cluster (query) of each of them; any whole numbers.
-        tolerance: the largest change of a log propensity that counts as none.
-        max_iterations: Newton steps at most; the result says if they were not enough.
+        strata: the counts. Those without a click count in the sets.
+        linkage: which cells are identified, of the same counts.
         on_iteration: called after each step with its number and its largest change.
     """
-    fit = fit_allpairs(table, linkage, tolerance=tolerance, max_iterations=max_iterations, on_iteration=on_iteration)
-    log_theta = np.full(table.n_cells, np.nan)
+    fit = fit_allpairs(strata.signatures, linkage, on_iteration=on_iteration)
+    log_theta = np.full(strata.signatures.n_cells, np.nan)
     log_theta[fit.linked.cells] = fit.log_theta
     free = fit.linked.cells[fit.linked.free]
-    found = _with_errors(log_theta, free, sum_clusters(fit, unit_of_member, cluster_of_member), linkage.reason)
-    return replace(found, converged=fit.converged, iterations=fit.iterations, objective=fit.objective)
+    found = _with_errors(log_theta, free, sum_clusters(fit, strata.members), linkage.reason)
+    return replace(found, converged=fit.converged, iterations=fit.iterations)
 
 
 def harvest_adjacent_chain(
-    table: CountTable,
-    linkage: Linkage,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-    chains: Sequence[Integers],
-    names: Sequence[str],
+    strata: Strata, linkage: Linkage, chains: Sequence[Integers], names: Sequence[str]
 ) -> HarvestedPropensities:
     """AdjacentChain: the product of the ratios between neighbours, from the reference on, with the jackknife's errors.
 
     Args:
-        table: counts per unit (a signature of strata) and cell.
+        strata: the counts.
         linkage: the reference of each cell.
-        unit_of_member: shape (N,), the unit of each stratum with a click and at least two cells, in 0 .. J - 1.
-        cluster_of_member: shape (N,), the cluster (query) of each of them; any whole numbers.
         chains: one array of cells per chain (a context), neighbours in order: each with its reference, no cell twice.
             A cell on no such chain has no number.
         names: K names of the cells, for the reasons; e.g. `position 4`.
     """
     paths = [path for chain in chains for path in _outward(chain, linkage)]
-    links = _find_links(table, paths)
+    links = _find_links(strata.signatures, paths)
     reason = _missing(paths, links, linkage, names)
     free = np.setdiff1d(np.flatnonzero([why is None for why in reason]), linkage.references)
     route = _routes(paths, free)
-    log_theta = np.full(table.n_cells, np.nan)
+    log_theta = np.full(strata.signatures.n_cells, np.nan)
     log_theta[linkage.references] = 0.0
     log_theta[free] = route @ np.log(links.head_clicks[free] / links.tail_clicks[free])
-    sums = _sum_jackknife(table, links, free, route, unit_of_member, cluster_of_member)
-    return _with_errors(log_theta, free, sums, reason)
+    return _with_errors(log_theta, free, _sum_jackknife(strata, links, free, route), reason)
 
 
 def _missing(
@@ -169,7 +148,6 @@ def _with_errors(
         reason=tuple(first or second for first, second in zip(missing, errors.reason, strict=True)),
         converged=True,
         iterations=0,
-        objective=None,
     )
 
 
@@ -243,19 +221,14 @@ def _routes(paths: Sequence[Integers], free: Integers) -> Floats:
     return route
 
 
-def _sum_jackknife(
-    table: CountTable,
-    links: _Links,
-    free: Integers,
-    route: Floats,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-) -> ClusterSums:
+def _sum_jackknife(strata: Strata, links: _Links, free: Integers, route: Floats) -> ClusterSums:
     """What leaving out each cluster changes, exactly, and its share in the variance, in blocks of clusters."""
+    table = strata.signatures
     links = links.with_heads(free, table)
     shares = (*_unit_shares(table, links), _variance_by_head(table, links))
     clicked = np.flatnonzero(table.sum_by_unit(shares[0] + shares[1]) > 0)
-    number, cluster = members_by_cluster(clicked, unit_of_member, cluster_of_member)
+    linked = strata.members.among(clicked).by_cluster()
+    number, cluster = linked.unit, linked.cluster
     by_unit = [by_unit_and_cell(table, share) for share in shares]
     copies = table.spread(table.multiplicity)
     total = route @ table.sum_by_cell(copies * shares[2])[free]

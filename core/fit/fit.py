@@ -213,13 +213,12 @@ def _with_errors(
     fitted = estimate.fitted
     if fitted is None:
         return estimate
-    table, members = fitted.strata.signatures, (fitted.strata.member_signature, fitted.strata.member_query)
     if options.bootstrap:
-        errors = bootstrap(fitted.fit, table, fitted.linkage, *members, options.bootstrap, options.seed)
+        errors = bootstrap(fitted.fit, fitted.strata, options.bootstrap, options.seed)
     elif options.cluster == "pair":
-        errors = pair_errors(fitted.fit, table, fitted.linkage)
+        errors = pair_errors(fitted.fit, fitted.strata.signatures)
     elif options.cluster == "session" and sum_sessions is not None:
-        log = FittedLog(statistics.plan, statistics.cells, fitted.fit, fitted.linkage, by_period=period.by_day)
+        log = FittedLog(statistics.plan, statistics.cells, fitted.fit, by_period=period.by_day)
         errors = errors_from_sums(fitted.fit.log_theta, fitted.fit.free_cells, sum_sessions(log))
     elif options.cluster == "session":
         raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")
@@ -243,10 +242,7 @@ def _refined(free: Estimate, statistics: SufficientStatistics, options: Estimati
     fitted, position = free.fitted, statistics.position_of_cell
     if fitted is None:
         return _Refined(free)
-    contexts = None
-    if statistics.plan.context:
-        weight = fitted.linkage.linking_clicks
-        contexts = compare_contexts(fitted.fit, fitted.errors, fitted.linkage, position, weight)
+    contexts = compare_contexts(fitted.fit, fitted.errors, position) if statistics.plan.context else None
     if options.shape != "free":
         return _Refined(*with_shape(free, fitted, options.shape, position), contexts=contexts)
     if contexts is None:
@@ -272,16 +268,7 @@ def _compare(
             return None
     if conditional is None or joint.joint is None:
         return None
-    return compare_with_joint(
-        conditional.fit,
-        conditional.errors,
-        joint.joint.fit,
-        joint.joint.options,
-        strata.signatures,
-        conditional.linkage,
-        strata.member_signature,
-        strata.member_query,
-    )
+    return compare_with_joint(conditional, joint.joint)
 
 
 def _attractiveness(

@@ -19,21 +19,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.linalg import by_unit_and_cell, gram
+from posbias.core.arrays.members import Members
+from posbias.core.arrays.unit_diagonal import pseudo_inverse
+from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.estimators.estimate import FittedJointly
 from posbias.core.priors import BetaPrior
-from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import (
     LEVEL,
     ContrastTest,
+    FittedStrata,
     ScoredEstimate,
     contrast_test,
     difference_errors,
-    scored_conditional,
     sum_by_cluster,
 )
-from posbias.core.theta.conditional import ConditionalFit
-from posbias.core.theta.joint import LARGEST, EMOptions, JointFit
+from posbias.core.theta.joint import LARGEST
 from posbias.core.theta.linkage import Linkage
 
 NOTABLE = 0.05
@@ -74,63 +76,41 @@ class JointComparison:
         return float(np.abs(np.expm1(self.log_ratio[compared])).max()) if len(compared) else np.nan
 
 
-def compare_with_joint(
-    fit: ConditionalFit,
-    errors: ClusterErrors,
-    joint: JointFit,
-    options: EMOptions,
-    table: CountTable,
-    linkage: Linkage,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-) -> JointComparison:
-    """Compare the two estimates from one table of pairs.
+def compare_with_joint(conditional: FittedStrata, joint: FittedJointly) -> JointComparison:
+    """Compare the two estimates from the same pairs, or strata that share one attractiveness.
 
     Args:
-        fit: the conditional estimate from `table`.
-        errors: its errors by the same clusters.
-        joint: joint EM on `table`, run to convergence.
-        options: what it ran with.
-        table: counts per unit: pairs, or the strata that share one attractiveness.
-        linkage: which cells are identified.
-        unit_of_member: shape (N,), the unit of each pair with a click and two cells at least; of others at will.
-        cluster_of_member: shape (N,), its query. The scores of pairs that are not among the members, which only a
-            prior makes differ from 0, count as clusters of their own.
+        conditional: the conditional estimate. Its members are all pairs with a click and two cells at least, and others
+            at will: the scores of those that are not among them, which only a prior makes differ from 0, count as
+            clusters of their own.
+        joint: joint EM on the same counts, run to convergence.
     """
-    conditional = scored_conditional(fit, errors, table, linkage, unit_of_member, cluster_of_member)
-    scored = _scored_joint(joint, options, table, linkage, unit_of_member, cluster_of_member)
-    log_ratio = scored.log_theta - fit.log_theta
-    std_error = difference_errors(conditional, scored)
+    scored = _scored_joint(joint, conditional.strata, conditional.fit.linkage)
+    log_ratio = scored.log_theta - conditional.fit.log_theta
+    std_error = difference_errors(conditional.scored(), scored)
     return JointComparison(
         log_ratio=log_ratio,
         std_error=std_error,
-        test=contrast_test(log_ratio, std_error, conditional.degrees),
-        converged=fit.converged and joint.converged,
+        test=contrast_test(log_ratio, std_error, conditional.errors.degrees),
+        converged=conditional.fit.converged and joint.fit.converged,
     )
 
 
-def _scored_joint(
-    joint: JointFit,
-    options: EMOptions,
-    table: CountTable,
-    linkage: Linkage,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-) -> ScoredEstimate:
-    log_theta = np.log(np.where(linkage.identified, joint.examination, 1.0))  # 0 without prior and clicks
-    score, information = joint_slopes(joint, options, table)
-    others = table.multiplicity - np.bincount(unit_of_member, minlength=table.n_units)
+def _scored_joint(joint: FittedJointly, strata: Strata, linkage: Linkage) -> ScoredEstimate:
+    table, members = strata.signatures, strata.members
+    log_theta = np.log(np.where(linkage.identified, joint.fit.examination, 1.0))  # 0 without prior and clicks
+    score, information = joint_slopes(joint, table)
+    others = table.multiplicity - np.bincount(members.unit, minlength=table.n_units)
     alone = np.flatnonzero(others > 1 / 2)
-    first = int(cluster_of_member.max(initial=-1)) + 1
-    clusters, scores = sum_by_cluster(
-        table,
-        score,
-        np.concatenate([unit_of_member, alone]),
-        np.concatenate([cluster_of_member, first + np.arange(len(alone))]),
+    first = int(members.cluster.max(initial=-1)) + 1
+    each = Members(
+        np.concatenate([members.unit, alone]), np.concatenate([members.cluster, first + np.arange(len(alone))])
     )
+    clusters, scores = sum_by_cluster(table, score, each)
     copies = np.concatenate([np.ones(len(clusters) - len(alone)), others[alone]])
     scores.data *= np.repeat(np.sqrt(copies), np.diff(scores.indptr))
-    inverse = _pseudo_inverse(information)
+    # Without a prior the information says nothing about the common scale of theta, which drops out of every ratio.
+    inverse = pseudo_inverse(information)
     return ScoredEstimate(
         log_theta=np.where(linkage.identified, log_theta - log_theta[linkage.reference_of], np.nan),
         std_error=np.where(linkage.identified, 0.0, np.nan),
@@ -141,21 +121,21 @@ def _scored_joint(
     )
 
 
-def joint_slopes(joint: JointFit, options: EMOptions, table: CountTable) -> tuple[Floats, Floats]:
+def joint_slopes(joint: FittedJointly, table: CountTable) -> tuple[Floats, Floats]:
     """The score of each entry of one copy of its unit, u, shape (R,), and the information I, shape (K, K).
 
     Both in terms of log theta, with every gamma at its optimum. A theta or gamma held at its upper bound does not move:
     such a gamma takes nothing away from I, and such a theta has no row in it.
     """
-    theta, gamma = joint.examination, joint.attractiveness
+    theta, gamma = joint.fit.examination, joint.fit.attractiveness
     mu = table.spread(gamma) * theta[table.cell]
     score = (table.clicks - table.impressions * mu) / (1 - mu)
     value = (table.impressions - table.clicks) * mu / (1 - mu) ** 2
-    curvature = table.sum_by_unit(value) + _curvature(options.attractiveness_prior, gamma)
+    curvature = table.sum_by_unit(value) + _curvature(joint.options.attractiveness_prior, gamma)
     lost = np.divide(table.multiplicity, curvature, out=np.zeros_like(curvature), where=curvature > 0)
     lost[gamma >= LARGEST] = 0.0
     information = np.diag(table.sum_by_cell(table.spread(table.multiplicity) * value))
-    information += np.diag(_curvature(options.examination_prior, theta))
+    information += np.diag(_curvature(joint.options.examination_prior, theta))
     information -= gram(by_unit_and_cell(table, value * table.spread(np.sqrt(lost))))
     held = theta >= LARGEST
     information[held, :] = 0.0
@@ -166,15 +146,3 @@ def joint_slopes(joint: JointFit, options: EMOptions, table: CountTable) -> tupl
 def _curvature(prior: BetaPrior, probability: Floats) -> Floats:
     """Minus the second derivative of the prior's logarithm in log x, s (1 - v) x / (1 - x)^2."""
     return prior.pseudo_skips * probability / (1 - probability) ** 2
-
-
-def _pseudo_inverse(information: Floats) -> Floats:
-    """The inverse, at unit diagonal, on the directions that the data or a prior say something about.
-
-    Without a prior the common scale of theta is not one of them, and drops out of every ratio.
-    """
-    diagonal = np.diag(information)
-    scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0)), 0.0)
-    outer = np.outer(scale, scale)
-    inverse: Floats = np.linalg.pinv(information * outer, hermitian=True).astype(np.float64)
-    return inverse * outer

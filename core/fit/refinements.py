@@ -8,7 +8,6 @@ from posbias.core.arrays.count_table import Integers
 from posbias.core.estimators.estimate import (
     Cluster,
     Estimate,
-    FittedStrata,
     Shape,
     relative_to_largest,
 )
@@ -17,6 +16,7 @@ from posbias.core.shapes.monotone import fit_monotone
 from posbias.core.shapes.power import fit_power
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.cluster import ClusterErrors
+from posbias.core.standard_errors.contrasts import FittedStrata
 
 
 def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors, by: Cluster) -> Estimate:
@@ -25,12 +25,12 @@ def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors,
     The upper limit of a cell without clicks stays: it is no matter of clusters.
     """
     without_error = (_in_terms_of(by, reason) for reason in errors.reason)
-    reason = tuple(unlinked or alone for unlinked, alone in zip(fitted.linkage.reason, without_error, strict=True))
+    reason = tuple(unlinked or alone for unlinked, alone in zip(fitted.fit.linkage.reason, without_error, strict=True))
     return replace(
         estimate,
         std_error=errors.std_error,
         ci_low=errors.low,
-        ci_high=np.where(fitted.linkage.identified, errors.high, estimate.ci_high),
+        ci_high=np.where(fitted.fit.linkage.identified, errors.high, estimate.ci_high),
         effective_clusters=errors.effective_clusters,
         reason=reason,
         fitted=replace(fitted, errors=errors),
@@ -51,15 +51,13 @@ def with_shape(
 ) -> tuple[Estimate, ShapedEstimate]:
     """The estimate under a shape other than `free`, and the shape's own findings."""
     fit = fit_power if shape == "power" else fit_monotone
-    members = fitted.strata.member_signature, fitted.strata.member_query
-    table = fitted.strata.signatures
-    shaped = fit(fitted.fit, fitted.errors, table, fitted.linkage, position_of_cell, *members)
+    shaped = fit(fitted, position_of_cell)
     propensity = shaped.theta
     return (
         replace(
             estimate,
             propensity=propensity,
-            examination=relative_to_largest(propensity, fitted.linkage),
+            examination=relative_to_largest(propensity, fitted.fit.linkage),
             std_error=shaped.std_error,
             ci_low=shaped.low,
             ci_high=np.where(np.isfinite(propensity), shaped.high, estimate.ci_high),
@@ -78,7 +76,7 @@ def with_shrinkage(
 
     A cell for which no context has an error stays as it is.
     """
-    shrunk = shrink_contexts(fitted.fit, fitted.errors, fitted.linkage, position_of_cell)
+    shrunk = shrink_contexts(fitted.fit, fitted.errors, position_of_cell)
     known = np.isfinite(shrunk.log_theta)
     propensity = np.where(known, np.exp(shrunk.log_theta), estimate.propensity)
     has_error = np.isfinite(shrunk.std_error)
@@ -86,7 +84,7 @@ def with_shrinkage(
     estimate = replace(
         estimate,
         propensity=propensity,
-        examination=relative_to_largest(propensity, fitted.linkage),
+        examination=relative_to_largest(propensity, fitted.fit.linkage),
         std_error=np.where(has_error, shrunk.std_error, estimate.std_error),
         ci_low=np.where(has_error, shrunk.low, estimate.ci_low),
         ci_high=np.where(has_error, shrunk.high, estimate.ci_high),

@@ -24,11 +24,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.arrays.linalg import inverse
+from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
 from posbias.core.theta.conditional import ConditionalFit
-from posbias.core.theta.linkage import Linkage
 
 _NORMAL = 1.959963984540054  # 97.5 % quantile
 
@@ -67,18 +66,15 @@ class ShrunkContexts:
         return np.exp(self.log_theta)
 
 
-def shrink_contexts(
-    fit: ConditionalFit, errors: ClusterErrors, linkage: Linkage, position_of_cell: Integers
-) -> ShrunkContexts:
+def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ShrunkContexts:
     """Shrink the contexts' curves towards the one they share.
 
     Args:
-        fit: the free estimate of all contexts side by side.
+        fit: the free estimate of all contexts side by side; the cells of one reference are a context.
         errors: its clustered errors.
-        linkage: which cells are identified; the cells of one reference are a context.
         position_of_cell: shape (K,), >= 1.
     """
-    mean, std_error, tau = _Family(fit, errors, linkage, position_of_cell).posterior()
+    mean, std_error, tau = _Family(fit, errors, position_of_cell).posterior()
     log_theta = np.where(np.isnan(fit.log_theta), np.nan, 0.0)
     sd = log_theta.copy()
     log_theta[fit.free_cells], sd[fit.free_cells] = mean, std_error
@@ -110,11 +106,9 @@ class _Family:
         estimable: shape (F,), cells whose part of mu the seen cells determine.
     """
 
-    def __init__(
-        self, fit: ConditionalFit, errors: ClusterErrors, linkage: Linkage, position_of_cell: Integers
-    ) -> None:
+    def __init__(self, fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> None:
         free = fit.free_cells
-        reference = linkage.reference_of[free]
+        reference = fit.linkage.reference_of[free]
         noise = _noise(fit, errors)
         seen = np.flatnonzero(np.isfinite(np.diag(noise)) & (np.diag(noise) > 0))
         self.walk = _walk(reference, np.log(position_of_cell[free] / position_of_cell[reference]))
@@ -192,31 +186,28 @@ def _noise(fit: ConditionalFit, errors: ClusterErrors) -> Floats:
     return model * np.outer(scale, scale)
 
 
-def compare_contexts(
-    fit: ConditionalFit, errors: ClusterErrors, linkage: Linkage, position_of_cell: Integers, weight: Floats
-) -> ContrastTest:
-    """Test that contexts do not differ: each one's log theta against the weighted mean at the same position.
+def compare_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ContrastTest:
+    """Test that contexts do not differ: each one's log theta against the mean at the same position.
 
-    Contexts are compared where they have the same reference position. Of two, one difference says it all. The
+    Contexts are compared where they have the same reference position. In the mean they weigh as much as their linking
+    clicks. Of two, one difference says it all. The
     covariance over the clusters counts what contexts share by sharing queries.
 
     Args:
-        fit: the free estimate of all contexts side by side.
+        fit: the free estimate of all contexts side by side; the cells of one reference are a context.
         errors: its clustered errors.
-        linkage: which cells are identified; the cells of one reference are a context.
         position_of_cell: shape (K,), >= 1.
-        weight: shape (K,), > 0 where identified, of a cell in the mean: its linking clicks.
 
     Returns:
         The test, whose contrasts are numbered as the cells.
     """
     known = errors.std_error > 0
-    position = np.stack([position_of_cell, position_of_cell[linkage.reference_of]])
+    position = np.stack([position_of_cell, position_of_cell[fit.linkage.reference_of]])
     same = (position[:, :, np.newaxis] == position[:, np.newaxis, :]).all(axis=0) & np.outer(known, known)
     others = same.sum(axis=1)
     first = np.argmax(same, axis=1) == np.arange(len(known))
     tested = np.flatnonzero((others > _PAIR) | ((others == _PAIR) & first))
-    share = same[tested] * weight
+    share = same[tested] * fit.linkage.linking_clicks
     contrasts = np.zeros(same.shape)
     contrasts[tested] = np.eye(len(known))[tested] - share / share.sum(axis=1, keepdims=True)
     return linear_contrast_test(contrasts, fit, errors)

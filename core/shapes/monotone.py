@@ -7,26 +7,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import by_unit_and_cell, gram, nonnegative_least_squares
-from posbias.core.shapes.shape import HALVINGS, LONGEST_STEP, MAX_STEPS, ROUNDING, ShapedEstimate, gains
-from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
-from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
-from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, fit_conditional, linked_counts
+from posbias.core.arrays.newton import ROUNDING, Limits, Proposal, climb
+from posbias.core.arrays.unit_diagonal import unit_diagonal
+from posbias.core.shapes.shape import ShapedEstimate, gains
+from posbias.core.standard_errors.cluster import cluster_errors
+from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata, linear_contrast_test
+from posbias.core.theta.conditional import fit_conditional
 from posbias.core.theta.linkage import Linkage
+from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
 HELD = "the shape holds it at the reference's propensity"
 
+_LIMITS = Limits(longest_step=4.0, tolerance=ROUNDING / 10)  # of an increment
 
-def fit_monotone(
-    free: ConditionalFit,
-    errors: ClusterErrors,
-    table: CountTable,
-    linkage: Linkage,
-    position_of_cell: Integers,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-) -> ShapedEstimate:
+
+def fit_monotone(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
     """Fit the most likely curve that nowhere rises with the position, over the identified cells.
 
     Cells that the constraint pools form a block and share one number. Errors are those of the conditional estimate from
@@ -35,6 +32,7 @@ def fit_monotone(
 
     Args: as for `power.fit_power`.
     """
+    table, linkage = free.strata.signatures, free.fit.linkage
     curve = _Monotone(linked_counts(table, linkage), position_of_cell)
     increments, resolved = curve.maximum()
     cells, own = curve.linked.cells, np.arange(table.n_cells)
@@ -46,9 +44,9 @@ def fit_monotone(
     numbers = np.full((5, table.n_cells), np.nan)
     reason: list[str | None] = list(linkage.reason)
     if moves.any():
-        merged = _merged_table(table, block), _merged_linkage(linkage, block, moves)
-        fit = fit_conditional(*merged)
-        pooled = cluster_errors(fit, *merged, unit_of_member, cluster_of_member)
+        merged = replace(free.strata, signatures=_merged_table(table, block))
+        fit = fit_conditional(merged.signatures, _merged_linkage(linkage, block, moves))
+        pooled = cluster_errors(fit, merged)
         of_block = np.stack([fit.log_theta, pooled.std_error, pooled.low, pooled.high, pooled.effective_clusters])
         numbers[:, moves] = of_block[:, block[moves]]
         for cell in np.flatnonzero(moves).tolist():
@@ -58,7 +56,7 @@ def fit_monotone(
     for cell in np.flatnonzero(held).tolist():
         reason[cell] = HELD
     log_theta, std_error, low, high, effective = numbers
-    test = curve.rises(free, errors)
+    test = curve.rises(free)
     return ShapedEstimate(
         log_theta=log_theta,
         std_error=std_error,
@@ -121,24 +119,21 @@ class _Monotone:
         """The increments of the most likely curve, exactly 0 within a block, and whether they stopped changing.
 
         Each step maximises l's quadratic expansion under x >= 0, which is a non-negative least squares problem in
-        the Cholesky factor of the information, and is halved until l gains.
+        the Cholesky factor of the information; a part of the way there no increment is below 0, either.
         """
-        increments = np.zeros(len(self.lower))
-        for _ in range(MAX_STEPS):
-            shares = self.linked.shares(self.curve_of @ increments)
-            gradient, information = self._slopes(shares)
-            step = _newton_target(increments, gradient, information) - increments
-            largest = float(np.abs(step).max())
-            step *= min(1.0, LONGEST_STEP / max(largest, LONGEST_STEP))
-            for _ in range(HALVINGS):
-                gain = gains(self.linked, shares, (self.curve_of @ step)[self.linked.table.cell])
-                if largest <= ROUNDING or self.linked.table.multiplicity @ gain > 0:
-                    break
-                step /= 2
-            increments = np.maximum(increments + step, 0.0)
-            if largest <= ROUNDING / 10:
-                return increments, True
-        return increments, False
+        summit = climb(self._propose, np.zeros(len(self.lower)), _LIMITS)
+        return summit.at, summit.converged
+
+    def _propose(self, increments: Floats) -> Proposal:
+        """The step to the maximum of the quadratic expansion; enough is any gain."""
+        shares = self.linked.shares(self.curve_of @ increments)
+        gradient, information = self._slopes(shares)
+
+        def falls_short(step: Floats) -> bool:
+            gain = gains(self.linked, shares, (self.curve_of @ step)[self.linked.table.cell])
+            return not self.linked.table.multiplicity @ gain > 0
+
+        return Proposal(_newton_target(increments, gradient, information) - increments, falls_short)
 
     def _slopes(self, shares: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (N,), and minus the Hessian, shape (N, N), with respect to the increments."""
@@ -169,13 +164,13 @@ class _Monotone:
         within = np.abs(np.where(increments > 0, wanted, np.maximum(wanted, 0.0))) <= ROUNDING
         return bool(within.all() and (increments >= 0).all())
 
-    def rises(self, free: ConditionalFit, errors: ClusterErrors) -> ContrastTest:
+    def rises(self, free: FittedStrata) -> ContrastTest:
         """Test whether the free estimate rises from any position to the next."""
         step = np.arange(len(self.lower))
-        contrasts = np.zeros((len(step), len(free.log_theta)))
+        contrasts = np.zeros((len(step), len(free.fit.log_theta)))
         contrasts[step, self.linked.cells[self.lower]] = 1.0
         contrasts[step, self.linked.cells[self.upper]] = -1.0
-        return linear_contrast_test(contrasts, free, errors, alternative="greater")
+        return linear_contrast_test(contrasts, free.fit, free.errors, alternative="greater")
 
     def warning(self, test: ContrastTest) -> str | None:
         """What to say where the free estimate rises beyond chance."""
@@ -190,7 +185,7 @@ class _Monotone:
 
 def _newton_target(increments: Floats, gradient: Floats, information: Floats) -> Floats:
     """The x >= 0 that maximises gradient'(x - x0) - (x - x0)' information (x - x0) / 2."""
-    scale = 1 / np.sqrt(np.diag(information))
-    root = np.linalg.cholesky(information * np.outer(scale, scale)).T.astype(np.float64)
+    scaled, scale = unit_diagonal(information)
+    root = np.linalg.cholesky(scaled).T.astype(np.float64)
     target = root @ (increments / scale) + np.linalg.solve(root.T, gradient * scale)
     return scale * nonnegative_least_squares(root, target)

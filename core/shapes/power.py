@@ -8,55 +8,46 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import student_quantile
-from posbias.core.shapes.shape import HALVINGS, LONGEST_STEP, MAX_STEPS, ROUNDING, ShapedEstimate, gains
-from posbias.core.standard_errors.cluster import AGREEING, CONFIDENCE, ONE_CLUSTER, ClusterErrors
+from posbias.core.arrays.members import Members
+from posbias.core.arrays.newton import ROUNDING, Limits, Proposal, climb
+from posbias.core.shapes.shape import ShapedEstimate, gains
+from posbias.core.standard_errors.cluster import AGREEING, CONFIDENCE, ONE_CLUSTER
 from posbias.core.standard_errors.contrasts import (
     ContrastTest,
+    FittedStrata,
     ScoredEstimate,
     conditional_scores,
     difference_test,
-    scored_conditional,
     sum_by_cluster,
 )
 from posbias.core.standard_errors.leave_one_out import AGREEMENT
-from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, linked_members
 from posbias.core.theta.linkage import Linkage
+from posbias.core.theta.linked_counts import LinkedCounts
 
 SHAPE_ALONE = "the log does not link it: its number rests on the shape alone"
 ONE_END = "clicks lie at one end only: no finite slope"
 
-_TOLERANCE = 1e-11  # of eta, in one step
+_LIMITS = Limits(longest_step=4.0, tolerance=1e-11)  # of eta
+_INNER = 1e-11  # share of a unit's clicks that lies before its last cell, or after its first
 _WHOLE = 1 - 1e-9  # a cluster with this share of the information is the only one
 
 
-def fit_power(
-    free: ConditionalFit,
-    errors: ClusterErrors,
-    table: CountTable,
-    linkage: Linkage,
-    position_of_cell: Integers,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-) -> ShapedEstimate:
+def fit_power(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
     """Fit theta_k = (position_k / position_ref)^-eta, with one eta for each group of cells.
 
     The whole table counts, also cells that the log does not link with the reference. Errors of eta are CR3 over
     clusters: d_g = s_g / (h - h_g), V = (G - 1)/G sum_g d_g^2, G* = (sum_g h_g)^2 / sum_g h_g^2.
 
     Args:
-        free: the free estimate from `table` and `linkage`.
-        errors: its clustered errors.
-        table: counts per unit.
-        linkage: which cells are identified, and the cells' groups (those of one reference).
+        free: the free estimate; the cells of one reference are a group.
         position_of_cell: shape (K,), >= 1.
-        unit_of_member: shape (N,), the unit of each member (pair or stratum).
-        cluster_of_member: shape (N,), its cluster (query).
     """
-    power = _Power(table, linkage, position_of_cell)
+    members, linkage = free.strata.members, free.fit.linkage
+    power = _Power(free.strata.signatures, linkage, position_of_cell)
     eta, converged = power.maximum()
-    slopes = power.errors(eta, unit_of_member, cluster_of_member)
+    slopes = power.errors(eta, members)
     distance = power.distance
     log_theta = -eta[power.group] * distance
     std_error = slopes.std_error[power.group] * np.abs(distance)
@@ -64,8 +55,7 @@ def fit_power(
     margin = slopes.margin[power.group] * np.abs(distance)
     margin[std_error == 0] = 0.0
     effective = np.where(distance == 0, np.nan, slopes.effective[power.group])
-    scored = power.scored(log_theta, std_error, unit_of_member, cluster_of_member)
-    test = difference_test(scored, scored_conditional(free, errors, table, linkage, unit_of_member, cluster_of_member))
+    test = difference_test(power.scored(log_theta, std_error, members), free.scored())
     with np.errstate(over="ignore"):  # an interval without an upper end has none
         high = np.exp(log_theta + margin)
     return ShapedEstimate(
@@ -75,7 +65,7 @@ def fit_power(
         high=np.where(np.isinf(high), np.nan, high),
         effective_clusters=effective,
         reason=_power_reasons(log_theta, std_error, slopes.agreeing[power.group], linkage),
-        block=np.arange(table.n_cells),
+        block=np.arange(len(log_theta)),
         eta=eta[power.group],
         eta_error=slopes.std_error[power.group],
         converged=converged,
@@ -132,19 +122,21 @@ class _Power:
         self.group_of_unit = self.group[part.cell[part.start[:-1]]]
 
     def maximum(self) -> tuple[Floats, bool]:
-        """The etas, NaN where clicks lie at one end, by Newton's method with step halving; and whether it converged."""
-        eta = np.zeros(self.n_groups)
-        converged = False
-        for _ in range(MAX_STEPS):
-            shares = self.links.shares(-eta[self.group] * self.distance)
-            score, information = (self._by_group(values) for values in self.slopes(shares))
-            step = np.divide(score, information, out=np.zeros_like(eta), where=self.finite & (information > 0))
-            step = self._climbing(shares, np.clip(step, -LONGEST_STEP, LONGEST_STEP))
-            eta += step
-            converged = float(np.abs(step).max()) <= _TOLERANCE
-            if converged:
-                break
-        return np.where(self.finite, eta, np.nan), converged
+        """The etas, NaN where clicks lie at one end, and whether Newton's method converged."""
+        summit = climb(self._propose, np.zeros(self.n_groups), _LIMITS)
+        return np.where(self.finite, summit.at, np.nan), summit.converged
+
+    def _propose(self, eta: Floats) -> Proposal:
+        """Newton's step of each group, which has a likelihood of its own."""
+        shares = self.links.shares(-eta[self.group] * self.distance)
+        score, information = (self._by_group(values) for values in self.slopes(shares))
+        step = np.divide(score, information, out=np.zeros_like(eta), where=self.finite & (information > 0))
+
+        def falls_short(step: Floats) -> Flags:
+            gain = gains(self.links, shares, -step[self.group[self.links.table.cell]] * self.x)
+            return (self._by_group(gain) < 0) & (np.abs(step) > ROUNDING)
+
+        return Proposal(np.clip(step, -_LIMITS.longest_step, _LIMITS.longest_step), falls_short)
 
     @property
     def finite(self) -> Flags:
@@ -153,7 +145,7 @@ class _Power:
         clicked = part.sum_by_unit(part.clicks * self.x)
         before = self.links.unit_clicks * part.max_by_unit(self.x) - clicked
         after = clicked + self.links.unit_clicks * part.max_by_unit(-self.x)
-        inner = np.stack([before, after]) > _TOLERANCE * self.links.unit_clicks
+        inner = np.stack([before, after]) > _INNER * self.links.unit_clicks
         return np.logical_and(*(np.bincount(self.group_of_unit[some], minlength=self.n_groups) > 0 for some in inner))
 
     def slopes(self, shares: Floats) -> tuple[Floats, Floats]:
@@ -163,24 +155,15 @@ class _Power:
         score = clicks * mean - part.sum_by_unit(part.clicks * self.x)
         return score, clicks * part.sum_by_unit(shares * (self.x - part.spread(mean)) ** 2)
 
-    def _climbing(self, shares: Floats, step: Floats) -> Floats:
-        """The step, halved in the groups where it would descend."""
-        for _ in range(HALVINGS):
-            gain = gains(self.links, shares, -step[self.group[self.links.table.cell]] * self.x)
-            falls = (self._by_group(gain) < 0) & (np.abs(step) > ROUNDING)
-            if not falls.any():
-                break
-            step = np.where(falls, step / 2, step)
-        return step
-
     def _by_group(self, per_unit: Floats) -> Floats:
         return sum_by_number(self.group_of_unit, self.links.table.multiplicity * per_unit, self.n_groups)
 
-    def errors(self, eta: Floats, unit_of_member: Numbers, cluster_of_member: Numbers) -> _Slopes:
+    def errors(self, eta: Floats, members: Members) -> _Slopes:
         """CR3 over the clusters of each group: the clusters of different groups do not mix."""
         scores, informations = self.slopes(self.links.shares(-np.nan_to_num(eta)[self.group] * self.distance))
-        unit, cluster = linked_members(self.links.units, unit_of_member, cluster_of_member)
-        _, row = np.unique(cluster, return_inverse=True)
+        linked = members.among(self.links.units)
+        unit = linked.unit
+        _, row = np.unique(linked.cluster, return_inverse=True)
         keys, number = np.unique(row * self.n_groups + self.group_of_unit[unit], return_inverse=True)
         group = keys % self.n_groups
         score = sum_by_number(number, scores[unit], len(keys))
@@ -202,15 +185,11 @@ class _Power:
             agreeing=agreeing,
         )
 
-    def scored(
-        self, log_theta: Floats, std_error: Floats, unit_of_member: Numbers, cluster_of_member: Numbers
-    ) -> ScoredEstimate:
+    def scored(self, log_theta: Floats, std_error: Floats, members: Members) -> ScoredEstimate:
         """The curve with its clusters' scores and the response x x' / h."""
         known = np.nan_to_num(log_theta)
         clusters, scores = sum_by_cluster(
-            self.links.table,
-            conditional_scores(self.links, known),
-            *linked_members(self.links.units, unit_of_member, cluster_of_member),
+            self.links.table, conditional_scores(self.links, known), members.among(self.links.units)
         )
         information = np.where(self.finite, self._by_group(self.slopes(self.links.shares(known))[1]), np.inf)
         same = self.group[:, np.newaxis] == self.group

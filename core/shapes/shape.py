@@ -14,16 +14,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.standard_errors.contrasts import ContrastTest
-from posbias.core.theta.conditional import LinkedCounts
-
-LONGEST_STEP = 4.0
-"""Of a log propensity or of eta, in one step."""
-
-MAX_STEPS = 100
-HALVINGS = 40
-
-ROUNDING = 1e-7
-"""A step below it gains less than rounding loses."""
+from posbias.core.theta.linked_counts import LinkedCounts
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from posbias.core.arrays import unit_diagonal
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
 from posbias.core.arrays.linalg import connected, counted, in_rows
+from posbias.core.arrays.members import Members
 from posbias.core.standard_errors.cluster import ClusterSums
-from posbias.core.theta.allpairs import UNCLICKED_SHARE, AllPairsFit, InterventionalSets, solve_scaled
-from posbias.core.theta.conditional import linked_members
+from posbias.core.theta.allpairs import UNCLICKED_SHARE, AllPairsFit, InterventionalSets
 
 BLOCK = 4_000_000
 """Numbers in one dense block of work, 32 MB."""
@@ -41,15 +42,15 @@ _LEVERAGE = 0.01  # below it, leaving a cluster out changes H^-1 by about one pe
 _WHOLE = 1 - 1e-9  # sets with less leverage cannot be the only ones that identify a direction
 
 
-def sum_clusters(fit: AllPairsFit, unit_of_member: Numbers, cluster_of_member: Numbers) -> ClusterSums:
+def sum_clusters(fit: AllPairsFit, members: Members) -> ClusterSums:
     """The sums over the clusters of the members, in blocks of clusters.
 
     Args:
         fit: the estimate.
-        unit_of_member: shape (N,), the unit (of the table that was fitted) of each member.
-        cluster_of_member: shape (N,), the cluster of each member; any whole numbers.
+        members: of the units of the table that was fitted.
     """
-    unit, cluster = members_by_cluster(fit.linked.units, unit_of_member, cluster_of_member)
+    linked = members.among(fit.linked.units).by_cluster()
+    unit, cluster = linked.unit, linked.cluster
     clusters = _Clusters(fit)
     n_free = len(fit.linked.free)
     sums = no_clusters(n_free)
@@ -90,17 +91,7 @@ def sums_of(change: Floats, influence: Floats, alone: Flags) -> ClusterSums:
     )
 
 
-def members_by_cluster(
-    linked_units: Integers, unit_of_member: Numbers, cluster_of_member: Numbers
-) -> tuple[Integers, Integers]:
-    """The members of linked units, sorted by cluster: numbers of their units among the linked ones, and of clusters."""
-    unit, cluster_of_linked = linked_members(linked_units, unit_of_member, cluster_of_member)
-    _, cluster = np.unique(cluster_of_linked, return_inverse=True)
-    order = np.argsort(cluster, kind="stable")
-    return unit[order], cluster[order]
-
-
-def blocks_of_clusters(cluster: Integers, cost: Integers) -> Iterator[slice]:
+def blocks_of_clusters(cluster: Numbers, cost: Integers) -> Iterator[slice]:
     """Cut members that are sorted by cluster into runs of whole clusters, of about BLOCK numbers each."""
     ends = np.flatnonzero(np.diff(cluster, append=-1)) + 1
     block = np.cumsum(cost)[ends - 1] // BLOCK
@@ -147,7 +138,7 @@ class _Clusters:
         self.fit = fit
         n_cells = self.table.n_cells
         self.inverse = np.zeros((n_cells, n_cells))  # zero in the rows and columns of references
-        self.inverse[np.ix_(self.free, self.free)] = solve_scaled(fit.information, np.eye(len(self.free)))
+        self.inverse[np.ix_(self.free, self.free)] = unit_diagonal.solve(fit.information, np.eye(len(self.free)))
         sets, at = fit.sets, fit.profile
         self.set_of = np.full((n_cells, n_cells), -1)
         self.set_of[sets.first, sets.second] = np.arange(len(sets.first))
@@ -155,7 +146,7 @@ class _Clusters:
         diagonal = np.diag(self.inverse)
         self.resistance = diagonal[sets.first] + diagonal[sets.second] - 2 * self.inverse[sets.first, sets.second]
 
-    def sums(self, unit: Integers, cluster: Integers) -> ClusterSums:
+    def sums(self, unit: Numbers, cluster: Numbers) -> ClusterSums:
         """The sums over some clusters, numbered from 0; `unit` and `cluster` are their members'."""
         units, local = np.unique(unit, return_inverse=True)
         members = counted(cluster, local, (int(cluster[-1]) + 1, len(units)))
@@ -233,7 +224,7 @@ class _Clusters:
         kept = self.free[~lost]
         change = np.zeros(len(self.free))
         if len(kept):
-            change[~lost] = solve_scaled(rest[np.ix_(kept, kept)], score[kept][:, np.newaxis])[:, 0]
+            change[~lost] = unit_diagonal.solve(rest[np.ix_(kept, kept)], score[kept])
         return change, lost
 
     def _without(self, units: Integers) -> tuple[Integers, Floats, Floats, Flags]:

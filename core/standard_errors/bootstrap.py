@@ -19,12 +19,12 @@ widen the sandwich's interval, and never narrows it. Its standard error is the s
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Floats, Numbers
+from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import gram, student_quantile
+from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import ClusterErrors, cluster_scores, errors_from_margins
 from posbias.core.standard_errors.leave_one_out import CONFIDENCE, ClusterSums, LeaveOneOut
 from posbias.core.theta.conditional import ConditionalFit
-from posbias.core.theta.linkage import Linkage
 
 FEWEST_REPLICATES = 19
 """Below it, the quantile .95 lies outside the replicates."""
@@ -32,24 +32,12 @@ FEWEST_REPLICATES = 19
 _BLOCK = 4_000_000  # signs at a time, 32 MB
 
 
-def bootstrap(
-    fit: ConditionalFit,
-    table: CountTable,
-    linkage: Linkage,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-    replicates: int,
-    seed: int,
-) -> ClusterErrors:
+def bootstrap(fit: ConditionalFit, strata: Strata, replicates: int, seed: int) -> ClusterErrors:
     """Bootstrap intervals beside the sandwich's standard errors.
 
     Args:
-        fit: the estimate from `table` and `linkage`.
-        table: counts per unit; a unit's multiplicity is the number of its members.
-        linkage: which cells are identified.
-        unit_of_member: shape (N,), the unit (signature) of each member (pair or stratum), in 0 .. J - 1.
-        cluster_of_member: shape (N,), the cluster (query) of each member; any whole numbers. The clusters' ascending
-            order, with the seed, decides their signs.
+        fit: the estimate from `strata`.
+        strata: the counts. The ascending order of the clusters, with the seed, decides their signs.
         replicates: B >= 19; with 1,000 the width of an interval is known to about 3 %.
         seed: of the random signs, >= 0.
 
@@ -58,7 +46,7 @@ def bootstrap(
     """
     if replicates < FEWEST_REPLICATES:
         raise ValueError(f"A bootstrap interval needs at least {FEWEST_REPLICATES} replicates, not {replicates}.")
-    left_out = LeaveOneOut(fit, cluster_scores(fit, table, linkage, unit_of_member, cluster_of_member))
+    left_out = LeaveOneOut(fit, cluster_scores(fit, strata))
     sums = left_out.sums()
     statistic = _statistics(left_out, sums, np.random.default_rng(seed), replicates)
     widest = student_quantile((1 + CONFIDENCE) / 2, np.ones(1))

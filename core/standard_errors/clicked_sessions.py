@@ -12,7 +12,6 @@ from posbias.core.schema import CLICK, SESSION, WEIGHT
 from posbias.core.standard_errors.cluster import ClusterSums
 from posbias.core.standard_errors.session import session_sums
 from posbias.core.theta.conditional import ConditionalFit
-from posbias.core.theta.linkage import Linkage
 
 _SESSION, _UNIT, _CELL = "posbias_session", "posbias_unit", "posbias_cell"
 
@@ -25,14 +24,12 @@ class FittedLog:
         plan: what was counted.
         cells: the cell columns; a cell's number is its row.
         fit: the estimate.
-        linkage: which cells are identified.
         by_period: whether a stratum was a part of a day.
     """
 
     plan: StatisticsPlan
     cells: pl.DataFrame
     fit: ConditionalFit
-    linkage: Linkage
     by_period: bool
 
     def sums_of(self, impressions: pl.LazyFrame) -> ClusterSums:
@@ -57,7 +54,6 @@ class FittedLog:
         return session_sums(
             self.fit,
             table,
-            self.linkage,
             session=clicked[_SESSION].to_numpy().astype(np.int64),
             unit=clicked[_UNIT].to_numpy().astype(np.int64),
             cell=clicked[_CELL].to_numpy().astype(np.int64),

@@ -26,10 +26,12 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
 from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, sparse_product
+from posbias.core.arrays.members import Members
 from posbias.core.arrays.threads import at_once
+from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.leave_one_out import CONFIDENCE, ClusterScores, ClusterSums, LeaveOneOut
-from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, linked_counts, linked_members
-from posbias.core.theta.linkage import Linkage
+from posbias.core.theta.conditional import ConditionalFit
+from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
 __all__ = [
     "AGREEING",
@@ -78,60 +80,47 @@ class ClusterErrors:
     covariance: Floats
 
 
-def cluster_errors(
-    fit: ConditionalFit,
-    table: CountTable,
-    linkage: Linkage,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-) -> ClusterErrors:
+def cluster_errors(fit: ConditionalFit, strata: Strata) -> ClusterErrors:
     """Standard errors clustered by whatever the members are grouped by, as a rule queries.
 
     Args:
-        fit: the estimate from `table` and `linkage`.
-        table: counts per unit; a unit's multiplicity is the number of its members.
-        linkage: which cells are identified.
-        unit_of_member: shape (N,), the unit (signature) of each member (pair or stratum), in 0 .. J - 1.
-        cluster_of_member: shape (N,), the cluster (query) of each member; any whole numbers.
+        fit: the estimate from `strata`.
+        strata: the counts, and the clusters of their members; a unit's multiplicity is the number of its members.
     """
-    return errors_from_sums(
-        fit.log_theta, fit.free_cells, sum_clusters(fit, table, linkage, unit_of_member, cluster_of_member)
-    )
+    return errors_from_sums(fit.log_theta, fit.free_cells, sum_clusters(fit, strata))
 
 
-def pair_errors(fit: ConditionalFit, table: CountTable, linkage: Linkage) -> ClusterErrors:
+def pair_errors(fit: ConditionalFit, table: CountTable) -> ClusterErrors:
     """Standard errors clustered by member (pair or stratum): those of `cluster_errors` with each member a cluster.
 
     Equal members have equal scores, so that the signatures and their multiplicities are enough. Too small where
     something is shared within a query.
 
-    Args: as for `cluster_errors`.
+    Args:
+        fit: the estimate from `table`.
+        table: counts per unit; a unit's multiplicity is the number of its members.
     """
-    linked = linked_counts(table, linkage)
+    linked = linked_counts(table, fit.linkage)
     each = np.arange(len(linked.units))
     members = counted(each, each, (len(each), len(each)))
     scores = scores_of_members(fit, linked, members, linked.table.multiplicity)
     return errors_from_sums(fit.log_theta, fit.free_cells, sum_scores(fit, scores))
 
 
-def sum_clusters(
-    fit: ConditionalFit,
-    table: CountTable,
-    linkage: Linkage,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-) -> ClusterSums:
+def sum_clusters(fit: ConditionalFit, strata: Strata) -> ClusterSums:
     """The sums over the clusters of some members: all members of these clusters, not necessarily all clusters.
 
     Args: as for `cluster_errors`.
     """
-    blocks = list(_blocks_of_clusters(cluster_of_member))
+    members = strata.members
+    blocks = list(_blocks_of_clusters(members.cluster))
     if len(blocks) == 1:
-        return sum_scores(fit, cluster_scores(fit, table, linkage, unit_of_member, cluster_of_member))
+        return sum_scores(fit, cluster_scores(fit, strata))
 
     def sums_of(block: slice) -> ClusterSums:
-        units, unit = np.unique(unit_of_member[block], return_inverse=True)
-        return sum_scores(fit, cluster_scores(fit, table.take(units), linkage, unit, cluster_of_member[block]))
+        units, unit = np.unique(members.unit[block], return_inverse=True)
+        part = Strata(strata.signatures.take(units), Members(unit, members.cluster[block]))
+        return sum_scores(fit, cluster_scores(fit, part))
 
     return reduce(add, at_once(sums_of, blocks))
 
@@ -150,23 +139,14 @@ def _blocks_of_clusters(cluster_of_member: Numbers) -> Iterator[slice]:
         yield slice(first, n_members)
 
 
-def cluster_scores(
-    fit: ConditionalFit,
-    table: CountTable,
-    linkage: Linkage,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-) -> ClusterScores:
+def cluster_scores(fit: ConditionalFit, strata: Strata) -> ClusterScores:
     """Score and information of each cluster that counts, in ascending order of the clusters' numbers.
 
     Args: as for `cluster_errors`.
     """
-    linked = linked_counts(table, linkage)
-    unit, cluster_of_linked = linked_members(linked.units, unit_of_member, cluster_of_member)
-    _, cluster = np.unique(cluster_of_linked, return_inverse=True)
-    n_clusters = int(cluster.max(initial=-1)) + 1
-    members = counted(cluster, unit, (n_clusters, len(linked.units)))
-    return scores_of_members(fit, linked, members, np.ones(n_clusters))
+    linked = linked_counts(strata.signatures, fit.linkage)
+    clusters, members = strata.members.among(linked.units).counted(len(linked.units))
+    return scores_of_members(fit, linked, members, np.ones(len(clusters)))
 
 
 def scores_of_members(fit: ConditionalFit, linked: LinkedCounts, members: Sparse, copies: Floats) -> ClusterScores:

@@ -22,11 +22,14 @@ from typing import Literal
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
-from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, gram, inverse, sparse_product, student_tail
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, sparse_product, student_tail
+from posbias.core.arrays.members import Members
+from posbias.core.arrays.unit_diagonal import inverse
+from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import ClusterErrors
-from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, linked_counts, linked_members
-from posbias.core.theta.linkage import Linkage
+from posbias.core.theta.conditional import ConditionalFit
+from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
 Alternative = Literal["two-sided", "greater"]
 
@@ -163,40 +166,37 @@ class ScoredEstimate:
         return np.sqrt(np.maximum(_quadratic(self.response, gram(self.scores), self.response), 0.0))
 
 
-def scored_conditional(
-    fit: ConditionalFit,
-    errors: ClusterErrors,
-    table: CountTable,
-    linkage: Linkage,
-    unit_of_member: Numbers,
-    cluster_of_member: Numbers,
-) -> ScoredEstimate:
-    """The conditional estimate with its scores, s_g = sum_{j in g} (c_j - C_j p_j), and response H^-1.
+@dataclass(frozen=True)
+class FittedStrata:
+    """A conditional fit with what it was fitted to.
 
-    Args:
-        fit: the estimate from `table` and `linkage`.
-        errors: its clustered errors, by the same clusters.
-        table: counts per unit.
-        linkage: which cells are identified.
-        unit_of_member: shape (N,), the unit (signature) of each member (pair or stratum).
-        cluster_of_member: shape (N,), the cluster (query) of each member; any whole numbers.
+    Attributes:
+        strata: the counts.
+        fit: the estimate from them.
+        errors: its errors, by the strata's clusters unless others were asked for.
     """
-    linked = linked_counts(table, linkage)
-    clusters, scores = sum_by_cluster(
-        linked.table,
-        conditional_scores(linked, fit.log_theta),
-        *linked_members(linked.units, unit_of_member, cluster_of_member),
-    )
-    response = np.zeros((len(fit.log_theta), len(linked.cells)))
-    response[np.ix_(fit.free_cells, linked.free)] = inverse(fit.information)
-    return ScoredEstimate(
-        log_theta=fit.log_theta,
-        std_error=errors.std_error,
-        degrees=errors.degrees,
-        clusters=clusters,
-        scores=scores,
-        response=response,
-    )
+
+    strata: Strata
+    fit: ConditionalFit
+    errors: ClusterErrors
+
+    def scored(self) -> ScoredEstimate:
+        """The estimate with its scores, s_g = sum_{j in g} (c_j - C_j p_j), and response H^-1."""
+        fit = self.fit
+        linked = linked_counts(self.strata.signatures, fit.linkage)
+        clusters, scores = sum_by_cluster(
+            linked.table, conditional_scores(linked, fit.log_theta), self.strata.members.among(linked.units)
+        )
+        response = np.zeros((len(fit.log_theta), len(linked.cells)))
+        response[np.ix_(fit.free_cells, linked.free)] = inverse(fit.information)
+        return ScoredEstimate(
+            log_theta=fit.log_theta,
+            std_error=self.errors.std_error,
+            degrees=self.errors.degrees,
+            clusters=clusters,
+            scores=scores,
+            response=response,
+        )
 
 
 def conditional_scores(linked: LinkedCounts, log_theta: Floats) -> Floats:
@@ -205,17 +205,14 @@ def conditional_scores(linked: LinkedCounts, log_theta: Floats) -> Floats:
     return table.clicks - table.spread(linked.unit_clicks) * linked.shares(log_theta[linked.cells])
 
 
-def sum_by_cluster(
-    table: CountTable, entry_scores: Floats, unit_of_member: Numbers, cluster_of_member: Numbers
-) -> tuple[Integers, Sparse]:
+def sum_by_cluster(table: CountTable, entry_scores: Floats, members: Members) -> tuple[Integers, Sparse]:
     """Scores, shape (R,) by entry of one copy of each unit, summed over the members of each cluster.
 
     Returns:
         The clusters' numbers, shape (G,), ascending, and their scores, shape (G, K).
     """
-    clusters, row = np.unique(cluster_of_member, return_inverse=True)
-    members = counted(row, unit_of_member, (len(clusters), table.n_units))
-    return clusters, sparse_product(members, by_unit_and_cell(table, entry_scores))
+    clusters, counts = members.counted(table.n_units)
+    return clusters, sparse_product(counts, by_unit_and_cell(table, entry_scores))
 
 
 def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> Floats:

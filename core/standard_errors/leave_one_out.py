@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, inverse, solve_positive, student_quantile
-from posbias.core.theta.conditional import ConditionalFit, LinkedCounts
+from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, solve_positive, student_quantile
+from posbias.core.arrays.unit_diagonal import inverse, unit_diagonal
+from posbias.core.theta.conditional import ConditionalFit
+from posbias.core.theta.linked_counts import LinkedCounts
 
 CONFIDENCE = 0.95
 
@@ -131,8 +133,7 @@ class LeaveOneOut:
         self.free = clusters.linked.free
         self.information = fit.information
         self.inverse = inverse(fit.information)
-        self.scale = 1 / np.sqrt(np.diag(fit.information))
-        self.scaled = fit.information * np.outer(self.scale, self.scale)
+        self.scaled, self.scale = unit_diagonal(fit.information)
         # Minus an entry of H is what links two cells, and a row's sum what links its cell with the reference.
         self._to_reference = fit.information.sum(axis=1)
         self._links = self.scaled < -_NO_LINK

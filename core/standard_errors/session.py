@@ -23,14 +23,13 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.linalg import Sparse, counted, in_rows, sparse_product
 from posbias.core.standard_errors.cluster import sum_scores
 from posbias.core.standard_errors.leave_one_out import ClusterScores, ClusterSums
-from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, linked_counts
-from posbias.core.theta.linkage import Linkage
+from posbias.core.theta.conditional import ConditionalFit
+from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
 
 def session_sums(
     fit: ConditionalFit,
     table: CountTable,
-    linkage: Linkage,
     session: Integers,
     unit: Integers,
     cell: Integers,
@@ -41,17 +40,16 @@ def session_sums(
     Args:
         fit: the estimate from the whole log.
         table: the part's counts per stratum, with cells numbered as in the fit.
-        linkage: which cells are identified in the whole log.
         session: shape (M,), the session of each clicked impression, any whole numbers; a session lies in one part.
         unit: shape (M,), its stratum, a row of `table`.
         cell: shape (M,), its cell.
         weight: shape (M,), > 0, of each clicked impression; by default 1.
     """
     signatures, signature = compress(table)
-    linked = linked_counts(signatures, linkage)
+    linked = linked_counts(signatures, fit.linkage)
     number = np.full(signatures.n_units, -1)
     number[linked.units] = np.arange(len(linked.units))
-    known = (number[signature[unit]] >= 0) & linkage.identified[cell]
+    known = (number[signature[unit]] >= 0) & fit.linkage.identified[cell]
     weight = np.ones(len(unit))[known] if weight is None else weight[known]
     linked_unit, linked_cell = number[signature[unit[known]]], np.searchsorted(linked.cells, cell[known])
     _, cluster = np.unique(session[known], return_inverse=True)

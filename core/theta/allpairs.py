@@ -22,21 +22,21 @@ Source: Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019, "Estimating Position
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from posbias.core.arrays import unit_diagonal
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import by_unit_and_cell, gram, sparse_product
-from posbias.core.theta.conditional import LinkedCounts, linked_counts
+from posbias.core.arrays.newton import ENOUGH_ASCENT, ROUNDING, Limits, Proposal, climb
 from posbias.core.theta.linkage import Linkage
+from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
 UNCLICKED_SHARE = 1e-3
 """Units without a click that every set counts in addition, as a share of its units."""
 
-_HALVINGS = 40
 _LONGEST_STEP = 4.0  # of a log propensity, in one Newton step
-_ROUNDING = 1e-7  # below it, a Newton step that no longer shrinks only shows rounding
-_ENOUGH_ASCENT = 1e-4  # share of the gain promised by the slope (Armijo), Nocedal & Wright 2006, section 3.1
 _CANCELLED = 1e-13  # of the objective: a smaller change of it is rounding
 
 
@@ -127,7 +127,6 @@ class AllPairsFit:
         information: shape (F, F), minus the Hessian on the identified cells other than the references.
         converged: whether the last Newton step was below the tolerance.
         iterations: Newton steps taken.
-        objective: l at the optimum.
     """
 
     linked: LinkedCounts
@@ -137,7 +136,6 @@ class AllPairsFit:
     information: Floats
     converged: bool
     iterations: int
-    objective: float
 
 
 def fit_allpairs(
@@ -160,22 +158,11 @@ def fit_allpairs(
     """
     linked = linked_counts(table, linkage)
     sets = interventional_sets(table, linked)
-    log_theta = np.zeros(len(linked.cells))
-    change, converged, iteration = np.inf, False, 0
-    while not converged and iteration < max_iterations:
-        iteration += 1
-        previous = change
-        step = _newton_step(sets, log_theta, linked.free)
-        log_theta = log_theta + step
-        change = float(np.abs(step).max())
-        converged = change <= tolerance or previous / 2 <= change <= _ROUNDING
-        if on_iteration is not None:
-            on_iteration(iteration, change)
-    profile = sets.profile(log_theta)
+    limits = Limits(_LONGEST_STEP, tolerance, stalled=ROUNDING, max_iterations=max_iterations)
+    summit = climb(partial(_propose, sets, linked.free), np.zeros(len(linked.cells)), limits, on_iteration)
+    profile = sets.profile(summit.at)
     information = sets.laplacian(profile.conductance, len(linked.cells))[np.ix_(linked.free, linked.free)]
-    return AllPairsFit(
-        linked, sets, log_theta, profile, information, converged, iteration, objective=sets.objective(profile)
-    )
+    return AllPairsFit(linked, sets, summit.at, profile, information, summit.converged, summit.iterations)
 
 
 def interventional_sets(table: CountTable, linked: LinkedCounts) -> InterventionalSets:
@@ -199,35 +186,19 @@ def interventional_sets(table: CountTable, linked: LinkedCounts) -> Intervention
     )
 
 
-def solve_scaled(matrix: Floats, right: Floats) -> Floats:
-    """Solve with rows and columns scaled to a unit diagonal: cells may differ by many orders of magnitude.
-
-    Args:
-        matrix: shape (F, F), symmetric and positive definite.
-        right: shape (F, C).
-
-    Returns:
-        Shape (F, C).
-    """
-    scale = 1 / np.sqrt(np.diag(matrix))
-    scaled = np.linalg.solve(matrix * np.outer(scale, scale), right * scale[:, np.newaxis])
-    return scaled * scale[:, np.newaxis]
-
-
-def _newton_step(sets: InterventionalSets, log_theta: Floats, free: Integers) -> Floats:
-    """Newton's step, halved until l gains enough or its change is rounding."""
+def _propose(sets: InterventionalSets, free: Integers, log_theta: Floats) -> Proposal:
+    """Newton's step from log_theta; enough is a gain that is as promised but for rounding."""
     profile = sets.profile(log_theta)
     n_cells = len(log_theta)
     gradient = sets.at_cells(profile.flow, n_cells)[free]
     information = sets.laplacian(profile.conductance, n_cells)[np.ix_(free, free)]
     step = np.zeros(n_cells)
-    step[free] = solve_scaled(information, gradient[:, np.newaxis])[:, 0]
-    step *= min(1.0, _LONGEST_STEP / max(float(np.abs(step).max()), _LONGEST_STEP))
+    step[free] = unit_diagonal.solve(information, gradient)
     objective = sets.objective(profile)
-    promised = _ENOUGH_ASCENT * float(gradient @ step[free])
-    for _ in range(_HALVINGS):
+
+    def falls_short(step: Floats) -> bool:
+        promised = ENOUGH_ASCENT * float(gradient @ step[free])
         gain = sets.objective(sets.profile(log_theta + step)) - objective
-        if gain >= promised - _CANCELLED * abs(objective):
-            return step
-        step, promised = step / 2, promised / 2
-    return step
+        return not gain >= promised - _CANCELLED * abs(objective)
+
+    return Proposal(step, falls_short)

@@ -9,15 +9,18 @@ there are no starting values, and one finite optimum on the identified cells.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, Numbers
+from posbias.core.arrays import unit_diagonal
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.linalg import by_unit_and_cell, gram
+from posbias.core.arrays.newton import ENOUGH_ASCENT, ROUNDING, Limits, Proposal, climb
 from posbias.core.arrays.threads import at_once
 from posbias.core.theta.linkage import NO_CLICKS, Linkage
+from posbias.core.theta.linked_counts import LinkedCounts, linked_counts, shares_at
 
 _Found = TypeVar("_Found")
 
@@ -25,11 +28,7 @@ UPPER_TAIL = 0.025
 """Probability left above the upper limit of a cell without clicks: the upper half of a 95 % interval."""
 
 _WARM_UP = 8  # scaling steps before Newton: cheap, monotone from anywhere, and good for orders of magnitude
-_HALVINGS = 40
 _LONGEST_STEP = 8.0  # of a log propensity, in one Newton step; keeps exp(step) far from overflow
-_ROUNDING = 1e-7  # below it, a Newton step that no longer shrinks only shows rounding
-_UNDERFLOW = 1e-200  # sums below it may have lost digits
-_ENOUGH_ASCENT = 1e-4  # share of the gain promised by the slope (Armijo), Nocedal & Wright 2006, section 3.1
 
 
 @dataclass(frozen=True)
@@ -37,21 +36,19 @@ class ConditionalFit:
     """The conditional estimate.
 
     Attributes:
+        linkage: which cells are identified.
         log_theta: shape (K,), log propensity relative to the cell's reference; NaN where not identified, 0 there.
         converged: whether the last Newton step was below the tolerance.
         iterations: Newton steps taken.
-        last_step: largest change of a log propensity in the last step.
-        score: largest |C_e - expected C_e| / C_e over the identified cells at the estimate.
         objective: l at the estimate.
         free_cells: shape (F,), the identified cells other than the references, ascending.
         information: shape (F, F), minus the Hessian of l on the free cells.
     """
 
+    linkage: Linkage
     log_theta: Floats
     converged: bool
     iterations: int
-    last_step: float
-    score: float
     objective: float
     free_cells: Integers
     information: Floats
@@ -60,67 +57,6 @@ class ConditionalFit:
     def theta(self) -> Floats:
         """Propensity relative to the reference, shape (K,), > 0 and possibly above 1; NaN where not identified."""
         return np.exp(self.log_theta)
-
-
-@dataclass(frozen=True)
-class LinkedCounts:
-    """The part of a table that carries information on the identified cells.
-
-    Attributes:
-        table: the units with a click and at least two identified cells; cells are numbered 0 .. I - 1.
-        cells: shape (I,), the identified cells, ascending: their numbers in the whole table.
-        units: the units' numbers in the whole table.
-        reference_of: shape (I,), the number among the I of each cell's reference.
-        unit_clicks: C_j of each unit, in identified cells, of one of its copies.
-    """
-
-    table: CountTable
-    cells: Integers
-    units: Integers
-    reference_of: Integers
-    unit_clicks: Floats
-
-    @property
-    def free(self) -> Integers:
-        """Numbers among the I of the cells other than the references, shape (F,)."""
-        return np.flatnonzero(self.reference_of != np.arange(len(self.cells)))
-
-    def shares(self, log_theta: Floats) -> Floats:
-        """Each entry's p_je = n_je theta_e / sum_e' n_je' theta_e', for log_theta of shape (I,)."""
-        return _shares(self.table, log_theta)[0]
-
-
-def linked_counts(table: CountTable, linkage: Linkage) -> LinkedCounts:
-    """Restrict a table to the identified cells and to the units that compare them."""
-    cells = np.flatnonzero(linkage.identified)
-    inside = table.only_cells(linkage.identified)
-    units = np.flatnonzero(inside.links)
-    kept = inside.take(units)  # those of signatures stand first, and are not copied
-    if len(cells) < table.n_cells:
-        kept = replace(kept, n_cells=len(cells), cell=np.searchsorted(cells, kept.cell))
-    return LinkedCounts(
-        table=kept,
-        cells=cells,
-        units=units,
-        reference_of=np.searchsorted(cells, linkage.reference_of[cells]),
-        unit_clicks=kept.sum_by_unit(kept.clicks),
-    )
-
-
-def linked_members(
-    linked_units: Integers, unit_of_member: Numbers, cluster_of_member: Numbers
-) -> tuple[Integers, Integers]:
-    """The members of linked units: the numbers of their units among the linked ones, and their clusters.
-
-    Args:
-        linked_units: shape (J,), the numbers of the linked units in the whole table.
-        unit_of_member: shape (N,), the unit of each member (pair or stratum) in the whole table.
-        cluster_of_member: shape (N,), the cluster (query) of each member; any whole numbers.
-    """
-    number = np.full(max(int(unit_of_member.max(initial=-1)), int(linked_units.max(initial=-1))) + 1, -1)
-    number[linked_units] = np.arange(len(linked_units))
-    unit = number[unit_of_member]
-    return unit[unit >= 0], cluster_of_member[unit >= 0]
 
 
 def fit_conditional(
@@ -144,34 +80,25 @@ def fit_conditional(
         on_iteration: called after each step with its number and its largest change.
     """
     linked = linked_counts(table, linkage)
-    newton = _Newton(linked)
-    beta = newton.warm_up()
-    change, converged, iteration = np.inf, False, 0
-    while not converged and iteration < max_iterations:
-        iteration += 1
-        previous = change
-        step = newton.step(beta)
-        beta = beta + step
-        change = float(np.abs(step).max())
-        converged = change <= tolerance or previous / 2 <= change <= _ROUNDING
-        if on_iteration is not None:
-            on_iteration(iteration, change)
+    likelihood = _Likelihood(linked)
+    limits = Limits(_LONGEST_STEP, tolerance, stalled=ROUNDING, max_iterations=max_iterations)
+    summit = climb(likelihood.propose, likelihood.warm_up(), limits, on_iteration)
+    beta = summit.at
     log_theta = np.full(table.n_cells, np.nan)
     log_theta[linked.cells] = beta - beta[linked.reference_of]
-    gradient, information = newton.slopes(beta)
+    _, information = likelihood.slopes(beta)
     return ConditionalFit(
+        linkage=linkage,
         log_theta=log_theta,
-        converged=converged,
-        iterations=iteration,
-        last_step=change,
-        score=float(np.abs(gradient / newton.cell_clicks).max()),
-        objective=newton.objective(beta),
+        converged=summit.converged,
+        iterations=summit.iterations,
+        objective=likelihood.objective(beta),
         free_cells=linked.cells[linked.free],
         information=information[np.ix_(linked.free, linked.free)],
     )
 
 
-def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable, linkage: Linkage) -> Floats:
+def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable) -> Floats:
     """The upper 97.5 % limit of theta_e for the cells without clicks.
 
     Given the clicks C_j of the pairs that link the cell, all of them fell elsewhere with probability
@@ -182,7 +109,7 @@ def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable, linkage:
     Returns:
         Shape (K,), relative to the reference; NaN for every other cell.
     """
-    limits = np.full(table.n_cells, np.nan)
+    limits, linkage = np.full(table.n_cells, np.nan), fit.linkage
     without = [number for number, reason in enumerate(linkage.reason) if reason == NO_CLICKS]
     if not without:
         return limits
@@ -219,7 +146,7 @@ def _log_sum_root(weight: Floats, ratio: Floats, level: float) -> float:
 _ROOT_STEPS, _ROOT_PRECISION = 200, 1e-13
 
 
-class _Newton:
+class _Likelihood:
     """The objective on the identified cells, numbered 0 .. I - 1, and the steps that climb it.
 
     Only differences of beta matter, within the cells of one reference. Here the cell with the most clicks among them
@@ -244,13 +171,13 @@ class _Newton:
 
         def of_block(block: tuple[slice, CountTable]) -> _Found:
             units, table = block
-            return work(table, self.weight[units], _shares(table, beta)[0])
+            return work(table, self.weight[units], shares_at(table, beta)[0])
 
         return at_once(of_block, self.table.blocks())
 
     def objective(self, beta: Floats) -> float:
         """L at beta, shape (I,)."""
-        spread = sum(float(self.weight[units] @ _shares(block, beta)[1]) for units, block in self.table.blocks())
+        spread = sum(float(self.weight[units] @ shares_at(block, beta)[1]) for units, block in self.table.blocks())
         return float(self.cell_clicks @ beta) - spread
 
     def gain(self, beta: Floats, step: Floats) -> float:
@@ -274,20 +201,16 @@ class _Newton:
         step = np.log(self.cell_clicks / sum(self._over_blocks(beta, _expected), np.zeros_like(beta)))
         return step - step[self.anchor_of]
 
-    def step(self, beta: Floats) -> Floats:
-        """A step that climbs: Newton's, halved until it gains enough; a scaling step if rounding hides every gain."""
+    def propose(self, beta: Floats) -> Proposal:
+        """Newton's step from beta; a scaling step where rounding hides every gain."""
         gradient, information = self.slopes(beta)
         step = np.zeros_like(beta)
-        step[self.free] = _solve(information[np.ix_(self.free, self.free)], gradient[self.free])
-        step *= min(1.0, _LONGEST_STEP / max(float(np.abs(step).max()), _LONGEST_STEP))
-        if float(np.abs(step).max()) <= _ROUNDING:
-            return step
-        promised = _ENOUGH_ASCENT * float(gradient @ step)
-        for _ in range(_HALVINGS):
-            if self.gain(beta, step) >= promised:
-                return step
-            step, promised = step / 2, promised / 2
-        return self.scaling_step(beta)
+        step[self.free] = unit_diagonal.solve(information[np.ix_(self.free, self.free)], gradient[self.free])
+
+        def falls_short(step: Floats) -> bool:
+            return not self.gain(beta, step) >= ENOUGH_ASCENT * float(gradient @ step)
+
+        return Proposal(step, falls_short, instead=lambda: self.scaling_step(beta))
 
     def slopes(self, beta: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""
@@ -307,27 +230,6 @@ def _expected_and_coupling(block: CountTable, weight: Floats, shares: Floats) ->
     return _expected(block, weight, shares), coupling
 
 
-def _shares(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
-    """Each entry's p_je, and each unit's log sum_e n_je theta_e, without overflow."""
-    largest = float(log_theta.max(initial=0.0))
-    share = table.impressions * np.exp(log_theta - largest)[table.cell]
-    total = table.sum_by_unit(share)
-    if total.min(initial=1.0) < _UNDERFLOW:
-        return _shares_of_tiny(table, log_theta)
-    share /= table.spread(total)
-    return share, largest + np.log(total)
-
-
-def _shares_of_tiny(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
-    """The same where some unit was shown in cells only whose theta is nothing beside the largest: slower."""
-    exponent = np.log(table.impressions) + log_theta[table.cell]
-    largest = table.max_by_unit(exponent)
-    share = np.exp(exponent - table.spread(largest))
-    total = table.sum_by_unit(share)
-    share /= table.spread(total)
-    return share, largest + np.log(total)
-
-
 def _laplacian(coupling: Floats) -> Floats:
     """diag(row sums) - coupling: with coupling sum_j w_j p_j p_j' this is sum_j w_j (diag(p_j) - p_j p_j').
 
@@ -336,9 +238,3 @@ def _laplacian(coupling: Floats) -> Floats:
     apart = coupling.copy()
     np.fill_diagonal(apart, 0.0)
     return np.diag(apart.sum(axis=1)) - apart
-
-
-def _solve(information: Floats, gradient: Floats) -> Floats:
-    """Solve with rows and columns scaled to a unit diagonal: cells may differ by many orders of magnitude."""
-    scale = 1 / np.sqrt(np.diag(information))
-    return scale * np.linalg.solve(information * np.outer(scale, scale), gradient * scale)

@@ -7,6 +7,8 @@ import pytest
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.members import Members
+from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.shapes import contexts as module
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts, shrink_contexts
 from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
@@ -14,7 +16,7 @@ from posbias.core.theta.conditional import ConditionalFit, fit_conditional
 from posbias.core.theta.linkage import Linkage, find_linkage
 
 Z = 1.959963984540054
-Estimates = tuple[ConditionalFit, ClusterErrors, Linkage, Integers]
+Estimates = tuple[ConditionalFit, ClusterErrors, Integers]
 
 
 def inverse_of(matrix: Floats) -> Floats:
@@ -40,7 +42,9 @@ def estimates(
     sd = np.zeros(len(cells))
     sd[free] = np.sqrt(np.diag(covariance))
     b = log_theta.ravel()
-    fit = ConditionalFit(b, True, 1, 0.0, 0.0, 0.0, free, inverse_of(covariance))
+    ones = np.ones(len(cells))
+    linkage = Linkage(reference_of, ones > 0, (None,) * len(cells), ones, ones, reference_of)
+    fit = ConditionalFit(linkage, b, True, 1, 0.0, free, inverse_of(covariance))
     effective = np.where(reference_of == cells, np.nan, degrees)
     errors = ClusterErrors(
         std_error=sd,
@@ -52,9 +56,7 @@ def estimates(
         reason=(None,) * len(cells),
         covariance=covariance,
     )
-    ones = np.ones(len(cells))
-    linkage = Linkage(reference_of, ones > 0, (None,) * len(cells), ones, ones, reference_of)
-    return fit, errors, linkage, np.tile(np.arange(1, size + 1), n_contexts)
+    return fit, errors, np.tile(np.arange(1, size + 1), n_contexts)
 
 
 def family(seed: int, tau: float, noise: tuple[float, ...], size: int = 6) -> tuple[Floats, Floats, Floats]:
@@ -199,8 +201,8 @@ def test_intervals_cover_as_often_as_they_say(tau: float, noise: tuple[float, ..
 
 def test_one_context_keeps_its_free_estimate() -> None:
     _, b, covariance = family(5, 0.0, (0.2,))
-    fit, errors, linkage, position = estimates(b, covariance)
-    found = shrink_contexts(fit, errors, linkage, position)
+    fit, errors, position = estimates(b, covariance)
+    found = shrink_contexts(fit, errors, position)
     np.testing.assert_allclose(found.log_theta, fit.log_theta, atol=1e-9)
     np.testing.assert_allclose(found.std_error, errors.std_error, rtol=1e-8)
     np.testing.assert_allclose(found.high, errors.high, rtol=1e-8)
@@ -217,15 +219,15 @@ def test_contexts_with_other_references_share_the_same_curve() -> None:
     """Exactly the same curve, once relative to position 1 and once to position 3, with little noise."""
     x = -np.log(np.arange(1, 6))
     covariance = 1e-6 * np.eye(8)
-    fit, errors, linkage, position = estimates(np.stack([x, x - x[2]]), covariance, first=(0, 2))
-    found = shrink_contexts(fit, errors, linkage, position)
+    fit, errors, position = estimates(np.stack([x, x - x[2]]), covariance, first=(0, 2))
+    found = shrink_contexts(fit, errors, position)
     np.testing.assert_allclose(found.log_theta, fit.log_theta, atol=1e-6)
     assert found.tau < 0.02
 
 
 def test_a_cell_without_an_interval_takes_what_the_others_say() -> None:
     _, b, covariance = family(7, 0.0, (0.01, 0.01, 0.01))
-    fit, errors, linkage, position = estimates(b, covariance)
+    fit, errors, position = estimates(b, covariance)
     lost = np.arange(18) == 9  # position 4 of the second context
     free = lost[fit.free_cells]
     broken = replace(
@@ -236,20 +238,20 @@ def test_a_cell_without_an_interval_takes_what_the_others_say() -> None:
         covariance=np.where(np.logical_or.outer(free, free), np.nan, covariance),
     )
     off = replace(fit, log_theta=np.where(lost, 5.0, fit.log_theta))
-    found = shrink_contexts(off, broken, linkage, position)
+    found = shrink_contexts(off, broken, position)
     assert found.log_theta[9] == pytest.approx(-0.8 * np.log(4), abs=0.05)
     assert 0 < found.std_error[9] < 0.2
-    test = compare_contexts(off, broken, linkage, position, np.ones(18))
+    test = compare_contexts(off, broken, position)
     assert np.isnan(test.p_values[9])
     assert not test.rejected
 
 
 def test_a_position_that_no_interval_speaks_of_has_no_number() -> None:
     _, b, covariance = family(8, 0.0, (0.1, 0.1))
-    fit, errors, linkage, position = estimates(b, covariance)
+    fit, errors, position = estimates(b, covariance)
     lost = position == 6
     broken = replace(errors, low=np.where(lost, np.nan, errors.low), high=np.where(lost, np.nan, errors.high))
-    found = shrink_contexts(fit, broken, linkage, position)
+    found = shrink_contexts(fit, broken, position)
     np.testing.assert_array_equal(np.isnan(found.log_theta), lost)
     np.testing.assert_array_equal(np.isnan(found.high), lost)
 
@@ -258,9 +260,9 @@ def test_contrasts_are_the_dense_formula() -> None:
     _, b, covariance = family(9, 0.2, (0.1, 0.2, 0.3), size=4)
     covariance = covariance + 0.002  # contexts share queries
     degrees = 12.0
-    fit, errors, linkage, position = estimates(b, covariance, degrees=degrees)
-    weight = np.repeat([3.0, 2.0, 1.0], 4)
-    found = compare_contexts(fit, errors, linkage, position, weight)
+    fit, errors, position = estimates(b, covariance, degrees=degrees)
+    clicks = np.repeat([3.0, 2.0, 1.0], 4)
+    found = compare_contexts(replace(fit, linkage=replace(fit.linkage, linking_clicks=clicks)), errors, position)
     assert found.n_contrasts == 9
     context, place = divmod(found.largest, 4)
     row = np.zeros((3, 4))
@@ -275,19 +277,19 @@ def test_contrasts_are_the_dense_formula() -> None:
 
 def test_of_two_contexts_each_position_is_compared_once() -> None:
     _, b, covariance = family(10, 0.2, (0.1, 0.2))
-    fit, errors, linkage, position = estimates(b, covariance)
-    found = compare_contexts(fit, errors, linkage, position, np.ones(12))
+    fit, errors, position = estimates(b, covariance)
+    found = compare_contexts(fit, errors, position)
     assert found.n_contrasts == 5
     assert found.largest < 6
 
 
 def test_contexts_with_other_references_are_not_compared() -> None:
     x = -np.log(np.arange(1, 6))
-    fit, errors, linkage, position = estimates(np.stack([x, x - x[2]]), 1e-6 * np.eye(8), first=(0, 2))
-    assert compare_contexts(fit, errors, linkage, position, np.ones(10)).n_contrasts == 0
+    fit, errors, position = estimates(np.stack([x, x - x[2]]), 1e-6 * np.eye(8), first=(0, 2))
+    assert compare_contexts(fit, errors, position).n_contrasts == 0
 
 
-def contextual_log(seed: int, second: tuple[float, ...], n_queries: int = 20) -> tuple[Estimates, Floats]:
+def contextual_log(seed: int, second: tuple[float, ...], n_queries: int = 20) -> Estimates:
     """Two contexts with the same queries, documents and attractiveness, whose sessions differ in theta only."""
     rng = np.random.default_rng(seed)
     n_pairs = n_queries * 4
@@ -302,26 +304,26 @@ def contextual_log(seed: int, second: tuple[float, ...], n_queries: int = 20) ->
     linkage = find_linkage(table, np.repeat([0, 1], 4))
     fit = fit_conditional(table, linkage)
     query = np.tile(np.arange(n_pairs) // 4, 2)
-    errors = cluster_errors(fit, table, linkage, signature, query)
-    return (fit, errors, linkage, np.tile(np.arange(1, 5), 2)), linkage.linking_clicks
+    errors = cluster_errors(fit, Strata(table, Members(signature, query)))
+    return fit, errors, np.tile(np.arange(1, 5), 2)
 
 
 def test_contexts_of_one_curve_are_rarely_said_to_differ() -> None:
     logs = [contextual_log(seed, tuple(1 / np.arange(1, 5))) for seed in range(30)]
-    assert sum(compare_contexts(*log, clicks).rejected for log, clicks in logs) <= 4  # chance of more: 2 %
+    assert sum(compare_contexts(*log).rejected for log in logs) <= 4  # chance of more: 2 %
 
 
 def test_contexts_of_other_curves_are_told_apart_and_hardly_shrunk() -> None:
-    log, clicks = contextual_log(1, (1.0, 0.9, 0.8, 0.8), n_queries=200)
-    assert compare_contexts(*log, clicks).p_value < 0.001
+    log = contextual_log(1, (1.0, 0.9, 0.8, 0.8), n_queries=200)
+    assert compare_contexts(*log).p_value < 0.001
     found = shrink_contexts(*log)
     assert found.tau > 0.2
     assert np.abs(found.moved).max() < 0.1
 
 
 def test_one_query_has_nothing_to_shrink_with() -> None:
-    (fit, errors, linkage, position), clicks = contextual_log(2, (1.0, 0.5, 0.4, 0.3), n_queries=1)
+    fit, errors, position = contextual_log(2, (1.0, 0.5, 0.4, 0.3), n_queries=1)
     assert np.isnan(errors.high[fit.free_cells]).all()
-    found = shrink_contexts(fit, errors, linkage, position)
+    found = shrink_contexts(fit, errors, position)
     assert np.isnan(found.log_theta[fit.free_cells]).all()
-    assert compare_contexts(fit, errors, linkage, position, clicks).n_contrasts == 0
+    assert compare_contexts(fit, errors, position).n_contrasts == 0

@@ -11,15 +11,19 @@ from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.members import Members
+from posbias.core.arrays.newton import Limits
+from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.shapes.monotone import HELD, fit_monotone
 from posbias.core.shapes.power import ONE_END, SHAPE_ALONE, fit_power
 from posbias.core.shapes.shape import ShapedEstimate
-from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, ClusterErrors, cluster_errors
-from posbias.core.theta.conditional import ConditionalFit, fit_conditional
-from posbias.core.theta.linkage import NO_CLICKS, Linkage, find_linkage
+from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, cluster_errors
+from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.theta.conditional import fit_conditional
+from posbias.core.theta.linkage import NO_CLICKS, find_linkage
 
 POWER = tuple(1 / np.arange(1, 6))
-SufficientStatistics = tuple[ConditionalFit, ClusterErrors, CountTable, Linkage, Integers, Integers, Integers]
+Fitted = tuple[FittedStrata, Integers]
 
 
 def counts(
@@ -34,24 +38,22 @@ def counts(
 
 def statistics(
     impressions: Floats, clicks: Floats, query: Integers, position: Integers | None = None, n_contexts: int = 1
-) -> SufficientStatistics:
+) -> Fitted:
     table, signature = compress(CountTable.from_dense(impressions, clicks))
     per_context = table.n_cells // n_contexts
     linkage = find_linkage(table, np.repeat(np.arange(n_contexts), per_context))
     fit = fit_conditional(table, linkage)
-    errors = cluster_errors(fit, table, linkage, signature, query)
+    strata = Strata(table, Members(signature, query))
     positions = np.tile(np.arange(1, per_context + 1), n_contexts) if position is None else position
-    return fit, errors, table, linkage, positions, signature, query
+    return FittedStrata(strata, fit, cluster_errors(fit, strata)), positions
 
 
 def power(*arguments: object) -> ShapedEstimate:
-    fit, errors, table, linkage, position, signature, query = statistics(*arguments)  # pyright: ignore[reportArgumentType]
-    return fit_power(fit, errors, table, linkage, position, signature, query)
+    return fit_power(*statistics(*arguments))  # pyright: ignore[reportArgumentType]
 
 
 def monotone(*arguments: object) -> ShapedEstimate:
-    fit, errors, table, linkage, position, signature, query = statistics(*arguments)  # pyright: ignore[reportArgumentType]
-    return fit_monotone(fit, errors, table, linkage, position, signature, query)
+    return fit_monotone(*statistics(*arguments))  # pyright: ignore[reportArgumentType]
 
 
 def log_likelihood(impressions: Floats, clicks: Floats, log_theta: Floats) -> float:
@@ -220,7 +222,8 @@ def test_monotone_is_the_best_of_all_ways_to_pool_neighbours(seed: int) -> None:
 
 def test_a_curve_that_falls_by_itself_stays_as_it_is() -> None:
     impressions, clicks, query = counts(8, (1.0, 0.6, 0.4, 0.25, 0.15), n_pairs=300)
-    fit, errors, *_ = statistics(impressions, clicks, query)
+    free, _ = statistics(impressions, clicks, query)
+    fit, errors = free.fit, free.errors
     found = monotone(impressions, clicks, query)
     assert (np.diff(fit.log_theta) < 0).all()
     np.testing.assert_allclose(found.log_theta, fit.log_theta, atol=1e-9)
@@ -237,7 +240,8 @@ def test_cells_of_a_block_share_the_number_and_the_error_of_their_sum() -> None:
     summed = [
         np.stack([part[:, 0], part[:, 1] + part[:, 2], part[:, 3], part[:, 4]], 1) for part in (impressions, clicks)
     ]
-    fit, errors, *_ = statistics(summed[0], summed[1], query)
+    free, _ = statistics(summed[0], summed[1], query)
+    fit, errors = free.fit, free.errors
     for values, of_block in (
         (found.log_theta, fit.log_theta),
         (found.std_error, errors.std_error),
@@ -355,16 +359,18 @@ def test_a_flat_tail_is_rarely_said_to_rise() -> None:
 
 def test_no_room_to_climb_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("power", "monotone"):
-        monkeypatch.setattr(f"posbias.core.shapes.{module}.MAX_STEPS", 1)
+        monkeypatch.setattr(f"posbias.core.shapes.{module}._LIMITS", Limits(4.0, 1e-11, max_iterations=1))
     assert not power(*counts(1)).converged
     assert not monotone(*counts(1)).converged
 
 
 def test_the_table_twice_changes_no_number() -> None:
-    fit, errors, table, linkage, position, signature, query = statistics(*counts(15))
+    free, position = statistics(*counts(15))
+    table = free.strata.signatures
     doubled = replace(table, impressions=2 * table.impressions, clicks=2 * table.clicks)
+    both = [replace(free, strata=replace(free.strata, signatures=signatures)) for signatures in (table, doubled)]
     for fit_shape in (fit_power, fit_monotone):
-        once, twice = (fit_shape(fit, errors, some, linkage, position, signature, query) for some in (table, doubled))
+        once, twice = (fit_shape(some, position) for some in both)
         np.testing.assert_allclose(twice.log_theta, once.log_theta, atol=1e-9)
         np.testing.assert_array_equal(twice.block, once.block)
         assert twice.effective_clusters[1] == pytest.approx(once.effective_clusters[1], rel=1e-9)

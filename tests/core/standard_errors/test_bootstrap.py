@@ -7,13 +7,15 @@ import pytest
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
-from posbias.core.arrays.linalg import inverse
+from posbias.core.arrays.members import Members
+from posbias.core.arrays.unit_diagonal import inverse
+from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors import bootstrap as module
 from posbias.core.standard_errors import leave_one_out
 from posbias.core.standard_errors.bootstrap import FEWEST_REPLICATES, bootstrap
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, ClusterErrors, cluster_errors
 from posbias.core.theta.conditional import ConditionalFit, fit_conditional
-from posbias.core.theta.linkage import Linkage, find_linkage
+from posbias.core.theta.linkage import find_linkage
 
 THETA = np.array([1.0, 0.6, 0.4])
 
@@ -37,14 +39,13 @@ def random_log(seed: int, n_queries: int, impressions: int, shock: float = 0.0) 
     ) // 3
 
 
-def fitted(pairs: CountTable) -> tuple[ConditionalFit, CountTable, Linkage, Integers]:
+def fitted(pairs: CountTable, query: Integers) -> tuple[ConditionalFit, Strata]:
     table, signature = compress(pairs)
-    linkage = find_linkage(table)
-    return fit_conditional(table, linkage), table, linkage, signature
+    return fit_conditional(table, find_linkage(table)), Strata(table, Members(signature, query))
 
 
 def bootstrapped(pairs: CountTable, query: Integers, replicates: int = 400, seed: int = 0) -> ClusterErrors:
-    return bootstrap(*fitted(pairs), query, replicates, seed)
+    return bootstrap(*fitted(pairs, query), replicates, seed)
 
 
 def test_the_same_seed_gives_the_same_numbers_and_another_one_others() -> None:
@@ -58,7 +59,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_one_others() -> None:
 def test_the_quantile_is_that_of_the_dense_formula(n_queries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leave_one_out, "_LEVERAGE", 0.0)  # every query one by one, as below
     pairs, query = random_log(1, n_queries, 4000, shock=0.5)
-    fit, table, linkage, signature = fitted(pairs)
+    fit, strata = fitted(pairs, query)
     score, information = dense_clusters(fit, pairs, query)
     n_clusters = len(score)
     response = inverse(fit.information)
@@ -72,8 +73,8 @@ def test_the_quantile_is_that_of_the_dense_formula(n_queries: int, monkeypatch: 
         again = sign[:, np.newaxis] * adjusted - information @ moved
         change = (without @ again[:, :, np.newaxis])[:, :, 0]
         statistics.append(np.abs(moved) / np.sqrt((n_clusters - 1) / n_clusters * (change**2).sum(axis=0)))
-    found = bootstrap(fit, table, linkage, signature, query, 99, 4)
-    sandwich = cluster_errors(fit, table, linkage, signature, query)
+    found = bootstrap(fit, strata, 99, 4)
+    sandwich = cluster_errors(fit, strata)
     quantile = np.sort(statistics, axis=0)[94]  # the 95th of 99
     wanted = np.maximum(quantile * sandwich.std_error[1:], np.log(sandwich.high / fit.theta)[1:])
     np.testing.assert_allclose(np.log(found.high / fit.theta)[1:], wanted, rtol=1e-8)
@@ -116,7 +117,7 @@ def test_it_never_narrows_the_sandwichs_interval_and_keeps_its_errors() -> None:
     wider: list[Floats] = []
     for seed in range(10):
         pairs, query = random_log(seed, 12, 4000, shock=0.5)
-        found, sandwich = bootstrapped(pairs, query, replicates=99), cluster_errors(*fitted(pairs), query)
+        found, sandwich = bootstrapped(pairs, query, replicates=99), cluster_errors(*fitted(pairs, query))
         np.testing.assert_array_equal(found.covariance, sandwich.covariance)
         wider.append(np.log(found.high / found.low)[1:] / np.log(sandwich.high / sandwich.low)[1:])
     assert np.min(wider) >= 1 - 1e-12
@@ -140,9 +141,8 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval() -> None:
     table, (of_pairs, of_bridge) = merge([replace(pairs, n_cells=4), bridge])
     linkage = find_linkage(table)
     fit = fit_conditional(table, linkage)
-    found = bootstrap(
-        fit, table, linkage, np.append(of_pairs, of_bridge), np.append(query, [99, 99]), replicates=60, seed=0
-    )
+    members = Members(np.append(of_pairs, of_bridge), np.append(query, [99, 99]))
+    found = bootstrap(fit, Strata(table, members), replicates=60, seed=0)
     assert found.reason == (None, None, None, ONE_CLUSTER)
     assert np.isnan([found.std_error[3], found.low[3], found.high[3]]).all()
     assert np.isfinite(found.std_error[:3]).all()

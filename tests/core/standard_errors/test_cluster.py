@@ -11,7 +11,9 @@ from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
-from posbias.core.arrays.linalg import inverse
+from posbias.core.arrays.members import Members
+from posbias.core.arrays.unit_diagonal import inverse
+from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors import leave_one_out as module
 from posbias.core.standard_errors.cluster import (
     AGREEING,
@@ -23,7 +25,7 @@ from posbias.core.standard_errors.cluster import (
     sum_clusters,
 )
 from posbias.core.theta.conditional import ConditionalFit, fit_conditional
-from posbias.core.theta.linkage import Linkage, find_linkage
+from posbias.core.theta.linkage import find_linkage
 
 
 def merge(tables: list[CountTable]) -> tuple[CountTable, list[Integers]]:
@@ -48,19 +50,13 @@ def even_log(seed: int) -> tuple[CountTable, Integers]:
     return pairs, np.arange(150) % 30
 
 
-def fitted(table: CountTable) -> tuple[ConditionalFit, Linkage]:
-    linkage = find_linkage(table)
-    return fit_conditional(table, linkage), linkage
+def fitted(table: CountTable) -> ConditionalFit:
+    return fit_conditional(table, find_linkage(table))
 
 
 def errors_of(pairs: CountTable, cluster: Integers) -> ClusterErrors:
     table, signature = compress(pairs)
-    return cluster_errors(*fitted_in_order(table), signature, cluster)
-
-
-def fitted_in_order(table: CountTable) -> tuple[ConditionalFit, CountTable, Linkage]:
-    fit, linkage = fitted(table)
-    return fit, table, linkage
+    return cluster_errors(fitted(table), Strata(table, Members(signature, cluster)))
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,7 @@ def by_the_formula(pairs: CountTable, query: Integers, threshold: float) -> Dens
 
     Where leaving a query out cuts cells off, the pseudo-inverse leaves them out, and only them.
     """
-    fit, linkage = fitted(pairs)
+    fit = fitted(pairs)
     size = pairs.n_cells
     free = fit.free_cells
     scores: dict[int, Floats] = {}
@@ -111,7 +107,7 @@ def by_the_formula(pairs: CountTable, query: Integers, threshold: float) -> Dens
     total: Floats = np.sum(influence, axis=0)
     informative = (np.array(influence) > 1e-12 * total).sum(axis=0)
     factor = np.sqrt((informative - 1) / informative)
-    assert linkage.identified.all()
+    assert fit.linkage.identified.all()
     return Dense(
         covariance=outer * np.outer(factor, factor),
         effective=total**2 / np.sum(np.square(influence), axis=0),
@@ -132,7 +128,7 @@ def test_errors_are_the_dense_formula(seed: int, threshold: float, monkeypatch: 
     np.testing.assert_allclose(np.sqrt(np.diag(found.covariance)), expected.std_error, rtol=1e-8)
     np.testing.assert_allclose(found.effective_clusters[1:], expected.effective, rtol=1e-8)
     assert found.n_clusters == expected.n_clusters
-    fit, _ = fitted(pairs)
+    fit = fitted(pairs)
     quantile = stats.t.ppf(0.975, np.maximum(expected.effective, 1))  # pyright: ignore[reportUnknownMemberType]
     margin = quantile * expected.std_error
     np.testing.assert_allclose(np.log(found.high / fit.theta)[1:], margin, rtol=1e-7)
@@ -172,7 +168,7 @@ def test_the_log_twice_under_other_names_divides_errors_by_the_root_of_two(monke
     pairs, query = even_log(3)
     table, (first, second) = merge([pairs, pairs])
     doubled = cluster_errors(
-        *fitted_in_order(table), np.concatenate([first, second]), np.concatenate([query, query + 1000])
+        fitted(table), Strata(table, Members(np.concatenate([first, second]), np.concatenate([query, query + 1000])))
     )
     once = errors_of(pairs, query)
     g = once.n_clusters
@@ -189,7 +185,8 @@ def test_clusters_without_information_do_not_count() -> None:
     idle = CountTable.from_dense(counts[0], counts[1])
     table, (of_pairs, of_idle) = merge([pairs, idle])
     found = cluster_errors(
-        *fitted_in_order(table), np.concatenate([of_pairs, of_idle]), np.concatenate([query, [501, 502, 503]])
+        fitted(table),
+        Strata(table, Members(np.concatenate([of_pairs, of_idle]), np.concatenate([query, [501, 502, 503]]))),
     )
     expected = errors_of(pairs, query)
     assert found.n_clusters == expected.n_clusters
@@ -199,14 +196,14 @@ def test_clusters_without_information_do_not_count() -> None:
 def test_parts_that_share_no_query_can_be_summed_one_by_one() -> None:
     pairs, query = random_log(5)
     table, signature = compress(pairs)
-    fit, linkage = fitted(table)
-    whole = cluster_errors(fit, table, linkage, signature, query)
+    fit = fitted(table)
+    whole = cluster_errors(fit, Strata(table, Members(signature, query)))
     low, high = query < 3, query >= 3
     parts = errors_from_sums(
         fit.log_theta,
         fit.free_cells,
-        sum_clusters(fit, table, linkage, signature[low], query[low])
-        + sum_clusters(fit, table, linkage, signature[high], query[high]),
+        sum_clusters(fit, Strata(table, Members(signature[low], query[low])))
+        + sum_clusters(fit, Strata(table, Members(signature[high], query[high]))),
     )
     np.testing.assert_allclose(parts.std_error, whole.std_error, rtol=1e-10)
     assert parts.n_clusters == whole.n_clusters
@@ -218,9 +215,9 @@ def test_errors_by_pair_from_signatures_are_those_with_every_pair_a_cluster(seed
     impressions = rng.integers(0, 3, (400, 3)).astype(float)
     pairs = CountTable.from_dense(impressions, rng.binomial(impressions.astype(int), [0.6, 0.4, 0.3]).astype(float))
     table, signature = compress(pairs)
-    fit, linkage = fitted(table)
-    expected = cluster_errors(fit, table, linkage, signature, np.arange(400))
-    found = pair_errors(fit, table, linkage)
+    fit = fitted(table)
+    expected = cluster_errors(fit, Strata(table, Members(signature, np.arange(400))))
+    found = pair_errors(fit, table)
     assert table.n_units < 200
     assert found.n_clusters == expected.n_clusters
     for name in ("std_error", "low", "high", "effective_clusters", "covariance"):
@@ -232,7 +229,7 @@ def test_a_pair_that_alone_identifies_a_cell_leaves_it_without_interval_by_pair(
     bridge = CountTable.from_dense(np.array([[0, 9.0, 0, 0, 8.0]]), np.array([[0, 4.0, 0, 0, 1.0]]))
     once, _ = merge([replace(pairs, n_cells=5), bridge])
     twice, _ = merge([replace(pairs, n_cells=5), bridge, bridge])
-    reasons = [pair_errors(*fitted_in_order(table)).reason for table in (once, twice)]
+    reasons = [pair_errors(fitted(table), table).reason for table in (once, twice)]
     assert reasons == [(None, None, None, None, ONE_CLUSTER), (None,) * 5]
 
 
@@ -243,10 +240,10 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_
     )
     wider = replace(pairs, n_cells=5)
     table, (of_pairs, of_bridge) = merge([wider, bridge])
-    fit, linkage = fitted(table)
+    fit = fitted(table)
     signature = np.concatenate([of_pairs, of_bridge])
     clusters = np.concatenate([query, [999, 999]])
-    found = cluster_errors(fit, table, linkage, signature, clusters)
+    found = cluster_errors(fit, Strata(table, Members(signature, clusters)))
     every_pair = replace(table.take(signature), multiplicity=np.ones(len(signature)))
     assert found.reason == (None, None, None, None, ONE_CLUSTER)
     assert np.isnan([found.std_error[4], found.low[4], found.high[4]]).all()
@@ -268,9 +265,9 @@ def test_two_queries_leave_one_degree_of_freedom() -> None:
     impressions = np.full((20, 3), 500.0)
     propensity = np.array([[0.5, 0.3, 0.2], [0.5, 0.45, 0.35]])[np.arange(20) // 10]
     table = CountTable.from_dense(impressions, rng.binomial(500, propensity).astype(float))
-    fit, linkage = fitted(table)
+    fit = fitted(table)
 
-    errors = cluster_errors(fit, table, linkage, np.arange(20), np.arange(20) // 10)
+    errors = cluster_errors(fit, Strata(table, Members(np.arange(20), np.arange(20) // 10)))
 
     assert errors.n_clusters == 2
     assert np.all(errors.effective_clusters[1:] > 1)
@@ -316,13 +313,13 @@ def test_two_contexts_at_once_have_the_errors_of_each_alone() -> None:
     together = [np.block([[counts[alone[0]], zeros], [zeros, counts[alone[1]]]]) for counts in (impressions, clicks)]
     table = CountTable.from_dense(*together)
     linkage = find_linkage(table, np.repeat([0, 1], 4))
-    errors = cluster_errors(fit_conditional(table, linkage), table, linkage, np.arange(40), query)
+    errors = cluster_errors(fit_conditional(table, linkage), Strata(table, Members(np.arange(40), query)))
     for number, rows in enumerate(alone):
         part = CountTable.from_dense(impressions[rows], clicks[rows])
         own = find_linkage(part)
         fit = fit_conditional(part, own)
         cells = slice(4 * number, 4 * number + 4)
-        expected = cluster_errors(fit, part, own, np.arange(20), query[rows])
+        expected = cluster_errors(fit, Strata(part, Members(np.arange(20), query[rows])))
         np.testing.assert_allclose(fit_conditional(table, linkage).theta[cells], fit.theta, rtol=1e-10)
         np.testing.assert_allclose(errors.std_error[cells], expected.std_error, rtol=1e-8)
         np.testing.assert_allclose(errors.high[cells], expected.high, rtol=1e-8)
@@ -335,16 +332,16 @@ def test_errors_do_not_depend_on_how_many_members_are_worked_on_at_a_time(
     pairs, query = random_log(7)
     unlinked = CountTable.from_dense(np.array([[0, 0, 0, 0, 9.0]] * 3), np.array([[0, 0, 0, 0, 4.0]] * 3))
     table, (of_pairs, of_unlinked) = merge([replace(pairs, n_cells=5), unlinked])
-    fit, linkage = fitted(table)
+    fit = fitted(table)
     unit = np.concatenate([of_pairs, of_unlinked])
     cluster = np.concatenate([query, np.arange(3) + query.max() + 1])  # the last blocks hold nothing that is linked
     order = np.argsort(cluster, kind="stable")
-    members = unit[order], cluster[order]
-    whole = cluster_errors(fit, table, linkage, *members)
+    members = Members(unit[order], cluster[order])
+    whole = cluster_errors(fit, Strata(table, members))
     monkeypatch.setattr("posbias.core.standard_errors.cluster._BLOCK", members_at_once)
     monkeypatch.setattr("posbias.core.arrays.count_table._BLOCK", members_at_once)
-    again, _ = fitted(table)
-    found = cluster_errors(again, table, linkage, *members)
+    again = fitted(table)
+    found = cluster_errors(again, Strata(table, members))
     np.testing.assert_allclose(again.log_theta, fit.log_theta, atol=1e-10)
     np.testing.assert_allclose(found.covariance, whole.covariance, rtol=1e-8)
     np.testing.assert_allclose(found.degrees, whole.degrees, rtol=1e-8)

@@ -10,14 +10,16 @@ from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.members import Members
+from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import ClusterErrors, cluster_errors
 from posbias.core.standard_errors.contrasts import (
+    FittedStrata,
     ScoredEstimate,
     contrast_test,
     difference_errors,
     difference_test,
     linear_contrast_test,
-    scored_conditional,
 )
 from posbias.core.theta.conditional import ConditionalFit, fit_conditional
 from posbias.core.theta.linkage import find_linkage
@@ -29,15 +31,14 @@ def fitted(pairs: CountTable, query: Integers) -> tuple[ConditionalFit, ClusterE
     table, signature = compress(pairs)
     linkage = find_linkage(table)
     fit = fit_conditional(table, linkage)
-    return fit, cluster_errors(fit, table, linkage, signature, query)
+    return fit, cluster_errors(fit, Strata(table, Members(signature, query)))
 
 
 def scored(pairs: CountTable, query: Integers) -> ScoredEstimate:
     table, signature = compress(pairs)
-    linkage = find_linkage(table)
-    fit = fit_conditional(table, linkage)
-    errors = cluster_errors(fit, table, linkage, signature, query)
-    return scored_conditional(fit, errors, table, linkage, signature, query)
+    strata = Strata(table, Members(signature, query))
+    fit = fit_conditional(table, find_linkage(table))
+    return FittedStrata(strata, fit, cluster_errors(fit, strata)).scored()
 
 
 def daily_counts(seed: int, n_queries: int, n_days: int = 3, docs: int = 4) -> tuple[Floats, Floats, Integers]:

@@ -5,12 +5,14 @@ import pytest
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
-from posbias.core.arrays.linalg import inverse
+from posbias.core.arrays.members import Members
+from posbias.core.arrays.unit_diagonal import inverse
+from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import cluster_errors, errors_from_sums
 from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.standard_errors.session import session_sums
 from posbias.core.theta.conditional import ConditionalFit, fit_conditional
-from posbias.core.theta.linkage import Linkage, find_linkage
+from posbias.core.theta.linkage import find_linkage
 
 THETA = np.array([1.0, 0.6, 0.4])
 
@@ -34,18 +36,17 @@ def log_of_clicks(seed: int, n_units: int = 60, n_pages: int = 40) -> tuple[Coun
     return CountTable.from_dense(counts[0], counts[1]), unit[clicked], cell[clicked], page[clicked]
 
 
-def fitted(strata: CountTable) -> tuple[ConditionalFit, Linkage]:
+def fitted(strata: CountTable) -> ConditionalFit:
     table, _ = compress(strata)
-    linkage = find_linkage(table)
-    return fit_conditional(table, linkage), linkage
+    return fit_conditional(table, find_linkage(table))
 
 
 def test_one_session_per_query_has_the_errors_by_query() -> None:
     strata, unit, cell, _ = log_of_clicks(1)
-    fit, linkage = fitted(strata)
+    fit = fitted(strata)
     table, signature = compress(strata)
-    expected = cluster_errors(fit, table, linkage, signature, np.arange(60) // 3)
-    found = errors_from_sums(fit.log_theta, fit.free_cells, session_sums(fit, strata, linkage, unit // 3, unit, cell))
+    expected = cluster_errors(fit, Strata(table, Members(signature, np.arange(60) // 3)))
+    found = errors_from_sums(fit.log_theta, fit.free_cells, session_sums(fit, strata, unit // 3, unit, cell))
     assert found.n_clusters == expected.n_clusters
     np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-9)
     np.testing.assert_allclose(found.effective_clusters, expected.effective_clusters, rtol=1e-9)
@@ -54,16 +55,16 @@ def test_one_session_per_query_has_the_errors_by_query() -> None:
 
 def test_the_information_of_all_sessions_is_that_of_the_fit() -> None:
     strata, unit, cell, page = log_of_clicks(2)
-    fit, linkage = fitted(strata)
-    sums = session_sums(fit, strata, linkage, page, unit, cell)
+    fit = fitted(strata)
+    sums = session_sums(fit, strata, page, unit, cell)
     np.testing.assert_allclose(sums.influence, np.diag(inverse(fit.information)), rtol=1e-9)
     assert sums.n_clusters == len(np.unique(page))
 
 
 def test_sums_of_parts_that_share_no_session_are_those_of_the_whole() -> None:
     strata, unit, cell, page = log_of_clicks(3)
-    fit, linkage = fitted(strata)
-    whole = session_sums(fit, strata, linkage, page, unit, cell)
+    fit = fitted(strata)
+    whole = session_sums(fit, strata, page, unit, cell)
 
     def part(units: slice, clicks: Flags) -> tuple[CountTable, Integers, Integers, Integers]:
         rows = np.arange(60)[units]
@@ -72,7 +73,7 @@ def test_sums_of_parts_that_share_no_session_are_those_of_the_whole() -> None:
     parts: list[ClusterSums] = []
     for units, clicks in ((slice(0, 24), unit < 24), (slice(24, 60), unit >= 24)):
         table, session, row, shown_in = part(units, clicks)
-        parts.append(session_sums(fit, table, linkage, session, row, shown_in))
+        parts.append(session_sums(fit, table, session, row, shown_in))
     added = parts[0] + parts[1]
     np.testing.assert_allclose(added.outer, whole.outer, rtol=1e-9)
     np.testing.assert_allclose(added.influence_squared, whole.influence_squared, rtol=1e-9)
@@ -86,19 +87,12 @@ def test_clicks_that_say_nothing_are_left_out() -> None:
         dense[number, strata.unit_of_entry, strata.cell] = values
     dense[:, 60, 3] = 9, 2  # a document that is shown at one position only, which nothing else links
     wider = CountTable.from_dense(dense[0], dense[1])
-    fit, linkage = fitted(wider)
-    assert linkage.identified.tolist() == [True, True, True, False]
-    found = session_sums(
-        fit, wider, linkage, np.append(page, [-1, -2]), np.append(unit, [60, 60]), np.append(cell, [3, 3])
-    )
-    expected = session_sums(*fitted_with(strata), page, unit, cell)
+    fit = fitted(wider)
+    assert fit.linkage.identified.tolist() == [True, True, True, False]
+    found = session_sums(fit, wider, np.append(page, [-1, -2]), np.append(unit, [60, 60]), np.append(cell, [3, 3]))
+    expected = session_sums(fitted(strata), strata, page, unit, cell)
     np.testing.assert_allclose(found.outer, expected.outer, rtol=1e-8)
     assert found.n_clusters == expected.n_clusters
-
-
-def fitted_with(strata: CountTable) -> tuple[ConditionalFit, CountTable, Linkage]:
-    fit, linkage = fitted(strata)
-    return fit, strata, linkage
 
 
 @pytest.mark.parametrize("weight", [0.5, 3.0])
@@ -116,11 +110,11 @@ def test_a_common_weight_changes_no_error(weight: float) -> None:
 def summed(
     strata: CountTable, unit: Integers, cell: Integers, page: Integers, weight: float
 ) -> tuple[Floats, Integers, ClusterSums]:
-    fit, linkage = fitted(strata)
+    fit = fitted(strata)
     return (
         fit.log_theta,
         fit.free_cells,
-        session_sums(fit, strata, linkage, page, unit, cell, np.full(len(unit), weight)),
+        session_sums(fit, strata, page, unit, cell, np.full(len(unit), weight)),
     )
 
 
@@ -129,8 +123,8 @@ def test_errors_by_session_are_the_spread_over_logs() -> None:
     errors: list[Floats] = []
     for seed in range(150):
         strata, unit, cell, page = log_of_clicks(100 + seed)
-        fit, linkage = fitted(strata)
-        found = errors_from_sums(fit.log_theta, fit.free_cells, session_sums(fit, strata, linkage, page, unit, cell))
+        fit = fitted(strata)
+        found = errors_from_sums(fit.log_theta, fit.free_cells, session_sums(fit, strata, page, unit, cell))
         estimates.append(fit.log_theta[1:])
         errors.append(found.std_error[1:])
     spread = np.std(estimates, axis=0)

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.theta import conditional as module
-from posbias.core.theta.conditional import ConditionalFit, fit_conditional, linked_counts, upper_limits_without_clicks
+from posbias.core.theta import linked_counts as module
+from posbias.core.theta.conditional import ConditionalFit, fit_conditional, upper_limits_without_clicks
 from posbias.core.theta.linkage import Linkage, find_linkage
+from posbias.core.theta.linked_counts import linked_counts
 
 
 def random_table(seed: int, n_units: int = 40, n_cells: int = 4, *, fractional: bool = False) -> CountTable:
@@ -171,7 +172,7 @@ def test_the_start_does_not_matter(steep: float, monkeypatch: pytest.MonkeyPatch
 def test_where_no_newton_step_gains_a_scaling_step_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     table = random_table(5)
     expected = fit(table).theta
-    monkeypatch.setattr("posbias.core.theta.conditional._HALVINGS", 0)
+    monkeypatch.setattr("posbias.core.arrays.newton.HALVINGS", 0)
     np.testing.assert_allclose(fit(table).theta, expected, rtol=1e-8)
 
 
@@ -207,7 +208,7 @@ def test_the_upper_limit_leaves_the_given_probability_of_no_click() -> None:
     table = CountTable.from_dense(impressions, clicks)
     linkage = find_linkage(table)
     found = fit_conditional(table, linkage)
-    limit = upper_limits_without_clicks(found, table, linkage)
+    limit = upper_limits_without_clicks(found, table)
     expected = impressions[:2, :2] @ found.theta[:2]
     no_click: Floats = (expected / (expected + impressions[:2, 2] * limit[2])) ** clicks[:2].sum(axis=1)
     assert float(np.prod(no_click)) == pytest.approx(0.025, rel=1e-10)
@@ -218,14 +219,13 @@ def test_shares_are_the_same_on_both_ways_to_them() -> None:
     rng = np.random.default_rng(8)
     table = CountTable.from_dense(rng.integers(1, 9, (30, 4)).astype(float), np.zeros((30, 4)))
     beta = np.array([0.0, -1.0, -20.0, 3.0])
-    ways = module._shares(table, beta), module._shares_of_tiny(table, beta)  # pyright: ignore[reportPrivateUsage]
+    ways = module.shares_at(table, beta), module._shares_of_tiny(table, beta)  # pyright: ignore[reportPrivateUsage]
     for fast, slow in zip(*ways, strict=True):
         np.testing.assert_allclose(fast, slow, rtol=1e-13)
 
 
 def test_a_unit_in_cells_of_vanishing_theta_only_still_has_shares() -> None:
     table = CountTable.from_dense(np.array([[0.0, 2.0, 6.0], [1.0, 1.0, 0.0]]), np.zeros((2, 3)))
-    share, log_sum = module._shares(table, np.array([0.0, -900.0, -900.0]))  # pyright: ignore[reportPrivateUsage]
-
+    share, log_sum = module.shares_at(table, np.array([0.0, -900.0, -900.0]))
     np.testing.assert_allclose(share[:2], [0.25, 0.75], rtol=1e-12)
     np.testing.assert_allclose(log_sum[0], np.log(8) - 900, rtol=1e-12)

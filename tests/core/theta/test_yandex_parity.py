@@ -8,6 +8,8 @@ import pytest
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Integers
+from posbias.core.arrays.members import Members
+from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.theta.conditional import fit_conditional
 from posbias.core.theta.joint import EMOptions, fit_joint
@@ -90,7 +92,7 @@ def test_conditional_propensities_errors_and_interval(positions: tuple[CountTabl
     table, signature = compress(pairs)
     linkage = find_linkage(table)
     fit = fit_conditional(table, linkage)
-    errors = cluster_errors(fit, table, linkage, signature, query)
+    errors = cluster_errors(fit, Strata(table, Members(signature, query)))
     theta = [1, 0.720, 0.599, 0.497, 0.375, 0.326, 0.303, 0.245, 0.256, 0.241]
     std_error = [0, 0.0641, 0.0812, 0.0578, 0.0747, 0.0844, 0.0930, 0.1156, 0.1752, 0.1940]
     np.testing.assert_allclose(fit.theta, theta, atol=1e-3)

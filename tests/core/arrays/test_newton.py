@@ -1,0 +1,111 @@
+"""Damped Newton: it arrives from afar, no step is too long or descends, and it says where it did not arrive."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from posbias.core.arrays.count_table import Flags, Floats
+from posbias.core.arrays.newton import HALVINGS, Limits, Proposal, climb
+
+LIMITS = Limits(longest_step=4.0, tolerance=1e-12)
+
+
+def proposals_of_poisson(at: Floats) -> Proposal:
+    """Of x - exp(x), whose Newton steps from far below 0 are as long as exp(-x)."""
+
+    def falls_short(step: Floats) -> bool:
+        return bool((step - np.exp(at) * np.expm1(step)).sum() < 0)
+
+    return Proposal((1 - np.exp(at)) / np.exp(at), falls_short)
+
+
+def proposals_of_hyperbola(at: Floats) -> Proposal:
+    """Of -sqrt(1 + x^2), from whose flanks Newton's full steps lead ever further away: x -> -x^3."""
+
+    def falls_short(step: Floats) -> Flags:
+        return np.hypot(1, at + step) > np.hypot(1, at)
+
+    return Proposal(-at - at**3, falls_short)
+
+
+def visited(propose: Callable[[Floats], Proposal], start: Floats) -> list[Floats]:
+    points: list[Floats] = []
+
+    def seen(at: Floats) -> Proposal:
+        points.append(at)
+        return propose(at)
+
+    assert climb(seen, start, LIMITS).converged
+    return points
+
+
+@pytest.mark.parametrize("start", [-30.0, -1.0, 20.0])
+def test_the_maximum_is_found_from_afar(start: float) -> None:
+    summit = climb(proposals_of_poisson, np.array([start]), LIMITS)
+    assert summit.converged
+    np.testing.assert_allclose(summit.at, 0, atol=1e-12)
+
+
+def test_no_step_is_longer_than_the_longest() -> None:
+    points = np.array(visited(proposals_of_poisson, np.array([-30.0])))[:, 0]
+    steps = np.abs(np.diff(points))
+    assert steps.max() == pytest.approx(4)
+    assert len(steps) > 7
+
+
+def test_a_step_that_would_descend_is_halved() -> None:
+    points = np.array(visited(proposals_of_hyperbola, np.array([2.5])))[:, 0]
+    assert (np.abs(points[1:]) < np.abs(points[:-1])).all()
+
+
+def test_a_coordinate_with_a_function_of_its_own_is_halved_alone() -> None:
+    alone = [visited(proposals_of_hyperbola, np.array([start])) for start in (0.1, 1.2)]
+    together = visited(proposals_of_hyperbola, np.array([0.1, 1.2]))
+    np.testing.assert_array_equal(together[1], [alone[0][1][0], alone[1][1][0]])
+    assert together[1][1] > -(1.2**3)  # halved, and the other one is not:
+    assert together[1][0] == 0.1 + (-0.1 - 0.1**3)
+
+
+def test_where_no_halving_gains_the_other_step_is_taken() -> None:
+    tried: list[float] = []
+
+    def propose(at: Floats) -> Proposal:
+        def falls_short(step: Floats) -> bool:
+            tried.append(float(step[0]))
+            return True
+
+        return Proposal(1 - at, falls_short, instead=lambda: (1 - at) / 8)
+
+    summit = climb(propose, np.zeros(1), Limits(4.0, 1e-12, max_iterations=1))
+    assert summit.at == 1 / 8
+    assert tried == [0.5**number for number in range(HALVINGS)]
+
+
+def test_without_another_step_the_shortest_is_taken() -> None:
+    summit = climb(lambda at: Proposal(1 - at, lambda _: True), np.zeros(1), Limits(4.0, 0.0, max_iterations=1))
+    assert summit.at == 0.5**HALVINGS
+
+
+def test_running_out_of_steps_is_said_and_each_step_is_told() -> None:
+    told: list[int] = []
+
+    def tell(number: int, change: float) -> None:
+        told.append(number)
+        assert change == pytest.approx(4)
+
+    limits = Limits(4.0, 1e-12, max_iterations=2)
+    summit = climb(proposals_of_poisson, np.array([-30.0]), limits, tell)
+    assert not summit.converged
+    assert summit.iterations == 2
+    assert told == [1, 2]
+
+
+@pytest.mark.parametrize(("stalled", "converged"), [(0.0, False), (1e-7, True)])
+def test_a_small_step_that_no_longer_shrinks_is_rounding_only_where_that_is_said(
+    *, stalled: float, converged: bool
+) -> None:
+    limits = Limits(4.0, 1e-12, stalled)
+    summit = climb(lambda at: Proposal(np.full_like(at, 3e-9), lambda _: False), np.zeros(1), limits)
+    assert summit.converged == converged
+    assert summit.iterations == (2 if converged else 100)

@@ -1,0 +1,30 @@
+"""What travels together travels as one thing: no signature of the numerics takes it apart."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+CORE = Path(__file__).parents[2] / "core"
+APART = [{"table", "linkage", "fit"}, {"unit", "cluster", "table"}, {"linkage", "errors"}]
+"""Arguments that stand for strata with their members, for a fit with its linkage, and for a fit with both."""
+
+
+def parameters(path: Path) -> dict[str, set[str]]:
+    """The words of each function's parameters, e.g. `cluster_of_member` -> cluster."""
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    return {
+        node.name: {argument.arg.split("_of_")[0] for argument in (*node.args.args, *node.args.kwonlyargs)}
+        for node in functions
+    }
+
+
+@pytest.mark.parametrize("room", ["theta", "standard_errors", "shapes", "estimators", "fit"])
+def test_counts_linkage_members_and_errors_are_handed_on_as_one(room: str) -> None:
+    signatures = [
+        (f"{path.name}: {name}", words)
+        for path in sorted((CORE / room).glob("*.py"))
+        for name, words in parameters(path).items()
+    ]
+    assert signatures
+    assert [name for name, words in signatures if any(apart <= words for apart in APART)] == []
