@@ -118,7 +118,7 @@ def in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     def tiny(_: str) -> int:
         return TINY_MEMORY
 
-    monkeypatch.setattr("posbias.cli.work.setup.parse_memory", tiny)
+    monkeypatch.setattr("posbias.cli.work.engine.parse_memory", tiny)
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ class Ways:
         def fail(*_: object, **__: object) -> None:
             raise error
 
-        self.monkeypatch.setattr(steps, "gather", fail)
+        self.monkeypatch.setattr(steps, "count", fail)
         return self.run("fit", self.log(), "-o", "out")
 
     def configured(self, text: str) -> CompletedProcess[str]:
@@ -293,7 +293,7 @@ def test_what_gets_around_is_escaped_by_the_console(monkeypatch: pytest.MonkeyPa
 
 def test_only_the_console_makes_texts_of_rich(repository: Path) -> None:
     makers = [
-        path.name for path in (repository / "cli").glob("*.py") if re.search(r"import .*\bText\b", path.read_text())
+        path.name for path in (repository / "cli").rglob("*.py") if re.search(r"import .*\bText\b", path.read_text())
     ]
     assert sorted(makers) == ["console.py", "progress.py"]
 

@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 from posbias.core.errors import EngineError
 from posbias.io.engines.spark_session import check_java, open_session
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]  # all JVMs on one worker, which starts with them
+pytestmark = pytest.mark.slow
 
 THETA_TOLERANCE = 1e-9
 MASTER = "local[2]"

@@ -17,7 +17,7 @@ from polars.testing import assert_frame_equal
 from posbias.core.errors import EngineError
 from posbias.io.engines.spark_session import check_java
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark")]  # all JVMs on one worker, which starts with them
+pytestmark = pytest.mark.slow
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 STARTS_WITHIN = 60.0  # seconds
