@@ -78,7 +78,7 @@ class Room(Generic[P]):
             UsageError: there is none.
         """
         if name not in self.plugins:
-            raise UsageError(f"{self.flag} {name}: there is no such thing; choose from {', '.join(self.plugins)}.")
+            raise UsageError(f"{self.flag} {name}: unknown name; choose from {', '.join(self.plugins)}.")
         return self.plugins[name]
 
 

@@ -51,7 +51,7 @@ def _known_to_method(option: str) -> Need:
 
     def need(asked: Situation) -> str | None:
         method = get_estimator(asked["method"]).name
-        return None if method in able else f"--method {method} does not know it. Methods that do: {', '.join(able)}"
+        return None if method in able else f"--method {method} does not support it. Methods that do: {', '.join(able)}"
 
     return need
 

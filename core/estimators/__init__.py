@@ -71,7 +71,7 @@ def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) ->
         asked = getattr(options, option.name)
         if option.name in _OTHER_ESTIMATE and asked != option.default and option.name not in estimator.takes:
             able = ", ".join(methods_that_take(option.name))
-            raise UsageError(f"--{option.name} {asked}: --method {name} does not know it. Methods that do: {able}.")
+            raise UsageError(f"--{option.name} {asked}: --method {name} does not support it. Methods that do: {able}.")
     if options.shape != "free" and plan.model.beside_position:
         raise UsageError(
             f"--shape {options.shape}: a shape over positions says nothing about {plan.model.beside_position}. "
@@ -79,12 +79,12 @@ def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) ->
         )
     if options.shape != "free" and (options.cluster != "query" or options.bootstrap):
         given = "--bootstrap" if options.bootstrap else "--cluster"
-        raise UsageError(f"--shape {options.shape}: its errors are those by query. Leave out {given}.")
+        raise UsageError(f"--shape {options.shape}: its standard errors are clustered by query. Leave out {given}.")
     if "cluster" in estimator.takes and options.cluster not in estimator.clusters:
         able = [other.name for other in _ESTIMATORS.plugins.values() if options.cluster in other.clusters]
-        raise UsageError(f"--cluster {options.cluster}: only --method {', '.join(able)} knows it.")
+        raise UsageError(f"--cluster {options.cluster}: only --method {', '.join(able)} supports it.")
     if options.bootstrap and options.cluster != "query":
-        raise UsageError(f"--bootstrap: it draws queries, not {options.cluster}s. Leave out --cluster.")
+        raise UsageError(f"--bootstrap: it resamples queries, not {options.cluster}s. Leave out --cluster.")
     if options.bootstrap and not FEWEST_REPLICATES <= options.bootstrap <= MOST_REPLICATES:
         raise UsageError(
             f"--bootstrap {options.bootstrap}: at least {FEWEST_REPLICATES} replicates make an interval, and more than "

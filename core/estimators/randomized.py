@@ -37,9 +37,7 @@ class RandomizedEstimator(Estimator):
             UsageError: they are not named, or the model looks at clicks, which no randomisation controls.
         """
         if plan.model.beside_position:
-            raise UsageError(
-                f"--method randomized: {plan.model.beside_position} is no part of a randomisation. Use --model pbm."
-            )
+            raise UsageError(f"--method randomized: {plan.model.beside_position} is not randomised. Use --model pbm.")
         if not plan.randomized:
             raise UsageError(
                 "--method randomized: say which rows were logged under randomisation, for example "

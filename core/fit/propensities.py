@@ -71,7 +71,7 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
     """
     missing = [name for name in (*cells, PROPENSITY, EXAMINATION) if name not in table.columns]
     if missing:
-        raise LogFormatError(f"{where}: has no column {missing[0]!r}, so it is no propensity table of this fit. {_FIT}")
+        raise LogFormatError(f"{where}: has no column {missing[0]!r}, so it is not the table of this fit. {_FIT}")
     numbered = [name for name in (POSITION, PREVIOUS_CLICK) if name in cells]
     for name, fits, kind in (
         *((name, table.schema[name].is_integer(), "whole numbers") for name in numbered),

@@ -160,7 +160,7 @@ def _first_fault(faults: Sequence[tuple[pl.Expr, RowFault]]) -> pl.Expr:
 
 def _required(column: str | None) -> str:
     if column is None:
-        raise SchemaError("the log has no click column, and no clicks were given apart (--clicks FILE).")
+        raise SchemaError("the log has no click column, and no separate table of clicks was given (--clicks FILE).")
     return column
 
 

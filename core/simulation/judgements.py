@@ -124,12 +124,12 @@ def usable_judgements(table: pl.DataFrame, n_positions: int) -> Judgements:
 def _check_labels(table: pl.DataFrame) -> None:
     for name in ("query", "doc", "label"):
         if nulls := table[name].null_count():
-            raise SchemaError(f"labels: column {name!r} is null in {nulls:,} rows. Remove or mend them.")
+            raise SchemaError(f"labels: column {name!r} is null in {nulls:,} rows. Remove or fix them.")
     grades = table["label"].cast(pl.Float64, strict=False)
     wrong = table["label"].filter(grades.is_null() | (grades != grades.round()) | ~grades.is_between(0, HIGHEST_GRADE))
     if len(wrong):
         raise SchemaError(
-            f"labels: {wrong[0]!r} is no grade (whole numbers from 0 to {HIGHEST_GRADE}; {len(wrong):,} rows are "
+            f"labels: {wrong[0]!r} is not a grade (whole numbers from 0 to {HIGHEST_GRADE}; {len(wrong):,} rows are "
             "none). Write 0 for what is not relevant."
         )
     repeated = table.height - table.select("query", "doc").n_unique()
@@ -200,7 +200,7 @@ def _weak_quality(judgements: Judgements, options: SimulationOptions, n_queries:
     features, known = judgements.features, len(judgements.n_docs)
     if not np.isfinite(np.abs(features).max(initial=0.0) ** 2 * max(len(features), 1)):
         raise UsageError(
-            "a weak ranker cannot learn from features that are infinite, or nearly: mend the labels' file."
+            "a weak ranker cannot learn from features that are infinite, or nearly: fix the file of labels."
         )
     if not features.shape[1]:
         raise UsageError("a weak ranker needs features: numeric columns beside query, document and label.")

@@ -114,7 +114,7 @@ class SimulationOptions:
             self._demands_on_the_world() | self._demands_on_theta() | self._demands_on_sessions()
         )
         if broken:
-            raise UsageError(f"cannot simulate this: it takes that {'; '.join(broken)}.")
+            raise UsageError(f"cannot simulate this: it requires that {'; '.join(broken)}.")
 
     def _demands_on_size(self) -> dict[str, bool]:
         counts = (self.n_sessions, self.n_queries, self.n_positions, self.segments)

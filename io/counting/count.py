@@ -131,7 +131,7 @@ def read_log(
         raise SchemaError(f"{log.request.inputs[0]}: the log holds no rows.")
     if used == 0:
         reasons = ", ".join(f"{rows:,} x {why}" for why, rows in read.rejected.items())
-        raise SchemaError(f"{log.request.inputs[0]}: no row keeps the contract ({reasons}).")
+        raise SchemaError(f"{log.request.inputs[0]}: every row was rejected ({reasons}).")
     orphans = UNSET if read.clicks_without_impression is None else read.clicks_without_impression
     rows = Rows(read.rows_read, used, read.rejected, orphans, ubi)
     days = _days(read, today) if plan.period else None

@@ -100,7 +100,7 @@ def check_master(master: str) -> None:
     """
     if not _LOCAL.fullmatch(master) and not _CLUSTER.fullmatch(master):
         raise UsageError(
-            f"--master {master}: is no Spark master. Give local[*], local[4], spark://host:7077, yarn or k8s://host:port."
+            f"--master {master}: is not a Spark master. Give local[*], local[4], spark://host:7077, yarn or k8s://host:port."
         )
     if not master.startswith("spark://"):
         return
@@ -109,7 +109,7 @@ def check_master(master: str) -> None:
         place = named.rpartition("@")[2]  # a password is not repeated; Spark itself refuses it
         host, _, port = place.rpartition(":")
         if not host or not port.isdigit():
-            raise UsageError(f"--master {master}: {place!r} is no host:port. Give e.g. spark://host:7077.")
+            raise UsageError(f"--master {master}: {place!r} is not host:port. Give e.g. spark://host:7077.")
         try:
             socket.create_connection((host, int(port)), timeout=_ANSWERS_WITHIN).close()
         except (OSError, OverflowError) as error:
@@ -165,7 +165,7 @@ def _wait_for_workers(session: Session, master: str) -> None:
         while session.sparkContext._jsc.sc().getExecutorMemoryStatus().size() == 1:  # noqa: SLF001 - the driver is one
             if time.monotonic() > until:
                 raise EngineError(
-                    f"--master {master}: no worker has taken the job within {_WORKERS_WITHIN:.0f} seconds. Is one "
+                    f"--master {master}: no worker accepted the job within {_WORKERS_WITHIN:.0f} seconds. Is one "
                     "free, and can it reach this machine (SPARK_LOCAL_IP names the address that it is told)?"
                 )
             time.sleep(0.1)
@@ -208,7 +208,7 @@ def spark_errors() -> Generator[None]:
             raise EngineError(f"a Spark worker does not find {behind}. {SHARED}") from error
         if behind is not None:
             raise behind from error
-        raise EngineError(f"Spark could not do its part: {_why(text)}") from error
+        raise EngineError(f"Spark failed: {_why(text)}") from error
 
 
 def _why(text: str) -> str:

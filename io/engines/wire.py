@@ -86,7 +86,7 @@ class Wire:
         """
         signature, pickled = data[:_DIGEST_BYTES], memoryview(data)[_DIGEST_BYTES:]
         if not hmac.compare_digest(signature, self._signature(pickled)):
-            raise EngineError("Spark returned what no worker of this run has sent. Run it again.")
+            raise EngineError("Spark returned data that no worker of this run sent. Run the command again.")
         return pickle.loads(pickled)  # noqa: S301 - signed by this process or its workers
 
     @property

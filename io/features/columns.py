@@ -94,7 +94,7 @@ def check_names(names: Sequence[str], where: str) -> None:
         check_readable(name, where)
         if name in _ROW_COLUMNS or name.startswith(_OWN_PREFIX):
             raise SchemaError(
-                f"{where}: the feature {name!r} has a name that training files need for themselves. Rename the column."
+                f"{where}: the feature {name!r} has a name that is reserved in training files. Rename the column."
             )
 
 
@@ -106,7 +106,7 @@ def _check_type(name: str, dtype: pl.DataType, where: str) -> None:
         advice = "Write it as a number, e.g. the days or seconds up to a fixed day, or leave the column out."
     elif dtype.is_nested():
         advice = "Write each of its values into a column of its own, or leave the column out."
-    raise SchemaError(f"{where}: the feature {name!r} holds {dtype}, which trainers do not take. {advice}")
+    raise SchemaError(f"{where}: the feature {name!r} holds {dtype}, which trainers do not accept. {advice}")
 
 
 def _text(name: str, untyped: Collection[str]) -> pl.Expr:
@@ -202,7 +202,7 @@ def check_finite(frame: pl.LazyFrame, names: Sequence[str], keys: Sequence[str],
             example = rows.sort(*keys)
             raise SchemaError(
                 f"{where}: the feature {name!r} is {example[name][0]} for {described(example, keys)}"
-                f"{f' and {rows.height - 1:,} more' if rows.height > 1 else ''}: trainers take finite numbers. "
+                f"{f' and {rows.height - 1:,} more' if rows.height > 1 else ''}: trainers need finite numbers. "
                 "Leave the value empty, or write a large number."
             )
 

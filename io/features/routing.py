@@ -133,6 +133,6 @@ def _check_once(table: FeatureTable, parts: Sequence[pl.LazyFrame]) -> None:
     if found.height:
         rows = found["len"][0]
         raise SchemaError(
-            f"{table.where}: {found.height:,} keys stand more than once, e.g. {described(found, keys)} in {rows} rows. "
-            "Write one row of features for each."
+            f"{table.where}: {found.height:,} keys appear more than once, e.g. {described(found, keys)} in {rows} "
+            "rows. Write one row of features for each."
         )

@@ -160,7 +160,7 @@ def _check_files_agree(sources: Sequence[Source]) -> None:
             if isinstance(ours, _TEXTS) != isinstance(theirs, _TEXTS) and pl.Null not in (ours, theirs):
                 raise SchemaError(
                     f"column {name!r} holds {theirs} in {first.path} and {ours} in {source.path}. Write the files with "
-                    "one type."
+                    "the same type."
                 )
 
 
@@ -211,7 +211,7 @@ def _as_key(name: str, theirs: pl.DataType, ours: pl.DataType, where: str) -> pl
     if theirs.is_integer() and (ours.is_integer() or isinstance(ours, _TEXTS)):
         return pl.col(name).cast(pl.String if isinstance(ours, _TEXTS) else ours, strict=False).cast(ours, strict=False)
     raise SchemaError(
-        f"{where}: column {name!r} holds {theirs}, the ids of the log are {ours}. Write both with one type."
+        f"{where}: column {name!r} holds {theirs}, the ids of the log are {ours}. Write both with the same type."
     )
 
 

@@ -50,7 +50,7 @@ def _below(place: _Place, is_log: IsLog) -> Iterator[FoundFile]:
     identity = (status.st_dev, status.st_ino)
     if identity in place.above:
         raise LogFormatError(
-            f"{place.path}: this link leads to a directory that it lies in, so that there is no end to it. Remove the "
+            f"{place.path}: this link leads back to a directory that contains it. Remove the "
             "link, or name the directories to read."
         )
     with scandir(place.path) as entries:
@@ -75,7 +75,7 @@ def _check_other(path: Path, is_log: IsLog) -> None:
         LogFormatError: it is.
     """
     if path.is_symlink() and (is_log(path) or not path.suffix):
-        raise LogFormatError(f"{path}: this link leads nowhere, so that rows may be missing. Mend it, or remove it.")
+        raise LogFormatError(f"{path}: this link is broken, so rows may be missing. Fix it, or remove it.")
     if is_log(path):
         raise LogFormatError(
             f"{path}: is neither a file nor a directory, but is called like a log. Name files that can be read more "

@@ -70,5 +70,5 @@ def check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
             if not of_one_type(ours, theirs):
                 raise SchemaError(
                     f"column {column!r} holds {theirs} in {first.path} and {ours} in {source.path}: the same id would "
-                    "be two. Write the files with one type."
+                    "count as two. Write the files with the same type."
                 )

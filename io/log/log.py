@@ -251,7 +251,7 @@ class Log:
             if schema[their] != shown[our] and not (schema[their].is_integer() and shown[our].is_integer()):
                 raise SchemaError(
                     f"{where}: column {their!r} holds {schema[their]}, {our!r} of the impressions {shown[our]}. "
-                    "Write both with one type."
+                    "Write both with the same type."
                 )
         clicked = frame.filter(self._was_clicked(schema)).select(theirs).unique()
         # An id that the type of the impressions' column cannot hold becomes null, and has no impression.
@@ -272,7 +272,7 @@ class Log:
         if bad.height:
             raise SchemaError(
                 f"{self.click_sources[0].path}: column {named[0]!r} says how often a row was clicked, but holds "
-                f"{bad.item()!r}. Remove the column if every row is a click, or mend it."
+                f"{bad.item()!r}. Remove the column if every row is a click, or fix it."
             )
         return click == 1
 

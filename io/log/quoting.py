@@ -60,8 +60,8 @@ def resolve_quotes(sources: Sequence[Source], each: Each = _here) -> tuple[tuple
     for source, quotes in found.items():
         if quotes.stray is not None and (source.format == "csv" or quotes.in_header):
             raise LogFormatError(
-                f"{source.path} line {quotes.stray}: a quote is opened that is not closed where a field ends, so that "
-                f"the lines that follow would be swallowed: {quotes.text!r}. Put such a field in quotes and double "
+                f"{source.path} line {quotes.stray}: a quote is opened but not closed at the end of a field, so "
+                f"the lines that follow would be lost: {quotes.text!r}. Put such a field in quotes and double "
                 'those inside ("5"" tv"), or write the log as Parquet.'
             )
     stray = next((source for source, quotes in found.items() if quotes.stray is not None), None)

@@ -62,12 +62,12 @@ def reason(code: int) -> str:
 def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
     """What is wrong with rows by themselves, each reason with its first rows, and what to do."""
     total = sum(counts.values())
-    lines = [f"{total:,} of {read:,} rows break the contract of a log:"]
+    lines = [f"{total:,} of {read:,} rows are not valid:"]
     for code in sorted(counts):
         lines.append(f"  {counts[code]:,} x {reason(code)}: {'; '.join(_places(log, code))}")
         advice = _ADVICE[code](log) if code in _ADVICE else _WORDING[code].advice
         lines += [f"    {advice}"] if advice else []
-    lines.append("Mend the log, or leave these rows out and have them counted with --on-bad-rows drop.")
+    lines.append("Fix the log, or drop these rows with --on-bad-rows drop.")
     return "\n".join(lines)
 
 
@@ -89,9 +89,9 @@ def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataF
         advice.append(_WORDING[code].advice)
     lines += dict.fromkeys(advice)
     lines.append(
-        "More than half of the rows are on such pages, too many to leave out."
+        "More than half of the rows are on such pages, too many to drop."
         if dropped
-        else "If only some pages are damaged, leave them out and have them counted with --on-bad-rows drop."
+        else "If only some pages are damaged, drop them with --on-bad-rows drop."
     )
     return "\n".join(lines)
 

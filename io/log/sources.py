@@ -110,7 +110,7 @@ def find_sources(names: Sequence[str]) -> list[Source]:
     for source in sources:
         real = source.path.resolve()
         if real in seen:
-            raise UsageError(f"{source.path} is named twice: its rows would count twice. Name it once.")
+            raise UsageError(f"{source.path} is named twice: its rows would be counted twice. Name it once.")
         seen[real] = str(source.path)
     return sources
 
@@ -145,7 +145,8 @@ def digests(sources: Sequence[Source], holds_rows: Callable[[Source], bool]) -> 
             continue
         if digest in found:
             raise UsageError(
-                f"{source.path} and {found[digest]} hold the same data: their rows would count twice. Name one of them."
+                f"{source.path} and {found[digest]} hold the same data: their rows would be counted twice. "
+                "Name one of them."
             )
         found[digest] = masked(str(source.path))
     return found
@@ -161,8 +162,8 @@ def check_unchanged(sources: Sequence[Source]) -> None:
         if now != (source.file, source.bytes, _in_its_precision(source, source.modified)):
             what = "is gone" if now is None else "was changed or replaced"
             raise LogFormatError(
-                f"{source.path}: {what} while it was read, so that nobody knows what was counted. Run again when "
-                "nothing writes to it."
+                f"{source.path}: {what} while it was read, so what was counted is unknown. Run again when "
+                "nothing is writing to it."
             )
 
 
@@ -262,7 +263,7 @@ def _expand(name: str) -> list[Source]:
             raise LogFormatError(f"{name}: no file matches this pattern.")
         return [source for match in matches for source in _matching(match, name)]
     if path.is_symlink():
-        raise LogFormatError(f"{name}: this link leads nowhere. Mend it, or remove it.")
+        raise LogFormatError(f"{name}: this link is broken. Fix it, or remove it.")
     if path.exists():
         raise LogFormatError(f"{name}: is neither a file nor a directory. Name files that can be read more than once.")
     raise LogFormatError(f"{name}: no such file or directory.")
@@ -346,7 +347,7 @@ def _source(file: Location, size: int, modified: int) -> Source:
         name_says = next((known for magic, known in _MAGIC.items() if start.startswith(magic)), None)
     if name_says is None:
         raise LogFormatError(
-            f"{file}: cannot tell the format by its name. Known endings: {', '.join(_FORMAT_BY_EXTENSION)} "
+            f"{file}: cannot tell the format from its name. Known endings: {', '.join(_FORMAT_BY_EXTENSION)} "
             f"({', '.join(_COMPRESSIBLE)} also with {' or '.join(_COMPRESSIONS)}). Rename the file."
         )
     folders = [match for part in path.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None]

@@ -22,7 +22,7 @@ from posbias.io.temporary.directories import OwnedDirectory, abandoned_in, keep,
 from posbias.io.temporary.files import NO_SPACE, is_disk_full
 
 _CLAIMS, _BACK_OFF = 5, (0.1, 0.4)  # tries, and seconds between them
-_REPLACED = "{target}: another run has replaced it meanwhile. Its result stays; run this command again."
+_REPLACED = "{target}: another run has replaced it during this one. Its result was kept; run this command again."
 
 commit_lock = threading.Lock()
 """Held while a result moves into place; who ends the process on a signal takes it first."""
@@ -151,7 +151,7 @@ def _move_into_place(made: OwnedDirectory, target: Target, before: tuple[int, in
         else:
             _replace(made, target, before)
     except FileExistsError as error:
-        raise OutputExistsError(f"{target}: already exists: it has appeared meanwhile, and stays.") from error
+        raise OutputExistsError(f"{target}: already exists: it appeared during this run and was kept.") from error
     except OSError as error:
         raise OutputError(f"cannot write {target}: {error.strerror}. The new result was not put in place.") from error
     sync_directory(target.path.parent)

@@ -153,7 +153,7 @@ def _upload_tree(work: Path, target: ObjectUrl, old: set[ObjectUrl]) -> None:
             upload(path, url)
         delete(old - files.keys() - {marker, manifest})
         if _read_marker(marker) != ours:
-            raise OutputError(f"{target}: another run is writing it. Run this one again when that has ended.")
+            raise OutputError(f"{target}: another run is writing it. Run this one again when it has finished.")
         with committing():
             upload(last, manifest)
     except ObjectStoreError as error:

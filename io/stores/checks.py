@@ -61,7 +61,7 @@ def check_parts(folder: Path, segments: Sequence[Segment]) -> dict[Path, FileSta
     foreign = sorted(path.name for path in folder.glob(PARTS) if path not in states)
     if foreign:
         raise StatisticsError(
-            f"{folder / foreign[0]}: is no part of these statistics: their manifest does not name it. Remove it; "
+            f"{folder / foreign[0]}: is not part of these statistics: their manifest does not list it. Remove it; "
             "to merge statistics, name their directories."
         )
     return states
@@ -157,7 +157,7 @@ def _state_of_part(part: Part) -> FileState:
     try:
         state = state_of(part.path)
     except FileNotFoundError as error:
-        raise StatisticsError(f"{part.path}: this part of the statistics is lost. Collect them again.") from error
+        raise StatisticsError(f"{part.path}: this part of the statistics is missing. Collect them again.") from error
     except OSError as error:
         raise StatisticsError(
             f"{part.path}: this part of the statistics cannot be read: {error.strerror}. Collect them again."

@@ -119,7 +119,7 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
     for path in paths:
         real = path.resolve()
         if found.get(real) is not None:
-            raise StatisticsError(f"{path} is named twice: its clicks would count twice. Name it once.")
+            raise StatisticsError(f"{path} is named twice: its clicks would be counted twice. Name it once.")
         found[real] = _open_at(path)
         if found[real] is not None and not is_text(str(real)):
             raise StatisticsError(f"{str(real)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
@@ -181,7 +181,7 @@ def merge_metadata(
         for digest, path in entry.metadata.sources.items():
             if digest in sources:
                 raise StatisticsError(
-                    f"{owner[digest]} and {entry.path} both count the log {path}: its clicks would count twice. "
+                    f"{owner[digest]} and {entry.path} both count the log {path}: its clicks would be counted twice. "
                     "Name one of them."
                 )
             sources[digest], owner[digest] = path, entry.path
@@ -226,7 +226,7 @@ def _check_same_plan(first: Statistics, other: Statistics) -> None:
         if ours != other.key_types[column]:
             raise StatisticsError(
                 f"{first.path} and {other.path}: {column!r} holds {ours} and {other.key_types[column]}. "
-                "Write the logs with one type and collect them again."
+                "Write the logs with the same type and collect them again."
             )
 
 
@@ -286,7 +286,7 @@ def _open(path: Path) -> Statistics | None:
 def _check_version(manifest: Manifest, path: Path) -> None:
     version = manifest.content.get("version", _FIRST_WITH_VERSION - 1)
     if type(version) is not int:
-        raise StatisticsError(f"{manifest.path}: is damaged: its version is no number. Collect the logs again.")
+        raise StatisticsError(f"{manifest.path}: is damaged: its version is not a number. Collect the logs again.")
     if version != VERSION:
         raise StatisticsError(
             f"{path}: these statistics have version {version}, this posbias reads version {VERSION}. "

@@ -148,5 +148,5 @@ def _stop_at_fatal_lines(log: Log, tally: _Tally, account: UbiLines) -> None:
         first: list[tuple[int, int]] = examples.filter(pl.col(OUTCOME) == outcome).head(_SHOWN).select(FILE, ROW).rows()
         places = "; ".join(f"{log.sources[file].path} line {row}" for file, row in first)
         said.append(f"  {account.not_used[REASONS[Outcome(outcome)]]:,} x {REASONS[Outcome(outcome)]}: {places}")
-    said.append("Mend the files or the options, or leave these lines out and have them counted: --on-bad-rows drop.")
+    said.append("Fix the files or the options, or drop these lines with --on-bad-rows drop.")
     raise SchemaError("\n".join(said))

@@ -73,7 +73,7 @@ def test_two_plugins_of_one_name_are_an_error_that_names_them(room: Callable[...
 
 
 def test_a_name_that_is_none_is_an_error_that_lists_them(room: Callable[..., Room[_Base]]) -> None:
-    with pytest.raises(UsageError, match=r"--thing other: there is no such thing; choose from one\."):
+    with pytest.raises(UsageError, match=r"--thing other: unknown name; choose from one\."):
         room("listed", a=_plugin("one")).get("other")
 
 

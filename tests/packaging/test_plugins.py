@@ -205,7 +205,7 @@ def test_formats_that_were_there_carry_a_layout_that_was_added(done: Done) -> No
 @pytest.mark.parametrize(
     ("command", "error"),
     [
-        ("shape", "--method squared-ctr does not know it. Methods that do: conditional, randomized."),
+        ("shape", "--method squared-ctr does not support it. Methods that do: conditional, randomized."),
         ("chain", "cells that differ by after_click (--model after-click) do not lie in a row"),
         ("grades", "only --layout judgments has it"),
         ("carrying", "in the format of another trainer: lightgbm, lightgbm-csv, xgboost, catboost."),

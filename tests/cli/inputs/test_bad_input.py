@@ -387,7 +387,7 @@ def test_only_the_first_rows_of_a_reason_are_shown(workshop: Workshop) -> None:
 def test_a_log_of_faulty_rows_only_is_refused_also_when_they_are_left_out(workshop: Workshop) -> None:
     rows: list[Row] = [{**row, "click": "maybe"} for row in good_rows()]
     done = attempt(workshop, "run", workshop.log(rows=rows), "--on-bad-rows", "drop")
-    assert_refused(done, workshop, "no row keeps the contract", "120 x the click is neither 0 nor 1")
+    assert_refused(done, workshop, "every row was rejected", "120 x the click is neither 0 nor 1")
 
 
 # --- pages ----------------------------------------------------------------------------------------------------

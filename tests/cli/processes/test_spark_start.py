@@ -72,9 +72,9 @@ def test_java_must_be_there(fails: Fails) -> None:
 @pytest.mark.parametrize(
     ("master", "said"),
     [
-        ("sparkle", "is no Spark master"),
-        ("local[two]", "is no Spark master"),
-        ("spark://host", "is no host:port"),
+        ("sparkle", "is not a Spark master"),
+        ("local[two]", "is not a Spark master"),
+        ("spark://host", "is not host:port"),
         ("spark://127.0.0.1:1", "no Spark master answers there (127.0.0.1:1: Connection refused)"),
     ],
 )

@@ -341,7 +341,7 @@ with atomic_directory(target, force=True) as work:
 @pytest.mark.parametrize("how", ["exchange", "renames"])
 def test_a_result_that_another_run_has_replaced_meanwhile_stays(result: Path, how: str) -> None:
     done = subprocess.run([sys.executable, "-c", SWAP, result, how], capture_output=True, text=True, check=False)
-    assert "has replaced it meanwhile" in done.stderr
+    assert "has replaced it during this one" in done.stderr
     assert (result / "which").read_text(encoding="utf-8") == "theirs"
     assert sorted(path.name for path in result.parent.iterdir()) == ["before", "out"]
 

@@ -174,7 +174,7 @@ WAYS: dict[str, Way] = {
     "statistics that do not merge": lambda to: to.run("collect", to.statistics(), to.statistics(NAME), "-o", "out"),
     # texts of libraries
     "an error of Polars": lambda to: to.raising(pl.exceptions.ComputeError(VALUE)),
-    "an error of an engine": lambda to: to.raising(EngineError(f"Spark could not do its part: {VALUE}")),
+    "an error of an engine": lambda to: to.raising(EngineError(f"Spark failed: {VALUE}")),
     "a fault of our own": lambda to: to.raising(RuntimeError(VALUE)),
 }
 

@@ -294,7 +294,7 @@ def test_a_log_without_a_good_row_is_refused_in_buckets_too(model: str, tmp_path
     result = CliRunner().invoke(app, words, catch_exceptions=False)
 
     assert result.exit_code == 2
-    assert "no row keeps the contract (3,000 x the click is neither 0 nor 1)" in result.stderr
+    assert "every row was rejected (3,000 x the click is neither 0 nor 1)" in result.stderr
 
 
 def test_a_page_that_lost_a_row_is_of_no_use_to_the_ubm_in_buckets_too(

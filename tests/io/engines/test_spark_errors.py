@@ -53,7 +53,7 @@ def said(text: str) -> str:
     ],
 )
 def test_what_spark_says_becomes_the_line_that_says_why(text: str, expected: str) -> None:
-    assert said(text).startswith(f"Spark could not do its part: {expected}")
+    assert said(text).startswith(f"Spark failed: {expected}")
     assert "\n" not in said(text)
     assert "faked" not in said(text)
 

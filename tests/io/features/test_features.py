@@ -295,11 +295,11 @@ def test_folders_that_name_a_value_are_columns_too(tmp_path: Path) -> None:
             "doc_id, url could be the doc. Name the columns as the log does: doc",
         ),
         ({"query": ["a"], "doc": [1]}, "holds no feature, only the columns query, doc"),
-        ({"doc": [1], "weight": [1]}, "the feature 'weight' has a name that training files need"),
+        ({"doc": [1], "weight": [1]}, "the feature 'weight' has a name that is reserved in training files"),
         ({"doc": [1], "posbias_x": [1]}, "the feature 'posbias_x' has a name"),
         ({"doc": [1], "v": [[1.0, 2.0]]}, r"'v' holds List\(Float64\), .* Write each of its values into a column"),
         ({"doc": [1], "v": [{"a": 1}]}, "'v' holds Struct"),
-        ({"doc": [1], "v": [b"a"]}, "'v' holds Binary, which trainers do not take. Leave the column out"),
+        ({"doc": [1], "v": [b"a"]}, "'v' holds Binary, which trainers do not accept. Leave the column out"),
         ({"doc": [1], "v": pl.Series([0]).cast(pl.Date)}, "'v' holds Date, .* Write it as a number"),
         ("doc,x\n1,5\n2,NA\n", "the feature 'x' holds numbers and 'NA'. If that stands for a missing value"),
     ],
@@ -340,7 +340,7 @@ def test_files_of_one_table_have_the_same_columns(tmp_path: Path) -> None:
 def test_a_key_that_stands_twice_is_shown(opened: Open, tmp_path: Path) -> None:
     table = opened(pl.DataFrame({"doc": [1, 2, 2, 3, 3], "x": range(5)}))
     log = pl.LazyFrame({"query": ["a", "b"], "doc": [2, 2]})
-    with pytest.raises(SchemaError, match=r"1 keys stand more than once, e\.g\. doc 2 in 2 rows"):
+    with pytest.raises(SchemaError, match=r"1 keys appear more than once, e\.g\. doc 2 in 2 rows"):
         route(table, [log.head(1), log.tail(1)], tmp_path / "spool", MEMORY)
 
 
@@ -348,7 +348,7 @@ def test_an_infinite_value_is_shown(opened: Open, tmp_path: Path) -> None:
     table = opened(pl.DataFrame({"doc": [1, 2, 3], "y": [0.0] * 3, "x": [float("inf"), float("-inf"), float("nan")]}))
     log = pl.LazyFrame({"query": ["a", "a", "a"], "doc": [1, 2, 3]})
     assert route(table, [log.tail(1)], tmp_path / "finite", MEMORY)[0].collect().height == 1
-    with pytest.raises(SchemaError, match="the feature 'x' is inf for doc 1 and 1 more: trainers take finite numbers"):
+    with pytest.raises(SchemaError, match="the feature 'x' is inf for doc 1 and 1 more: trainers need finite numbers"):
         route(table, [log], tmp_path / "infinite", MEMORY)
     check_finite(log, ["doc"], ["query"], "log")
 

@@ -306,10 +306,10 @@ def old_manifest(part: Path) -> None:
 
 
 DAMAGES: list[tuple[Callable[[Path], None], str]] = [
-    (lose, r"part-00000\.parquet.* is lost"),
+    (lose, r"part-00000\.parquet.* is missing"),
     (truncate, r"part-00000\.parquet.* is truncated"),
     (replace, r"part-00000\.parquet.* has been replaced"),
-    (add, r"part-00009\.parquet.* is no part of these statistics"),
+    (add, r"part-00009\.parquet.* is not part of these statistics"),
     (lose_manifest, "manifest is missing or damaged"),
     (break_manifest, "manifest is missing or damaged"),
     (empty_manifest, "is damaged"),

@@ -210,7 +210,7 @@ def test_what_has_a_parts_name_and_is_not_in_the_manifest_is_an_error(
     foreign = there / "store" / "part-00007.parquet"
     foreign.touch()
     turn(foreign)
-    assert_refused(run_in_process(*READERS["fit"]), "part-00007.parquet: is no part of these statistics")
+    assert_refused(run_in_process(*READERS["fit"]), "part-00007.parquet: is not part of these statistics")
 
 
 def test_a_store_that_has_lost_its_manifest_is_known_by_its_plain_parts(there: Path, run_in_process: Run) -> None:
