@@ -28,13 +28,10 @@ def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors,
     """
     without_error = (_in_terms_of(by, reason) for reason in errors.reason)
     reason = tuple(unlinked or alone for unlinked, alone in zip(fitted.fit.linkage.reason, without_error, strict=True))
+    high = np.where(fitted.fit.linkage.identified, errors.high, estimate.intervals.high)
     return replace(
         estimate,
-        std_error=errors.std_error,
-        ci_low=errors.low,
-        ci_high=np.where(fitted.fit.linkage.identified, errors.high, estimate.ci_high),
-        effective_clusters=errors.effective_clusters,
-        reason=reason,
+        intervals=replace(errors, high=high, reason=reason),
         fitted=replace(fitted, errors=errors),
         details={
             **estimate.details,
@@ -61,16 +58,13 @@ def with_shape(
     fit = fit_power if shape == "power" else fit_monotone
     shaped = fit(fitted, position_of_cell)
     propensity = shaped.theta
+    high = np.where(np.isfinite(propensity), shaped.intervals.high, estimate.intervals.high)
     return (
         replace(
             estimate,
             propensity=propensity,
             examination=relative_to_largest(propensity, fitted.fit.linkage),
-            std_error=shaped.std_error,
-            ci_low=shaped.low,
-            ci_high=np.where(np.isfinite(propensity), shaped.high, estimate.ci_high),
-            effective_clusters=shaped.effective_clusters,
-            reason=shaped.reason,
+            intervals=replace(shaped.intervals, high=high),
             converged=estimate.converged and shaped.converged,
             details={
                 **estimate.details,
@@ -78,7 +72,7 @@ def with_shape(
                 "eta": numbers(shaped.eta[fitted.fit.linkage.references]),
                 "eta_std_error": numbers(shaped.eta_error[fitted.fit.linkage.references]),
                 "free_propensity": numbers(estimate.propensity),
-                "effective_clusters": rounded(shaped.effective_clusters),
+                "effective_clusters": rounded(shaped.intervals.effective_clusters),
             },
         ),
         shaped,
@@ -93,16 +87,11 @@ def with_shrinkage(estimate: Estimate, fitted: FittedStrata, position_of_cell: I
     shrunk = shrink_contexts(fitted.fit, fitted.errors, position_of_cell)
     known = np.isfinite(shrunk.log_theta)
     propensity = np.where(known, np.exp(shrunk.log_theta), estimate.propensity)
-    has_error = np.isfinite(shrunk.std_error)
-    reason = [None if has else why for has, why in zip(has_error, estimate.reason, strict=True)]
     return replace(
         estimate,
         propensity=propensity,
         examination=relative_to_largest(propensity, fitted.fit.linkage),
-        std_error=np.where(has_error, shrunk.std_error, estimate.std_error),
-        ci_low=np.where(has_error, shrunk.low, estimate.ci_low),
-        ci_high=np.where(has_error, shrunk.high, estimate.ci_high),
-        reason=tuple(reason),
+        intervals=shrunk.intervals.or_else(estimate.intervals),
         details={
             **estimate.details,
             "contexts_tau": shrunk.tau,
