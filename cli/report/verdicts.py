@@ -63,7 +63,7 @@ def weight_warnings(summary: WeightSummary) -> list[str]:
 
 
 def _no_effect(fit: Fit) -> str:
-    low, high = np.nanmin(fit.estimate.ci_low), np.nanmax(fit.estimate.ci_high)
+    low, high = np.nanmin(fit.estimate.intervals.low), np.nanmax(fit.estimate.intervals.high)
     return (
         "no position effect detected: no propensity differs from 1 by more than chance. The intervals lie within "
         f"{low:.2f} - {high:.2f}, so that an effect inside of that cannot be excluded."
@@ -142,7 +142,7 @@ def _share(share: float) -> str:
 
 
 def _few_clusters(estimate: Estimate) -> list[str]:
-    known = estimate.effective_clusters[estimate.std_error > 0]
+    known = estimate.intervals.effective_clusters[estimate.intervals.std_error > 0]
     few = known[known < FEW_EFFECTIVE_CLUSTERS]
     if not len(few):
         return []

@@ -1,6 +1,7 @@
 """Conditional estimation: theta without gamma. Consistent on sparse logs, with errors clustered by query."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,16 +51,13 @@ class ConditionalEstimator(Estimator):
         )
         errors = cluster_errors(fit, strata)
         upper = upper_limits_without_clicks(fit, strata.signatures)
+        reason = tuple(unlinked or alone for unlinked, alone in zip(linkage.reason, errors.reason, strict=True))
         return Estimate(
             method=self.name,
             linkage=linkage,
             propensity=fit.theta,
             examination=relative_to_largest(fit.theta, linkage),
-            std_error=errors.std_error,
-            ci_low=errors.low,
-            ci_high=np.where(np.isnan(upper), errors.high, upper),
-            effective_clusters=errors.effective_clusters,
-            reason=tuple(unlinked or alone for unlinked, alone in zip(linkage.reason, errors.reason, strict=True)),
+            intervals=replace(errors, high=np.where(np.isnan(upper), errors.high, upper), reason=reason),
             converged=fit.converged,
             iterations=fit.iterations,
             fitted=FittedStrata(strata, fit, errors),

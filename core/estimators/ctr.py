@@ -9,6 +9,7 @@ from posbias.core.counts.sufficient_statistics import Strata, SufficientStatisti
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, cells_like, relative_to_largest
 from posbias.core.estimators.estimator import Estimator
+from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.theta.linkage import NO_CLICKS, NO_REFERENCE, Linkage
 
 
@@ -53,17 +54,12 @@ class ClickRateEstimator(Estimator):
         )
         of_reference = np.where(known, rate[linkage.reference_of], 1.0)
         propensity = np.where(known, rate / of_reference, np.nan)
-        nothing = np.full(statistics.n_cells, np.nan)
         return Estimate(
             method=self.name,
             linkage=linkage,
             propensity=propensity,
             examination=relative_to_largest(propensity, linkage),
-            std_error=nothing,
-            ci_low=nothing,
-            ci_high=nothing,
-            effective_clusters=nothing,
-            reason=linkage.reason,
+            intervals=Intervals.unknown(linkage.reason),
             converged=True,
             iterations=0,
         )

@@ -1,6 +1,5 @@
 """What every estimator takes and returns."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,6 +12,7 @@ from posbias.core.errors import UsageError
 from posbias.core.estimators.harvesting import HarvestedPropensities
 from posbias.core.priors import BetaPrior
 from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.theta.joint import EMOptions, JointFit
 from posbias.core.theta.linkage import Linkage, find_linkage
 
@@ -70,11 +70,7 @@ class Estimate:
         linkage: which cells are identified, and by what.
         propensity: theta relative to the reference cell = 1; above 1 where a slot is seen more.
         examination: on the probability scale, in [0, 1].
-        std_error: of log propensity.
-        ci_low: lower end of the 95 % interval of the propensity.
-        ci_high: upper end; the upper limit alone where a cell has no clicks.
-        effective_clusters: G*, the number of equal queries that the errors are worth; nan without errors.
-        reason: why a cell has no propensity or no interval, else None.
+        intervals: of the propensity, and why a cell has none or no interval.
         converged: whether the iterations converged.
         iterations: how many there were.
         attractiveness: gamma per pair signature where the method estimates it with theta, else None.
@@ -88,11 +84,7 @@ class Estimate:
     linkage: Linkage
     propensity: Floats
     examination: Floats
-    std_error: Floats
-    ci_low: Floats
-    ci_high: Floats
-    effective_clusters: Floats
-    reason: Sequence[str | None]
+    intervals: Intervals
     converged: bool
     iterations: int
     attractiveness: Floats | None = None
@@ -147,15 +139,11 @@ def from_harvest(method: str, linkage: Linkage, found: HarvestedPropensities, op
         linkage=linkage,
         propensity=found.theta,
         examination=relative_to_largest(found.theta, linkage),
-        std_error=found.std_error,
-        ci_low=found.low,
-        ci_high=found.high,
-        effective_clusters=found.effective_clusters,
-        reason=found.reason,
+        intervals=found.errors,
         converged=found.converged,
         iterations=found.iterations,
         errors_by=options.cluster,
-        n_clusters=found.n_clusters,
+        n_clusters=found.errors.n_clusters,
     )
 
 

@@ -35,7 +35,7 @@ from posbias.core.standard_errors.allpairs import (
     sum_clusters,
     sums_of,
 )
-from posbias.core.standard_errors.cluster import ClusterSums, errors_from_sums
+from posbias.core.standard_errors.cluster import ClusterErrors, ClusterSums, errors_from_sums
 from posbias.core.theta.allpairs import fit_allpairs
 from posbias.core.theta.linkage import Linkage
 
@@ -49,23 +49,13 @@ class HarvestedPropensities:
 
     Attributes:
         log_theta: shape (K,), log propensity relative to the cell's reference; 0 there, NaN where not identified.
-        std_error: shape (K,), of log theta; 0 at a reference, NaN where there is none.
-        low: shape (K,), lower end of the 95 % interval of theta; 1 at a reference, NaN where there is none.
-        high: shape (K,), its upper end.
-        effective_clusters: shape (K,), G*, how many equal queries the cell's data are worth; NaN at a reference.
-        n_clusters: G, queries that contribute.
-        reason: K reasons why a cell has no number or no interval, else None.
+        errors: by cluster, and why a cell has no number or no interval.
         converged: whether the iterations converged; true where there are none.
         iterations: Newton steps taken.
     """
 
     log_theta: Floats
-    std_error: Floats
-    low: Floats
-    high: Floats
-    effective_clusters: Floats
-    n_clusters: int
-    reason: tuple[str | None, ...]
+    errors: ClusterErrors
     converged: bool
     iterations: int
 
@@ -138,17 +128,8 @@ def _with_errors(
 ) -> HarvestedPropensities:
     """An estimate with the intervals that the sums give, by the rule of `cluster_errors`."""
     errors = errors_from_sums(log_theta, free_cells, sums)
-    return HarvestedPropensities(
-        log_theta=log_theta,
-        std_error=errors.std_error,
-        low=errors.low,
-        high=errors.high,
-        effective_clusters=errors.effective_clusters,
-        n_clusters=errors.n_clusters,
-        reason=tuple(first or second for first, second in zip(missing, errors.reason, strict=True)),
-        converged=True,
-        iterations=0,
-    )
+    reason = tuple(first or second for first, second in zip(missing, errors.reason, strict=True))
+    return HarvestedPropensities(log_theta, replace(errors, reason=reason), converged=True, iterations=0)
 
 
 def _outward(chain: Integers, linkage: Linkage) -> list[Integers]:

@@ -8,6 +8,7 @@ import numpy as np
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, FittedJointly, linkage_of
 from posbias.core.estimators.estimator import Estimator
+from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.theta.joint import EMOptions, fit_joint
 from posbias.core.theta.linkage import Linkage
 
@@ -57,18 +58,13 @@ class JointEstimator(Estimator):
             on_iteration=lambda number, change: on_iteration(f"joint EM {number}: {change:.1e}"),
         )
         known = np.where(linkage.identified, fit.examination, np.nan)
-        nothing = np.full(statistics.n_cells, np.nan)
         units_are_pairs = strata.signatures is statistics.pair_signatures
         return Estimate(
             method=self.name,
             linkage=linkage,
             propensity=known / fit.examination[linkage.reference_of],
             examination=known,
-            std_error=nothing,
-            ci_low=nothing,
-            ci_high=nothing,
-            effective_clusters=nothing,
-            reason=linkage.reason,
+            intervals=Intervals.unknown(linkage.reason),
             converged=fit.converged,
             iterations=fit.iterations,
             attractiveness=fit.attractiveness if units_are_pairs else None,

@@ -34,12 +34,13 @@ def position_effect_test(estimate: Estimate, shape: Shape) -> ContrastTest | Non
     With the errors that the intervals imply, so that the two cannot contradict each other. Under a power of the
     position one cell speaks for all that share an eta.
     """
-    if not (estimate.std_error > 0).any():
+    intervals = estimate.intervals
+    tested = intervals.std_error > 0
+    if not tested.any():
         return None
-    clusters = np.maximum(np.nan_to_num(estimate.effective_clusters, nan=1.0), 1.0)
-    width = np.log(estimate.ci_high) - np.log(estimate.ci_low)
+    clusters = np.maximum(np.nan_to_num(intervals.effective_clusters, nan=1.0), 1.0)
+    width = np.log(intervals.high) - np.log(intervals.low)
     std_error = width / 2 / student_quantile((1 + CONFIDENCE) / 2, clusters)
-    tested = estimate.std_error > 0
     if shape == "power":
         _, first = np.unique(np.where(tested, estimate.linkage.reference_of, -1), return_index=True)
         tested &= np.isin(np.arange(len(tested)), first)

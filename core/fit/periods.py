@@ -98,8 +98,9 @@ def _error_ratio(pooled: Estimate, daily: Estimate) -> float:
     """The largest ratio over the cells with a pooled error; infinite where the days identify fewer or lack an error."""
     if (pooled.linkage.identified & ~daily.linkage.identified).any():
         return np.inf
-    has_error = np.isfinite(pooled.std_error) & (pooled.std_error > 0)
-    ratio = daily.std_error[has_error] / pooled.std_error[has_error]
+    pooled_error, daily_error = pooled.intervals.std_error, daily.intervals.std_error
+    has_error = np.isfinite(pooled_error) & (pooled_error > 0)
+    ratio = daily_error[has_error] / pooled_error[has_error]
     return float(np.nan_to_num(ratio, nan=np.inf).max(initial=0.0))
 
 

@@ -26,13 +26,10 @@ def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors,
     """
     without_error = (_in_terms_of(by, reason) for reason in errors.reason)
     reason = tuple(unlinked or alone for unlinked, alone in zip(fitted.fit.linkage.reason, without_error, strict=True))
+    high = np.where(fitted.fit.linkage.identified, errors.high, estimate.intervals.high)
     return replace(
         estimate,
-        std_error=errors.std_error,
-        ci_low=errors.low,
-        ci_high=np.where(fitted.fit.linkage.identified, errors.high, estimate.ci_high),
-        effective_clusters=errors.effective_clusters,
-        reason=reason,
+        intervals=replace(errors, high=high, reason=reason),
         fitted=replace(fitted, errors=errors),
         errors_by=by,
         n_clusters=errors.n_clusters,
@@ -53,16 +50,13 @@ def with_shape(
     fit = fit_power if shape == "power" else fit_monotone
     shaped = fit(fitted, position_of_cell)
     propensity = shaped.theta
+    high = np.where(np.isfinite(propensity), shaped.intervals.high, estimate.intervals.high)
     return (
         replace(
             estimate,
             propensity=propensity,
             examination=relative_to_largest(propensity, fitted.fit.linkage),
-            std_error=shaped.std_error,
-            ci_low=shaped.low,
-            ci_high=np.where(np.isfinite(propensity), shaped.high, estimate.ci_high),
-            effective_clusters=shaped.effective_clusters,
-            reason=shaped.reason,
+            intervals=replace(shaped.intervals, high=high),
             converged=estimate.converged and shaped.converged,
         ),
         shaped,
@@ -79,15 +73,10 @@ def with_shrinkage(
     shrunk = shrink_contexts(fitted.fit, fitted.errors, position_of_cell)
     known = np.isfinite(shrunk.log_theta)
     propensity = np.where(known, np.exp(shrunk.log_theta), estimate.propensity)
-    has_error = np.isfinite(shrunk.std_error)
-    reason = [None if has else why for has, why in zip(has_error, estimate.reason, strict=True)]
     estimate = replace(
         estimate,
         propensity=propensity,
         examination=relative_to_largest(propensity, fitted.fit.linkage),
-        std_error=np.where(has_error, shrunk.std_error, estimate.std_error),
-        ci_low=np.where(has_error, shrunk.low, estimate.ci_low),
-        ci_high=np.where(has_error, shrunk.high, estimate.ci_high),
-        reason=tuple(reason),
+        intervals=shrunk.intervals.or_else(estimate.intervals),
     )
     return estimate, shrunk

@@ -27,6 +27,7 @@ from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
+from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.theta.conditional import ConditionalFit
 
 _NORMAL = 1.959963984540054  # 97.5 % quantile
@@ -45,25 +46,14 @@ class ShrunkContexts:
     Attributes:
         log_theta: shape (K,), posterior mean of log theta, 0 at the references; NaN where not identified, or where no
             context has an interval at that position.
-        std_error: shape (K,), its posterior standard deviation, in which few clusters count.
-        low: shape (K,), lower end of the 95 % interval of theta.
-        high: shape (K,), its upper end.
-        moved: shape (K,), shrunk minus free log theta.
+        intervals: its posterior standard deviation and interval, in which few clusters count.
         tau: posterior mean of tau: the standard deviation by which a context leaves the shared curve at e times its
             reference's position.
     """
 
     log_theta: Floats
-    std_error: Floats
-    low: Floats
-    high: Floats
-    moved: Floats
+    intervals: Intervals
     tau: float
-
-    @property
-    def theta(self) -> Floats:
-        """Propensity relative to the reference, shape (K,); NaN where there is none."""
-        return np.exp(self.log_theta)
 
 
 def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ShrunkContexts:
@@ -82,10 +72,13 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
         high = np.exp(log_theta + _NORMAL * sd)
     return ShrunkContexts(
         log_theta=log_theta,
-        std_error=sd,
-        low=np.exp(log_theta - _NORMAL * sd),
-        high=np.where(np.isinf(high), np.nan, high),
-        moved=log_theta - fit.log_theta,
+        intervals=Intervals(
+            std_error=sd,
+            low=np.exp(log_theta - _NORMAL * sd),
+            high=np.where(np.isinf(high), np.nan, high),
+            effective_clusters=errors.effective_clusters,
+            reason=(None,) * len(sd),
+        ),
         tau=tau,
     )
 

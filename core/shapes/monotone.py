@@ -14,6 +14,7 @@ from posbias.core.arrays.unit_diagonal import unit_diagonal
 from posbias.core.shapes.shape import ShapedEstimate, gains
 from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata, linear_contrast_test
+from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.theta.conditional import fit_conditional
 from posbias.core.theta.linkage import Linkage
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
@@ -59,11 +60,7 @@ def fit_monotone(free: FittedStrata, position_of_cell: Integers) -> ShapedEstima
     test = curve.rises(free)
     return ShapedEstimate(
         log_theta=log_theta,
-        std_error=std_error,
-        low=low,
-        high=high,
-        effective_clusters=effective,
-        reason=tuple(reason),
+        intervals=Intervals(std_error, low, high, effective, tuple(reason)),
         block=block,
         eta=np.full(table.n_cells, np.nan),
         eta_error=np.full(table.n_cells, np.nan),

@@ -22,6 +22,7 @@ from posbias.core.standard_errors.contrasts import (
     difference_test,
     sum_by_cluster,
 )
+from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.standard_errors.leave_one_out import AGREEMENT
 from posbias.core.theta.linkage import Linkage
 from posbias.core.theta.linked_counts import LinkedCounts
@@ -60,11 +61,13 @@ def fit_power(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
         high = np.exp(log_theta + margin)
     return ShapedEstimate(
         log_theta=log_theta,
-        std_error=std_error,
-        low=np.exp(log_theta - margin),
-        high=np.where(np.isinf(high), np.nan, high),
-        effective_clusters=effective,
-        reason=_power_reasons(log_theta, std_error, slopes.agreeing[power.group], linkage),
+        intervals=Intervals(
+            std_error=std_error,
+            low=np.exp(log_theta - margin),
+            high=np.where(np.isinf(high), np.nan, high),
+            effective_clusters=effective,
+            reason=_power_reasons(log_theta, std_error, slopes.agreeing[power.group], linkage),
+        ),
         block=np.arange(len(log_theta)),
         eta=eta[power.group],
         eta_error=slopes.std_error[power.group],

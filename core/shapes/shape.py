@@ -14,6 +14,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.standard_errors.contrasts import ContrastTest
+from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.theta.linked_counts import LinkedCounts
 
 
@@ -23,11 +24,7 @@ class ShapedEstimate:
 
     Attributes:
         log_theta: shape (K,), log propensity relative to the cell's reference, 0 there; NaN where there is none.
-        std_error: shape (K,), of log theta; 0 at the reference, NaN where there is none. Monotone: given the blocks.
-        low: shape (K,), lower end of the 95 % interval of theta.
-        high: shape (K,), its upper end.
-        effective_clusters: shape (K,), how many equal clusters the number is worth; NaN at the reference.
-        reason: K reasons why a cell has no number or no interval, or why it rests on the shape alone; else None.
+        intervals: how sure it is. Monotone: given the blocks.
         block: shape (K,), monotone: the cell whose number the cell shares, possibly its own. Power: the cell itself.
         eta: shape (K,), power: the severity of the cell's group, NaN where there is none. Monotone: NaN.
         eta_error: shape (K,), its standard error.
@@ -38,11 +35,7 @@ class ShapedEstimate:
     """
 
     log_theta: Floats
-    std_error: Floats
-    low: Floats
-    high: Floats
-    effective_clusters: Floats
-    reason: tuple[str | None, ...]
+    intervals: Intervals
     block: Integers
     eta: Floats
     eta_error: Floats

@@ -29,6 +29,7 @@ from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, sparse
 from posbias.core.arrays.members import Members
 from posbias.core.arrays.threads import at_once
 from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.standard_errors.leave_one_out import CONFIDENCE, ClusterScores, ClusterSums, LeaveOneOut
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
@@ -55,28 +56,17 @@ AGREEING = "its queries agree to the last click, so that no error can be read fr
 
 
 @dataclass(frozen=True)
-class ClusterErrors:
+class ClusterErrors(Intervals):
     """Standard errors and intervals by cluster.
 
     Attributes:
-        std_error: shape (K,), of log theta; 0 at the reference, NaN where there is none.
-        low: shape (K,), lower end of the 95 % interval of theta; 1 at the reference, NaN where there is none.
-        high: shape (K,), its upper end.
-        effective_clusters: shape (K,), G*, how many equal clusters the cell's data are worth; NaN where not
-            identified and at the reference.
         degrees: shape (K,), nu, degrees of freedom of the interval; NaN where there is no G*.
         n_clusters: G, clusters that hold a unit with a click and two identified cells.
-        reason: K reasons why an identified cell has no interval, else None.
         covariance: shape (F, F), V on the fit's free cells; rows and columns of cells without interval are NaN.
     """
 
-    std_error: Floats
-    low: Floats
-    high: Floats
-    effective_clusters: Floats
     degrees: Floats
     n_clusters: int
-    reason: tuple[str | None, ...]
     covariance: Floats
 
 

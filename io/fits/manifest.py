@@ -205,10 +205,11 @@ def _described(estimate: Estimate) -> dict[str, Any]:
     if estimate.fitted is not None:
         said["log_likelihood"] = estimate.fitted.fit.objective
     if estimate.errors_by is not None:
+        effective = _numbers(estimate.intervals.effective_clusters)
         said |= {
             "errors_by": estimate.errors_by,
             "clusters": estimate.n_clusters,
-            "effective_clusters": [None if n is None else round(n, 1) for n in _numbers(estimate.effective_clusters)],
+            "effective_clusters": [None if number is None else round(number, 1) for number in effective],
         }
     return said
 

@@ -94,7 +94,7 @@ def intervals(fit: Fit | IdentifiabilityError, truth: Floats) -> Intervals:
     if isinstance(fit, IdentifiabilityError):
         nothing = np.full(len(truth) - 1, np.nan)
         return Intervals(nothing, nothing)
-    low, high = fit.estimate.ci_low[1:], fit.estimate.ci_high[1:]
+    low, high = fit.estimate.intervals.low[1:], fit.estimate.intervals.high[1:]
     covered = np.where(np.isnan(low + high), np.nan, (low <= truth[1:]) & (truth[1:] <= high))
     return Intervals(covered, np.log(high / low))
 

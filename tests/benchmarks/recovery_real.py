@@ -55,7 +55,9 @@ def _table(title: str, statistics: SufficientStatistics) -> Table:
 
 
 def _number(estimate: Estimate, cell: int) -> str:
-    propensity, low, high = (values[cell] for values in (estimate.propensity, estimate.ci_low, estimate.ci_high))
+    propensity, low, high = (
+        values[cell] for values in (estimate.propensity, estimate.intervals.low, estimate.intervals.high)
+    )
     return f"{_short(propensity)} {_short(low)}-{_short(high)}" if low < high else _short(propensity)
 
 

@@ -28,3 +28,18 @@ def test_counts_linkage_members_and_errors_are_handed_on_as_one(room: str) -> No
     ]
     assert signatures
     assert [name for name, words in signatures if any(apart <= words for apart in APART)] == []
+
+
+def test_one_class_holds_the_ends_of_intervals() -> None:
+    holding = [
+        node.name
+        for path in sorted(CORE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and {"low", "ci_low"} & _fields(node) and {"high", "ci_high"} & _fields(node)
+    ]
+    assert holding == ["Intervals"]
+
+
+def _fields(node: ast.ClassDef) -> set[str]:
+    annotated = [item.target for item in node.body if isinstance(item, ast.AnnAssign)]
+    return {target.id for target in annotated if isinstance(target, ast.Name)}

@@ -64,7 +64,9 @@ def test_contexts_are_fitted_side_by_side_as_if_each_were_alone() -> None:
         alone = estimate(statistics_of(log))
         np.testing.assert_allclose(together.propensity[number : number + 6], alone.propensity, rtol=1e-9)
         np.testing.assert_allclose(together.examination[number : number + 6], alone.examination, rtol=1e-9)
-        np.testing.assert_allclose(together.std_error[number : number + 6], alone.std_error, rtol=1e-6)
+        np.testing.assert_allclose(
+            together.intervals.std_error[number : number + 6], alone.intervals.std_error, rtol=1e-6
+        )
 
 
 @pytest.mark.parametrize("method", ["conditional", "joint", "ctr"])
@@ -96,8 +98,8 @@ def test_click_rates_are_relative_to_the_first_cell_with_a_click_and_have_no_err
     found = estimate(statistics_of(log), "ctr")
 
     np.testing.assert_allclose(found.propensity, [np.nan, 1.0, 1.0])
-    assert found.reason == ("no clicks", None, None)
-    assert np.isnan(found.std_error).all()
+    assert found.intervals.reason == ("no clicks", None, None)
+    assert np.isnan(found.intervals.std_error).all()
 
 
 def test_click_rates_need_a_click() -> None:
@@ -124,8 +126,8 @@ def test_randomised_rows_give_the_ratios_of_their_click_rates_whatever_the_other
 
     rate = random.group_by("position").agg(pl.mean("click")).sort("position")["click"].to_numpy()
     np.testing.assert_allclose(found.propensity, rate / rate[0], rtol=1e-9)
-    assert np.all(np.abs(np.log(found.propensity / theta))[1:] < 4 * found.std_error[1:])
-    assert np.all(found.ci_low <= found.ci_high)
+    assert np.all(np.abs(np.log(found.propensity / theta))[1:] < 4 * found.intervals.std_error[1:])
+    assert np.all(found.intervals.low <= found.intervals.high)
 
 
 def test_short_random_pages_of_poor_queries_do_not_bias_randomised_estimates() -> None:
@@ -271,7 +273,7 @@ def test_where_the_chain_breaks_cells_are_not_identified() -> None:
 
     assert found.linkage.identified.tolist() == [True, True, False]
     assert np.isnan(found.propensity[2])
-    assert "the chain breaks at position 3" in str(found.reason[2])
+    assert "the chain breaks at position 3" in str(found.intervals.reason[2])
 
 
 def test_a_context_without_the_reference_says_so() -> None:
@@ -281,7 +283,7 @@ def test_a_context_without_the_reference_says_so() -> None:
     statistics = statistics_of(both, replace(PBM, context=("device",)))
     for method in ("conditional", "ctr"):
         found = estimate(statistics, method, EstimationOptions(reference=(2,)))
-        assert set(found.reason[6:]) == {NO_REFERENCE}
+        assert set(found.intervals.reason[6:]) == {NO_REFERENCE}
         assert found.linkage.identified.tolist() == [True] * 6 + [False] * 4
 
 
@@ -300,13 +302,13 @@ def test_a_monotone_shape_keeps_the_upper_limit_of_a_cell_without_clicks() -> No
         for shape in ("free", "monotone")
     )
 
-    assert np.isfinite(free.ci_high[5])
-    assert shaped.ci_high[5] == free.ci_high[5]
+    assert np.isfinite(free.intervals.high[5])
+    assert shaped.intervals.high[5] == free.intervals.high[5]
 
 
 def test_a_cell_that_one_pair_alone_identifies_is_said_to_be_one_pairs() -> None:
     log = simulate(DENSE).log.filter((pl.col("position") < 6) | ((pl.col("query") == 0) & (pl.col("doc") == 0)))
     found = fit_statistics(statistics_of(log), "conditional", EstimationOptions(cluster="pair"), compare=False).estimate
 
-    assert found.reason[5] == "one pair alone identifies it"
-    assert np.isnan(found.std_error[5])
+    assert found.intervals.reason[5] == "one pair alone identifies it"
+    assert np.isnan(found.intervals.std_error[5])

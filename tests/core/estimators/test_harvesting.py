@@ -219,9 +219,10 @@ def test_neighbours_with_two_cells_have_the_ratio_of_their_click_rates() -> None
 
 
 def assert_same(found: HarvestedPropensities, expected: HarvestedPropensities) -> None:
-    for name in ("log_theta", "std_error", "low", "high", "effective_clusters"):
-        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-7, atol=1e-9)
-    assert (found.n_clusters, found.reason) == (expected.n_clusters, expected.reason)
+    np.testing.assert_allclose(found.log_theta, expected.log_theta, rtol=1e-7, atol=1e-9)
+    for name in ("std_error", "low", "high", "effective_clusters"):
+        np.testing.assert_allclose(getattr(found.errors, name), getattr(expected.errors, name), rtol=1e-7, atol=1e-9)
+    assert (found.errors.n_clusters, found.errors.reason) == (expected.errors.n_clusters, expected.errors.reason)
 
 
 @both_methods
@@ -288,8 +289,10 @@ def test_two_contexts_have_the_estimates_of_each_alone(harvest: Harvest) -> None
         together = chained(table, query, [np.arange(4), np.arange(4, 8)], members, linkage)
     for number, (pairs, own_query) in enumerate(alone):
         expected, cells = harvest(pairs, own_query), slice(4 * number, 4 * number + 4)
-        for name in ("log_theta", "std_error", "low", "high", "effective_clusters"):
-            np.testing.assert_allclose(getattr(together, name)[cells], getattr(expected, name), rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(together.log_theta[cells], expected.log_theta, rtol=1e-7, atol=1e-9)
+        for name in ("std_error", "low", "high", "effective_clusters"):
+            found = getattr(together.errors, name)[cells]
+            np.testing.assert_allclose(found, getattr(expected.errors, name), rtol=1e-7, atol=1e-9)
 
 
 # Errors.
@@ -312,14 +315,14 @@ def test_errors_of_the_chain_are_the_jackknife(seed: int) -> None:
     pairs, query = random_log(seed)
     changes = jackknife(pairs, query, lambda table: adjacent_chain(table, np.arange(table.n_units)).log_theta)
     found = adjacent_chain(pairs, query)
-    np.testing.assert_allclose(found.std_error[1:] ** 2, variance(changes), rtol=1e-8)
+    np.testing.assert_allclose(found.errors.std_error[1:] ** 2, variance(changes), rtol=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_errors_of_allpairs_are_close_to_the_jackknife(seed: int) -> None:
     pairs, query = random_log(seed, n_units=200, n_queries=30)
     changes = jackknife(pairs, query, lambda table: fit_allpairs(table, find_linkage(table)).log_theta)
-    np.testing.assert_allclose(allpairs(pairs, query).std_error[1:], np.sqrt(variance(changes)), rtol=0.05)
+    np.testing.assert_allclose(allpairs(pairs, query).errors.std_error[1:], np.sqrt(variance(changes)), rtol=0.05)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -378,7 +381,7 @@ def test_effective_clusters_are_the_dense_formula() -> None:
     member_query = query[fit.linked.units]
     influence = np.array([np.diag(inverse @ own[member_query == g].sum(axis=0) @ inverse) for g in np.unique(query)])
     expected = influence.sum(axis=0) ** 2 / (influence**2).sum(axis=0)
-    np.testing.assert_allclose(allpairs(pairs, query).effective_clusters[1:], expected, rtol=1e-9)
+    np.testing.assert_allclose(allpairs(pairs, query).errors.effective_clusters[1:], expected, rtol=1e-9)
 
 
 @both_methods
@@ -386,7 +389,7 @@ def test_equal_queries_count_in_full(harvest: Harvest) -> None:
     pairs, _ = random_log(11, n_units=20)
     repeated = np.tile(np.arange(pairs.n_units), 15)
     found = harvest(pairs.take(repeated), np.repeat(np.arange(15), pairs.n_units))
-    np.testing.assert_allclose(found.effective_clusters[1:], 15, rtol=1e-9)
+    np.testing.assert_allclose(found.errors.effective_clusters[1:], 15, rtol=1e-9)
 
 
 @both_methods
@@ -394,17 +397,17 @@ def test_queries_that_agree_to_the_last_click_give_no_interval(harvest: Harvest)
     pairs, _ = random_log(15, n_units=15)
     repeated, query = np.tile(np.arange(pairs.n_units), 3), np.repeat(np.arange(3), pairs.n_units)
     found = harvest(pairs.take(repeated), query)
-    assert found.reason == (None, AGREEING, AGREEING, AGREEING)
-    assert np.isnan(found.std_error[1:]).all()
+    assert found.errors.reason == (None, AGREEING, AGREEING, AGREEING)
+    assert np.isnan(found.errors.std_error[1:]).all()
 
 
 @both_methods
 def test_one_query_identifies_nothing_with_an_error(harvest: Harvest) -> None:
     pairs, query = random_log(12)
     found = harvest(pairs, np.zeros_like(query))
-    assert found.reason == (None, ONE_CLUSTER, ONE_CLUSTER, ONE_CLUSTER)
+    assert found.errors.reason == (None, ONE_CLUSTER, ONE_CLUSTER, ONE_CLUSTER)
     assert np.isfinite(found.log_theta).all()
-    assert np.isnan(found.std_error[1:]).all()
+    assert np.isnan(found.errors.std_error[1:]).all()
 
 
 @both_methods
@@ -414,10 +417,10 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_
     dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
     dense[:, -1] = [[0, 0, 0, 6, 9], [0, 0, 0, 1, 2]]
     found = harvest(CountTable.from_dense(dense[0], dense[1]), np.append(query, 999))
-    assert found.reason == (None, None, None, None, ONE_CLUSTER)
-    assert np.isnan([found.std_error[4], found.low[4], found.high[4]]).all()
-    assert np.isfinite(found.std_error[:4]).all()
-    np.testing.assert_allclose(found.std_error[1:4], harvest(pairs, query).std_error[1:], rtol=0.1)
+    assert found.errors.reason == (None, None, None, None, ONE_CLUSTER)
+    assert np.isnan([found.errors.std_error[4], found.errors.low[4], found.errors.high[4]]).all()
+    assert np.isfinite(found.errors.std_error[:4]).all()
+    np.testing.assert_allclose(found.errors.std_error[1:4], harvest(pairs, query).errors.std_error[1:], rtol=0.1)
 
 
 @both_methods
@@ -432,7 +435,7 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_
 def test_intervals_cover_the_truth(harvest: Harvest, options: SimulationOptions) -> None:
     truth = 1 / np.arange(2, 5)
     found = [harvest(*simulated_log(replace(options, seed=seed))) for seed in range(40)]
-    covered = np.array([(each.low[1:] <= truth) & (truth <= each.high[1:]) for each in found])
+    covered = np.array([(each.errors.low[1:] <= truth) & (truth <= each.errors.high[1:]) for each in found])
     assert 0.88 <= covered.mean() <= 0.995
 
 
@@ -446,11 +449,11 @@ def test_a_broken_chain_leaves_what_lies_beyond_without_a_number() -> None:
     query = np.arange(5)
     found = adjacent_chain(table, query)
     broken = "the chain breaks at position 3: pairs shown there and at position 2 were not clicked in both"
-    assert found.reason == (None, None, broken, broken)
+    assert found.errors.reason == (None, None, broken, broken)
     np.testing.assert_array_equal(np.isnan(found.log_theta), [False, False, True, True])
-    assert (found.log_theta[0], found.std_error[0], found.low[0], found.high[0]) == (0, 0, 1, 1)
-    assert np.isfinite(found.std_error[1])
-    assert allpairs(table, query).reason == (None, None, None, None)
+    assert (found.log_theta[0], found.errors.std_error[0], found.errors.low[0], found.errors.high[0]) == (0, 0, 1, 1)
+    assert np.isfinite(found.errors.std_error[1])
+    assert allpairs(table, query).errors.reason == (None, None, None, None)
 
 
 def test_a_chain_may_leave_out_cells_and_begin_on_either_side_of_the_reference() -> None:
@@ -458,21 +461,21 @@ def test_a_chain_may_leave_out_cells_and_begin_on_either_side_of_the_reference()
     members = np.arange(pairs.n_units)
     linkage = find_linkage(pairs, preference=np.array([2]))
     found = chained(pairs, query, [np.array([0, 2, 3])], members, linkage)
-    assert found.reason == (None, NOT_ON_A_CHAIN, None, None, NOT_ON_A_CHAIN)
+    assert found.errors.reason == (None, NOT_ON_A_CHAIN, None, None, NOT_ON_A_CHAIN)
     dense = np.zeros((2, pairs.n_units, 5))
     dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
     for cell in (0, 3):
         part = CountTable.from_dense(dense[0][:, [2, cell]], dense[1][:, [2, cell]])
         expected = adjacent_chain(part, query)
         assert found.log_theta[cell] == pytest.approx(expected.log_theta[1], rel=1e-9)
-        assert found.std_error[cell] == pytest.approx(expected.std_error[1], rel=1e-9)
+        assert found.errors.std_error[cell] == pytest.approx(expected.errors.std_error[1], rel=1e-9)
 
 
 def test_where_every_link_breaks_only_the_reference_has_a_number() -> None:
     impressions = np.array([[5.0, 0, 5], [5, 0, 5], [0, 5, 5]])
     clicks = np.array([[3.0, 0, 1], [2, 0, 2], [0, 0, 1]])
     found = adjacent_chain(CountTable.from_dense(impressions, clicks), np.arange(3))
-    assert found.reason[:2] == (None, NO_CLICKS)
-    assert "breaks at position 2" in str(found.reason[2])
+    assert found.errors.reason[:2] == (None, NO_CLICKS)
+    assert "breaks at position 2" in str(found.errors.reason[2])
     np.testing.assert_array_equal(np.isnan(found.log_theta), [False, True, True])
-    assert found.n_clusters == 0
+    assert found.errors.n_clusters == 0

@@ -67,9 +67,9 @@ def check(fit: Fit) -> None:
     examination = estimate.examination[identified]
     assert ((examination > 0) & (examination <= 1)).all()
     assert ((fit.attractiveness >= 0) & (fit.attractiveness <= 1)).all()
-    known = np.isfinite(estimate.std_error)
-    assert (estimate.ci_low[known] <= estimate.propensity[known] * (1 + 1e-9)).all()
-    assert not (estimate.ci_high[known] < estimate.propensity[known] * (1 - 1e-9)).any()
+    known = np.isfinite(estimate.intervals.std_error)
+    assert (estimate.intervals.low[known] <= estimate.propensity[known] * (1 + 1e-9)).all()
+    assert not (estimate.intervals.high[known] < estimate.propensity[known] * (1 - 1e-9)).any()
     assert fit.propensities.height == fit.statistics.n_cells
     assert fit_section(fit).cells_identified == identified.sum()
 
@@ -138,7 +138,7 @@ def test_counts_multiplied_by_a_million_change_no_estimate() -> None:
     )
 
     np.testing.assert_allclose(often.estimate.propensity, once.estimate.propensity, rtol=1e-9)
-    np.testing.assert_allclose(often.estimate.std_error, once.estimate.std_error, rtol=1e-6)
+    np.testing.assert_allclose(often.estimate.intervals.std_error, once.estimate.intervals.std_error, rtol=1e-6)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

@@ -89,9 +89,11 @@ def test_the_posterior_given_tau_is_dense_conditioning_with_a_vague_prior(
     mean, variance = posterior @ np.linalg.solve(covariance, b[:, 1:].ravel()), np.diag(posterior)
     free = np.flatnonzero(np.arange(15) % 5)
     np.testing.assert_allclose(found.log_theta[free], mean, atol=1e-4)
-    np.testing.assert_allclose(found.std_error[free], np.sqrt(variance), rtol=1e-3)
+    np.testing.assert_allclose(found.intervals.std_error[free], np.sqrt(variance), rtol=1e-3)
     assert found.tau == pytest.approx(tau)
-    np.testing.assert_allclose(found.high / found.theta, np.exp(Z * found.std_error), rtol=1e-12)
+    np.testing.assert_allclose(
+        found.intervals.high / np.exp(found.log_theta), np.exp(Z * found.intervals.std_error), rtol=1e-12
+    )
 
 
 def test_a_reference_between_positions_parts_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +116,7 @@ def test_a_reference_between_positions_parts_the_walk(monkeypatch: pytest.Monkey
     free = np.array([1, 2, 3, 4, 5, 6, 8, 9])
     mean = posterior @ np.linalg.solve(covariance, b.ravel()[free])
     np.testing.assert_allclose(found.log_theta[free], mean, atol=1e-4)
-    np.testing.assert_allclose(found.std_error[free], np.sqrt(np.diag(posterior)), rtol=1e-3)
+    np.testing.assert_allclose(found.intervals.std_error[free], np.sqrt(np.diag(posterior)), rtol=1e-3)
 
 
 def test_the_variance_counts_that_tau_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,10 +129,12 @@ def test_the_variance_counts_that_tau_is_not_known(monkeypatch: pytest.MonkeyPat
     low, high, both = given(0.02), given(1.0), given(0.02, 1.0)
     share = (both.tau - 0.02) / 0.98
     mean = (1 - share) * low.log_theta + share * high.log_theta
-    square = (1 - share) * (low.std_error**2 + low.log_theta**2) + share * (high.std_error**2 + high.log_theta**2)
+    square = (1 - share) * (low.intervals.std_error**2 + low.log_theta**2) + share * (
+        high.intervals.std_error**2 + high.log_theta**2
+    )
     assert 0.05 < share < 0.95
     np.testing.assert_allclose(both.log_theta, mean, atol=1e-10)
-    np.testing.assert_allclose(both.std_error**2, square - mean**2, atol=1e-10)
+    np.testing.assert_allclose(both.intervals.std_error**2, square - mean**2, atol=1e-10)
 
 
 def test_tau_is_weighed_by_its_likelihood_and_a_half_cauchy_prior() -> None:
@@ -152,11 +156,11 @@ def test_tau_is_weighed_by_its_likelihood_and_a_half_cauchy_prior() -> None:
 def test_contexts_with_much_data_stay_and_contexts_with_little_go_to_the_shared_curve() -> None:
     _, b, covariance = family(3, 0.3, (0.002, 0.002, 0.002, 0.002, 0.002, 3.0))
     found = shrunk(b, covariance)
-    own, moved = b.reshape(6, 6), found.moved.reshape(6, 6)
+    own, moved = b.reshape(6, 6), found.log_theta.reshape(6, 6) - b
     assert np.abs(moved[:5]).max() < 0.005
     shared = own[:5].mean(axis=0)
     assert np.abs(found.log_theta.reshape(6, 6)[5] - shared)[1:].max() < 0.3 * np.abs(own[5] - shared)[1:].max()
-    assert (found.std_error.reshape(6, 6)[5, 1:] < 1).all()
+    assert (found.intervals.std_error.reshape(6, 6)[5, 1:] < 1).all()
 
 
 def test_a_context_without_information_has_the_error_of_a_new_context() -> None:
@@ -164,7 +168,9 @@ def test_a_context_without_information_has_the_error_of_a_new_context() -> None:
     _, b, covariance = family(4, 0.3, (0.001,) * 8 + (100.0,))
     found = shrunk(b, covariance)
     x = np.log(np.arange(2, 7))
-    np.testing.assert_allclose(found.std_error.reshape(9, 6)[8, 1:], found.tau * np.sqrt(x * (1 + 1 / 8)), rtol=0.2)
+    np.testing.assert_allclose(
+        found.intervals.std_error.reshape(9, 6)[8, 1:], found.tau * np.sqrt(x * (1 + 1 / 8)), rtol=0.2
+    )
 
 
 def test_contexts_that_agree_come_out_as_their_mean() -> None:
@@ -194,7 +200,7 @@ def test_intervals_cover_as_often_as_they_say(tau: float, noise: tuple[float, ..
         truth, b, covariance = family(seed, tau, noise)
         found = shrunk(b, covariance)
         true_theta = np.exp(truth.ravel())
-        inside = (found.low <= true_theta) & (true_theta <= found.high)
+        inside = (found.intervals.low <= true_theta) & (true_theta <= found.intervals.high)
         covered.append(float(inside.reshape(truth.shape)[:, 1:].mean()))
     assert 0.92 <= np.mean(covered) <= 0.98
 
@@ -204,14 +210,19 @@ def test_one_context_keeps_its_free_estimate() -> None:
     fit, errors, position = estimates(b, covariance)
     found = shrink_contexts(fit, errors, position)
     np.testing.assert_allclose(found.log_theta, fit.log_theta, atol=1e-9)
-    np.testing.assert_allclose(found.std_error, errors.std_error, rtol=1e-8)
-    np.testing.assert_allclose(found.high, errors.high, rtol=1e-8)
+    np.testing.assert_allclose(found.intervals.std_error, errors.std_error, rtol=1e-8)
+    np.testing.assert_allclose(found.intervals.high, errors.high, rtol=1e-8)
 
 
 def test_references_stay_at_one() -> None:
     found = shrunk(*family(6, 0.2, (0.1, 0.2))[1:])
     at_reference = slice(None, None, 6)
-    for values, expected in ((found.log_theta, 0), (found.std_error, 0), (found.low, 1), (found.high, 1)):
+    for values, expected in (
+        (found.log_theta, 0),
+        (found.intervals.std_error, 0),
+        (found.intervals.low, 1),
+        (found.intervals.high, 1),
+    ):
         np.testing.assert_array_equal(values[at_reference], expected)
 
 
@@ -240,7 +251,7 @@ def test_a_cell_without_an_interval_takes_what_the_others_say() -> None:
     off = replace(fit, log_theta=np.where(lost, 5.0, fit.log_theta))
     found = shrink_contexts(off, broken, position)
     assert found.log_theta[9] == pytest.approx(-0.8 * np.log(4), abs=0.05)
-    assert 0 < found.std_error[9] < 0.2
+    assert 0 < found.intervals.std_error[9] < 0.2
     test = compare_contexts(off, broken, position)
     assert np.isnan(test.p_values[9])
     assert not test.rejected
@@ -253,7 +264,7 @@ def test_a_position_that_no_interval_speaks_of_has_no_number() -> None:
     broken = replace(errors, low=np.where(lost, np.nan, errors.low), high=np.where(lost, np.nan, errors.high))
     found = shrink_contexts(fit, broken, position)
     np.testing.assert_array_equal(np.isnan(found.log_theta), lost)
-    np.testing.assert_array_equal(np.isnan(found.high), lost)
+    np.testing.assert_array_equal(np.isnan(found.intervals.high), lost)
 
 
 def test_contrasts_are_the_dense_formula() -> None:
@@ -318,7 +329,7 @@ def test_contexts_of_other_curves_are_told_apart_and_hardly_shrunk() -> None:
     assert compare_contexts(*log).p_value < 0.001
     found = shrink_contexts(*log)
     assert found.tau > 0.2
-    assert np.abs(found.moved).max() < 0.1
+    assert np.abs(found.log_theta - log[0].log_theta).max() < 0.1
 
 
 def test_one_query_has_nothing_to_shrink_with() -> None:

@@ -97,16 +97,16 @@ def test_errors_of_eta_are_the_formula_over_queries() -> None:
     rest, n_queries = information.sum() - information, int((information > 0).sum())
     assert found.eta_error[0] == pytest.approx(np.sqrt((1 - 1 / n_queries) * np.sum((score / rest) ** 2)), rel=1e-10)
     effective = information.sum() ** 2 / np.sum(information**2)
-    np.testing.assert_allclose(found.effective_clusters[1:], effective, rtol=1e-10)
-    np.testing.assert_allclose(found.std_error, x * found.eta_error, atol=1e-14)
-    quantile = np.log(found.high / found.low)[1:] / 2 / found.std_error[1:]
+    np.testing.assert_allclose(found.intervals.effective_clusters[1:], effective, rtol=1e-10)
+    np.testing.assert_allclose(found.intervals.std_error, x * found.eta_error, atol=1e-14)
+    quantile = np.log(found.intervals.high / found.intervals.low)[1:] / 2 / found.intervals.std_error[1:]
     np.testing.assert_allclose(quantile, stats.t.ppf(0.975, effective), rtol=1e-10)  # pyright: ignore[reportUnknownMemberType]
 
 
 def test_queries_that_agree_to_the_last_click_give_eta_no_error() -> None:
     impressions, clicks, _ = counts(16, n_pairs=20)
     found = power(np.vstack([impressions, impressions]), np.vstack([clicks, clicks]), np.repeat([0, 1], 20))
-    assert found.reason == (None, AGREEING, AGREEING, AGREEING, AGREEING)
+    assert found.intervals.reason == (None, AGREEING, AGREEING, AGREEING, AGREEING)
     assert np.isnan(found.eta_error).all()
 
 
@@ -117,9 +117,9 @@ def test_a_power_says_something_where_the_log_says_nothing() -> None:
     clicks[:, 3] = 0
     impressions[:, 4] = clicks[:, 4] = 0  # never shown
     found = power(impressions, clicks, query)
-    assert found.reason == (None, None, None, SHAPE_ALONE, SHAPE_ALONE)
+    assert found.intervals.reason == (None, None, None, SHAPE_ALONE, SHAPE_ALONE)
     assert found.theta[4] == pytest.approx(5 ** -found.eta[4])
-    assert np.isfinite(found.high).all()
+    assert np.isfinite(found.intervals.high).all()
     assert found.eta[0] == pytest.approx(best_eta(impressions, clicks, np.arange(1, 6)), abs=1e-6)
     assert found.test.n_contrasts == 2
 
@@ -134,7 +134,7 @@ def test_a_context_without_two_cells_to_compare_has_no_slope() -> None:
         None,
         2,
     )
-    assert found.reason == (None,) * 5 + (ONE_END,) * 5
+    assert found.intervals.reason == (None,) * 5 + (ONE_END,) * 5
     assert found.converged
     np.testing.assert_allclose(found.log_theta[:5], power(impressions, clicks, query).log_theta, atol=1e-9)
 
@@ -154,7 +154,7 @@ def test_clicks_at_one_end_only_leave_no_slope(clicked: int) -> None:
         2,
     )
     assert found.converged
-    assert found.reason == (None,) * 5 + (ONE_END,) * 5
+    assert found.intervals.reason == (None,) * 5 + (ONE_END,) * 5
     assert np.isnan(found.log_theta[5:]).all()
     assert np.isnan(found.eta[5:]).all()
 
@@ -163,8 +163,8 @@ def test_one_query_leaves_eta_without_an_error() -> None:
     impressions, clicks, query = counts(5)
     found = power(impressions, clicks, np.zeros_like(query))
     assert np.isfinite(found.eta).all()
-    assert found.reason == (None,) + (ONE_CLUSTER,) * 4
-    assert np.isnan(found.high[1:]).all()
+    assert found.intervals.reason == (None,) + (ONE_CLUSTER,) * 4
+    assert np.isnan(found.intervals.high[1:]).all()
 
 
 @pytest.mark.parametrize("fit_shape", [power, monotone])
@@ -180,7 +180,9 @@ def test_contexts_side_by_side_have_the_curve_of_each_alone(fit_shape: Callable[
     )
     for cells, alone in ((slice(0, 5), fit_shape(*first)), (slice(5, 10), fit_shape(*second))):
         np.testing.assert_allclose(together.log_theta[cells], alone.log_theta, atol=1e-9)
-        np.testing.assert_allclose(together.effective_clusters[cells], alone.effective_clusters, rtol=1e-8)
+        np.testing.assert_allclose(
+            together.intervals.effective_clusters[cells], alone.intervals.effective_clusters, rtol=1e-8
+        )
         np.testing.assert_allclose(together.eta_error[cells], alone.eta_error, rtol=1e-8)
 
 
@@ -193,7 +195,7 @@ def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -
         expected = fit_shape(impressions, clicks, query)
         found = fit_shape(impressions[order], clicks[order], 500 - 3 * query[order])
         np.testing.assert_allclose(found.log_theta, expected.log_theta, atol=1e-8)
-        np.testing.assert_allclose(found.std_error, expected.std_error, rtol=1e-6)
+        np.testing.assert_allclose(found.intervals.std_error, expected.intervals.std_error, rtol=1e-6)
         assert found.test.p_value == pytest.approx(expected.test.p_value, rel=1e-5)
 
 
@@ -227,7 +229,7 @@ def test_a_curve_that_falls_by_itself_stays_as_it_is() -> None:
     found = monotone(impressions, clicks, query)
     assert (np.diff(fit.log_theta) < 0).all()
     np.testing.assert_allclose(found.log_theta, fit.log_theta, atol=1e-9)
-    np.testing.assert_allclose(found.std_error, errors.std_error, rtol=1e-8)
+    np.testing.assert_allclose(found.intervals.std_error, errors.std_error, rtol=1e-8)
     np.testing.assert_array_equal(found.block, np.arange(5))
     assert found.test.p_value == 1
     assert found.warning is None
@@ -244,9 +246,9 @@ def test_cells_of_a_block_share_the_number_and_the_error_of_their_sum() -> None:
     fit, errors = free.fit, free.errors
     for values, of_block in (
         (found.log_theta, fit.log_theta),
-        (found.std_error, errors.std_error),
-        (found.low, errors.low),
-        (found.effective_clusters, errors.effective_clusters),
+        (found.intervals.std_error, errors.std_error),
+        (found.intervals.low, errors.low),
+        (found.intervals.effective_clusters, errors.effective_clusters),
     ):
         np.testing.assert_allclose(values, of_block[[0, 1, 1, 2, 3]], atol=1e-9)
     assert found.test.rejected
@@ -257,9 +259,9 @@ def test_cells_of_a_block_share_the_number_and_the_error_of_their_sum() -> None:
 def test_a_cell_held_at_the_reference_has_no_error() -> None:
     impressions, clicks, query = counts(10, (0.5, 0.9, 0.3, 0.2, 0.1), n_pairs=200)
     found = monotone(impressions, clicks, query)
-    assert found.reason == (None, HELD, None, None, None)
+    assert found.intervals.reason == (None, HELD, None, None, None)
     np.testing.assert_array_equal(found.theta[:2], 1)
-    assert (found.std_error[0], np.isnan(found.std_error[1])) == (0, True)
+    assert (found.intervals.std_error[0], np.isnan(found.intervals.std_error[1])) == (0, True)
 
 
 def test_a_curve_that_rises_throughout_becomes_flat() -> None:
@@ -282,7 +284,7 @@ def test_a_flat_context_leaves_the_other_as_it_is() -> None:
         2,
     )
     np.testing.assert_array_equal(found.theta[:5], 1)
-    assert found.reason[:5] == (None, HELD, HELD, HELD, HELD)
+    assert found.intervals.reason[:5] == (None, HELD, HELD, HELD, HELD)
     np.testing.assert_allclose(found.log_theta[5:], monotone(*falling).log_theta, atol=1e-9)
 
 
@@ -290,12 +292,12 @@ def test_a_block_that_holds_a_reference_below_the_first_position_is_held_at_it()
     """Cells 0 .. 3 at positions 2, 1, 3, 4: the reference, cell 0, is pooled with the position above it."""
     impressions, clicks, query = counts(17, (0.9, 0.5, 0.3, 0.2), n_pairs=200)
     found = monotone(impressions, clicks, query, np.array([2, 1, 3, 4]))
-    assert found.reason == (None, HELD, None, None)
+    assert found.intervals.reason == (None, HELD, None, None)
     np.testing.assert_array_equal(found.theta[:2], 1)
     np.testing.assert_array_equal(found.block, [0, 0, 2, 3])
     in_order = monotone(impressions[:, [1, 0, 2, 3]], clicks[:, [1, 0, 2, 3]], query)
     np.testing.assert_allclose(found.log_theta, in_order.log_theta, atol=1e-9)
-    assert found.std_error[3] == pytest.approx(in_order.std_error[3], rel=1e-7)
+    assert found.intervals.std_error[3] == pytest.approx(in_order.intervals.std_error[3], rel=1e-7)
 
 
 def test_a_curve_that_is_not_the_optimum_is_not_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,7 +325,7 @@ def test_monotone_leaves_out_what_the_log_does_not_link() -> None:
     impressions, clicks, query = counts(13)
     clicks[:, 2] = 0
     found = monotone(impressions, clicks, query)
-    assert found.reason[2] == NO_CLICKS
+    assert found.intervals.reason[2] == NO_CLICKS
     assert np.isnan(found.log_theta[2])
     assert np.isfinite(np.delete(found.log_theta, 2)).all()
 
@@ -339,7 +341,7 @@ def test_a_steep_curve_is_reached_from_a_flat_start() -> None:
 def test_a_true_power_is_rarely_rejected_and_recovered() -> None:
     found = [power(*counts(seed, n_pairs=80)) for seed in range(40)]
     assert sum(shaped.test.rejected for shaped in found) <= 5  # nominal .05: more than 5 of 40 has a chance of 1 %
-    covered = [shaped.low[1] <= POWER[1] <= shaped.high[1] for shaped in found]
+    covered = [shaped.intervals.low[1] <= POWER[1] <= shaped.intervals.high[1] for shaped in found]
     assert sum(covered) >= 34
 
 
@@ -373,4 +375,4 @@ def test_the_table_twice_changes_no_number() -> None:
         once, twice = (fit_shape(some, position) for some in both)
         np.testing.assert_allclose(twice.log_theta, once.log_theta, atol=1e-9)
         np.testing.assert_array_equal(twice.block, once.block)
-        assert twice.effective_clusters[1] == pytest.approx(once.effective_clusters[1], rel=1e-9)
+        assert twice.intervals.effective_clusters[1] == pytest.approx(once.intervals.effective_clusters[1], rel=1e-9)

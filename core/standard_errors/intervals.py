@@ -1,0 +1,45 @@
+"""How sure each number is: what every estimate says of its K cells beside the number itself."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from posbias.core.arrays.count_table import Floats
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Standard errors and 95 % intervals.
+
+    Attributes:
+        std_error: shape (K,), of log theta; 0 at a reference, NaN where there is none.
+        low: shape (K,), lower end of the 95 % interval of theta; 1 at a reference, NaN where there is none.
+        high: shape (K,), its upper end; the upper limit alone where a cell has no clicks.
+        effective_clusters: shape (K,), G*, how many equal clusters the cell's data are worth; NaN at a reference and
+            where there is no error.
+        reason: K reasons why a cell has no number or no interval, or on what its number rests; else None.
+    """
+
+    std_error: Floats
+    low: Floats
+    high: Floats
+    effective_clusters: Floats
+    reason: tuple[str | None, ...]
+
+    @classmethod
+    def unknown(cls, reason: tuple[str | None, ...]) -> Self:
+        """No interval anywhere, as of a method that has none."""
+        nothing = np.full(len(reason), np.nan)
+        return cls(nothing, nothing, nothing, nothing, reason)
+
+    def or_else(self, other: "Intervals") -> "Intervals":
+        """These where there is an error, the other ones where there is none."""
+        has = np.isfinite(self.std_error)
+        return Intervals(
+            std_error=np.where(has, self.std_error, other.std_error),
+            low=np.where(has, self.low, other.low),
+            high=np.where(has, self.high, other.high),
+            effective_clusters=np.where(has, self.effective_clusters, other.effective_clusters),
+            reason=tuple(np.where(has, np.array(self.reason, object), np.array(other.reason, object)).tolist()),
+        )
