@@ -79,9 +79,9 @@ def guarded(work: Callable[[], int]) -> int:
     except PosbiasError as error:
         complain(str(error))
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic of Rust is no Exception
-        complain(f"Polars could not do its part: {error}")
+        complain(f"Polars failed: {error}")
     except MemoryError:
-        complain("there is not enough memory. Ask for less, or give the process more.")
+        complain("out of memory. Ask for less, or give the process more.")
     except KeyboardInterrupt:
         stop(signal.SIGINT)
     except Exception:  # noqa: BLE001 - a fault of our own must not pass for a result with doubts (exit code 1)

@@ -54,6 +54,16 @@ class SafeConsole(Console):
             yield segment if segment.control else Segment(escaped(segment.text, keep="\n"), segment.style)
 
 
+def counted(number: float, plural: str) -> str:
+    """A count with its noun, e.g. `1,204 clicks`, `1 query`."""
+    count = f"{number:,.0f}"
+    return f"{count} {_singular(plural) if count == '1' else plural}"
+
+
+def _singular(plural: str) -> str:
+    return f"{plural.removesuffix('ies')}y" if plural.endswith("ies") else plural.removesuffix("s")
+
+
 def stderr_console() -> Console:
     """A console on stderr."""
     return SafeConsole(stderr=True, width_in_a_file=_WIDTH_IN_A_FILE)
@@ -76,7 +86,7 @@ def complain(message: str) -> None:
 def complain_of_a_fault() -> None:
     """Print the exception that is being handled: nobody foresaw it."""
     say(stderr_console(), traceback.format_exc().rstrip())
-    complain("this is a fault of posbias, not of your data. Please report it with the lines above.")
+    complain("this is a bug in posbias, not a problem with your data. Please report it with the lines above.")
 
 
 def escape_warnings() -> None:

@@ -127,4 +127,4 @@ def _what_stands() -> str:
     unfinished = unfinished_upload()
     if unfinished is None:
         return "nothing was written"
-    return f"what was uploaded to {unfinished} is not whole, has no manifest, and is replaced by the next run"
+    return f"the upload to {unfinished} is incomplete, has no manifest, and is replaced by the next run"

@@ -12,10 +12,10 @@ from posbias.cli.commands import collect, fit, run, simulate, weight
 from posbias.cli.console import complain, escape_warnings
 from posbias.cli.options.usage_errors import Application
 
-_HELP = """Position-bias propensities and unbiased training files from click logs.
+_HELP = """Estimate position bias from click logs, and write training files that correct for it.
 
-Clicks are biased: what stands higher is seen more. posbias estimates how much each position is seen, with errors,
-and writes training files whose weights undo it.
+Clicks are biased: results higher up get more attention. posbias estimates how likely each position is to be examined,
+with standard errors, and writes training files whose weights correct for that.
 
 Start with: posbias run LOG -o DIR
 """

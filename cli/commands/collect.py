@@ -42,7 +42,7 @@ def collect(
     decay: DecayOptions,
     output: OutputOrInfoOptions,
 ) -> int:
-    """Count a log once, for good: small statistics that add up over days.
+    """Count a log once and for all, into compact statistics that can be merged across days.
 
     Example: posbias collect logs/2026-01-05.parquet --date 2026-01-05 -o statistics/2026-01-05
     """
@@ -56,7 +56,7 @@ def collect(
         _check_replaced(statistics, inputs, target, decay)
         if decay.decay is not None and not statistics:
             raise UsageError(
-                f"--decay {decay.decay:g}: a log is counted as it is. Give it to `fit`, or when statistics are merged."
+                f"--decay {decay.decay:g}: logs are counted without decay. Use it to fit, or to merge statistics."
             )
         job = resolve(inputs, columns, reading, counting, statistics=statistics, decay=decay.decay)
         with open_engine(reading, target.output) as engine:
@@ -90,7 +90,7 @@ def _merge(job: Job, engine: Engine, result: Result) -> None:
     result.content |= describe_statistics(metadata, segments)
     _describe(metadata, days, (), result)
     result.warnings += [
-        f"{entry.path}: its days are in the other statistics, too. If a log was exported again, its clicks count twice."
+        f"{entry.path}: its days are also in the other statistics. If a log was exported again, its clicks count twice."
         for entry in known_days(statistics)
     ]
 

@@ -21,7 +21,7 @@ from posbias.cli.work.job import Kept, requested_estimate, resolve
 def fit(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs, or statistics that `collect` wrote."),
+        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs, or statistics written by `collect`."),
     ],
     columns: ColumnOptions,
     reading: ReadingOptions,
@@ -30,7 +30,7 @@ def fit(
     estimation: EstimationOptions,
     output: OutputOptions,
 ) -> int:
-    """Estimate propensities and attractiveness, from logs or from statistics.
+    """Estimate propensities and attractiveness from logs or statistics.
 
     Example: posbias fit statistics/2026-01-* -o fit
     """

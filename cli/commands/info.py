@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from posbias.cli import streams
-from posbias.cli.console import SafeConsole, line
+from posbias.cli.console import SafeConsole, counted, line
 from posbias.cli.report import summary
 from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError, UsageError
@@ -35,7 +35,7 @@ def show_info(statistics: Sequence[Statistics], inputs: Sequence[str], *, as_jso
         OutputError: stdout cannot be written.
     """
     if not statistics:
-        raise UsageError(f"--info: {inputs[0]} holds no statistics. Name directories that `posbias collect` wrote.")
+        raise UsageError(f"--info: {inputs[0]} holds no statistics. Give directories written by `posbias collect`.")
     with checked(statistics, check_contents, one_by_one):
         pass
     if as_json:
@@ -81,7 +81,7 @@ def _lines(entry: Statistics) -> dict[str, RenderableType]:
         "strata": ", ".join(plan.strata),
         "randomized": ", ".join(map(str, plan.randomized)),
         "counts": "sums of weights" if plan.weighted else "",
-        "decay": "" if decay is None else f"{decay.factor:g} a day; {decay.newest} counts in full",
+        "decay": "" if decay is None else f"{decay.factor:g} per day; {decay.newest} has full weight",
     }
     return {
         "model": line(plan.model.name),
@@ -90,10 +90,10 @@ def _lines(entry: Statistics) -> dict[str, RenderableType]:
         "days": line(_days(entry)),
         "sources": line(f"{len(entry.metadata.sources):,}"),
         "rows": line(summary.rows_in_words(entry.metadata.rows)),
-        "counted": line(f"{totals['impressions']:,.0f} impressions, {totals['clicks']:,.0f} clicks"),
+        "counted": line(f"{counted(totals['impressions'], 'impressions')}, {counted(totals['clicks'], 'clicks')}"),
         "statistics": line(
-            f"{totals['rows']:,} rows, {_size(_bytes(entry))} in {_plural(len(entry.parts), 'part')} of "
-            f"{_plural(len(entry.segments), 'segment')}"
+            f"{counted(totals['rows'], 'rows')}, {_size(_bytes(entry))} in {counted(len(entry.parts), 'parts')} of "
+            f"{counted(len(entry.segments), 'segments')}"
         ),
     }
 
@@ -108,7 +108,7 @@ def _days(entry: Statistics) -> str:
     said = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}, {len(days):,} days"
     if missing:
         more = f" and {len(missing) - _MOST_DAYS:,} more" if len(missing) > _MOST_DAYS else ""
-        said += f"; without {', '.join(missing[:_MOST_DAYS])}{more}"
+        said += f"; missing {', '.join(missing[:_MOST_DAYS])}{more}"
     return said
 
 
@@ -121,7 +121,3 @@ def _size(n_bytes: int) -> str:
     while size >= _KIBIBYTE and len(units) > 1:
         size, units = size / _KIBIBYTE, units[1:]
     return f"{size:,.0f} {units[0]}" if units[0] == "bytes" else f"{size:,.1f} {units[0]}"
-
-
-def _plural(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

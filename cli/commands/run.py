@@ -27,7 +27,7 @@ def run(
     training: TrainingOptions,
     output: OutputOptions,
 ) -> int:
-    """The main job: from click logs to propensities, attractiveness and training files.
+    """Run the whole job: from click logs to propensities, attractiveness and training files.
 
     Example: posbias run logs/*.parquet -o result
     """

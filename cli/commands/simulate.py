@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from posbias.cli.console import line
+from posbias.cli.console import counted, line
 from posbias.cli.options.options import OutputOptions, option
 from posbias.cli.report.result import Result, open_result
 from posbias.core.errors import UsageError
@@ -43,39 +43,41 @@ class WorldOptions:
         Literal["pbm", "ubm"],
         option(
             "--model",
-            "What examination depends on: position (pbm, the default), also the last click (ubm).",
+            "What examination depends on: position (pbm, the default), or also the last click above (ubm).",
             _WORLD,
         ),
     ] = "pbm"
     sessions: Annotated[
         int, option("--sessions", "Number of results pages.", _WORLD, min=1, max=10**9, metavar="N")
     ] = 50_000
-    positions: Annotated[int, option("--positions", "Positions of a page.", _WORLD, min=1, metavar="N")] = 10
+    positions: Annotated[int, option("--positions", "Positions per page.", _WORLD, min=1, metavar="N")] = 10
     queries: Annotated[
         int | None, option("--queries", "Number of queries; 1000 by default.", _WORLD, min=1, metavar="N")
     ] = None
     docs_per_query: Annotated[
         int | None,
-        option("--docs-per-query", "Documents that compete for a query; 20 by default.", _WORLD, min=1, metavar="N"),
+        option("--docs-per-query", "Candidate documents per query; 20 by default.", _WORLD, min=1, metavar="N"),
     ] = None
     query_exponent: Annotated[
-        float, option("--query-exponent", "Of Zipf's law; 0: all queries are as frequent.", _WORLD, metavar="S")
+        float,
+        option("--query-exponent", "Zipf exponent of query frequencies; 0: all equally frequent.", _WORLD, metavar="S"),
     ] = 0.7
     eta: Annotated[
         float, option("--eta", "Examination is position^-eta; 0: no position bias.", _WORLD, min=0, metavar="X")
     ] = 1.0
     theta: Annotated[
         str | None,
-        option("--theta", "Examination cell by cell instead, e.g. 1,.7,.5 for 3 positions.", _WORLD, metavar="T,T,..."),
+        option("--theta", "Or examination cell by cell, e.g. 1,.7,.5 for 3 positions.", _WORLD, metavar="T,T,..."),
     ] = None
     attractiveness: Annotated[
         str | None,
         option("--attractiveness", "Beta distribution of attractiveness; 1:2 by default.", _WORLD, metavar="A:B"),
     ] = None
     attractiveness_scale: Annotated[
-        float, option("--attractiveness-scale", "Factor on all attractiveness, up to 1.", _WORLD, metavar="X")
+        float,
+        option("--attractiveness-scale", "Scale all attractiveness by this factor, up to 1.", _WORLD, metavar="X"),
     ] = 1.0
-    seed: Annotated[int, option("--seed", "Seed of what is drawn at random.", _WORLD, min=0, metavar="N")] = 0
+    seed: Annotated[int, option("--seed", "Random seed.", _WORLD, min=0, metavar="N")] = 0
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class LabelOptions:
 
     labels: Annotated[
         Path | None,
-        option("--labels", "Judged documents: query, doc, label (a grade), features.", _LABELS, metavar="FILE"),
+        option("--labels", "Judged documents: query, doc, label (a grade) and features.", _LABELS, metavar="FILE"),
     ] = None
     click_noise: Annotated[
         float | None,
@@ -92,11 +94,11 @@ class LabelOptions:
     ] = None
     ranker: Annotated[
         Literal["label", "weak"] | None,
-        option("--ranker", "What its scores follow: the labels, or a ranker trained on few of them.", _LABELS),
+        option("--ranker", "Where its scores come from: the labels, or a ranker trained on a few of them.", _LABELS),
     ] = None
     ranker_queries: Annotated[
         int | None,
-        option("--ranker-queries", "Queries the weak ranker learns from; 20 by default.", _LABELS, min=1, metavar="N"),
+        option("--ranker-queries", "Queries to train the weak ranker on; 20 by default.", _LABELS, min=1, metavar="N"),
     ] = None
 
 
@@ -108,7 +110,7 @@ class RankerOptions:
         str,
         option(
             "--ranker-strength",
-            "How closely pages follow the scores. 0: random order, inf: always the same.",
+            "How closely pages follow the scores. 0: random order; inf: always the same order.",
             _RANKER,
             metavar="X|inf",
         ),
@@ -117,17 +119,17 @@ class RankerOptions:
         float,
         option(
             "--score-weight",
-            "Share of quality in a score; the rest is noise, once per document.",
+            "Share of a score that is quality; the rest is noise, drawn once per document.",
             _RANKER,
             metavar="W",
         ),
     ] = 1.0
     days: Annotated[
-        int, option("--days", "Spread the sessions over days; 0: no timestamp.", _RANKER, min=0, metavar="N")
+        int, option("--days", "Days to spread the sessions over; 0: no timestamp.", _RANKER, min=0, metavar="N")
     ] = 7
     feedback_strength: Annotated[
         float,
-        option("--feedback-strength", "Re-rank every day by the clicks so far, so closely.", _RANKER, metavar="X"),
+        option("--feedback-strength", "How strongly each day is re-ranked by the clicks so far.", _RANKER, metavar="X"),
     ] = 0.0
 
 
@@ -136,11 +138,13 @@ class UserOptions:
     """How sessions differ."""
 
     segments: Annotated[
-        int, option("--segments", "Segments of users, which the ranker knows.", _USERS, min=1, metavar="N")
+        int, option("--segments", "Number of user segments, known to the ranker.", _USERS, min=1, metavar="N")
     ] = 1
     segment_difference: Annotated[
         float,
-        option("--segment-difference", "Share of documents whose attractiveness differs by it.", _USERS, metavar="P"),
+        option(
+            "--segment-difference", "Share of documents whose attractiveness differs by segment.", _USERS, metavar="P"
+        ),
     ] = 0.5
     device: Annotated[
         list[str] | None,
@@ -152,18 +156,18 @@ class UserOptions:
         str | None,
         option(
             "--depth",
-            "P(one more position is shown), or the weights of pages that end at 1, 2, ...",
+            "P(one more position is shown), or weights of page lengths 1, 2, ...",
             _USERS,
             metavar="P|W,W,...",
         ),
     ] = None
     readiness: Annotated[
         str | None,
-        option("--readiness", "Factors on P(click), one per session, e.g. .3,1.7.", _USERS, metavar="X,X,..."),
+        option("--readiness", "Factors on P(click), one drawn per session, e.g. .3,1.7.", _USERS, metavar="X,X,..."),
     ] = None
     theta_shock: Annotated[
         float,
-        option("--theta-shock", "Spread (sd of log theta) that a query's sessions share.", _USERS, metavar="SD"),
+        option("--theta-shock", "Standard deviation of log theta, shared by a query's sessions.", _USERS, metavar="SD"),
     ] = 0.0
 
 
@@ -173,14 +177,14 @@ class ExperimentOptions:
 
     randomized_share: Annotated[
         float,
-        option("--randomized-share", "Sessions in random order; column `policy`.", _EXPERIMENTS, metavar="P"),
+        option("--randomized-share", "Share of sessions in random order; column `policy`.", _EXPERIMENTS, metavar="P"),
     ] = 0.0
     swap: Annotated[
         list[str] | None,
         option("--swap", "Swap two positions half of the time; column `experiment`.", _EXPERIMENTS, metavar="1-5"),
     ] = None
     swap_share: Annotated[
-        float, option("--swap-share", "Sessions in swap experiments, if any.", _EXPERIMENTS, metavar="P")
+        float, option("--swap-share", "Share of sessions in swap experiments, if any.", _EXPERIMENTS, metavar="P")
     ] = 0.1
 
 
@@ -192,7 +196,7 @@ def simulate(
     experiments: ExperimentOptions,
     output: OutputOptions,
 ) -> int:
-    """Draw a click log with known truth, from nothing or from graded labels.
+    """Simulate a click log whose true propensities are known, from scratch or from graded labels.
 
     Example: posbias simulate -o simulated
     """
@@ -273,7 +277,7 @@ def _world_from(labels: Path, options: SimulationOptions, how: JudgementOptions,
     result.content["labels"] = {"queries": kept, "queries_left_out": left_out, "docs": len(judgements.doc_ids)}
     if left_out:
         result.warnings.append(
-            f"{left_out:,} of {left_out + kept:,} queries are left out: they have fewer than {options.n_positions} "
+            f"{left_out:,} of {counted(left_out + kept, 'queries')} left out, with fewer than {options.n_positions} "
             "labelled documents, one for each position."
         )
     return judged_world(judgements, options, how)
@@ -309,7 +313,7 @@ class Totals:
 
     def line(self) -> str:
         """For a person."""
-        return ", ".join(f"{number:,} {name}" for name, number in self.summary().items())
+        return ", ".join(counted(number, name) for name, number in self.summary().items())
 
 
 def _rates_table(totals: Totals, propensities: pl.DataFrame) -> RenderableType:

@@ -27,15 +27,15 @@ from posbias.io.stores.store import find_statistics
 def weight(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs; statistics do for pointwise and judgments."),
+        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs; for pointwise and judgments, statistics will do."),
     ],
-    propensities: Annotated[Path, option("--propensities", "The directory that `posbias fit` or `run` wrote.")],
+    propensities: Annotated[Path, option("--propensities", "Directory written by `posbias fit` or `run`.")],
     columns: ColumnOptions,
     reading: ReadingOptions,
     training: TrainingOptions,
     output: OutputOptions,
 ) -> int:
-    """Write training files whose weights undo the bias.
+    """Write training files whose weights correct for position bias.
 
     Example: posbias weight logs/*.parquet --propensities fit -o weighted
     """

@@ -71,7 +71,7 @@ def defaults_for(
 
 def _own_section(file: Path, command: str, content: object) -> "_Section":
     if not isinstance(content, dict):
-        raise UsageError(f"{file}: {command}: is a command; write its options below a line [{command}].")
+        raise UsageError(f"{file}: {command}: is a command, not an option. Put its options in a section [{command}].")
     return _Section(file, f"[{command}] ", cast("dict[str, object]", content))
 
 
@@ -99,13 +99,15 @@ class _Section:
         for key in self.content:
             option = _option(key)
             if option == _ITSELF:
-                raise UsageError(f"{self._named(key)}: a configuration file names no other one. Leave it out.")
+                raise UsageError(f"{self._named(key)}: a configuration file cannot name another one. Leave it out.")
             if option not in known:
                 close = difflib.get_close_matches(option, sorted(known), n=1)
                 hint = f" Did you mean {close[0]!r}?" if close else ""
-                raise UsageError(f"{self._named(key)}: there is no such option.{hint}")
+                raise UsageError(f"{self._named(key)}: no such option.{hint}")
             if options[option] > 1:
-                raise UsageError(f"{self._named(key)}: is set twice, with a dash and with an underscore. Set it once.")
+                raise UsageError(
+                    f"{self._named(key)}: is set twice, once with a dash and once with an underscore. Set it once."
+                )
 
     def values(self, options: Mapping[str, TyperOption]) -> dict[str, object]:
         """What the section says about these options, by parameter name.
@@ -124,7 +126,7 @@ class _Section:
             return self._single(key, value, option)
         several = cast("list[object]", value) if isinstance(value, list) else [value]
         if not several:
-            raise UsageError(f"{self._named(key)}: is an empty list. Name something, or leave it out.")
+            raise UsageError(f"{self._named(key)}: the list is empty. Give it a value, or leave it out.")
         return [self._single(key, entry, option) for entry in several]
 
     def _single(self, key: str, value: object, option: TyperOption) -> object:
@@ -133,7 +135,7 @@ class _Section:
         if isinstance(value, date) and not isinstance(value, datetime) and key == _DAY:
             return value.isoformat()
         if isinstance(value, bool) is not option.is_flag or not isinstance(value, str | int | float):
-            wanted = "true or false" if option.is_flag else "a text or a number"
+            wanted = "true or false" if option.is_flag else "a string or a number"
             wanted += ", or a list of them" if option.multiple else ""
             raise UsageError(f"{self._named(key)}: takes {wanted}, not {_kind(value)} ({_shown(value)}).")
         return value if option.is_flag else str(value)
@@ -143,7 +145,7 @@ class _Section:
 
 
 _KINDS: tuple[tuple[type, str], ...] = (
-    *((bool, "true or false"), (str, "a text"), (list, "a list"), (dict, "a table")),
+    *((bool, "true or false"), (str, "a string"), (list, "a list"), (dict, "a table")),
     *((datetime, "a time"), (date, "a date"), (time, "a time")),
 )
 
@@ -165,7 +167,7 @@ def _read(file: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UsageError(f"{file}: is not valid TOML: {error}.") from error
     except RecursionError as error:
-        raise UsageError(f"{file}: cannot be read: its values are nested too deeply.") from error
+        raise UsageError(f"{file}: cannot be read: its values are too deeply nested.") from error
 
 
 def _option(key: str) -> str:

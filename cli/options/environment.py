@@ -33,12 +33,12 @@ def check_environment(environment: Mapping[str, str], known: Collection[str]) ->
             continue
         if name in known:
             if not value.strip():
-                raise UsageError(f"{name}: holds nothing but blanks. Unset it, or give it a value.")
+                raise UsageError(f"{name}: contains only whitespace. Unset it, or give it a value.")
             continue
         close = closest(name, known)
         if close is not None:
-            raise UsageError(f"{name}: no option has this variable. Did you mean {close}? If not, rename or unset it.")
-        warnings.append(f"{name}: no option has this variable; it is ignored.")
+            raise UsageError(f"{name}: no such option. Did you mean {close}? If not, rename or unset the variable.")
+        warnings.append(f"{name}: no such option; the variable is ignored.")
     return warnings
 
 

@@ -32,13 +32,13 @@ def ubi_rules(reading: ReadingOptions) -> UbiRules | None:
     if reading.input_format != _UBI:
         return None
     if reading.clicks:
-        raise UsageError("--clicks: UBI has the clicks among its events. Name all files as inputs.")
+        raise UsageError("--clicks: in UBI, clicks are among the events. Give all files as inputs.")
     if reading.click_counts:
         raise UsageError("--click-counts: a UBI event is one click. Leave it out.")
     if reading.position_base is not None and reading.ubi_impressions == "hits":
         raise UsageError(
-            f"--position-base {reading.position_base}: positions are places in the hit lists, and no ordinal is read. "
-            "Leave it out, or say --ubi-impressions events."
+            f"--position-base {reading.position_base}: positions come from the hit lists, and ordinals are not read. "
+            "Leave it out, or use --ubi-impressions events."
         )
     actions = tuple(name.strip() for name in reading.click_actions.split(","))
     if not all(actions) or IMPRESSION in actions:
@@ -65,6 +65,6 @@ def _base(number: str, text: str) -> int:
         base = None
     if base is None or abs(base) > _FARTHEST_BASE:
         raise UsageError(
-            f"--position-base {text}: give a whole number such as 0; of UBI by action, e.g. impression=0,click=0."
+            f"--position-base {text}: give a whole number such as 0; for UBI one per action, e.g. impression=0,click=0."
         )
     return base

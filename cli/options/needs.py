@@ -17,18 +17,20 @@ Needs = Mapping[str, tuple[Need, ...]]
 def _logs(asked: Situation) -> str | None:
     if asked.statistics is None:
         return None
-    return f"{asked.inputs[0]} holds statistics, and this is about the reading of logs"
+    return f"{asked.inputs[0]} holds statistics, and this option is about reading logs"
 
 
-_ubi = only_where(lambda asked: asked["input_format"] == "ubi", "it is for OpenSearch UBI (--input-format ubi)")
-_spark = only_where(lambda asked: asked["engine"] == "spark", "only --engine spark has one")
+_ubi = only_where(
+    lambda asked: asked["input_format"] == "ubi", "it applies only to OpenSearch UBI (--input-format ubi)"
+)
+_spark = only_where(lambda asked: asked["engine"] == "spark", "only --engine spark has a master")
 
 
 def _days(asked: Situation) -> str | None:
     if asked.statistics is not None:
         return None if asked.statistics.period else "the statistics were collected without days"
     known = asked["timestamp"] is not None or asked["date"] is not None
-    return None if known else "the log has no days unless --timestamp COLUMN says them"
+    return None if known else "the log has no days without --timestamp COLUMN"
 
 
 _OF_LOGS = (
@@ -56,10 +58,10 @@ def _known_to_method(option: str) -> Need:
     return need
 
 
-_bootstrap = only_where(lambda asked: asked["bootstrap"] > 0, "only --bootstrap N draws at random")
+_bootstrap = only_where(lambda asked: asked["bootstrap"] > 0, "only --bootstrap N is random")
 _joint = only_where(
     lambda asked: asked["method"] == JointEstimator.name or asked["compare"] is not False,
-    "it is about joint EM, which does not run (--no-compare)",
+    "it applies only to joint EM, which is not run (--no-compare)",
 )
 _ESTIMATING: Needs = {
     **{name: (_known_to_method(name),) for name in options_of_some_methods()},
@@ -75,12 +77,14 @@ _ESTIMATING: Needs = {
 
 def _known_to_layout(option: str) -> Need:
     able = layouts_that_take(option)
-    return only_where(lambda asked: get_layout(asked["layout"]).name in able, f"only --layout {', '.join(able)} has it")
+    return only_where(
+        lambda asked: get_layout(asked["layout"]).name in able, f"it applies only to --layout {', '.join(able)}"
+    )
 
 
 def _weights(asked: Situation) -> str | None:
     layout = get_layout(asked["layout"])
-    return f"--layout {layout.name} has rates, and no click weights" if layout.weighted is None else None
+    return f"--layout {layout.name} has rates, not click weights" if layout.weighted is None else None
 
 
 def _click_weights(asked: Situation) -> str | None:
@@ -91,7 +95,7 @@ def _click_weights(asked: Situation) -> str | None:
 
 def _rate_by_propensity(asked: Situation) -> str | None:
     if "rate" in get_layout(asked["layout"]).takes and asked["rate"] == "posterior":
-        return "--rate posterior divides by no propensity"
+        return "--rate posterior does not divide by propensities"
     return None
 
 
@@ -100,10 +104,13 @@ _WEIGHTING: Needs = {
     "self_normalize": (_weights, _click_weights),
     "min_propensity": (_click_weights, _rate_by_propensity),
     "validation_by": (
-        only_where(lambda asked: asked["validation"] != 0, "nothing is set apart. Say how much, e.g. --validation 0.1"),
+        only_where(
+            lambda asked: asked["validation"] != 0,
+            "nothing is held out. Say how much to hold out, e.g. --validation 0.1",
+        ),
     ),
     "missing": (
-        only_where(lambda asked: bool(asked["features"]), "only a table of features (--features FILE) may lack rows"),
+        only_where(lambda asked: bool(asked["features"]), "only a table of features (--features FILE) can lack rows"),
     ),
 }
 
@@ -112,7 +119,7 @@ def _never(reason: str) -> Need:
     return lambda _: reason
 
 
-_OF_THE_FIT = _never("training files do not depend on it; propensities do, and are those of the fit")
+_OF_THE_FIT = _never("training files do not depend on it; it belongs to the fit, where the propensities come from")
 
 
 # --- collect ----------------------------------------------------------------------------------------------------
@@ -129,11 +136,11 @@ _COUNTING: Needs = {**_READING, "period": (_logs, _days)}
 
 # --- simulate ---------------------------------------------------------------------------------------------------
 
-_labels = only_where(lambda asked: asked["labels"] is not None, "it works with --labels FILE only")
-_no_labels = only_where(lambda asked: asked["labels"] is None, "it is what the labels say")
-_no_device = only_where(lambda asked: not asked["device"], "--device says it")
+_labels = only_where(lambda asked: asked["labels"] is not None, "it only works with --labels FILE")
+_no_labels = only_where(lambda asked: asked["labels"] is None, "the labels determine it")
+_no_device = only_where(lambda asked: not asked["device"], "--device sets it")
 _SIMULATING: Needs = {
-    "eta": (only_where(lambda asked: asked["theta"] is None, "--theta says it"), _no_device),
+    "eta": (only_where(lambda asked: asked["theta"] is None, "--theta sets it"), _no_device),
     "theta": (_no_device,),
     "queries": (_no_labels,),
     "docs_per_query": (_no_labels,),
@@ -142,10 +149,10 @@ _SIMULATING: Needs = {
     "ranker": (_labels,),
     "ranker_queries": (
         _labels,
-        only_where(lambda asked: asked["ranker"] == "weak", "it works with --ranker weak only"),
+        only_where(lambda asked: asked["ranker"] == "weak", "it only works with --ranker weak"),
     ),
-    "segment_difference": (only_where(lambda asked: asked["segments"] > 1, "it takes --segments 2 or more"),),
-    "swap_share": (only_where(lambda asked: bool(asked["swap"]), "it takes --swap, which positions"),),
+    "segment_difference": (only_where(lambda asked: asked["segments"] > 1, "it needs --segments 2 or more"),),
+    "swap_share": (only_where(lambda asked: bool(asked["swap"]), "it needs --swap, which names the positions"),),
 }
 
 

@@ -39,27 +39,29 @@ class ColumnOptions:
 
     session: Annotated[
         list[str] | None,
-        option("--session", "One results page shown once, not a visit. Repeat it for several columns.", _COLUMNS),
+        option("--session", "One results page, shown once (not a visit). Repeat for several columns.", _COLUMNS),
     ] = None
-    query: Annotated[list[str] | None, option("--query", "The query. Repeat it for several columns.", _COLUMNS)] = None
-    doc: Annotated[list[str] | None, option("--doc", "The document. Repeat it for several columns.", _COLUMNS)] = None
+    query: Annotated[list[str] | None, option("--query", "The query. Repeat for several columns.", _COLUMNS)] = None
+    doc: Annotated[list[str] | None, option("--doc", "The document. Repeat for several columns.", _COLUMNS)] = None
     position: Annotated[str | None, option("--position", "The position on the page.", _COLUMNS)] = None
-    click: Annotated[str | None, option("--click", "Whether it was clicked: 0/1 or true/false.", _COLUMNS)] = None
+    click: Annotated[
+        str | None, option("--click", "Whether the document was clicked: 0/1 or true/false.", _COLUMNS)
+    ] = None
     weight_column: Annotated[
         str | None, option("--weight-column", "How many impressions a row stands for (> 0).", _COLUMNS)
     ] = None
     timestamp: Annotated[
-        str | None, option("--timestamp", "When it was shown: a date, a time or a count since 1970.", _COLUMNS)
+        str | None, option("--timestamp", "When the page was shown: a date, a time or an epoch number.", _COLUMNS)
     ] = None
     context: Annotated[
         list[str] | None,
-        option("--context", "What the propensities differ by, e.g. the device. Repeatable.", _COLUMNS),
+        option("--context", "Estimate separate propensities for each value, e.g. of the device. Repeatable.", _COLUMNS),
     ] = None
     stratify: Annotated[
         list[str] | None,
         option(
             "--stratify",
-            "What the ranker knows about the user, e.g. a segment: attractiveness may differ by it.",
+            "What the ranker knows about the user, e.g. a segment; attractiveness may vary with it.",
             _COLUMNS,
         ),
     ] = None
@@ -67,7 +69,7 @@ class ColumnOptions:
         list[str] | None,
         option(
             "--randomized-where",
-            "Rows placed at random: COLUMN=VALUE; with @1,5 swapped between positions 1 and 5.",
+            "Rows placed at random: COLUMN=VALUE; add @1,5 if swapped between positions 1 and 5.",
             _COLUMNS,
             metavar="COLUMN=VALUE",
         ),
@@ -82,60 +84,60 @@ class ReadingOptions:
         InputFormat,
         option(
             "--input-format",
-            "flat: a row is an impression. nested: a page, with lists. auto: which of these. ubi: OpenSearch UBI.",
+            "flat: a row per impression. nested: a row per page, with lists. auto: detect which. ubi: OpenSearch UBI.",
             _READING,
             metavar="FORM",
         ),
     ] = "auto"
     clicks: Annotated[
         list[str] | None,
-        option("--clicks", "A second table that holds the clicks, joined on session and document.", _READING),
+        option("--clicks", "A separate table of clicks, joined on session and document.", _READING),
     ] = None
     ubi_impressions: Annotated[
         Impressions,
         option(
             "--ubi-impressions",
-            "What UBI takes for shown: hits (the hit lists of the queries), or events (of the action impression).",
+            "What counts as shown in UBI: hits (the queries' hit lists) or events (those with action impression).",
             _READING,
             metavar="WHAT",
         ),
     ] = "hits"
     click_actions: Annotated[
         str,
-        option("--click-actions", "The actions of UBI that are clicks, e.g. click,add_to_cart.", _READING),
+        option("--click-actions", "UBI actions that count as clicks, e.g. click,add_to_cart.", _READING),
     ] = "click"
     position_base: Annotated[
         str | None,
         option(
             "--position-base",
-            "The number of the topmost position: 1, unless said. For ordinals of UBI by action: impression=0,click=0.",
+            "Number of the top position, 1 by default. For UBI ordinals, by action: impression=0,click=0.",
             _READING,
             metavar="N",
         ),
     ] = None
     click_counts: Annotated[
-        bool, option("--click-counts", "The click column counts clicks: any n > 0 is a click.", _READING)
+        bool, option("--click-counts", "The click column holds counts: any n > 0 is a click.", _READING)
     ] = False
     on_bad_rows: Annotated[
         OnBadRows,
-        option("--on-bad-rows", "Stop at rows that break the contract, or leave them out.", _READING),
+        option("--on-bad-rows", "Stop at rows that break the rules for logs, or drop them.", _READING),
     ] = "error"
     check_pages: Annotated[
         CheckPages,
         option("--check-pages", "Check a sample of a large log's pages, or all of them.", _READING),
     ] = "sample"
-    memory: Annotated[str, option("--memory", "Target for the peak memory of the process.", _READING)] = "2GiB"
+    memory: Annotated[str, option("--memory", "Target for peak memory.", _READING)] = "2GiB"
     temp_dir: Annotated[
         Path | None,
-        option("--temp-dir", "Where temporary files go; the system's place by default.", _READING),
+        option("--temp-dir", "Directory for temporary files; the system's by default.", _READING),
     ] = None
     engine: Annotated[
         EngineName,
-        option("--engine", "Where rows are read and counted: on this machine, or on Spark.", _READING),
+        option("--engine", "Where rows are read and counted: on this machine or on Spark.", _READING),
     ] = "polars"
     master: Annotated[
         str | None,
-        option("--master", "Of --engine spark, e.g. spark://host:7077; local[*] by default.", _READING, metavar="URL"),
+        option("--master", "Spark master, e.g. spark://host:7077; local[*] by default.", _READING, metavar="URL"),
     ] = None
 
 
@@ -147,19 +149,19 @@ class CountingOptions:
         str | None,
         option(
             "--model",
-            "What examination depends on: position (pbm, the default), also the last click (ubm).",
+            "What examination depends on: position (pbm, the default), or also the last click above (ubm).",
             _COUNTING,
             metavar=_one_of(model_names()),
         ),
     ] = None
     max_position: Annotated[
-        int | None, option("--max-position", "Leave out what stands further down.", _COUNTING, min=2)
+        int | None, option("--max-position", "Ignore results shown below this position.", _COUNTING, min=2)
     ] = None
     position_bins: Annotated[
         str | None,
         option(
             "--position-bins",
-            "First position of each bin, e.g. 1,2,3,5,10,20: 5 to 9 share one propensity.",
+            "First position of each bin, e.g. 1,2,3,5,10,20: positions 5 to 9 share one propensity.",
             _COUNTING,
         ),
     ] = None
@@ -167,13 +169,13 @@ class CountingOptions:
         Period,
         option(
             "--period",
-            "Whether attractiveness may differ by day, for rankers that learn from clicks. auto: if the log allows it.",
+            "Let attractiveness vary by day, for rankers that learn from clicks. auto: if the log allows it.",
             _COUNTING,
         ),
     ] = "auto"
     date: Annotated[
         str | None,
-        option("--date", "The day of the whole log, where no column says it.", _COUNTING, metavar="YYYY-MM-DD"),
+        option("--date", "Day of the whole log, if no column holds it.", _COUNTING, metavar="YYYY-MM-DD"),
     ] = None
 
 
@@ -185,7 +187,7 @@ class DecayOptions:
         float | None,
         option(
             "--decay",
-            "What a day counts of the next one, e.g. 0.98: the past fades. Needs days: --date or --timestamp.",
+            "Weight of a day relative to the next, e.g. 0.98. Needs days: --date or --timestamp.",
             _COUNTING,
             metavar="X",
         ),
@@ -200,7 +202,8 @@ class EstimationOptions:
         str,
         option(
             "--method",
-            f"conditional: consistent on sparse logs, with errors. To compare: {', '.join(estimator_names()[1:])}.",
+            "conditional: consistent on sparse logs, with standard errors. "
+            f"For comparison: {', '.join(estimator_names()[1:])}.",
             _ESTIMATING,
             metavar="NAME",
         ),
@@ -209,7 +212,7 @@ class EstimationOptions:
         str | None,
         option(
             "--reference",
-            "The position to compare with (ubm: with the last click, 1,0). The first by default.",
+            "Reference position (ubm: position and last click, e.g. 1,0); the first by default.",
             _ESTIMATING,
             metavar="CELL",
         ),
@@ -218,7 +221,7 @@ class EstimationOptions:
         Shape,
         option(
             "--shape",
-            "Of propensities by position: free, monotone (never rising), or power (position^-eta).",
+            "Shape of the propensity curve: free, monotone (never rising) or power (position^-eta).",
             _ESTIMATING,
             metavar="SHAPE",
         ),
@@ -227,7 +230,7 @@ class EstimationOptions:
         Cluster,
         option(
             "--cluster",
-            "What shares errors: a query, a pair, or a session (which needs the log).",
+            "Unit for clustering standard errors: query, pair or session (which needs the log).",
             _ESTIMATING,
             metavar="UNIT",
         ),
@@ -236,18 +239,18 @@ class EstimationOptions:
         int,
         option(
             "--bootstrap",
-            "Errors by N bootstrap replicates over queries.",
+            "Standard errors from N bootstrap replicates over queries.",
             _ESTIMATING,
             min=0,
             metavar="N",
         ),
     ] = 0
-    seed: Annotated[int, option("--seed", "Seed of what is drawn at random.", _ESTIMATING, min=0, metavar="N")] = 0
+    seed: Annotated[int, option("--seed", "Random seed.", _ESTIMATING, min=0, metavar="N")] = 0
     attractiveness_prior: Annotated[
         str,
         option(
             "--attractiveness-prior",
-            "Beta prior of attractiveness: estimate, or MEAN:STRENGTH in impressions.",
+            "Beta prior on attractiveness: estimate, or MEAN:STRENGTH, the strength in impressions.",
             _ESTIMATING,
             metavar="M:S",
         ),
@@ -255,53 +258,53 @@ class EstimationOptions:
     examination_prior: Annotated[
         str,
         option(
-            "--examination-prior", "Beta prior of examination in joint EM, MEAN:STRENGTH.", _ESTIMATING, metavar="M:S"
+            "--examination-prior", "Beta prior on examination in joint EM, MEAN:STRENGTH.", _ESTIMATING, metavar="M:S"
         ),
     ] = "0.5:2"
     max_iterations: Annotated[
         int | None,
-        option("--max-iterations", "Stop after so many, converged or not.", _ESTIMATING, min=1, metavar="N"),
+        option("--max-iterations", "Stop after N iterations, converged or not.", _ESTIMATING, min=1, metavar="N"),
     ] = None
     tolerance: Annotated[
         float | None,
         option("--tolerance", "Relative change at which an estimate has converged.", _ESTIMATING, min=0, metavar="X"),
     ] = None
     no_acceleration: Annotated[
-        bool, option("--no-acceleration", "Plain joint EM, not accelerated by SQUAREM.", _ESTIMATING)
+        bool, option("--no-acceleration", "Run joint EM without SQUAREM acceleration.", _ESTIMATING)
     ] = False
     compare: Annotated[
         bool | None,
         option(
             "--compare/--no-compare",
-            "Run joint EM beside the chosen method. By default up to 200,000 signatures.",
+            "Run joint EM as well, for comparison. On by default up to 200,000 signatures.",
             _ESTIMATING,
         ),
     ] = None
-    csv: Annotated[bool, option("--csv", "Write propensities and attractiveness also as CSV, for people.", _OUTPUT)] = (
-        False
-    )
-    strict: Annotated[bool, option("--strict", "Exit with 1 if anything is not identified.", _ESTIMATING)] = False
+    csv: Annotated[
+        bool, option("--csv", "Also write propensities and attractiveness as CSV, for spreadsheets.", _OUTPUT)
+    ] = False
+    strict: Annotated[bool, option("--strict", "Exit with code 1 if any cell is not identified.", _ESTIMATING)] = False
 
 
 _Force = Annotated[bool, option("--force", "Replace an existing result, in one step.", _OUTPUT)]
-_Quiet = Annotated[bool, option("--quiet", "No bars and no summary; warnings and errors only.", _OUTPUT)]
+_Quiet = Annotated[bool, option("--quiet", "No progress bars or summary; warnings and errors only.", _OUTPUT)]
 _Json = Annotated[bool, option("--json", "Print the manifest on stdout.", _OUTPUT)]
 _Config = Annotated[
     Path | None,
     option(
         "--config",
-        "A TOML file of options; posbias.toml in the current directory by default.",
+        "TOML file of options; posbias.toml in the current directory by default.",
         _OUTPUT,
         callback=load_defaults,
         is_eager=True,
     ),
 ]
-_output = option("--output", "The directory, or s3:// prefix, to write.", _OUTPUT, short="-o")
+_output = option("--output", "Directory or s3:// prefix to write to.", _OUTPUT, short="-o")
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Where the result goes, and what is said meanwhile."""
+    """Where the result goes, and what is printed."""
 
     output: Annotated[Path, _output]
     force: _Force = False
@@ -312,12 +315,12 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class OutputOrInfoOptions:
-    """Where the result goes, or that none is wanted but to know what statistics hold."""
+    """Where the result goes; none is written where statistics are only described."""
 
     output: Annotated[Path | None, _output] = None
-    info: Annotated[
-        bool, option("--info", "Say what statistics hold (with --json as JSON), and write nothing.", _OUTPUT)
-    ] = False
+    info: Annotated[bool, option("--info", "Describe statistics (with --json as JSON) and write nothing.", _OUTPUT)] = (
+        False
+    )
     force: _Force = False
     quiet: _Quiet = False
     json: _Json = False
@@ -331,6 +334,6 @@ class OutputOrInfoOptions:
         """
         if self.output is None:
             raise UsageError(
-                "-o DIR is missing: say where the statistics go. (--info shows what is in statistics that exist.)"
+                "-o DIR is missing: say where to write the statistics. (To describe existing ones, use --info.)"
             )
         return OutputOptions(self.output, force=self.force, quiet=self.quiet, json=self.json, config=self.config)

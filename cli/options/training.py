@@ -21,49 +21,49 @@ class TrainingOptions:
         str,
         option(
             "--layout",
-            f"Rows by {layouts_in_words()}.",
+            f"Training rows by {layouts_in_words()}.",
             _WEIGHTING,
             metavar="NAME",
         ),
     ] = "pointwise"
     format: Annotated[
         str,
-        option("--format", f"Of the training files: {', '.join(format_names())}.", _WEIGHTING, metavar="NAME"),
+        option("--format", f"Format of the training files: {', '.join(format_names())}.", _WEIGHTING, metavar="NAME"),
     ] = "parquet"
     group: Annotated[
         Grouping | None,
-        option("--group", "What is ranked together: all pages of a query, or each by itself.", _WEIGHTING),
+        option("--group", "What is ranked together: all pages of a query, or each page on its own.", _WEIGHTING),
     ] = None
     features: Annotated[
         list[str] | None,
-        option("--features", "A table of features by query and document, or document. Repeatable.", _WEIGHTING),
+        option("--features", "Table of features by query and document, or by document. Repeatable.", _WEIGHTING),
     ] = None
     feature: Annotated[
         list[str] | None,
-        option("--feature", "A feature that stands in the log itself. Repeatable.", _WEIGHTING, metavar="COLUMN"),
+        option("--feature", "Log column to use as a feature. Repeatable.", _WEIGHTING, metavar="COLUMN"),
     ] = None
     missing: Annotated[
         Missing,
-        option("--missing", "Rows without features: stop, leave them out, or leave the values empty.", _WEIGHTING),
+        option("--missing", "Rows without features: stop, drop them, or leave the values empty.", _WEIGHTING),
     ] = "error"
     validation: Annotated[
         float,
-        option("--validation", "Share set apart in validation/, by a hash of the id.", _WEIGHTING, metavar="X"),
+        option("--validation", "Share to hold out in validation/, by a hash of the id.", _WEIGHTING, metavar="X"),
     ] = 0.0
     validation_by: Annotated[
-        Grouping, option("--validation-by", "What is set apart: whole queries, or sessions.", _WEIGHTING)
+        Grouping, option("--validation-by", "What to hold out: whole queries or sessions.", _WEIGHTING)
     ] = "query"
-    min_propensity: Annotated[
-        float, option("--min-propensity", "Propensities below it weigh as if they were it.", _WEIGHTING)
-    ] = 0.01
-    self_normalize: Annotated[
-        bool, option("--self-normalize", "Scale the weights of all clicks to a mean of 1.", _WEIGHTING)
-    ] = False
+    min_propensity: Annotated[float, option("--min-propensity", "Clip propensities at this minimum.", _WEIGHTING)] = (
+        0.01
+    )
+    self_normalize: Annotated[bool, option("--self-normalize", "Scale click weights to a mean of 1.", _WEIGHTING)] = (
+        False
+    )
     negatives: Annotated[
         Negatives,
         option(
             "--negatives",
-            "Unclicked part of pointwise: clamp (n - W+, at least 0), or posterior (expected labels).",
+            "Negative weights of pointwise: clamp (n - W+, at least 0) or posterior (expected labels).",
             _WEIGHTING,
         ),
     ] = "clamp"
@@ -71,7 +71,7 @@ class TrainingOptions:
         Rate,
         option(
             "--rate",
-            "Label of judgments: posterior attractiveness, clicks by expected ones (coec), weighted clicks (ips).",
+            "Label of judgments: posterior attractiveness, clicks over expected clicks (coec), weighted clicks (ips).",
             _WEIGHTING,
         ),
     ] = "posterior"
@@ -82,7 +82,7 @@ class TrainingOptions:
         OnBadRows,
         option(
             "--unidentified",
-            "Clicks in cells without a propensity: leave them out and say so, or stop.",
+            "Clicks in cells without a propensity: drop them with a warning, or stop.",
             _WEIGHTING,
         ),
     ] = "drop"

@@ -94,7 +94,9 @@ def check_usage(invocation: typer.Context, values: dict[str, Any]) -> None:
 
 def _check_said(said: _Said) -> None:
     if any(value == "" for value in said.values):
-        raise UsageError(f"{said.option.opts[0]} '': is empty; is a variable unset? Give it a value, or leave it out.")
+        raise UsageError(
+            f"{said.option.opts[0]} '': is empty. Is a shell variable unset? Give it a value, or leave it out."
+        )
     is_switch = said.option.is_flag and not said.option.secondary_opts  # said twice, it means the same
     if said.times > 1 and not said.option.multiple and not is_switch:
-        raise UsageError(f"{said.option.opts[0]}: is given {said.times} times, and takes one value. Give it once.")
+        raise UsageError(f"{said.option.opts[0]}: is given {said.times} times, but takes one value. Give it once.")

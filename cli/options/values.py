@@ -75,5 +75,5 @@ def parse_memory(text: str) -> int:
         raise UsageError(f"--memory {text}: give a size such as 2GiB or 500MB.")
     size = int(float(match[1]) * _UNITS[match[2] or ""])
     if size < _SMALLEST_MEMORY:
-        raise UsageError(f"--memory {text}: at least 256MiB are needed.")
+        raise UsageError(f"--memory {text}: at least 256MiB is needed.")
     return size

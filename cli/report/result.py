@@ -100,14 +100,14 @@ def _report(result: Result, manifest: str, output: OutputOptions, console: Conso
     for warning in result.warnings:
         say(console, f"warning: {warning}", style="yellow")
     for path, why in take_doubtful().items():
-        say(console, f"warning: {path} stays: {why}. Remove it if nobody needs it.", style="yellow")
+        say(console, f"warning: {path} is left in place: {why}. Delete it if it is no longer needed.", style="yellow")
     if not output.quiet:
         say(console, f"written: {_named(location(output.output))}")
     if output.json:
         typer.echo(manifest.encode(), nl=False)
         lost = streams.why_lost(sys.stdout)
         if lost is not None:
-            complain(f"{location(output.output)} is written, but stdout is not: {lost}.")
+            complain(f"{location(output.output)} is written, but its manifest could not be printed to stdout: {lost}.")
             result.exit_code = WITH_DOUBTS
 
 

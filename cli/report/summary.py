@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from posbias.cli.console import line, shown
+from posbias.cli.console import counted, line, shown
 from posbias.core.fit.fit import Fit
 from posbias.core.schema import POSITION
 from posbias.core.training.weights import WeightSummary
@@ -28,14 +28,12 @@ def rows_line(rows: Rows) -> RenderableType:
 
 def _ubi_lines(account: UbiLines) -> list[str]:
     """What became of every line of UBI."""
-    used, positions = (
-        ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in part.items() if count)
-        for part in (account.used, account.positions)
-    )
+    used = ", ".join(counted(count, name) for name, count in account.used.items() if count)
+    positions = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in account.positions.items() if count)
     others = sorted(account.not_used.items(), key=lambda entry: -entry[1])
-    end = "; the others are" if others else "."
-    said = [f"UBI: {account.lines:,} lines, of which {used} make the log (positions: {positions}){end}"]
-    return said + [f"{lines:>11,} {reason}" for reason, lines in others]
+    end = " Lines not used:" if others else ""
+    said = [f"UBI: {counted(account.lines, 'lines')}; the log is built from {used} (positions: {positions}).{end}"]
+    return said + [f"{lines:>11,}  {reason}" for reason, lines in others]
 
 
 def rows_in_words(rows: Rows) -> str:
@@ -45,7 +43,7 @@ def rows_in_words(rows: Rows) -> str:
         reasons = ", ".join(f"{count:,} because {reason}" for reason, count in rows.rejected.items())
         line += f", {sum(rows.rejected.values()):,} left out ({reasons})"
     orphans = 0 if rows.clicks_without_impression is UNSET else rows.clicks_without_impression
-    return line + (f"; {orphans:,} clicks without an impression" if orphans else "")
+    return line + (f"; {counted(orphans, 'clicks')} without an impression" if orphans else "")
 
 
 def days_line(days: dict[str, Any]) -> RenderableType:
@@ -57,16 +55,16 @@ def days_line(days: dict[str, Any]) -> RenderableType:
 def totals_line(totals: dict[str, Any]) -> RenderableType:
     """What was counted."""
     return line(
-        f"log: {totals['impressions']:,.0f} impressions, {totals['clicks']:,.0f} clicks, "
-        f"{totals['queries']:,} queries, {totals['pairs']:,} (query, doc) pairs"
+        f"log: {counted(totals['impressions'], 'impressions')}, {counted(totals['clicks'], 'clicks')}, "
+        f"{counted(totals['queries'], 'queries')}, {counted(totals['pairs'], '(query, doc) pairs')}"
     )
 
 
 def statistics_line(totals: dict[str, int | float]) -> RenderableType:
     """What was collected."""
     return line(
-        f"statistics: {totals['rows']:,} rows for {totals['impressions']:,.0f} impressions "
-        f"and {totals['clicks']:,.0f} clicks"
+        f"statistics: {counted(totals['rows'], 'rows')} for {counted(totals['impressions'], 'impressions')} "
+        f"and {counted(totals['clicks'], 'clicks')}"
     )
 
 
@@ -105,13 +103,14 @@ def propensity_table(fit: Fit) -> RenderableType:
 def weights_line(summary: WeightSummary) -> RenderableType:
     """What the weights do to the log."""
     size, clicks, clipped = summary.effective_sample_size, summary.clicks_weighted, summary.clicks_clipped
-    worth = f", worth {size:,.0f} equally weighted ones" if size is not None else ""
-    return line(f"weights: {clicks:,.0f} clicks weighted{worth}" + (f"; {clipped:,.0f} clipped" if clipped else ""))
+    worth = f", effective sample size {size:,.0f}" if size is not None else ""
+    also = f"; {clipped:,.0f} clipped" if clipped else ""
+    return line(f"weights: {counted(clicks, 'clicks')} weighted{worth}{also}")
 
 
 def training_sets_line(sizes: Mapping[Split, dict[str, int]]) -> RenderableType:
     """How much there is to learn from."""
-    said = [f"{split}: {', '.join(f'{n:,} {what}' for what, n in size.items())}" for split, size in sizes.items()]
+    said = [f"{split}: {', '.join(counted(n, what) for what, n in size.items())}" for split, size in sizes.items()]
     return line("; ".join(said))
 
 
@@ -122,7 +121,7 @@ def features_line(report: dict[str, Any]) -> RenderableType:
     return line(
         f"features: {len(report['names']):,}"
         + (f", {categorical:,} of them categorical" if categorical else "")
-        + (f"; missing in {missing:,} rows" if missing else "")
+        + (f"; missing in {counted(missing, 'rows')}" if missing else "")
     )
 
 

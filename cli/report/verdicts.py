@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from posbias.cli.console import counted
 from posbias.cli.report.summary import cell_in_words
 from posbias.core.estimators import ConditionalEstimator, Estimate, JointEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
@@ -14,7 +15,7 @@ FEW_EFFECTIVE_CLUSTERS = 10
 JOINT = JointEstimator.name
 _NEARLY_ALL = 0.9995
 _PLURAL = {"query": "queries", "pair": "pairs", "session": "sessions"}
-_MORE_QUERIES = " More queries would make them narrower, more sessions of the same ones hardly."
+_MORE_QUERIES = " More queries would narrow the intervals; more sessions of the same queries hardly would."
 
 
 def fit_verdicts(fit: Fit) -> list[str]:
@@ -56,63 +57,63 @@ def weight_warnings(summary: WeightSummary) -> list[str]:
     lost = summary.clicks_without_propensity
     said: list[str] = []
     if not summary.clicks_weighted:
-        said.append("no click carries a weight: nothing can be learnt from these files.")
+        said.append("no click has a weight: there is nothing to learn from these files.")
     if lost:
-        said.append(f"{lost:,} clicks lie in cells without a propensity and are left out of the training files.")
+        said.append(f"{counted(lost, 'clicks')} in cells without a propensity: left out of the training files.")
     return said
 
 
 def _no_effect(fit: Fit) -> str:
     low, high = np.nanmin(fit.estimate.intervals.low), np.nanmax(fit.estimate.intervals.high)
     return (
-        "no position effect detected: no propensity differs from 1 by more than chance. The intervals lie within "
-        f"{low:.2f} - {high:.2f}, so that an effect inside of that cannot be excluded."
+        "no position effect detected: no propensity differs significantly from 1. The intervals span "
+        f"{low:.2f} - {high:.2f}; an effect within that range cannot be ruled out."
     )
 
 
 def _shape(fit: Fit, shape: ShapedEstimate) -> str:
     p_value, references = f"p = {shape.test.p_value:.1g}", fit.estimate.linkage.references
     eta = [
-        f"eta {value:.3f} +- {error:.3f}"
+        f"eta {value:.3f}, standard error {error:.3f}"
         for value, error in zip(shape.eta[references], shape.eta_error[references], strict=True)
         if np.isfinite(value) and np.isfinite(error)
     ]
-    fitted = f" ({', '.join(eta)}, standard error)" if eta else ""
-    return f"the log does not contradict the {fit.options.shape} shape{fitted}: against the free estimate, {p_value}."
+    fitted = f" ({'; '.join(eta)})" if eta else ""
+    return f"the {fit.options.shape} shape{fitted} is not rejected against the free estimate ({p_value})."
 
 
 def _contexts(test: ContrastTest, names: tuple[str, ...]) -> str:
     by = ", ".join(names)
     if not test.rejected:
-        return f"propensities do not differ by {by} beyond chance (p = {test.p_value:.1g})."
+        return f"propensities do not differ significantly by {by} (p = {test.p_value:.1g})."
     return f"propensities differ by {by} (p = {test.p_value:.1g})."
 
 
 def _previous_click(test: ContrastTest) -> str:
     if not test.rejected:
-        return "the previous click makes no difference beyond chance: --model pbm says the same with fewer cells."
+        return "the previous click makes no significant difference: --model pbm does as well with fewer cells."
     return (
-        f"the previous click matters (p = {test.p_value:.1g}). That is what the user browsing model says, but users "
-        "who differ in how readily they click leave the same trace, and then its cells are off while those of "
-        "--model pbm are not: it is no reason by itself to prefer this model."
+        f"the previous click matters (p = {test.p_value:.1g}). The user browsing model predicts that, but users who "
+        "differ in how readily they click produce the same pattern, and then this model is biased and --model pbm is "
+        "not. It is not by itself a reason to prefer this model."
     )
 
 
 def _convergence(fit: Fit) -> list[str]:
     estimate = fit.estimate
     said: list[str] = []
+    iterations = counted(estimate.iterations, "iterations")
     if not estimate.converged and fit.options.tolerance == 0:
         said.append(
-            f"{estimate.method} did not converge: it ran the {estimate.iterations} iterations that were asked for, and "
-            "convergence was not checked (tolerance 0)."
+            f"{estimate.method} did not converge: it ran for the requested {iterations}, and convergence was "
+            "not checked (tolerance 0)."
         )
     elif not estimate.converged:
         said.append(
-            f"{estimate.method} did not converge in {estimate.iterations} iterations: do not use these numbers. "
-            "Raise --max-iterations."
+            f"{estimate.method} did not converge in {iterations}: do not use these numbers. Raise --max-iterations."
         )
     if fit.joint is not None and fit.joint is not estimate and not fit.joint.converged:
-        said.append(f"joint EM, for comparison, did not converge in {fit.joint.iterations} iterations.")
+        said.append(f"joint EM, run for comparison, did not converge in {counted(fit.joint.iterations, 'iterations')}.")
     return said
 
 
@@ -126,12 +127,13 @@ def _identification(fit: Fit) -> list[str]:
         )
     by_shape_alone = int((known & ~linkage.identified).sum())
     if by_shape_alone:
-        said.append(f"{by_shape_alone} of {len(known)} propensities rest on the shape alone (see `reason`).")
+        rest = "rests" if by_shape_alone == 1 else "rest"
+        said.append(f"{by_shape_alone} of {len(known)} propensities {rest} on the shape alone (see `reason`).")
     lost = int((~known).sum())
     if lost:
         said.append(
-            f"{lost} of {len(known)} cells are not identified (see `reason`): "
-            f"no number is given for them. Identified cells hold {_share(fit.click_share)} of the clicks"
+            f"{lost} of {len(known)} cells {'is' if lost == 1 else 'are'} not identified, and no propensity is given "
+            f"(see `reason`). Identified cells hold {_share(fit.click_share)} of the clicks"
             + (", too few to rely on." if fit.click_share < WANTED_CLICK_SHARE else ".")
         )
     return said
@@ -146,17 +148,17 @@ def _few_clusters(estimate: Estimate) -> list[str]:
     few = known[known < FEW_EFFECTIVE_CLUSTERS]
     if not len(few):
         return []
-    where = "the intervals rest" if len(few) == len(known) else f"{len(few)} of {len(known)} intervals rest"
+    where = "" if len(few) == len(known) else f" for {len(few)} of {len(known)} intervals"
     worth = f"{few.min():.0f}" if round(few.min()) == round(few.max()) else f"{few.min():.0f} to {few.max():.0f}"
     units = _PLURAL[estimate.errors_by or "query"]
-    sentence = f"few or very unequal {units}: {where} on what {worth} equal {units} would say."
+    sentence = f"few or very unequal {units}; effective number of {units}: about {worth}{where}."
     return [sentence + (_MORE_QUERIES if units == "queries" else "")]
 
 
 def _feedback(fit: Fit) -> list[str]:
     if not fit.period.feedback_possible:
         return []
-    biased = "If the ranker learns from these clicks, the propensities are biased, and this log cannot exclude it."
+    biased = "If the ranker learns from these clicks, the propensities are biased, and this log cannot rule that out."
     return [f"{fit.period.why} (--period auto). {biased}"]
 
 
@@ -170,7 +172,7 @@ def _not_sparse(comparison: JointComparison) -> str:
     if comparison.largest_difference <= NOTABLE:
         return f"joint EM agrees with the conditional estimate to within {comparison.largest_difference:.1%}."
     difference = f"{comparison.largest_difference:.0%}"
-    return f"joint EM differs from the conditional estimate by up to {difference}, which on this log may be chance."
+    return f"joint EM differs from the conditional estimate by up to {difference}, which may be chance on this log."
 
 
 def _sparse(comparison: JointComparison) -> str:

@@ -33,7 +33,7 @@ def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
     if isinstance(location(output), ObjectUrl) and reading.temp_dir is None:
         raise UsageError(
             f"--output {location(output)}: with --engine spark the result is made on disk before it is uploaded. "
-            "Name a directory that all machines of the cluster see with --temp-dir."
+            "Use --temp-dir to name a directory that all machines of the cluster can see."
         )
     # Where all machines of a cluster find the output, they find temporary files too.
     beside = next(folder for folder in output.absolute().parents if folder.is_dir())

@@ -106,7 +106,7 @@ class Job:
         """
         if self.statistics and self.kept.why:
             raise StatisticsError(
-                f"{self.statistics[0].path} holds statistics; {self.kept.why} needs the logs. Name the logs, or leave "
+                f"{self.statistics[0].path} holds statistics; {self.kept.why} needs the logs. Give the logs, or leave "
                 "it out."
             )
 
@@ -177,7 +177,9 @@ class EstimateRequest:
             UsageError: it cannot.
         """
         if job.decay is not None and self.needs_sessions:
-            raise UsageError(f"--decay {job.decay:g}: sessions do not decay. Leave it out, or --cluster session.")
+            raise UsageError(
+                f"--decay {job.decay:g}: cannot be combined with --cluster session. Leave one of them out."
+            )
         check_method(self.method, job.plan, self.options)
 
 
@@ -188,7 +190,7 @@ def requested_estimate(estimation: EstimationOptions, counting: CountingOptions)
         UsageError: a value cannot be read, or is out of range.
     """
     if estimation.tolerance is not None and not estimation.tolerance < 1:
-        raise UsageError(f"--tolerance {estimation.tolerance:g}: a relative change is below 1.")
+        raise UsageError(f"--tolerance {estimation.tolerance:g}: must be below 1; it is a relative change.")
     prior = estimation.attractiveness_prior
     options = estimators.EstimationOptions(
         attractiveness_prior=None if prior == ESTIMATED else parse_prior("--attractiveness-prior", prior),

@@ -25,10 +25,12 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
                 raise UsageError(f"{flag} {name}: this name means something else in the results. Rename the column.")
     both = set(columns.context or ()) & set(columns.stratify or ())
     if both:
-        raise UsageError(f"--stratify {' '.join(sorted(both))}: --context says it already: attractiveness differs too.")
+        raise UsageError(
+            f"--stratify {' '.join(sorted(both))}: --context already lets attractiveness differ by it. Leave it out."
+        )
     _check_days(columns, counting)
     if columns.context and model.name != DEFAULT_MODEL:
-        raise UsageError(f"--context: contexts are estimated within --model {DEFAULT_MODEL}, not {model.name}.")
+        raise UsageError(f"--context: works only with --model {DEFAULT_MODEL}, not {model.name}.")
     return StatisticsPlan(
         model=model,
         max_position=counting.max_position,
@@ -45,15 +47,15 @@ def _check_days(columns: ColumnOptions, counting: CountingOptions) -> None:
     day = counting.date
     if day is None:
         if counting.period == "day" and columns.timestamp is None:
-            raise UsageError("--period day needs the column that says when: --timestamp COLUMN.")
+            raise UsageError("--period day needs a column of dates or times: --timestamp COLUMN.")
         return
     if not _is_day(day):
         raise UsageError(f"--date {day}: give a day such as 2026-01-31.")
     if date.fromisoformat(day) > date.today() + timedelta(days=1):  # noqa: DTZ011 - tomorrow has begun somewhere
-        raise UsageError(f"--date {day}: is still to come. A log holds days that are over.")
+        raise UsageError(f"--date {day}: is in the future. Give the day that the log is from.")
     if columns.timestamp is not None:
         raise UsageError(
-            f"--date {day}: --timestamp {columns.timestamp} says the day of each row already. Leave one of them out."
+            f"--date {day}: --timestamp {columns.timestamp} already gives the day of each row. Leave one of them out."
         )
     if counting.period == "none":
         raise UsageError(f"--date {day}: --period none keeps no days. Leave one of them out.")
@@ -141,8 +143,8 @@ def check_same_cells(plan: StatisticsPlan, fitted: StatisticsPlan, folder: Locat
     """
     if _cells(plan) != _cells(fitted):
         raise StatisticsError(
-            f"the statistics count by {_cells(plan)}, the propensities in {folder} are for {_cells(fitted)}. "
-            "Collect with the same options as the fit."
+            f"the statistics were collected with {_cells(plan)}; the propensities in {folder} are for "
+            f"{_cells(fitted)}. Collect with the same options as the fit."
         )
 
 

@@ -114,8 +114,8 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
     about_joint = request.option_of_joint_em
     if about_joint and found.joint is None and asked.compare is None:
         result.warnings.append(
-            f"{about_joint}: had no effect, because joint EM does not run beside the chosen method for a log of more "
-            f"than {LARGEST_COMPARISON:,} signatures. --compare runs it."
+            f"{about_joint}: had no effect, because joint EM is not run for comparison on a log of more than "
+            f"{LARGEST_COMPARISON:,} signatures. Use --compare to run it."
         )
     all_identified = bool(found.estimate.linkage.identified.all())
     doubtful = not found.converged or found.click_share < WANTED_CLICK_SHARE

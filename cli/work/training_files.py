@@ -87,7 +87,7 @@ def requested(training: TrainingOptions) -> Request:
     if not 0 < training.min_propensity <= 1:
         raise UsageError(f"--min-propensity {training.min_propensity:g}: must be above 0 and at most 1.")
     if not 0 <= training.validation < 1:
-        raise UsageError(f"--validation {training.validation:g}: a share lies between 0 and 1, e.g. 0.1.")
+        raise UsageError(f"--validation {training.validation:g}: must be at least 0 and below 1, e.g. 0.1.")
     _check_possible(training, layout)
     options = WeightOptions(
         training.min_propensity,
@@ -109,14 +109,12 @@ def _check_possible(training: TrainingOptions, layout: Layout) -> None:
     """What an option asks for must be there, and a name have one meaning."""
     if training.validation_by == "session" and not layout.from_pages:
         raise UsageError(
-            f"--validation-by session: --layout {layout.name} adds up all pages of a query. Set queries apart, or "
+            f"--validation-by session: --layout {layout.name} adds up all pages of a query. Hold out queries, or "
             f"choose another layout: {', '.join(layouts_of_pages())}."
         )
     for name in training.feature or ():
         if name in RESERVED:
-            raise UsageError(
-                f"--feature {name}: this name has a meaning of its own. Rename the column to learn from it."
-            )
+            raise UsageError(f"--feature {name}: this name is reserved. Rename the column to use it as a feature.")
 
 
 def write_from_counts(

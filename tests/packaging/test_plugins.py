@@ -167,7 +167,7 @@ def test_help_shows_what_was_added_behind_what_was_there(done: Done) -> None:
 
     assert "[pbm|ubm|after-click]" in said
     assert "adjacent-chain, randomized, ctr, squared-ctr." in said
-    assert "Rows by document (pointwise, judgments, ratios), click (clicked-group), page (session)" in said
+    assert "Training rows by document (pointwise, judgments, ratios), click (clicked-group), page (session)" in said
     assert "xgboost, catboost, ranklib, jsonl." in said
 
 
@@ -207,7 +207,7 @@ def test_formats_that_were_there_carry_a_layout_that_was_added(done: Done) -> No
     [
         ("shape", "--method squared-ctr does not support it. Methods that do: conditional, randomized."),
         ("chain", "cells that differ by after_click (--model after-click) do not lie in a row"),
-        ("grades", "only --layout judgments has it"),
+        ("grades", "it applies only to --layout judgments"),
         ("carrying", "in the format of another trainer: lightgbm, lightgbm-csv, xgboost, catboost."),
         ("layout", "choose from pointwise, clicked-group, session, pairs, judgments, ratios."),
         ("column", "--stratify after_click: this name means something else in the results."),

@@ -145,7 +145,7 @@ def test_a_log_from_labels_shows_their_documents_and_says_what_was_left_out(
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
 
     assert done.returncode == 0, done.stderr
-    assert "1 of 10 queries are left out: they have fewer than 4 labelled documents" in done.stderr
+    assert "1 of 10 queries left out, with fewer than 4 labelled documents" in done.stderr
     assert manifest["labels"] == {"queries": 9, "queries_left_out": 1, "docs": 45}
     assert list(manifest["sources"].values()) == [str(labels)]
     assert set(log["query"]) == {f"q{number}" for number in range(1, 10)}
@@ -160,7 +160,7 @@ def test_a_log_from_labels_shows_their_documents_and_says_what_was_left_out(
         ("query,doc\na,b\n", "no column is named label or grade or relevance"),
         ("query,doc,label,grade\na,b,1,1\n", "2 columns could be the label: label, grade"),
         ("query,doc,label\na,b,\na,c,1\n", "'label' is null in 1 rows"),
-        ("query,doc,label\na,b,good\n", "'good' is no grade"),
+        ("query,doc,label\na,b,good\n", "'good' is not a grade"),
         ("query,doc,label\na,b,1\na,c,0\n", "none of the 1 queries has 10 labelled documents"),
         ("", "the file is empty"),
     ],
@@ -186,18 +186,18 @@ def test_labels_are_not_overwritten(run_in_process: RunPosbias, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ("--labels labels.csv --queries 5", "--queries 5: has no effect here: it is what the labels say"),
+        ("--labels labels.csv --queries 5", "--queries 5: has no effect here: the labels determine it"),
         (
             "--labels labels.csv --attractiveness 1:1",
-            "--attractiveness 1:1: has no effect here: it is what",
+            "--attractiveness 1:1: has no effect here: the labels determine it",
         ),
         (
             "--labels labels.csv --ranker-queries 5",
-            "--ranker-queries 5: has no effect here: it works with",
+            "--ranker-queries 5: has no effect here: it only works with",
         ),
         ("--labels nowhere.csv", "nowhere.csv: no such file"),
-        ("--click-noise .2", "--click-noise .2: has no effect here: it works with --labels FILE only"),
-        ("--ranker weak", "--ranker weak: has no effect here: it works with --labels FILE only"),
+        ("--click-noise .2", "--click-noise .2: has no effect here: it only works with --labels FILE"),
+        ("--ranker weak", "--ranker weak: has no effect here: it only works with --labels FILE"),
         ("--theta 1,.5", "theta has 10 values"),
         ("--theta 1,half", "'half' is not a number"),
         ("--device 1,,2", "'' is not a number"),

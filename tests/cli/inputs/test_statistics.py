@@ -161,17 +161,23 @@ REFUSED = [
     (("collect", DAY, "--date", "yesterday"), "--date yesterday: give a day"),
     (("collect", DAY, "--date", "20260105"), "--date 20260105: give a day"),
     (("collect", DAY, "--date", "2026-02-30"), "--date 2026-02-30: give a day"),
-    (("collect", DAY, "--date", DAYS[0], "--timestamp", "session"), "--timestamp session says the day of each row"),
+    (
+        ("collect", DAY, "--date", DAYS[0], "--timestamp", "session"),
+        "--timestamp session already gives the day of each row",
+    ),
     (("collect", DAY, "--date", DAYS[0], "--period", "none"), "--period none keeps no days"),
     (("fit", "s", "--date", DAYS[0]), "s holds statistics"),
-    (("collect", DAY, "--date", DAYS[0], "--decay", "0.9"), "a log is counted as it is"),
+    (("collect", DAY, "--date", DAYS[0], "--decay", "0.9"), "logs are counted without decay"),
     (("fit", "s", "--decay", "0"), "--decay 0: must be above 0"),
     (("fit", "s", "--decay", "1.01"), "must be above 0 and at most 1"),
     (("fit", "s", "--decay", "nan"), "must be above 0 and at most 1"),
     (("fit", DAY, "--decay", "0.9"), "--decay 0.9: the days are not known"),
     (("fit", "no-days", "--decay", "0.9"), "--date or --timestamp"),
     (("collect", "no-days", "--decay", "0.9"), "--date or --timestamp"),
-    (("fit", DAY, "--date", DAYS[0], "--decay", "0.9", "--cluster", "session"), "sessions do not decay"),
+    (
+        ("fit", DAY, "--date", DAYS[0], "--decay", "0.9", "--cluster", "session"),
+        "cannot be combined with --cluster session",
+    ),
     (("collect", "s", "no-days"), "period True and False"),
     (("collect", "s", "decayed"), "--decay 0.9"),
     (("fit", "s", "decayed"), "--decay 0.9"),
@@ -220,7 +226,7 @@ def test_a_day_that_is_known_under_another_digest_is_warned_of(run_in_process: R
 
     assert (fine.returncode, fine.stderr) == (0, "")
     assert doubtful.returncode == 0
-    assert "warning: again: its days are in the other statistics, too." in doubtful.stderr
+    assert "warning: again: its days are also in the other statistics." in doubtful.stderr
 
 
 # --- info -----------------------------------------------------------------------------------------------------
@@ -239,10 +245,10 @@ def test_info_says_in_80_columns_what_statistics_hold(run_in_process: Run, input
         "store",
         "model pbm",
         "keys query (Int32), doc (Int32), period (Date), position (Int32)",
-        f"days {DAYS[0]} to {DAYS[2]}, 2 days; without {DAYS[1]}",
+        f"days {DAYS[0]} to {DAYS[2]}, 2 days; missing {DAYS[1]}",
         "sources 2",
         "rows 16,000 read",
-        f"decay 0.9 a day; {DAYS[2]} counts in full",
+        f"decay 0.9 per day; {DAYS[2]} has full weight",
         "days not kept",
     ):
         assert line in said

@@ -338,7 +338,7 @@ def test_strict_turns_an_unidentified_cell_into_exit_code_1(
     lenient = run_in_process("run", "rare.parquet", "-o", "lenient")
     strict = run_in_process("run", "rare.parquet", "-o", "strict", "--strict")
     assert (lenient.returncode, strict.returncode) == (0, 1)
-    assert "1 of 5 cells are not identified" in lenient.stderr
+    assert "1 of 5 cells is not identified" in lenient.stderr
     files = ["propensities.parquet", "attractiveness.parquet"]
     assert [(tmp_path / "lenient" / name).read_bytes() for name in files] == [
         (tmp_path / "strict" / name).read_bytes() for name in files

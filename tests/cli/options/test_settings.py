@@ -30,21 +30,24 @@ def said(done: CompletedProcess[str]) -> str:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("session = []", "session: is an empty list. Name something, or leave it out."),
+        ("session = []", "session: the list is empty. Give it a value, or leave it out."),
         ('session = ["a", ""]', "session: is empty. Give it a value, or leave it out."),
-        ('session = ["a", ["b"]]', "session: takes a text or a number, or a list of them, not a list (['b'])."),
+        ('session = ["a", ["b"]]', "session: takes a string or a number, or a list of them, not a list (['b'])."),
         ('model = ""', "model: is empty."),
         ('model = "  "', "model: is empty."),
-        ("model = 2026-01-05", "model: takes a text or a number, not a date (2026-01-05)."),
-        ("model = true", "model: takes a text or a number, not true or false (true)."),
-        ("date = 2026-01-05T00:00:00", "date: takes a text or a number, not a time (2026-01-05 00:00:00)."),
-        ("memory = [1]", "memory: takes a text or a number, not a list ([1])."),
-        ("memory = {size = 1}", "memory: takes a text or a number, not a table ({'size': 1})."),
+        ("model = 2026-01-05", "model: takes a string or a number, not a date (2026-01-05)."),
+        ("model = true", "model: takes a string or a number, not true or false (true)."),
+        ("date = 2026-01-05T00:00:00", "date: takes a string or a number, not a time (2026-01-05 00:00:00)."),
+        ("memory = [1]", "memory: takes a string or a number, not a list ([1])."),
+        ("memory = {size = 1}", "memory: takes a string or a number, not a table ({'size': 1})."),
         ("csv = 1", "csv: takes true or false, not a number (1)."),
         ('[fit]\nmodel = ""', "[fit] model: is empty."),
-        ('[fit.deeper]\nmodel = "pbm"', "[fit] deeper: there is no such option."),
-        ('config = "other.toml"', "config: a configuration file names no other one."),
-        ("max_position = 3\nmax-position = 4", "max_position: is set twice, with a dash and with an underscore."),
+        ('[fit.deeper]\nmodel = "pbm"', "[fit] deeper: no such option."),
+        ('config = "other.toml"', "config: a configuration file cannot name another one."),
+        (
+            "max_position = 3\nmax-position = 4",
+            "max_position: is set twice, once with a dash and once with an underscore.",
+        ),
         ("max-position = 2.5", "It comes from posbias.toml."),
         ('cluster = "nobody"', "It comes from posbias.toml."),
     ],
@@ -77,7 +80,7 @@ def test_a_misspelt_variable_is_refused(run_in_process: Run, log: Path, tmp_path
     done = run_in_process("run", log, "-o", "out", **{name: "0.02"})
 
     assert done.returncode == 2
-    assert f"{name}: no option has this variable. Did you mean POSBIAS_" in done.stderr
+    assert f"{name}: no such option. Did you mean POSBIAS_" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -86,7 +89,7 @@ def test_a_variable_of_others_is_named_without_its_value(run_in_process: Run, lo
     done = run_in_process("fit", log, "-o", "out", "--quiet", **{name: "a-secret"})
 
     assert done.returncode == 0
-    assert f"warning: {name}: no option has this variable; it is ignored." in done.stderr
+    assert f"warning: {name}: no such option; the variable is ignored." in done.stderr
     assert "a-secret" not in done.stderr
 
 
@@ -97,7 +100,7 @@ def test_an_empty_variable_is_not_set_and_a_blank_one_is_an_error(run_in_process
     assert empty.returncode == 0, empty.stderr
     assert "warning: POSBIAS" not in empty.stderr
     assert blank.returncode == 2
-    assert "POSBIAS_SESSION: holds nothing but blanks." in blank.stderr
+    assert "POSBIAS_SESSION: contains only whitespace." in blank.stderr
 
 
 def test_a_wrong_value_of_a_variable_is_said_to_come_from_there(run_in_process: Run, log: Path) -> None:
@@ -110,7 +113,7 @@ def test_a_wrong_value_of_a_variable_is_said_to_come_from_there(run_in_process: 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("--model pbm --model ubm", "--model: is given 2 times, and takes one value."),
+        ("--model pbm --model ubm", "--model: is given 2 times, but takes one value."),
         ("--position a --position b --position c", "--position: is given 3 times"),
         ("--compare --no-compare", "--compare: is given 2 times"),
         ("-o other", "--output: is given 2 times"),
@@ -137,7 +140,7 @@ def test_an_empty_value_is_refused_by_name(run_in_process: Run, log: Path, tmp_p
     done = run_in_process("fit", log, *output, flag, "")
 
     assert done.returncode == 2
-    assert f"{'--output' if flag == '-o' else flag} '': is empty; is a variable unset?" in done.stderr
+    assert f"{'--output' if flag == '-o' else flag} '': is empty. Is a shell variable unset?" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == [log.name]
 
 
@@ -206,7 +209,7 @@ def test_a_day_to_come_is_refused(run_in_process: Run, log: Path, tmp_path: Path
     today = run_in_process("collect", log, "-o", "today", "--date", str(day))
 
     assert (later.returncode, today.returncode) == (2, 0)
-    assert "is still to come" in later.stderr
+    assert "is in the future" in later.stderr
     assert not (tmp_path / "later").exists()
 
 

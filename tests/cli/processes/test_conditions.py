@@ -315,7 +315,7 @@ def test_a_panic_of_polars_is_one_error(
 
     monkeypatch.setattr("posbias.cli.work.steps.fit", panic)
 
-    refused(run_in_process(*FIT), "posbias: error: Polars could not do its part: called `Option::unwrap()`")
+    refused(run_in_process(*FIT), "posbias: error: Polars failed: called `Option::unwrap()`")
     assert not (folder / "out").exists()
 
 

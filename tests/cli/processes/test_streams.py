@@ -108,7 +108,9 @@ def test_a_result_that_stands_but_is_not_printed_exits_with_1_and_says_so(
     silent, _, _ = runs((command, log, "-o", "silent", "--json"), stdout=how, stderr=how)
 
     assert (code, silent) == (1, 1)
-    assert said.splitlines()[-1].startswith("posbias: error: out is written, but stdout is not: ")
+    assert said.splitlines()[-1].startswith(
+        "posbias: error: out is written, but its manifest could not be printed to stdout: "
+    )
     for folder in ("out", "silent"):
         assert json.loads((tmp_path / folder / "manifest.json").read_text())["command"] == command
 

@@ -85,7 +85,11 @@ def test_foreign_directories_of_every_such_name_are_there_unchanged_after_runs(
         for options in ((), ("--temp-dir", scratch)):
             done = run_in_process("run", log, "-o", results / "out", "--force", "--memory", "256MiB", *options)
             assert done.returncode == 0, done.stderr
-            warned = [line for line in done.stderr.splitlines() if line.startswith("warning: ") and " stays: " in line]
+            warned = [
+                line
+                for line in done.stderr.splitlines()
+                if line.startswith("warning: ") and " is left in place: " in line
+            ]
             in_doubt = {"posbias-" + "0" * 32, ".posbias-" + "0" * 32}
             assert {Path(line.split()[1]).name for line in warned} == in_doubt, number
     shutil.rmtree(results / "out")
@@ -375,4 +379,4 @@ def test_a_file_that_appears_in_the_old_result_in_the_last_moment_is_kept_beside
     (found,) = results.rglob("thesis.txt")
     assert found.read_text(encoding="utf-8") == "mine"
     if how == "killed":
-        assert f"warning: {found.parent.parent} stays: " in done.stderr
+        assert f"warning: {found.parent.parent} is left in place: " in done.stderr

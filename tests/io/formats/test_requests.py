@@ -52,17 +52,17 @@ def refused(place: Path, log: str, *options: str) -> str:
     [
         ("--features nowhere.parquet", "nowhere.parquet: no such file"),
         ("--features keyless.parquet", "keyless.parquet: no column says which document"),
-        ("--features taken.parquet", "the feature 'label' has a name that training files need"),
+        ("--features taken.parquet", "the feature 'label' has a name that is reserved in training files"),
         ("--features days.parquet", "the feature 'seen' holds Date"),
         ("--features numbered.csv", "the column '' looks like the row numbers that pandas writes"),
         ("--features pattern.parquet", "the name of the column '*' is a pattern"),
         ("--features prices.parquet --feature price", "there is another feature 'price'"),
         ("--features prices.parquet --features prices.parquet", "there is another feature 'price'"),
-        ("--layout session --feature position", "--feature position: this name has a meaning of its own"),
+        ("--layout session --feature position", "--feature position: this name is reserved"),
         ("--feature colour", "there is no column 'colour' (--feature)"),
         ("--missing drop", "--missing drop: has no effect here: only a table of features"),
-        ("--rate ips", "--rate ips: has no effect here: only --layout judgments"),
-        ("--grades 4", "--grades 4: has no effect here: only --layout judgments"),
+        ("--rate ips", "--rate ips: has no effect here: it applies only to --layout judgments"),
+        ("--grades 4", "--grades 4: has no effect here: it applies only to --layout judgments"),
         ("--layout judgments --self-normalize", "--self-normalize: has no effect here: --layout judgments"),
         (
             "--layout session --validation-by session",
@@ -70,9 +70,9 @@ def refused(place: Path, log: str, *options: str) -> str:
         ),
         (
             "--layout session --negatives posterior",
-            "--negatives posterior: has no effect here: only",
+            "--negatives posterior: has no effect here: it applies only",
         ),
-        ("--validation 1", "--validation 1: a share lies between 0 and 1"),
+        ("--validation 1", "--validation 1: must be at least 0 and below 1"),
         ("--format lightgbm", "--format lightgbm writes what a model learns from, and there are no features"),
     ],
 )
@@ -98,7 +98,7 @@ def test_a_log_without_a_click_is_doubtful_in_the_other_layouts(place: Path) -> 
         options = ("--propensities", "fit", "-o", str(place / f"unclicked-{layout}"), "--layout", layout)
         done = invoke("weight", "unclicked.parquet", *options)
         assert done.exit_code == 1
-        assert "warning: no click carries a weight" in done.output
+        assert "warning: no click has a weight" in done.output
 
 
 @pytest.mark.parametrize(

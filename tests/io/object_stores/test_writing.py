@@ -218,7 +218,7 @@ def test_a_run_that_is_stopped_while_it_uploads_leaves_no_manifest(
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
-    assert f"stopped by SIGTERM; what was uploaded to {bucket.url('out')} is not whole" in said
+    assert f"stopped by SIGTERM; the upload to {bucket.url('out')} is incomplete" in said
     assert "manifest.json" not in bucket.contents("out")
     assert list(temporary.iterdir()) == []
     server.holds = lambda _method, _path: False
