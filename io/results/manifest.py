@@ -7,6 +7,7 @@ anything, of any size, and edited. A checksum of its own content tells what was 
 import errno
 import json
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from io import FileIO
 from pathlib import Path
@@ -74,7 +75,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     manifest = {
         **{name: value if name in _READ_BACK else masked_values(value) for name, value in plain.items()},
         "files": list_files(folder),
-        "versions": {"posbias": version("posbias"), **{name: version(name) for name in _LIBRARIES}},
+        "versions": versions(),
     }
     manifest[_CHECKSUM] = checksum_of_content(json.loads(manifest_text(manifest)))
     text = manifest_text(manifest).encode()
@@ -85,6 +86,12 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
         )
     (folder / FILE_NAME).write_bytes(text)
     return manifest
+
+
+@cache
+def versions() -> dict[str, str]:
+    """The versions of posbias and of what its numbers depend on."""
+    return {name: version(name) for name in ("posbias", *_LIBRARIES)}
 
 
 def list_files(folder: Path) -> dict[str, int]:
