@@ -303,7 +303,7 @@ def test_a_monotone_shape_never_rises(run_in_process: Run, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--method", "joint", "--bootstrap", "100"), "--method joint does not take it"),
+        (("--method", "joint", "--bootstrap", "100"), "--method joint does not support it"),
         (("--method", "allpairs", "--shape", "power"), "Methods that do: conditional, randomized"),
         (("--method", "allpairs", "--cluster", "session"), "only --method conditional"),
         (("--shape", "power", "--model", "ubm"), "says nothing about previous_click (--model ubm)"),
