@@ -55,7 +55,7 @@ def test_yandex_propensities_errors_and_interval_are_those_of_an_independent_imp
     np.testing.assert_allclose(table["std_error"], YANDEX_ERRORS, atol=0.5e-4)
     assert table.select("ci_low", "ci_high").row(-1) == pytest.approx(YANDEX_LAST_INTERVAL, abs=0.5e-3)
     assert table.select("ci_low", "ci_high").row(0) == (1, 1)
-    assert "4 equal queries would say" in run.stderr
+    assert "effective number of queries: about 4" in run.stderr
 
 
 def test_yandex_user_browsing_cells_are_all_identified_and_one_is_seen_more_than_the_first(
