@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-CORE = Path(__file__).parents[2] / "core"
 APART = [{"table", "linkage", "fit"}, {"unit", "cluster", "table"}, {"linkage", "errors"}]
 """Arguments that stand for strata with their members, for a fit with its linkage, and for a fit with both."""
 
@@ -20,20 +19,20 @@ def parameters(path: Path) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("room", ["theta", "standard_errors", "shapes", "estimators", "fit"])
-def test_counts_linkage_members_and_errors_are_handed_on_as_one(room: str) -> None:
+def test_counts_linkage_members_and_errors_are_handed_on_as_one(room: str, repository: Path) -> None:
     signatures = [
         (f"{path.name}: {name}", words)
-        for path in sorted((CORE / room).glob("*.py"))
+        for path in sorted((repository / "core" / room).glob("*.py"))
         for name, words in parameters(path).items()
     ]
     assert signatures
     assert [name for name, words in signatures if any(apart <= words for apart in APART)] == []
 
 
-def test_one_class_holds_the_ends_of_intervals() -> None:
+def test_one_class_holds_the_ends_of_intervals(repository: Path) -> None:
     holding = [
         node.name
-        for path in sorted(CORE.rglob("*.py"))
+        for path in sorted((repository / "core").rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ClassDef) and {"low", "ci_low"} & _fields(node) and {"high", "ci_high"} & _fields(node)
     ]

@@ -327,7 +327,10 @@ def test_a_log_without_hit_lists_says_what_to_do(run_in_process: RunPosbias, tmp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--ubi-impressions", "events"), "--ubi-impressions events: has no effect here: it applies only to OpenSearch UBI"),
+        (
+            ("--ubi-impressions", "events"),
+            "--ubi-impressions events: has no effect here: it applies only to OpenSearch UBI",
+        ),
         (("--click-actions", "buy"), "--click-actions buy: has no effect here: it applies only to OpenSearch UBI"),
         (("--position-base", "impression=0"), "only --input-format ubi has actions"),
         (("--position-base", "first"), "--position-base first: give a whole number"),
