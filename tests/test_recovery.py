@@ -53,10 +53,10 @@ def fit(
     plan = StatisticsPlan(get_model(model), strata=strata, period=by_day)
     statistics = plan.count(nw.from_native(pl.concat(logs).lazy())).to_native().collect()
     part = compress_part(statistics.sort(plan.keys), plan)
-    evidence = merge_parts([part], plan)
+    statistics = merge_parts([part], plan)
     options = EstimationOptions(period="day" if by_day else "auto")
-    found = fit_statistics(evidence, "conditional", options, compare=compare)
-    (signature,) = evidence.signature_of_part
+    found = fit_statistics(statistics, "conditional", options, compare=compare)
+    (signature,) = statistics.signature_of_part
     of_pair = found.attractiveness_of(signature[part.pairs["signature"].to_numpy()])
     return Fitted(found.propensities, part.pairs.hstack(of_pair))
 

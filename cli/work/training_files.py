@@ -10,7 +10,7 @@ from posbias.cli.report import summary, verdicts
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.errors import UsageError
+from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.schema import RESERVED
 from posbias.core.training.layouts import (
@@ -125,12 +125,17 @@ def write_from_counts(
     request: Request,
     result: Result,
 ) -> None:
-    """Write training files from a log, or from statistics, that has been counted."""
+    """Write training files from a log, or from statistics, that has been counted.
+
+    Raises:
+        StatisticsError: the layout needs the pages, and there are only statistics.
+    """
     layout = request.layout
     weights = _weights(counted.statistics.counts_by_cell(), propensities, request)
     if isinstance(layout, LayoutOfPages):
-        if counted.read is not None:  # statistics were refused for such layouts
-            _write_pages(counted.read, counted.plan, weights, layout, request, engine, result)
+        if counted.read is None:
+            raise StatisticsError(f"--layout {layout.name}: it needs the logs, not only statistics. Give the logs.")
+        _write_pages(counted.read, counted.plan, weights, layout, request, engine, result)
         return
     terms, rows_of = by_signature(counted, layout, weights, request.options, propensities, prior)
     buffer = request.buffer(None if counted.in_memory else engine.scratch)

@@ -61,7 +61,8 @@ def unpacked(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     return frame.select(_unpacked(pl.col(spark_name(name)), dtype).alias(name) for name, dtype in schema.items())
 
 
-def _spark_type_of(dtype: pl.DataType) -> pl.DataType:
+def _held_as(dtype: pl.DataType) -> pl.DataType:
+    """The type in Polars of what Spark holds."""
     return _AS_ANOTHER.get(type(dtype), dtype)
 
 
@@ -71,7 +72,7 @@ def _spark_type(name: str, dtype: pl.DataType) -> str:
         return f"struct<{', '.join(inner)}>"
     if isinstance(dtype, pl.Decimal):
         return f"decimal({dtype.precision or 38}, {dtype.scale})"
-    known = _AS_THEY_ARE.get(type(_spark_type_of(dtype)))
+    known = _AS_THEY_ARE.get(type(_held_as(dtype)))
     if known is None:
         raise SchemaError(
             f"column {name!r} holds {dtype}, which --engine spark does not take. Write it as text or as numbers."
@@ -89,7 +90,7 @@ def _packed(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         return column.reinterpret(signed=True)
     if isinstance(dtype, pl.Date | pl.Datetime | pl.Time | pl.Duration):
         return column.to_physical()
-    return column.cast(_spark_type_of(dtype))
+    return column.cast(_held_as(dtype))
 
 
 def _unpacked(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
@@ -102,7 +103,7 @@ def _unpacked(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
         return column.reinterpret(signed=False)
     if isinstance(dtype, pl.Null):
         return pl.lit(None)
-    return column.cast(_spark_type_of(dtype)).cast(dtype)
+    return column.cast(_held_as(dtype)).cast(dtype)
 
 
 def _fields(dtype: pl.Struct) -> ItemsView[str, pl.DataType]:

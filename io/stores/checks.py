@@ -73,7 +73,7 @@ def check_bytes(expected: Sequence[Expected], each: Each) -> None:
     Raises:
         StatisticsError: they are not.
     """
-    for _ in _inspected(expected, each, _fault_or_nothing):
+    for _ in _inspected(expected, each, _intact):
         pass
 
 
@@ -112,7 +112,7 @@ def _from_anywhere(part: Part) -> Part:
     return replace(part, path=part.path.absolute())
 
 
-def _fault_or_nothing(item: tuple[Part, dict[str, str]]) -> Amounts | str:
+def _intact(item: tuple[Part, dict[str, str]]) -> Amounts | str:
     """Nothing, or what is wrong with a part. It may run on another machine."""
     return _fault_of(*item) or {}
 

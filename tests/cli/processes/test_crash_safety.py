@@ -33,21 +33,6 @@ def big_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def small_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a log of a few thousand impressions."""
-    path = tmp_path_factory.mktemp("small") / "log.parquet"
-    simulate(SimulationOptions(n_sessions=1_000, n_queries=50, docs_per_query=6, n_positions=4)).log.write_parquet(path)
-    return path
-
-
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
-    """Return the directory in which results stand."""
-    (tmp_path / "results").mkdir()
-    return tmp_path / "results"
-
-
 @pytest.fixture
 def scratch(tmp_path: Path) -> Path:
     """Return the directory for temporary files."""
@@ -166,10 +151,10 @@ def test_a_disk_that_is_full_for_temporary_files_is_named_and_left_as_it_was(
 
 
 def test_a_full_disk_keeps_the_old_result(
-    run_in_process: RunPosbias, small_log: Path, wide_log: Path, tmp_path: Path, mount_tmpfs: MountTmpfs
+    run_in_process: RunPosbias, log: Path, wide_log: Path, tmp_path: Path, mount_tmpfs: MountTmpfs
 ) -> None:
     full = mount_tmpfs(tmp_path / "full", "size=256k")
-    assert run_in_process("run", small_log, "-o", full / "out").returncode == 0
+    assert run_in_process("run", log, "-o", full / "out").returncode == 0
     old = contents(full)
     assert_no_space(run_in_process("run", wide_log, "-o", full / "out", "--force"), full)
     assert contents(full) == old
@@ -224,9 +209,9 @@ def test_a_run_that_is_stopped_ends_at_once_and_leaves_nothing(
 
 
 def test_a_run_that_is_stopped_while_it_loads_shows_no_traceback(
-    clean_environment: dict[str, str], small_log: Path, results: Path
+    clean_environment: dict[str, str], log: Path, results: Path
 ) -> None:
-    command = [sys.executable, "-X", "importtime", "-m", "posbias.cli", "run", small_log, "-o", results / "out"]
+    command = [sys.executable, "-X", "importtime", "-m", "posbias.cli", "run", log, "-o", results / "out"]
     with Popen(command, env=clean_environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
@@ -247,7 +232,7 @@ def test_a_run_that_is_stopped_while_it_loads_shows_no_traceback(
 def test_a_kill_at_any_moment_leaves_one_whole_result_and_the_next_run_tidies_up(
     clean_environment: dict[str, str],
     run_in_process: RunPosbias,
-    small_log: Path,
+    log: Path,
     big_log: Path,
     results: Path,
     scratch: Path,
@@ -256,7 +241,7 @@ def test_a_kill_at_any_moment_leaves_one_whole_result_and_the_next_run_tidies_up
 ) -> None:
     target = results / "out"
     old = results.parent / "old"
-    assert run_in_process("run", small_log, "-o", old).returncode == 0
+    assert run_in_process("run", log, "-o", old).returncode == 0
     whole: list[dict[str, bytes]] = [contents(old) if force else {}]
     run_big = ("run", big_log, "-o", target, "--force", "--temp-dir", scratch, *SMALL_MEMORY)
     with start(clean_environment, *run_big) as process:
@@ -343,18 +328,18 @@ def test_without_exchange_a_directory_is_replaced_by_renames(
 @pytest.mark.parametrize(("kill_after", "which"), [(1, "old"), (2, "new")])
 def test_without_exchange_the_next_run_mends_what_a_kill_between_the_renames_left(
     run_in_process: RunPosbias,
-    small_log: Path,
+    log: Path,
     old_result: Path,
     clean_environment: dict[str, str],
     kill_after: int,
     which: str,
 ) -> None:
     assert replace(old_result, kill_after, clean_environment) == -signal.SIGKILL
-    refused = run_in_process("run", small_log, "-o", old_result)
+    refused = run_in_process("run", log, "-o", old_result)
     assert refused.returncode == 2
     assert "already exists" in refused.stderr
     assert (old_result / "which").read_text(encoding="utf-8") == which
-    done = run_in_process("run", small_log, "-o", old_result, "--force")
+    done = run_in_process("run", log, "-o", old_result, "--force")
     assert done.returncode == 0, done.stderr
     assert not (old_result / "which").exists()
     assert [path.name for path in old_result.parent.iterdir()] == ["out"]

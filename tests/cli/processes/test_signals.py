@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from posbias.core.simulation.simulate import SimulationOptions, simulate
-
 PROMPT_SECONDS = 15
 START_SECONDS = 60
 
@@ -43,14 +41,6 @@ sys.argv = ["posbias", *words]
 from posbias.cli.__main__ import main
 main()
 """
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a log of a few thousand impressions."""
-    path = tmp_path_factory.mktemp("log") / "log.parquet"
-    simulate(SimulationOptions(n_sessions=1_000, n_queries=50, docs_per_query=6, n_positions=4)).log.write_parquet(path)
-    return path
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def test_features_arrive_as_a_left_join_brings_them_for_any_parts_and_chunks(
     parts = [rows.filter(pl.col("group") % split == part) for part in range(split)]
     expected = pl.concat(parts).join(features, on=list(table.keys), how="left", maintain_order="left")
     assume(expected["price"].count())
-    routed = route(table, [part.lazy() for part in parts], folder / "spool", MEMORY)
+    routed = route(table, [part.lazy() for part in parts], folder / "routed", MEMORY)
     routed = [held(part, 1 << 20) for part in routed] if in_memory else routed
 
     found = [
@@ -119,8 +119,8 @@ def test_little_memory_means_more_files_and_the_same_features(
     monkeypatch.setattr("posbias.io.features.routing._ROWS_OF_BATCH", 10)
     table = opened(pl.DataFrame({"doc": range(100), "x": range(100)}))
     rows = pl.DataFrame({"query": ["a"] * 60, "doc": range(60)})
-    routed = route(table, [rows[:40].lazy(), rows[20:].lazy()], tmp_path / "spool", 1)
-    assert len(list((tmp_path / "spool").iterdir())) > 2
+    routed = route(table, [rows[:40].lazy(), rows[20:].lazy()], tmp_path / "routed", 1)
+    assert len(list((tmp_path / "routed").iterdir())) > 2
     for part, features in zip([rows[:40], rows[20:]], routed, strict=True):
         assert with_features(part, features)["x"].to_list() == part["doc"].to_list()
         assert features.select(pl.len()).collect().item() == 40
@@ -341,7 +341,7 @@ def test_a_key_that_stands_twice_is_shown(opened: Open, tmp_path: Path) -> None:
     table = opened(pl.DataFrame({"doc": [1, 2, 2, 3, 3], "x": range(5)}))
     log = pl.LazyFrame({"query": ["a", "b"], "doc": [2, 2]})
     with pytest.raises(SchemaError, match=r"1 keys appear more than once, e\.g\. doc 2 in 2 rows"):
-        route(table, [log.head(1), log.tail(1)], tmp_path / "spool", MEMORY)
+        route(table, [log.head(1), log.tail(1)], tmp_path / "routed", MEMORY)
 
 
 def test_an_infinite_value_is_shown(opened: Open, tmp_path: Path) -> None:
@@ -363,14 +363,14 @@ def test_a_full_disk_is_found_before_anything_is_written(
 
     monkeypatch.setattr("posbias.io.temporary.directories.shutil.disk_usage", full)
     with pytest.raises(OutputError, match="--temp-dir"):
-        route(table, [pl.LazyFrame({"query": ["a"], "doc": [1]})], tmp_path / "spool", MEMORY)
-    assert not (tmp_path / "spool").exists()
+        route(table, [pl.LazyFrame({"query": ["a"], "doc": [1]})], tmp_path / "routed", MEMORY)
+    assert not (tmp_path / "routed").exists()
 
 
 def test_what_is_missing_is_counted_and_shown(opened: Open, tmp_path: Path) -> None:
     table = opened(pl.DataFrame({"query": ["a"], "doc": [1], "x": [1]}))
     rows = pl.LazyFrame({"query": ["a", "b", "b", "b"], "doc": [1, 1, 1, 2]})
-    features = route(table, [rows], tmp_path / "spool", MEMORY)[0]
+    features = route(table, [rows], tmp_path / "routed", MEMORY)[0]
     missing = missing_features(rows, features)
     assert missing == MissingFeatures(2, 3, ("query 'b', doc 1", "query 'b', doc 2"))
     check_none_missing(MissingFeatures(), "f")

@@ -36,7 +36,7 @@ def write_pages(path: Path, pages: list[dict[str, object]]) -> Path:
     return path
 
 
-def affected(tmp_path: Path, page: int, **values: object) -> Path:
+def with_values(tmp_path: Path, page: int, **values: object) -> Path:
     """Write the good pages with other values in one of them."""
     pages = [dict(row) for row in PAGES]
     pages[page - 1] |= values
@@ -158,7 +158,7 @@ def test_clicks_apart_meet_the_documents_of_a_list(posbias: Posbias, log: pl.Dat
 def test_a_page_that_breaks_the_contract_is_named_by_file_and_row(
     run_in_process: RunPosbias, tmp_path: Path, values: dict[str, object], reason: str
 ) -> None:
-    path = affected(tmp_path, 2, **values)
+    path = with_values(tmp_path, 2, **values)
     done = run_in_process("fit", path, "-o", tmp_path / "out")
     assert done.returncode == 2
     assert f"{reason}: {path} row 2" in done.stderr

@@ -311,8 +311,8 @@ def test_a_position_base_above_an_ordinal_stops_the_run(run_in_process: RunPosbi
 
 
 def test_a_log_most_of_whose_pages_contradict_themselves_is_refused(run_in_process: RunPosbias, tmp_path: Path) -> None:
-    affected = [query(page, text, [text]) for page in ("p7", "p8", "p9") for text in ("one", "other")]
-    path = write(tmp_path / "ubi.ndjson", [*GOOD_HITS, *affected])
+    contradicting = [query(page, text, [text]) for page in ("p7", "p8", "p9") for text in ("one", "other")]
+    path = write(tmp_path / "ubi.ndjson", [*GOOD_HITS, *contradicting])
     done = run_in_process("collect", path, *UBI, "--on-bad-rows", "drop", "-o", tmp_path / "out")
     assert done.returncode == 2
     assert "3 of 5 pages contradict themselves" in done.stderr

@@ -1,0 +1,134 @@
+"""Outputs, options and settings that cannot work are refused before anything is replaced."""
+
+from pathlib import Path
+
+import pytest
+from workshop import MountTmpfs, Workshop, assert_refused, attempt, csv_text, good_rows, left_in, without
+
+# --- the output -----------------------------------------------------------------------------------------------
+
+
+def test_an_existing_result_is_kept_without_force(workshop: Workshop) -> None:
+    log = workshop.log()
+    assert attempt(workshop, "run", log).returncode == 0
+    before = left_in(workshop.output.parent)
+    done = attempt(workshop, "run", log)
+    assert done.returncode == 2
+    assert f"{workshop.output}: already exists" in done.stderr
+    assert "--force" in done.stderr
+    assert left_in(workshop.output.parent) == before
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_a_file_in_the_place_of_the_output_is_kept(workshop: Workshop, force: tuple[str, ...]) -> None:
+    workshop.output.write_text("mine", encoding="utf-8")
+    done = attempt(workshop, "run", workshop.log(), *force)
+    assert done.returncode == 2
+    assert f"{workshop.output}: is a file" in done.stderr
+    assert workshop.output.read_text(encoding="utf-8") == "mine"
+    assert left_in(workshop.output.parent) == ["out"]
+
+
+@pytest.fixture
+def read_only_place(tmp_path: Path, mount_tmpfs: MountTmpfs) -> Path:
+    """Return a directory that even root cannot write in."""
+    return mount_tmpfs(tmp_path / "read-only", "ro,size=1m")
+
+
+@pytest.mark.parametrize("name", ["out", "new/parents/out"])
+def test_a_read_only_place_is_named(workshop: Workshop, read_only_place: Path, name: str) -> None:
+    done = workshop.run("run", workshop.log(), "-o", read_only_place / name)
+    assert_refused(done, workshop, str(read_only_place), "Read-only file system")
+
+
+def test_a_read_only_place_for_temporary_files_is_named(workshop: Workshop, read_only_place: Path) -> None:
+    done = workshop.run("run", workshop.log(), "-o", workshop.output, "--temp-dir", read_only_place)
+    assert_refused(done, workshop, str(read_only_place), "Read-only file system")
+
+
+def test_a_place_for_temporary_files_that_does_not_exist_is_named(workshop: Workshop) -> None:
+    done = workshop.run("run", workshop.log(), "-o", workshop.output, "--temp-dir", workshop.folder / "nowhere")
+    assert_refused(done, workshop, "--temp-dir", "nowhere")
+
+
+@pytest.mark.parametrize("named", ["log.csv", "*.csv", "."])
+def test_force_never_deletes_the_logs(workshop: Workshop, named: str) -> None:
+    log = workshop.log()
+    done = workshop.run("run", workshop.folder / named, "-o", workshop.folder, "--force")
+    assert_refused(done, workshop, str(workshop.folder), "--force")
+    assert log.read_text(encoding="utf-8") == csv_text(good_rows())
+
+
+def test_force_never_deletes_the_clicks_that_are_joined(workshop: Workshop) -> None:
+    shown_log = workshop.log(rows=without("click"))
+    held = workshop.folder / "held"
+    held.mkdir()
+    clicked = [{"session": row["session"], "doc": row["doc"]} for row in good_rows() if row["click"]]
+    clicks = workshop.log("held/clicks.csv", clicked)
+    done = workshop.run("run", shown_log, "--clicks", clicks, "-o", held, "--force")
+    assert_refused(done, workshop, "--force")
+    assert clicks.read_text(encoding="utf-8") == csv_text(clicked)
+
+
+def test_force_never_deletes_the_propensities_that_are_read(workshop: Workshop) -> None:
+    log, fit = workshop.log(), workshop.folder / "fit"
+    assert workshop.run("fit", log, "-o", fit).returncode == 0
+    done = workshop.run("weight", log, "--propensities", fit, "-o", fit, "--force")
+    assert_refused(done, workshop, str(fit), "--force")
+    assert (fit / "propensities.parquet").is_file()
+
+
+# --- options --------------------------------------------------------------------------------------------------
+
+BAD_OPTIONS = [
+    (("--memory", "5 bananas"), "--memory 5 bananas"),
+    (("--memory", "1MiB"), "--memory 1MiB"),
+    (("--position-bins", "3,1"), "--position-bins 3,1"),
+    (("--position-bins", "1,2,two"), "--position-bins 1,2,two"),
+    (("--model", "nope"), "nope"),
+    (("--method", "nope"), "nope"),
+    (("--format", "nope"), "nope"),
+    (("--layout", "nope"), "nope"),
+    (("--max-position", "1"), "--max-position"),
+    (("--min-propensity", "0"), "--min-propensity 0"),
+    (("--min-propensity", "1.5"), "--min-propensity 1.5"),
+    (("--attractiveness-prior", "5:2"), "5:2"),
+    (("--examination-prior", "0.5"), "0.5"),
+    (("--period", "day"), "--timestamp"),
+    (("--max-iterations", "0"), "--max-iterations"),
+    (("--no-such-option",), "--no-such-option"),
+    (("--config", "nowhere.toml"), "nowhere.toml"),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), BAD_OPTIONS)
+def test_a_bad_option_is_named(workshop: Workshop, options: tuple[str, ...], says: str) -> None:
+    assert_refused(attempt(workshop, "run", workshop.log(), *options), workshop, says)
+
+
+@pytest.mark.parametrize("options", [("--model", "nope"), ("--method", "nope"), ("--format", "nope")])
+def test_a_plug_in_that_does_not_exist_is_answered_with_those_that_do(
+    workshop: Workshop, options: tuple[str, str]
+) -> None:
+    known = {"--model": ("pbm", "ubm"), "--method": ("conditional", "joint"), "--format": ("csv", "parquet")}
+    assert_refused(attempt(workshop, "run", workshop.log(), *options), workshop, *known[options[0]])
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('model = "ubm', ("posbias.toml", "not valid TOML")),
+        ('modell = "ubm"', ("posbias.toml", "modell", "'model'")),
+        ("[run]\nmin-propensty = 0.1\n", ("posbias.toml", "[run]", "min-propensty", "'min-propensity'")),
+        ("[fit]\nmin-propensity = 0.1\n", ("posbias.toml", "[fit]", "min-propensity")),
+        ("min-propensity = 'low'\n", ("min-propensity",)),
+        ("run = 3\n", ("posbias.toml", "run")),
+        ("[model]\npbm = true\n", ("model",)),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_named(workshop: Workshop, content: str, says: tuple[str, ...]) -> None:
+    workshop.write("posbias.toml", content)
+    scratch = workshop.folder.parent / "scratch"
+    arguments = ("run", workshop.log(), "-o", workshop.output, "--temp-dir", scratch)
+    done = workshop.run(*arguments, cwd=workshop.folder, COLUMNS="250")
+    assert_refused(done, workshop, *says)
