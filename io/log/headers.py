@@ -55,8 +55,9 @@ def check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
     for source in sources:
         for column in roles.columns():
             if column not in schema_of(source):
+                having = next(other for other in sources if column in schema_of(other))
                 raise SchemaError(
-                    f"{source.path}: has no column {column!r}, which {first.path} has. "
+                    f"{source.path}: has no column {column!r}, which {having.path} has. "
                     f"The columns are: {', '.join(schema_of(source).names())}."
                 )
         for column in (name for name in schema_of(source) if name.startswith(OURS)):

@@ -150,3 +150,10 @@ COLUMNS = [
 @pytest.mark.parametrize(("make", "says"), COLUMNS)
 def test_a_column_that_cannot_be_found_is_named(workshop: Workshop, make: Make, says: tuple[str, ...]) -> None:
     assert_refused(attempt(workshop, *make(workshop)), workshop, *says)
+
+
+@pytest.mark.parametrize(("lacking", "having"), [("a", "b"), ("b", "a")])
+def test_of_two_files_the_one_that_lacks_a_column_is_named_first(workshop: Workshop, lacking: str, having: str) -> None:
+    shorter, whole = workshop.log(f"{lacking}.csv", without("session")), workshop.log(f"{having}.csv")
+    done = attempt(workshop, "run", workshop.folder)
+    assert_refused(done, workshop, f"{shorter}: has no column 'session', which {whole} has")
