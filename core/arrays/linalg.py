@@ -115,6 +115,11 @@ def student_tail(statistic: Floats, degrees: Floats) -> Floats:
     return cast("Floats", import_module("scipy.special").stdtr(degrees, -statistic))
 
 
+def chi_square_tail(statistic: float, degrees: float) -> float:
+    """P(X > statistic) of a chi-square, whose degrees of freedom need not be whole; 1 below 0."""
+    return float(import_module("scipy.special").gammaincc(degrees / 2, max(statistic, 0.0) / 2))
+
+
 def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
     """The x >= 0 that minimises |matrix x - target|, shape (columns,) (Lawson & Hanson 1974).
 

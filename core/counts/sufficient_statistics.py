@@ -6,8 +6,9 @@ that memory grows with the signatures and not with the log.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from hashlib import blake2b
+from operator import add
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from posbias.core.arrays.compression import compress, signature_keys
 from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers, Numbers
 from posbias.core.arrays.members import Members
 from posbias.core.counts.merging import SortedSignatures, merge
+from posbias.core.counts.placements import Placements, sum_placements
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION, QUERY, RANDOMIZED
 
@@ -64,6 +66,7 @@ class PartStatistics:
         by_unit: the counts by what makes a unit (the plan's `units`).
         n_queries: number of queries.
         n_pairs: number of (query, doc) pairs.
+        placements: where documents stand among randomised rows, if such rows are known and carry no weights.
     """
 
     cells: pl.DataFrame
@@ -71,6 +74,7 @@ class PartStatistics:
     by_unit: Mapping[tuple[str, ...], PartOfStrata]
     n_queries: int
     n_pairs: int
+    placements: Placements | None = None
 
     def without_pairs(self) -> "PartStatistics":
         """The part without its pairs, which are the large part of it and need not stay in memory."""
@@ -102,6 +106,7 @@ class SufficientStatistics:
         signature_of_part: for each part, the row of `pair_signatures` by the part's own signature number.
         n_queries: number of queries.
         n_pairs: number of (query, doc) pairs.
+        placements: where documents stand among randomised rows, if such rows are known and carry no weights.
     """
 
     plan: StatisticsPlan
@@ -110,6 +115,7 @@ class SufficientStatistics:
     signature_of_part: tuple[Numbers, ...]
     n_queries: int
     n_pairs: int
+    placements: Placements | None = None
 
     @property
     def n_cells(self) -> int:
@@ -187,6 +193,7 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
         by_unit=by_unit,
         n_queries=int(rows[_QUERY_NUMBER][-1]) + 1,
         n_pairs=pairs.select(pl.struct(*PAIR).rle_id().last()).item() + 1,
+        placements=sum_placements(statistics, plan) if plan.randomized and not plan.weighted else None,
     )
 
 
@@ -224,6 +231,7 @@ def merge_parts(parts: Sequence[PartStatistics], plan: StatisticsPlan) -> Suffic
     number_of_query = np.int32 if first_query[-1] <= _LARGEST_INT32 else np.int64
     by_unit = dict[tuple[str, ...], Strata]()
     signature_of_part = list[Numbers]()
+    placements = [part.placements for part in parts if part.placements is not None]
     for unit in plan.units:
         members = [part.by_unit[unit] for part in parts]
         signatures, new = merge(members, new_cell, _codes(cells))
@@ -242,6 +250,7 @@ def merge_parts(parts: Sequence[PartStatistics], plan: StatisticsPlan) -> Suffic
         signature_of_part=tuple(signature_of_part),
         n_queries=int(first_query[-1]),
         n_pairs=sum(part.n_pairs for part in parts),
+        placements=reduce(add, placements) if placements else None,
     )
 
 

@@ -9,6 +9,7 @@ from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.estimator import Estimator
+from posbias.core.estimators.placement_test import check_placements
 
 
 class RandomizedEstimator(Estimator):
@@ -54,7 +55,8 @@ class RandomizedEstimator(Estimator):
         """Estimate theta from the randomised rows alone.
 
         Raises:
-            IdentifiabilityError: no row is marked as randomised, or they compare no two positions.
+            IdentifiabilityError: no row is marked as randomised, they were not placed at random, or they compare no
+                two positions.
             UsageError: there is no such reference cell.
         """
         if not statistics.randomized.signatures.n_units:
@@ -62,6 +64,7 @@ class RandomizedEstimator(Estimator):
             raise IdentifiabilityError(
                 f"no row has {asked} (--randomized-where), so there is nothing to estimate from."
             )
+        check_placements(statistics)
         try:
             found = ConditionalEstimator().estimate(statistics, statistics.randomized, options, on_iteration)
         except IdentifiabilityError as error:
