@@ -5,10 +5,13 @@ import numpy as np
 from posbias.cli.console import counted
 from posbias.cli.report.summary import cell_in_words
 from posbias.core.estimators import ConditionalEstimator, Estimate, JointEstimator
+from posbias.core.estimators.placement_test import PlacementTest
+from posbias.core.estimators.randomized import RandomizedEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
 from posbias.core.fit.joint_comparison import NOTABLE, JointComparison
+from posbias.core.priors import BetaPrior
 from posbias.core.shapes.shape import ShapedEstimate
-from posbias.core.standard_errors.contrasts import ContrastTest
+from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest
 from posbias.core.training.weights import WeightSummary
 
 FEW_EFFECTIVE_CLUSTERS = 10
@@ -31,9 +34,10 @@ def fit_verdicts(fit: Fit) -> list[str]:
         said.append(_no_effect(fit))
     if fit.previous_click is not None and fit.previous_click.n_contrasts:
         said.append(_previous_click(fit.previous_click))
+    said += [_placed_at_random(test) for test in fit.placements if test.documents and test.p_value >= LEVEL]
     comparison = fit.comparison
     if comparison is not None and comparison.biased and fit.estimate.method != JOINT:
-        said.append(f"{_sparse(comparison)} It is not used.")
+        said.append(f"{_biased(fit, comparison)} It is not used.")
     by_likelihood = fit.estimate.method in {JOINT, ConditionalEstimator.name}
     if by_likelihood and comparison is not None and comparison.test.n_contrasts and not comparison.biased:
         said.append(_not_sparse(comparison))
@@ -48,6 +52,7 @@ def fit_warnings(fit: Fit) -> list[str]:
         *_few_clusters(fit.estimate),
         *_feedback(fit),
         *_sparsity(fit),
+        *_placements(fit),
         *([fit.shape.warning] if fit.shape is not None and fit.shape.warning else []),
     ]
 
@@ -165,7 +170,7 @@ def _feedback(fit: Fit) -> list[str]:
 def _sparsity(fit: Fit) -> list[str]:
     if fit.comparison is None or not fit.comparison.biased or fit.estimate.method != JOINT:
         return []
-    return [f"{_sparse(fit.comparison)} Do not use it: choose --method conditional."]
+    return [f"{_biased(fit, fit.comparison)} Do not use it: choose --method conditional."]
 
 
 def _not_sparse(comparison: JointComparison) -> str:
@@ -175,6 +180,48 @@ def _not_sparse(comparison: JointComparison) -> str:
     return f"joint EM differs from the conditional estimate by up to {difference}, which may be chance on this log."
 
 
-def _sparse(comparison: JointComparison) -> str:
-    p_value = f"p = {comparison.test.p_value:.1g}"
-    return f"sparse: joint EM is biased here, by up to {comparison.largest_difference:.0%} ({p_value})."
+def _biased(fit: Fit, comparison: JointComparison) -> str:
+    """That joint EM is biased, by how much, and what of it is its prior and what sparsity."""
+    said = f"by up to {comparison.largest_difference:.0%} (p = {comparison.test.p_value:.1g})"
+    if fit.causes is None or fit.joint is None or fit.joint.joint is None:
+        return f"sparse: joint EM is biased here, {said}."
+    cells = np.isfinite(comparison.test.p_values)
+    without = fit.causes.largest_without_prior(cells)
+    estimated = fit.causes.largest_with_estimated(cells)
+    prior = fit.joint.joint.options.attractiveness_prior
+    both = f"by up to {without:.1%} without a prior{{}}, by up to {estimated:.1%} with one estimated from the log"
+    if without <= NOTABLE:
+        return f"joint EM is biased here by its prior of {_prior(prior)}, {said}; {both.format('')}."
+    if without < comparison.largest_difference / 2:
+        why = f"mostly by its prior of {_prior(prior)}"
+        return f"joint EM is biased here, {said}, {why}; {both.format(', which is sparsity')}."
+    return f"sparse: joint EM is biased here, {said}; {both.format(', which is sparsity')}."
+
+
+def _prior(prior: BetaPrior) -> str:
+    return f"{prior.mean:g}:{prior.strength:g}"
+
+
+def _placed_at_random(test: PlacementTest) -> str:
+    found = f"{counted(test.documents, 'documents')} shown more than once in {counted(test.queries, 'queries')}"
+    return f"the rows with {test.rows} stand as if placed at random (p = {test.p_value:.2g}; {found})."
+
+
+def _placements(fit: Fit) -> list[str]:
+    """What cannot be known of randomised rows, or looks odd."""
+    if fit.estimate.method == RandomizedEstimator.name and not fit.placements:
+        return ["randomised rows with weights (or with --decay) are not checked for having been placed at random."]
+    return [
+        *(
+            f"the rows with {test.rows} show no document twice, so that it cannot be checked whether they were placed "
+            "at random."
+            for test in fit.placements
+            if not test.documents
+        ),
+        *(
+            f"the rows with {test.rows} may not have been placed at random: documents stand at the same position more "
+            f"often than chance explains (p = {test.p_value:.1g}, correlation {test.correlation:.2f})."
+            for test in fit.placements
+            if test.p_value < LEVEL
+        ),
+    ]

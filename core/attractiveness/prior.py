@@ -133,7 +133,8 @@ def estimate_prior(table: CountTable, propensity: Floats, position_of_cell: Inte
     """
     known = np.isfinite(propensity)
     shown = [block.sum_by_unit(known[block.cell].astype(np.float64)) for _, block in table.blocks()]
-    units, copies = _sample(np.where(np.concatenate([np.empty(0), *shown]) > 0, table.multiplicity, 0.0))
+    multiplicity = np.where(np.concatenate([np.empty(0), *shown]) > 0, table.multiplicity, 0.0)
+    units, copies = sample_units(multiplicity, LARGEST_SAMPLE)
     sample = table.take(units)
     position = np.minimum(shown_position(sample, position_of_cell), LAST_POSITION)
     order = np.argsort(position, kind="stable")
@@ -141,16 +142,16 @@ def estimate_prior(table: CountTable, propensity: Floats, position_of_cell: Inte
     return _Objective(inside, theta, copies[order], position[order]).maximize()
 
 
-def _sample(multiplicity: Floats) -> tuple[Integers, Floats]:
-    """Every so many-th of all copies of all units: which units these are, and how many of them each.
+def sample_units(multiplicity: Floats, largest: int) -> tuple[Integers, Floats]:
+    """Every so many-th of all copies of all units, up to `largest`: which units, and how many of them each.
 
     Signatures are in the order of a hash of their counts, so that equal distances meet no pattern.
     """
     before = np.cumsum(multiplicity)
-    if not len(before) or before[-1] <= LARGEST_SAMPLE:
+    if not len(before) or before[-1] <= largest:
         units = np.flatnonzero(multiplicity)
         return units, multiplicity[units]
-    ticks: Floats = (np.arange(LARGEST_SAMPLE) + 0.5) * (before[-1] / LARGEST_SAMPLE)
+    ticks: Floats = (np.arange(largest) + 0.5) * (before[-1] / largest)
     units, copies = np.unique(np.searchsorted(before, ticks), return_counts=True)
     return units, copies.astype(np.float64)
 

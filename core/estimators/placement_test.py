@@ -2,7 +2,7 @@
 
 The sum of w_d (`counts.placements`) has mean 0 under randomisation, and is positive where a document tends to stand
 at the same position each time: where only one arm of a swap is marked, or rows that the ranker placed. With V its
-variance, estimated from the queries within the limits that any randomisation keeps, and its skewness that of chi-square,
+variance, estimated from the queries within the limits that any randomisation keeps, and its skewness chi-square's,
 
     V = min(max(sum_q w_q^2, lowest), highest),    c = V / lowest,    nu = V / (2 c^2)
     p = P(chi-square with nu degrees > (sum w + c nu) / c)

@@ -19,7 +19,11 @@ from posbias.core.estimators import (
     check_method,
     get_estimator,
 )
+from posbias.core.estimators.estimate import FittedJointly, relative_to_largest
+from posbias.core.estimators.placement_test import PlacementTest, placement_tests
+from posbias.core.estimators.randomized import RandomizedEstimator
 from posbias.core.fit.diagnostics import expected_clicks, position_effect_test, previous_click_test
+from posbias.core.fit.joint_causes import JointCauses, find_causes
 from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
 from posbias.core.fit.periods import PeriodChoice, choose_period
 from posbias.core.fit.propensities import propensity_table
@@ -29,7 +33,7 @@ from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.bootstrap import bootstrap
 from posbias.core.standard_errors.clicked_sessions import FittedLog
 from posbias.core.standard_errors.cluster import ClusterSums, errors_from_sums, pair_errors
-from posbias.core.standard_errors.contrasts import ContrastTest
+from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata
 from posbias.core.theta.joint import EMOptions
 
 LARGEST_COMPARISON = 200_000
@@ -51,6 +55,7 @@ class Fit:
         period: whether the days were kept apart, and why.
         joint: textbook EM, where it ran.
         comparison: joint EM against the conditional estimate, where both ran.
+        causes: whether its prior or sparsity makes joint EM biased, where it is.
         prior: of attractiveness.
         attractiveness: posterior mean of gamma per pair signature.
         std_dev: its standard deviation, nan where the method has none.
@@ -59,6 +64,7 @@ class Fit:
         contexts: whether the contexts differ, where there are several.
         position_effect: whether any propensity differs from 1; None where there are no errors.
         previous_click: whether the previous click matters, with UBM.
+        placements: whether the rows that it is from were placed at random, where it is from randomised rows.
     """
 
     statistics: SufficientStatistics
@@ -68,6 +74,7 @@ class Fit:
     period: PeriodChoice
     joint: Estimate | None
     comparison: JointComparison | None
+    causes: JointCauses | None
     prior: AttractivenessPrior
     attractiveness: Floats
     std_dev: Floats
@@ -76,6 +83,7 @@ class Fit:
     contexts: ContrastTest | None
     position_effect: ContrastTest | None
     previous_click: ContrastTest | None
+    placements: tuple[PlacementTest, ...]
 
     @property
     def converged(self) -> bool:
@@ -177,11 +185,11 @@ def _fit(
     refined = _refined(judged, statistics, options)
     estimate = refined.estimate
     joint = estimate if method == JointEstimator.name else None
-    comparison = None
+    compared = None
     wanted = strata.signatures.n_units <= LARGEST_COMPARISON if compare is None else compare
     if wanted:
         joint = joint or JointEstimator().estimate_like(statistics, strata, own_rules, estimate.linkage, on_iteration)
-        comparison = _compare(joint, period.chosen or free, statistics, strata, own_rules, on_iteration)
+        compared = _compare(joint, period.chosen or free, statistics, strata, own_rules, on_iteration)
     prior, attractiveness, std_dev = _attractiveness(statistics, estimate, options)
     return Fit(
         statistics=statistics,
@@ -190,7 +198,8 @@ def _fit(
         free=judged,
         period=period,
         joint=joint,
-        comparison=comparison,
+        comparison=None if compared is None else compared.comparison,
+        causes=_causes(compared, statistics, None if options.attractiveness_prior else prior),
         prior=prior,
         attractiveness=attractiveness,
         std_dev=std_dev,
@@ -199,6 +208,7 @@ def _fit(
         contexts=refined.contexts,
         position_effect=position_effect_test(estimate, options.shape),
         previous_click=previous_click_test(statistics, estimate),
+        placements=placement_tests(statistics) if method == RandomizedEstimator.name else (),
     )
 
 
@@ -258,7 +268,7 @@ def _compare(
     strata: Strata,
     options: EstimationOptions,
     on_iteration: Callable[[str], None],
-) -> JointComparison | None:
+) -> "_Compared | None":
     """Joint EM against the conditional estimate on the same strata; None where the latter does not exist."""
     conditional = estimate.fitted
     if conditional is None or conditional.strata is not strata:
@@ -268,7 +278,32 @@ def _compare(
             return None
     if conditional is None or joint.joint is None:
         return None
-    return compare_with_joint(conditional, joint.joint)
+    return _Compared(conditional, joint.joint, compare_with_joint(conditional, joint.joint))
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """The two estimates and their comparison."""
+
+    conditional: FittedStrata
+    joint: FittedJointly
+    comparison: JointComparison
+
+
+def _causes(
+    compared: _Compared | None, statistics: SufficientStatistics, prior: AttractivenessPrior | None
+) -> JointCauses | None:
+    """What makes joint EM biased, where it is and has a prior; the prior is estimated where it was not yet."""
+    if compared is None or not compared.comparison.biased:
+        return None
+    options, fit = compared.joint.options, compared.conditional.fit
+    if options.attractiveness_prior.strength == options.examination_prior.strength == 0:
+        return None
+    table = compared.conditional.strata.signatures
+    if prior is None or not prior.positions:
+        examination = relative_to_largest(fit.theta, fit.linkage)
+        prior = estimate_prior(table, examination, statistics.position_of_cell)
+    return find_causes(fit, table, prior, statistics.position_of_cell)
 
 
 def _attractiveness(

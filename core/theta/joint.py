@@ -78,9 +78,10 @@ def fit_joint(
     table: CountTable,
     options: EMOptions | None = None,
     *,
+    start: Floats | None = None,
     on_iteration: Callable[[int, float], None] | None = None,
 ) -> JointFit:
-    """Maximise the objective by EM from theta = gamma = 0.5.
+    """Maximise the objective by EM, from theta = gamma = 0.5 unless asked otherwise.
 
         sum_j m_j sum_e { c log(theta gamma) + (n - c) log(1 - theta gamma) }
         + sum over parameters x of s (v log x + (1 - v) log(1 - x))
@@ -88,11 +89,12 @@ def fit_joint(
     Args:
         table: counts per unit (a pair or signature) and cell.
         options: by default a prior of 0.5:2 on both, accelerated, to convergence.
+        start: theta to begin with, shape (K,), in (0, 1); each gamma then begins at the clicks over the expected ones.
         on_iteration: called after each step or cycle with the passes so far and the change of theta, relative to the
             largest theta.
     """
     options = options or EMOptions()
-    problem = _Problem(table, options)
+    problem = _Problem(table, options, start)
     fit = _accelerated if options.accelerate and options.max_iterations >= _CYCLE else _plain
     return fit(problem, options, on_iteration or _ignore)
 
@@ -154,8 +156,9 @@ def _gain(before: float, after: float) -> float:
 class _Problem:
     """EM's map, and its objective, on one table. Work arrays of the size of the entries are kept between steps."""
 
-    def __init__(self, table: CountTable, options: EMOptions) -> None:
+    def __init__(self, table: CountTable, options: EMOptions, start: Floats | None) -> None:
         self.table = table
+        self.theta = start
         self.priors = (options.examination_prior, options.attractiveness_prior)
         self.lengths = table.entries_of_unit
         self.multiplicity = table.multiplicity
@@ -169,7 +172,13 @@ class _Problem:
         self.weights = by_unit_and_cell(table, np.empty_like(table.impressions))
 
     def start(self) -> _Point:
-        """0.5 everywhere."""
+        """0.5 everywhere; or from the theta that was given, and what it makes of the clicks."""
+        if self.theta is not None:
+            prior = self.priors[1]
+            examined = self.table.sum_by_unit(self.table.impressions * self.theta[self.table.cell])
+            clicks, total = prior.pseudo_clicks + self.unit_clicks, prior.strength + examined
+            gamma = np.divide(clicks, total, out=np.full_like(total, START), where=total > 0)
+            return _Point(self.theta, np.clip(gamma, 0.0, LARGEST))
         return _Point(np.full(self.table.n_cells, START), np.full(self.table.n_units, START))
 
     def step(self, point: _Point) -> _Point:

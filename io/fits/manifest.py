@@ -11,7 +11,9 @@ from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.estimators.estimate import Estimate
+from posbias.core.estimators.placement_test import PlacementTest
 from posbias.core.fit.fit import Fit
+from posbias.core.fit.joint_causes import JointCauses
 from posbias.core.fit.joint_comparison import JointComparison
 from posbias.core.fit.periods import PeriodChoice
 from posbias.core.priors import LARGEST_STRENGTH
@@ -103,6 +105,40 @@ class ComparisonSection(msgspec.Struct, frozen=True):
         )
 
 
+class CausesSection(msgspec.Struct, frozen=True):
+    """Joint EM under other priors: theta relative to the reference over the conditional one, minus 1, by cell."""
+
+    without_prior: list[Number]
+    with_estimated_prior: list[Number]
+    estimated_prior: str
+
+    @classmethod
+    def of(cls, causes: JointCauses | None) -> "CausesSection | None":
+        """What was found, where EM is biased."""
+        if causes is None:
+            return None
+        return cls(
+            without_prior=_numbers(np.expm1(causes.without_prior)),
+            with_estimated_prior=_numbers(np.expm1(causes.with_estimated)),
+            estimated_prior=f"{causes.estimated.mean:.4g}:{causes.estimated.strength:.4g}",
+        )
+
+
+class PlacementSection(msgspec.Struct, frozen=True):
+    """Whether the documents of randomised rows stand as if placed at random."""
+
+    rows: str
+    p_value: float
+    correlation: float
+    documents: int
+    queries: int
+
+    @classmethod
+    def of(cls, test: PlacementTest) -> "PlacementSection":
+        """What a test found."""
+        return cls(str(test.rows), test.p_value, test.correlation, test.documents, test.queries)
+
+
 class PriorSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A prior of attractiveness."""
 
@@ -168,6 +204,8 @@ class FitSection(EstimateSection, frozen=True, kw_only=True):
     previous_click: ContrastSection | None
     joint: EstimateSection | None
     joint_against_conditional: ComparisonSection | None
+    joint_under_other_priors: CausesSection | None
+    placed_at_random: list[PlacementSection]
 
 
 def fit_section(fit: Fit) -> FitSection:
@@ -189,6 +227,8 @@ def fit_section(fit: Fit) -> FitSection:
         previous_click=ContrastSection.of(fit.previous_click),
         joint=None if fit.joint is None else EstimateSection.of(fit.joint),
         joint_against_conditional=ComparisonSection.of(fit.comparison),
+        joint_under_other_priors=CausesSection.of(fit.causes),
+        placed_at_random=[PlacementSection.of(test) for test in fit.placements],
     )
 
 

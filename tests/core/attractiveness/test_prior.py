@@ -200,7 +200,7 @@ def test_compression_the_order_of_units_and_units_that_know_nothing_change_nothi
 def test_large_tables_are_sampled_in_proportion_to_multiplicity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attractiveness_prior, "LARGEST_SAMPLE", 1000)
     multiplicity = np.array([2e6, 0.0, 1e6, *[1.0] * 1_000_000])
-    units, copies = attractiveness_prior._sample(multiplicity)  # pyright: ignore[reportPrivateUsage]
+    units, copies = attractiveness_prior.sample_units(multiplicity, attractiveness_prior.LARGEST_SAMPLE)
     assert copies.sum() == 1000
     assert units[:2].tolist() == [0, 2]
     assert copies[:2].tolist() == [500, 250]
