@@ -1,6 +1,7 @@
 """What a reader must know before acting on a result, in words: verdicts, and warnings where they are bad."""
 
 import numpy as np
+import polars as pl
 
 from posbias.cli.console import counted
 from posbias.cli.report.summary import cell_in_words
@@ -9,7 +10,10 @@ from posbias.core.estimators.placement_test import PlacementTest
 from posbias.core.estimators.randomized import RandomizedEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
 from posbias.core.fit.joint_comparison import NOTABLE, JointComparison
+from posbias.core.log.clicked_pages import ClickedPages
+from posbias.core.models.ubm import UserBrowsingModel
 from posbias.core.priors import BetaPrior
+from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest
 from posbias.core.training.weights import WeightSummary
@@ -27,13 +31,13 @@ def fit_verdicts(fit: Fit) -> list[str]:
     if fit.period.by_day and fit.period.why:
         said.append(f"{fit.period.why} (--period auto).")
     if fit.contexts is not None and fit.contexts.n_contrasts:
-        said.append(_contexts(fit.contexts, fit.statistics.plan.context))
+        said.append(_contexts(fit, fit.contexts))
     if fit.shape is not None and fit.shape.test.n_contrasts and fit.shape.warning is None:
         said.append(_shape(fit, fit.shape))
     if fit.position_effect is not None and fit.position_effect.n_contrasts and not fit.position_effect.rejected:
         said.append(_no_effect(fit))
     if fit.previous_click is not None and fit.previous_click.n_contrasts:
-        said.append(_previous_click(fit.previous_click))
+        said += _silence(fit) or [_previous_click(fit, fit.previous_click)]
     said += [_placed_at_random(test) for test in fit.placements if test.documents and test.p_value >= LEVEL]
     comparison = fit.comparison
     if comparison is not None and comparison.biased and fit.estimate.method != JOINT:
@@ -69,39 +73,80 @@ def weight_warnings(summary: WeightSummary) -> list[str]:
 
 
 def _no_effect(fit: Fit) -> str:
+    units = counted(fit.estimate.n_clusters, _PLURAL[fit.estimate.errors_by or "query"])
     low, high = np.nanmin(fit.estimate.intervals.low), np.nanmax(fit.estimate.intervals.high)
     return (
         "no position effect detected: no propensity differs significantly from 1. The intervals span "
-        f"{low:.2f} - {high:.2f}; an effect within that range cannot be ruled out."
+        f"{low:.2f} - {high:.2f} ({units}); an effect within that range cannot be ruled out."
     )
 
 
 def _shape(fit: Fit, shape: ShapedEstimate) -> str:
-    p_value, references = f"p = {shape.test.p_value:.1g}", fit.estimate.linkage.references
+    references = fit.estimate.linkage.references
     eta = [
         f"eta {value:.3f}, standard error {error:.3f}"
         for value, error in zip(shape.eta[references], shape.eta_error[references], strict=True)
         if np.isfinite(value) and np.isfinite(error)
     ]
     fitted = f" ({'; '.join(eta)})" if eta else ""
-    return f"the {fit.options.shape} shape{fitted} is not rejected against the free estimate ({p_value})."
+    rests = _rests_on(shape.test, fit)
+    return f"the {fit.options.shape} shape{fitted} is not rejected against the free estimate ({rests})."
 
 
-def _contexts(test: ContrastTest, names: tuple[str, ...]) -> str:
-    by = ", ".join(names)
+def _contexts(fit: Fit, test: ContrastTest) -> str:
+    by = ", ".join(fit.statistics.plan.context)
     if not test.rejected:
-        return f"propensities do not differ significantly by {by} (p = {test.p_value:.1g})."
-    return f"propensities differ by {by} (p = {test.p_value:.1g})."
+        return f"propensities do not differ significantly by {by} ({_rests_on(test, fit)})."
+    return f"propensities differ by {by} ({_rests_on(test, fit)})."
 
 
-def _previous_click(test: ContrastTest) -> str:
+def _rests_on(test: ContrastTest, fit: Fit) -> str:
+    """A test's p-value, and on how many clusters it rests."""
+    units = counted(fit.estimate.n_clusters, _PLURAL[fit.estimate.errors_by or "query"])
+    return f"p = {test.p_value:.1g}, {units}"
+
+
+def _previous_click(fit: Fit, test: ContrastTest) -> str:
     if not test.rejected:
-        return "the previous click makes no significant difference: --model pbm does as well with fewer cells."
+        return (
+            f"the previous click makes no significant difference ({_rests_on(test, fit)}): --model pbm does as well "
+            "with fewer cells."
+        )
     return (
-        f"the previous click matters (p = {test.p_value:.1g}). The user browsing model predicts that, but users who "
+        f"the previous click matters ({_rests_on(test, fit)}). The user browsing model predicts that, but users who "
         "differ in how readily they click produce the same pattern, and then this model is biased and --model pbm is "
         "not. It is not by itself a reason to prefer this model."
     )
+
+
+def _silence(fit: Fit) -> list[str]:
+    """What cells without clicks below a click say."""
+    silence, test = fit.silence, fit.previous_click
+    if silence is None or test is None or not test.rejected or not len(silence.cells):
+        return []
+    expected = float(np.nansum(silence.expected))
+    number, below = len(silence.cells), fit.statistics.cells.filter(pl.col(PREVIOUS_CLICK) > 0).height
+    which = f"none of the {below} cells below a click has" if number == below else f"{number} of {below} have not"
+    sentence = (
+        f"{which} a click, where about {expected:,.0f} would be expected if the previous click made no difference "
+        f"({_rests_on(test, fit)}): the log keeps one click per page, or users stop at a click. The cells without a "
+        "click above are right for such users; --model pbm is biased."
+    )
+    return [sentence]
+
+
+def page_warnings(pages: ClickedPages | None, model: str) -> list[str]:
+    """Whether a position-based model meets a log without second clicks."""
+    if pages is None or model == UserBrowsingModel.name or not pages.only_first_clicks:
+        return []
+    found = "no page has" if not pages.several else f"only {counted(pages.several, 'pages')} have"
+    sentence = (
+        f"{found} more than one click, where at least {pages.expected_several:,.0f} of {counted(pages.pages, 'pages')} "
+        f"would if clicks were independent, as --model {model} takes them to be: the log keeps one click per page, or "
+        "users stop at a click. Positions below a click then count as seen, and their propensities are too small. "
+        "--model ubm keeps them apart."
+    )
+    return [sentence]
 
 
 def _convergence(fit: Fit) -> list[str]:
@@ -182,7 +227,8 @@ def _not_sparse(comparison: JointComparison) -> str:
 
 def _biased(fit: Fit, comparison: JointComparison) -> str:
     """That joint EM is biased, by how much, and what of it is its prior and what sparsity."""
-    said = f"by up to {comparison.largest_difference:.0%} (p = {comparison.test.p_value:.1g})"
+    queries = "" if fit.clusters_compared is None else f", {counted(fit.clusters_compared, 'queries')}"
+    said = f"by up to {comparison.largest_difference:.0%} (p = {comparison.test.p_value:.1g}{queries})"
     if fit.causes is None or fit.joint is None or fit.joint.joint is None:
         return f"sparse: joint EM is biased here, {said}."
     cells = np.isfinite(comparison.test.p_values)

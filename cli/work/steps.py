@@ -110,7 +110,10 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
     said = verdicts.fit_verdicts(found)
     result.tables += [line(sentence) for sentence in said]
     result.content["verdicts"] = said
-    result.warnings += verdicts.fit_warnings(found)
+    about_pages = verdicts.page_warnings(
+        None if counted.read is None else counted.read.clicked_pages, counted.plan.model.name
+    )
+    result.warnings += [*verdicts.fit_warnings(found), *about_pages]
     about_joint = request.option_of_joint_em
     if about_joint and found.joint is None and asked.compare is None:
         result.warnings.append(
@@ -118,7 +121,7 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
             f"{LARGEST_COMPARISON:,} signatures. Use --compare to run it."
         )
     all_identified = bool(found.estimate.linkage.identified.all())
-    doubtful = not found.converged or found.click_share < WANTED_CLICK_SHARE
+    doubtful = bool(about_pages) or not found.converged or found.click_share < WANTED_CLICK_SHARE
     if doubtful or (asked.strict and not all_identified):
         result.exit_code = WITH_DOUBTS
     return found

@@ -28,7 +28,13 @@ from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.of_parts import WantedFeatures, bring_features
 from posbias.io.formats import TrainingFormat, check_format, get_format
 from posbias.io.formats.training_sets import write_training_sets
-from posbias.io.layouts.pair_weights import by_signature, check_unidentified, counts_by_cell, weights_for
+from posbias.io.layouts.pair_weights import (
+    by_signature,
+    check_unidentified,
+    counts_by_cell,
+    weights_for,
+    with_squared_clicks,
+)
 from posbias.io.layouts.parts import LaidOutSplits, PageLayout, RowBuffer, lay_out_pages, lay_out_pairs
 
 
@@ -131,7 +137,10 @@ def write_from_counts(
         StatisticsError: the layout needs the pages, and there are only statistics.
     """
     layout = request.layout
-    weights = _weights(counted.statistics.counts_by_cell(), propensities, request)
+    counts = counted.statistics.counts_by_cell()
+    if counted.plan.weighted or counted.decay is not None:
+        counts = with_squared_clicks(counts, counted.read, counted.plan)
+    weights = _weights(counts, propensities, request)
     if isinstance(layout, LayoutOfPages):
         if counted.read is None:
             raise StatisticsError(f"--layout {layout.name}: it needs the logs, not only statistics. Give the logs.")
@@ -154,7 +163,8 @@ def write_from_pages(
     result: Result,
 ) -> None:
     """Write training files in a layout of pages from a log that has been read, and not counted."""
-    weights = _weights(counts_by_cell(read, plan), propensities, request)
+    counts = counts_by_cell(read, plan)
+    weights = _weights(with_squared_clicks(counts, read, plan) if plan.weighted else counts, propensities, request)
     _write_pages(read, plan, weights, layout, request, engine, result)
 
 

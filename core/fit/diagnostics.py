@@ -1,5 +1,7 @@
 """What a fit says about itself: clicks expected and observed, whether the previous click matters."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats
@@ -9,6 +11,7 @@ from posbias.core.estimators.estimate import Estimate, Shape
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
 from posbias.core.standard_errors.cluster import CONFIDENCE
 from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test, linear_contrast_test
+from posbias.core.theta.conditional import Silence, silence_of_cells
 
 
 def expected_clicks(table: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
@@ -31,38 +34,90 @@ def expected_clicks(table: CountTable, examination: Floats, attractiveness: Floa
 def position_effect_test(estimate: Estimate, shape: Shape) -> ContrastTest | None:
     """Whether any propensity differs from 1, that of the reference; None where the estimate has no errors.
 
-    With the errors that the intervals imply, so that the two cannot contradict each other. Under a power of the
-    position one cell speaks for all that share an eta.
+    With the errors that the intervals imply, so that the two cannot contradict each other; a cell without clicks counts
+    by what its upper limit says. Under a power of the position one cell speaks for all that share an eta.
     """
     intervals = estimate.intervals
     tested = intervals.std_error > 0
+    silence = None if estimate.fitted is None or shape != "free" else _silence(estimate, np.ones(len(tested)))
     if not tested.any():
-        return None
+        return (
+            None if silence is None or not len(silence.cells) else _with_silence(_no_test(len(tested)), silence.p_value)
+        )
     clusters = np.maximum(np.nan_to_num(intervals.effective_clusters, nan=1.0), 1.0)
     width = np.log(intervals.high) - np.log(intervals.low)
     std_error = width / 2 / student_quantile((1 + CONFIDENCE) / 2, clusters)
     if shape == "power":
         _, first = np.unique(np.where(tested, estimate.linkage.reference_of, -1), return_index=True)
         tested &= np.isin(np.arange(len(tested)), first)
-    return contrast_test(np.where(tested, np.log(estimate.propensity), np.nan), std_error, clusters)
+    test = contrast_test(np.where(tested, np.log(estimate.propensity), np.nan), std_error, clusters)
+    return test if silence is None else _with_silence(test, silence.p_value)
 
 
 def previous_click_test(statistics: SufficientStatistics, estimate: Estimate) -> ContrastTest | None:
     """Whether theta_{r r'} depends on r', the last click above: each r' > 0 against r' = 0 at the same position r.
+
+    A cell without clicks is judged by the lower end of the interval of the cell at its position with r' = 0.
 
     Returns:
         The test, or None where the model knows no previous click or the estimate has no errors.
     """
     if PREVIOUS_CLICK not in statistics.cells.columns or estimate.fitted is None:
         return None
+    pairs = _below_clicks(statistics)
+    contrasts = np.zeros((len(pairs), statistics.n_cells))
+    for row, (clicked, unclicked) in enumerate(pairs):
+        contrasts[row, clicked], contrasts[row, unclicked] = 1.0, -1.0
+    test = linear_contrast_test(contrasts, estimate.fitted.fit, estimate.fitted.errors)
+    silence = silence_below_clicks(statistics, estimate)
+    clicked = np.array([cell for cell, _ in pairs], np.int64)
+    return test if silence is None else _with_silence(test, silence.p_value[clicked])
+
+
+def silence_below_clicks(statistics: SufficientStatistics, estimate: Estimate) -> Silence | None:
+    """What the cells below a click say that have no click; None where the model knows no previous click."""
+    if PREVIOUS_CLICK not in statistics.cells.columns or estimate.fitted is None:
+        return None
+    theta = np.full(statistics.n_cells, np.nan)
+    for clicked, unclicked in _below_clicks(statistics):
+        theta[clicked] = estimate.intervals.low[unclicked]
+    return _silence(estimate, theta)
+
+
+def _below_clicks(statistics: SufficientStatistics) -> list[tuple[int, int]]:
+    """Each cell below a click, with the cell at its position without a click above."""
     rows = list(enumerate(statistics.cells.select(POSITION, PREVIOUS_CLICK).iter_rows()))
     without = {position: cell for cell, (position, previous) in rows if previous == NO_PREVIOUS_CLICK}
-    pairs = [
+    return [
         (cell, without[position])
         for cell, (position, previous) in rows
         if previous != NO_PREVIOUS_CLICK and position in without
     ]
-    contrasts = np.zeros((len(pairs), statistics.n_cells))
-    for row, (clicked, unclicked) in enumerate(pairs):
-        contrasts[row, clicked], contrasts[row, unclicked] = 1.0, -1.0
-    return linear_contrast_test(contrasts, estimate.fitted.fit, estimate.fitted.errors)
+
+
+def _silence(estimate: Estimate, theta: Floats) -> Silence | None:
+    fitted = estimate.fitted
+    return None if fitted is None else silence_of_cells(fitted.fit, fitted.strata.signatures, theta)
+
+
+def _no_test(n_contrasts: int) -> ContrastTest:
+    nothing = np.full(n_contrasts, np.nan)
+    return contrast_test(nothing, nothing, nothing)
+
+
+def _with_silence(test: ContrastTest, p_value: Floats) -> ContrastTest:
+    """A test with further contrasts: those cells without clicks that have a p-value, in the place of their contrast.
+
+    The smallest p-value decides. That of a cell without clicks comes without a statistic.
+    """
+    silent = np.isfinite(p_value)
+    number = test.n_contrasts + int(silent.sum())
+    if number == test.n_contrasts:
+        return test
+    p_values = np.where(silent, p_value * number, test.p_values * (number / max(test.n_contrasts, 1)))
+    p_values = np.minimum(p_values, 1.0)
+    largest = int(np.nanargmin(p_values))
+    decided = {"n_contrasts": number, "p_values": p_values, "p_value": float(p_values[largest]), "largest": largest}
+    if silent[largest]:
+        decided |= dict.fromkeys(("statistic", "degrees", "difference", "std_error"), np.nan)
+    return replace(test, **decided)

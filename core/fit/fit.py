@@ -22,7 +22,12 @@ from posbias.core.estimators import (
 from posbias.core.estimators.estimate import FittedJointly, relative_to_largest
 from posbias.core.estimators.placement_test import PlacementTest, placement_tests
 from posbias.core.estimators.randomized import RandomizedEstimator
-from posbias.core.fit.diagnostics import expected_clicks, position_effect_test, previous_click_test
+from posbias.core.fit.diagnostics import (
+    expected_clicks,
+    position_effect_test,
+    previous_click_test,
+    silence_below_clicks,
+)
 from posbias.core.fit.joint_causes import JointCauses, find_causes
 from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
 from posbias.core.fit.periods import PeriodChoice, choose_period
@@ -34,6 +39,7 @@ from posbias.core.standard_errors.bootstrap import bootstrap
 from posbias.core.standard_errors.clicked_sessions import FittedLog
 from posbias.core.standard_errors.cluster import ClusterSums, errors_from_sums, pair_errors
 from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata
+from posbias.core.theta.conditional import Silence
 from posbias.core.theta.joint import EMOptions
 
 LARGEST_COMPARISON = 200_000
@@ -55,6 +61,7 @@ class Fit:
         period: whether the days were kept apart, and why.
         joint: textbook EM, where it ran.
         comparison: joint EM against the conditional estimate, where both ran.
+        clusters_compared: on how many clusters (queries) the comparison rests.
         causes: whether its prior or sparsity makes joint EM biased, where it is.
         prior: of attractiveness.
         attractiveness: posterior mean of gamma per pair signature.
@@ -64,6 +71,7 @@ class Fit:
         contexts: whether the contexts differ, where there are several.
         position_effect: whether any propensity differs from 1; None where there are no errors.
         previous_click: whether the previous click matters, with UBM.
+        silence: what cells below a click say that have no click, with UBM.
         placements: whether the rows that it is from were placed at random, where it is from randomised rows.
     """
 
@@ -74,6 +82,7 @@ class Fit:
     period: PeriodChoice
     joint: Estimate | None
     comparison: JointComparison | None
+    clusters_compared: int | None
     causes: JointCauses | None
     prior: AttractivenessPrior
     attractiveness: Floats
@@ -83,6 +92,7 @@ class Fit:
     contexts: ContrastTest | None
     position_effect: ContrastTest | None
     previous_click: ContrastTest | None
+    silence: Silence | None
     placements: tuple[PlacementTest, ...]
 
     @property
@@ -199,6 +209,7 @@ def _fit(
         period=period,
         joint=joint,
         comparison=None if compared is None else compared.comparison,
+        clusters_compared=None if compared is None else compared.conditional.errors.n_clusters,
         causes=_causes(compared, statistics, None if options.attractiveness_prior else prior),
         prior=prior,
         attractiveness=attractiveness,
@@ -208,6 +219,7 @@ def _fit(
         contexts=refined.contexts,
         position_effect=position_effect_test(estimate, options.shape),
         previous_click=previous_click_test(statistics, estimate),
+        silence=silence_below_clicks(statistics, estimate),
         placements=placement_tests(statistics) if method == RandomizedEstimator.name else (),
     )
 

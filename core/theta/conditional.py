@@ -109,10 +109,56 @@ def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable) -> Float
     Returns:
         Shape (K,), relative to the reference; NaN for every other cell.
     """
-    limits, linkage = np.full(table.n_cells, np.nan), fit.linkage
+    limits = np.full(table.n_cells, np.nan)
+    for cell, weight, ratio in _without_clicks(fit, table):
+        limits[cell] = _log_sum_root(weight, ratio, level=-np.log(UPPER_TAIL))
+    return limits
+
+
+@dataclass(frozen=True)
+class Silence:
+    """What cells without clicks say against given propensities.
+
+    Attributes:
+        p_value: shape (K,), the probability of no click in the cell, twice (there is another tail); NaN for all cells
+            but those without clicks that have a propensity to be judged by.
+        expected: shape (K,), the clicks that were expected there, sum_j C_j n_je theta_e / A_j; likewise.
+    """
+
+    p_value: Floats
+    expected: Floats
+
+    @property
+    def cells(self) -> Integers:
+        """The cells that are judged."""
+        return np.flatnonzero(np.isfinite(self.p_value))
+
+
+def silence_of_cells(fit: ConditionalFit, table: CountTable, theta: Floats) -> Silence:
+    """Whether the cells without clicks can have the propensities theta, as their upper limits say it.
+
+    P(no click) = prod_j (A_j / (A_j + n_je theta_e))^C_j, as for `upper_limits_without_clicks`.
+
+    Args:
+        fit: the estimate.
+        table: what it is from.
+        theta: shape (K,), relative to the reference; NaN where there is nothing to judge by.
+    """
+    p_value, expected = np.full((2, table.n_cells), np.nan)
+    for cell, weight, ratio in _without_clicks(fit, table):
+        of_pair = ratio * theta[cell]
+        p_value[cell] = min(2 * np.exp(-float(weight @ np.log1p(of_pair))), 1.0)
+        expected[cell] = float(weight @ of_pair)
+    p_value[np.isnan(theta)] = np.nan
+    return Silence(p_value, np.where(np.isnan(theta), np.nan, expected))
+
+
+def _without_clicks(fit: ConditionalFit, table: CountTable) -> Iterator[tuple[int, Floats, Floats]]:
+    """Each cell without clicks, with C_j and n_je / A_j of the pairs that link it."""
+    linkage = fit.linkage
     without = [number for number, reason in enumerate(linkage.reason) if reason == NO_CLICKS]
     if not without:
-        return limits
+        return
     theta = np.where(linkage.identified, np.nan_to_num(fit.theta), 0.0)
     expected = table.sum_by_unit(table.impressions * theta[table.cell])
     clicks = table.sum_by_unit(table.clicks * linkage.identified[table.cell])
@@ -120,12 +166,7 @@ def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable) -> Float
     for cell in without:
         entries = np.flatnonzero((table.cell == cell) & (clicks[unit] > 0))
         units = unit[entries]
-        limits[cell] = _log_sum_root(
-            weight=table.multiplicity[units] * clicks[units],
-            ratio=table.impressions[entries] / expected[units],
-            level=-np.log(UPPER_TAIL),
-        )
-    return limits
+        yield cell, table.multiplicity[units] * clicks[units], table.impressions[entries] / expected[units]
 
 
 def _log_sum_root(weight: Floats, ratio: Floats, level: float) -> float:

@@ -56,7 +56,8 @@ class WeightSummary:
         weight_before_clipping: sum of 1 / theta over the weighted clicks.
         weight_after_clipping: sum of w over them.
         self_normalization_factor: by which all weights are multiplied; 1 without self-normalisation.
-        effective_sample_size_before_clipping: (sum w)^2 / sum w^2; None without a weighted click.
+        effective_sample_size_before_clipping: (sum u w)^2 / sum (u w)^2 over the clicks, u the weight that a row
+            carries (1 where rows carry none); None without a weighted click, and where only sums of u are known.
         effective_sample_size: the same with clipped weights.
     """
 
@@ -98,11 +99,27 @@ class ClickWeights:
 
 
 def click_weights(
-    cells: pl.DataFrame, propensity: Floats, impressions: Floats, clicks: Floats, options: WeightOptions
+    cells: pl.DataFrame,
+    propensity: Floats,
+    impressions: Floats,
+    clicks: Floats,
+    options: WeightOptions,
+    *,
+    squared_clicks: Floats | None = None,
 ) -> ClickWeights:
-    """Weights per cell from propensities and the log's totals per cell, each of shape (K,)."""
+    """Weights per cell from propensities and the log's totals per cell, each of shape (K,).
+
+    Args:
+        cells: the cell columns, one row per cell.
+        propensity: theta, nan where a cell has none.
+        impressions: their number, or the sum of the weights u that rows carry.
+        clicks: likewise.
+        options: clipping and normalisation.
+        squared_clicks: the sum of u^2 over the clicks, where rows carry weights; nan where it is not known.
+    """
     known = np.isfinite(propensity)
     counted = np.where(known, clicks, 0.0)
+    squared = np.where(known, clicks if squared_clicks is None else squared_clicks, 0.0)
     unclipped = 1.0 / np.where(known, propensity, np.nan)
     clipped = known & (np.nan_to_num(propensity) < options.min_propensity)
     weight = np.where(clipped, 1.0 / options.min_propensity, unclipped)
@@ -116,8 +133,8 @@ def click_weights(
         weight_before_clipping=float(np.nansum(counted * unclipped)),
         weight_after_clipping=total,
         self_normalization_factor=factor,
-        effective_sample_size_before_clipping=_effective_sample_size(counted, unclipped),
-        effective_sample_size=_effective_sample_size(counted, weight),
+        effective_sample_size_before_clipping=_effective_sample_size(counted, squared, unclipped),
+        effective_sample_size=_effective_sample_size(counted, squared, weight),
     )
     shares = _by_position(cells, counted, weight)
     return ClickWeights(cells, propensity, weight * factor, summary, shares)
@@ -136,7 +153,7 @@ def as_count(number: float) -> float | int:
     return int(number) if float(number).is_integer() else float(number)
 
 
-def _effective_sample_size(clicks: Floats, weight: Floats) -> float | None:
-    """(sum w)^2 / sum w^2 over the clicked impressions."""
-    squares = float(np.nansum(clicks * weight**2))
+def _effective_sample_size(clicks: Floats, squared: Floats, weight: Floats) -> float | None:
+    """(sum u w)^2 / sum (u w)^2 over the clicked impressions; None where there is none, or u is not known."""
+    squares = float(np.sum(np.where(squared == 0, 0.0, squared * weight**2)))
     return float(np.nansum(clicks * weight)) ** 2 / squares if squares > 0 else None

@@ -28,7 +28,10 @@ Number = float | None
 
 
 class ContrastSection(msgspec.Struct, frozen=True):
-    """A test of contrasts; null where there is no contrast."""
+    """A test of contrasts; null where there is no contrast.
+
+    It rests on `clusters` clusters, of which the deciding contrast has `degrees` degrees of freedom.
+    """
 
     contrasts: int
     statistic: Number
@@ -37,21 +40,22 @@ class ContrastSection(msgspec.Struct, frozen=True):
     std_error: Number
     p_value: float
     rejected: bool
+    clusters: int | None
 
     @classmethod
-    def of(cls, test: ContrastTest | None) -> "ContrastSection | None":
-        """What a test found, where there is one."""
+    def of(cls, test: ContrastTest | None, clusters: int | None) -> "ContrastSection | None":
+        """What a test found, where there is one, on how many clusters."""
         if test is None:
             return None
-        tested = test.n_contrasts > 0
         return cls(
             contrasts=test.n_contrasts,
-            statistic=test.statistic if tested else None,
-            degrees=test.degrees if tested else None,
-            difference_of_logs=test.difference if tested else None,
-            std_error=test.std_error if tested else None,
+            statistic=_number(test.statistic),
+            degrees=_number(test.degrees),
+            difference_of_logs=_number(test.difference),
+            std_error=_number(test.std_error),
             p_value=test.p_value,
             rejected=test.rejected,
+            clusters=clusters,
         )
 
 
@@ -75,7 +79,7 @@ class PeriodSection(msgspec.Struct, frozen=True):
             used=used,
             why=period.why,
             largest_ratio_of_standard_errors=period.error_ratio if np.isfinite(period.error_ratio) else None,
-            difference=ContrastSection.of(period.test),
+            difference=ContrastSection.of(period.test, None if period.pooled is None else period.pooled.n_clusters),
             pooled=None if period.pooled is None else _numbers(period.pooled.propensity),
             by_day=None if period.daily is None else _numbers(period.daily.propensity),
         )
@@ -91,8 +95,8 @@ class ComparisonSection(msgspec.Struct, frozen=True):
     test: ContrastSection | None
 
     @classmethod
-    def of(cls, comparison: JointComparison | None) -> "ComparisonSection | None":
-        """What a comparison found, where there is one."""
+    def of(cls, comparison: JointComparison | None, clusters: int | None) -> "ComparisonSection | None":
+        """What a comparison found, where there is one, on how many clusters."""
         if comparison is None:
             return None
         difference = comparison.largest_difference
@@ -101,7 +105,7 @@ class ComparisonSection(msgspec.Struct, frozen=True):
             converged=comparison.converged,
             largest_difference=None if np.isnan(difference) else difference,
             biased_cells=len(comparison.biased_cells),
-            test=ContrastSection.of(comparison.test),
+            test=ContrastSection.of(comparison.test, clusters),
         )
 
 
@@ -212,6 +216,7 @@ def fit_section(fit: Fit) -> FitSection:
     """What the manifest says about a fit."""
     statistics, linkage = fit.statistics, fit.estimate.linkage
     _, clicks = statistics.cell_totals
+    clusters, by_query = fit.estimate.n_clusters or None, fit.clusters_compared
     return FitSection(
         **_described(fit.estimate),
         **_assumed(fit),
@@ -221,12 +226,12 @@ def fit_section(fit: Fit) -> FitSection:
         period=PeriodSection.of(fit.period),
         attractiveness_prior=PriorSection.of(fit.prior),
         clicks={"observed": _numbers(clicks), "expected": _numbers(fit.expected_clicks)},
-        shape_against_free=ContrastSection.of(None if fit.shape is None else fit.shape.test),
-        contexts_differ=ContrastSection.of(fit.contexts),
-        position_effect=ContrastSection.of(fit.position_effect),
-        previous_click=ContrastSection.of(fit.previous_click),
+        shape_against_free=ContrastSection.of(None if fit.shape is None else fit.shape.test, clusters),
+        contexts_differ=ContrastSection.of(fit.contexts, clusters),
+        position_effect=ContrastSection.of(fit.position_effect, clusters),
+        previous_click=ContrastSection.of(fit.previous_click, clusters),
         joint=None if fit.joint is None else EstimateSection.of(fit.joint),
-        joint_against_conditional=ComparisonSection.of(fit.comparison),
+        joint_against_conditional=ComparisonSection.of(fit.comparison, by_query),
         joint_under_other_priors=CausesSection.of(fit.causes),
         placed_at_random=[PlacementSection.of(test) for test in fit.placements],
     )
@@ -281,4 +286,8 @@ def _plain(value: object) -> object:
 
 def _numbers(values: Floats) -> list[Number]:
     """As they stand, null where there is no number."""
-    return [float(value) if np.isfinite(value) else None for value in values]
+    return [_number(value) for value in values.tolist()]
+
+
+def _number(value: float) -> Number:
+    return value if np.isfinite(value) else None

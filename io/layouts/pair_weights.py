@@ -12,25 +12,31 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.fit.propensities import PROPENSITY
-from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
 from posbias.core.training.layouts.layout import LayoutOfCounts, RowsOfPairs, WeightedCounts
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import ReadLog
+
+SQUARED_CLICKS = "squared_clicks"
+"""The column with the sum of the squared weights that the clicks of a cell carry; null where it is not known."""
 
 
 def weights_for(counts: pl.DataFrame, propensities: pl.DataFrame, options: WeightOptions) -> ClickWeights:
     """Click weights of the cells of a log, from a propensity table.
 
     Args:
-        counts: the cell columns, and the `impressions` and `clicks` of each cell.
+        counts: the cell columns, the `impressions` and `clicks` of each cell, and its `squared_clicks` where rows
+            carry weights.
         propensities: the table; cells that it lacks have no propensity.
         options: clipping and normalisation.
     """
-    cells = counts.drop(IMPRESSIONS, CLICKS)
+    cells = counts.drop(IMPRESSIONS, CLICKS, SQUARED_CLICKS, strict=False)
     theta = _of_cells(cells, propensities, PROPENSITY)
     impressions, clicks = (counts[name].cast(pl.Float64).to_numpy() for name in (IMPRESSIONS, CLICKS))
-    return click_weights(cells, theta.fill_null(np.nan).to_numpy(), impressions, clicks, options)
+    squared = counts[SQUARED_CLICKS].fill_null(np.nan).to_numpy() if SQUARED_CLICKS in counts.columns else None
+    known = theta.fill_null(np.nan).to_numpy()
+    return click_weights(cells, known, impressions, clicks, options, squared_clicks=squared)
 
 
 def posterior_attractiveness(
@@ -109,3 +115,24 @@ def check_unidentified(weights: ClickWeights, *, stop: bool) -> None:
             f"{lost:,} clicks lie in cells without a propensity (--unidentified error). Leave them out with "
             "--unidentified drop, or see `reason` in the propensity table."
         )
+
+
+def with_squared_clicks(counts: pl.DataFrame, read: ReadLog | None, plan: StatisticsPlan) -> pl.DataFrame:
+    """The counts of the cells of a log whose rows carry weights, with the sum of the squares of these weights.
+
+    Args:
+        counts: the cell columns, `impressions` and `clicks`.
+        read: the log; None where there are only statistics, which hold sums of weights.
+        plan: what was counted.
+    """
+    if read is None:
+        return counts.with_columns(pl.lit(None, pl.Float64).alias(SQUARED_CLICKS))
+    of_parts = pl.concat(read.buckets.map(partial(_squared_clicks, plan=plan)))
+    squared = of_parts.group_by(plan.cell_columns).agg(pl.col(SQUARED_CLICKS).sum())
+    return counts.join(squared, on=plan.cell_columns, how="left", maintain_order="left", nulls_equal=True)
+
+
+def _squared_clicks(_: int, impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
+    squared = impressions.with_columns(pl.col(WEIGHT) ** 2)
+    counted = plan.count_cells(nw.from_native(squared)).to_native().collect(engine="streaming")
+    return counted.drop(IMPRESSIONS).rename({CLICKS: SQUARED_CLICKS})

@@ -50,6 +50,18 @@ def test_the_effective_sample_size_is_the_squared_sum_by_the_sum_of_squares_over
     assert weigh([1.0, 1.0], [3, 4]).summary.effective_sample_size == pytest.approx(7)
 
 
+def test_the_effective_sample_size_counts_what_each_row_weighs() -> None:
+    """Clicks that carry weights of their own, of two cells."""
+    rows, theta = [np.array([1.0, 3.0, 0.5]), np.array([2.0, 2.0])], np.array([1.0, 0.25])
+    sums, squares = (np.array([np.sum(row**power) for row in rows]) for power in (1, 2))
+    weights = click_weights(cells_of(2), theta, sums * 4, sums, WeightOptions(), squared_clicks=squares)
+    each = np.concatenate([row / at for row, at in zip(rows, theta, strict=True)])
+
+    assert weights.summary.effective_sample_size == pytest.approx(each.sum() ** 2 / (each**2).sum())
+    unknown = click_weights(cells_of(2), theta, sums * 4, sums, WeightOptions(), squared_clicks=squares * np.nan)
+    assert unknown.summary.effective_sample_size is None
+
+
 @SETTINGS
 @given(
     st.lists(st.tuples(st.floats(0.001, 3), st.integers(0, 50), st.booleans()), min_size=1, max_size=6).filter(
