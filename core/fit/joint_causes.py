@@ -73,7 +73,7 @@ def find_causes(
         except IdentifiabilityError:
             return None
         fit = fit_conditional(table, linkage)
-    estimated = _for_all_positions(prior, shown_position(table, position_of_cell), table.multiplicity)
+    estimated = pooled_prior(prior, shown_position(table, position_of_cell), table)
     linking = table.take(np.flatnonzero(table.links))  # without a prior all others fit any theta
     return JointCauses(
         without_prior=_against(fit, linking, EMOptions(NO_PRIOR, NO_PRIOR, tolerance=_TOLERANCE)),
@@ -82,9 +82,9 @@ def find_causes(
     )
 
 
-def _for_all_positions(prior: AttractivenessPrior, position: Integers, copies: Floats) -> BetaPrior:
-    """The Beta prior with the mean and the variance of all units together."""
-    means = prior.mean_at(position)
+def pooled_prior(prior: AttractivenessPrior, position: Integers, table: CountTable) -> BetaPrior:
+    """One Beta prior with the mean and the variance of all units together, given the position of each."""
+    means, copies = prior.mean_at(position), table.multiplicity
     mean = float(np.average(means, weights=copies))
     variance = float(np.average(means * (1 - means) / (prior.strength + 1) + (means - mean) ** 2, weights=copies))
     return BetaPrior(mean, mean * (1 - mean) / variance - 1)

@@ -81,6 +81,8 @@ def truth_of(statistics: SufficientStatistics, propensities: pl.DataFrame) -> Fl
 
 def heading(name: str) -> str:
     """An estimator's name as a table's heading: a long one in two lines, e.g. `adjacent-` over `chain`."""
+    if ", " in name:
+        return name.replace(", ", ",\n")
     if "-" in name or len(name) < _LONG_NAME:
         return name.replace("-", "-\n")
     half = len(name) // 2 + 1

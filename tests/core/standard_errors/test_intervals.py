@@ -1,7 +1,17 @@
-"""Intervals: of a method without errors, and of one that falls back on another where it has none."""
+"""Intervals: of a method without errors, of one that falls back on another where it has none, of degenerate logs."""
 
+from typing import Any
+
+import narwhals as nw
 import numpy as np
+import polars as pl
+import pytest
 
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
+from posbias.core.estimators import EstimationOptions
+from posbias.core.fit.fit import fit_statistics
+from posbias.core.models import get_model
 from posbias.core.standard_errors.intervals import Intervals
 
 
@@ -22,3 +32,49 @@ def test_where_there_is_no_error_everything_is_the_other_ones() -> None:
     np.testing.assert_array_equal(found.low, [1, 0.4, nan])
     np.testing.assert_array_equal(found.high, [1, 0.6, 0.9])  # the limit of a cell without clicks stays
     assert found.reason == (None, None, "b")
+
+
+def mirrored(*clicks: tuple[list[int], ...]) -> pl.DataFrame:
+    """Two queries per context, of one document each, shown 20 times at each of three positions."""
+    rows = [
+        (f"{context}-{query}-{position}-{page}", query, context, position + 1, int(page < number))
+        for context, queries in enumerate(clicks)
+        for query, of_query in enumerate(queries)
+        for position, number in enumerate(of_query)
+        for page in range(20)
+    ]
+    columns = ["session", "query", "context", "position", "click"]
+    return pl.DataFrame(rows, schema=columns, orient="row").with_columns(doc=pl.lit(1))
+
+
+A, MIRRORED_A, SAME_SUM = [10, 2, 6], [10, 6, 2], [10, 3, 5]
+DEGENERATE = {
+    "mirrored": (A, MIRRORED_A),
+    "equal": (A, A),
+    "equal where the shape pools": (A, SAME_SUM),
+    "one cell equal": (A, [8, 2, 5]),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+@pytest.mark.parametrize("context", [(), ("context",)])
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        *((name, {}) for name in ("conditional", "allpairs", "adjacent-chain")),
+        *(("conditional", options) for options in ({"cluster": "pair"}, {"bootstrap": 99})),
+        *(("conditional", {"shape": shape}) for shape in ("monotone", "power")),
+    ],
+)
+def test_no_interval_has_width_0_where_clusters_mirror_each_other(
+    name: str, context: tuple[str, ...], method: str, options: dict[str, Any]
+) -> None:
+    log = mirrored(DEGENERATE[name], DEGENERATE[name][::-1])
+    plan = StatisticsPlan(get_model("pbm"), context=context)
+    counted = plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
+    statistics = merge_parts([compress_part(counted, plan)], plan)
+    fit = fit_statistics(statistics, method, EstimationOptions(**options), compare=False)
+    others = np.setdiff1d(np.arange(statistics.n_cells), fit.estimate.linkage.references)
+    width = np.log(fit.estimate.intervals.high[others] / fit.estimate.intervals.low[others])
+
+    assert (np.isnan(width) | (width > 1e-3)).all()
