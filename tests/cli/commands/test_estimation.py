@@ -22,14 +22,14 @@ SPARSE = SimulationOptions(
 
 @pytest.fixture(scope="module")
 def dense_log() -> pl.DataFrame:
-    """Two devices with different propensities, days, and a tenth of the sessions marked as random."""
-    desktop = simulate(replace(WORLD, eta=0.5)).log.with_columns(device=pl.lit("desktop"))
-    phone = simulate(replace(WORLD, eta=1.5, seed=5)).log.with_columns(
+    """Two devices with different propensities, days, and a tenth of the sessions in random order."""
+    world = replace(WORLD, randomized_share=0.1)
+    desktop = simulate(replace(world, eta=0.5)).log.with_columns(device=pl.lit("desktop"))
+    phone = simulate(replace(world, eta=1.5, seed=5)).log.with_columns(
         pl.col("session") + 10**6, device=pl.lit("phone")
     )
     return pl.concat([desktop, phone]).with_columns(
         day=pl.date(2026, 1, 5) + pl.duration(days=pl.col("session") % 5),
-        policy=pl.when(pl.col("session") % 10 == 0).then(pl.lit("random")).otherwise(pl.lit("ranker")),
     )
 
 

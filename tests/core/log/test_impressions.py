@@ -347,7 +347,7 @@ PAGE = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 20), st.integers(1, 
 def test_a_page_holds_one_query_and_each_document_and_position_once(pages: list[list[tuple[int, int, int]]]) -> None:
     rows = [(session, *row) for session, page in enumerate(pages) for row in page]
     names = ["session", "query", "doc", "position"]
-    found = faulty_pages(pl.LazyFrame(rows, schema=names, orient="row")).collect()
+    found = faulty_pages(pl.LazyFrame(rows, schema=names, orient="row").with_columns(click=pl.lit(0))).collect()
 
     expected = {
         (session, len(page), int(fault)) for session, page in enumerate(pages) if (fault := brute_fault(page)) != GOOD
