@@ -1,17 +1,19 @@
-"""A prior of attractiveness whose mean depends on the position, estimated from the log (empirical Bayes).
+"""A prior of attractiveness that depends on the position, estimated from the log (empirical Bayes).
 
-The ranker puts better documents higher, so the position where a unit is shown says something about its gamma:
+The ranker puts better documents higher, so the position where a unit is shown says something about its gamma, and in
+the middle, where good and bad ones meet, less than at the top:
 
-    gamma_j ~ Beta(s v_b, s (1 - v_b)),  b = mean shown position of unit j, sum n k / sum n, rounded
+    gamma_j ~ Beta(s_b v_b, s_b (1 - v_b)),  b = mean shown position of unit j, sum n k / sum n, rounded
 
-Strength s, base mean m and the means v_b are found together, as the maximum of
+Base strength s, base mean m, the strengths s_b and the means v_b are found together, as the maximum of
 
-    sum_j m_j log p_j(s, v_b) - sum_b (logit v_b - logit m)^2 / 2 + log m + log(1 - m) - (log(s / 2) / 2)^2 / 2
+    sum_j m_j log p_j(s_b, v_b) - sum_b (log s_b - log s)^2 / 2 - sum_b (logit v_b - logit m)^2 / 2
+        + log m + log(1 - m) - (log(s / 2) / 2)^2 / 2
     p_j(s, v) = integral of Beta(gamma; s v, s (1 - v)) prod_e (theta_e gamma)^c_e (1 - theta_e gamma)^(n_e - c_e)
 
 The first term is the marginal likelihood. The others weigh as much as a handful of units: they pull positions with few
-units towards m, and a log that says nothing towards mean 0.5 and strength 2. They also keep everything finite: without
-a click the mean would otherwise run to 0, and with equal units the strength to infinity.
+units towards s and m, and a log that says nothing towards mean 0.5 and strength 2. They also keep everything finite:
+without a click the mean would otherwise run to 0, and with equal units the strength to infinity.
 
 This prior is for gamma only. Theta never sees it: gamma and position are confounded, so that it would be biased.
 
@@ -36,7 +38,7 @@ LAST_POSITION = 20
 """Units shown further down share the mean of this position."""
 
 STRENGTHS = (0.1, 1000.0)
-"""Range of s, in impressions: from gamma nearly all 0 or 1, to gamma equal to within 0.02."""
+"""Range of s and s_b, in impressions: from gamma nearly all 0 or 1, to gamma equal to within 0.02."""
 
 MEANS = (1e-4, 1 - 1e-4)
 """Range of m and v_b."""
@@ -50,19 +52,22 @@ _FLOOR = 1e-12  # of the mass of a bin, far above its rounding: an outlier costs
 
 @dataclass(frozen=True)
 class AttractivenessPrior:
-    """Beta priors of one strength, their mean by position.
+    """Beta priors, their strength and mean by position.
 
     Attributes:
-        strength: s >= 0, in impressions; 0 means a flat prior, whatever the mean.
+        strength: s >= 0, in impressions, of all units together; of each where there are no strengths by position. 0
+            means a flat prior, whatever the mean.
         mean: 0 < v < 1, of all units together; of each where there are no means by position.
         positions: b, ascending, 1-based.
         means: v_b, 0 < v_b < 1, one for each of the positions.
+        strengths: s_b > 0, likewise; empty where the strength is the same at all positions.
     """
 
     strength: float
     mean: float
     positions: tuple[int, ...] = ()
     means: tuple[float, ...] = ()
+    strengths: tuple[float, ...] = ()
 
     @classmethod
     def from_beta(cls, prior: BetaPrior) -> "AttractivenessPrior":
@@ -74,6 +79,12 @@ class AttractivenessPrior:
         if not self.positions:
             return np.full(len(position), self.mean)
         return np.interp(position, self.positions, self.means)
+
+    def strength_at(self, position: Integers) -> Floats:
+        """The strength at each position, same shape; between and beyond known positions as for the mean."""
+        if not self.strengths:
+            return np.full(len(position), self.strength)
+        return np.interp(position, self.positions, self.strengths)
 
 
 def shown_position(table: CountTable, position_of_cell: Integers) -> Integers:
@@ -108,10 +119,12 @@ def posterior_by_position(
 
     def work(part: tuple[slice, CountTable]) -> None:
         units, block = part
-        means, group = np.unique(prior.mean_at(shown_position(block, position_of_cell)), return_inverse=True)
-        for number, prior_mean in enumerate(means):
+        shown = shown_position(block, position_of_cell)
+        priors = np.stack([prior.mean_at(shown), prior.strength_at(shown)], axis=1)
+        different, group = np.unique(priors, axis=0, return_inverse=True)
+        for number, (prior_mean, strength) in enumerate(different.tolist()):
             those = np.flatnonzero(group == number)
-            beta = BetaPrior(float(prior_mean), prior.strength)
+            beta = BetaPrior(prior_mean, strength)
             mean[units][those], deviation[units][those] = posterior(block.take(those), propensity, beta)
 
     for _ in at_once(work, table.blocks()):
@@ -128,7 +141,7 @@ def estimate_prior(table: CountTable, propensity: Floats, position_of_cell: Inte
         position_of_cell: shape (K,), 1-based.
 
     Returns:
-        A prior with strength in `STRENGTHS`, means in `MEANS`, and one mean for each rounded shown position, up to
+        A prior with strengths in `STRENGTHS`, means in `MEANS`, and one of each for each rounded shown position, up to
         `LAST_POSITION`, of the units that have a count in an identified cell.
     """
     known = np.isfinite(propensity)
@@ -157,7 +170,7 @@ def sample_units(multiplicity: Floats, largest: int) -> tuple[Integers, Floats]:
 
 
 class _Objective:
-    """The objective per unit, and its slope, in x = (log s, logit m, logit v_1, ..., logit v_B).
+    """The objective per unit, and its slope, in x = (log s, logit m, logit v_1 .. logit v_B, log s_1 .. log s_B).
 
     Gamma is discrete here: p_j = sum_i L_ji P(gamma in bin i), with the likelihood L in the middle of each bin. Bins
     are narrower than any prior in range, and a likelihood that is narrower still says "in this bin", all that the
@@ -175,34 +188,47 @@ class _Objective:
 
     def maximize(self) -> AttractivenessPrior:
         """Climb from the moments."""
-        limits = np.array([np.log(STRENGTHS), *[_logit(np.array(MEANS))] * (1 + len(self.positions))])
+        n_groups = len(self.positions)
+        of_strength, of_mean = np.log(STRENGTHS), _logit(np.array(MEANS))
+        limits = np.array([of_strength, *[of_mean] * (1 + n_groups), *[of_strength] * n_groups])
         found = minimize_within(self.loss_and_slope, self.start, limits)
-        center, *means = (1 / (1 + np.exp(-found[1:]))).tolist()
+        center, *means = (1 / (1 + np.exp(-found[1 : 2 + n_groups]))).tolist()
+        base, *log_strengths = found[[0, *range(2 + n_groups, len(found))]].tolist()
         copies = [float(self.copies[rows].sum()) for rows in self.rows]
-        mean = float(np.average(means, weights=copies)) if means else center
-        return AttractivenessPrior(float(np.exp(found[0])), mean, tuple(self.positions.tolist()), tuple(means))
+        return AttractivenessPrior(
+            strength=float(np.exp(np.average(log_strengths, weights=copies) if means else base)),
+            mean=float(np.average(means, weights=copies)) if means else center,
+            positions=tuple(self.positions.tolist()),
+            means=tuple(means),
+            strengths=tuple(np.exp(log_strengths).tolist()),
+        )
 
     def loss_and_slope(self, x: Floats) -> tuple[float, Floats]:
-        """Minus the objective divided by the number of units, and its slope, shape (2 + B,)."""
-        log_strength, base, of_group = x[0], x[1], x[2:]
-        deviation = of_group - base
+        """Minus the objective divided by the number of units, and its slope, shape (2 + 2 B,)."""
+        base_strength, base, of_group = x[0], x[1], x[2:]
+        of_group, strength_of_group = np.split(of_group, 2)
+        deviation, strength_deviation = of_group - base, strength_of_group - base_strength
         mean = 1 / (1 + np.exp(-base))
-        far = (log_strength - np.log(_FIRST_GUESS.strength)) / _SPREAD_OF_LOG_STRENGTH
-        value = np.log(mean) + np.log1p(-mean) - far**2 / 2 - deviation @ deviation / 2
-        slope = np.concatenate([[-far / _SPREAD_OF_LOG_STRENGTH, 1 - 2 * mean + deviation.sum()], -deviation])
-        for number, (rows, prior) in enumerate(zip(self.rows, self._bin_masses(log_strength, of_group), strict=True)):
+        far = (base_strength - np.log(_FIRST_GUESS.strength)) / _SPREAD_OF_LOG_STRENGTH
+        value = np.log(mean) + np.log1p(-mean) - far**2 / 2
+        value -= (deviation @ deviation + strength_deviation @ strength_deviation) / 2
+        slope_of_base = [-far / _SPREAD_OF_LOG_STRENGTH + strength_deviation.sum(), 1 - 2 * mean + deviation.sum()]
+        slope = np.concatenate([slope_of_base, -deviation, -strength_deviation])
+        n_groups = len(of_group)
+        priors = self._bin_masses(strength_of_group, of_group)
+        for number, (rows, prior) in enumerate(zip(self.rows, priors, strict=True)):
             mass, by_strength, by_mean = (self.likelihood[rows] @ prior).T
             copies = self.copies[rows]
             value += copies @ np.log(mass)
-            slope[0] += copies @ (by_strength / mass)
             slope[2 + number] += copies @ (by_mean / mass)
+            slope[2 + n_groups + number] += copies @ (by_strength / mass)
         total = max(float(self.copies.sum()), 1.0)
         return -float(value) / total, -slope / total
 
-    def _bin_masses(self, log_strength: float, logit_means: Floats) -> Floats:
-        """Each group's prior in the bins and its slopes by log s and logit v, shape (B, bins, 3)."""
+    def _bin_masses(self, log_strengths: Floats, logit_means: Floats) -> Floats:
+        """Each group's prior in the bins and its slopes by log s_b and logit v_b, shape (B, bins, 3)."""
         change = _STEP * np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1]])
-        strength = np.exp(log_strength + change[:, 0])
+        strength = np.exp(log_strengths[:, np.newaxis] + change[:, 0])
         mean = 1 / (1 + np.exp(-(logit_means[:, np.newaxis] + change[:, 1])))
         a, b = (strength * mean)[..., np.newaxis], (strength * (1 - mean))[..., np.newaxis]
         mass = np.diff(beta_distribution(a, b, self.edges), axis=-1)
@@ -216,7 +242,8 @@ class _Objective:
             for per_unit in (table.sum_by_unit(table.clicks), table.sum_by_unit(table.impressions * theta[table.cell]))
         )
         means = (_FIRST_GUESS.pseudo_clicks + clicks) / (_FIRST_GUESS.strength + np.maximum(examined, clicks))
-        return np.concatenate([[np.log(_FIRST_GUESS.strength)], _logit(np.clip(means, *MEANS))])
+        strengths = np.full(len(means), np.log(_FIRST_GUESS.strength))
+        return np.concatenate([strengths[:1], _logit(np.clip(means, *MEANS)), strengths[1:]])
 
 
 def _likelihood(table: CountTable, theta: Floats) -> Floats:

@@ -9,6 +9,7 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats, Numbers
 from posbias.core.attractiveness.prior import AttractivenessPrior, estimate_prior, posterior_by_position
+from posbias.core.attractiveness.uncertainty import with_errors_of_theta
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import (
@@ -33,6 +34,7 @@ from posbias.core.fit.joint_comparison import JointComparison, compare_with_join
 from posbias.core.fit.periods import PeriodChoice, choose_period
 from posbias.core.fit.propensities import propensity_table
 from posbias.core.fit.refinements import with_errors, with_shape, with_shrinkage
+from posbias.core.fit.theta_errors import ThetaErrors
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.bootstrap import bootstrap
@@ -65,7 +67,8 @@ class Fit:
         causes: whether its prior or sparsity makes joint EM biased, where it is.
         prior: of attractiveness.
         attractiveness: posterior mean of gamma per pair signature.
-        std_dev: its standard deviation, nan where the method has none.
+        std_dev: its standard deviation, nan where the method has none; what theta's own errors add is in it.
+        theta_errors: how far theta may be off, in all and for one query.
         shape: the estimate under the shape that was asked for, against the free one.
         shrunk: how far contexts borrow from each other, where they do.
         contexts: whether the contexts differ, where there are several.
@@ -87,6 +90,7 @@ class Fit:
     prior: AttractivenessPrior
     attractiveness: Floats
     std_dev: Floats
+    theta_errors: ThetaErrors
     shape: ShapedEstimate | None
     shrunk: ShrunkContexts | None
     contexts: ContrastTest | None
@@ -200,7 +204,8 @@ def _fit(
     if wanted:
         joint = joint or JointEstimator().estimate_like(statistics, strata, own_rules, estimate.linkage, on_iteration)
         compared = _compare(joint, period.chosen or free, statistics, strata, own_rules, on_iteration)
-    prior, attractiveness, std_dev = _attractiveness(statistics, estimate, options)
+    theta_errors = ThetaErrors.of(estimate)
+    prior, attractiveness, std_dev = _attractiveness(statistics, estimate, theta_errors, options)
     return Fit(
         statistics=statistics,
         options=options,
@@ -214,6 +219,7 @@ def _fit(
         prior=prior,
         attractiveness=attractiveness,
         std_dev=std_dev,
+        theta_errors=theta_errors,
         shape=refined.shape,
         shrunk=refined.shrunk,
         contexts=refined.contexts,
@@ -319,7 +325,7 @@ def _causes(
 
 
 def _attractiveness(
-    statistics: SufficientStatistics, estimate: Estimate, options: EstimationOptions
+    statistics: SufficientStatistics, estimate: Estimate, errors: ThetaErrors, options: EstimationOptions
 ) -> tuple[AttractivenessPrior, Floats, Floats]:
     """Gamma per pair signature with its standard deviation, and the prior behind it."""
     if estimate.attractiveness is not None:
@@ -331,4 +337,7 @@ def _attractiveness(
     given = options.attractiveness_prior
     counts = statistics.pair_signatures, estimate.examination
     prior = AttractivenessPrior.from_beta(given) if given else estimate_prior(*counts, statistics.position_of_cell)
-    return prior, *posterior_by_position(*counts, prior, statistics.position_of_cell)
+    mean, std_dev = posterior_by_position(*counts, prior, statistics.position_of_cell)
+    if errors.covariance is not None:
+        std_dev = with_errors_of_theta(*counts, errors.covariance, mean, std_dev)
+    return prior, mean, std_dev

@@ -143,27 +143,33 @@ class PlacementSection(msgspec.Struct, frozen=True):
         return cls(str(test.rows), test.p_value, test.correlation, test.documents, test.queries)
 
 
+Strength = Annotated[float, Meta(ge=0, le=LARGEST_STRENGTH)]
+
+
 class PriorSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A prior of attractiveness."""
 
     mean: Probability
-    strength: Annotated[float, Meta(ge=0, le=LARGEST_STRENGTH)]
+    strength: Strength
     positions: tuple[Position, ...]
     means: tuple[Probability, ...]
+    strengths: tuple[Strength, ...] = ()
 
     def __post_init__(self) -> None:
-        """Find what is no mean by position."""
+        """Find what is no mean, or no strength, by position."""
         if len(self.positions) != len(self.means) or any(b <= a for a, b in pairwise(self.positions)):
             raise ValueError("positions do not ascend, or are not as many as means")
+        if self.strengths and len(self.strengths) != len(self.positions):
+            raise ValueError("strengths are not as many as positions")
 
     @classmethod
     def of(cls, prior: AttractivenessPrior) -> "PriorSection":
         """A prior."""
-        return cls(prior.mean, prior.strength, prior.positions, prior.means)
+        return cls(prior.mean, prior.strength, prior.positions, prior.means, prior.strengths)
 
     def prior(self) -> AttractivenessPrior:
         """As a prior."""
-        return AttractivenessPrior(self.strength, self.mean, self.positions, self.means)
+        return AttractivenessPrior(self.strength, self.mean, self.positions, self.means, self.strengths)
 
 
 class EstimateSection(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +207,7 @@ class FitSection(EstimateSection, frozen=True, kw_only=True):
     click_share_identified: float
     period: PeriodSection
     attractiveness_prior: PriorSection
+    query_spread: float
     clicks: dict[str, list[Number]]
     shape_against_free: ContrastSection | None
     contexts_differ: ContrastSection | None
@@ -225,6 +232,7 @@ def fit_section(fit: Fit) -> FitSection:
         click_share_identified=fit.click_share,
         period=PeriodSection.of(fit.period),
         attractiveness_prior=PriorSection.of(fit.prior),
+        query_spread=fit.theta_errors.query_spread,
         clicks={"observed": _numbers(clicks), "expected": _numbers(fit.expected_clicks)},
         shape_against_free=ContrastSection.of(None if fit.shape is None else fit.shape.test, clusters),
         contexts_differ=ContrastSection.of(fit.contexts, clusters),

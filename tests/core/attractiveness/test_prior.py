@@ -51,7 +51,7 @@ def test_the_objective_is_that_of_high_precision_integration(
     objective = objective_of(table, [1])
 
     def found(strength: float, mean: float) -> float:
-        loss, _ = objective.loss_and_slope(np.array([np.log(strength), 0.0, logit(mean)]))
+        loss, _ = objective.loss_and_slope(np.array([np.log(strength), 0.0, logit(mean), np.log(strength)]))
         weak = np.log(1 / 4) - (np.log(strength / 2) / 2) ** 2 / 2 - logit(mean) ** 2 / 2
         return -loss - float(weak)
 
@@ -66,7 +66,10 @@ def test_the_slope_is_the_derivative_of_the_objective() -> None:
     table = CountTable.from_dense(impressions, clicks)
     objective = objective_of(table, [1, 1, 2, 2, 3])
     step = 1e-5
-    for x in (np.array([0.7, 0.0, -1.0, 0.3, -2.0]), np.array([3.0, -1.5, -1.0, -2.0, 1.0])):
+    for x in (
+        np.array([0.7, 0.0, -1.0, 0.3, -2.0, 0.5, 1.0, 2.0]),
+        np.array([3.0, -1.5, -1.0, -2.0, 1.0, 2.0, 4.0, 3.0]),
+    ):
         _, slope = objective.loss_and_slope(x)
         numeric = [
             (objective.loss_and_slope(x + move)[0] - objective.loss_and_slope(x - move)[0]) / (2 * step)
@@ -116,6 +119,21 @@ def test_means_by_position_are_recovered_and_few_units_lean_on_the_others() -> N
     assert prior.strength == pytest.approx(4, rel=0.1)
     assert 0.1 < prior.means[2] < 0.4
     assert prior.mean == pytest.approx(0.4, abs=0.02)
+
+
+def test_strengths_by_position_are_recovered() -> None:
+    """Documents in the middle differ from each other more than those at the top."""
+    rng = np.random.default_rng(7)
+    truth = (60.0, 3.0, 10.0)
+    place = np.repeat(np.arange(3), 4_000)
+    strength = np.array(truth)[place]
+    gamma = rng.beta(0.3 * strength, 0.7 * strength)
+    impressions = 100.0 * (place[:, np.newaxis] == np.arange(3))
+    clicks = rng.binomial(impressions.astype(np.int64), gamma[:, np.newaxis] * THETA).astype(np.float64)
+    prior = estimate_prior(CountTable.from_dense(impressions, clicks), THETA, POSITION)
+    assert prior.strengths == pytest.approx(truth, rel=0.15)
+    assert prior.strength == pytest.approx(float(np.prod(prior.strengths) ** (1 / 3)))
+    np.testing.assert_allclose(prior.strength_at(np.array([1, 2, 3])), prior.strengths)
 
 
 def test_the_estimated_prior_predicts_other_clicks_better_than_a_fixed_one() -> None:

@@ -40,6 +40,6 @@ def test_where_there_was_nothing_to_choose_only_what_was_used_is_said() -> None:
 
 
 def test_a_prior_is_read_as_it_was_written() -> None:
-    prior = AttractivenessPrior(4.1, 0.27, (1, 2, 5), (0.3, 0.2, 0.1))
+    prior = AttractivenessPrior(4.1, 0.27, (1, 2, 5), (0.3, 0.2, 0.1), (60.0, 3.0, 5.0))
 
     assert msgspec.convert(as_json(PriorSection.of(prior)), PriorSection).prior() == prior

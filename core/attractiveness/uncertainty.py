@@ -1,0 +1,52 @@
+"""What the errors of theta add to the standard deviation of attractiveness, and of other rates that divide by theta.
+
+Given theta, gamma of a unit has posterior mean m and standard deviation sd (`posterior`). With an error of log theta of
+covariance V,
+
+    sd_total^2 = sd^2 + g' V g
+    g_e = d m / d log theta_e = -(n_e - c_e) theta_e / (1 - theta_e m)^2 sd^2
+
+to first order, exact in the limit of many impressions.
+
+Sources: Kass & Steffey 1989 (errors of hyperparameters, delta method).
+"""
+
+import numpy as np
+
+from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.linalg import by_unit_and_cell
+
+
+def variance_by_unit(table: CountTable, slopes: Floats, covariance: Floats) -> Floats:
+    """Variance g' V g of each unit, shape (J,).
+
+    Args:
+        table: the units' entries.
+        slopes: g, by log theta, one of each entry, shape (R,).
+        covariance: V, shape (K, K).
+    """
+    moved = by_unit_and_cell(table, slopes) @ covariance
+    return table.sum_by_unit(slopes * moved[table.unit_of_entry, table.cell])
+
+
+def with_errors_of_theta(
+    table: CountTable, examination: Floats, covariance: Floats, mean: Floats, std_dev: Floats
+) -> Floats:
+    """The standard deviation of gamma, theta's own errors included, shape (J,).
+
+    Args:
+        table: counts per unit and cell.
+        examination: theta, shape (K,); NaN where not identified.
+        covariance: V, shape (K, K).
+        mean: of gamma given theta, shape (J,).
+        std_dev: likewise.
+    """
+    known = np.isfinite(examination)
+    total = np.empty_like(std_dev)
+    theta = np.where(known, examination, 0.0)
+    for units, block in table.blocks():
+        of_entry = theta[block.cell]
+        slope = -(block.impressions - block.clicks) * of_entry / (1 - of_entry * block.spread(mean[units])) ** 2
+        added = variance_by_unit(block, slope * block.spread(std_dev[units] ** 2), covariance)
+        total[units] = np.sqrt(std_dev[units] ** 2 + added)
+    return total
