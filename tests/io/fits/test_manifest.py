@@ -23,7 +23,7 @@ def as_json(section: object) -> dict[str, object]:
     ids=["tested", "no contrast"],
 )
 def test_a_test_is_json_with_or_without_contrasts(test: ContrastTest) -> None:
-    said = as_json(ContrastSection.of(test))
+    said = as_json(ContrastSection.of(test, 3))
 
     assert said["contrasts"] == test.n_contrasts
     assert (said["statistic"] is None) == (test.n_contrasts == 0)
