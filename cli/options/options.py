@@ -9,8 +9,9 @@ import typer
 from posbias.cli.options.config import load_defaults
 from posbias.core.errors import UsageError
 from posbias.core.estimators import estimator_names
-from posbias.core.estimators.estimate import Cluster, Period, Shape
+from posbias.core.estimators.estimate import Cluster, Period
 from posbias.core.models import model_names
+from posbias.core.shapes import FREE, shapes_in_words
 from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
 from posbias.io.log.log import InputFormat
 from posbias.io.log.ubi_rules import Impressions
@@ -218,14 +219,9 @@ class EstimationOptions:
         ),
     ] = None
     shape: Annotated[
-        Shape,
-        option(
-            "--shape",
-            "Shape of the propensity curve: free, monotone (never rising) or power (position^-eta).",
-            _ESTIMATING,
-            metavar="SHAPE",
-        ),
-    ] = "free"
+        str,
+        option("--shape", f"Shape of the propensity curve: {shapes_in_words()}.", _ESTIMATING, metavar="SHAPE"),
+    ] = FREE
     cluster: Annotated[
         Cluster,
         option(

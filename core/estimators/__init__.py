@@ -12,6 +12,7 @@ from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.estimator import Estimator
 from posbias.core.estimators.joint import JointEstimator
 from posbias.core.registry import Room
+from posbias.core.shapes import FREE, get_shape
 from posbias.core.standard_errors.bootstrap import FEWEST_REPLICATES
 
 __all__ = [
@@ -72,12 +73,14 @@ def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) ->
         if option.name in _OTHER_ESTIMATE and asked != option.default and option.name not in estimator.takes:
             able = ", ".join(methods_that_take(option.name))
             raise UsageError(f"--{option.name} {asked}: --method {name} does not support it. Methods that do: {able}.")
-    if options.shape != "free" and plan.model.beside_position:
+    if options.shape != FREE:
+        get_shape(options.shape)
+    if options.shape != FREE and plan.model.beside_position:
         raise UsageError(
             f"--shape {options.shape}: a shape over positions says nothing about {plan.model.beside_position}. "
             "Use --model pbm, or leave the shape free."
         )
-    if options.shape != "free" and (options.cluster != "query" or options.bootstrap):
+    if options.shape != FREE and (options.cluster != "query" or options.bootstrap):
         given = "--bootstrap" if options.bootstrap else "--cluster"
         raise UsageError(f"--shape {options.shape}: its standard errors are clustered by query. Leave out {given}.")
     if "cluster" in estimator.takes and options.cluster not in estimator.clusters:

@@ -17,7 +17,6 @@ from posbias.core.theta.joint import EMOptions, JointFit
 from posbias.core.theta.linkage import Linkage, find_linkage
 
 Cluster = Literal["query", "pair", "session"]
-Shape = Literal["free", "monotone", "power"]
 Period = Literal["auto", "day", "none"]
 
 
@@ -37,7 +36,7 @@ class EstimationOptions:
         cluster: what shares the errors that the model does not know.
         bootstrap: number of bootstrap replicates over queries; 0 for the sandwich.
         seed: of the bootstrap.
-        shape: what is assumed of theta as a function of the position.
+        shape: the name of what is assumed of theta as a function of the position.
     """
 
     attractiveness_prior: BetaPrior | None = None
@@ -50,7 +49,7 @@ class EstimationOptions:
     cluster: Cluster = "query"
     bootstrap: int = 0
     seed: int = 0
-    shape: Shape = "free"
+    shape: str = "free"
 
 
 @dataclass(frozen=True)

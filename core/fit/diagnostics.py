@@ -7,7 +7,7 @@ import numpy as np
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.estimators.estimate import Estimate, Shape
+from posbias.core.estimators.estimate import Estimate
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
 from posbias.core.standard_errors.cluster import CONFIDENCE
 from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test, linear_contrast_test
@@ -31,7 +31,7 @@ def expected_clicks(table: CountTable, examination: Floats, attractiveness: Floa
     return attracted * examination
 
 
-def position_effect_test(estimate: Estimate, shape: Shape) -> ContrastTest | None:
+def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
     """Whether any propensity differs from 1, that of the reference; None where the estimate has no errors.
 
     With the errors that the intervals imply, so that the two cannot contradict each other; a cell without clicks counts

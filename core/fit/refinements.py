@@ -8,12 +8,10 @@ from posbias.core.arrays.count_table import Integers
 from posbias.core.estimators.estimate import (
     Cluster,
     Estimate,
-    Shape,
     relative_to_largest,
 )
+from posbias.core.shapes import get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
-from posbias.core.shapes.monotone import fit_monotone
-from posbias.core.shapes.power import fit_power
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import FittedStrata
@@ -44,11 +42,10 @@ def _in_terms_of(by: Cluster, reason: str | None) -> str | None:
 
 
 def with_shape(
-    estimate: Estimate, fitted: FittedStrata, shape: Shape, position_of_cell: Integers
+    estimate: Estimate, fitted: FittedStrata, shape: str, position_of_cell: Integers
 ) -> tuple[Estimate, ShapedEstimate]:
     """The estimate under a shape other than `free`, and the shape's own findings."""
-    fit = fit_power if shape == "power" else fit_monotone
-    shaped = fit(fitted, position_of_cell)
+    shaped = get_shape(shape).fit(fitted, position_of_cell)
     propensity = shaped.theta
     high = np.where(np.isfinite(propensity), shaped.intervals.high, estimate.intervals.high)
     return (

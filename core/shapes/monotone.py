@@ -8,66 +8,97 @@ from dataclasses import replace
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import by_unit_and_cell, gram, nonnegative_least_squares
+from posbias.core.arrays.linalg import by_unit_and_cell, connected, gram, nonnegative_least_squares
 from posbias.core.arrays.newton import ROUNDING, Limits, Proposal, climb
 from posbias.core.arrays.unit_diagonal import unit_diagonal
-from posbias.core.shapes.shape import ShapedEstimate, gains
+from posbias.core.shapes.shape import SHAPE_ALONE, CurveShape, ShapedEstimate, gains
 from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata, linear_contrast_test
 from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.theta.conditional import fit_conditional
-from posbias.core.theta.linkage import Linkage
+from posbias.core.theta.linkage import Linkage, comparable_in_order
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
 HELD = "the shape holds it at the reference's propensity"
 
 _LIMITS = Limits(longest_step=4.0, tolerance=ROUNDING / 10)  # of an increment
+_STAY = 1e-10  # share of an increment's information that holds it where it is: some the log does not speak of
+
+
+class MonotoneShape(CurveShape):
+    """The most likely curve that nowhere rises."""
+
+    name = "monotone"
+    rank = 0
+    in_words = "never rising"
+
+    def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
+        """As `fit_monotone`."""
+        return fit_monotone(free, position_of_cell)
 
 
 def fit_monotone(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
-    """Fit the most likely curve that nowhere rises with the position, over the identified cells.
+    """Fit the most likely curve that nowhere rises with the position, over the cells where it is finite and unique.
 
-    Cells that the constraint pools form a block and share one number. Errors are those of the conditional estimate from
-    the table with the cells of a block added up: given the blocks, and so somewhat too small where chance chose them.
-    A cell in its reference's block has the propensity 1 by the constraint alone, and no error.
+    Those may be more than the identified ones: a position without clicks lies between its neighbours. Cells that the
+    constraint pools form a block and share one number. Errors are those of the conditional estimate from the table with
+    the cells of a block added up: given the blocks, and so somewhat too small where chance chose them. A cell in its
+    reference's block has the propensity 1 by the constraint alone, and no error.
 
     Args: as for `power.fit_power`.
     """
-    table, linkage = free.strata.signatures, free.fit.linkage
-    curve = _Monotone(linked_counts(table, linkage), position_of_cell)
-    increments, resolved = curve.maximum()
+    table, by_log = free.strata.signatures, free.fit.linkage
+    curve, increments, resolved = _unique_curve(table, by_log, position_of_cell)
     cells, own = curve.linked.cells, np.arange(table.n_cells)
+    linkage = replace(by_log, identified=np.isin(own, cells))
     block = own.copy()
     block[cells] = cells[curve.blocks(increments)]
     at_reference = linkage.identified & (linkage.reference_of == own)
     held = linkage.identified & (linkage.reference_of == block) & ~at_reference
     moves = linkage.identified & (linkage.reference_of != block)
     numbers = np.full((5, table.n_cells), np.nan)
-    reason: list[str | None] = list(linkage.reason)
+    without_error: dict[int, str | None] = dict.fromkeys(np.flatnonzero(held).tolist(), HELD)
     if moves.any():
         merged = replace(free.strata, signatures=_merged_table(table, block))
         fit = fit_conditional(merged.signatures, _merged_linkage(linkage, block, moves))
         pooled = cluster_errors(fit, merged)
         of_block = np.stack([fit.log_theta, pooled.std_error, pooled.low, pooled.high, pooled.effective_clusters])
         numbers[:, moves] = of_block[:, block[moves]]
-        for cell in np.flatnonzero(moves).tolist():
-            reason[cell] = pooled.reason[int(block[cell])]
+        without_error |= {cell: pooled.reason[int(block[cell])] for cell in np.flatnonzero(moves).tolist()}
     numbers[:, at_reference] = np.array([[0.0], [0.0], [1.0], [1.0], [np.nan]])
     numbers[0, held] = 0.0
-    for cell in np.flatnonzero(held).tolist():
-        reason[cell] = HELD
     log_theta, std_error, low, high, effective = numbers
-    test = curve.rises(free)
+    test, warning = _rises(free, position_of_cell)
+    unlinked = [
+        SHAPE_ALONE if here and why else why for here, why in zip(linkage.identified, by_log.reason, strict=True)
+    ]
+    reason = tuple(without_error.get(cell) or why for cell, why in enumerate(unlinked))
     return ShapedEstimate(
         log_theta=log_theta,
-        intervals=Intervals(std_error, low, high, effective, tuple(reason)),
+        intervals=Intervals(std_error, low, high, effective, reason),
         block=block,
         eta=np.full(table.n_cells, np.nan),
         eta_error=np.full(table.n_cells, np.nan),
         converged=resolved and curve.is_optimal(log_theta[cells]),
         test=test,
-        warning=curve.warning(test),
+        warning=warning,
     )
+
+
+def _unique_curve(table: CountTable, linkage: Linkage, position_of_cell: Integers) -> tuple["_Monotone", Floats, bool]:
+    """The likelihood on the cells where its best curve is finite and unique, that curve, and whether it was reached.
+
+    Bounded cells may still float: where nothing but the order holds them, they may lie anywhere between neighbours that
+    differ. Without them the curve of the others is the same.
+    """
+    cells = comparable_in_order(table, linkage, position_of_cell)
+    while True:
+        curve = _Monotone(linked_counts(table, replace(linkage, identified=cells)), position_of_cell)
+        increments, resolved = curve.maximum()
+        unique = curve.unique(increments)
+        if unique.all():
+            return curve, increments, resolved
+        cells[curve.linked.cells[~unique]] = False
 
 
 def _merged_linkage(linkage: Linkage, block: Integers, moves: Flags) -> Linkage:
@@ -141,6 +172,23 @@ class _Monotone:
         information += np.diag(table.sum_by_cell(expected))
         return self.curve_of.T @ gradient, self.curve_of.T @ information @ self.curve_of
 
+    def unique(self, increments: Floats) -> Flags:
+        """The cells that cannot move from this curve without loss or a rise, shape (I,).
+
+        Cells of one unit only move together, and past no neighbour that they have reached: a cell stays where such ties
+        lead from it to its reference and back.
+        """
+        table = self.linked.table
+        tied = np.flatnonzero(np.diff(table.unit_of_entry) == 0)
+        first, second, stopped = table.cell[tied], table.cell[tied + 1], increments == 0
+        component = connected(
+            np.concatenate([first, second, self.lower[stopped]]),
+            np.concatenate([second, first, self.upper[stopped]]),
+            table.n_cells,
+            both_ways=True,
+        )
+        return component == component[self.linked.reference_of]
+
     def blocks(self, increments: Floats) -> Integers:
         """The cell that stands for each cell's block, shape (I,): the reference where it is in it, else the first."""
         begins = np.ones(len(self.order), np.bool_)
@@ -156,33 +204,36 @@ class _Monotone:
     def is_optimal(self, beta: Floats) -> bool:
         """Karush, Kuhn and Tucker's conditions: no increment is below 0, and no possible change of one gains."""
         gradient, information = self._slopes(self.linked.shares(beta))
-        wanted = gradient / np.diag(information)  # each increment's own Newton step
+        own = np.diag(information)
+        wanted = np.divide(gradient, own, out=np.zeros_like(gradient), where=own > 0)  # its own Newton step
         increments = beta[self.upper] - beta[self.lower]
         within = np.abs(np.where(increments > 0, wanted, np.maximum(wanted, 0.0))) <= ROUNDING
         return bool(within.all() and (increments >= 0).all())
 
-    def rises(self, free: FittedStrata) -> ContrastTest:
-        """Test whether the free estimate rises from any position to the next."""
-        step = np.arange(len(self.lower))
-        contrasts = np.zeros((len(step), len(free.fit.log_theta)))
-        contrasts[step, self.linked.cells[self.lower]] = 1.0
-        contrasts[step, self.linked.cells[self.upper]] = -1.0
-        return linear_contrast_test(contrasts, free.fit, free.errors, alternative="greater")
 
-    def warning(self, test: ContrastTest) -> str | None:
-        """What to say where the free estimate rises beyond chance."""
-        if not test.rejected:
-            return None
-        upper, lower = self.position[self.upper[test.largest]], self.position[self.lower[test.largest]]
-        return (
-            f"Propensities do not fall throughout: from position {upper} to position {lower} they rise by a factor of "
-            f"{np.exp(test.difference):.2f} in the log (p = {test.p_value:.2g}), which --shape monotone levels."
-        )
+def _rises(free: FittedStrata, position_of_cell: Integers) -> tuple[ContrastTest, str | None]:
+    """Test whether the free estimate rises from any position to the next one that it has; what to say if it does."""
+    reference_of = free.fit.linkage.reference_of
+    order = np.lexsort((position_of_cell, reference_of))
+    order = order[free.fit.linkage.identified[order]]
+    follows = np.diff(reference_of[order]) == 0
+    upper, lower = order[:-1][follows], order[1:][follows]
+    step = np.arange(len(lower))
+    contrasts = np.zeros((len(step), len(reference_of)))
+    contrasts[step, lower], contrasts[step, upper] = 1.0, -1.0
+    test = linear_contrast_test(contrasts, free.fit, free.errors, alternative="greater")
+    if not test.rejected:
+        return test, None
+    first, second = position_of_cell[upper[test.largest]], position_of_cell[lower[test.largest]]
+    return test, (
+        f"Propensities do not fall throughout: from position {first} to position {second} they rise by a factor of "
+        f"{np.exp(test.difference):.2f} in the log (p = {test.p_value:.2g}), which --shape monotone levels."
+    )
 
 
 def _newton_target(increments: Floats, gradient: Floats, information: Floats) -> Floats:
-    """The x >= 0 that maximises gradient'(x - x0) - (x - x0)' information (x - x0) / 2."""
-    scaled, scale = unit_diagonal(information)
-    root = np.linalg.cholesky(scaled).T.astype(np.float64)
+    """The x >= 0 that maximises gradient'(x - x0) - (x - x0)' information (x - x0) / 2; where nothing speaks, x0."""
+    scaled, scale = unit_diagonal(information + np.diag(np.where(np.diag(information) > 0, 0.0, 1.0)))
+    root = np.linalg.cholesky(scaled + _STAY * np.eye(len(scaled))).T.astype(np.float64)
     target = root @ (increments / scale) + np.linalg.solve(root.T, gradient * scale)
     return scale * nonnegative_least_squares(root, target)

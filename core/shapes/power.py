@@ -12,7 +12,15 @@ from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers,
 from posbias.core.arrays.linalg import student_quantile
 from posbias.core.arrays.members import Members
 from posbias.core.arrays.newton import ROUNDING, Limits, Proposal, climb
-from posbias.core.shapes.shape import ShapedEstimate, gains
+from posbias.core.shapes.shape import (
+    ONE_END,
+    SHAPE_ALONE,
+    CurveShape,
+    ShapedEstimate,
+    counts_of_all_cells,
+    gains,
+    units_with_slope,
+)
 from posbias.core.standard_errors.cluster import AGREEING, CONFIDENCE, ONE_CLUSTER
 from posbias.core.standard_errors.contrasts import (
     ContrastTest,
@@ -25,14 +33,21 @@ from posbias.core.standard_errors.contrasts import (
 from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.standard_errors.leave_one_out import AGREEMENT
 from posbias.core.theta.linkage import Linkage
-from posbias.core.theta.linked_counts import LinkedCounts
-
-SHAPE_ALONE = "the log does not link it: its number rests on the shape alone"
-ONE_END = "clicks lie at one end only: no finite slope"
 
 _LIMITS = Limits(longest_step=4.0, tolerance=1e-11)  # of eta
-_INNER = 1e-11  # share of a unit's clicks that lies before its last cell, or after its first
 _WHOLE = 1 - 1e-9  # a cluster with this share of the information is the only one
+
+
+class PowerShape(CurveShape):
+    """A power of the position."""
+
+    name = "power"
+    rank = 1
+    in_words = "position^-eta"
+
+    def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
+        """As `fit_power`."""
+        return fit_power(free, position_of_cell)
 
 
 def fit_power(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
@@ -117,10 +132,8 @@ class _Power:
         self.distance = log_position - log_position[linkage.reference_of]
         references, self.group = np.unique(linkage.reference_of, return_inverse=True)
         self.n_groups = len(references)
-        units = np.flatnonzero((table.entries_of_unit > 1) & (table.sum_by_unit(table.clicks) > 0))
-        part = table.take(units)
-        clicks = part.sum_by_unit(part.clicks)
-        self.links = LinkedCounts(part, np.arange(table.n_cells), units, linkage.reference_of, clicks)
+        self.links = counts_of_all_cells(table, linkage)
+        part = self.links.table
         self.x = self.distance[part.cell]
         self.group_of_unit = self.group[part.cell[part.start[:-1]]]
 
@@ -144,11 +157,7 @@ class _Power:
     @property
     def finite(self) -> Flags:
         """The groups with an optimum: some click lies before the last, and some after the first cell of its unit."""
-        part = self.links.table
-        clicked = part.sum_by_unit(part.clicks * self.x)
-        before = self.links.unit_clicks * part.max_by_unit(self.x) - clicked
-        after = clicked + self.links.unit_clicks * part.max_by_unit(-self.x)
-        inner = np.stack([before, after]) > _INNER * self.links.unit_clicks
+        inner = units_with_slope(self.links, self.x)
         return np.logical_and(*(np.bincount(self.group_of_unit[some], minlength=self.n_groups) > 0 for some in inner))
 
     def slopes(self, shares: Floats) -> tuple[Floats, Floats]:

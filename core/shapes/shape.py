@@ -1,6 +1,6 @@
-"""Propensity curves of a given shape over positions: what `power` and `monotone` share.
+"""Propensity curves of a given shape over positions: what a shape answers, and what several share.
 
-Both maximise the likelihood of the conditional estimate,
+They maximise the likelihood of the conditional estimate,
 
     l(beta) = sum_j m_j { sum_e c_je beta_e - C_j log sum_e n_je exp(beta_e) },    beta_ref = 0 in each group of cells
 
@@ -8,14 +8,23 @@ over fewer curves. A group (a context) has a reference and a curve of its own. A
 not, and is wrong where it does not hold: each fit comes with a test against the free estimate.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.standard_errors.contrasts import ContrastTest
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
+from posbias.core.registry import Plugin
+from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata
 from posbias.core.standard_errors.intervals import Intervals
+from posbias.core.theta.linkage import Linkage
 from posbias.core.theta.linked_counts import LinkedCounts
+
+SHAPE_ALONE = "the log does not link it: its number rests on the shape alone"
+ONE_END = "clicks lie at one end only: no finite slope"
+
+_INNER = 1e-11  # share of a unit's clicks that lies before its last cell, or after its first
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,7 @@ class ShapedEstimate:
         test: of the shape against the free estimate. Power: shape - free, by cell. Monotone: how far the free
             estimate rises from one position to the next, one-sided.
         warning: a sentence where the shape is rejected, else None.
+        tau: smooth: how far the curve leaves a power of the position. Other shapes: NaN.
     """
 
     log_theta: Floats
@@ -42,11 +52,53 @@ class ShapedEstimate:
     converged: bool
     test: ContrastTest
     warning: str | None
+    tau: float = np.nan
 
     @property
     def theta(self) -> Floats:
         """Propensity relative to the reference, shape (K,); NaN where there is none."""
         return np.exp(self.log_theta)
+
+
+class CurveShape(Plugin):
+    """What may be assumed of theta as a function of the position.
+
+    Attributes:
+        in_words: for help, what it says of curves.
+    """
+
+    in_words: ClassVar[str]
+
+    @abstractmethod
+    def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
+        """Fit the shape, to each group of cells a curve of its own.
+
+        Args:
+            free: the free estimate; the cells of one reference are a group.
+            position_of_cell: shape (K,), >= 1.
+        """
+
+
+def counts_of_all_cells(table: CountTable, linkage: Linkage) -> LinkedCounts:
+    """The units with a click and two cells, also those that the log does not link with the reference."""
+    units = np.flatnonzero((table.entries_of_unit > 1) & (table.sum_by_unit(table.clicks) > 0))
+    part = table.take(units)
+    clicks = part.sum_by_unit(part.clicks)
+    return LinkedCounts(part, np.arange(table.n_cells), units, linkage.reference_of, clicks)
+
+
+def units_with_slope(counts: LinkedCounts, x: Floats) -> tuple[Flags, Flags]:
+    """The units in which some click lies before the last, and those in which one lies after the first cell by x.
+
+    Args:
+        counts: with R entries.
+        x: shape (R,), where each entry lies.
+    """
+    part = counts.table
+    clicked = part.sum_by_unit(part.clicks * x)
+    before = counts.unit_clicks * part.max_by_unit(x) - clicked
+    after = clicked + counts.unit_clicks * part.max_by_unit(-x)
+    return before > _INNER * counts.unit_clicks, after > _INNER * counts.unit_clicks
 
 
 def gains(linked: LinkedCounts, shares: Floats, move: Floats) -> Floats:

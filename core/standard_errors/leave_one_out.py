@@ -170,7 +170,7 @@ class LeaveOneOut:
     def without(self, cluster: int) -> "Without":
         """The estimate without one cluster."""
         own, cells = self._information_of(cluster)
-        kept = self._linked_without(own, cells) if self._whole[cluster] else np.ones(len(self.free), np.bool_)
+        kept = self.linked_without(own, cells) if self._whole[cluster] else np.ones(len(self.free), np.bool_)
         return Without(self, own, cells, kept)
 
     def _influence(self) -> tuple[Floats, ClusterSums]:
@@ -234,7 +234,7 @@ class LeaveOneOut:
         information = (np.diag(coupling.sum(axis=1)) - coupling)[np.ix_(kept, kept)]
         return information, np.searchsorted(self.free, cells[kept])
 
-    def _linked_without(self, own: Floats, cells: Integers) -> Flags:
+    def linked_without(self, own: Floats, cells: Integers) -> Flags:
         """Free cells that H - H_g still links with their reference; it is singular where some are not."""
         scale, block = self.scale[cells], np.ix_(cells, cells)
         links, linked = self._links.copy(), self._to_reference * self.scale**2 > _NO_LINK

@@ -80,7 +80,7 @@ def fit_conditional(
         on_iteration: called after each step with its number and its largest change.
     """
     linked = linked_counts(table, linkage)
-    likelihood = _Likelihood(linked)
+    likelihood = Likelihood(linked)
     limits = Limits(_LONGEST_STEP, tolerance, stalled=ROUNDING, max_iterations=max_iterations)
     summit = climb(likelihood.propose, likelihood.warm_up(), limits, on_iteration)
     beta = summit.at
@@ -187,7 +187,7 @@ def _log_sum_root(weight: Floats, ratio: Floats, level: float) -> float:
 _ROOT_STEPS, _ROOT_PRECISION = 200, 1e-13
 
 
-class _Likelihood:
+class Likelihood:
     """The objective on the identified cells, numbered 0 .. I - 1, and the steps that climb it.
 
     Only differences of beta matter, within the cells of one reference. Here the cell with the most clicks among them

@@ -96,6 +96,29 @@ def find_linkage(
     )
 
 
+def comparable_in_order(table: CountTable, linkage: Linkage, position_of_cell: Integers) -> Flags:
+    """Which cells have a bounded ratio to their reference on curves that nowhere rise with the position, shape (K,).
+
+    A direction d in which neither a click nor the order holds the curve back has d_e' <= d_e along each edge e' -> e,
+    and likewise from each position to the one above it. A cell is held on both sides exactly if it lies in its
+    reference's strongly connected component of both kinds of edges together.
+
+    Args:
+        table: counts per unit (a pair, stratum or signature) and cell.
+        linkage: which cells the log alone can compare, of the same table.
+        position_of_cell: shape (K,).
+    """
+    links = table.take(np.flatnonzero(table.links))
+    order = np.lexsort((position_of_cell, linkage.reference_of))
+    follows = np.diff(linkage.reference_of[order]) == 0
+    tails, heads = _edges(links)
+    edges = np.concatenate([tails, order[1:][follows]]), np.concatenate([heads, order[:-1][follows]])
+    component = _components(edges, table.n_cells, both_ways=True)
+    size = np.bincount(component, minlength=table.n_cells)[component]
+    lost = np.array([reason == NO_REFERENCE for reason in linkage.reason])
+    return (component == component[linkage.reference_of]) & (size > 1) & ~lost
+
+
 def _references(group: Integers, candidates: Integers) -> Integers:
     """The first candidate of each cell's group, or its first cell where the group has no candidate, shape (K,).
 

@@ -6,6 +6,7 @@ accuracy        mean relative error of theta, per kind of log and estimator
 coverage        of the 95 % intervals, by the sandwich and by the bootstrap
 checks          size and power of what a log says against its own numbers, and what makes joint EM biased
 attractiveness  what the standard deviation of attractiveness is worth
+thin            curves from few clicks: `--shape smooth` beside free and power, from seeds that it was not chosen on
 real            the real logs beside the repository (../shared/data), where they are there
 speed           conditional and joint fits of a compressed log of 10M impressions
 cost            what `posbias fit` takes beyond `posbias collect`, whole processes
@@ -25,6 +26,7 @@ from recovery_checks import checks
 from recovery_coverage import coverage
 from recovery_real import real
 from recovery_speed import IMPRESSIONS, cost, speed
+from recovery_thin import thin
 from rich.console import Console
 
 PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
@@ -32,6 +34,7 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "coverage": lambda console, asked: coverage(console, asked.replications),
     "checks": lambda console, asked: checks(console, asked.replications),
     "attractiveness": lambda console, asked: attractiveness(console, asked.seeds),
+    "thin": lambda console, asked: thin(console, asked.replications),
     "real": lambda console, _: real(console),
     "speed": lambda console, asked: speed(console, asked.impressions),
     "cost": lambda console, asked: cost(console, asked.impressions, asked.runs),

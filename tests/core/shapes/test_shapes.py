@@ -15,8 +15,8 @@ from posbias.core.arrays.members import Members
 from posbias.core.arrays.newton import Limits
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.shapes.monotone import HELD, fit_monotone
-from posbias.core.shapes.power import ONE_END, SHAPE_ALONE, fit_power
-from posbias.core.shapes.shape import ShapedEstimate
+from posbias.core.shapes.power import fit_power
+from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE, ShapedEstimate
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, cluster_errors
 from posbias.core.standard_errors.contrasts import FittedStrata
 from posbias.core.theta.conditional import fit_conditional
@@ -321,13 +321,14 @@ def test_positions_rule_and_not_the_numbers_of_cells() -> None:
     assert by_power.eta[0] == pytest.approx(power(impressions, clicks, query).eta[0], abs=1e-9)
 
 
-def test_monotone_leaves_out_what_the_log_does_not_link() -> None:
+def test_a_position_without_clicks_is_held_by_the_next_one_and_the_last_is_left_out() -> None:
     impressions, clicks, query = counts(13)
-    clicks[:, 2] = 0
+    clicks[:, [2, 4]] = 0
     found = monotone(impressions, clicks, query)
-    assert found.intervals.reason[2] == NO_CLICKS
-    assert np.isnan(found.log_theta[2])
-    assert np.isfinite(np.delete(found.log_theta, 2)).all()
+    assert found.intervals.reason == (None, None, SHAPE_ALONE, None, NO_CLICKS)
+    assert found.block[2] == found.block[3]
+    assert found.log_theta[2] == found.log_theta[3]
+    assert np.isnan(found.log_theta[4])
 
 
 def test_a_steep_curve_is_reached_from_a_flat_start() -> None:

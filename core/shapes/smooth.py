@@ -1,0 +1,292 @@
+"""A smooth curve: a power of the position that the log may leave, as far as the log itself shows that it does.
+
+    beta_k = -eta x_k + W(x_k),  x_k = log position_k - log position_ref,  W a random walk from x = 0, Var W = tau^2 |x|
+
+The slope eta is free. How far curves leave a power, tau, is integrated over a grid; given tau the curve maximises
+
+    l(beta) / phi - beta' R beta / (2 tau^2)        R: the walk's precision, without what a slope explains
+
+where l is the conditional likelihood itself and not its normal approximation, so that a cell with two clicks, or none,
+counts for what it is, and phi >= 1 is how much more the clusters differ than independent clicks would. Tau's weight is
+Laplace's approximation of its marginal likelihood times a prior. With much data the curve is the free estimate, with
+little it is nearly a power.
+
+Errors: with A = H / phi + R / tau^2, leaving a cluster out changes the curve by (A - H_g / phi)^-1 s_g / phi. Summed as
+for the free estimate (CR3, V_data, with nu effective degrees of freedom), and with what the log does not say of W,
+
+    V = V_data + V_walk,    V_walk = A^-1 (R / tau^2) A^-1, averaged over tau, plus the variance of the mean over tau
+    log theta_k +- sqrt(t_{.975, nu_k}^2 V_data,kk + z_.975^2 V_walk,kk)
+
+Sources: Wahba 1983 (what a smooth curve leaves open); Rue, Martino & Chopin 2009 (the strength over a grid); Gelman
+2006 (half-Cauchy); Bell & McCaffrey 2002 (CR3).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from posbias.core.arrays import unit_diagonal
+from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.arrays.newton import ENOUGH_ASCENT, Limits, Proposal, climb
+from posbias.core.shapes.shape import (
+    ONE_END,
+    SHAPE_ALONE,
+    CurveShape,
+    ShapedEstimate,
+    counts_of_all_cells,
+    units_with_slope,
+)
+from posbias.core.standard_errors.cluster import ONE_CLUSTER, scores_of_members
+from posbias.core.standard_errors.contrasts import FittedStrata, contrast_test
+from posbias.core.standard_errors.intervals import Intervals
+from posbias.core.standard_errors.leave_one_out import ClusterSums, LeaveOneOut
+from posbias.core.theta.conditional import Likelihood
+from posbias.core.theta.linked_counts import LinkedCounts
+
+_NORMAL = 1.959963984540054  # 97.5 % quantile
+
+_TAU = np.geomspace(0.01, 3.0, 20)
+"""Where tau is looked at: from no difference to a power to factors of twenty at e times the reference's position."""
+
+_POWER = 0.1
+"""Prior probability that the curve is a power of the position, for which the smallest tau stands. The rest is
+half-Cauchy(1). Chosen on simulated logs, as a compromise between true powers and bumpy curves."""
+
+_FIRST_TAU = 1.0  # vague, yet it holds cells without clicks: from where phi is read
+_LIMITS = Limits(longest_step=4.0, tolerance=1e-9, stalled=1e-7)  # of a log propensity
+
+
+class SmoothShape(CurveShape):
+    """Partial pooling towards a power of the position, as strong as the log says."""
+
+    name = "smooth"
+    rank = 2
+    in_words = "near a power, for thin logs"
+
+    def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
+        """As `fit_smooth`."""
+        return fit_smooth(free, position_of_cell)
+
+
+def fit_smooth(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
+    """Fit a smooth curve to each group of cells, all with one tau.
+
+    The whole table counts, also cells that the log does not link with the reference: they follow their neighbours, with
+    intervals that say how far they need not.
+
+    Args: as for `power.fit_power`.
+    """
+    curves = _Curves(free, position_of_cell)
+    linkage, n_cells = free.fit.linkage, len(position_of_cell)
+    numbers = np.full((5, n_cells), np.nan)
+    numbers[:, curves.at_reference] = np.array([[0.0], [0.0], [1.0], [1.0], [np.nan]])
+    found = curves.posterior() if len(curves.free) else _NOTHING
+    numbers[:, curves.free] = _with_ends(found)
+    log_theta, std_error, low, high, effective = numbers
+    reasons = np.select(
+        [np.isnan(log_theta), np.isnan(std_error), ~linkage.identified & ~curves.at_reference],
+        [ONE_END, ONE_CLUSTER, SHAPE_ALONE],
+        default="",
+    )
+    nothing = np.empty(0)
+    return ShapedEstimate(
+        log_theta=log_theta,
+        intervals=Intervals(std_error, low, high, effective, tuple(str(reason) or None for reason in reasons)),
+        block=np.arange(n_cells),
+        eta=np.full(n_cells, np.nan),
+        eta_error=np.full(n_cells, np.nan),
+        converged=found.converged,
+        test=contrast_test(nothing, nothing, nothing),  # it follows the log where the log speaks
+        warning=None,
+        tau=found.tau,
+    )
+
+
+@dataclass(frozen=True)
+class _Posterior:
+    """The curve on the F free cells, each array of shape (F,).
+
+    Attributes:
+        mean: of log theta.
+        std_error: the root of V; NaN where there is one cluster.
+        margin: half the width of the interval.
+        effective: G*, the effective clusters of V_data.
+        tau: posterior mean of tau.
+        converged: whether every optimum was reached.
+    """
+
+    mean: Floats
+    std_error: Floats
+    margin: Floats
+    effective: Floats
+    tau: float
+    converged: bool
+
+
+_NOTHING = _Posterior(*np.empty((4, 0)), tau=np.nan, converged=True)
+
+
+def _with_ends(found: _Posterior) -> Floats:
+    """Log theta, its error, the ends of the interval of theta, and G*, shape (5, F)."""
+    with np.errstate(over="ignore"):  # an interval without an upper end has none
+        high = np.exp(found.mean + found.margin)
+    high[np.isinf(high)] = np.nan
+    return np.stack([found.mean, found.std_error, np.exp(found.mean - found.margin), high, found.effective])
+
+
+@dataclass(frozen=True)
+class _Mode:
+    """The best curve given tau.
+
+    Attributes:
+        beta: shape (K,).
+        precision: shape (F, F), A.
+        inverse: shape (F, F), its inverse.
+        walk: shape (F,), the diagonal of V_walk given tau.
+        data: shape (F,), that of A^-1 (H / phi) A^-1: V_data if clicks were independent up to phi.
+        log_weight: log of tau's marginal likelihood, up to a constant.
+        converged: whether it was reached.
+    """
+
+    beta: Floats
+    precision: Floats
+    inverse: Floats
+    walk: Floats
+    data: Floats
+    log_weight: float
+    converged: bool
+
+
+class _Curves:
+    """The likelihood with a walk around a power, on the cells of the groups in which clicks determine a slope.
+
+    Attributes:
+        free: shape (F,), their cells other than the references.
+        at_reference: shape (K,), their references.
+        roughness: shape (F, F), R.
+        rank: of R.
+    """
+
+    def __init__(self, free: FittedStrata, position_of_cell: Integers) -> None:
+        self.fitted = free
+        reference_of, own = free.fit.linkage.reference_of, np.arange(len(position_of_cell))
+        counts = counts_of_all_cells(free.strata.signatures, free.fit.linkage)
+        log_position = np.log(position_of_cell)
+        x = log_position - log_position[reference_of]
+        sloped = _sloped(counts, x)
+        self.at_reference = sloped & (reference_of == own)
+        # Cells of other groups are compared with themselves alone, and so say nothing.
+        self.counts = replace(counts, reference_of=np.where(sloped, reference_of, own))
+        self.free = self.counts.free
+        self.roughness, self.rank = _roughness(reference_of[self.free], x[self.free])
+        self.likelihood = Likelihood(self.counts)
+
+    def posterior(self) -> _Posterior:
+        """The curve with its errors, over all tau."""
+        spread = self._spread()
+        modes, start = list[_Mode](), np.zeros(self.counts.table.n_cells)
+        for tau in _TAU[::-1].tolist():
+            modes.insert(0, self.mode(tau, spread, start))
+            start = modes[0].beta
+        log_weight = np.array([mode.log_weight for mode in modes]) + np.log(_prior())
+        weight = np.exp(log_weight - log_weight.max())
+        weight /= weight.sum()
+        curves = np.array([mode.beta[self.free] for mode in modes])
+        mean, tau = weight @ curves, float(weight @ _TAU)
+        walk = weight @ (np.array([mode.walk for mode in modes]) + (curves - mean) ** 2)
+        sums, ratio = self._left_out(modes[int(np.argmin(np.abs(tau - _TAU)))], spread)
+        data = ratio * (weight @ np.array([mode.data for mode in modes]))
+        if sums.n_clusters <= 1:
+            data[:] = np.nan
+        return _Posterior(
+            mean=mean,
+            std_error=np.sqrt(data + walk),
+            margin=np.sqrt(sums.quantile**2 * data + _NORMAL**2 * walk),
+            effective=np.where(np.isnan(data), np.nan, sums.effective_clusters),
+            tau=tau,
+            converged=all(mode.converged for mode in modes),
+        )
+
+    def _spread(self) -> float:
+        """Phi: what clusters vary beyond independent clicks, over all that the log determines."""
+        mode = self.mode(_FIRST_TAU, 1.0, np.zeros(self.counts.table.n_cells))
+        sums, _ = self._left_out(mode, 1.0)
+        information = mode.precision - self.roughness / _FIRST_TAU**2
+        expected = np.trace(information @ mode.inverse @ information @ mode.inverse)
+        return max(float(np.trace(information @ sums.covariance) / expected), 1.0)
+
+    def mode(self, tau: float, spread: float, start: Floats) -> _Mode:
+        """The best curve given tau and phi, by Newton's method."""
+        free, penalty = self.free, self.roughness / tau**2
+
+        def propose(beta: Floats) -> Proposal:
+            gradient, precision = self._slopes(beta, spread, penalty)
+            step = np.zeros_like(beta)
+            step[free] = unit_diagonal.solve(precision, gradient)
+
+            def falls_short(step: Floats) -> bool:
+                bent = step[free] @ penalty @ (beta[free] + step[free] / 2)
+                gain = self.likelihood.gain(beta, step) / spread - float(bent)
+                return not gain >= ENOUGH_ASCENT * float(gradient @ step[free])
+
+            return Proposal(step, falls_short)
+
+        summit = climb(propose, start, _LIMITS)
+        beta = summit.at
+        _, precision = self._slopes(beta, spread, penalty)
+        inverse = unit_diagonal.inverse(precision)
+        walk = inverse @ penalty @ inverse
+        log_likelihood = self.likelihood.objective(beta) / spread - float(beta[free] @ penalty @ beta[free]) / 2
+        log_weight = log_likelihood - self.rank * np.log(tau) - float(np.linalg.slogdet(precision)[1]) / 2
+        data = np.maximum(np.diag(inverse) - np.diag(walk), 0.0)
+        return _Mode(beta, precision, inverse, np.diag(walk), data, log_weight, summit.converged)
+
+    def _slopes(self, beta: Floats, spread: float, penalty: Floats) -> tuple[Floats, Floats]:
+        """Gradient, shape (F,), and minus the Hessian, shape (F, F), of the penalised likelihood."""
+        gradient, information = self.likelihood.slopes(beta)
+        free = self.free
+        return gradient[free] / spread - penalty @ beta[free], information[np.ix_(free, free)] / spread + penalty
+
+    def _left_out(self, mode: _Mode, spread: float) -> tuple[ClusterSums, Floats]:
+        """What leaving out one cluster at a time adds up to, and how its variances compare with `data`, shape (F,)."""
+        clusters, members = self.fitted.strata.members.among(self.counts.units).counted(len(self.counts.units))
+        fit = replace(self.fitted.fit, log_theta=mode.beta, information=mode.precision * spread)
+        scores = scores_of_members(fit, self.counts, members, np.ones(len(clusters)))
+        sums = _HeldTogether(fit, scores).sums()
+        variance = np.diag(sums.covariance)
+        return sums, np.divide(variance, mode.data, out=np.ones_like(variance), where=mode.data > 0)
+
+
+class _HeldTogether(LeaveOneOut):
+    """Leaving out clusters where a penalty holds all cells: without any one of them no cell falls apart."""
+
+    def linked_without(self, own: Floats, cells: Integers) -> Flags:  # noqa: ARG002 - whatever the cluster holds
+        """All free cells."""
+        return np.ones(len(self.free), np.bool_)
+
+
+def _sloped(counts: LinkedCounts, x: Floats) -> Flags:
+    """The cells of groups with clicks at more than one end, shape (K,)."""
+    table = counts.table
+    reference = counts.reference_of[table.cell[table.start[:-1]]]
+    ends = (np.isin(counts.reference_of, reference[inner]) for inner in units_with_slope(counts, x[table.cell]))
+    return np.logical_and(*ends)
+
+
+def _roughness(reference: Integers, x: Floats) -> tuple[Floats, int]:
+    """R = P - P x (x'P x)^-1 x'P group by group, P the precision of the walk at tau = 1, shape (F, F); and its rank."""
+    together = (reference[:, np.newaxis] == reference) & (np.outer(x, x) > 0)
+    walk = together * np.minimum.outer(np.abs(x), np.abs(x))
+    precision = np.linalg.inv(walk)
+    slopes = (reference[:, np.newaxis] == np.unique(reference)) * x[:, np.newaxis]
+    explained = precision @ slopes
+    rough = precision - explained @ np.linalg.solve(slopes.T @ explained, explained.T)
+    return (rough + rough.T) / 2, len(x) - slopes.shape[1]
+
+
+def _prior() -> Floats:
+    """Of each tau of the grid: half-Cauchy(1), times the width of a step, and a power for the smallest."""
+    density = _TAU / (1 + _TAU**2)
+    prior = (1 - _POWER) * density / density.sum()
+    prior[0] += _POWER
+    return prior

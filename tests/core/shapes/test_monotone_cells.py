@@ -1,0 +1,151 @@
+"""Where `monotone` has a number: on small random logs, exactly where linear programs find it finite and unique."""
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
+from posbias.core.arrays.members import Members
+from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.errors import IdentifiabilityError
+from posbias.core.shapes.monotone import fit_monotone
+from posbias.core.shapes.shape import SHAPE_ALONE, ShapedEstimate
+from posbias.core.standard_errors.cluster import cluster_errors
+from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.theta.conditional import fit_conditional
+from posbias.core.theta.linkage import find_linkage
+
+SEEDS = range(40)
+
+
+def small_log(seed: int) -> tuple[Floats, Floats]:
+    """A few pairs at three to six positions, most of which nothing links."""
+    rng = np.random.default_rng(seed)
+    shape = int(rng.integers(3, 9)), int(rng.integers(3, 7))
+    impressions = rng.poisson(1.1, shape)
+    return impressions.astype(float), rng.binomial(impressions, 0.35).astype(float)
+
+
+def fitted(impressions: Floats, clicks: Floats) -> FittedStrata:
+    table, signature = compress(CountTable.from_dense(impressions, clicks))
+    fit = fit_conditional(table, find_linkage(table))
+    strata = Strata(table, Members(signature, np.arange(len(signature))))
+    return FittedStrata(strata, fit, cluster_errors(fit, strata))
+
+
+def extremes(rows: list[Floats], limits: list[float], fixed: list[Floats], n: int) -> tuple[Floats, Floats]:
+    """The least and the largest value of each coordinate in -1 .. 1 with rows d <= limits and fixed d = 0."""
+    linprog = import_module("scipy.optimize").linprog
+    found = np.zeros((2, n))
+    for side, sign in enumerate((1.0, -1.0)):
+        for k in range(n):
+            goal = sign * np.eye(n)[k]
+            solved = linprog(
+                goal, A_ub=np.array(rows), b_ub=limits, A_eq=np.array(fixed), b_eq=np.zeros(len(fixed)), bounds=(-1, 1)
+            )
+            found[side, k] = sign * solved.fun
+    return found[0], found[1]
+
+
+def falls(n: int) -> list[Floats]:
+    """Rows of d_(k + 1) - d_k, at most 0 where a direction nowhere rises."""
+    return [np.eye(n)[k + 1] - np.eye(n)[k] for k in range(n - 1)]
+
+
+def bounded(impressions: Floats, clicks: Floats, reference: int) -> Flags:
+    """Cells that no direction moves along which the likelihood of curves that nowhere rise does not fall."""
+    n = impressions.shape[1]
+    eye = np.eye(n)
+    rows = [eye[f] - eye[e] for j in range(len(clicks)) for e in np.flatnonzero(clicks[j]) for f in range(n)
+            if f != e and impressions[j, f] > 0]  # fmt: skip
+    rows += falls(n)
+    low, high = extremes(rows, [0.0] * len(rows), [eye[reference]], n)
+    return np.maximum(-low, high) < 1e-6
+
+
+def best_curve(impressions: Floats, clicks: Floats, reference: int) -> Floats:
+    """One of the best curves that nowhere rise, by SLSQP over increments."""
+    minimize = import_module("scipy.optimize").minimize
+    total = clicks.sum(axis=1)
+    clicked, n = total > 0, impressions.shape[1]
+    after = -np.tri(n, n - 1, -1)
+
+    def loss(increments: Floats) -> tuple[float, Floats]:
+        beta = after @ increments
+        size = impressions[clicked] * np.exp(beta)
+        shares = size / size.sum(axis=1, keepdims=True)
+        value = total[clicked] @ np.log(size.sum(axis=1)) - (clicks @ beta).sum()
+        return float(value), after.T @ (total[clicked] @ shares - clicks.sum(axis=0))
+
+    found = minimize(
+        loss, np.full(n - 1, 0.3), jac=True, method="SLSQP", bounds=[(0, 12)] * (n - 1), options={"ftol": 1e-14, "maxiter": 500}
+    )  # fmt: skip
+    beta = after @ found.x
+    return beta - beta[reference]
+
+
+def unique(impressions: Floats, clicks: Floats, curve: Floats, reference: int) -> Flags:
+    """Cells that cannot move from a best curve while every pair's clicks stay as likely as they are."""
+    n = impressions.shape[1]
+    eye = np.eye(n)
+    fixed = [eye[reference]]
+    for shown in impressions[clicks.sum(axis=1) > 0] > 0:
+        cells = np.flatnonzero(shown)
+        fixed += [eye[cells[0]] - eye[cell] for cell in cells[1:]]
+    slack = -np.diff(curve)
+    low, high = extremes(falls(n), np.where(slack < 1e-5, 0.0, slack).tolist(), fixed, n)
+    return np.maximum(-low, high) < 1e-6
+
+
+def restricted(impressions: Floats, clicks: Floats, cells: Integers) -> tuple[Floats, Floats]:
+    return impressions[:, cells], clicks[:, cells]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_cell_has_a_number_exactly_where_the_best_curve_is_finite_and_unique(seed: int) -> None:
+    impressions, clicks = small_log(seed)
+    try:
+        free = fitted(impressions, clicks)
+    except IdentifiabilityError:
+        return  # nothing can be compared, which is an error whatever the shape
+    n, reference = impressions.shape[1], int(free.fit.linkage.references[0])
+    found = fit_monotone(free, np.arange(1, n + 1))
+    cells = np.flatnonzero(bounded(impressions, clicks, reference))
+    part = restricted(impressions, clicks, cells)
+    anchor = int(np.searchsorted(cells, reference))
+    curve = best_curve(*part, anchor)
+    expected = cells[unique(*part, curve, anchor)]
+    np.testing.assert_array_equal(np.flatnonzero(np.isfinite(found.log_theta)), expected)
+    np.testing.assert_allclose(found.log_theta[expected], curve[np.isin(cells, expected)], atol=2e-3)
+    assert found.converged
+
+
+def test_the_logs_hold_many_cells_that_only_the_order_compares() -> None:
+    by_order = 0
+    for seed in SEEDS:
+        try:
+            free = fitted(*small_log(seed))
+        except IdentifiabilityError:
+            continue
+        found: ShapedEstimate = fit_monotone(free, np.arange(1, len(free.fit.log_theta) + 1))
+        by_order += int((np.isfinite(found.log_theta) & ~free.fit.linkage.identified).sum())
+        assert all(
+            found.intervals.reason[cell] is not None
+            for cell in np.flatnonzero(np.isfinite(found.log_theta) & ~free.fit.linkage.identified)
+        )
+    assert by_order > 10
+
+
+def test_a_position_that_nothing_links_has_the_number_of_neighbours_that_agree() -> None:
+    """Positions 2 and 4 are pooled, so that 3, which no clicked pair was shown at, lies between equal numbers."""
+    impressions = np.array([[9.0, 9, 0, 9]] * 2)
+    clicks = np.array([[6.0, 2, 0, 4], [4.0, 2, 0, 4]])
+    found = fit_monotone(fitted(impressions, clicks), np.arange(1, 5))
+    np.testing.assert_array_equal(found.log_theta[1:], found.log_theta[1])
+    assert found.intervals.reason[2] == SHAPE_ALONE
+    clicks[:, 3] = 1
+    apart = fit_monotone(fitted(impressions, clicks), np.arange(1, 5))
+    assert np.isnan(apart.log_theta[2])
+    assert np.isfinite(apart.log_theta[[1, 3]]).all()
