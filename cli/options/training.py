@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from posbias.cli.options.options import option
+from posbias.core.fit.refinements import LARGEST_ERROR
 from posbias.core.training.layouts import Grouping, layouts_in_words
-from posbias.core.training.weights import Negatives, Rate
+from posbias.core.training.weights import Negatives, Rate, Source
 from posbias.io.engines.engine import OnBadRows
 from posbias.io.features.of_parts import Missing
 from posbias.io.formats import format_names
@@ -53,6 +54,14 @@ class TrainingOptions:
     validation_by: Annotated[
         Grouping, option("--validation-by", "What to hold out: whole queries or sessions.", _WEIGHTING)
     ] = "query"
+    propensity: Annotated[
+        Source,
+        option(
+            "--propensity",
+            f"smooth: weigh by the smooth curve where the standard error exceeds {LARGEST_ERROR}. fitted: never.",
+            _WEIGHTING,
+        ),
+    ] = "smooth"
     min_propensity: Annotated[float, option("--min-propensity", "Clip propensities at this minimum.", _WEIGHTING)] = (
         0.01
     )

@@ -11,6 +11,7 @@ from rich.table import Table
 from posbias.cli.console import counted, line, shown
 from posbias.core.fit.fit import Fit
 from posbias.core.schema import POSITION
+from posbias.core.training.thin_cells import ChosenPropensities
 from posbias.core.training.weights import WeightSummary
 from posbias.io.layouts.parts import Split
 from posbias.io.log.rows import Rows, UbiLines
@@ -98,6 +99,16 @@ def propensity_table(fit: Fit) -> RenderableType:
     if len(remarks) > _MOST_REMARKS:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
     return Group(line(title), table, *map(line, remarks))
+
+
+def smooth_weights_line(chosen: ChosenPropensities) -> RenderableType:
+    """Where weights are not made from the fitted propensities, and why."""
+    several = len(chosen.smooth) > 1
+    return line(
+        f"weights: at {len(chosen.smooth)} of {chosen.known} positions the smooth curve is used, because the standard "
+        f"error of the fitted propensit{'ies' if several else 'y'} exceeds {chosen.largest_error:.0%} "
+        "(--propensity fitted: never)"
+    )
 
 
 def weights_line(summary: WeightSummary) -> RenderableType:

@@ -34,6 +34,7 @@ def fit_verdicts(fit: Fit) -> list[str]:
         said.append(_contexts(fit, fit.contexts))
     if fit.shape is not None and fit.shape.test.n_contrasts and fit.shape.warning is None:
         said.append(_shape(fit, fit.shape))
+    said += _bins(fit)
     if fit.position_effect is not None and fit.position_effect.n_contrasts and not fit.position_effect.rejected:
         said.append(_no_effect(fit))
     if fit.previous_click is not None and fit.previous_click.n_contrasts:
@@ -58,6 +59,7 @@ def fit_warnings(fit: Fit) -> list[str]:
         *_sparsity(fit),
         *_placements(fit),
         *([fit.shape.warning] if fit.shape is not None and fit.shape.warning else []),
+        *([fit.bins.warning] if fit.bins is not None and fit.bins.warning else []),
     ]
 
 
@@ -91,6 +93,14 @@ def _shape(fit: Fit, shape: ShapedEstimate) -> str:
     fitted = f" ({'; '.join(eta)})" if eta else ""
     rests = _rests_on(shape.test, fit)
     return f"the {fit.options.shape} shape{fitted} is not rejected against the free estimate ({rests})."
+
+
+def _bins(fit: Fit) -> list[str]:
+    if not fit.statistics.plan.position_bins or (fit.bins is not None and fit.bins.warning):
+        return []
+    if fit.bins is None or not fit.bins.contrasts.n_contrasts:
+        return ["the position bins are not tested: that takes the log itself, and positions that can be compared."]
+    return [f"the position bins are not rejected against the free estimate ({_rests_on(fit.bins.contrasts, fit)})."]
 
 
 def _contexts(fit: Fit, test: ContrastTest) -> str:

@@ -101,6 +101,7 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
             request.options,
             compare=asked.compare,
             sum_sessions=None if counted.read is None else partial(sum_sessions, counted.read),
+            unbinned=counted.unbinned,
             on_iteration=stage.say,
         )
     write_propensities(found.propensities, result.folder, csv=asked.csv)

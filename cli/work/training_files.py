@@ -22,6 +22,7 @@ from posbias.core.training.layouts import (
     get_layout,
     layouts_of_pages,
 )
+from posbias.core.training.thin_cells import choose_propensities
 from posbias.core.training.weights import ClickWeights, WeightOptions
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, ReadLog
@@ -136,7 +137,7 @@ def write_from_counts(
     Raises:
         StatisticsError: the layout needs the pages, and there are only statistics.
     """
-    layout = request.layout
+    layout, propensities = request.layout, _chosen(propensities, request, result)
     counts = counted.statistics.counts_by_cell()
     if counted.plan.weighted or counted.decay is not None:
         counts = with_squared_clicks(counts, counted.read, counted.plan)
@@ -163,7 +164,7 @@ def write_from_pages(
     result: Result,
 ) -> None:
     """Write training files in a layout of pages from a log that has been read, and not counted."""
-    counts = counts_by_cell(read, plan)
+    propensities, counts = _chosen(propensities, request, result), counts_by_cell(read, plan)
     weights = _weights(with_squared_clicks(counts, read, plan) if plan.weighted else counts, propensities, request)
     _write_pages(read, plan, weights, layout, request, engine, result)
 
@@ -183,6 +184,19 @@ def _write_pages(
     laid_out = lay_out_pages(read, pages, buffer, result.progress)
     _report(weights, result)
     _write(laid_out, read, request, engine, result)
+
+
+def _chosen(propensities: pl.DataFrame, request: Request, result: Result) -> pl.DataFrame:
+    """The propensities to weigh by; where they are not the fitted ones, the summary and the manifest say so."""
+    chosen = choose_propensities(propensities, request.asked.propensity)
+    result.content["weights_from"] = {
+        "propensity": request.asked.propensity,
+        "largest_std_error": chosen.largest_error,
+        "smooth_at": chosen.smooth,
+    }
+    if chosen.smooth:
+        result.tables.append(summary.smooth_weights_line(chosen))
+    return chosen.table
 
 
 def _weights(counts: pl.DataFrame, propensities: pl.DataFrame, request: Request) -> ClickWeights:

@@ -120,6 +120,13 @@ class StatisticsPlan:
             frame = frame.with_columns(_binned(column, self.position_bins) for column in self.model.cell_columns)
         return frame
 
+    def in_bins(self, cells: pl.DataFrame) -> pl.DataFrame:
+        """Cells by position as cells by bin, row by row."""
+        binned = nw.from_native(cells).with_columns(
+            _binned(name, self.position_bins) for name in self.model.cell_columns
+        )
+        return binned.to_native()
+
     def _counted(self, frame: nw.LazyFrame[IntoLazyFrameT], keys: Sequence[str]) -> nw.LazyFrame[IntoLazyFrameT]:
         if not self.weighted:
             impressions, clicks = nw.len().cast(nw.Int64), nw.col(CLICK).cast(nw.Int64).sum()

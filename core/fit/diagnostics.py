@@ -1,14 +1,19 @@
 """What a fit says about itself: clicks expected and observed, whether the previous click matters."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
+import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.arrays.linalg import student_quantile
+from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.estimators.estimate import Estimate
+from posbias.core.errors import IdentifiabilityError
+from posbias.core.estimators.conditional import ConditionalEstimator
+from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
+from posbias.core.shapes import FREE
 from posbias.core.standard_errors.cluster import CONFIDENCE
 from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test, linear_contrast_test
 from posbias.core.theta.conditional import Silence, silence_of_cells
@@ -52,6 +57,55 @@ def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
         tested &= np.isin(np.arange(len(tested)), first)
     test = contrast_test(np.where(tested, np.log(estimate.propensity), np.nan), std_error, clusters)
     return test if silence is None else _with_silence(test, silence.p_value)
+
+
+@dataclass(frozen=True)
+class BinsTest:
+    """Whether positions of one bin differ.
+
+    Attributes:
+        contrasts: log theta of a cell minus that of the first one in its bin.
+        positions: of each contrast: that of the first one and that of the cell.
+    """
+
+    contrasts: ContrastTest
+    positions: tuple[tuple[int, int], ...]
+
+    @property
+    def warning(self) -> str | None:
+        """What to say where they differ by more than chance."""
+        if not self.contrasts.rejected:
+            return None
+        first, other = self.positions[self.contrasts.largest]
+        return (
+            f"Propensities differ within a bin: at position {other} they are {np.exp(self.contrasts.difference):.2f} "
+            f"times those at position {first} (p = {self.contrasts.p_value:.2g}), and --position-bins gives both one "
+            "number."
+        )
+
+
+def bins_test(
+    unbinned: SufficientStatistics, plan: StatisticsPlan, options: EstimationOptions, *, by_period: bool
+) -> BinsTest | None:
+    """Whether the free estimate by position differs within the bins of a plan; None where nothing can be compared."""
+    options = replace(options, reference=(), shape=FREE)
+    try:
+        free = ConditionalEstimator().estimate(unbinned, unbinned.strata(by_period=by_period), options, lambda _: None)
+    except IdentifiabilityError:
+        return None
+    if free.fitted is None:
+        return None
+    bins = plan.in_bins(unbinned.cells).select(pl.struct(plan.cell_columns).rank("dense")).to_series().to_numpy()
+    pairs: list[tuple[int, int]] = []
+    for one in np.unique(bins).tolist():
+        first, *others = np.flatnonzero((bins == one) & free.linkage.identified).tolist() or [-1]
+        pairs += [(first, other) for other in others]
+    contrasts = np.zeros((len(pairs), unbinned.n_cells))
+    for row, (first, other) in enumerate(pairs):
+        contrasts[row, first], contrasts[row, other] = -1.0, 1.0
+    position = unbinned.position_of_cell.tolist()
+    test = linear_contrast_test(contrasts, free.fitted.fit, free.fitted.errors)
+    return BinsTest(test, tuple((position[first], position[other]) for first, other in pairs))
 
 
 def previous_click_test(statistics: SufficientStatistics, estimate: Estimate) -> ContrastTest | None:

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Floats, Numbers
+from posbias.core.arrays.count_table import Floats, Integers, Numbers
 from posbias.core.attractiveness.prior import AttractivenessPrior, estimate_prior, posterior_by_position
 from posbias.core.attractiveness.uncertainty import with_errors_of_theta
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
@@ -24,6 +24,8 @@ from posbias.core.estimators.estimate import FittedJointly, relative_to_largest
 from posbias.core.estimators.placement_test import PlacementTest, placement_tests
 from posbias.core.estimators.randomized import RandomizedEstimator
 from posbias.core.fit.diagnostics import (
+    BinsTest,
+    bins_test,
     expected_clicks,
     position_effect_test,
     previous_click_test,
@@ -33,16 +35,20 @@ from posbias.core.fit.joint_causes import JointCauses, find_causes
 from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
 from posbias.core.fit.periods import PeriodChoice, choose_period
 from posbias.core.fit.propensities import propensity_table
-from posbias.core.fit.refinements import with_errors, with_shape, with_shrinkage
+from posbias.core.fit.refinements import is_thin, with_errors, with_shape, with_shrinkage
 from posbias.core.fit.theta_errors import ThetaErrors
+from posbias.core.shapes import FREE, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
 from posbias.core.shapes.shape import ShapedEstimate
+from posbias.core.shapes.smooth import SmoothShape
 from posbias.core.standard_errors.bootstrap import bootstrap
 from posbias.core.standard_errors.clicked_sessions import FittedLog
 from posbias.core.standard_errors.cluster import ClusterSums, errors_from_sums, pair_errors
 from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata
 from posbias.core.theta.conditional import Silence
 from posbias.core.theta.joint import EMOptions
+
+SMOOTH = SmoothShape.name
 
 LARGEST_COMPARISON = 200_000
 """Signatures up to which joint EM runs beside the chosen method without being asked."""
@@ -70,12 +76,14 @@ class Fit:
         std_dev: its standard deviation, nan where the method has none; what theta's own errors add is in it.
         theta_errors: how far theta may be off, in all and for one query.
         shape: the estimate under the shape that was asked for, against the free one.
+        smooth: a smooth curve beside a free estimate that is thin: training weights are made from it.
         shrunk: how far contexts borrow from each other, where they do.
         contexts: whether the contexts differ, where there are several.
         position_effect: whether any propensity differs from 1; None where there are no errors.
         previous_click: whether the previous click matters, with UBM.
         silence: what cells below a click say that have no click, with UBM.
         placements: whether the rows that it is from were placed at random, where it is from randomised rows.
+        bins: whether positions of one bin differ, where there are bins and the counts by position.
     """
 
     statistics: SufficientStatistics
@@ -92,12 +100,14 @@ class Fit:
     std_dev: Floats
     theta_errors: ThetaErrors
     shape: ShapedEstimate | None
+    smooth: ShapedEstimate | None
     shrunk: ShrunkContexts | None
     contexts: ContrastTest | None
     position_effect: ContrastTest | None
     previous_click: ContrastTest | None
     silence: Silence | None
     placements: tuple[PlacementTest, ...]
+    bins: BinsTest | None
 
     @property
     def converged(self) -> bool:
@@ -108,7 +118,7 @@ class Fit:
     def propensities(self) -> pl.DataFrame:
         """The propensity table."""
         joint = None if self.joint is None else self.joint.propensity
-        return propensity_table(self.statistics, self.estimate, joint)
+        return propensity_table(self.statistics, self.estimate, joint, self.smooth)
 
     @property
     def click_share(self) -> float:
@@ -138,6 +148,7 @@ def fit_statistics(
     *,
     compare: bool | None = None,
     sum_sessions: Callable[[FittedLog], ClusterSums] | None = None,
+    unbinned: SufficientStatistics | None = None,
     on_iteration: Callable[[str], None] = lambda _: None,
 ) -> Fit:
     """Estimate theta by the chosen method, run joint EM beside it, then attractiveness given theta.
@@ -148,6 +159,7 @@ def fit_statistics(
         options: what is asked of the estimate.
         compare: whether joint EM runs beside it; None: if there are at most `LARGEST_COMPARISON` signatures.
         sum_sessions: goes over the log once more, for errors by session.
+        unbinned: the same log by position, where the statistics have bins: these are then tested.
         on_iteration: is told how the estimation proceeds.
 
     Raises:
@@ -159,6 +171,9 @@ def fit_statistics(
     try:
         with np.errstate(all="ignore" if statistics.plan.weighted else None):  # what is no number is found below
             fit = _fit(statistics, method, options, on_iteration, compare=compare, sum_sessions=sum_sessions)
+            if unbinned is not None and fit.free.fitted is not None:
+                bins = bins_test(unbinned, statistics.plan, options, by_period=fit.period.by_day)
+                fit = replace(fit, bins=bins)
     except (np.linalg.LinAlgError, OverflowError) as error:
         raise _too_unequal(statistics) from error
     known = fit.estimate.propensity[fit.estimate.linkage.identified]
@@ -221,12 +236,14 @@ def _fit(
         std_dev=std_dev,
         theta_errors=theta_errors,
         shape=refined.shape,
+        smooth=refined.smooth,
         shrunk=refined.shrunk,
         contexts=refined.contexts,
         position_effect=position_effect_test(estimate, options.shape),
         previous_click=previous_click_test(statistics, estimate),
         silence=silence_below_clicks(statistics, estimate),
         placements=placement_tests(statistics) if method == RandomizedEstimator.name else (),
+        bins=None,
     )
 
 
@@ -261,6 +278,7 @@ class _Refined:
 
     estimate: Estimate
     shape: ShapedEstimate | None = None
+    smooth: ShapedEstimate | None = None
     shrunk: ShrunkContexts | None = None
     contexts: ContrastTest | None = None
 
@@ -271,12 +289,26 @@ def _refined(free: Estimate, statistics: SufficientStatistics, options: Estimati
     if fitted is None:
         return _Refined(free)
     contexts = compare_contexts(fitted.fit, fitted.errors, position) if statistics.plan.context else None
-    if options.shape != "free":
-        return _Refined(*with_shape(free, fitted, options.shape, position), contexts=contexts)
-    if contexts is None:
+    if options.shape != FREE:
+        estimate, shape = with_shape(free, fitted, options.shape, position)
+        return _Refined(estimate, shape, shape if options.shape == SMOOTH else None, contexts=contexts)
+    if statistics.plan.model.beside_position:
         return _Refined(free)
+    if contexts is None:
+        return _Refined(free, smooth=_smooth_if_thin(free, fitted, position))
     estimate, shrunk = with_shrinkage(free, fitted, position)
     return _Refined(estimate, shrunk=shrunk, contexts=contexts)
+
+
+def _smooth_if_thin(free: Estimate, fitted: FittedStrata, position_of_cell: Integers) -> ShapedEstimate | None:
+    """A smooth curve beside a free estimate that is too thin to make weights from; None where it is not, or fails."""
+    if not is_thin(free.propensity, free.intervals.std_error).any():
+        return None
+    try:
+        smooth = get_shape(SMOOTH).fit(fitted, position_of_cell)
+    except np.linalg.LinAlgError:  # it was not asked for: the free estimate stands without it
+        return None
+    return smooth if smooth.converged else None
 
 
 def _compare(

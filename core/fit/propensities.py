@@ -10,6 +10,7 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import LogFormatError
 from posbias.core.estimators import Estimate
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
+from posbias.core.shapes.shape import ShapedEstimate
 
 PROPENSITY = "propensity"
 EXAMINATION = "examination"
@@ -18,18 +19,27 @@ LARGEST_PROPENSITY = 1e30
 """More than that, or less than its inverse, says no log of any cell relative to another."""
 
 
+SMOOTH_PROPENSITY = "smooth_propensity"
+STD_ERROR = "std_error"
+
+
 def propensity_table(
-    statistics: SufficientStatistics, estimate: Estimate, joint_propensity: Floats | None
+    statistics: SufficientStatistics,
+    estimate: Estimate,
+    joint_propensity: Floats | None,
+    smooth: ShapedEstimate | None = None,
 ) -> pl.DataFrame:
     """One row per cell, sorted by cell; counts are whole numbers unless they are sums of weights.
 
     Returns:
         The cell columns, `impressions`, `clicks`, `ctr`, `propensity` (relative to the reference cell = 1),
         `examination` (in [0, 1]), `std_error` (of log propensity), `ci_low`, `ci_high`, `identified`, `reason`,
-        `linking_pairs`, `linking_clicks`, `joint_propensity`. What is not known is null.
+        `linking_pairs`, `linking_clicks`, `joint_propensity`, `smooth_propensity`, `smooth_std_error`,
+        `smooth_ci_low`, `smooth_ci_high` (the smooth curve, where there is one). What is not known is null.
     """
     impressions, clicks = statistics.cell_totals
     linkage = estimate.linkage
+    unknown = np.full(statistics.n_cells, np.nan)
     dtype = pl.Float64 if statistics.plan.weighted else pl.Int64
     return statistics.cells.with_columns(
         pl.Series(IMPRESSIONS, impressions).cast(dtype),
@@ -37,17 +47,18 @@ def propensity_table(
         pl.Series("ctr", clicks / impressions),
         _known("propensity", estimate.propensity),
         _known("examination", estimate.examination),
-        _known("std_error", estimate.intervals.std_error),
+        _known(STD_ERROR, estimate.intervals.std_error),
         _known("ci_low", estimate.intervals.low),
         _known("ci_high", estimate.intervals.high),
         pl.Series("identified", linkage.identified),
         pl.Series("reason", estimate.intervals.reason, dtype=pl.String),
         pl.Series("linking_pairs", linkage.linking_pairs).cast(pl.Int64),
         pl.Series("linking_clicks", linkage.linking_clicks).cast(dtype),
-        _known(
-            "joint_propensity",
-            np.full(statistics.n_cells, np.nan) if joint_propensity is None else joint_propensity,
-        ),
+        _known("joint_propensity", unknown if joint_propensity is None else joint_propensity),
+        _known(SMOOTH_PROPENSITY, unknown if smooth is None else smooth.theta),
+        _known("smooth_std_error", unknown if smooth is None else smooth.intervals.std_error),
+        _known("smooth_ci_low", unknown if smooth is None else smooth.intervals.low),
+        _known("smooth_ci_high", unknown if smooth is None else smooth.intervals.high),
     )
 
 
@@ -64,7 +75,8 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
         where: what was read, for the message.
 
     Returns:
-        The cell columns, `propensity` and `examination` (both Float64, null where not known).
+        The cell columns, `propensity`, `examination`, `std_error` and `smooth_propensity` (all Float64, null where not
+        known; the last two also where the table lacks them).
 
     Raises:
         LogFormatError: a column is missing or of another type, a value is out of range, or a cell is there twice.
@@ -72,14 +84,18 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
     missing = [name for name in (*cells, PROPENSITY, EXAMINATION) if name not in table.columns]
     if missing:
         raise LogFormatError(f"{where}: has no column {missing[0]!r}, so it is not the table of this fit. {_FIT}")
+    absent = [
+        pl.lit(None, pl.Float64).alias(name) for name in (STD_ERROR, SMOOTH_PROPENSITY) if name not in table.columns
+    ]
+    table = table.with_columns(absent)
     numbered = [name for name in (POSITION, PREVIOUS_CLICK) if name in cells]
     for name, fits, kind in (
         *((name, table.schema[name].is_integer(), "whole numbers") for name in numbered),
-        *((name, table.schema[name].is_numeric(), "numbers") for name in (PROPENSITY, EXAMINATION)),
+        *((name, table.schema[name].is_numeric(), "numbers") for name in _NUMBERS),
     ):
         if not fits and not (kind == "numbers" and table.schema[name] == pl.Null):
             raise LogFormatError(f"{where}: column {name!r} holds {table.schema[name]} instead of {kind}. {_FIT}")
-    known = table.select(*cells, pl.col(PROPENSITY, EXAMINATION).cast(pl.Float64))
+    known = table.select(*cells, pl.col(_NUMBERS).cast(pl.Float64))
     propensity, examination = pl.col(PROPENSITY), pl.col(EXAMINATION)
     faults = {
         "has no position": pl.col(POSITION).is_null() | (pl.col(POSITION) < 1),
@@ -87,6 +103,10 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
         f"has a propensity that is not between {1 / LARGEST_PROPENSITY:g} and {LARGEST_PROPENSITY:g}": _outside(
             propensity, 1 / LARGEST_PROPENSITY, LARGEST_PROPENSITY
         ),
+        f"has a smooth propensity that is not between {1 / LARGEST_PROPENSITY:g} and {LARGEST_PROPENSITY:g}": _outside(
+            pl.col(SMOOTH_PROPENSITY), 1 / LARGEST_PROPENSITY, LARGEST_PROPENSITY
+        ),
+        "has a standard error below 0": _outside(pl.col(STD_ERROR), 0.0, np.inf),
         "has an examination that is not above 0 and at most 1": _outside(examination, _SMALLEST_EXAMINATION, 1.0),
         "repeats a cell": pl.struct(cells).is_duplicated() & ~pl.struct(cells).is_first_distinct(),
     }
@@ -99,6 +119,7 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
     return known
 
 
+_NUMBERS = (PROPENSITY, EXAMINATION, STD_ERROR, SMOOTH_PROPENSITY)
 _FIT = "Name a directory as `posbias fit` or `run` wrote it."
 _SMALLEST_EXAMINATION = 5e-324  # the smallest number above 0
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from posbias.core.arrays.count_table import Integers
+from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.estimators.estimate import (
     Cluster,
     Estimate,
@@ -15,6 +15,9 @@ from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import FittedStrata
+
+LARGEST_ERROR = 0.25
+"""Standard error of log propensity up to which a free estimate is good enough to make weights from."""
 
 
 def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors, by: Cluster) -> Estimate:
@@ -58,6 +61,11 @@ def with_shape(
         ),
         shaped,
     )
+
+
+def is_thin(propensity: Floats, std_error: Floats) -> Flags:
+    """Cells with a propensity whose relative standard error is beyond `LARGEST_ERROR`, or which have none."""
+    return np.isfinite(propensity) & ~(std_error <= LARGEST_ERROR)
 
 
 def with_shrinkage(

@@ -4,6 +4,7 @@ They start from the free estimate and its covariance; none reads the counts of a
 class below `CurveShape`. It is found because it lies here.
 """
 
+from posbias.core.errors import UsageError
 from posbias.core.registry import Room
 from posbias.core.shapes.shape import CurveShape
 
@@ -26,6 +27,8 @@ def get_shape(name: str) -> CurveShape:
     Raises:
         UsageError: there is none.
     """
+    if name not in _SHAPES.names:
+        raise UsageError(f"--shape {name}: unknown name; choose from {', '.join(shape_names())}.")
     return _SHAPES.get(name)
 
 

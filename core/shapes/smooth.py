@@ -52,7 +52,9 @@ _POWER = 0.1
 """Prior probability that the curve is a power of the position, for which the smallest tau stands. The rest is
 half-Cauchy(1). Chosen on simulated logs, as a compromise between true powers and bumpy curves."""
 
+_SLOPE = 0.01  # prior precision of eta: slopes within -20 .. 20 are likely, whichever cluster is left out
 _FIRST_TAU = 1.0  # vague, yet it holds cells without clicks: from where phi is read
+_LEAST_SPREAD = 1e-3  # of phi, where clicks are sums of weights
 _LIMITS = Limits(longest_step=4.0, tolerance=1e-9, stalled=1e-7)  # of a log propensity
 
 
@@ -164,6 +166,7 @@ class _Curves:
         free: shape (F,), their cells other than the references.
         at_reference: shape (K,), their references.
         roughness: shape (F, F), R.
+        of_slope: shape (F, F), the prior precision of the slopes.
         rank: of R.
     """
 
@@ -178,7 +181,7 @@ class _Curves:
         # Cells of other groups are compared with themselves alone, and so say nothing.
         self.counts = replace(counts, reference_of=np.where(sloped, reference_of, own))
         self.free = self.counts.free
-        self.roughness, self.rank = _roughness(reference_of[self.free], x[self.free])
+        self.roughness, self.of_slope, self.rank = _roughness(reference_of[self.free], x[self.free])
         self.likelihood = Likelihood(self.counts)
 
     def posterior(self) -> _Posterior:
@@ -208,16 +211,25 @@ class _Curves:
         )
 
     def _spread(self) -> float:
-        """Phi: what clusters vary beyond independent clicks, over all that the log determines."""
+        """Phi: what clusters vary beyond independent clicks, over all that the log determines.
+
+        Clicks that count one each vary at least as much as independent ones; sums of weights need not.
+        """
         mode = self.mode(_FIRST_TAU, 1.0, np.zeros(self.counts.table.n_cells))
         sums, _ = self._left_out(mode, 1.0)
-        information = mode.precision - self.roughness / _FIRST_TAU**2
+        information = mode.precision - self._penalty(_FIRST_TAU)
         expected = np.trace(information @ mode.inverse @ information @ mode.inverse)
-        return max(float(np.trace(information @ sums.covariance) / expected), 1.0)
+        found = float(np.trace(information @ sums.covariance) / expected)
+        clicks = self.counts.table.clicks
+        return max(found, 1.0 if (clicks == np.floor(clicks)).all() else _LEAST_SPREAD)
+
+    def _penalty(self, tau: float) -> Floats:
+        """The prior's precision given tau, shape (F, F)."""
+        return self.roughness / tau**2 + self.of_slope
 
     def mode(self, tau: float, spread: float, start: Floats) -> _Mode:
         """The best curve given tau and phi, by Newton's method."""
-        free, penalty = self.free, self.roughness / tau**2
+        free, penalty = self.free, self._penalty(tau)
 
         def propose(beta: Floats) -> Proposal:
             gradient, precision = self._slopes(beta, spread, penalty)
@@ -273,15 +285,19 @@ def _sloped(counts: LinkedCounts, x: Floats) -> Flags:
     return np.logical_and(*ends)
 
 
-def _roughness(reference: Integers, x: Floats) -> tuple[Floats, int]:
-    """R = P - P x (x'P x)^-1 x'P group by group, P the precision of the walk at tau = 1, shape (F, F); and its rank."""
+def _roughness(reference: Integers, x: Floats) -> tuple[Floats, Floats, int]:
+    """R = P - P x (x'P x)^-1 x'P group by group, P the precision of the walk at tau = 1; that of slopes; R's rank.
+
+    The slope of a curve beta is (x'P x)^-1 x'P beta.
+    """
     together = (reference[:, np.newaxis] == reference) & (np.outer(x, x) > 0)
-    walk = together * np.minimum.outer(np.abs(x), np.abs(x))
-    precision = np.linalg.inv(walk)
-    slopes = (reference[:, np.newaxis] == np.unique(reference)) * x[:, np.newaxis]
+    walk: Floats = together * np.minimum.outer(np.abs(x), np.abs(x))
+    precision = unit_diagonal.inverse(walk)
+    slopes: Floats = (reference[:, np.newaxis] == np.unique(reference)) * x[:, np.newaxis]
     explained = precision @ slopes
-    rough = precision - explained @ np.linalg.solve(slopes.T @ explained, explained.T)
-    return (rough + rough.T) / 2, len(x) - slopes.shape[1]
+    slope_of: Floats = np.linalg.solve(slopes.T @ explained, explained.T).astype(np.float64)
+    rough = precision - explained @ slope_of
+    return (rough + rough.T) / 2, _SLOPE * slope_of.T @ slope_of, len(x) - slopes.shape[1]
 
 
 def _prior() -> Floats:

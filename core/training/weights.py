@@ -19,6 +19,7 @@ from posbias.core.schema import CLICKS, POSITION
 
 Negatives = Literal["clamp", "posterior"]
 Rate = Literal["posterior", "coec", "ips"]
+Source = Literal["smooth", "fitted"]
 
 CLICK_WEIGHT = "posbias_click_weight"
 

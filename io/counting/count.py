@@ -60,6 +60,7 @@ class CountedLog:
         decay: how much less older days weigh.
         days: the days that were found, where they are kept apart.
         said: what a reader should know of how the log was read.
+        unbinned: the log by position, where it was counted by bins of them, so that these can be tested.
     """
 
     plan: StatisticsPlan
@@ -71,6 +72,7 @@ class CountedLog:
     decay: Decay | None = None
     days: Days | None = None
     said: tuple[str, ...] = ()
+    unbinned: SufficientStatistics | None = None
 
     @property
     def in_memory(self) -> bool:
@@ -187,7 +189,20 @@ def count_log(
     decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
     work = _Compression(_weighed(plan, decay), decay)
     statistics, pairs = _compress(found.read.statistics(plan), work, engine.scratch, progress)
-    return CountedLog(plan, found.sources, found.rows, statistics, pairs, found.read, decay, found.days, found.said)
+    unbinned = _unbinned(found.read, plan, decay, engine.scratch, progress) if plan.position_bins else None
+    return CountedLog(
+        plan, found.sources, found.rows, statistics, pairs, found.read, decay, found.days, found.said, unbinned
+    )
+
+
+def _unbinned(
+    read: ReadLog, plan: StatisticsPlan, decay: Decay | None, scratch: Path, progress: Progress
+) -> SufficientStatistics:
+    """The same log counted by position."""
+    by_position, folder = replace(plan, position_bins=()), scratch / "by-position"
+    folder.mkdir(mode=0o700)
+    work = _Compression(_weighed(by_position, decay), decay)
+    return _compress(read.statistics(by_position), work, folder, progress)[0]
 
 
 def read_statistics(

@@ -200,6 +200,7 @@ class FitSection(EstimateSection, frozen=True, kw_only=True):
     eta: list[Number] | UnsetType = UNSET
     eta_std_error: list[Number] | UnsetType = UNSET
     free_propensity: list[Number] | UnsetType = UNSET
+    smooth_tau: Number | UnsetType = UNSET
     contexts_tau: float | UnsetType = UNSET
     unshrunk_propensity: list[Number] | UnsetType = UNSET
     references: list[Cell]
@@ -210,6 +211,7 @@ class FitSection(EstimateSection, frozen=True, kw_only=True):
     query_spread: float
     clicks: dict[str, list[Number]]
     shape_against_free: ContrastSection | None
+    bins_against_free: ContrastSection | None
     contexts_differ: ContrastSection | None
     position_effect: ContrastSection | None
     previous_click: ContrastSection | None
@@ -235,6 +237,7 @@ def fit_section(fit: Fit) -> FitSection:
         query_spread=fit.theta_errors.query_spread,
         clicks={"observed": _numbers(clicks), "expected": _numbers(fit.expected_clicks)},
         shape_against_free=ContrastSection.of(None if fit.shape is None else fit.shape.test, clusters),
+        bins_against_free=ContrastSection.of(None if fit.bins is None else fit.bins.contrasts, clusters),
         contexts_differ=ContrastSection.of(fit.contexts, clusters),
         position_effect=ContrastSection.of(fit.position_effect, clusters),
         previous_click=ContrastSection.of(fit.previous_click, clusters),
@@ -269,6 +272,14 @@ def _described(estimate: Estimate) -> dict[str, Any]:
 
 def _assumed(fit: Fit) -> dict[str, Any]:
     """What was assumed beyond the model, and the estimate without it."""
+    return _of_smooth(fit) | _of_shape(fit)
+
+
+def _of_smooth(fit: Fit) -> dict[str, Any]:
+    return {} if fit.smooth is None or not np.isfinite(fit.smooth.tau) else {"smooth_tau": fit.smooth.tau}
+
+
+def _of_shape(fit: Fit) -> dict[str, Any]:
     references = fit.estimate.linkage.references
     if fit.shape is not None:
         return {

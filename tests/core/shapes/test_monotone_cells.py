@@ -79,9 +79,9 @@ def best_curve(impressions: Floats, clicks: Floats, reference: int) -> Floats:
         value = total[clicked] @ np.log(size.sum(axis=1)) - (clicks @ beta).sum()
         return float(value), after.T @ (total[clicked] @ shares - clicks.sum(axis=0))
 
-    found = minimize(
-        loss, np.full(n - 1, 0.3), jac=True, method="SLSQP", bounds=[(0, 12)] * (n - 1), options={"ftol": 1e-14, "maxiter": 500}
-    )  # fmt: skip
+    options = {"ftol": 1e-14, "maxiter": 500}
+    limits = [(0, 12)] * (n - 1)
+    found = minimize(loss, np.full(n - 1, 0.3), jac=True, method="SLSQP", bounds=limits, options=options)
     beta = after @ found.x
     return beta - beta[reference]
 
@@ -110,7 +110,7 @@ def test_a_cell_has_a_number_exactly_where_the_best_curve_is_finite_and_unique(s
         free = fitted(impressions, clicks)
     except IdentifiabilityError:
         return  # nothing can be compared, which is an error whatever the shape
-    n, reference = impressions.shape[1], int(free.fit.linkage.references[0])
+    n, reference = int(impressions.shape[1]), int(free.fit.linkage.references[0])
     found = fit_monotone(free, np.arange(1, n + 1))
     cells = np.flatnonzero(bounded(impressions, clicks, reference))
     part = restricted(impressions, clicks, cells)
