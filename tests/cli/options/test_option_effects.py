@@ -102,6 +102,7 @@ TRIALS = {
     "missing": Trial("--missing drop", "--features some_features.parquet"),
     "validation": Trial("--validation 0.4"),
     "validation_by": Trial("--validation-by session", "--validation 0.4"),
+    "propensity": Trial("--propensity fitted"),
     "min_propensity": Trial("--min-propensity 0.7"),
     "self_normalize": Trial("--self-normalize"),
     "negatives": Trial("--negatives posterior"),

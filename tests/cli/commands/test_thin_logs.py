@@ -1,0 +1,133 @@
+"""Thin logs on the command line: what weights are made from, the shape `smooth`, and bins against positions."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import polars as pl
+import pytest
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+
+RICH = SimulationOptions(n_sessions=6_000, n_queries=40, docs_per_query=8, n_positions=5, query_exponent=0.0, seed=3)
+THIN = replace(RICH, n_sessions=120, n_queries=40)
+STEP = replace(RICH, theta=(1.0, 0.9, 0.8, 0.3, 0.3))
+
+
+@pytest.fixture
+def thin(tmp_path: Path) -> Path:
+    simulate(THIN).log.write_parquet(tmp_path / "thin.parquet")
+    return tmp_path / "thin.parquet"
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def table(folder: Path) -> pl.DataFrame:
+    return pl.read_parquet(folder / "propensities.parquet")
+
+
+def test_weights_of_a_thin_log_come_from_the_smooth_curve_and_the_summary_and_the_manifest_say_so(
+    run_in_process: Run, thin: Path, tmp_path: Path
+) -> None:
+    done = run_in_process("run", thin, "-o", "out", "--layout", "session")
+    assert done.returncode == 0, done.stderr
+    said, fitted = manifest(tmp_path / "out"), table(tmp_path / "out")
+    uncertain = fitted.filter(pl.col("std_error") > 0.25)["position"].to_list()
+    assert uncertain
+    assert said["weights_from"] == {"propensity": "smooth", "largest_std_error": 0.25, "smooth_at": uncertain}
+    assert f"at {len(uncertain)} of 5 positions the smooth curve is used" in done.stderr
+    rows = pl.read_parquet(tmp_path / "out" / "training" / "part-*.parquet")
+    used = rows.filter(pl.col("position").is_in(uncertain)).select("position", "propensity").unique()
+    expected = fitted.filter(pl.col("position").is_in(uncertain)).select("position", propensity="smooth_propensity")
+    assert used.sort("position").equals(expected)
+
+
+def test_weight_does_as_run_does_and_leaves_fitted_propensities_alone_if_told_so(
+    run_in_process: Run, thin: Path, tmp_path: Path
+) -> None:
+    assert run_in_process("run", thin, "-o", "out").returncode == 0
+    assert run_in_process("weight", thin, "--propensities", "out", "-o", "again").returncode == 0
+    alone = run_in_process("weight", thin, "--propensities", "out", "--propensity", "fitted", "-o", "fitted")
+    weights = {name: pl.read_parquet(tmp_path / name / "training" / "*.parquet") for name in ("out", "again", "fitted")}
+    assert weights["out"].equals(weights["again"])
+    assert not weights["out"].equals(weights["fitted"])
+    assert "smooth curve" not in alone.stderr
+    assert manifest(tmp_path / "fitted")["weights_from"]["smooth_at"] == []
+
+
+def test_a_rich_log_has_no_smooth_curve_beside_the_fitted_one(run_in_process: Run, tmp_path: Path) -> None:
+    simulate(RICH).log.write_parquet(tmp_path / "rich.parquet")
+    done = run_in_process("run", "rich.parquet", "-o", "out")
+    assert done.returncode == 0, done.stderr
+    assert table(tmp_path / "out")["smooth_propensity"].is_null().all()
+    assert "smooth" not in done.stderr
+
+
+def test_a_fit_without_the_columns_of_a_smooth_curve_is_weighed_as_it_was_fitted(
+    run_in_process: Run, thin: Path, tmp_path: Path
+) -> None:
+    assert run_in_process("fit", thin, "-o", "fit", "--model", "ubm").returncode in {0, 1}
+    done = run_in_process("weight", thin, "--propensities", "fit", "-o", "out")
+    assert done.returncode in {0, 1}, done.stderr
+    assert manifest(tmp_path / "out")["weights_from"]["smooth_at"] == []
+
+
+def test_smooth_as_the_shape_is_the_propensity_itself(run_in_process: Run, thin: Path, tmp_path: Path) -> None:
+    assert run_in_process("fit", thin, "-o", "free").returncode == 0
+    assert run_in_process("fit", thin, "-o", "out", "--shape", "smooth").returncode == 0
+    smooth = table(tmp_path / "out")
+    assert smooth["propensity"].equals(table(tmp_path / "free")["smooth_propensity"], check_names=False)
+    said = manifest(tmp_path / "out")["estimate"]
+    assert said["shape"] == "smooth"
+    assert said["smooth_tau"] > 0
+    assert said["free_propensity"] == table(tmp_path / "free")["propensity"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--model", "ubm"), "previous_click (--model ubm)"),
+        (("--cluster", "pair"), "clustered by query"),
+        (("--method", "joint"), "Methods that do: conditional"),
+    ],
+    ids=["ubm", "cluster", "method"],
+)
+def test_smooth_is_refused_where_it_has_no_meaning(
+    options: tuple[str, ...], said: str, run_in_process: Run, thin: Path
+) -> None:
+    done = run_in_process("fit", thin, "-o", "out", "--shape", "smooth", *options)
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_an_unknown_shape_is_refused_with_all_names(run_in_process: Run, thin: Path) -> None:
+    done = run_in_process("fit", thin, "-o", "out", "--shape", "flat")
+    assert done.returncode == 2
+    assert "choose from free, monotone, power, smooth" in done.stderr
+
+
+@pytest.mark.parametrize(("bins", "hold"), [("1,2,3,4", True), ("1,2,4", True), ("1,3", False)])
+def test_bins_are_tested_against_positions(bins: str, hold: bool, run_in_process: Run, tmp_path: Path) -> None:  # noqa: FBT001
+    simulate(STEP if hold else RICH).log.write_parquet(tmp_path / "log.parquet")
+    if bins == "1,2,4":
+        simulate(replace(STEP, theta=(1.0, 0.8, 0.8, 0.3, 0.3))).log.write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "-o", "out", "--position-bins", bins)
+    assert done.returncode == 0, done.stderr
+    test = manifest(tmp_path / "out")["estimate"]["bins_against_free"]
+    assert test["rejected"] is not hold
+    assert ("the position bins are not rejected" in done.stderr) is hold
+    assert ("Propensities differ within a bin" in done.stderr) is not hold
+
+
+def test_bins_of_statistics_are_said_not_to_be_tested(run_in_process: Run, thin: Path, tmp_path: Path) -> None:
+    assert run_in_process("collect", thin, "-o", "store", "--position-bins", "1,3").returncode == 0
+    done = run_in_process("fit", "store", "-o", "out")
+    assert "the position bins are not tested" in done.stderr
+    assert manifest(tmp_path / "out")["estimate"]["bins_against_free"] is None

@@ -1,0 +1,177 @@
+"""The smooth curve: its optimum, free where the log is rich, a power where it is thin, honest where it says nothing."""
+
+from dataclasses import replace
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from posbias.core.arrays.compression import compress
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.members import Members
+from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.shapes import smooth as module
+from posbias.core.shapes.power import fit_power
+from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE
+from posbias.core.shapes.smooth import fit_smooth
+from posbias.core.standard_errors.cluster import ONE_CLUSTER, cluster_errors
+from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.theta.conditional import fit_conditional
+from posbias.core.theta.linkage import find_linkage
+
+POWER: Floats = (1 / np.arange(1, 7)).astype(np.float64)
+BUMPY = np.array([1.0, 0.5, 0.7, 0.25, 0.4, 0.2])
+POSITIONS = np.arange(1, 7)
+
+
+def counts(seed: int, theta: Floats, n_pairs: int, mean: float) -> tuple[Floats, Floats]:
+    """Impressions, most of them at one position, and clicks, each of shape (pairs, K)."""
+    rng = np.random.default_rng(seed)
+    home = np.arange(n_pairs) % len(theta)
+    shown: Floats = mean * (0.85 * np.eye(len(theta))[home] + 0.15 / len(theta))
+    impressions = np.asarray(rng.poisson(shown), np.int64)
+    clicks = np.asarray(rng.binomial(impressions, rng.beta(1, 2, (n_pairs, 1)) * theta), np.int64)
+    return impressions.astype(np.float64), clicks.astype(np.float64)
+
+
+def fitted(impressions: Floats, clicks: Floats, query: Integers | None = None, n_contexts: int = 1) -> FittedStrata:
+    table, signature = compress(CountTable.from_dense(impressions, clicks))
+    linkage = find_linkage(table, np.repeat(np.arange(n_contexts), table.n_cells // n_contexts))
+    fit = fit_conditional(table, linkage)
+    strata = Strata(table, Members(signature, np.arange(len(signature)) // 6 if query is None else query))
+    return FittedStrata(strata, fit, cluster_errors(fit, strata))
+
+
+def log_likelihood(impressions: Floats, clicks: Floats, log_theta: Floats) -> float:
+    total = clicks.sum(axis=1)
+    clicked = total > 0
+    return float((clicks @ log_theta).sum() - total[clicked] @ np.log(impressions[clicked] @ np.exp(log_theta)))
+
+
+def rough(beta: Floats) -> float:
+    """-2 log density of increments of a walk along log position, less what the best slope explains."""
+    x = np.log(POSITIONS)
+    steps, lengths = np.diff(beta), np.diff(x)
+    slope = steps.sum() / lengths.sum()
+    return float(np.sum((steps - slope * lengths) ** 2 / lengths))
+
+
+@pytest.mark.parametrize("tau", [0.05, 0.5])
+def test_the_curve_given_tau_is_the_optimum_of_the_penalised_likelihood(
+    tau: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TAU", np.array([tau]))
+    monkeypatch.setattr(module, "_SLOPE", 0.0)
+    monkeypatch.setattr(module._Curves, "_spread", lambda _: 1.0)  # pyright: ignore[reportPrivateUsage, reportUnknownLambdaType]
+    impressions, clicks = counts(1, BUMPY, 300, 3)
+    found = fit_smooth(fitted(impressions, clicks), POSITIONS)
+
+    def loss(free: Floats) -> float:
+        beta = np.append(0.0, free)
+        return rough(beta) / (2 * tau**2) - log_likelihood(impressions, clicks, beta)
+
+    best = import_module("scipy.optimize").minimize(loss, np.log(POWER[1:]), method="BFGS", options={"gtol": 1e-7})
+    np.testing.assert_allclose(found.log_theta[1:], best.x, atol=2e-5)
+    assert found.tau == pytest.approx(tau)
+
+
+def test_with_many_clicks_it_is_the_free_estimate_with_its_intervals() -> None:
+    free = fitted(*counts(2, BUMPY, 3000, 400))
+    found = fit_smooth(free, POSITIONS)
+    assert found.converged
+    np.testing.assert_allclose(found.log_theta, free.fit.log_theta, atol=0.15 * free.errors.std_error.max())
+    np.testing.assert_allclose(found.intervals.std_error[1:], free.errors.std_error[1:], rtol=0.05)
+    np.testing.assert_allclose(found.intervals.high, free.errors.high, rtol=0.01)
+
+
+@pytest.mark.parametrize("theta", [POWER, BUMPY], ids=["power", "bumpy"])
+def test_on_thin_logs_it_is_hardly_worse_than_the_better_of_free_and_power_and_covers(theta: Floats) -> None:
+    errors, covered = list[Floats](), list[float]()
+    for seed in range(30):
+        free = fitted(*counts(seed, theta, 600, 3))
+        found = fit_smooth(free, POSITIONS)
+        curves = np.stack([free.fit.log_theta, fit_power(free, POSITIONS).log_theta, found.log_theta])
+        errors.append((curves - np.log(theta))[:, 1:])
+        inside = (found.intervals.low <= theta) & (theta <= found.intervals.high)
+        covered.append(float(inside[1:].mean()))
+    of_free, of_power, of_smooth = np.sqrt(np.mean(np.square(errors), axis=(0, 2)))
+    assert of_smooth < 1.1 * min(of_free, of_power)
+    assert of_smooth < 0.97 * max(of_free, of_power)
+    assert 0.88 <= np.mean(covered) <= 1
+
+
+def test_a_cell_that_the_log_does_not_link_follows_its_neighbours_with_a_wider_interval() -> None:
+    impressions, clicks = counts(3, POWER, 600, 10)
+    clicks[:, 3] = 0
+    impressions[np.arange(600) % 6 != 3, 3] = 0
+    impressions[:, 3] *= impressions[:, [0, 1, 2, 4, 5]].sum(axis=1) == 0  # alone on its pairs
+    free = fitted(impressions, clicks)
+    found = fit_smooth(free, POSITIONS)
+    assert not free.fit.linkage.identified[3]
+    assert found.intervals.reason == (None, None, None, SHAPE_ALONE, None, None)
+    assert found.log_theta[4] - 0.3 < found.log_theta[3] < found.log_theta[2] + 0.3
+    width = np.log(found.intervals.high / found.intervals.low)
+    assert width[3] > width[[2, 4]].mean()
+
+
+def test_a_cell_with_clicks_nowhere_counts_as_what_it_is() -> None:
+    """Shown often beside clicked cells and never clicked: its number lies below that of its neighbours."""
+    impressions, clicks = counts(4, POWER, 600, 10)
+    clicks[:, 3] = 0
+    found = fit_smooth(fitted(impressions, clicks), POSITIONS)
+    assert found.theta[3] < 0.7 * min(found.theta[2], found.theta[4])
+    assert np.isfinite(found.intervals.high[3])
+
+
+def test_copies_of_a_log_in_the_same_queries_add_no_information() -> None:
+    impressions, clicks = counts(5, BUMPY, 300, 4)
+    once, copied = (fit_smooth(fitted(n * impressions, n * clicks), POSITIONS) for n in (1, 12))
+    np.testing.assert_allclose(copied.log_theta, once.log_theta, atol=0.05)
+    np.testing.assert_allclose(copied.intervals.std_error[1:], once.intervals.std_error[1:], rtol=0.1)
+
+
+def test_sums_of_small_weights_lose_no_information() -> None:
+    free = fitted(*counts(5, BUMPY, 300, 4))
+    table = free.strata.signatures
+    light = replace(table, impressions=0.01 * table.impressions, clicks=0.01 * table.clicks)
+    strata = replace(free.strata, signatures=light)
+    fit = fit_conditional(light, free.fit.linkage)
+    found = fit_smooth(FittedStrata(strata, fit, cluster_errors(fit, strata)), POSITIONS)
+    np.testing.assert_allclose(found.log_theta, fit_smooth(free, POSITIONS).log_theta, atol=0.05)
+
+
+def test_one_query_leaves_the_curve_without_an_error() -> None:
+    impressions, clicks = counts(6, POWER, 60, 20)
+    found = fit_smooth(fitted(impressions, clicks, np.zeros(60, np.int64)), POSITIONS)
+    assert found.intervals.reason == (None, *[ONE_CLUSTER] * 5)
+    assert np.isfinite(found.log_theta).all()
+    assert np.isnan(found.intervals.high[1:]).all()
+
+
+def test_contexts_have_curves_of_their_own_and_one_without_a_slope_has_none() -> None:
+    impressions, clicks = counts(7, POWER, 300, 6)
+    other = np.zeros((20, 6))
+    other[:, [1, 3]] = 4
+    clicked = np.where(np.arange(6) == 1, other / 2, 0)
+    together = fit_smooth(
+        fitted(
+            np.block([[impressions, np.zeros((300, 6))], [np.zeros((20, 6)), other]]),
+            np.block([[clicks, np.zeros((300, 6))], [np.zeros((20, 6)), clicked]]),
+            np.arange(320) // 6,
+            2,
+        ),
+        np.tile(POSITIONS, 2),
+    )
+    alone = fit_smooth(fitted(impressions, clicks), POSITIONS)
+    np.testing.assert_allclose(together.log_theta[:6], alone.log_theta, atol=1e-6)
+    assert together.intervals.reason[6:] == (ONE_END,) * 6
+    assert np.isnan(together.log_theta[6:]).all()
+
+
+def test_the_order_of_pairs_and_the_names_of_queries_change_nothing() -> None:
+    impressions, clicks = counts(8, BUMPY, 300, 4)
+    query, order = np.arange(300) // 6, np.random.default_rng(8).permutation(300)
+    expected = fit_smooth(fitted(impressions, clicks, query), POSITIONS)
+    found = fit_smooth(fitted(impressions[order], clicks[order], 900 - 3 * query[order]), POSITIONS)
+    np.testing.assert_allclose(found.log_theta, expected.log_theta, atol=1e-8)
+    np.testing.assert_allclose(found.intervals.std_error, expected.intervals.std_error, rtol=1e-6)
