@@ -56,13 +56,18 @@ def rough(beta: Floats) -> float:
     return float(np.sum((steps - slope * lengths) ** 2 / lengths))
 
 
+def _independent(_: object) -> float:
+    """The spread of independent clicks."""
+    return 1.0
+
+
 @pytest.mark.parametrize("tau", [0.05, 0.5])
 def test_the_curve_given_tau_is_the_optimum_of_the_penalised_likelihood(
     tau: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TAU", np.array([tau]))
     monkeypatch.setattr(module, "_SLOPE", 0.0)
-    monkeypatch.setattr(module._Curves, "_spread", lambda _: 1.0)  # pyright: ignore[reportPrivateUsage, reportUnknownLambdaType]
+    monkeypatch.setattr("posbias.core.shapes.smooth._Curves._spread", _independent)
     impressions, clicks = counts(1, BUMPY, 300, 3)
     found = fit_smooth(fitted(impressions, clicks), POSITIONS)
 
