@@ -36,7 +36,7 @@ from posbias.core.shapes.shape import (
     counts_of_all_cells,
     units_with_slope,
 )
-from posbias.core.standard_errors.cluster import ONE_CLUSTER, scores_of_members
+from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, scores_of_members
 from posbias.core.standard_errors.contrasts import FittedStrata, contrast_test
 from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.standard_errors.leave_one_out import ClusterSums, LeaveOneOut
@@ -85,9 +85,10 @@ def fit_smooth(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate
     found = curves.posterior() if len(curves.free) else _NOTHING
     numbers[:, curves.free] = _with_ends(found)
     log_theta, std_error, low, high, effective = numbers
+    without = np.isnan(std_error)
     reasons = np.select(
-        [np.isnan(log_theta), np.isnan(std_error), ~linkage.identified & ~curves.at_reference],
-        [ONE_END, ONE_CLUSTER, SHAPE_ALONE],
+        [np.isnan(log_theta), without & curves.agreeing, without, ~linkage.identified & ~curves.at_reference],
+        [ONE_END, AGREEING, ONE_CLUSTER, SHAPE_ALONE],
         default="",
     )
     nothing = np.empty(0)
@@ -110,7 +111,7 @@ class _Posterior:
 
     Attributes:
         mean: of log theta.
-        std_error: the root of V; NaN where there is one cluster.
+        std_error: the root of V; NaN where there is one cluster, or several that agree to the last click.
         margin: half the width of the interval.
         effective: G*, the effective clusters of V_data.
         tau: posterior mean of tau.
@@ -165,6 +166,7 @@ class _Curves:
     Attributes:
         free: shape (F,), their cells other than the references.
         at_reference: shape (K,), their references.
+        agreeing: shape (K,), cells on which the clusters agree to the last click, so that errors cannot be read.
         roughness: shape (F, F), R.
         of_slope: shape (F, F), the prior precision of the slopes.
         rank: of R.
@@ -177,6 +179,7 @@ class _Curves:
         log_position = np.log(position_of_cell)
         x = log_position - log_position[reference_of]
         sloped = _sloped(counts, x)
+        self.agreeing = np.array([reason == AGREEING for reason in free.errors.reason])
         self.at_reference = sloped & (reference_of == own)
         # Cells of other groups are compared with themselves alone, and so say nothing.
         self.counts = replace(counts, reference_of=np.where(sloped, reference_of, own))
@@ -199,8 +202,7 @@ class _Curves:
         walk = weight @ (np.array([mode.walk for mode in modes]) + (curves - mean) ** 2)
         sums, ratio = self._left_out(modes[int(np.argmin(np.abs(tau - _TAU)))], spread)
         data = ratio * (weight @ np.array([mode.data for mode in modes]))
-        if sums.n_clusters <= 1:
-            data[:] = np.nan
+        data[self.agreeing[self.free] | sums.agreeing] = np.nan
         return _Posterior(
             mean=mean,
             std_error=np.sqrt(data + walk),

@@ -14,7 +14,7 @@ from posbias.core.shapes import smooth as module
 from posbias.core.shapes.power import fit_power
 from posbias.core.shapes.shape import ONE_END, SHAPE_ALONE
 from posbias.core.shapes.smooth import fit_smooth
-from posbias.core.standard_errors.cluster import ONE_CLUSTER, cluster_errors
+from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, cluster_errors
 from posbias.core.standard_errors.contrasts import FittedStrata
 from posbias.core.theta.conditional import fit_conditional
 from posbias.core.theta.linkage import find_linkage
@@ -150,6 +150,14 @@ def test_one_query_leaves_the_curve_without_an_error() -> None:
     found = fit_smooth(fitted(impressions, clicks, np.zeros(60, np.int64)), POSITIONS)
     assert found.intervals.reason == (None, *[ONE_CLUSTER] * 5)
     assert np.isfinite(found.log_theta).all()
+    assert np.isnan(found.intervals.high[1:]).all()
+
+
+def test_queries_that_agree_to_the_last_click_leave_no_interval_of_width_0() -> None:
+    impressions, clicks = counts(9, POWER, 30, 20)
+    query: Integers = np.arange(60, dtype=np.int64) // 30
+    found = fit_smooth(fitted(np.vstack([impressions] * 2), np.vstack([clicks] * 2), query), POSITIONS)
+    assert found.intervals.reason == (None, *[AGREEING] * 5)
     assert np.isnan(found.intervals.high[1:]).all()
 
 
