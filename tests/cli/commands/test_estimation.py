@@ -332,6 +332,7 @@ def test_every_method_writes_the_same_table(run_in_process: Run, log: Path, tmp_
     assert table.columns == [
         *("position", "device", "impressions", "clicks", "ctr", "propensity", "examination", "std_error"),
         *("ci_low", "ci_high", "identified", "reason", "linking_pairs", "linking_clicks", "joint_propensity"),
+        *("smooth_propensity", "smooth_std_error", "smooth_ci_low", "smooth_ci_high"),
     ]
     assert table["propensity"].null_count() == 0
     assert table["joint_propensity"].null_count() == 0
