@@ -58,6 +58,13 @@ def _known_to_method(option: str) -> Need:
     return need
 
 
+def _contexts(asked: Situation) -> str | None:
+    if asked["shape"] != "free":
+        return f"contexts are not shrunk under --shape {asked['shape']}"
+    contexts = asked["context"] if asked.statistics is None else asked.statistics.context
+    return None if contexts else "only contexts are shrunk (--context COLUMN)"
+
+
 _bootstrap = only_where(lambda asked: asked["bootstrap"] > 0, "only --bootstrap N is random")
 _joint = only_where(
     lambda asked: asked["method"] == JointEstimator.name or asked["compare"] is not False,
@@ -66,6 +73,7 @@ _joint = only_where(
 _ESTIMATING: Needs = {
     **{name: (_known_to_method(name),) for name in options_of_some_methods()},
     "period": (_days,),
+    "shrink": (_known_to_method("shrink"), _contexts),
     "seed": (_bootstrap,),
     "no_acceleration": (_joint,),
     "examination_prior": (_joint,),

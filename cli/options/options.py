@@ -9,7 +9,7 @@ import typer
 from posbias.cli.options.config import load_defaults
 from posbias.core.errors import UsageError
 from posbias.core.estimators import estimator_names
-from posbias.core.estimators.estimate import Cluster, Period
+from posbias.core.estimators.estimate import Cluster, Period, Shrink
 from posbias.core.models import model_names
 from posbias.core.shapes import FREE, shapes_in_words
 from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
@@ -222,6 +222,15 @@ class EstimationOptions:
         str,
         option("--shape", f"Shape of the propensity curve: {shapes_in_words()}.", _ESTIMATING, metavar="SHAPE"),
     ] = FREE
+    shrink: Annotated[
+        Shrink,
+        option(
+            "--shrink",
+            "Shrink each context towards the others: none, or auto (as far as the log says).",
+            _ESTIMATING,
+            metavar="HOW",
+        ),
+    ] = "auto"
     cluster: Annotated[
         Cluster,
         option(

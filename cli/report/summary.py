@@ -70,22 +70,30 @@ def statistics_line(totals: dict[str, int | float]) -> RenderableType:
 
 
 def propensity_table(fit: Fit) -> RenderableType:
-    """Propensities with their intervals, what joint EM says, and the counts behind them; it fits into 80 columns."""
+    """Propensities with their intervals, what joint EM says, and the counts behind them; it fits into 80 columns.
+
+    Where contexts are shrunk, what each one's own data say takes the place of joint EM and of some counts.
+    """
     estimate = fit.estimate
     title = f"propensities by the {estimate.method} method, relative to {reference_in_words(fit)}"
+    if fit.shrunk is not None:
+        title += f"; each {', '.join(fit.statistics.plan.context)} is shrunk towards the others"
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     rows = fit.propensities.to_dicts()
     columns: dict[str, list[str]] = {
         **{shown(name).replace("_", "\n"): [_label(row[name]) for row in rows] for name in _cell_columns(fit)},
-        "impressions": [f"{row['impressions']:,.0f}" for row in rows],
+        **({} if fit.shrunk is not None else {"impressions": [f"{row['impressions']:,.0f}" for row in rows]}),
         "clicks": [f"{row['clicks']:,.0f}" for row in rows],
         "propensity": [_number(row["propensity"]) for row in rows],
     }
     if not fit.propensities["ci_high"].is_null().all():
         columns["95 % interval"] = [_interval(row["ci_low"], row["ci_high"]) for row in rows]
-    if fit.joint is not None and fit.joint is not estimate:
+    if fit.shrunk is not None:
+        columns["unshrunk"] = [_number(row["unshrunk_propensity"]) for row in rows]
+        columns["its interval"] = [_interval(row["unshrunk_ci_low"], row["unshrunk_ci_high"]) for row in rows]
+    elif fit.joint is not None and fit.joint is not estimate:
         columns["joint EM"] = [_number(row["joint_propensity"]) for row in rows]
-    if fit.propensities["linking_clicks"].sum():
+    if fit.shrunk is None and fit.propensities["linking_clicks"].sum():
         columns["linking\nclicks"] = [f"{row['linking_clicks']:,.0f}" for row in rows]
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)

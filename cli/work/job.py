@@ -204,5 +204,6 @@ def requested_estimate(estimation: EstimationOptions, counting: CountingOptions)
         bootstrap=estimation.bootstrap,
         seed=estimation.seed,
         shape=estimation.shape,
+        shrink=estimation.shrink,
     )
     return EstimateRequest(estimation.method, options, estimation)

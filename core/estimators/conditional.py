@@ -25,7 +25,7 @@ class ConditionalEstimator(Estimator):
     name = "conditional"
     rank = 0
     reference = "Hausman, Hall & Griliches 1984; Wooldridge 1999; Bell & McCaffrey 2002"
-    takes = ("cluster", "bootstrap", "shape", "max_iterations", "tolerance")
+    takes = ("cluster", "bootstrap", "shape", "shrink", "max_iterations", "tolerance")
     clusters = ("query", "pair", "session")
 
     def estimate(

@@ -18,6 +18,7 @@ from posbias.core.theta.linkage import Linkage, find_linkage
 
 Cluster = Literal["query", "pair", "session"]
 Period = Literal["auto", "day", "none"]
+Shrink = Literal["auto", "none"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class EstimationOptions:
         bootstrap: number of bootstrap replicates over queries; 0 for the sandwich.
         seed: of the bootstrap.
         shape: the name of what is assumed of theta as a function of the position.
+        shrink: whether contexts are shrunk towards each other, as far as the log says.
     """
 
     attractiveness_prior: BetaPrior | None = None
@@ -50,6 +52,7 @@ class EstimationOptions:
     bootstrap: int = 0
     seed: int = 0
     shape: str = "free"
+    shrink: Shrink = "auto"
 
 
 @dataclass(frozen=True)

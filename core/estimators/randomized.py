@@ -28,7 +28,7 @@ class RandomizedEstimator(Estimator):
     name = "randomized"
     rank = 4
     reference = "Wang et al. 2016 (SIGIR); Joachims, Swaminathan & Schnabel 2017 (swap experiments)"
-    takes = ("cluster", "bootstrap", "shape", "max_iterations", "tolerance")
+    takes = ("cluster", "bootstrap", "shape", "shrink", "max_iterations", "tolerance")
     uses_strata = False
 
     def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:  # noqa: ARG002 - the same for all

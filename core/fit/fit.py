@@ -34,7 +34,7 @@ from posbias.core.fit.diagnostics import (
 from posbias.core.fit.joint_causes import JointCauses, find_causes
 from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
 from posbias.core.fit.periods import PeriodChoice, choose_period
-from posbias.core.fit.propensities import propensity_table
+from posbias.core.fit.propensities import propensity_table, with_unshrunk
 from posbias.core.fit.refinements import is_thin, with_errors, with_shape, with_shrinkage
 from posbias.core.fit.theta_errors import ThetaErrors
 from posbias.core.shapes import FREE, get_shape
@@ -118,7 +118,8 @@ class Fit:
     def propensities(self) -> pl.DataFrame:
         """The propensity table."""
         joint = None if self.joint is None else self.joint.propensity
-        return propensity_table(self.statistics, self.estimate, joint, self.smooth)
+        table = propensity_table(self.statistics, self.estimate, joint, self.smooth)
+        return table if self.shrunk is None else with_unshrunk(table, self.free)
 
     @property
     def click_share(self) -> float:
@@ -296,6 +297,8 @@ def _refined(free: Estimate, statistics: SufficientStatistics, options: Estimati
         return _Refined(free)
     if contexts is None:
         return _Refined(free, smooth=_smooth_if_thin(free, fitted, position))
+    if options.shrink == "none":
+        return _Refined(free, contexts=contexts)
     estimate, shrunk = with_shrinkage(free, fitted, position)
     return _Refined(estimate, shrunk=shrunk, contexts=contexts)
 

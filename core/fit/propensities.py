@@ -62,6 +62,19 @@ def propensity_table(
     )
 
 
+def with_unshrunk(table: pl.DataFrame, free: Estimate) -> pl.DataFrame:
+    """The table of contexts that are shrunk, with what each one's own data say, and the interval of that.
+
+    Returns:
+        It with `unshrunk_propensity`, `unshrunk_ci_low`, `unshrunk_ci_high`.
+    """
+    return table.with_columns(
+        _known("unshrunk_propensity", free.propensity),
+        _known("unshrunk_ci_low", free.intervals.low),
+        _known("unshrunk_ci_high", free.intervals.high),
+    )
+
+
 def _known(name: str, values: Floats) -> pl.Series:
     return pl.Series(name, np.asarray(values, np.float64), nan_to_null=True)
 

@@ -1,30 +1,42 @@
-"""Propensities of several contexts (devices, countries): shrunk towards what they share, and a test that they differ.
+"""Propensities of several contexts (devices, countries): shrunk towards what the others say, and a test that they differ.
 
-Each context has its own estimate b_k = log theta_k, relative to its own reference, and with little data it is poor. The
-model lets the contexts share a curve mu without a form, and each one leave it by a random walk along the logarithm of
-the position, so that neighbouring positions leave it together and the reference does not:
+Each context c has its own estimate y = log theta, relative to its own reference, and with little data it is poor. The
+others say m, their curve for the positions of c (`_SharedCurve`). The context's true curve beta leaves it by a random
+walk along the logarithm of the position, so that neighbouring positions leave it together and the reference does not:
 
-    b | beta ~ N(beta, V),    beta = X mu + deviation,    mu flat,    tau ~ half-Cauchy(1)
-    Cov(deviation_k, deviation_l) = tau^2 min(|x_k|, |x_l|) within a context on one side of its reference, else 0
-    x_k = log position_k - log position_ref
+    y = beta + e,    m = beta - z + e',    z ~ N(0, tau_c^2 W),    tau_c ~ half-Cauchy(tau),    tau ~ half-Cauchy(1)
+    W_kl = min(|x_k|, |x_l|) on one side of the reference, else 0,    x_k = log position_k - log position_ref
 
-Given tau all of it is normal; tau is integrated over a grid, so that two contexts are enough and a marginal likelihood
-that is highest at 0 does not make all contexts equal. The posterior variance is the mean variance over tau plus the
-variance of the mean (law of total variance).
+tau is what contexts have in common: with many that agree, another one is believed to agree, too. tau_c is what the
+context's own data say: the tails of the half-Cauchy are so heavy that one that differs keeps its own curve. Given tau_c
 
-The standard deviations of V are the half-widths of the free estimate's intervals over z_.975, so that few clusters
-count and without shrinkage the interval stays the same; its correlations are those of the inverse information, because
-with few clusters those of CR3 are singular.
+    d = y - m,    b = y - G d,    G = C (S + tau_c^2 W)^-1,    S = cov(d),    C = cov(e, d)
 
-Sources: Gelman 2006 (half-Cauchy); Patterson & Thompson 1971 (the likelihood without mu); Morris 1983.
+tau and tau_c are integrated over a grid, by the law of total variance; the likelihood of tau counts each of C contexts
+(C - 1)/C times, because that many differences are independent.
+
+Two covariances play two parts. The weights G need an inverse, and the clustered covariance V of all contexts together
+(CR3) has none with few clusters: S and C in them have the correlations of the inverse information, in which contexts
+are independent, at the standard deviations that V gives to d, what contexts share by sharing queries included. What the
+result is then worth is V's to say, without an inverse and whatever the weights are,
+
+    var(b) = [I - G, G] V* [I - G, G]' + tau_c^2 G W G'        V* = cov(e, e')
+
+with V's standard deviations replaced by the half-widths of the free estimate's intervals over z_.975, so that few
+clusters count and without shrinkage the interval stays the same. Copies of a context have d = 0 and S = 0: they add
+nothing.
+
+Sources: Gelman 2006 (half-Cauchy); Carvalho, Polson & Scott 2010 (a strength of all and one of each); Liang & Zeger
+1986 (weights from a working covariance, errors from the clusters); Varin, Reid & Firth 2011 (composite likelihood).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.arrays.unit_diagonal import inverse
+from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.arrays.unit_diagonal import inverse, pseudo_inverse
+from posbias.core.shapes.context_differences import TAU, Difference, Said
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
 from posbias.core.standard_errors.intervals import Intervals
@@ -32,11 +44,9 @@ from posbias.core.theta.conditional import ConditionalFit
 
 _NORMAL = 1.959963984540054  # 97.5 % quantile
 
-_TAU = np.geomspace(1e-3, 10.0, 61)
-"""Where tau is looked at, per square root of a unit of log position: from no difference to factors of thousands."""
-
 _PAIR = 2  # contexts whose two contrasts are one
 _ESTIMABLE = 1e-8  # what may be left of a row of X outside the rows with data, by rounding
+_SAME = 1e-6  # share of the information's variance below which a context has no errors of its own
 
 
 @dataclass(frozen=True)
@@ -47,27 +57,35 @@ class ShrunkContexts:
         log_theta: shape (K,), posterior mean of log theta, 0 at the references; NaN where not identified, or where no
             context has an interval at that position.
         intervals: its posterior standard deviation and interval, in which few clusters count.
-        tau: posterior mean of tau: the standard deviation by which a context leaves the shared curve at e times its
-            reference's position.
+        tau: posterior mean of tau: the standard deviation by which a context typically leaves the others' curve at e
+            times its reference's position.
+        tau_of_cell: shape (K,), posterior mean of tau_c of the cell's own context; NaN where not identified.
     """
 
     log_theta: Floats
     intervals: Intervals
     tau: float
+    tau_of_cell: Floats
 
 
 def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ShrunkContexts:
-    """Shrink the contexts' curves towards the one they share.
+    """Shrink each context's curve towards that of the others.
 
     Args:
         fit: the free estimate of all contexts side by side; the cells of one reference are a context.
         errors: its clustered errors.
         position_of_cell: shape (K,), >= 1.
     """
-    mean, std_error, tau = _Family(fit, errors, position_of_cell).posterior()
+    family = _Family(fit, errors, position_of_cell)
+    differences = family.differences()
+    strengths = _Strengths(differences)
     log_theta = np.where(np.isnan(fit.log_theta), np.nan, 0.0)
-    sd = log_theta.copy()
-    log_theta[fit.free_cells], sd[fit.free_cells] = mean, std_error
+    sd, tau_of_cell = log_theta.copy(), log_theta.copy()
+    for context, difference, weight in zip(family.contexts, differences, strengths.of_context, strict=True):
+        cells = fit.free_cells[context.rows]
+        log_theta[cells], variance = difference.posterior(weight)
+        sd[cells] = np.sqrt(variance)
+        tau_of_cell[[*cells, fit.linkage.reference_of[cells[0]]]] = weight @ TAU
     with np.errstate(over="ignore"):  # an interval without an upper end has none
         high = np.exp(log_theta + _NORMAL * sd)
     return ShrunkContexts(
@@ -79,79 +97,148 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
             effective_clusters=errors.effective_clusters,
             reason=(None,) * len(sd),
         ),
-        tau=tau,
+        tau=strengths.tau,
+        tau_of_cell=tau_of_cell,
     )
 
 
-class _Family:
-    """The normal model of all contexts on the F free cells, of which the `seen` have an interval.
-
-    With V = L L' and L^-1 W L'^-1 = U diag(lambda) U', W the walk's covariance at tau = 1, the rotation R = U'L^-1
-    makes the model diagonal for every tau at once: R y has the covariance diag(1 + tau^2 lambda).
+@dataclass(frozen=True)
+class _Context:
+    """One context's own estimate.
 
     Attributes:
-        walk: shape (F, F), W.
-        design: shape (F, P), X in coordinates of mu that the seen cells determine.
-        spectrum: shape (S,), lambda.
-        seen_values: shape (S,), R y.
-        seen_design: shape (S, P), R X on the seen cells.
-        seen_walk: shape (S, F), R W between the seen cells and all.
-        estimable: shape (F,), cells whose part of mu the seen cells determine.
+        rows: shape (n,), its cells' numbers among the F free cells.
+        seen: shape (n,), cells that have an interval.
+        design: shape (n, P), X: the shared curve at the cell's position minus that at its reference's.
+        walk: shape (n, n), W.
+        model: shape (n, n), its block of the inverse information.
+    """
+
+    rows: Integers
+    seen: Flags
+    design: Floats
+    walk: Floats
+    model: Floats
+
+    @property
+    def seen_rows(self) -> Integers:
+        """Numbers of the cells that have an interval, shape (s,)."""
+        return self.rows[self.seen]
+
+    @property
+    def seen_model(self) -> Floats:
+        """The inverse information on them, shape (s, s)."""
+        return self.model[np.ix_(self.seen, self.seen)]
+
+    def pull(self, noise: float, tau: float) -> Floats:
+        """X'(noise C + tau^2 W)^-1 on the cells that have an interval, shape (P, s): how much each counts for mu."""
+        spread = noise * self.seen_model + tau**2 * self.walk[np.ix_(self.seen, self.seen)]
+        return self.design[self.seen].T @ inverse(spread)
+
+
+class _Family:
+    """All contexts.
+
+    Attributes:
+        contexts: one by one, in the order of their references.
+        values: shape (F,), y on the free cells.
+        covariance: shape (F, F), V*; 0 where there is no interval.
     """
 
     def __init__(self, fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> None:
         free = fit.free_cells
         reference = fit.linkage.reference_of[free]
-        noise = _noise(fit, errors)
-        seen = np.flatnonzero(np.isfinite(np.diag(noise)) & (np.diag(noise) > 0))
-        self.walk = _walk(reference, np.log(position_of_cell[free] / position_of_cell[reference]))
+        self.values = fit.log_theta[free]
+        self.covariance = _noise(fit, errors)
+        seen = np.diag(self.covariance) > 0
+        model = inverse(fit.information)
         design = _design(position_of_cell[free], position_of_cell[reference])
-        basis = _row_space(design[seen])
-        self.design = design @ basis
-        self.estimable = np.abs(design - self.design @ basis.T).max(axis=1, initial=0.0) < _ESTIMABLE
-        whiten = np.linalg.inv(np.linalg.cholesky(noise[np.ix_(seen, seen)])).astype(np.float64)
-        spectrum, axes = np.linalg.eigh(whiten @ self.walk[np.ix_(seen, seen)] @ whiten.T)
-        rotation = axes.T @ whiten
-        self.spectrum = np.maximum(spectrum, 0.0)
-        self.seen_values = rotation @ fit.log_theta[free[seen]]
-        self.seen_design = rotation @ self.design[seen]
-        self.seen_walk = rotation @ self.walk[seen]
+        x = np.log(position_of_cell[free] / position_of_cell[reference])
+        self.contexts = [
+            _Context(rows, seen[rows], design[rows], _walk(x[rows]), model[np.ix_(rows, rows)])
+            for rows in (np.flatnonzero(reference == first) for first in np.unique(reference))
+        ]
 
-    def posterior(self) -> tuple[Floats, Floats, float]:
-        """Posterior means and standard deviations of beta, each of shape (F,), and the posterior mean of tau."""
-        means, variances, log_weights = zip(*(self._given(tau) for tau in _TAU.tolist()), strict=True)
-        weight = np.exp(np.array(log_weights) - max(log_weights))
-        weight /= weight.sum()
-        mean = weight @ np.array(means)
-        variance = weight @ (np.array(variances) + (np.array(means) - mean) ** 2)
-        mean[~self.estimable] = np.nan
-        variance[~self.estimable] = np.nan
-        return mean, np.sqrt(variance), float(weight @ _TAU)
+    def differences(self) -> list[Difference]:
+        """Each context beside the others: once by information alone, then by how far they turned out to scatter."""
+        by_information = self._differences([(1.0, 0.0)] * len(self.contexts))
+        taus = [float(weight @ TAU) for weight in _Strengths(by_information).of_context]
+        noises = [max(difference.overdispersion[0], _SAME) for difference in by_information]
+        return self._differences(list(zip(noises, taus, strict=True)))
 
-    def _given(self, tau: float) -> tuple[Floats, Floats, float]:
-        """Means and variances of beta given tau, and the log of tau's posterior weight, up to a constant.
+    def _differences(self, spread: list[tuple[float, float]]) -> list[Difference]:
+        """Each context beside the generalised mean of the others, given the noise and tau of each."""
+        pulls = [context.pull(noise, tau) for context, (noise, tau) in zip(self.contexts, spread, strict=True)]
+        return [self._difference(number, pulls, spread) for number in range(len(self.contexts))]
 
-        With S = V + tau^2 W:  -2 log weight = log|S| + log|X'S^-1 X| + (y - X mu)'S^-1 (y - X mu) - 2 log prior.
-        """
-        scale = 1 + tau**2 * self.spectrum
-        weighted = self.seen_design / scale[:, np.newaxis]
-        precision = weighted.T @ self.seen_design
-        of_mu = inverse(precision)
-        mu = of_mu @ (weighted.T @ self.seen_values)
-        residual = self.seen_values - self.seen_design @ mu
-        gain = tau**2 * self.seen_walk / scale[:, np.newaxis]
-        rest = self.design - gain.T @ self.seen_design
-        variance = tau**2 * (np.diag(self.walk) - np.einsum("sf,sf->f", self.seen_walk, gain))
-        variance += np.einsum("fp,pq,fq->f", rest, of_mu, rest)
-        deviance = np.log(scale).sum() + np.linalg.slogdet(precision)[1] + residual @ (residual / scale)
-        log_prior = np.log(tau / (1 + tau**2))  # half-Cauchy(1), times the width tau of a step of the grid
-        return self.design @ mu + gain.T @ residual, variance, float(log_prior - deviance / 2)
+    def _difference(self, number: int, pulls: list[Floats], spread: list[tuple[float, float]]) -> Difference:
+        context = self.contexts[number]
+        others = [other for other in range(len(self.contexts)) if other != number]
+        precision = np.zeros((context.design.shape[1],) * 2)
+        for other in others:
+            precision += pulls[other] @ self.contexts[other].design[self.contexts[other].seen]
+        onto = context.design @ pseudo_inverse(precision)
+        weights = np.zeros((len(context.rows), len(self.values)))
+        model = np.zeros_like(context.model)
+        for other in others:
+            share = onto @ pulls[other]
+            weights[:, self.contexts[other].seen_rows] = share
+            model += spread[other][0] * share @ self.contexts[other].seen_model @ share.T
+        served = np.abs(context.design - onto @ precision).max(axis=1) < _ESTIMABLE
+        weights[~served] = 0.0
+        of_others = weights @ self.covariance
+        rows = context.rows
+        return Difference(
+            own=Said(
+                np.nan_to_num(self.values[rows]) * context.seen,
+                context.seen,
+                self.covariance[np.ix_(rows, rows)],
+                spread[number][0] * context.model,
+            ),
+            others=Said(weights @ np.nan_to_num(self.values), served, of_others @ weights.T, model),
+            shared=of_others[:, rows].T,
+            walk=context.walk,
+        )
 
 
-def _walk(context: Integers, x: Floats) -> Floats:
-    """Covariance at tau = 1 of random walks that start at x = 0, one a context and side, shape (F, F)."""
-    together = (context[:, np.newaxis] == context) & (np.outer(x, x) > 0)
-    return together * np.minimum.outer(np.abs(x), np.abs(x))
+class _Strengths:
+    """The posterior of tau and of every tau_c.
+
+    Attributes:
+        of_context: the weights of the grid of tau_c, shape (T,), one of each context.
+        tau: posterior mean of tau.
+    """
+
+    def __init__(self, differences: list[Difference]) -> None:
+        likelihoods = np.array([difference.log_likelihood() for difference in differences])
+        own = np.log(TAU) - 2.0 * np.log1p(TAU**2 / TAU[:, np.newaxis] ** 2 / 3)
+        own -= _log_sum(own)[:, np.newaxis]
+        of_tau = np.array([_log_sum(own + likelihood) for likelihood in likelihoods])
+        n_differing = sum(len(difference.both) > 0 for difference in differences)
+        prior = np.log(TAU / (1 + TAU**2))
+        independent = max(n_differing - 1, 0) / max(n_differing, 1)
+        self.tau = float(_weights(prior + independent * of_tau.sum(axis=0)) @ TAU)
+        of_others = max(n_differing - 2, 0) / max(n_differing - 1, 1)
+        self.of_context: list[Floats] = []
+        for number, likelihood in enumerate(likelihoods):
+            strength = _weights(prior + of_others * (of_tau.sum(axis=0) - of_tau[number]))
+            self.of_context.append(_weights(np.log(strength @ np.exp(own)) + likelihood))
+
+
+def _log_sum(logs: Floats) -> Floats:
+    """log sum exp over the last axis."""
+    largest = logs.max(axis=-1, keepdims=True)
+    return np.log(np.exp(logs - largest).sum(axis=-1)) + largest[..., 0]
+
+
+def _weights(logs: Floats) -> Floats:
+    """exp(logs), adding up to 1."""
+    return np.exp(logs - _log_sum(logs))
+
+
+def _walk(x: Floats) -> Floats:
+    """Covariance at tau = 1 of random walks that start at x = 0, one a side, shape (n, n)."""
+    return (np.outer(x, x) > 0) * np.minimum.outer(np.abs(x), np.abs(x))
 
 
 def _design(position: Integers, reference: Integers) -> Floats:
@@ -160,23 +247,15 @@ def _design(position: Integers, reference: Integers) -> Floats:
     return (position[:, np.newaxis] == positions).astype(np.float64) - (reference[:, np.newaxis] == positions)
 
 
-def _row_space(matrix: Floats) -> Floats:
-    """An orthonormal basis of the space that the rows span, as columns."""
-    _, sizes, rows = np.linalg.svd(matrix, full_matrices=False)
-    return rows[sizes > _ESTIMABLE].T.astype(np.float64)
-
-
 def _noise(fit: ConditionalFit, errors: ClusterErrors) -> Floats:
-    """V on the free cells, shape (F, F): the intervals' half-widths over z_.975, with the information's correlations.
-
-    Rows and columns of cells without a finite interval are not finite.
-    """
+    """V* on the free cells, shape (F, F): V with the intervals' half-widths over z_.975; 0 without a finite interval."""
     free = fit.free_cells
     with np.errstate(divide="ignore"):  # an interval from 0 says nothing
         half_width = (np.log(errors.high[free]) - np.log(errors.low[free])) / 2
-    model = inverse(fit.information)
-    scale = half_width / _NORMAL / np.sqrt(np.diag(model))
-    return model * np.outer(scale, scale)
+    stretch = half_width / _NORMAL / errors.std_error[free]
+    seen = np.isfinite(stretch) & (stretch > 0)
+    stretch[~seen] = 0.0
+    return np.where(np.outer(seen, seen), errors.covariance, 0.0) * np.outer(stretch, stretch)
 
 
 def compare_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ContrastTest:

@@ -202,6 +202,7 @@ class FitSection(EstimateSection, frozen=True, kw_only=True):
     free_propensity: list[Number] | UnsetType = UNSET
     smooth_tau: Number | UnsetType = UNSET
     contexts_tau: float | UnsetType = UNSET
+    tau_by_context: list[Number] | UnsetType = UNSET
     unshrunk_propensity: list[Number] | UnsetType = UNSET
     references: list[Cell]
     comparable: list[list[Cell]]
@@ -289,7 +290,11 @@ def _of_shape(fit: Fit) -> dict[str, Any]:
             "free_propensity": _numbers(fit.free.propensity),
         }
     if fit.shrunk is not None:
-        return {"contexts_tau": fit.shrunk.tau, "unshrunk_propensity": _numbers(fit.free.propensity)}
+        return {
+            "contexts_tau": fit.shrunk.tau,
+            "tau_by_context": _numbers(fit.shrunk.tau_of_cell[references]),
+            "unshrunk_propensity": _numbers(fit.free.propensity),
+        }
     return {}
 
 

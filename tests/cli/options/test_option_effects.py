@@ -83,6 +83,7 @@ TRIALS = {
     "method": Trial("--method ctr"),
     "reference": Trial("--reference 2"),
     "shape": Trial("--shape power"),
+    "shrink": Trial("--shrink none", "--context device"),
     "cluster": Trial("--cluster pair"),
     "bootstrap": Trial("--bootstrap 100"),
     "seed": Trial("--seed 7", "--bootstrap 100"),
