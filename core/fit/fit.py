@@ -119,7 +119,7 @@ class Fit:
         """The propensity table."""
         joint = None if self.joint is None else self.joint.propensity
         table = propensity_table(self.statistics, self.estimate, joint, self.smooth)
-        return table if self.shrunk is None else with_unshrunk(table, self.free)
+        return with_unshrunk(table, self.free) if self.statistics.plan.context else table
 
     @property
     def click_share(self) -> float:

@@ -63,7 +63,7 @@ def propensity_table(
 
 
 def with_unshrunk(table: pl.DataFrame, free: Estimate) -> pl.DataFrame:
-    """The table of contexts that are shrunk, with what each one's own data say, and the interval of that.
+    """The table of several contexts, with what each one's own data say, without a shape, and the interval of that.
 
     Returns:
         It with `unshrunk_propensity`, `unshrunk_ci_low`, `unshrunk_ci_high`.

@@ -3,7 +3,8 @@
     d = y - m,    S = cov(d),    C = cov(e, d),    G = C (S + tau_c^2 W)^-1,    b = y - G d
 
 on the cells that the context has an interval for and the others speak of. On others of the context's cells b is m and
-what d says there. In general, with N = S - C and K = (N + tau_c^2 W)(S + tau_c^2 W)^-1, which is I - G where y is known,
+what d says there. In general, with N = S - C and K = (N + tau_c^2 W)(S + tau_c^2 W)^-1, which is I - G where y is
+known,
 
     b = K y + (I - K) m,    var(b) = [K, I - K] cov(y, m) [K, I - K]' + tau_c^2 (I - K) W (I - K)'
 
@@ -19,7 +20,7 @@ import numpy as np
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 
 TAU = np.geomspace(1e-3, 10.0, 61)
-"""Where tau and tau_c are looked at, per square root of a unit of log position: from nothing to factors of thousands."""
+"""Where tau and tau_c are looked at, per square root of a unit of log position: from 0 to factors of thousands."""
 
 _SAME = 1e-6  # of a standard deviation: a difference that is as small as that is rounding
 

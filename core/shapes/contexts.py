@@ -1,14 +1,15 @@
-"""Propensities of several contexts (devices, countries): shrunk towards what the others say, and a test that they differ.
+"""Propensities of several contexts (devices, countries): each shrunk towards the others, and a test that they differ.
 
 Each context c has its own estimate y = log theta, relative to its own reference, and with little data it is poor. The
 others say m, their curve for the positions of c (`_SharedCurve`). The context's true curve beta leaves it by a random
 walk along the logarithm of the position, so that neighbouring positions leave it together and the reference does not:
 
-    y = beta + e,    m = beta - z + e',    z ~ N(0, tau_c^2 W),    tau_c ~ half-Cauchy(tau),    tau ~ half-Cauchy(1)
+    y = beta + e,    m = beta - z + e',    z ~ N(0, tau_c^2 W),    tau_c ~ tau |t_3|,    tau ~ half-Cauchy(1)
     W_kl = min(|x_k|, |x_l|) on one side of the reference, else 0,    x_k = log position_k - log position_ref
 
 tau is what contexts have in common: with many that agree, another one is believed to agree, too. tau_c is what the
-context's own data say: the tails of the half-Cauchy are so heavy that one that differs keeps its own curve. Given tau_c
+context's own data say: the tails of Student's t with 3 degrees of freedom are heavy, so that one that differs keeps its
+own curve. Given tau_c
 
     d = y - m,    b = y - G d,    G = C (S + tau_c^2 W)^-1,    S = cov(d),    C = cov(e, d)
 
@@ -26,8 +27,8 @@ with V's standard deviations replaced by the half-widths of the free estimate's 
 clusters count and without shrinkage the interval stays the same. Copies of a context have d = 0 and S = 0: they add
 nothing.
 
-Sources: Gelman 2006 (half-Cauchy); Carvalho, Polson & Scott 2010 (a strength of all and one of each); Liang & Zeger
-1986 (weights from a working covariance, errors from the clusters); Varin, Reid & Firth 2011 (composite likelihood).
+Sources: Gelman 2006 (half-Cauchy, half-t); Carvalho, Polson & Scott 2010 (a strength of all and one of each);
+Liang & Zeger 1986 (weights from a working covariance, errors from the clusters); Varin, Reid & Firth 2011 (composite likelihood).
 """
 
 from dataclasses import dataclass
@@ -226,7 +227,7 @@ class _Strengths:
 
 
 def _log_sum(logs: Floats) -> Floats:
-    """log sum exp over the last axis."""
+    """Log sum exp over the last axis."""
     largest = logs.max(axis=-1, keepdims=True)
     return np.log(np.exp(logs - largest).sum(axis=-1)) + largest[..., 0]
 
@@ -248,7 +249,7 @@ def _design(position: Integers, reference: Integers) -> Floats:
 
 
 def _noise(fit: ConditionalFit, errors: ClusterErrors) -> Floats:
-    """V* on the free cells, shape (F, F): V with the intervals' half-widths over z_.975; 0 without a finite interval."""
+    """V* on the free cells, shape (F, F): V with the half-widths over z_.975; 0 without a finite interval."""
     free = fit.free_cells
     with np.errstate(divide="ignore"):  # an interval from 0 says nothing
         half_width = (np.log(errors.high[free]) - np.log(errors.low[free])) / 2

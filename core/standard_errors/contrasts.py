@@ -4,7 +4,10 @@ A contrast D_m with standard error sd_m and nu_m degrees of freedom is judged by
 with the smallest tail decides, at the level .05 / M (Bonferroni), whatever their correlation. For D = L b, b with the
 clustered covariance V and the effective clusters nu_k of each cell,
 
-    sd_m^2 = (L V L')_mm,    nu_m = (sum_k L_mk^2 V_kk)^2 / sum_k (L_mk^2 V_kk)^2 / nu_k
+    sd_m^2 = (L V L')_mm,    nu_m = min(nu_k over the cells k with L_mk^2 V_kk > .01 sum_l L_ml^2 V_ll)
+
+Degrees of freedom are those of the worst known cell, not Welch's sum over cells: cells of one log share their clusters,
+and 8 queries in ten contexts are 8 queries still. A cell that hardly adds to the variance does not limit it.
 
 Two estimates b1, b2 from the same clusters (queries) are far from independent. With the clusters' scores s1_g, s2_g
 and the responses A1, A2 (inverse informations) that turn a score into a change of the estimate, b1 - b2 has
@@ -13,7 +16,7 @@ and the responses A1, A2 (inverse informations) that turn a score into a change 
 
 which needs only the sums of s1 s1', s1 s2' and s2 s2' over the clusters. First-order responses understate what a
 large cluster does, so each standard error is scaled by the larger of the two estimates' ratios CR3 / CR0.
-Sources: Welch 1947 (degrees of freedom); White 1982 (scores of a misspecified model); Hausman 1978 (the idea of the
+Sources: White 1982 (scores of a misspecified model); Hausman 1978 (the idea of the
 comparison); Bell & McCaffrey 2002 (CR3).
 """
 
@@ -36,6 +39,7 @@ Alternative = Literal["two-sided", "greater"]
 LEVEL = 0.05
 """Probability of a false alarm, over all contrasts of a test together."""
 
+_NOTABLE = 0.01  # share of a contrast's variance from which on a cell's clusters limit the degrees of freedom
 _ROUNDING = 1e-7  # a difference whose error is this small a share of the estimate's own is no difference
 
 
@@ -129,13 +133,12 @@ def linear_contrast_test(
     covariance = np.where(np.outer(has_error, has_error), errors.covariance, 0.0)
     parts = of_free**2 * np.diag(covariance)
     degrees = errors.degrees[free]
-    involved = usable & parts.any(axis=1)
-    welch = np.full(len(contrasts), np.nan)
-    welch[involved] = parts[involved].sum(axis=1) ** 2 / (parts[involved] ** 2 / degrees).sum(axis=1)
+    notable = parts > _NOTABLE * parts.sum(axis=1, keepdims=True)
+    fewest = np.where(notable, degrees, np.inf).min(axis=1, initial=np.inf)
     return contrast_test(
         np.where(usable, contrasts @ np.nan_to_num(fit.log_theta), np.nan),
         np.sqrt(np.maximum(_quadratic(of_free, covariance, of_free), 0.0)),
-        welch,
+        np.where(usable & notable.any(axis=1), fewest, np.nan),
         alternative=alternative,
     )
 

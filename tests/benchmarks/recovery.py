@@ -7,6 +7,8 @@ coverage        of the 95 % intervals, by the sandwich and by the bootstrap
 checks          size and power of what a log says against its own numbers, and what makes joint EM biased
 attractiveness  what the standard deviation of attractiveness is worth
 thin            curves from few clicks: `--shape smooth` beside free and power, from seeds that it was not chosen on
+contexts        error and coverage where contexts are shrunk towards each other
+tests           size and power of every test
 real            the real logs beside the repository (../shared/data), where they are there
 speed           conditional and joint fits of a compressed log of 10M impressions
 cost            what `posbias fit` takes beyond `posbias collect`, whole processes
@@ -23,9 +25,11 @@ from processes import table_console
 from recovery_accuracy import accuracy
 from recovery_attractiveness import attractiveness
 from recovery_checks import checks
+from recovery_contexts import contexts
 from recovery_coverage import coverage
 from recovery_real import real
 from recovery_speed import IMPRESSIONS, cost, speed
+from recovery_tests import tests
 from recovery_thin import thin
 from rich.console import Console
 
@@ -35,6 +39,8 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "checks": lambda console, asked: checks(console, asked.replications),
     "attractiveness": lambda console, asked: attractiveness(console, asked.seeds),
     "thin": lambda console, asked: thin(console, asked.replications),
+    "contexts": lambda console, asked: contexts(console, asked.replications),
+    "tests": lambda console, asked: tests(console, asked.replications),
     "real": lambda console, _: real(console),
     "speed": lambda console, asked: speed(console, asked.impressions),
     "cost": lambda console, asked: cost(console, asked.impressions, asked.runs),

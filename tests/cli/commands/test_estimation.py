@@ -68,6 +68,64 @@ def test_contexts_have_propensities_and_attractiveness_of_their_own(
     assert [len(cells) for cells in found["comparable"]] == [4, 4]
 
 
+def test_the_unshrunk_estimate_stands_beside_the_shrunk_one(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    done = run_in_process("fit", log, "--context", "device", "-o", "shrunk")
+    alone = run_in_process("fit", log, "--context", "device", "--shrink", "none", "-o", "alone")
+    shrunk, free = propensities(tmp_path / "shrunk"), propensities(tmp_path / "alone")
+
+    assert done.returncode == alone.returncode == 0, done.stderr
+    for own, name in (
+        ("unshrunk_propensity", "propensity"),
+        ("unshrunk_ci_low", "ci_low"),
+        ("unshrunk_ci_high", "ci_high"),
+    ):
+        assert shrunk[own].to_list() == free[name].to_list() == free[own].to_list()
+        assert shrunk[own].to_list() != shrunk[name].to_list()
+        assert all(f"{value:.3f}" in done.stderr for value in shrunk[own])
+    assert "each device is shrunk towards the others" in " ".join(done.stderr.split())
+    assert "shrunk" not in alone.stderr
+    section = estimate_in(tmp_path / "shrunk")
+    assert len(section["tau_by_context"]) == len(section["references"])
+    assert "contexts_tau" not in estimate_in(tmp_path / "alone")
+
+
+def test_a_log_copied_into_devices_has_the_errors_of_the_log(
+    run_in_process: Run, sample_logs: Path, tmp_path: Path
+) -> None:
+    sample = pl.read_parquet(sample_logs / "web_search.parquet")
+    copies = [
+        sample.with_columns(pl.format("{} " + name, "session").alias("session"), device=pl.lit(name)) for name in "abcd"
+    ]
+    pl.concat(copies).write_parquet(tmp_path / "copies.parquet")
+    sample.write_parquet(tmp_path / "plain.parquet")
+    for name, words in (("plain", ()), ("copies", ("--context", "device"))):
+        assert run_in_process("fit", f"{name}.parquet", "--no-compare", *words, "-o", name).returncode == 0
+    plain, copied = propensities(tmp_path / "plain"), propensities(tmp_path / "copies").filter(pl.col("device") == "a")
+
+    assert copied["propensity"].to_list() == pytest.approx(plain["propensity"].to_list(), rel=1e-4)
+    for end in ("ci_low", "ci_high"):
+        assert copied[end].to_list() == pytest.approx(plain[end].to_list(), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--shrink", "none"), "only contexts are shrunk"),
+        (
+            ("--shrink", "none", "--context", "device", "--shape", "power"),
+            "contexts are not shrunk under --shape power",
+        ),
+        (("--shrink", "none", "--context", "device", "--method", "ctr"), "--method ctr does not support it"),
+    ],
+)
+def test_shrink_is_refused_where_nothing_is_shrunk(
+    run_in_process: Run, log: Path, words: tuple[str, ...], why: str
+) -> None:
+    done = run_in_process("fit", log, *words, "-o", "out")
+    assert done.returncode == 2
+    assert why in " ".join(done.stderr.split())
+
+
 def test_the_pointwise_layout_has_two_rows_per_pair_whatever_the_contexts(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
@@ -333,6 +391,7 @@ def test_every_method_writes_the_same_table(run_in_process: Run, log: Path, tmp_
         *("position", "device", "impressions", "clicks", "ctr", "propensity", "examination", "std_error"),
         *("ci_low", "ci_high", "identified", "reason", "linking_pairs", "linking_clicks", "joint_propensity"),
         *("smooth_propensity", "smooth_std_error", "smooth_ci_low", "smooth_ci_high"),
+        *("unshrunk_propensity", "unshrunk_ci_low", "unshrunk_ci_high"),
     ]
     assert table["propensity"].null_count() == 0
     assert table["joint_propensity"].null_count() == 0

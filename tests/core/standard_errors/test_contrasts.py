@@ -122,13 +122,29 @@ def test_linear_contrasts_are_the_dense_formula() -> None:
     found = linear_contrast_test(contrasts, fit, errors)
     of_free, b = contrasts[:2, 1:], fit.log_theta[1:]
     sd = np.sqrt(np.diag(of_free @ errors.covariance @ of_free.T))
-    parts = of_free**2 * np.diag(errors.covariance)
-    degrees = parts.sum(axis=1) ** 2 / (parts**2 / errors.effective_clusters[1:]).sum(axis=1)
+    degrees = np.where(of_free != 0, errors.degrees[1:], np.inf).min(axis=1)
     expected = contrast_test(of_free @ b, sd, degrees)
     assert found.n_contrasts == 2  # the third one compares a reference with nothing
     np.testing.assert_allclose(found.p_values[:2], expected.p_values, rtol=1e-10)
     assert found.degrees == pytest.approx(expected.degrees)
-    assert errors.effective_clusters[1:].min() <= found.degrees <= 15 * 2
+    assert found.degrees <= 14
+
+
+def test_a_contrast_of_many_cells_has_no_more_degrees_than_clusters_allow() -> None:
+    """Each context holds the same 8 queries: their mean rests on 8 queries, however many contexts there are."""
+    impressions, clicks, query = daily_counts(5, n_queries=8)
+    fit, errors = fitted(CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1)), query)
+    found = linear_contrast_test(np.array([[-1, 1 / 3, 1 / 3, 1 / 3]]), fit, errors)
+    assert found.degrees == errors.degrees[1:].min() <= 7
+
+
+def test_a_cell_that_hardly_adds_to_the_variance_does_not_limit_the_degrees() -> None:
+    impressions, clicks, query = daily_counts(5, n_queries=15)
+    fit, errors = fitted(CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1)), query)
+    lonely = replace(errors, degrees=np.append(errors.degrees[:3], 1.0))
+    weights = np.array([[0, 1, 0.001, -0.001], [0, 1, 0, -1.0]])
+    assert linear_contrast_test(weights[:1], fit, lonely).degrees == errors.degrees[1]
+    assert linear_contrast_test(weights[1:], fit, lonely).degrees == 1
 
 
 def test_linear_contrasts_of_cells_without_an_error_are_left_out() -> None:
