@@ -27,8 +27,9 @@ with V's standard deviations replaced by the half-widths of the free estimate's 
 clusters count and without shrinkage the interval stays the same. Copies of a context have d = 0 and S = 0: they add
 nothing.
 
-Sources: Gelman 2006 (half-Cauchy, half-t); Carvalho, Polson & Scott 2010 (a strength of all and one of each);
-Liang & Zeger 1986 (weights from a working covariance, errors from the clusters); Varin, Reid & Firth 2011 (composite likelihood).
+Sources: Gelman 2006 (half-Cauchy, half-t); Carvalho, Polson & Scott 2010 (a strength of all and one of each); Liang &
+Zeger 1986 (weights from a working covariance, errors from the clusters); Varin, Reid & Firth 2011 (composite
+likelihood).
 """
 
 from dataclasses import dataclass
@@ -239,7 +240,7 @@ def _weights(logs: Floats) -> Floats:
 
 def _walk(x: Floats) -> Floats:
     """Covariance at tau = 1 of random walks that start at x = 0, one a side, shape (n, n)."""
-    return (np.outer(x, x) > 0) * np.minimum.outer(np.abs(x), np.abs(x))
+    return np.where(np.outer(x, x) > 0, np.minimum.outer(np.abs(x), np.abs(x)), 0.0)
 
 
 def _design(position: Integers, reference: Integers) -> Floats:
