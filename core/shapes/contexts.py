@@ -213,18 +213,23 @@ class _Strengths:
 
     def __init__(self, differences: list[Difference]) -> None:
         likelihoods = np.array([difference.log_likelihood() for difference in differences])
-        own = np.log(TAU) - 2.0 * np.log1p(TAU**2 / TAU[:, np.newaxis] ** 2 / 3)
-        own -= _log_sum(own)[:, np.newaxis]
-        of_tau = np.array([_log_sum(own + likelihood) for likelihood in likelihoods])
-        n_differing = sum(len(difference.both) > 0 for difference in differences)
-        prior = np.log(TAU / (1 + TAU**2))
-        independent = max(n_differing - 1, 0) / max(n_differing, 1)
-        self.tau = float(_weights(prior + independent * of_tau.sum(axis=0)) @ TAU)
-        of_others = max(n_differing - 2, 0) / max(n_differing - 1, 1)
+        scatter = np.log(TAU) - 2.0 * np.log1p(TAU**2 / TAU[:, np.newaxis] ** 2 / 3)  # of tau_c given tau
+        scatter -= _log_sum(scatter)[:, np.newaxis]
+        of_tau = np.array([_log_sum(scatter + likelihood) for likelihood in likelihoods])
+        prior = np.log(TAU / (1 + TAU**2))  # half-Cauchy(1), times the width tau of a step of the grid
+        differs = np.array([len(difference.both) > 0 for difference in differences])
+        self.tau = float(_weights(prior + _per_context(int(differs.sum())) * of_tau.sum(axis=0)) @ TAU)
         self.of_context: list[Floats] = []
         for number, likelihood in enumerate(likelihoods):
-            strength = _weights(prior + of_others * (of_tau.sum(axis=0) - of_tau[number]))
-            self.of_context.append(_weights(np.log(strength @ np.exp(own)) + likelihood))
+            others = of_tau.sum(axis=0) - of_tau[number]
+            share = _per_context(int(differs.sum() - differs[number]))
+            strength = _weights(prior + share * others)
+            self.of_context.append(_weights(np.log(strength @ np.exp(scatter)) + likelihood))
+
+
+def _per_context(contexts: int) -> float:
+    """How many independent differences there are for each of some contexts: one fewer than contexts in all."""
+    return max(contexts - 1, 0) / max(contexts, 1)
 
 
 def _log_sum(logs: Floats) -> Floats:

@@ -166,6 +166,15 @@ def test_of_two_contexts_tau_is_weighed_by_the_likelihood_of_their_difference() 
     assert found.tau == pytest.approx(float(common @ tau / common.sum()), rel=1e-8)
 
 
+def test_a_context_without_an_interval_learns_from_the_others_how_alike_contexts_are() -> None:
+    _, b, covariance = family(3, 0.0, (0.02, 0.02, 0.1))
+    fit, errors, position = estimates(b, covariance)
+    lost = np.arange(18) >= 12
+    found = shrink_contexts(fit, replace(errors, high=np.where(lost, np.nan, errors.high)), position)
+    assert np.abs(found.log_theta - np.tile(b[:2].mean(axis=0), 3))[lost].max() < 0.05
+    assert (found.intervals.std_error[13:] < 1.5).all()  # 2 to 3 by the prior alone
+
+
 def test_copies_of_a_context_add_no_information() -> None:
     """Each copy has the same errors: the covariance of all contexts says so, and the intervals stay those of one."""
     _, b, covariance = family(12, 0.0, (0.2,))
