@@ -1,6 +1,6 @@
 """Contexts: error and coverage of shrunk estimates beside the free ones, where contexts share queries or do not.
 
-The shape of the prior (Student's t with 3 degrees of freedom) was chosen on the seeds 1000 to 1099; what is printed
+The shape of the prior (Student's t with 3 degrees of freedom) was chosen on the seeds 1000 to 1039; what is printed
 comes from the seeds from 0 on.
 """
 
