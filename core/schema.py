@@ -54,7 +54,7 @@ OUTPUT_COLUMNS = frozenset(
 )
 """What else stands beside contexts: the columns of propensities and attractiveness, and of what they are made from."""
 
-NAMES_TAKEN = {"--context": RESERVED | OUTPUT_COLUMNS, "--stratify": RESERVED}
+NAMES_TAKEN = {"--context": RESERVED | OUTPUT_COLUMNS, "--stratify": RESERVED, "--period-column": RESERVED}
 """The names that a column cannot have which goes into tables under its own name, by the option that names it."""
 
 NO_PREVIOUS_CLICK = 0

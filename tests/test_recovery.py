@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from posbias.cli.main import app
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
+from posbias.core.counts.sufficient_statistics import compress_part, merge_parts, over_frames
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import fit_statistics
 from posbias.core.models import get_model
@@ -50,10 +50,11 @@ def fit(
     *logs: pl.DataFrame, model: str = "pbm", strata: tuple[str, ...] = (), by_day: bool = False, compare: bool = False
 ) -> Fitted:
     """Fit logs as one, in memory: their columns have the names of their roles, `period` that of the day."""
-    plan = StatisticsPlan(get_model(model), strata=strata, period=by_day)
+    plan = StatisticsPlan(get_model(model), strata=strata, period="day" if by_day else None)
     statistics = plan.count(nw.from_native(pl.concat(logs).lazy())).to_native().collect()
-    part = compress_part(statistics.sort(plan.keys), plan)
-    statistics = merge_parts([part], plan)
+    rows = statistics.sort(plan.keys)
+    part = compress_part(rows, plan)
+    statistics = merge_parts([part], plan, over_frames(rows))
     options = EstimationOptions(period="day" if by_day else "auto")
     found = fit_statistics(statistics, "conditional", options, compare=compare)
     (signature,) = statistics.signature_of_part

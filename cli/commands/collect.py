@@ -97,8 +97,8 @@ def _merge(job: Job, engine: Engine, result: Result) -> None:
 
 def _count(job: Job, engine: Engine, result: Result) -> None:
     found = read_log(job.open_log(), job.plan, engine, result.progress, clock.today())
-    metadata = StatisticsMetadata(job.plan, found.sources, found.rows)
-    parts = found.read.statistics(job.plan)
+    metadata = StatisticsMetadata(found.plan, found.sources, found.rows)
+    parts = found.read.statistics(found.plan)
     with result.progress.stage("counting", parts.number) as stage:
         segment = write_segment(parts, result.folder, metadata, on_part=stage.advance)
     result.content |= describe_statistics(metadata, [segment])

@@ -29,7 +29,7 @@ SCHEMA = "posbias.simulation"
 _WORLD, _LABELS, _RANKER, _USERS, _EXPERIMENTS = "World", "Labels", "Ranker", "Users", "Experiments"
 _LONG_NAMES = (
     *("docs_per_query", "query_exponent", "ranker_strength", "attractiveness_scale", "score_weight", "theta_shock"),
-    *("segment_difference", "feedback_strength", "randomized_share", "swap_share"),
+    *("segment_difference", "feedback_strength", "updates_per_day", "randomized_share", "swap_share"),
 )
 _QUERIES, _DOCS_PER_QUERY, _ATTRACTIVENESS = 1000, 20, "1:2"
 _MOST_ROWS = 30
@@ -129,8 +129,18 @@ class RankerOptions:
     ] = 7
     feedback_strength: Annotated[
         float,
-        option("--feedback-strength", "How strongly each day is re-ranked by the clicks so far.", _RANKER, metavar="X"),
+        option("--feedback-strength", "How strongly each update re-ranks by the clicks so far.", _RANKER, metavar="X"),
     ] = 0.0
+    updates_per_day: Annotated[
+        int,
+        option(
+            "--updates-per-day",
+            "How often a day a ranker with --feedback-strength takes note of the clicks.",
+            _RANKER,
+            min=1,
+            metavar="N",
+        ),
+    ] = 1
 
 
 @dataclass(frozen=True)
@@ -253,6 +263,7 @@ def simulation_options(
         segment_difference=users.segment_difference,
         days=ranking.days,
         feedback_strength=ranking.feedback_strength,
+        updates_per_day=ranking.updates_per_day,
         randomized_share=experiments.randomized_share,
         swap_share=experiments.swap_share if experiments.swap else 0.0,
         swaps=tuple(map(_swap, experiments.swap or ())),
@@ -341,7 +352,8 @@ def _next_step(options: SimulationOptions, folder: Location) -> RenderableType:
     """The command that estimates from this log what is known about it."""
     flags = {
         "--model ubm": options.model == "ubm",
-        "--timestamp timestamp --period day": options.feedback_strength > 0,
+        "--timestamp timestamp --period day": options.feedback_strength > 0 and options.updates_per_day == 1,
+        "--timestamp timestamp": options.updates_per_day > 1,
         "--stratify segment": options.segments > 1,
         "--context device": bool(options.contexts) and options.model == "pbm",  # contexts are fitted within PBM
     }

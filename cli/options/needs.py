@@ -171,7 +171,7 @@ NEEDS: Mapping[str, Needs] = {
     "weight": {
         **_READING,
         **_WEIGHTING,
-        **dict.fromkeys(("timestamp", "stratify", "randomized_where"), (_OF_THE_FIT,)),
+        **dict.fromkeys(("timestamp", "period_column", "stratify", "randomized_where"), (_OF_THE_FIT,)),
     },
     "simulate": _SIMULATING,
 }

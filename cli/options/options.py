@@ -54,6 +54,15 @@ class ColumnOptions:
     timestamp: Annotated[
         str | None, option("--timestamp", "When the page was shown: a date, a time or an epoch number.", _COLUMNS)
     ] = None
+    period_column: Annotated[
+        str | None,
+        option(
+            "--period-column",
+            "The version of the ranker that made the page; attractiveness may vary with it.",
+            _COLUMNS,
+            metavar="COLUMN",
+        ),
+    ] = None
     context: Annotated[
         list[str] | None,
         option("--context", "Estimate separate propensities for each value, e.g. of the device. Repeatable.", _COLUMNS),
@@ -170,7 +179,7 @@ class CountingOptions:
         Period,
         option(
             "--period",
-            "Let attractiveness vary by day, for rankers that learn from clicks. auto: if the log allows it.",
+            "Let attractiveness vary by hour, day or week, for rankers that learn from clicks. auto: as needed.",
             _COUNTING,
         ),
     ] = "auto"

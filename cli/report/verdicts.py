@@ -10,6 +10,7 @@ from posbias.core.estimators.placement_test import PlacementTest
 from posbias.core.estimators.randomized import RandomizedEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
 from posbias.core.fit.joint_comparison import NOTABLE, JointComparison
+from posbias.core.fit.period_words import why
 from posbias.core.log.clicked_pages import ClickedPages
 from posbias.core.models.ubm import UserBrowsingModel
 from posbias.core.priors import BetaPrior
@@ -28,8 +29,8 @@ _MORE_QUERIES = " More queries would narrow the intervals; more sessions of the 
 def fit_verdicts(fit: Fit) -> list[str]:
     """What the log says about itself: nothing that is wrong, but worth a line."""
     said: list[str] = []
-    if fit.period.by_day and fit.period.why:
-        said.append(f"{fit.period.why} (--period auto).")
+    if fit.period.survivor is not None:
+        said.append(f"{why(fit.period)} (--period auto).")
     if fit.contexts is not None and fit.contexts.n_contrasts:
         said.append(_contexts(fit, fit.contexts))
     if fit.shape is not None and fit.shape.test.n_contrasts and fit.shape.warning is None:
@@ -218,8 +219,16 @@ def _few_clusters(estimate: Estimate) -> list[str]:
 def _feedback(fit: Fit) -> list[str]:
     if not fit.period.feedback_possible:
         return []
-    biased = "If the ranker learns from these clicks, the propensities are biased, and this log cannot rule that out."
-    return [f"{fit.period.why} (--period auto). {biased}"]
+    found = f"--period auto: {why(fit.period)}"
+    if fit.period.claims:
+        biased = "If the ranker learns from these clicks, the propensities are biased"
+        return [f"{found} {biased}, and this log cannot rule that out."]
+    no_claim = (
+        "The ranker learns from these clicks, and no periods were found within which it does not: no claim is made for "
+        "these propensities. What helps: times of day (--timestamp), more sessions, the ranker's version "
+        "(--period-column), or randomisation. If you know how often it learns, say so with --period."
+    )
+    return [f"{found} {no_claim}"]
 
 
 def _sparsity(fit: Fit) -> list[str]:

@@ -90,7 +90,7 @@ class Job:
             LogRequest(
                 inputs=self.inputs,
                 roles=roles,
-                rules=ReadingRules(base, click_counts=reading.click_counts, daily=plan.period, day=self.day),
+                rules=ReadingRules(base, click_counts=reading.click_counts, period=plan.period, day=self.day),
                 clicks=tuple(reading.clicks or ()),
                 needs_session=self.kept.sessions_for is not None or plan.model.needs_session,
                 form=reading.input_format,

@@ -1,11 +1,12 @@
 """What is to be counted: the plan that options ask for, and whether it is the one of statistics that are there."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 
 from posbias.cli.options.options import ColumnOptions, CountingOptions
 from posbias.cli.options.values import parse_bins
+from posbias.core.counts.periods import Resolution
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.models import get_model
@@ -19,7 +20,9 @@ DEFAULT_MODEL = "pbm"
 def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> StatisticsPlan:
     """What will be counted."""
     model = get_model(counting.model or DEFAULT_MODEL)
-    for flag, names in (("--stratify", columns.stratify), ("--context", columns.context)):
+    version = [] if columns.period_column is None else [columns.period_column]
+    named = (("--stratify", columns.stratify), ("--period-column", version), ("--context", columns.context))
+    for flag, names in named:
         for name in names or ():
             if name in NAMES_TAKEN[flag] or name in model.cell_columns:
                 raise UsageError(f"{flag} {name}: this name means something else in the results. Rename the column.")
@@ -27,6 +30,11 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
     if both:
         raise UsageError(
             f"--stratify {' '.join(sorted(both))}: --context already lets attractiveness differ by it. Leave it out."
+        )
+    if not {*version}.isdisjoint([*(columns.context or ()), *(columns.stratify or ())]):
+        raise UsageError(
+            f"--period-column {version[0]}: --context or --stratify already lets attractiveness differ by it. Leave it "
+            "out."
         )
     _check_days(columns, counting)
     if columns.context and model.name != DEFAULT_MODEL:
@@ -36,19 +44,32 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
         max_position=counting.max_position,
         position_bins=parse_bins(counting.position_bins),
         context=tuple(columns.context or ()),
-        period=counting.date is not None or (columns.timestamp is not None and counting.period != "none"),
-        strata=tuple(columns.stratify or ()),
+        period=_resolution(columns, counting),
+        strata=(*(columns.stratify or ()), *version),
         randomized=tuple(RandomizedRows.parse(text) for text in columns.randomized_where or ()),
         weighted=columns.weight_column is not None,
     )
 
 
+def _resolution(columns: ColumnOptions, counting: CountingOptions) -> Resolution | None:
+    """How finely time is kept: to look into periods, `auto` needs parts of an hour; days are enough for weeks."""
+    if counting.date is not None:
+        return "day"
+    if columns.timestamp is None or counting.period == "none":
+        return None
+    if counting.period == "auto":
+        return "quarter"
+    return "hour" if counting.period == "hour" else "day"
+
+
 def _check_days(columns: ColumnOptions, counting: CountingOptions) -> None:
     day = counting.date
     if day is None:
-        if counting.period == "day" and columns.timestamp is None:
-            raise UsageError("--period day needs a column of dates or times: --timestamp COLUMN.")
+        if counting.period not in {"auto", "none"} and columns.timestamp is None:
+            raise UsageError(f"--period {counting.period} needs a column of dates or times: --timestamp COLUMN.")
         return
+    if counting.period == "hour":
+        raise UsageError(f"--date {day}: is a day, and --period hour needs times: --timestamp COLUMN.")
     if not _is_day(day):
         raise UsageError(f"--date {day}: give a day such as 2026-01-31.")
     if date.fromisoformat(day) > date.today() + timedelta(days=1):  # noqa: DTZ011 - tomorrow has begun somewhere
@@ -97,11 +118,12 @@ def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: Col
         ("--max-position", counting.max_position, plan.max_position),
         ("--position-bins", counting.position_bins, bins),
         ("--context", _words(columns.context), _words(plan.context)),
-        ("--stratify", _words(columns.stratify), _words(plan.strata)),
+        ("--stratify", *_asked_of_strata(plan, columns)),
+        ("--period-column", columns.period_column, _one_of(columns.period_column, plan.strata)),
         ("--randomized-where", _words(columns.randomized_where), _words(map(str, plan.randomized))),
         ("--weight-column", columns.weight_column, columns.weight_column if plan.weighted else None),
         ("--timestamp", columns.timestamp, columns.timestamp if plan.period else None),
-        ("--period", "day" if counting.period == "day" else None, "day" if plan.period else None),
+        ("--period", *_asked_of_periods(plan, counting)),
     ]
     for flag, wanted, counted in asked:
         if wanted not in (None, counted):
@@ -110,6 +132,22 @@ def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: Col
                 f"{flag} {wanted}: the statistics were collected {how}. "
                 "Leave it out, or collect the logs again with it."
             )
+
+
+def _asked_of_periods(plan: StatisticsPlan, counting: CountingOptions) -> tuple[str | None, str | None]:
+    """The length that is asked for, and what is there: the same, or the finest."""
+    wanted = None if counting.period in {"auto", "none"} else counting.period
+    return wanted, wanted if wanted in plan.lengths else plan.period
+
+
+def _asked_of_strata(plan: StatisticsPlan, columns: ColumnOptions) -> tuple[str | None, str | None]:
+    """The strata that are asked for, and those that are there; a ranker's version that is asked for is no such."""
+    counted = [name for name in plan.strata if name != columns.period_column]
+    return _words(columns.stratify), _words(counted)
+
+
+def _one_of(name: str | None, names: Sequence[str]) -> str | None:
+    return name if name in names else None
 
 
 def _words(names: Iterable[str] | None) -> str | None:
@@ -131,7 +169,9 @@ def like_the_fit(
         )
     bins = ",".join(map(str, fitted.position_bins)) or None
     counting = CountingOptions(fitted.model.name, fitted.max_position, bins, "none")
-    of_cells = replace(columns, context=list(fitted.context), timestamp=None, stratify=None, randomized_where=None)
+    of_cells = replace(
+        columns, context=list(fitted.context), timestamp=None, period_column=None, stratify=None, randomized_where=None
+    )
     return of_cells, counting
 
 

@@ -123,6 +123,7 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
         )
     all_identified = bool(found.estimate.linkage.identified.all())
     doubtful = bool(about_pages) or not found.converged or found.click_share < WANTED_CLICK_SHARE
+    doubtful = doubtful or not found.period.claims
     if doubtful or (asked.strict and not all_identified):
         result.exit_code = WITH_DOUBTS
     return found

@@ -12,6 +12,7 @@ import narwhals as nw
 import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
+from posbias.core.counts.periods import HALF, Length, Resolution, column_of, lengths_of
 from posbias.core.models import FactorisedModel
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, QUERY, RANDOMIZED, WEIGHT
@@ -26,7 +27,7 @@ class StatisticsPlan:
         max_position: impressions further down are left out; None keeps all.
         position_bins: first position of each bin, ascending, starting at 1; empty for no bins.
         context: columns with which theta differs (a cell is then a context and a position), and gamma too.
-        period: whether the statistics keep the `period` column apart.
+        period: how finely the statistics keep time apart, in the column `period`; None for not at all.
         strata: further columns that the statistics keep apart: gamma may differ by them.
         randomized: descriptions of randomised rows, which the statistics keep apart by number.
         weighted: whether impressions carry a `weight` (> 0) instead of counting one each.
@@ -36,7 +37,7 @@ class StatisticsPlan:
     max_position: int | None = None
     position_bins: tuple[int, ...] = ()
     context: tuple[str, ...] = ()
-    period: bool = False
+    period: Resolution | None = None
     strata: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
     weighted: bool = False
@@ -56,9 +57,15 @@ class StatisticsPlan:
         """What shares one attractiveness: the query, the document and, where there are contexts, the context."""
         return (*PAIR, *self.context)
 
-    def stratum_columns(self, *, by_period: bool) -> tuple[str, ...]:
-        """What shares one attractiveness in the estimation of theta: the pair, its strata, and if asked its period."""
-        return (*self.pair_columns, *((PERIOD,) if by_period else ()), *self.strata)
+    @property
+    def lengths(self) -> tuple[Length, ...]:
+        """The periods into which the statistics can be parted, the coarsest first."""
+        return lengths_of(self.period)
+
+    def stratum_columns(self, period: Length = "none", *, halved: bool = False) -> tuple[str, ...]:
+        """What shares one attractiveness when theta is estimated: the pair, its period, its strata; or half of it."""
+        half = (HALF,) if halved else ()
+        return (*self.pair_columns, *column_of(period, self.period), *self.strata, *half)
 
     @property
     def randomized_columns(self) -> tuple[str, ...]:
@@ -67,10 +74,8 @@ class StatisticsPlan:
 
     @property
     def units(self) -> tuple[tuple[str, ...], ...]:
-        """The columns of every kind of unit that an estimate may need, the pair's first; each once."""
-        kinds = [self.pair_columns, self.stratum_columns(by_period=False)]
-        if self.period:
-            kinds.append(self.stratum_columns(by_period=True))
+        """The columns of every kind of unit that each estimate needs, the pair's first; those of periods are extra."""
+        kinds = [self.pair_columns, self.stratum_columns()]
         if self.randomized:
             kinds.append(self.randomized_columns)
         return tuple(dict.fromkeys(kinds))
@@ -79,7 +84,8 @@ class StatisticsPlan:
     def keys(self) -> tuple[str, ...]:
         """The columns that identify one row of the statistics: the pair, its finest stratum, the cell."""
         marked = (RANDOMIZED,) if self.randomized else ()
-        return (*self.stratum_columns(by_period=self.period), *marked, *self.model.cell_columns)
+        period = (PERIOD,) if self.period else ()
+        return (*self.pair_columns, *period, *self.strata, *marked, *self.model.cell_columns)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -4,12 +4,12 @@ Statistics come in parts, each holding whole queries. A part is compressed by it
 that memory grows with the signatures and not with the log.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial, reduce
 from hashlib import blake2b
 from operator import add
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import polars as pl
@@ -18,14 +18,20 @@ from posbias.core.arrays.compression import compress, signature_keys
 from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers, Numbers
 from posbias.core.arrays.members import Members
 from posbias.core.counts.merging import SortedSignatures, merge
+from posbias.core.counts.order import OrderSums, add_orders, order_of_strata
+from posbias.core.counts.periods import HALF, Length, with_periods
 from posbias.core.counts.placements import Placements, sum_placements
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION, QUERY, RANDOMIZED
+from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, QUERY, RANDOMIZED
 
 SIGNATURE = "signature"
 _CELL = "posbias_cell"
 _QUERY_NUMBER = "posbias_query"
 _LARGEST_INT32 = 2**31 - 1
+_Made = TypeVar("_Made", "PartOfStrata", "OrderSums")
+
+OnRows = Callable[[Callable[[pl.DataFrame], _Made]], Iterable[_Made]]
+"""Calls a function, which can travel, with the statistics of each part, and returns the results in their order."""
 
 
 class PartOfStrata(SortedSignatures, Protocol):
@@ -107,6 +113,8 @@ class SufficientStatistics:
         n_queries: number of queries.
         n_pairs: number of (query, doc) pairs.
         placements: where documents stand among randomised rows, if such rows are known and carry no weights.
+        queries_of_part: number of queries of each part.
+        on_rows: goes over the statistics of the parts again, for the counts by period, which not every fit needs.
     """
 
     plan: StatisticsPlan
@@ -116,6 +124,9 @@ class SufficientStatistics:
     n_queries: int
     n_pairs: int
     placements: Placements | None = None
+    queries_of_part: tuple[int, ...] = ()
+    on_rows: OnRows[PartOfStrata] | OnRows[OrderSums] | None = None
+    _made: dict[tuple[str, ...], Strata] = field(default_factory=dict[tuple[str, ...], Strata], compare=False)
 
     @property
     def n_cells(self) -> int:
@@ -127,9 +138,27 @@ class SufficientStatistics:
         """Counts per pair and cell, compressed: for attractiveness and weights."""
         return self.by_unit[self.plan.pair_columns].signatures
 
-    def strata(self, *, by_period: bool) -> Strata:
-        """The counts that theta is estimated from."""
-        return self.by_unit[self.plan.stratum_columns(by_period=by_period)]
+    def strata(self, period: Length = "none", *, halved: bool = False) -> Strata:
+        """The counts that theta is estimated from: of pairs, of pairs by period, or by half of it."""
+        unit = self.plan.stratum_columns(period, halved=halved)
+        if unit in self.by_unit:
+            return self.by_unit[unit]
+        if unit not in self._made:
+            compressed = partial(_compressed_unit, plan=self.plan, cells=self.cells, unit=unit)
+            parts = list(self._over_rows(compressed))
+            same = [np.arange(self.n_cells)] * len(parts)
+            self._made[unit] = _merged_unit(parts, same, self.cells, self.queries_of_part)[0]
+        return self._made[unit]
+
+    def order(self, period: Length) -> OrderSums:
+        """Whether, within strata of that period, clicks come before better positions, by query."""
+        unit = self.plan.stratum_columns(period)
+        return add_orders(list(self._over_rows(partial(_order_of_unit, plan=self.plan, unit=unit))))
+
+    def _over_rows(self, work: Callable[[pl.DataFrame], _Made]) -> Iterable[_Made]:
+        if self.on_rows is None:
+            raise ValueError("the statistics of the parts were not kept")
+        return self.on_rows(work)  # pyright: ignore[reportArgumentType, reportReturnType] - one function for both
 
     @property
     def randomized(self) -> Strata:
@@ -172,15 +201,8 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
     for unit in plan.units:
         of_unit = _added_up(rows, unit, plan)
         table = _table(of_unit, unit, cells.height)
-        signatures, signature = compress(table, codes)
-        first, linking = table.start[:-1], np.flatnonzero(table.links)
-        query = of_unit[_QUERY_NUMBER].to_numpy()[first[linking]]
-        by_unit[unit] = CompressedStrata(
-            signatures=signatures,
-            keys=signature_keys(signatures, codes),
-            member_signature=signature[linking].astype(np.int32),
-            member_query=query.astype(np.int32),
-        )
+        by_unit[unit], signature = _compressed(of_unit, table, codes)
+        first = table.start[:-1]
         if unit == plan.pair_columns:
             pairs = of_unit.select(*unit)[first].with_columns(
                 pl.Series(IMPRESSIONS, np.add.reduceat(of_unit[IMPRESSIONS].to_numpy(), first)),
@@ -195,6 +217,38 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
         n_pairs=pairs.select(pl.struct(*PAIR).rle_id().last()).item() + 1,
         placements=sum_placements(statistics, plan) if plan.randomized and not plan.weighted else None,
     )
+
+
+def over_frames(*frames: pl.DataFrame) -> OnRows[_Made]:
+    """Goes over statistics in memory."""
+    return lambda work: map(work, frames)
+
+
+def _compressed(of_unit: pl.DataFrame, table: CountTable, codes: Hashes) -> tuple[CompressedStrata, Integers]:
+    """The compressed counts of one kind of unit, and the signature of each unit."""
+    signatures, signature = compress(table, codes)
+    linking = np.flatnonzero(table.links)
+    query = of_unit[_QUERY_NUMBER].to_numpy()[table.start[:-1][linking]]
+    strata = CompressedStrata(
+        signatures=signatures,
+        keys=signature_keys(signatures, codes),
+        member_signature=signature[linking].astype(np.int32),
+        member_query=query.astype(np.int32),
+    )
+    return strata, signature
+
+
+def _compressed_unit(
+    statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: tuple[str, ...]
+) -> PartOfStrata:
+    """The compressed counts of one kind of unit in one part, cells numbered as over all parts."""
+    rows = _added_up(_in_cells(statistics, plan, cells), unit, plan)
+    return _compressed(rows, _table(rows, unit, cells.height), _codes(cells))[0]
+
+
+def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
+    rows = with_periods(statistics, unit).sort(*unit, PERIOD, *plan.model.cell_columns)
+    return order_of_strata(rows, unit)
 
 
 def count_units(
@@ -216,8 +270,19 @@ def count_units(
     return rows.select(*unit)[table.start[:-1]], table
 
 
-def merge_parts(parts: Sequence[PartStatistics], plan: StatisticsPlan) -> SufficientStatistics:
-    """Number cells and queries over all parts, and merge equal signatures."""
+def merge_parts(
+    parts: Sequence[PartStatistics],
+    plan: StatisticsPlan,
+    on_rows: OnRows[PartOfStrata] | OnRows[OrderSums] | None = None,
+) -> SufficientStatistics:
+    """Number cells and queries over all parts, and merge equal signatures.
+
+    Args:
+        parts: the compressed parts.
+        plan: what was counted.
+        on_rows: goes over the statistics of the same parts again, in their order; without it nothing is parted by
+            period.
+    """
     columns = parts[0].cells.columns
     cells = pl.concat([part.cells for part in parts]).unique().sort(*plan.cell_order)
     numbered = cells.with_row_index(_CELL)
@@ -227,20 +292,12 @@ def merge_parts(parts: Sequence[PartStatistics], plan: StatisticsPlan) -> Suffic
         .astype(np.int64)
         for part in parts
     ]
-    first_query = np.cumsum([0, *(part.n_queries for part in parts)])
-    number_of_query = np.int32 if first_query[-1] <= _LARGEST_INT32 else np.int64
     by_unit = dict[tuple[str, ...], Strata]()
     signature_of_part = list[Numbers]()
     placements = [part.placements for part in parts if part.placements is not None]
+    n_queries = tuple(part.n_queries for part in parts)
     for unit in plan.units:
-        members = [part.by_unit[unit] for part in parts]
-        signatures, new = merge(members, new_cell, _codes(cells))
-        queries = [
-            part.member_query.astype(number_of_query) + first
-            for part, first in zip(members, first_query[:-1].tolist(), strict=True)
-        ]
-        numbered_signatures = [number[part.member_signature] for part, number in zip(members, new, strict=True)]
-        by_unit[unit] = Strata(signatures, Members(np.concatenate(numbered_signatures), np.concatenate(queries)))
+        by_unit[unit], new = _merged_unit([part.by_unit[unit] for part in parts], new_cell, cells, n_queries)
         if unit == plan.pair_columns:
             signature_of_part = new
     return SufficientStatistics(
@@ -248,10 +305,27 @@ def merge_parts(parts: Sequence[PartStatistics], plan: StatisticsPlan) -> Suffic
         cells=cells,
         by_unit=by_unit,
         signature_of_part=tuple(signature_of_part),
-        n_queries=int(first_query[-1]),
+        n_queries=sum(n_queries),
         n_pairs=sum(part.n_pairs for part in parts),
         placements=reduce(add, placements) if placements else None,
+        queries_of_part=n_queries,
+        on_rows=on_rows,
     )
+
+
+def _merged_unit(
+    members: Sequence[PartOfStrata], new_cell: Sequence[Integers], cells: pl.DataFrame, n_queries: Sequence[int]
+) -> tuple[Strata, list[Numbers]]:
+    """One kind of unit over all parts, and the row of its signatures by each part's own."""
+    first_query = np.cumsum([0, *n_queries])
+    number_of_query = np.int32 if first_query[-1] <= _LARGEST_INT32 else np.int64
+    signatures, new = merge(members, new_cell, _codes(cells))
+    queries = [
+        part.member_query.astype(number_of_query) + first
+        for part, first in zip(members, first_query[:-1].tolist(), strict=True)
+    ]
+    numbered_signatures = [number[part.member_signature] for part, number in zip(members, new, strict=True)]
+    return Strata(signatures, Members(np.concatenate(numbered_signatures), np.concatenate(queries))), new
 
 
 def _in_cells(statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame) -> pl.DataFrame:
@@ -263,12 +337,27 @@ def _in_cells(statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFram
 
 def _added_up(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> pl.DataFrame:
     """The rows of one kind of unit, sorted by unit and cell: those of its finer parts are added up."""
+    rows = with_periods(rows, tuple(unit))
+    if HALF in unit:
+        rows = _in_halves(rows, [name for name in unit if name != HALF])
     if RANDOMIZED in unit:
         rows = rows.filter(pl.col(RANDOMIZED) > 0)
     elif {*unit, *plan.cell_columns} == set(plan.keys):
         return rows
     counts = pl.col(IMPRESSIONS, CLICKS).sum()
     return rows.group_by(*unit, _CELL).agg(counts, pl.col(_QUERY_NUMBER).first()).sort(*unit, _CELL)
+
+
+def _in_halves(rows: pl.DataFrame, unit: Sequence[str]) -> pl.DataFrame:
+    """Rows with the half of their unit that they lie in: the earlier or the later half of its impressions.
+
+    What was counted together stays together, in the half where its middle lies.
+    """
+    moments = rows.group_by(*unit, PERIOD).agg(pl.col(IMPRESSIONS).sum()).sort(*unit, PERIOD)
+    shown = pl.col(IMPRESSIONS)
+    middle, whole = shown.cum_sum().over(unit) - shown / 2, shown.sum().over(unit)
+    halves = moments.select(*unit, PERIOD, (2 * middle > whole).alias(HALF))
+    return rows.join(halves, on=[*unit, PERIOD], how="left", nulls_equal=True)
 
 
 def _table(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> CountTable:

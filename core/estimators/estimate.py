@@ -17,7 +17,7 @@ from posbias.core.theta.joint import EMOptions, JointFit
 from posbias.core.theta.linkage import Linkage, find_linkage
 
 Cluster = Literal["query", "pair", "session"]
-Period = Literal["auto", "day", "none"]
+Period = Literal["auto", "none", "hour", "day", "week"]
 Shrink = Literal["auto", "none"]
 
 
@@ -33,7 +33,7 @@ class EstimationOptions:
         accelerate: whether joint EM is accelerated.
         reference: the cell that others are compared with, as the values of its columns (position, and with UBM the
             previous click); empty for the first one that is linked.
-        period: whether gamma may differ by day: where the statistics keep the days, `auto` decides.
+        period: the length of periods by which gamma may differ, where the statistics keep time; `auto` decides.
         cluster: what shares the errors that the model does not know.
         bootstrap: number of bootstrap replicates over queries; 0 for the sandwich.
         seed: of the bootstrap.

@@ -66,7 +66,7 @@ class Fit:
         options: what was asked of it.
         estimate: theta per cell, with errors.
         free: the same without a shape, and without contexts that borrow from each other.
-        period: whether the days were kept apart, and why.
+        period: the length of periods that were kept apart, and why.
         joint: textbook EM, where it ran.
         comparison: joint EM against the conditional estimate, where both ran.
         clusters_compared: on how many clusters (queries) the comparison rests.
@@ -205,10 +205,10 @@ def _fit(
     estimator = get_estimator(method)
     is_default = method == ConditionalEstimator.name
     own_rules = replace(options, max_iterations=None, tolerance=None)
-    period = PeriodChoice(by_day=False)
+    period = PeriodChoice()
     if estimator.uses_strata:
         period = choose_period(statistics, options if is_default else own_rules, on_iteration)
-    strata = statistics.strata(by_period=period.by_day)
+    strata = statistics.strata(period.used)
     chosen = period.chosen if is_default else None
     free = chosen or estimator.estimate(statistics, strata, options, on_iteration)
     judged = _with_errors(free, statistics, options, period, sum_sessions)
@@ -264,7 +264,7 @@ def _with_errors(
     elif options.cluster == "pair":
         errors = pair_errors(fitted.fit, fitted.strata.signatures)
     elif options.cluster == "session" and sum_sessions is not None:
-        log = FittedLog(statistics.plan, statistics.cells, fitted.fit, by_period=period.by_day)
+        log = FittedLog(statistics.plan, statistics.cells, fitted.fit, period=period.used)
         errors = errors_from_sums(fitted.fit.log_theta, fitted.fit.free_cells, sum_sessions(log))
     elif options.cluster == "session":
         raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")

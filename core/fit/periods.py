@@ -1,28 +1,67 @@
-"""By day or pooled: whether attractiveness may differ from day to day in the estimation of theta.
+"""How long a stretch of the log may be within which attractiveness is taken for one, in the estimation of theta.
 
-A ranker that learns from clicks shows a document higher because it was clicked. Pooled over days, position and clicks
-of a pair then depend on each other and every estimator is off; within a day they do not. But a ranker that hardly
-moves documents within a day leaves little to compare there. So both ways are estimated. The days are kept apart
+A ranker that learns from clicks shows a document higher because it was clicked. Within a stratum that holds clicks and
+what the ranker made of them, position and clicks depend on each other, and every estimator is off; within one that lies
+between two updates they do not. Finer strata leave less to compare. So the log is parted from coarse to fine - not at
+all, by week, by day, by hour - and each time two tests ask whether clicks move documents within the strata:
 
-* if they identify the same cells with standard errors at most 1.5 times the pooled ones: it costs little; or
-* if the two estimates differ by more than chance (Hausman 1978): the pooled one is then wrong, however small its
-  errors. On simulated logs of a strongly re-ranking ranker it was off by 93 % where the days, with errors beyond 1.5
-  times the pooled ones, were off by 2 %.
+* feedback: whether documents stand higher after they were clicked (`core/fit/feedback.py`);
+* halves: whether the estimate differs by more than chance from that by the earlier and the later half of each stratum
+  (Hausman 1978), which holds half as much of what a ranker may have learnt.
+
+The coarsest length that survives is used: neither test rejects it, and the first would have found what matters. Where
+none survives there are two cases. Where feedback showed at some length, the estimate by the finest one is given,
+and no claim is made for it. Where none showed, but the log says too little, the finest is taken that identifies the
+same cells with errors at most 1.5 times those of the coarsest: it costs little and may help.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
+from posbias.core.counts.periods import Length
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
+from posbias.core.fit.feedback import FeedbackTest, feedback_test
 from posbias.core.standard_errors.contrasts import ContrastTest, difference_test
 
 LARGEST_ERROR_RATIO = 1.5
-"""Standard errors by day, relative to the pooled ones, up to which the days are kept."""
+"""Standard errors, relative to those of a coarser length, up to which a finer one is taken to be on the safe side."""
+
+Outcome = Literal["survives", "feedback", "says too little", "cannot be looked into", "nothing to compare"]
+
+
+@dataclass(frozen=True)
+class PeriodLook:
+    """What was found at one length.
+
+    Attributes:
+        length: of the periods.
+        estimate: by them; None where nothing can be compared.
+        feedback: whether clicks move documents within them, where the statistics keep moments within them.
+        halves: whether halving the strata changes the estimate, where both exist.
+    """
+
+    length: Length
+    estimate: Estimate | None = None
+    feedback: FeedbackTest | None = None
+    halves: ContrastTest | None = None
+    ordered: bool = True
+
+    @property
+    def outcome(self) -> Outcome:
+        """What follows from it."""
+        if self.estimate is None:
+            return "nothing to compare"
+        if (self.feedback is not None and self.feedback.rejected) or (self.halves is not None and self.halves.rejected):
+            return "feedback"
+        if not self.ordered:
+            return "cannot be looked into"
+        return "survives" if self.feedback is not None and self.feedback.enough else "says too little"
 
 
 @dataclass(frozen=True)
@@ -30,31 +69,49 @@ class PeriodChoice:
     """Which strata theta is estimated from, and why.
 
     Attributes:
-        by_day: whether a stratum is a part of a day.
-        why: in words; empty where there was nothing to choose.
-        error_ratio: the largest ratio of standard errors, by day to pooled; infinite where the days identify fewer
-            cells, nan where nothing was compared.
-        test: whether the two estimates differ by more than chance, where both exist.
-        pooled: the pooled estimate, where the choice was made here.
-        daily: the estimate by day, likewise.
+        used: the length of the periods that strata are parts of.
+        looks: what was found at each length that was looked at, from the coarsest on; none where it was given.
+        error_ratio: the largest ratio of standard errors, of the length used to the coarsest; nan without a choice.
     """
 
-    by_day: bool
-    why: str = ""
+    used: Length = "none"
+    looks: tuple[PeriodLook, ...] = ()
     error_ratio: float = np.nan
-    test: ContrastTest | None = None
-    pooled: Estimate | None = None
-    daily: Estimate | None = None
 
     @property
     def chosen(self) -> Estimate | None:
         """The conditional estimate of the chosen strata, where the choice needed one."""
-        return self.daily if self.by_day else self.pooled
+        return self.estimate_by(self.used)
+
+    @property
+    def difference(self) -> ContrastTest | None:
+        """Whether the chosen estimate differs from that of the whole log, where it is another one."""
+        whole, chosen = (self.looks[0].estimate if self.looks else None), self.chosen
+        return None if whole is None or chosen is None or whole is chosen else _difference(chosen, whole)
+
+    def estimate_by(self, length: Length) -> Estimate | None:
+        """The estimate by periods of a length, where it was looked at."""
+        return next((look.estimate for look in self.looks if look.length == length), None)
+
+    @property
+    def survivor(self) -> PeriodLook | None:
+        """The coarsest length that survives, where one does."""
+        return next((look for look in self.looks if look.outcome == "survives"), None)
+
+    @property
+    def feedback_found(self) -> bool:
+        """Whether clicks were seen to move documents, at some length."""
+        return any(look.outcome == "feedback" for look in self.looks)
+
+    @property
+    def claims(self) -> bool:
+        """Whether what is known of feedback allows the estimate to be taken at face value."""
+        return self.survivor is not None or not self.feedback_found
 
     @property
     def feedback_possible(self) -> bool:
-        """Whether days were known but could not be kept, so that a re-ranking bias cannot be excluded."""
-        return bool(self.why) and not self.by_day
+        """Whether time is known but says too little, so that a bias by feedback cannot be excluded."""
+        return bool(self.looks) and self.survivor is None
 
 
 def choose_period(
@@ -63,51 +120,74 @@ def choose_period(
     """Decide by the conditional estimate, whatever method is to follow.
 
     Raises:
-        IdentifiabilityError: nothing links two cells, not even over days.
+        IdentifiabilityError: nothing links two cells, not even over the whole log.
         UsageError: there is no such reference cell.
     """
-    if not statistics.plan.period or options.period != "auto":
-        return PeriodChoice(by_day=statistics.plan.period and options.period == "day")
-    pooled = _estimate(statistics, options, on_iteration, by_day=False)
+    lengths = statistics.plan.lengths
+    if options.period != "auto":
+        return PeriodChoice(options.period if options.period in lengths else "none")
+    if len(lengths) == 1:
+        return PeriodChoice()
+    looks = list[PeriodLook]()
+    for length in lengths:
+        try:
+            looks.append(_look(statistics, length, options, on_iteration))
+        except IdentifiabilityError:
+            if not looks:
+                raise
+            looks.append(PeriodLook(length))
+        if looks[-1].outcome in {"survives", "nothing to compare"}:
+            break
+    return _chosen(tuple(looks))
+
+
+def _look(
+    statistics: SufficientStatistics, length: Length, options: EstimationOptions, on_iteration: Callable[[str], None]
+) -> PeriodLook:
+    estimate = ConditionalEstimator().estimate(statistics, statistics.strata(length), options, on_iteration)
+    look = PeriodLook(length, estimate, ordered=length != statistics.plan.period)
+    if not look.ordered:
+        return look
+    look = replace(look, feedback=feedback_test(statistics.order(length)))
+    if look.outcome == "feedback":
+        return look
     try:
-        daily = _estimate(statistics, options, on_iteration, by_day=True)
+        strata = statistics.strata(length, halved=True)
+        halves = ConditionalEstimator().estimate(statistics, strata, options, on_iteration)
     except IdentifiabilityError:
-        return PeriodChoice(by_day=False, why="days are pooled: within a day, nothing can be compared", pooled=pooled)
-    ratio, test = _error_ratio(pooled, daily), _difference(daily, pooled)
-    cost = (
-        f"with errors up to {ratio:.2g} times as large"
-        if np.isfinite(ratio)
-        else "where fewer cells can be compared, or none of them with an error"
-    )
-    if ratio <= LARGEST_ERROR_RATIO:
-        by_day, why = True, f"days are kept apart, {cost}"
-    elif test is not None and test.rejected:
-        by_day, why = True, f"days are kept apart, {cost}, because pooled they differ by more than chance"
-    else:
-        by_day, why = False, f"days are pooled: kept apart, they would be estimated {cost}"
-    return PeriodChoice(by_day=by_day, why=why, error_ratio=ratio, test=test, pooled=pooled, daily=daily)
+        return look
+    return replace(look, halves=_difference(halves, estimate))
 
 
-def _estimate(
-    statistics: SufficientStatistics, options: EstimationOptions, on_iteration: Callable[[str], None], *, by_day: bool
-) -> Estimate:
-    return ConditionalEstimator().estimate(statistics, statistics.strata(by_period=by_day), options, on_iteration)
+def _chosen(looks: tuple[PeriodLook, ...]) -> PeriodChoice:
+    """The length that survives, else the finest, or the finest that costs little."""
+    known = [look for look in looks if look.estimate is not None]
+    choice = PeriodChoice(looks=looks)
+    used = choice.survivor or (known[-1] if choice.feedback_found else _finest_at_little_cost(known))
+    return replace(choice, used=used.length, error_ratio=_error_ratio(known[0], used))
 
 
-def _error_ratio(pooled: Estimate, daily: Estimate) -> float:
-    """The largest ratio over the cells with a pooled error; infinite where the days identify fewer or lack an error."""
-    if (pooled.linkage.identified & ~daily.linkage.identified).any():
+def _finest_at_little_cost(looks: list[PeriodLook]) -> PeriodLook:
+    return [look for look in looks if _error_ratio(looks[0], look) <= LARGEST_ERROR_RATIO][-1]
+
+
+def _error_ratio(coarse: PeriodLook, fine: PeriodLook) -> float:
+    """The largest over the cells with an error; infinite where the finer one identifies fewer or lacks an error."""
+    if coarse.estimate is None or fine.estimate is None:
         return np.inf
-    pooled_error, daily_error = pooled.intervals.std_error, daily.intervals.std_error
+    pooled, parted = coarse.estimate, fine.estimate
+    if (pooled.linkage.identified & ~parted.linkage.identified).any():
+        return np.inf
+    pooled_error, parted_error = pooled.intervals.std_error, parted.intervals.std_error
     has_error = np.isfinite(pooled_error) & (pooled_error > 0)
-    ratio = daily_error[has_error] / pooled_error[has_error]
-    return float(np.nan_to_num(ratio, nan=np.inf).max(initial=0.0))
+    ratio = parted_error[has_error] / pooled_error[has_error]
+    return float(np.nan_to_num(ratio, nan=np.inf).max(initial=1.0))
 
 
-def _difference(daily: Estimate, pooled: Estimate) -> ContrastTest | None:
+def _difference(halves: Estimate, whole: Estimate) -> ContrastTest | None:
     """Whether the two differ by more than chance, cell by cell; None where they have different references."""
-    if daily.fitted is None or pooled.fitted is None:
+    if halves.fitted is None or whole.fitted is None:
         return None
-    if not np.array_equal(daily.linkage.references, pooled.linkage.references):
+    if not np.array_equal(halves.linkage.references, whole.linkage.references):
         return None
-    return difference_test(daily.fitted.scored(), pooled.fitted.scored())
+    return difference_test(halves.fitted.scored(), whole.fitted.scored())

@@ -11,6 +11,7 @@ from enum import IntEnum
 
 import polars as pl
 
+from posbias.core.counts.periods import EVERY, Resolution
 from posbias.core.errors import SchemaError
 from posbias.core.log.timestamps import TimeUnit, whole_numbers
 from posbias.core.randomization import RandomizedRows
@@ -67,14 +68,14 @@ class ReadingRules:
     Attributes:
         position_base: the number of the topmost position in the log.
         click_counts: whether the click column counts clicks, so that any n > 0 is a click.
-        daily: whether the timestamp is wanted as the `period`.
+        period: how finely the timestamp is wanted as the `period`; None for not at all.
         day: the `period` of all rows, as 2026-01-31, where no timestamp says it.
         time_unit: in which numbers are read as times; None where no number is one.
     """
 
     position_base: int = 1
     click_counts: bool = False
-    daily: bool = False
+    period: Resolution | None = None
     day: str | None = None
     time_unit: TimeUnit | None = None
 
@@ -110,9 +111,10 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         faults.append((~valid.fill_null(value=False), RowFault.WEIGHT_INVALID))
     if rules.day is not None:
         columns.append(pl.lit(rules.day).str.to_date("%Y-%m-%d").alias(PERIOD))
-    elif rules.daily and roles.timestamp is not None:
+    elif rules.period is not None and roles.timestamp is not None:
         day = _day(roles.timestamp, schema, rules.time_unit)
-        columns.append(day.alias(PERIOD))
+        period = day if rules.period == "day" else _moment(day, roles.timestamp, schema, rules)
+        columns.append(period.alias(PERIOD))
         faults.append((day.is_null(), RowFault.TIMESTAMP_INVALID))
     for flag, names in (("--context", roles.context), ("--stratify", roles.stratify)):
         _check_keys(flag, names, schema)
@@ -257,6 +259,26 @@ def _day(name: str, schema: pl.Schema, unit: TimeUnit | None) -> pl.Expr:
         written = pl.col(name).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
         return pl.coalesce(_of_our_era(written), number)
     return number
+
+
+def _moment(day: pl.Expr, name: str, schema: pl.Schema, rules: ReadingRules) -> pl.Expr:
+    """The beginning of the hour, or of a finer period, that a day and its time of day lie in; midnight without one."""
+    dtype = schema[name]
+    midnight = day.cast(pl.Datetime("us"))
+    if isinstance(dtype, pl.Datetime):
+        utc = pl.col(name) if dtype.time_zone is None else pl.col(name).dt.convert_time_zone("UTC")
+        time = utc.dt.replace_time_zone(None).cast(pl.Datetime("us"))
+    elif dtype == pl.Date:
+        time = midnight
+    else:
+        number = None if rules.time_unit is None else rules.time_unit.moment(whole_numbers(name, dtype))
+        time = pl.lit(None, pl.Datetime("us")) if number is None else number
+        if dtype == pl.String:
+            clock = pl.col(name).str.slice(11, 5).str.to_time("%H:%M", strict=False)
+            written = pl.col(name).str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
+            time = pl.coalesce(written.dt.combine(clock), time)
+    every = EVERY["hour" if rules.period == "hour" else "quarter"]
+    return pl.when(day.is_not_null()).then(pl.coalesce(time, midnight).dt.truncate(every))
 
 
 def _of_our_era(day: pl.Expr) -> pl.Expr:

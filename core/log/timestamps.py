@@ -13,6 +13,7 @@ _SECONDS_OF_A_DAY = 86_400
 _YEARS = (1980, 2099)
 _YEARS_OF_COUNTED_DAYS = (1990, 2069)  # later ones are days of 2000 and after as spreadsheets count them, from 1900
 _DATE_DIGITS = 8
+_LARGEST_SECOND = 253_402_300_799  # the last of the year 9999
 
 
 class TimeUnit(Protocol):
@@ -29,6 +30,10 @@ class TimeUnit(Protocol):
 
     def day(self, number: pl.Expr) -> pl.Expr:
         """The days that whole numbers say; null where one says none."""
+        ...
+
+    def moment(self, number: pl.Expr) -> pl.Expr:
+        """The times that they say, to the minute or finer; null where one says no more than a day."""
         ...
 
 
@@ -54,6 +59,13 @@ class Written:
         day = text.str.slice(0, _DATE_DIGITS).str.to_date("%Y%m%d", strict=False)
         return pl.when(valid & day.dt.year().is_between(*_YEARS)).then(day)
 
+    def moment(self, number: pl.Expr) -> pl.Expr:
+        """The time to the minute, as far as it is written."""
+        if len(self.words) == _DATE_DIGITS:
+            return pl.lit(None, pl.Datetime("us"))
+        minutes = number.cast(pl.String).str.slice(0, 12).str.pad_end(12, "0")
+        return minutes.str.to_datetime("%Y%m%d%H%M", time_unit="us", strict=False)
+
 
 @dataclass(frozen=True)
 class CountedSince1970:
@@ -74,6 +86,14 @@ class CountedSince1970:
         days = (number // self.per_day).cast(pl.Int32, strict=False)
         day = days.cast(pl.Date)
         return pl.when(day.dt.year().is_between(*self.years)).then(day)
+
+    def moment(self, number: pl.Expr) -> pl.Expr:
+        """The time of a count."""
+        if self.per_day == 1:
+            return pl.lit(None, pl.Datetime("us"))
+        seconds = number // (self.per_day // _SECONDS_OF_A_DAY)
+        within = seconds.is_between(0, _LARGEST_SECOND)
+        return (pl.when(within).then(seconds) * 10**6).cast(pl.Datetime("us"))
 
 
 TIME_UNITS: tuple[TimeUnit, ...] = (

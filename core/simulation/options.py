@@ -18,6 +18,9 @@ MOST_PAIRS = 10**8
 """(query, document, segment) that a world may hold: it stays in memory, at 24 bytes each or more."""
 
 MOST_DAYS = 36_500
+MOST_UPDATES = 86_400
+"""Of a ranker, a day: one a second, as fine as timestamps are."""
+
 MOST_POSITIONS = 1000
 """Positions of a page; the user browsing model has half the square of that in cells."""
 
@@ -70,8 +73,10 @@ class SimulationOptions:
         segments: number of segments of users, >= 1, split evenly; attractiveness differs, and the ranker knows it.
         segment_difference: share in [0, 1] of the (query, document) that are drawn anew in each further segment.
         days: over how many days the sessions are spread evenly; 0 is none, and no timestamp.
-        feedback_strength: how closely the ranker follows the click rates of the days before, on top of its scores,
-            in log odds per standard deviation of the score, >= 0. Needs at least two days.
+        feedback_strength: how closely the ranker follows the click rates up to its last update, on top of its
+            scores, in log odds per standard deviation of the score, >= 0. Needs two updates at least.
+        updates_per_day: how often a day, evenly, such a ranker takes note of the clicks so far; the first time of
+            each day is its beginning.
         randomized_share: share of the sessions that show the top K in uniformly random order.
         swap_share: share of the sessions in a swap experiment.
         swaps: pairs of positions whose documents are swapped with probability 1/2; a session in an experiment draws
@@ -99,6 +104,7 @@ class SimulationOptions:
     segment_difference: float = 0.5
     days: int = 0
     feedback_strength: float = 0.0
+    updates_per_day: int = 1
     randomized_share: float = 0.0
     swap_share: float = 0.0
     swaps: tuple[tuple[int, int], ...] = ()
@@ -175,8 +181,11 @@ class SimulationOptions:
             <= 1 + _ROUNDING,
             f"days is 0 to {MOST_DAYS:,}": 0 <= self.days <= MOST_DAYS,
             f"feedback_strength lies in [0, {LARGEST_STRENGTH:g}]": 0 <= self.feedback_strength <= LARGEST_STRENGTH,
-            "feedback_strength has two days or more and a finite ranker_strength": self.feedback_strength == 0
-            or (self.days > 1 and self.ranker_strength < np.inf),
+            f"updates_per_day is 1 to {MOST_UPDATES:,}": 1 <= self.updates_per_day <= MOST_UPDATES,
+            "updates_per_day goes with feedback_strength": self.updates_per_day == 1 or self.feedback_strength > 0,
+            "feedback_strength has two days or updates or more and a finite ranker_strength": self.feedback_strength
+            == 0
+            or (self.n_updates > 1 and self.ranker_strength < np.inf),
             "randomized_share and swap_share lie in [0, 1], also together": all(share >= 0 for share in shares)
             and sum(shares) <= 1,
             "swap_share and swaps come together": (self.swap_share > 0) == bool(self.swaps),
@@ -194,6 +203,11 @@ class SimulationOptions:
             for position in range(1, self.n_positions + 1)
             for previous in range(position if self.model == "ubm" else 1)
         ]
+
+    @property
+    def n_updates(self) -> int:
+        """How often a ranker that learns takes note of clicks, the beginning of the log included."""
+        return self.days * self.updates_per_day
 
     @cached_property
     def examination(self) -> Floats:

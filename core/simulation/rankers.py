@@ -4,9 +4,9 @@ A Plackett-Luce ranker orders the documents of a query anew in every session,
 
     P(d first) = exp(l_d) / sum over d' of exp(l_d'), and so on among those that are left,
     l_d        = strength * score_d / sd + feedback_strength * rate_d / sd,
-    rate_d     = (clicks_d + s * v) / (impressions_d + s) over all days before today,
+    rate_d     = (clicks_d + s * v) / (impressions_d + s) over all sessions before the last update,
 
-where v is the click rate of all that was shown and s = FEEDBACK_PRIOR. Without clicks so far, as on the first day,
+where v is the click rate of all that was shown and s = FEEDBACK_PRIOR. Without clicks so far, as at the start,
 rate_d is the same for all documents, and only the score matters.
 
 Sources: Plackett 1975; Joachims, Swaminathan & Schnabel 2017 (swap experiments).
@@ -107,8 +107,8 @@ def _draw_experiment(options: SimulationOptions, size: int, block: int) -> Integ
 class Ranker(Protocol):
     """What orders the documents of a page."""
 
-    def start_day(self, day: int) -> None:
-        """Take note of the day; on a new one a ranker may have learnt."""
+    def update(self, number: int) -> None:
+        """Take note of the number of the update, from 0; at a new one a ranker may have learnt."""
         ...
 
     def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:
@@ -135,8 +135,8 @@ class FixedRanker:
         by_score = np.argsort(-world.score, axis=2, kind="stable")
         self._order = by_score[:, :, : options.n_positions]
 
-    def start_day(self, day: int) -> None:
-        """Every day is the same."""
+    def update(self, number: int) -> None:
+        """No update changes anything."""
 
     def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:  # noqa: ARG002 - nothing is random
         """The documents in the order of their positions, shape (S, K)."""
@@ -158,8 +158,8 @@ class PlackettLuceRanker:
         powers_of_two = 2 ** np.ceil(np.log2(world.n_docs)).astype(np.int64)
         self._width = np.minimum(powers_of_two, world.score.shape[2])
 
-    def start_day(self, day: int) -> None:
-        """Every day is the same."""
+    def update(self, number: int) -> None:
+        """No update changes anything."""
 
     def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:
         """The documents in the order of their positions, shape (S, K)."""
@@ -184,21 +184,21 @@ class PlackettLuceRanker:
 
 
 class LearningRanker(PlackettLuceRanker):
-    """Re-ranks at the start of each day by the click rates of the days before; it knows the segments."""
+    """Re-ranks at each update by the click rates up to then; it knows the segments."""
 
     def __init__(self, options: SimulationOptions, world: World) -> None:
         super().__init__(options, world)
         self._by_score = self._logits
         self._strength = options.feedback_strength / world.deviation
-        self._day = 0
+        self._number = 0
         self._impressions = np.zeros(world.score.shape)
         self._clicks = np.zeros(world.score.shape)
 
-    def start_day(self, day: int) -> None:
-        """Re-rank if it is a new day."""
-        if day == self._day:
+    def update(self, number: int) -> None:
+        """Re-rank if it is a new update."""
+        if number == self._number:
             return
-        self._day = day
+        self._number = number
         overall = self._clicks.sum() / max(self._impressions.sum(), 1.0)
         rate = (self._clicks + FEEDBACK_PRIOR * overall) / (self._impressions + FEEDBACK_PRIOR)
         self._logits = self._by_score + self._strength * rate

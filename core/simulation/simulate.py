@@ -113,8 +113,8 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
     examination = _examination(options)
     popularity = np.arange(1.0, len(world.query_ids) + 1) ** -options.query_exponent
     popularity /= popularity.sum()
-    for block, (day, number) in enumerate(_blocks(options, round(popularity @ world.n_docs))):
-        ranker.start_day(day)
+    for block, (update, number) in enumerate(_blocks(options, round(popularity @ world.n_docs))):
+        ranker.update(update)
         rng = random_stream(options, SESSION, block)
         query = rng.choice(len(popularity), len(number), p=popularity)
         sessions = draw_sessions(options, number, query, block)
@@ -129,13 +129,13 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
 
 
 def _blocks(options: SimulationOptions, scores_per_session: int) -> Iterator[tuple[int, Integers]]:
-    """Split the sessions into blocks, (day, their numbers); where a ranker learns daily, no block holds two days."""
+    """Split the sessions into blocks, (update, their numbers): before a ranker learns, a block ends."""
     size = max(SCORES_PER_BLOCK // scores_per_session, 1)
-    n_days = options.days if options.feedback_strength > 0 else 1
-    for day in range(n_days):
-        first, end = (-(-at * options.n_sessions // n_days) for at in (day, day + 1))
+    n_updates = options.n_updates if options.feedback_strength > 0 else 1
+    for update in range(n_updates):
+        first, end = (-(-at * options.n_sessions // n_updates) for at in (update, update + 1))
         for start in range(first, end, size):
-            yield day, np.arange(start, min(start + size, end))
+            yield update, np.arange(start, min(start + size, end))
 
 
 def _examination(options: SimulationOptions) -> Floats:

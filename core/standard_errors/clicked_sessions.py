@@ -6,6 +6,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
+from posbias.core.counts.periods import Length, with_periods
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import count_units
 from posbias.core.schema import CLICK, SESSION, WEIGHT
@@ -24,13 +25,13 @@ class FittedLog:
         plan: what was counted.
         cells: the cell columns; a cell's number is its row.
         fit: the estimate.
-        by_period: whether a stratum was a part of a day.
+        period: the length of the periods within which attractiveness was one.
     """
 
     plan: StatisticsPlan
     cells: pl.DataFrame
     fit: ConditionalFit
-    by_period: bool
+    period: Length
 
     def sums_of(self, impressions: pl.LazyFrame) -> ClusterSums:
         """The sums over the sessions of a part that holds whole sessions and whole queries; sums of parts add up.
@@ -39,11 +40,11 @@ class FittedLog:
             impressions: canonical impressions of the part.
         """
         plan, cells = self.plan, self.cells
-        unit = plan.stratum_columns(by_period=self.by_period)
+        unit = plan.stratum_columns(self.period)
         shown = plan.with_cells(nw.from_native(impressions)).to_native().collect(engine="streaming")
         statistics = plan.count(nw.from_native(impressions)).to_native().sort(plan.keys).collect(engine="streaming")
         units, table = count_units(statistics, plan, cells, unit)
-        clicked = shown.filter(pl.col(CLICK) == 1)
+        clicked = with_periods(shown.filter(pl.col(CLICK) == 1), unit)
         keys = (
             (clicked.select(SESSION).unique().sort(SESSION), [SESSION], _SESSION),
             (units, list(unit), _UNIT),

@@ -1,10 +1,12 @@
 """From logs or stores to sufficient statistics: read, check, count, compress."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 from msgspec import UNSET
@@ -29,6 +31,8 @@ from posbias.io.stores.segments import scan_part
 from posbias.io.stores.store import Statistics, checked, merge_metadata
 from posbias.io.temporary.kept import KeptFrame, keep
 from posbias.io.ubi.conversion import convert
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ class Reading:
 
     Attributes:
         read: its good rows.
+        plan: what can be counted of it: days only, where its timestamps say no time of day.
         sources: path by digest of its files.
         rows: the counts of its rows, for the manifest.
         days: the days that were found, where they are kept apart.
@@ -99,6 +104,7 @@ class Reading:
     """
 
     read: ReadLog
+    plan: StatisticsPlan
     sources: dict[str, str]
     rows: Rows
     days: Days | None
@@ -136,8 +142,10 @@ def read_log(
         raise SchemaError(f"{log.request.inputs[0]}: every row was rejected ({reasons}).")
     orphans = UNSET if read.clicks_without_impression is None else read.clicks_without_impression
     rows = Rows(read.rows_read, used, read.rejected, orphans, ubi)
+    if plan.period == "quarter":
+        plan = replace(plan, period=read.log.rules.period)
     days = _days(read, today) if plan.period else None
-    return Reading(read, sources, rows, days, (*_links(named), *said))
+    return Reading(read, plan, sources, rows, days, (*_links(named), *said))
 
 
 def _with_known_quotes(log: Log, engine: Engine, progress: Progress) -> tuple[Log, list[str]]:
@@ -166,7 +174,9 @@ def _days(read: ReadLog, today: date) -> Days:
 
 
 def _rows_by_day(_: int, impressions: pl.LazyFrame) -> dict[date, int]:
-    counted = impressions.group_by(PERIOD).agg(pl.len().cast(pl.Int64)).collect(engine="streaming")
+    counted = (
+        impressions.group_by(pl.col(PERIOD).cast(pl.Date)).agg(pl.len().cast(pl.Int64)).collect(engine="streaming")
+    )
     return dict(counted.iter_rows())
 
 
@@ -187,22 +197,23 @@ def count_log(
     """
     found = read_log(log, plan, engine, progress, today, keep_sessions=keep_sessions)
     decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
+    plan = found.plan
     work = _Compression(_weighed(plan, decay), decay)
-    statistics, pairs = _compress(found.read.statistics(plan), work, engine.scratch, progress)
-    unbinned = _unbinned(found.read, plan, decay, engine.scratch, progress) if plan.position_bins else None
+    statistics, pairs = _compress(found.read.statistics(plan), work, engine, progress)
+    unbinned = _unbinned(found.read, plan, decay, engine, progress) if plan.position_bins else None
     return CountedLog(
         plan, found.sources, found.rows, statistics, pairs, found.read, decay, found.days, found.said, unbinned
     )
 
 
 def _unbinned(
-    read: ReadLog, plan: StatisticsPlan, decay: Decay | None, scratch: Path, progress: Progress
+    read: ReadLog, plan: StatisticsPlan, decay: Decay | None, engine: Engine, progress: Progress
 ) -> SufficientStatistics:
     """The same log counted by position."""
-    by_position, folder = replace(plan, position_bins=()), scratch / "by-position"
+    by_position, folder = replace(plan, position_bins=()), engine.scratch / "by-position"
     folder.mkdir(mode=0o700)
     work = _Compression(_weighed(by_position, decay), decay)
-    return _compress(read.statistics(by_position), work, folder, progress)[0]
+    return _compress(read.statistics(by_position), work, engine, progress, folder)[0]
 
 
 def read_statistics(
@@ -218,7 +229,7 @@ def read_statistics(
         metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
         work = _Compression(_weighed(metadata.plan, metadata.decay))
         parts = merged_parts(statistics, metadata, engine)
-        compressed, pairs = _compress(parts, work, engine.scratch, progress)
+        compressed, pairs = _compress(parts, work, engine, progress)
     return CountedLog(
         metadata.plan, metadata.sources, metadata.rows, compressed, pairs, decay=metadata.decay, days=days
     )
@@ -231,7 +242,12 @@ def days_of_statistics(statistics: Sequence[Statistics], today: date) -> Days | 
         return None
     if look_odd(days, today):
         for part in (part for entry in statistics for part in entry.parts):
-            counted = scan_part(part).group_by(PERIOD).agg(pl.col(IMPRESSIONS).sum()).collect(engine="streaming")
+            counted = (
+                scan_part(part)
+                .group_by(pl.col(PERIOD).cast(pl.Date))
+                .agg(pl.col(IMPRESSIONS).sum())
+                .collect(engine="streaming")
+            )
             for day, impressions in counted.iter_rows():
                 days[day] += impressions
     return Days(days, today)
@@ -243,7 +259,8 @@ def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata,
     frames = [
         frame if metadata.decay is None else metadata.decay.weigh(frame, entry.metadata.decay)
         for entry in statistics
-        for frame in map(scan_part, entry.parts)
+        for segment in entry.segments
+        for frame in entry.scan(segment, metadata.plan)
     ]
     return engine.parts_of(frames) if len(segments) == 1 else engine.add_up(frames, metadata.plan)
 
@@ -267,30 +284,68 @@ class _Compression:
     decay: Decay | None = None
     kept_in: Path | None = None
 
-    def __call__(self, number: int, statistics: pl.LazyFrame) -> tuple[PartStatistics, KeptFrame] | None:
-        """A part without its pairs, and those, in memory or on disk; None where nothing was counted."""
+    def __call__(self, number: int, statistics: pl.LazyFrame) -> "_Compressed | None":
+        """A part without what need not stay in memory; None where nothing was counted."""
         frame = (statistics if self.decay is None else self.decay.weigh(statistics)).collect()
         if not frame.height:
             return None
         part = compress_part(frame, self.plan)
         pairs = keep(part.pairs, self.kept_in, f"pairs-{number:05d}")
+        rows = keep(frame, self.kept_in, f"rows-{number:05d}") if self.plan.period else None
         part = part.without_pairs()
-        return (part if self.kept_in is None else store_part(part, number, self.kept_in)), pairs
+        return _Compressed(part if self.kept_in is None else store_part(part, number, self.kept_in), pairs, rows)
+
+
+@dataclass(frozen=True)
+class _Compressed:
+    """A compressed part.
+
+    Attributes:
+        part: without its pairs.
+        pairs: those, in memory or on disk.
+        rows: its statistics, likewise, where they can be parted by period.
+    """
+
+    part: PartStatistics
+    pairs: KeptFrame
+    rows: KeptFrame | None
+
+
+@dataclass(frozen=True)
+class _OverRows:
+    """Goes over the statistics of the parts once more.
+
+    Attributes:
+        engine: where that is done.
+        kept: the statistics of each part.
+    """
+
+    engine: Engine
+    kept: tuple[KeptFrame, ...]
+
+    def __call__(self, work: Callable[[pl.DataFrame], Made]) -> Iterator[Made]:
+        """What a function makes of each part."""
+        if all(rows.in_memory for rows in self.kept):
+            return (work(rows.load()) for rows in self.kept)
+        return self.engine.each(self.kept, partial(_on_rows, work=work))
+
+
+def _on_rows(rows: KeptFrame, work: Callable[[pl.DataFrame], Made]) -> Made:
+    return work(rows.load())
 
 
 def _compress(
-    statistics: Parts, work: _Compression, scratch: Path, progress: Progress
+    statistics: Parts, work: _Compression, engine: Engine, progress: Progress, folder: Path | None = None
 ) -> tuple[SufficientStatistics, tuple[KeptFrame, ...]]:
-    parts: list[PartStatistics] = []
-    pairs: list[KeptFrame] = []
-    work = replace(work, kept_in=None if statistics.in_memory else scratch)
+    parts = list[_Compressed]()
+    work = replace(work, kept_in=None if statistics.in_memory else folder or engine.scratch)
     with progress.stage("counting", statistics.number) as stage:
         for compressed in statistics.map(work):
             stage.advance()
             if compressed is not None:
-                part, kept = compressed
-                parts.append(part)
-                pairs.append(kept)
+                parts.append(compressed)
     if not parts:
         raise SchemaError(f"no impression is left within --max-position {work.plan.max_position}.")
-    return merge_parts(parts, work.plan), tuple(pairs)
+    over_rows = _OverRows(engine, tuple(of_part.rows for of_part in parts if of_part.rows is not None))
+    merged = merge_parts([of_part.part for of_part in parts], work.plan, over_rows)
+    return merged, tuple(of_part.pairs for of_part in parts)

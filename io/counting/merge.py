@@ -18,7 +18,7 @@ from posbias.io.log.rows import Rows
 from posbias.io.stores.checks import check_bytes, check_contents
 from posbias.io.stores.manifest import add_totals, same_totals
 from posbias.io.stores.metadata import StatisticsMetadata
-from posbias.io.stores.segments import Segment, link_segment, scan_part, write_segment
+from posbias.io.stores.segments import Segment, link_segment, write_segment
 from posbias.io.stores.store import Statistics, checked
 
 _SMALL = 1 << 20
@@ -62,9 +62,11 @@ def _side_by_side(
     on_part: Callable[[], None],
 ) -> list[Segment]:
     """Segments as they are, their files linked; but small ones that may have equal keys are added up."""
-    segments = [segment for entry in statistics for segment in entry.segments]
-    segments.sort(key=lambda segment: (segment.days, sorted(segment.sources)))
-    small = _to_add_up(segments, metadata)
+    owned = [(entry, segment) for entry in statistics for segment in entry.segments]
+    owned.sort(key=lambda both: (both[1].days, sorted(both[1].sources)))
+    segments = [segment for _, segment in owned]
+    finer = [segment for entry, segment in owned if entry.metadata.plan.period != metadata.plan.period]
+    small = [*finer, *(segment for segment in _to_add_up(segments, metadata) if segment not in finer)]
     merged, n_parts = list[Segment](), 0
     for segment in (segment for segment in segments if segment not in small):
         merged.append(link_segment(segment, folder, n_parts))
@@ -75,7 +77,8 @@ def _side_by_side(
             sources={digest: path for segment in small for digest, path in segment.sources.items()},
             rows=Rows.total([segment.rows for segment in small]),
         )
-        parts = engine.add_up([scan_part(part) for segment in small for part in segment.parts], metadata.plan)
+        frames = [frame for entry, segment in owned if segment in small for frame in entry.scan(segment, metadata.plan)]
+        parts = engine.add_up(frames, metadata.plan)
         merged.append(write_segment(parts, folder, together, on_part, n_parts))
         _check_totals(merged[-1], small)
     return merged

@@ -12,10 +12,12 @@ from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.estimators.estimate import Estimate
 from posbias.core.estimators.placement_test import PlacementTest
+from posbias.core.fit.feedback import FeedbackTest
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.joint_causes import JointCauses
 from posbias.core.fit.joint_comparison import JointComparison
-from posbias.core.fit.periods import PeriodChoice
+from posbias.core.fit.period_words import why
+from posbias.core.fit.periods import PeriodChoice, PeriodLook
 from posbias.core.priors import LARGEST_STRENGTH
 from posbias.core.standard_errors.contrasts import ContrastTest
 from posbias.io.stores.manifest_types import Position, Probability
@@ -59,11 +61,55 @@ class ContrastSection(msgspec.Struct, frozen=True):
         )
 
 
+class FeedbackSection(msgspec.Struct, frozen=True):
+    """Whether clicks move documents; `found_by_four_of_five` is the move that four of five such logs would show."""
+
+    move: float
+    std_error: float
+    degrees: float
+    p_value: float
+    rejected: bool
+    found_by_four_of_five: float
+    missed_bias_of_slope: Number
+
+    @classmethod
+    def of(cls, test: FeedbackTest | None) -> "FeedbackSection | None":
+        """What a test found, where there is one."""
+        if test is None:
+            return None
+        missed = test.missed_bias if np.isfinite(test.missed_bias) else None
+        return cls(test.move, test.std_error, test.degrees, test.p_value, test.rejected, test.found, missed)
+
+
+class PeriodLookSection(msgspec.Struct, frozen=True):
+    """What was found by periods of one length."""
+
+    length: str
+    outcome: str
+    propensity: list[Number] | None
+    feedback: FeedbackSection | None
+    halves: ContrastSection | None
+
+    @classmethod
+    def of(cls, look: PeriodLook) -> "PeriodLookSection":
+        """A look."""
+        return cls(
+            length=look.length,
+            outcome=look.outcome,
+            propensity=None if look.estimate is None else _numbers(look.estimate.propensity),
+            feedback=FeedbackSection.of(look.feedback),
+            halves=ContrastSection.of(look.halves),
+        )
+
+
 class PeriodSection(msgspec.Struct, frozen=True):
-    """Whether the days were kept apart, and why."""
+    """The periods that were kept apart, and why; `survives` is the coarsest length without feedback within it."""
 
     used: str
     why: str | UnsetType = UNSET
+    survives: str | UnsetType | None = UNSET
+    claim: bool | UnsetType = UNSET
+    looks: list[PeriodLookSection] | UnsetType = UNSET
     largest_ratio_of_standard_errors: Number | UnsetType = UNSET
     difference: ContrastSection | UnsetType | None = UNSET
     pooled: list[Number] | UnsetType | None = UNSET
@@ -72,16 +118,19 @@ class PeriodSection(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, period: PeriodChoice) -> "PeriodSection":
         """A choice; where there was nothing to choose, only what was used."""
-        used = "day" if period.by_day else "none"
-        if not period.why:
-            return cls(used)
+        if not period.looks:
+            return cls(period.used)
+        pooled, daily = period.estimate_by("none"), period.estimate_by("day")
         return cls(
-            used=used,
-            why=period.why,
+            used=period.used,
+            why=why(period),
+            survives=None if period.survivor is None else period.survivor.length,
+            claim=period.claims,
+            looks=[PeriodLookSection.of(look) for look in period.looks],
             largest_ratio_of_standard_errors=period.error_ratio if np.isfinite(period.error_ratio) else None,
-            difference=ContrastSection.of(period.test, None if period.pooled is None else period.pooled.n_clusters),
-            pooled=None if period.pooled is None else _numbers(period.pooled.propensity),
-            by_day=None if period.daily is None else _numbers(period.daily.propensity),
+            difference=ContrastSection.of(period.difference, None if pooled is None else pooled.n_clusters),
+            pooled=None if pooled is None else _numbers(pooled.propensity),
+            by_day=None if daily is None else _numbers(daily.propensity),
         )
 
 

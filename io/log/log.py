@@ -17,7 +17,18 @@ from posbias.core.log.impressions import (
     read_click,
 )
 from posbias.core.log.timestamps import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
-from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles, resolve_roles
+from posbias.core.schema import (
+    ALIASES,
+    CLICK,
+    DOC,
+    PERIOD,
+    POSITION,
+    QUERY,
+    SESSION,
+    RequestedRoles,
+    Roles,
+    resolve_roles,
+)
 from posbias.io.log.headers import OURS, check_files_agree, check_headers
 from posbias.io.log.nested import Nesting, find_nesting, holds_lists
 from posbias.io.log.scan import FILE, ROW, reading, scan_sources, scan_with_place, schema_of
@@ -88,8 +99,9 @@ class Log:
 
     @cached_property
     def rules(self) -> ReadingRules:
-        """How values are read, with the unit of timestamps that are numbers."""
-        return replace(self.request.rules, time_unit=self._time_unit())
+        """How values are read, with the unit of timestamps that are numbers; days, where no time of day is known."""
+        rules = replace(self.request.rules, time_unit=self._time_unit())
+        return rules if rules.period != "quarter" or self._has_times(rules) else replace(rules, period="day")
 
     @property
     def from_anywhere(self) -> "Log":
@@ -172,7 +184,7 @@ class Log:
             SchemaError: they are numbers of no known unit.
         """
         column, rules = self.roles.timestamp, self.request.rules
-        if column is None or not rules.daily or rules.day is not None:
+        if column is None or rules.period is None or rules.day is not None:
             return None
         shown = self._shown
         dtype = shown.collect_schema()[column]
@@ -189,6 +201,19 @@ class Log:
                 "as 2026-01-05."
             )
         return unit
+
+    def _has_times(self, rules: ReadingRules) -> bool:
+        """Whether timestamps say a time of day, by the first rows."""
+        if self.roles.timestamp is None or rules.day is not None:
+            return False
+        shown = self._shown.with_columns(pl.lit(0, pl.Int8).alias(CLICKED)) if self.click_sources else self._shown
+        if shown.collect_schema()[self.roles.timestamp] == pl.Date:
+            return False
+        roles = replace(self.roles, features=())
+        with reading(self.sources):
+            first = canonical_impressions(shown.head(_SAMPLED_ROWS), roles, shown.collect_schema(), rules)
+            moments = first.select(pl.col(PERIOD).drop_nulls()).collect(engine="streaming").to_series()
+        return bool((moments.dt.date().cast(moments.dtype) != moments).any())
 
     @property
     def _shown(self) -> pl.LazyFrame:

@@ -34,7 +34,7 @@ class Decay:
             statistics: what was counted.
             held: how it has decayed already, by the same factor, as of an earlier day or the same.
         """
-        age = (pl.lit(self.newest) - pl.col(PERIOD)).dt.total_days().clip(lower_bound=0)
+        age = (pl.lit(self.newest) - pl.col(PERIOD).cast(pl.Date)).dt.total_days().clip(lower_bound=0)
         weight = pl.lit(self.factor).pow(age)
         share = weight if held is None else pl.lit(self.factor ** (self.newest - held.newest).days)
         weighed = pl.col(IMPRESSIONS, CLICKS).cast(pl.Float64) * share

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from posbias.core.counts.periods import Resolution
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.models import get_model, model_names
@@ -31,7 +32,7 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_position: Position | None
     position_bins: tuple[Position, ...]
     context: tuple[str, ...]
-    period: bool
+    period: Resolution | bool | None
     strata: tuple[str, ...]
     randomized: tuple[str, ...]
     weighted: bool
@@ -54,7 +55,7 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             max_position=self.max_position,
             position_bins=self.position_bins,
             context=self.context,
-            period=self.period,
+            period=("day" if self.period else None) if isinstance(self.period, bool) else self.period,
             strata=self.strata,
             randomized=self._randomized(),
             weighted=self.weighted,

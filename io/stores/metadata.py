@@ -15,7 +15,9 @@ from posbias.io.log.rows import Rows
 from posbias.io.stores.decay import Decay
 
 SCHEMA = "posbias.statistics"
-VERSION = 4
+VERSION = 5
+DAYS_ONLY = 4
+"""The version before, in which `period` says whether there are days; it is read as well."""
 
 
 @dataclass(frozen=True)

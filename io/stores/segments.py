@@ -118,7 +118,7 @@ def _write_part(
     path = _part_path(folder, first + number)
     with whole_files(folder) as unfinished:
         frame.write_parquet(unfinished / path.name, metadata=metadata.to_parquet(), **_STORAGE)
-    days = frame[PERIOD].unique().cast(pl.String).to_list() if metadata.plan.period else []
+    days = frame[PERIOD].cast(pl.Date).unique().cast(pl.String).to_list() if metadata.plan.period else []
     totals: dict[str, int | float] = {"rows": frame.height}
     for name in (IMPRESSIONS, CLICKS):
         total = frame[name].sum()

@@ -14,8 +14,10 @@ from typing import Any
 
 import polars as pl
 
+from posbias.core.counts.periods import coarsened, coarsest
+from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import LogFormatError, StatisticsError
-from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD
 from posbias.io.log.rows import Rows
 from posbias.io.log.sources import named_paths
 from posbias.io.places.file_names import is_text
@@ -28,6 +30,7 @@ from posbias.io.stores.checks import Check, Each, Expected, check_parts
 from posbias.io.stores.decay import Decay
 from posbias.io.stores.manifest import Amounts, DescribedSegment, StatisticsManifest, add_totals
 from posbias.io.stores.metadata import (
+    DAYS_ONLY,
     SCHEMA,
     VERSION,
     StatisticsMetadata,
@@ -78,6 +81,13 @@ class Statistics:
         whole = not self.metadata.plan.weighted and self.metadata.decay is None
         counts = dict.fromkeys((IMPRESSIONS, CLICKS), "Int64" if whole else "Float64")
         return {name: (self.key_types | counts)[name] for name in self.metadata.plan.columns}
+
+    def scan(self, segment: Segment, plan: StatisticsPlan) -> list[pl.LazyFrame]:
+        """The rows of one of its segments, part by part, their periods as the plan keeps them; rows may be equal."""
+        frames = [scan_part(part) for part in segment.parts]
+        if plan.period is None or plan.period == self.metadata.plan.period:
+            return frames
+        return [coarsened(frame, plan.period) for frame in frames]
 
     def check_unchanged(self) -> None:
         """Find out whether it is still what was opened.
@@ -186,7 +196,8 @@ def merge_metadata(
                 )
             sources[digest], owner[digest] = path, entry.path
     rows = Rows.total([entry.metadata.rows for entry in statistics])
-    return StatisticsMetadata(first.metadata.plan, sources, rows, _merged_decay(statistics, factor, newest))
+    plan = replace(first.metadata.plan, period=coarsest([entry.metadata.plan.period for entry in statistics]))
+    return StatisticsMetadata(plan, sources, rows, _merged_decay(statistics, factor, newest))
 
 
 def _merged_decay(statistics: Sequence[Statistics], factor: float | None, newest: date | None) -> Decay | None:
@@ -216,6 +227,8 @@ def _merged_decay(statistics: Sequence[Statistics], factor: float | None, newest
 
 def _check_same_plan(first: Statistics, other: Statistics) -> None:
     ours, theirs = describe_plan(first.metadata.plan), describe_plan(other.metadata.plan)
+    if ours["period"] and theirs["period"]:
+        theirs["period"] = ours["period"]  # the coarser one is kept
     differing = [f"{key} {ours[key]} and {theirs[key]}" for key in ours if ours[key] != theirs[key]]
     if differing:
         raise StatisticsError(
@@ -223,7 +236,7 @@ def _check_same_plan(first: Statistics, other: Statistics) -> None:
             "Collect them with the same options."
         )
     for column, ours in first.key_types.items():
-        if ours != other.key_types[column]:
+        if ours != other.key_types[column] and column != PERIOD:
             raise StatisticsError(
                 f"{first.path} and {other.path}: {column!r} holds {ours} and {other.key_types[column]}. "
                 "Write the logs with the same type and collect them again."
@@ -287,7 +300,7 @@ def _check_version(manifest: Manifest, path: Path) -> None:
     version = manifest.content.get("version", _FIRST_WITH_VERSION - 1)
     if type(version) is not int:
         raise StatisticsError(f"{manifest.path}: is damaged: its version is not a number. Collect the logs again.")
-    if version != VERSION:
+    if version not in {DAYS_ONLY, VERSION}:
         raise StatisticsError(
             f"{path}: these statistics have version {version}, this posbias reads version {VERSION}. "
             "Collect them again."

@@ -9,6 +9,7 @@ attractiveness  what the standard deviation of attractiveness is worth
 thin            curves from few clicks: `--shape smooth` beside free and power, from seeds that it was not chosen on
 contexts        error and coverage where contexts are shrunk towards each other
 tests           size and power of every test
+feedback        rankers that learn from clicks: what auto chooses, and the test that it rests on
 real            the real logs beside the repository (../shared/data), where they are there
 speed           conditional and joint fits of a compressed log of 10M impressions
 cost            what `posbias fit` takes beyond `posbias collect`, whole processes
@@ -27,6 +28,7 @@ from recovery_attractiveness import attractiveness
 from recovery_checks import checks
 from recovery_contexts import contexts
 from recovery_coverage import coverage
+from recovery_feedback import feedback
 from recovery_real import real
 from recovery_speed import IMPRESSIONS, cost, speed
 from recovery_tests import tests
@@ -41,6 +43,7 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "thin": lambda console, asked: thin(console, asked.replications),
     "contexts": lambda console, asked: contexts(console, asked.replications),
     "tests": lambda console, asked: tests(console, asked.replications),
+    "feedback": lambda console, asked: feedback(console, asked.replications),
     "real": lambda console, _: real(console),
     "speed": lambda console, asked: speed(console, asked.impressions),
     "cost": lambda console, asked: cost(console, asked.impressions, asked.runs),

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from posbias.core.arrays.count_table import CountTable
 from posbias.core.attractiveness.prior import estimate_prior, shown_position
+from posbias.core.counts.periods import Length, Resolution
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators import EstimationOptions, estimator_names
@@ -64,12 +65,12 @@ class Accuracy:
         size: of the log.
         errors: by estimator, |estimate / truth - 1| of each cell but the first, nan where there is no number;
             an estimator that cannot serve such a log is missing.
-        by_day: whether the days were kept apart.
+        period: the length of periods that was chosen.
     """
 
     size: LogSize
     errors: Mapping[str, Floats]
-    by_day: bool
+    period: Length
 
 
 def measure_accuracy(task: tuple[World, int]) -> list[Accuracy]:
@@ -81,21 +82,21 @@ def measure_accuracy(task: tuple[World, int]) -> list[Accuracy]:
 
 def _fitted(simulation: Simulation, fitting: Fitting) -> Accuracy:
     log, randomized = with_random_pages(simulation.log)
-    keeps_days = fitting.period != "none"
-    if keeps_days:
-        log = log.with_columns(period=pl.col("timestamp").dt.date())
-    plan = StatisticsPlan(get_model(fitting.model), period=keeps_days, strata=fitting.strata, randomized=randomized)
+    kept: Resolution | None = None if fitting.period == "none" else "quarter"
+    if kept is not None:
+        log = log.with_columns(period=pl.col("timestamp").dt.truncate("15m"))
+    plan = StatisticsPlan(get_model(fitting.model), period=kept, strata=fitting.strata, randomized=randomized)
     statistics = statistics_of(log, plan)
     asked = EstimationOptions(period=fitting.period, reference=(1,))
-    by_day = choose_period(statistics, asked, silent).by_day
-    options = replace(asked, period="day" if by_day else "none")  # decided once, not for each estimator
+    used = choose_period(statistics, asked, silent).used
+    options = replace(asked, period=used)  # decided once, not for each estimator
     truth = truth_of(statistics, simulation.propensities)
     found = {name: attempt(name, statistics, options) for name in estimator_names()}
     errors = {name: relative_errors(fit, truth) for name, fit in found.items() if fit is not None}
     conditional = found[CONDITIONAL]
     if isinstance(conditional, Fit):
-        errors |= _joint_with_other_priors(conditional, statistics.strata(by_period=by_day).signatures, truth)
-    return Accuracy(_size(log), errors, by_day)
+        errors |= _joint_with_other_priors(conditional, statistics.strata(used).signatures, truth)
+    return Accuracy(_size(log), errors, used)
 
 
 def _joint_with_other_priors(fit: Fit, table: CountTable, truth: Floats) -> dict[str, Floats]:
@@ -260,7 +261,8 @@ def _peculiarities(row: Row) -> list[str]:
         f"° {row.name}: {name} has no number in {share:.1%} of the cells" for name, share in missing.items() if share
     ]
     if row.name.endswith("auto"):
-        notes.append(f"{row.name}: the days were kept in {sum(log.by_day for log in row.logs)} of {len(row.logs)} logs")
+        parted = sum(log.period != "none" for log in row.logs)
+        notes.append(f"{row.name}: periods were kept apart in {parted} of {len(row.logs)} logs")
     return notes
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import track
 
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import EstimationOptions, check_method
 from posbias.core.fit.fit import Fit, fit_statistics
@@ -42,7 +42,8 @@ def silent(_: str) -> None:
 def statistics_of(log: pl.DataFrame, plan: StatisticsPlan) -> SufficientStatistics:
     """Count and compress a log in memory."""
     statistics = plan.count(nw.from_native(log.lazy())).to_native().collect()
-    return merge_parts([compress_part(statistics.sort(plan.keys), plan)], plan)
+    rows = statistics.sort(plan.keys)
+    return merge_parts([compress_part(rows, plan)], plan, over_frames(rows))
 
 
 def with_random_pages(log: pl.DataFrame) -> tuple[pl.DataFrame, tuple[RandomizedRows, ...]]:

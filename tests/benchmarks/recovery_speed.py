@@ -85,7 +85,7 @@ def _timings(statistics: SufficientStatistics) -> list[str]:
 
 
 def _time_conditional(statistics: SufficientStatistics) -> Timed:
-    estimator, strata = get_estimator("conditional"), statistics.strata(by_period=False)
+    estimator, strata = get_estimator("conditional"), statistics.strata()
     begin = time.perf_counter()
     estimate = estimator.estimate(statistics, strata, EstimationOptions(), silent)
     return Timed(time.perf_counter() - begin, estimate.iterations)

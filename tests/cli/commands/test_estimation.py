@@ -203,18 +203,20 @@ def test_statistics_keep_what_later_fits_may_need(run_in_process: Run, log: Path
         assert propensities(tmp_path / "kept").equals(propensities(tmp_path / "whole"))
 
 
-def test_by_default_days_are_kept_apart_where_a_timestamp_is_known(
+def test_by_default_a_log_of_a_ranker_that_does_not_learn_is_not_parted(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
-    for choice, used in (((), "day"), (("--period", "none"), "none"), (("--period", "day"), "day")):
+    for choice, used in (((), "none"), (("--period", "none"), "none"), (("--period", "day"), "day")):
         done = run_in_process("fit", log, "--timestamp", "day", *choice, "-o", "out", "--force")
         assert done.returncode == 0, done.stderr
         assert estimate_in(tmp_path / "out")["period"]["used"] == used
     automatic = run_in_process("fit", log, "--timestamp", "day", "-o", "out", "--force")
-    assert "days are kept apart" in automatic.stderr
+    said = " ".join(automatic.stderr.split())
+    assert "no feedback shows within the whole log" in said
+    assert "would show in four of five such logs" in said
     choice = estimate_in(tmp_path / "out")["period"]
-    assert choice["difference"]["rejected"] is False
-    assert len(choice["pooled"]) == len(choice["by_day"]) == 4
+    assert (choice["survives"], choice["claim"]) == ("none", True)
+    assert len(choice["pooled"]) == 4
 
 
 def test_days_without_anything_to_compare_are_pooled_with_a_warning(

@@ -15,7 +15,7 @@ from posbias.core.models import get_model
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 DAYS = [date(1969, 12, 31), date(2026, 1, 5)]
-PLAN = StatisticsPlan(get_model("pbm"), context=("device",), period=True, strata=("logged_in",))
+PLAN = StatisticsPlan(get_model("pbm"), context=("device",), period="day", strata=("logged_in",))
 ROWS = st.fixed_dictionaries(
     {
         "query": st.sampled_from([-5, 0, 7, 10**9]),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+from posbias.core.counts.periods import Resolution
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.models import get_model
 
@@ -204,7 +205,7 @@ PAGES = [
 
 
 def test_strata_and_periods_are_kept_apart() -> None:
-    plan = replace(PBM, period=True, strata=("segment",))
+    plan = replace(PBM, period="day", strata=("segment",))
 
     assert plan.keys == ("query", "doc", "period", "segment", "position")
     assert plan.columns == ("query", "doc", "position", "period", "segment", "impressions", "clicks")
@@ -213,8 +214,10 @@ def test_strata_and_periods_are_kept_apart() -> None:
     )
 
 
-@pytest.mark.parametrize(("period", "strata"), [(True, ()), (False, ("segment",)), (False, ())])
-def test_what_is_not_asked_to_be_kept_apart_is_counted_together(period: bool, strata: tuple[str, ...]) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(("period", "strata"), [("day", ()), (None, ("segment",)), (None, ())])
+def test_what_is_not_asked_to_be_kept_apart_is_counted_together(
+    period: Resolution | None, strata: tuple[str, ...]
+) -> None:
     plan = replace(PBM, period=period, strata=strata)
 
     assert as_counts(plan, count(plan, PAGES)) == brute_counts(

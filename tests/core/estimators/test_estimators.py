@@ -1,7 +1,6 @@
 """The estimators on whole logs: contexts, references, randomised rows, click rates, days."""
 
 from dataclasses import replace
-from datetime import date, timedelta
 
 import narwhals as nw
 import numpy as np
@@ -11,9 +10,10 @@ import pytest
 from posbias.core.arrays.count_table import Floats
 from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import Estimate, EstimationOptions, get_estimator
+from posbias.core.estimators.estimate import Period
 from posbias.core.fit.fit import fit_statistics
 from posbias.core.fit.periods import PeriodChoice, choose_period
 from posbias.core.models import get_model
@@ -28,7 +28,8 @@ DENSE = SimulationOptions(n_sessions=20_000, n_queries=30, docs_per_query=10, n_
 
 def statistics_of(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> SufficientStatistics:
     statistics = plan.count(nw.from_native(log.lazy())).to_native().collect()
-    return merge_parts([compress_part(statistics.sort(plan.keys), plan)], plan)
+    rows = statistics.sort(plan.keys)
+    return merge_parts([compress_part(rows, plan)], plan, over_frames(rows))
 
 
 def estimate(
@@ -36,7 +37,7 @@ def estimate(
     method: str = "conditional",
     options: EstimationOptions = EstimationOptions(),  # noqa: B008 - frozen
 ) -> Estimate:
-    return get_estimator(method).estimate(statistics, statistics.strata(by_period=False), options, lambda _: None)
+    return get_estimator(method).estimate(statistics, statistics.strata(), options, lambda _: None)
 
 
 def numbered_sessions(log: pl.DataFrame, first: int) -> pl.DataFrame:
@@ -183,81 +184,101 @@ def test_joint_em_estimates_one_attractiveness_per_stratum() -> None:
     assert by_segment.attractiveness is None  # it would be that of strata, not of pairs
 
 
-def reranked_log(days: int = 10, sessions_per_day: int = 3_000) -> pl.DataFrame:
-    """A ranker that, each day, follows the click rates so far."""
-    theta = np.array([1.0, 0.6, 0.4, 0.3])
-    rng = np.random.default_rng(1)
-    n_queries, n_docs = 30, 8
-    gamma = rng.beta(1, 2, (n_queries, n_docs))
-    shown, clicked = np.full((n_queries, n_docs), 2.0), np.full((n_queries, n_docs), 1.0)
-    blocks: list[pl.DataFrame] = []
-    for day in range(days):
-        query = rng.integers(0, n_queries, sessions_per_day)
-        score = 8 * (clicked / shown)[query] + rng.gumbel(size=(sessions_per_day, n_docs))
-        doc = np.argsort(-score, axis=1)[:, :4]
-        click = rng.random(doc.shape) < theta * gamma[query[:, None], doc]
-        np.add.at(shown, (query[:, None], doc), 1)
-        np.add.at(clicked, (query[:, None], doc), click)
-        blocks.append(
-            pl.DataFrame(
-                {
-                    "query": np.repeat(query, 4),
-                    "doc": doc.ravel(),
-                    "position": np.tile(np.arange(1, 5, dtype=np.int32), sessions_per_day),
-                    "click": click.ravel().astype(np.int8),
-                    "period": [date(2026, 1, 5) + timedelta(days=day)] * click.size,
-                }
-            )
-        )
-    return pl.concat(blocks)
+def learning_log(updates_per_day: int, seed: int = 0, strength: float = 3.0) -> pl.DataFrame:
+    """A log of a ranker that learns so often, with the quarters of an hour as periods."""
+    learns = {"feedback_strength": strength, "updates_per_day": updates_per_day} if updates_per_day else {}
+    options = SimulationOptions(
+        n_sessions=20_000,
+        n_queries=200,
+        docs_per_query=15,
+        n_positions=5,
+        query_exponent=0.7,
+        days=14,
+        seed=seed,
+        **learns,
+    )
+    return simulate(replace(options, attractiveness_scale=0.5)).log.with_columns(
+        period=pl.col("timestamp").dt.truncate("15m")
+    )
 
 
-def test_days_are_kept_where_they_identify_the_same_cells_at_little_cost() -> None:
-    statistics = statistics_of(reranked_log(), replace(PBM, period=True))
+def chosen_for(log: pl.DataFrame, period: Period = "auto") -> PeriodChoice:
+    statistics = statistics_of(log, replace(PBM, period="quarter"))
+    return choose_period(statistics, EstimationOptions(period=period), lambda _: None)
+
+
+def test_a_log_of_a_ranker_that_does_not_learn_is_not_parted() -> None:
+    choice = chosen_for(learning_log(0))
+
+    assert choice.used == "none"
+    assert choice.claims
+    assert not choice.feedback_possible
+    assert [look.outcome for look in choice.looks] == ["survives"]
+
+
+def test_of_a_ranker_that_learns_overnight_days_are_the_coarsest_that_survive() -> None:
+    choice = chosen_for(learning_log(1))
+
+    assert [look.outcome for look in choice.looks] == ["feedback", "feedback", "survives"]
+    assert choice.used == "day"
+    assert choice.chosen is not None
+    assert np.abs(choice.chosen.propensity * np.arange(1, 6) - 1).max() < 0.1
+
+
+def test_no_claim_is_made_where_a_ranker_learns_within_the_day_and_hours_say_too_little() -> None:
+    choice = chosen_for(learning_log(4))
+
+    assert [look.outcome for look in choice.looks] == ["feedback", "feedback", "feedback", "says too little"]
+    assert choice.used == "hour"
+    assert not choice.claims
+
+
+def test_hours_survive_where_they_say_enough_of_a_ranker_that_learns_every_hour() -> None:
+    options = SimulationOptions(n_sessions=60_000, n_queries=30, docs_per_query=15, n_positions=4, query_exponent=0.7)
+    learns = replace(options, attractiveness_scale=0.5, days=2, feedback_strength=3.0, updates_per_day=24)
+    log = simulate(learns).log
+    choice = chosen_for(log.with_columns(period=pl.col("timestamp").dt.truncate("15m")))
+
+    assert choice.used == "hour"
+    assert choice.claims
+    assert "day" in {look.length for look in choice.looks if look.outcome == "feedback"}
+
+
+def test_the_version_of_the_ranker_removes_feedback_however_often_it_learns() -> None:
+    log = learning_log(4).with_columns(version=pl.col("timestamp").dt.truncate("6h").cast(pl.String))
+    statistics = statistics_of(log, replace(PBM, period="quarter", strata=("version",)))
     choice = choose_period(statistics, EstimationOptions(), lambda _: None)
 
-    assert choice.by_day
-    assert choice.error_ratio < 1.5
+    assert choice.used == "none"
+    assert choice.claims
+    assert choice.chosen is not None
+    assert np.abs(choice.chosen.propensity * np.arange(1, 6) - 1).max() < 0.15
 
 
-def test_days_are_kept_at_any_cost_where_pooling_them_is_wrong() -> None:
-    strongly = SimulationOptions(
-        n_sessions=20_000,
-        n_queries=2_000,
-        docs_per_query=8,
-        n_positions=4,
-        query_exponent=0.5,
-        days=10,
-        feedback_strength=15.0,
-    )
-    log = simulate(strongly).log.with_columns(period=pl.col("timestamp").dt.date())
-    choice = choose_period(statistics_of(log, replace(PBM, period=True)), EstimationOptions(), lambda _: None)
-    assert choice.pooled is not None
-    assert choice.daily is not None
-    theta = 1 / np.arange(1, 5)
-    errors = [np.abs(estimate.propensity / theta - 1)[1:].mean() for estimate in (choice.pooled, choice.daily)]
+def test_dates_alone_make_no_claim_for_days() -> None:
+    log = learning_log(4).with_columns(period=pl.col("timestamp").dt.date())
+    choice = choose_period(statistics_of(log, replace(PBM, period="day")), EstimationOptions(), lambda _: None)
 
-    assert choice.error_ratio > 1.5
-    assert choice.test is not None
-    assert choice.test.rejected
-    assert choice.by_day
-    assert errors[0] > 3 * errors[1]
+    assert choice.looks[-1].outcome == "cannot be looked into"
+    assert choice.used == "day"
+    assert not choice.claims
+
+
+def test_a_length_that_is_asked_for_is_taken() -> None:
+    log = learning_log(0).head(20_000)
+
+    assert chosen_for(log, "none") == PeriodChoice("none")
+    assert chosen_for(log, "hour") == PeriodChoice("hour")
+    assert chosen_for(log, "week") == PeriodChoice("week")
 
 
 def test_days_are_pooled_where_the_ranker_does_not_move_within_a_day() -> None:
     log = simulate(DENSE).log
-    order = pl.col("session") % 50  # the same page all day long
-    statistics = statistics_of(
-        log.with_columns(period=pl.date(2026, 1, 5) + pl.duration(days=order)), replace(PBM, period=True)
-    )
     fixed = log.filter(pl.col("session") < 50).with_columns(period=pl.date(2026, 1, 5) + pl.duration(days="session"))
-    nothing_within = statistics_of(fixed, replace(PBM, period=True))
-    choice = choose_period(nothing_within, EstimationOptions(), lambda _: None)
+    choice = choose_period(statistics_of(fixed, replace(PBM, period="day")), EstimationOptions(), lambda _: None)
 
-    assert not choice.by_day
-    assert choice.feedback_possible
-    assert choose_period(statistics, EstimationOptions(period="none"), lambda _: None) == PeriodChoice(by_day=False)
-    assert choose_period(statistics, EstimationOptions(period="day"), lambda _: None).by_day
+    assert choice.looks[-1].outcome in {"nothing to compare", "survives"}
+    assert choice.used != "day"
 
 
 def test_where_the_chain_breaks_cells_are_not_identified() -> None:

@@ -23,7 +23,7 @@ from posbias.core.schema import Roles
 
 GOOD = 0
 COUNTS = ReadingRules(click_counts=True)
-DAILY = ReadingRules(daily=True)
+DAILY = ReadingRules(period="day")
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 
 
@@ -236,7 +236,7 @@ def test_numbers_are_days_in_one_unit_and_refused_where_they_are_none_in_it(dtyp
     values = pl.Series(seconds).append(others).cast(pl.Int64).cast(dtype)
     unit = time_unit_of(pl.Series(seconds))
 
-    frame = read("time", values, ReadingRules(daily=True, time_unit=unit), timestamp="time")
+    frame = read("time", values, ReadingRules(period="day", time_unit=unit), timestamp="time")
 
     assert frame["period"].to_list() == [date(2026, 1, 5)] * 2 + [None] * 7
     assert faults(frame) == [GOOD] * 2 + [RowFault.TIMESTAMP_INVALID] * 7

@@ -339,7 +339,7 @@ def test_a_ranker_does_not_learn_from_clicks_that_were_not_shown() -> None:
     sessions = replace(draw_sessions(options, number, nothing, block=0), depth=nothing + 1)
     ranker = make_ranker(options, random_world(options))
     ranker.observe(sessions, np.tile([0, 1, 2], (3000, 1)), np.tile(np.array([0, 1, 1], dtype=np.int8), (3000, 1)))
-    ranker.start_day(1)
+    ranker.update(1)
     first = ranker.rank(sessions, np.random.default_rng(0))[:, 0]
 
     np.testing.assert_allclose(np.bincount(first) / 3000, 1 / 3, atol=0.05)

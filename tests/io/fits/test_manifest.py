@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from posbias.core.attractiveness.prior import AttractivenessPrior
-from posbias.core.fit.periods import PeriodChoice
+from posbias.core.fit.periods import PeriodChoice, PeriodLook
 from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test
 from posbias.io.fits.manifest import ContrastSection, PeriodSection, PriorSection
 
@@ -30,13 +30,13 @@ def test_a_test_is_json_with_or_without_contrasts(test: ContrastTest) -> None:
 
 
 def test_a_choice_of_days_without_an_error_can_be_written_down() -> None:
-    said = as_json(PeriodSection.of(PeriodChoice(by_day=False, why="days are pooled", error_ratio=np.inf)))
+    said = as_json(PeriodSection.of(PeriodChoice(looks=(PeriodLook("none"),), error_ratio=np.inf)))
 
     assert said["largest_ratio_of_standard_errors"] is None
 
 
 def test_where_there_was_nothing_to_choose_only_what_was_used_is_said() -> None:
-    assert as_json(PeriodSection.of(PeriodChoice(by_day=True))) == {"used": "day"}
+    assert as_json(PeriodSection.of(PeriodChoice("day"))) == {"used": "day"}
 
 
 def test_a_prior_is_read_as_it_was_written() -> None:
