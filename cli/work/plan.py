@@ -6,10 +6,10 @@ from datetime import date, timedelta
 
 from posbias.cli.options.options import ColumnOptions, CountingOptions
 from posbias.cli.options.values import parse_bins
-from posbias.core.counts.periods import Resolution
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.models import get_model
+from posbias.core.periods import Resolution
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import NAMES_TAKEN
 from posbias.io.places.locations import Location

@@ -12,8 +12,8 @@ import narwhals as nw
 import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
-from posbias.core.counts.periods import HALF, Length, Resolution, column_of, lengths_of
 from posbias.core.models import FactorisedModel
+from posbias.core.periods import HALF, Length, Resolution, column_of, lengths_of
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, QUERY, RANDOMIZED, WEIGHT
 

@@ -19,9 +19,9 @@ from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers
 from posbias.core.arrays.members import Members
 from posbias.core.counts.merging import SortedSignatures, merge
 from posbias.core.counts.order import OrderSums, add_orders, order_of_strata
-from posbias.core.counts.periods import HALF, Length, with_periods
 from posbias.core.counts.placements import Placements, sum_placements
 from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.periods import HALF, Length, with_periods
 from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, QUERY, RANDOMIZED
 
 SIGNATURE = "signature"

@@ -12,6 +12,7 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
+from posbias.core.periods import Length
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors.cluster import CONFIDENCE
@@ -85,12 +86,12 @@ class BinsTest:
 
 
 def bins_test(
-    unbinned: SufficientStatistics, plan: StatisticsPlan, options: EstimationOptions, *, by_period: bool
+    unbinned: SufficientStatistics, plan: StatisticsPlan, options: EstimationOptions, period: Length
 ) -> BinsTest | None:
     """Whether the free estimate by position differs within the bins of a plan; None where nothing can be compared."""
     options = replace(options, reference=(), shape=FREE)
     try:
-        free = ConditionalEstimator().estimate(unbinned, unbinned.strata(by_period=by_period), options, lambda _: None)
+        free = ConditionalEstimator().estimate(unbinned, unbinned.strata(period), options, lambda _: None)
     except IdentifiabilityError:
         return None
     if free.fitted is None:

@@ -173,7 +173,7 @@ def fit_statistics(
         with np.errstate(all="ignore" if statistics.plan.weighted else None):  # what is no number is found below
             fit = _fit(statistics, method, options, on_iteration, compare=compare, sum_sessions=sum_sessions)
             if unbinned is not None and fit.free.fitted is not None:
-                bins = bins_test(unbinned, statistics.plan, options, by_period=fit.period.by_day)
+                bins = bins_test(unbinned, statistics.plan, options, fit.period.used)
                 fit = replace(fit, bins=bins)
     except (np.linalg.LinAlgError, OverflowError) as error:
         raise _too_unequal(statistics) from error

@@ -3,9 +3,9 @@
 import numpy as np
 
 from posbias.core.arrays.linalg import student_quantile
-from posbias.core.counts.periods import Length
 from posbias.core.fit.feedback import FeedbackTest
 from posbias.core.fit.periods import PeriodChoice, PeriodLook
+from posbias.core.periods import Length
 from posbias.core.standard_errors.contrasts import LEVEL
 
 KEPT: dict[Length, str] = {

@@ -21,12 +21,12 @@ from typing import Literal
 
 import numpy as np
 
-from posbias.core.counts.periods import Length
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.fit.feedback import FeedbackTest, feedback_test
+from posbias.core.periods import Length
 from posbias.core.standard_errors.contrasts import ContrastTest, difference_test
 
 LARGEST_ERROR_RATIO = 1.5

@@ -11,9 +11,9 @@ from enum import IntEnum
 
 import polars as pl
 
-from posbias.core.counts.periods import EVERY, Resolution
 from posbias.core.errors import SchemaError
 from posbias.core.log.timestamps import TimeUnit, whole_numbers
+from posbias.core.periods import EVERY, Resolution
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import CLICK, CLICKS, DOC, PERIOD, POSITION, QUERY, RANDOMIZED, SESSION, WEIGHT, Roles
 

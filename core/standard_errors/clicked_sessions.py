@@ -6,9 +6,9 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from posbias.core.counts.periods import Length, with_periods
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import count_units
+from posbias.core.periods import Length, with_periods
 from posbias.core.schema import CLICK, SESSION, WEIGHT
 from posbias.core.standard_errors.cluster import ClusterSums
 from posbias.core.standard_errors.session import session_sums

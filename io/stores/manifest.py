@@ -9,6 +9,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
+from posbias.core.schema import PERIOD
 from posbias.io.log.rows import Count, Rows
 from posbias.io.stores.manifest_types import Amount, Counted, Decayed
 
@@ -68,6 +69,9 @@ class StatisticsManifest(msgspec.Struct, frozen=True):
             raise ValueError(f"it names {twice[0]} twice")
         if set(self.key_types) != set(self.counted.plan().keys):
             raise ValueError("key_types are not those of what was counted")
+        kept = self.counted.plan().period
+        if kept is not None and (self.key_types[PERIOD] == "Date") != (kept == "day"):
+            raise ValueError("period is not of the type of what was counted")
         if not same_totals(self.statistics.plain(), add_totals([part.statistics.plain() for part in self.segments])):
             raise ValueError("statistics are not what the segments add up to")
         if self.rows != Rows.total([segment.rows for segment in self.segments]):

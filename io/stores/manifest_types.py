@@ -11,10 +11,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from posbias.core.counts.periods import Resolution
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.models import get_model, model_names
+from posbias.core.periods import Resolution
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import RESERVED
 from posbias.io.log.rows import Count

@@ -14,9 +14,9 @@ from typing import Any
 
 import polars as pl
 
-from posbias.core.counts.periods import coarsened, coarsest
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import LogFormatError, StatisticsError
+from posbias.core.periods import coarsened, coarsest
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD
 from posbias.io.log.rows import Rows
 from posbias.io.log.sources import named_paths

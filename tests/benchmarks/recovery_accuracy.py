@@ -13,7 +13,6 @@ from rich.table import Table
 
 from posbias.core.arrays.count_table import CountTable
 from posbias.core.attractiveness.prior import estimate_prior, shown_position
-from posbias.core.counts.periods import Length, Resolution
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators import EstimationOptions, estimator_names
@@ -21,6 +20,7 @@ from posbias.core.fit.fit import Fit
 from posbias.core.fit.joint_causes import NO_PRIOR, pooled_prior
 from posbias.core.fit.periods import choose_period
 from posbias.core.models import get_model
+from posbias.core.periods import Length, Resolution
 from posbias.core.simulation.simulate import Simulation, simulate
 from posbias.core.theta.joint import EMOptions, fit_joint
 

@@ -16,7 +16,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from posbias.core.counts.periods import Length
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
@@ -24,6 +23,7 @@ from posbias.core.estimators import ConditionalEstimator, Estimate, EstimationOp
 from posbias.core.fit.feedback import FeedbackTest, feedback_test
 from posbias.core.fit.periods import LARGEST_ERROR_RATIO, choose_period
 from posbias.core.models import get_model
+from posbias.core.periods import Length
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors.contrasts import difference_test
 
@@ -69,7 +69,7 @@ KINDS = (
         if name != "continuous"
     ),
     *(
-        Kind(f"10 x the sessions, {name}", _learning(updates, n_sessions=200_000, n_queries=50))
+        Kind(f"60,000 in 3 days, {name}", _learning(updates, n_sessions=60_000, n_queries=50, days=3))
         for name, updates in UPDATES.items()
         if name != "continuous"
     ),

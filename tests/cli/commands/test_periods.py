@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.results.manifest import checksum_of_content
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -102,12 +103,22 @@ def test_statistics_of_days_and_of_quarters_of_an_hour_are_merged_as_days(
     assert propensities(tmp_path / "at once").equals(propensities(tmp_path / "whole"))
 
 
-def test_statistics_of_the_version_before_are_read(run_in_process: Run, learning: Path, tmp_path: Path) -> None:
-    words = ("--timestamp", "timestamp", "--period", "day")
-    assert run_in_process("collect", learning, *words, "-o", "store").returncode == 0
-    for output in ("now", "before"):
-        assert run_in_process("fit", "store", "--period", "day", "-o", output).returncode == 0
-        manifest = tmp_path / "store" / "manifest.json"
-        said = manifest.read_text().replace('"version": 5', '"version": 4').replace('"period": "day"', '"period": true')
-        manifest.write_text(said)
-    assert propensities(tmp_path / "now").equals(propensities(tmp_path / "before"))
+def test_statistics_of_the_version_before_are_read_and_merged(
+    run_in_process: Run, learning: Path, tmp_path: Path
+) -> None:
+    log = pl.read_parquet(learning)
+    half = pl.col("timestamp") < log["timestamp"].median()
+    for name, rows in (("early", half), ("late", ~half)):
+        log.filter(rows).write_parquet(tmp_path / f"{name}.parquet")
+        words = ("--timestamp", "timestamp", "--period", "day", "-o", name)
+        assert run_in_process("collect", f"{name}.parquet", *words).returncode == 0
+    assert run_in_process("collect", "early", "late", "-o", "now").returncode == 0
+    manifest = tmp_path / "early" / "manifest.json"
+    before = json.loads(manifest.read_text())
+    before |= {"version": 4, "counted": before["counted"] | {"period": True}}
+    manifest.write_text(json.dumps(before | {"checksum": checksum_of_content(before)}))
+
+    assert run_in_process("collect", "early", "late", "-o", "both").returncode == 0
+    for store in ("now", "both"):
+        assert run_in_process("fit", store, "--period", "day", "-o", f"{store} fitted").returncode == 0
+    assert propensities(tmp_path / "now fitted").equals(propensities(tmp_path / "both fitted"))

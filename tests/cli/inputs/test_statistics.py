@@ -178,7 +178,7 @@ REFUSED = [
         ("fit", DAY, "--date", DAYS[0], "--decay", "0.9", "--cluster", "session"),
         "cannot be combined with --cluster session",
     ),
-    (("collect", "s", "no-days"), "period True and False"),
+    (("collect", "s", "no-days"), "period day and None"),
     (("collect", "s", "decayed"), "--decay 0.9"),
     (("fit", "s", "decayed"), "--decay 0.9"),
     (("fit", "s", "decayed", "--decay", "0.8"), "decayed was collected with --decay 0.9"),
