@@ -18,7 +18,7 @@ from posbias.core.log.impressions import (
     canonical_impressions,
     faulty_pages,
 )
-from posbias.core.log.timestamps import time_unit_of
+from posbias.core.log.timestamps import TIME_UNITS, time_unit_of
 from posbias.core.schema import Roles
 
 GOOD = 0
@@ -353,3 +353,31 @@ def test_a_page_holds_one_query_and_each_document_and_position_once(pages: list[
         (session, len(page), int(fault)) for session, page in enumerate(pages) if (fault := brute_fault(page)) != GOOD
     }
     assert set(found.select("session", "rows", REJECTED).rows()) == expected
+
+
+QUARTER = "2026-01-05 13:30:00"
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"),
+    [
+        (["2026-01-05T13:44:59Z"], None),
+        (["2026-01-05 13:44:59.5"], None),
+        ([datetime.fromisoformat("2026-01-05T13:44:59")], None),
+        ([1_767_620_699], "seconds since 1970"),
+        ([1_767_620_699_000], "milliseconds since 1970"),
+        ([202601051344], "yyyymmddhhmm"),
+    ],
+)
+def test_a_time_lies_in_its_quarter_of_an_hour_however_it_is_written(values: list[object], unit: str | None) -> None:
+    known = next((entry for entry in TIME_UNITS if entry.words == unit), None)
+    rules = ReadingRules(period="quarter", time_unit=known)
+    frame = read("time", pl.Series(values), rules, timestamp="time")
+
+    assert frame["period"].cast(pl.String).str.slice(0, 19).to_list() == [QUARTER]
+
+
+def test_a_date_without_a_time_lies_in_the_first_quarter_of_its_day() -> None:
+    frame = read("time", pl.Series(["2026-01-05"]), ReadingRules(period="quarter"), timestamp="time")
+
+    assert frame["period"].to_list() == [datetime.fromisoformat("2026-01-05")]
