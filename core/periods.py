@@ -13,6 +13,9 @@ from posbias.core.schema import PERIOD
 Resolution = Literal["day", "hour", "quarter"]
 """What statistics keep apart: days (as dates), hours, or quarters of an hour (as times)."""
 
+RESOLUTIONS: tuple[Resolution, ...] = ("day", "hour", "quarter")
+"""From the coarsest to the finest."""
+
 Length = Literal["none", "week", "day", "hour"]
 """How long a period is within which attractiveness is one; `none` for the whole log."""
 
@@ -52,7 +55,7 @@ def coarsest(kept: Sequence[Resolution | None]) -> Resolution | None:
     """What all of several statistics keep apart, that keep so much."""
     if None in kept:
         return None
-    return next((resolution for resolution in ("day", "hour") if resolution in kept), "quarter")
+    return next((resolution for resolution in RESOLUTIONS if resolution in kept), None)
 
 
 def coarsened(statistics: pl.LazyFrame, kept: Resolution) -> pl.LazyFrame:

@@ -17,21 +17,19 @@ START = datetime.fromisoformat("2026-01-05")
 def rows_of(seed: int, n_queries: int = 3, moves: float = 0.0) -> pl.DataFrame:
     """Statistics of a few pairs over eight moments; a click moves the document up by `moves` positions."""
     rng = np.random.default_rng(seed)
-    rows = list[dict[str, object]]()
+    rows = list[tuple[object, ...]]()
     for query in range(n_queries):
         for doc in range(4):
             surplus = 0.0
             for moment in range(8):
-                position = int(np.clip(round(rng.integers(2, 5) - moves * surplus), 1, 6))
+                position = min(max(round(int(rng.integers(2, 5)) - moves * surplus), 1), 6)
                 shown = int(rng.integers(1, 4))
-                clicks = int(rng.binomial(shown, 0.6 / position**0.5))
+                clicks = int((rng.random(shown) < 0.6 / position**0.5).sum())
                 surplus += clicks - shown * 0.6 / position**0.5
                 period = START + timedelta(minutes=15 * moment)
-                rows.append(
-                    {"query": query, "doc": doc, "period": period, "position": position, "impressions": shown}
-                    | {"clicks": clicks}
-                )
-    return pl.DataFrame(rows).sort(*UNIT, "period", "position")
+                rows.append((query, doc, period, position, shown, clicks))
+    names = ["query", "doc", "period", "position", "impressions", "clicks"]
+    return pl.DataFrame(rows, schema=names, orient="row").sort(*UNIT, "period", "position")
 
 
 def area_by_definition(rows: pl.DataFrame) -> float:

@@ -186,17 +186,11 @@ def test_joint_em_estimates_one_attractiveness_per_stratum() -> None:
 
 def learning_log(updates_per_day: int, seed: int = 0, strength: float = 3.0) -> pl.DataFrame:
     """A log of a ranker that learns so often, with the quarters of an hour as periods."""
-    learns = {"feedback_strength": strength, "updates_per_day": updates_per_day} if updates_per_day else {}
     options = SimulationOptions(
-        n_sessions=20_000,
-        n_queries=200,
-        docs_per_query=15,
-        n_positions=5,
-        query_exponent=0.7,
-        days=14,
-        seed=seed,
-        **learns,
+        n_sessions=20_000, n_queries=200, docs_per_query=15, n_positions=5, query_exponent=0.7, days=14, seed=seed
     )
+    if updates_per_day:
+        options = replace(options, feedback_strength=strength, updates_per_day=updates_per_day)
     return simulate(replace(options, attractiveness_scale=0.5)).log.with_columns(
         period=pl.col("timestamp").dt.truncate("15m")
     )
