@@ -6,7 +6,7 @@ With the sums A, W of each query (`core/counts/order.py`),
     sd = sqrt((G - 1) / G sum (A_g / (1 - h_g))^2) / sum W,       h_g = the query's share of the variance
 
 and a / sd is judged by Student's t with min(1 / sum h^2, G - 1) degrees of freedom. What four of five logs would show
-is a_80 = (t_.975 + t_.8) sd; it would leave eta, theta = position ** -eta, off by a_80 sum C / 2 / sum C Var_p(m).
+is a_80 = (t_.9875 + t_.8) sd; it would leave eta, theta = position ** -eta, off by a_80 sum C / 2 / sum C Var_p(m).
 """
 
 from dataclasses import dataclass
@@ -16,6 +16,9 @@ import numpy as np
 from posbias.core.arrays.linalg import student_quantile, student_tail
 from posbias.core.counts.order import OrderSums
 from posbias.core.standard_errors.contrasts import LEVEL
+
+LEVEL_OF_EACH = LEVEL / 2
+"""Level of this test, and of the comparison with halves: the two together make a false alarm in one log of twenty."""
 
 LARGEST_MISSED_BIAS = 0.25
 """Bias of eta that feedback may cause and yet be missed by one test in five, up to which a test says enough."""
@@ -47,7 +50,7 @@ class FeedbackTest:
     @property
     def rejected(self) -> bool:
         """Whether clicks move documents."""
-        return self.p_value < LEVEL
+        return self.p_value < LEVEL_OF_EACH
 
     @property
     def enough(self) -> bool:
@@ -71,7 +74,7 @@ def feedback_test(sums: OrderSums) -> FeedbackTest | None:
     degrees = float(max(min(1 / (share**2).sum(), n_queries - 1), 1.0))
     move = float(area.sum()) / weight
     t, level = np.array([abs(move) / std_error]), np.array([degrees])
-    quantiles = [float(student_quantile(quantile, level)[0]) for quantile in (1 - LEVEL / 2, _POWER)]
+    quantiles = [float(student_quantile(quantile, level)[0]) for quantile in (1 - LEVEL_OF_EACH / 2, _POWER)]
     found = sum(quantiles) * std_error
     information = float(sums.information.sum())
     return FeedbackTest(

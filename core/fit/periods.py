@@ -25,7 +25,7 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
-from posbias.core.fit.feedback import FeedbackTest, feedback_test
+from posbias.core.fit.feedback import LEVEL_OF_EACH, FeedbackTest, feedback_test
 from posbias.core.periods import Length
 from posbias.core.standard_errors.contrasts import ContrastTest, difference_test
 
@@ -57,7 +57,8 @@ class PeriodLook:
         """What follows from it."""
         if self.estimate is None:
             return "nothing to compare"
-        if (self.feedback is not None and self.feedback.rejected) or (self.halves is not None and self.halves.rejected):
+        differs = self.halves is not None and self.halves.p_value < LEVEL_OF_EACH
+        if differs or (self.feedback is not None and self.feedback.rejected):
             return "feedback"
         if not self.ordered:
             return "cannot be looked into"

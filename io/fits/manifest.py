@@ -98,7 +98,7 @@ class PeriodLookSection(msgspec.Struct, frozen=True):
             outcome=look.outcome,
             propensity=None if look.estimate is None else _numbers(look.estimate.propensity),
             feedback=FeedbackSection.of(look.feedback),
-            halves=ContrastSection.of(look.halves),
+            halves=ContrastSection.of(look.halves, None if look.estimate is None else look.estimate.n_clusters),
         )
 
 
