@@ -11,6 +11,7 @@ from posbias.cli.work.job import EstimateRequest, Job
 from posbias.core.fit.fit import LARGEST_COMPARISON, WANTED_CLICK_SHARE, Fit, fit_statistics
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
+from posbias.io.counting.pages import sample_pages
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.table import check_features
 from posbias.io.fits.manifest import fit_section
@@ -102,6 +103,7 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
             compare=asked.compare,
             sum_sessions=None if counted.read is None else partial(sum_sessions, counted.read),
             unbinned=counted.unbinned,
+            pages=sample_pages(counted),
             on_iteration=stage.say,
         )
     write_propensities(found.propensities, result.folder, csv=asked.csv)
@@ -123,7 +125,7 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
         )
     all_identified = bool(found.estimate.linkage.identified.all())
     doubtful = bool(about_pages) or not found.converged or found.click_share < WANTED_CLICK_SHARE
-    doubtful = doubtful or not found.period.claims
+    doubtful = doubtful or not found.period.claims or found.model_doubted
     if doubtful or (asked.strict and not all_identified):
         result.exit_code = WITH_DOUBTS
     return found

@@ -10,6 +10,7 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats, Integers, Numbers
 from posbias.core.attractiveness.prior import AttractivenessPrior, estimate_prior, posterior_by_position
 from posbias.core.attractiveness.uncertainty import with_errors_of_theta
+from posbias.core.counts.clicks_above import CountedPages
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import (
@@ -33,6 +34,7 @@ from posbias.core.fit.diagnostics import (
 )
 from posbias.core.fit.joint_causes import JointCauses, find_causes
 from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
+from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import PeriodChoice, choose_period
 from posbias.core.fit.propensities import propensity_table, with_unshrunk
 from posbias.core.fit.refinements import is_thin, with_errors, with_shape, with_shrinkage
@@ -84,6 +86,7 @@ class Fit:
         silence: what cells below a click say that have no click, with UBM.
         placements: whether the rows that it is from were placed at random, where it is from randomised rows.
         bins: whether positions of one bin differ, where there are bins and the counts by position.
+        model_tests: whether the model holds; None where there are no errors by query to judge it by.
     """
 
     statistics: SufficientStatistics
@@ -108,6 +111,7 @@ class Fit:
     silence: Silence | None
     placements: tuple[PlacementTest, ...]
     bins: BinsTest | None
+    model_tests: ModelTests | None
 
     @property
     def converged(self) -> bool:
@@ -120,6 +124,11 @@ class Fit:
         joint = None if self.joint is None else self.joint.propensity
         table = propensity_table(self.statistics, self.estimate, joint, self.smooth)
         return with_unshrunk(table, self.free) if self.statistics.plan.context else table
+
+    @property
+    def model_doubted(self) -> bool:
+        """Whether a test of the model speaks against the propensities."""
+        return self.model_tests is not None and bool(self.model_tests.doubts)
 
     @property
     def click_share(self) -> float:
@@ -150,6 +159,7 @@ def fit_statistics(
     compare: bool | None = None,
     sum_sessions: Callable[[FittedLog], ClusterSums] | None = None,
     unbinned: SufficientStatistics | None = None,
+    pages: CountedPages | None = None,
     on_iteration: Callable[[str], None] = lambda _: None,
 ) -> Fit:
     """Estimate theta by the chosen method, run joint EM beside it, then attractiveness given theta.
@@ -161,6 +171,7 @@ def fit_statistics(
         compare: whether joint EM runs beside it; None: if there are at most `LARGEST_COMPARISON` signatures.
         sum_sessions: goes over the log once more, for errors by session.
         unbinned: the same log by position, where the statistics have bins: these are then tested.
+        pages: a sample of its pages, for tests of the model.
         on_iteration: is told how the estimation proceeds.
 
     Raises:
@@ -171,7 +182,9 @@ def fit_statistics(
     check_method(method, statistics.plan, options)
     try:
         with np.errstate(all="ignore" if statistics.plan.weighted else None):  # what is no number is found below
-            fit = _fit(statistics, method, options, on_iteration, compare=compare, sum_sessions=sum_sessions)
+            fit = _fit(
+                statistics, method, options, on_iteration, compare=compare, sum_sessions=sum_sessions, pages=pages
+            )
             if unbinned is not None and fit.free.fitted is not None:
                 bins = bins_test(unbinned, statistics.plan, options, fit.period.used)
                 fit = replace(fit, bins=bins)
@@ -201,6 +214,7 @@ def _fit(
     *,
     compare: bool | None,
     sum_sessions: Callable[[FittedLog], ClusterSums] | None,
+    pages: CountedPages | None,
 ) -> Fit:
     estimator = get_estimator(method)
     is_default = method == ConditionalEstimator.name
@@ -245,7 +259,17 @@ def _fit(
         silence=silence_below_clicks(statistics, estimate),
         placements=placement_tests(statistics) if method == RandomizedEstimator.name else (),
         bins=None,
+        model_tests=_test_model(statistics, free, period, pages),
     )
+
+
+def _test_model(
+    statistics: SufficientStatistics, estimate: Estimate, period: PeriodChoice, pages: CountedPages | None
+) -> ModelTests | None:
+    """Whether the model holds; None where the estimate is none that tests are made for."""
+    if estimate.fitted is None:
+        return None
+    return run_model_tests(statistics, estimate.fitted, pages, by_period=period.by_day)
 
 
 def _with_errors(

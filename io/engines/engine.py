@@ -58,6 +58,11 @@ class ReadLog(Protocol):
         ...
 
     @property
+    def some_pages(self) -> pl.LazyFrame | None:
+        """Whole pages of good rows: all of a small log, else those of some queries; None where it has no sessions."""
+        ...
+
+    @property
     def rows_read(self) -> int:
         """Rows in the log."""
         ...

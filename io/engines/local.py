@@ -74,6 +74,7 @@ class Bucketed:
         rejected: number of rows per reason.
         clicks_without_impression: where clicks are apart.
         clicked_pages: pages by their clicks, perhaps of a sample of the sessions; None where sessions are not known.
+        some_pages: whole pages, as a rule those of one bucket; None where the log has no sessions.
     """
 
     log: Log
@@ -82,6 +83,7 @@ class Bucketed:
     rejected: dict[str, int]
     clicks_without_impression: int | None
     clicked_pages: ClickedPages | None
+    some_pages: pl.LazyFrame | None
 
     @property
     def buckets(self) -> LocalParts:
@@ -164,7 +166,8 @@ class LocalEngine:
                 rejected |= rows_by_reason(page_faults(affected))
                 faulty = pl.concat([faulty, affected])
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
-        return Bucketed(log, (good.lazy(),), rows.height, rejected, log.orphan_clicks(), clicked)
+        some_pages = good.lazy() if log.has_sessions else None
+        return Bucketed(log, (good.lazy(),), rows.height, rejected, log.orphan_clicks(), clicked, some_pages)
 
     def _split(
         self, log: Log, n_buckets: int, on_rows: RowCounter | None, *, keep_sessions: bool, whole_pages: bool
@@ -176,7 +179,7 @@ class LocalEngine:
             faulty, clicked = self._faulty_pages(good_rows(impressions), log.estimated_rows, n_buckets)
             if self.on_bad_rows == "error":
                 self._judge_pages(log, faulty, log.estimated_rows)
-            impressions = impressions if faulty.height else impressions.drop(SESSION)
+            impressions = impressions if faulty.height else _with_some_sessions(impressions, n_buckets)
         folder = self.scratch / "impressions"
         bucket = pl.when(pl.col(REJECTED) == 0).then(_bucket_of_query(n_buckets)).otherwise(n_buckets)
         with temporary_files(self.scratch):
@@ -195,7 +198,10 @@ class LocalEngine:
                 faulty = pl.concat([faulty, affected])
         if faulty is not None and faulty.height:
             buckets = [_without_pages(frame, faulty) for frame in buckets]
-        return Bucketed(log, tuple(buckets), read, rejected, log.orphan_clicks(), clicked)
+        some_pages = _some_pages(folder, buckets) if log.has_sessions else None
+        if log.has_sessions and not keep_sessions:
+            buckets = [frame.drop(SESSION) for frame in buckets]
+        return Bucketed(log, tuple(buckets), read, rejected, log.orphan_clicks(), clicked, some_pages)
 
     def _faulty_pages(self, impressions: pl.LazyFrame, rows: int, n_buckets: int) -> tuple[pl.DataFrame, ClickedPages]:
         """The faulty pages of a sample of the sessions; of all, if all are checked or the faulty ones left out.
@@ -297,6 +303,18 @@ def _bucket_sink(frame: pl.LazyFrame, bucket: pl.Expr, folder: Path) -> pl.LazyF
         mkdir=True,
         lazy=True,
     )
+
+
+def _with_some_sessions(impressions: pl.LazyFrame, n_buckets: int) -> pl.LazyFrame:
+    """Impressions with the sessions of the first bucket and of a sample of all; others are null and take no room."""
+    kept = (_bucket_of_query(n_buckets) == 0) | (pl.col(SESSION).hash() % n_buckets == 0)
+    return impressions.with_columns(pl.when(kept).then(SESSION).alias(SESSION))
+
+
+def _some_pages(folder: Path, buckets: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
+    """The pages of the first bucket; where few queries leave that empty, a sample of all pages."""
+    frame = buckets[0] if (folder / f"{_BUCKET}=0").is_dir() else pl.concat(buckets)
+    return frame.filter(pl.col(SESSION).is_not_null())
 
 
 def _count_faults(folder: Path, bucket: int) -> tuple[int, pl.DataFrame]:

@@ -25,7 +25,7 @@ from posbias.io.engines.kept_frames import KeptFrames, SparkFrame
 from posbias.io.engines.spark_pages import PagesOnSpark, affected, count_faults
 from posbias.io.engines.spark_session import Session, spark_errors
 from posbias.io.engines.spark_types import packed, spark_name, spark_schema
-from posbias.io.engines.spark_worker import RESULT, collect_frames, on_part, work_on
+from posbias.io.engines.spark_worker import RESULT, collect_frames, from_batches, on_part, work_on
 from posbias.io.engines.wire import WIRE
 from posbias.io.log.log import CLICKED, Log
 from posbias.io.log.scan import reading
@@ -85,6 +85,18 @@ class ReadBySpark:
     rejected: dict[str, int]
     clicks_without_impression: int | None
     clicked_pages: ClickedPages | None = None
+
+    @property
+    def some_pages(self) -> pl.LazyFrame | None:
+        """The pages of some queries, brought to this process; a sample of all where few queries hold most rows."""
+        if not self.log.has_sessions:
+            return None
+        rows, schema = self.rows_read - sum(self.rejected.values()), self.buckets.schema
+        with spark_errors():
+            found = _one_in(self.buckets.frame, QUERY, -(-rows // SAMPLED_ROWS))
+            if rows > SAMPLED_ROWS and not SAMPLED_ROWS // 4 <= found.count() <= 2 * SAMPLED_ROWS:
+                found = _one_in(self.buckets.frame, SESSION, -(-rows // SAMPLED_ROWS))
+            return from_batches(found.toArrow().to_batches(), schema).lazy()
 
     def statistics(self, plan: StatisticsPlan) -> SparkParts:
         """The statistics of the good rows, which Spark counts by the plan of all engines."""
@@ -243,6 +255,12 @@ class FrameParts:
     def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
         """What a function makes of each."""
         return self.engine.each(list(enumerate(self.frames)), partial(_on_frame, work=work))
+
+
+def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
+    """The rows of one in so many values of a column."""
+    functions: Any = import_module("pyspark.sql.functions")
+    return rows.filter(functions.pmod(functions.xxhash64(column), functions.lit(number)) == 0) if number > 1 else rows
 
 
 def _on_frame(item: tuple[int, pl.LazyFrame], work: Callable[[int, pl.LazyFrame], Found]) -> Found:

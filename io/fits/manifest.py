@@ -16,6 +16,7 @@ from posbias.core.fit.feedback import FeedbackTest
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.joint_causes import JointCauses
 from posbias.core.fit.joint_comparison import JointComparison
+from posbias.core.fit.model_tests import ATTRACTIVENESS, TESTS, ModelTests
 from posbias.core.fit.period_words import why
 from posbias.core.fit.periods import PeriodChoice, PeriodLook
 from posbias.core.priors import LARGEST_STRENGTH
@@ -99,6 +100,62 @@ class PeriodLookSection(msgspec.Struct, frozen=True):
             propensity=None if look.estimate is None else _numbers(look.estimate.propensity),
             feedback=FeedbackSection.of(look.feedback),
             halves=ContrastSection.of(look.halves, None if look.estimate is None else look.estimate.n_clusters),
+        )
+
+
+class ScoreSection(msgspec.Struct, frozen=True):
+    """A test of the model with one degree of freedom."""
+
+    statistic: float
+    degrees: float
+    difference_of_logs: float
+    std_error: float
+    clusters: int
+    p_value: float
+    p_value_adjusted: float
+    rejected: bool
+    observed_clicks: float | UnsetType = UNSET
+    expected_clicks: float | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, name: str, tests: ModelTests) -> "ScoreSection | None":
+        """What the test of that name found, where it could be made."""
+        found = tests.found.get(name)
+        if found is None:
+            return None
+        test, of_pages = found.test, name != ATTRACTIVENESS
+        return cls(
+            statistic=test.statistic,
+            degrees=test.degrees,
+            difference_of_logs=test.difference,
+            std_error=test.std_error,
+            clusters=found.n_clusters,
+            p_value=test.p_value,
+            p_value_adjusted=tests.adjusted[name],
+            rejected=name in tests.rejected,
+            observed_clicks=found.observed if of_pages else UNSET,
+            expected_clicks=found.expected if of_pages else UNSET,
+        )
+
+
+class ModelSection(msgspec.Struct, frozen=True):
+    """Whether the model holds: null where a test could not be made."""
+
+    attractiveness: ScoreSection | None
+    clicks_above: ScoreSection | None
+    last_click: ScoreSection | None
+    impressions_of_pages: int
+    why_no_pages: str | UnsetType = UNSET
+
+    @classmethod
+    def of(cls, tests: ModelTests | None) -> "ModelSection | None":
+        """What the tests found, where there are any."""
+        if tests is None:
+            return None
+        return cls(
+            *(ScoreSection.of(name, tests) for name in TESTS),
+            impressions_of_pages=tests.impressions,
+            why_no_pages=tests.why_no_pages or UNSET,
         )
 
 
@@ -265,6 +322,7 @@ class FitSection(EstimateSection, frozen=True, kw_only=True):
     contexts_differ: ContrastSection | None
     position_effect: ContrastSection | None
     previous_click: ContrastSection | None
+    model_tests: ModelSection | None
     joint: EstimateSection | None
     joint_against_conditional: ComparisonSection | None
     joint_under_other_priors: CausesSection | None
@@ -291,6 +349,7 @@ def fit_section(fit: Fit) -> FitSection:
         contexts_differ=ContrastSection.of(fit.contexts, clusters),
         position_effect=ContrastSection.of(fit.position_effect, clusters),
         previous_click=ContrastSection.of(fit.previous_click, clusters),
+        model_tests=ModelSection.of(fit.model_tests),
         joint=None if fit.joint is None else EstimateSection.of(fit.joint),
         joint_against_conditional=ComparisonSection.of(fit.comparison, by_query),
         joint_under_other_priors=CausesSection.of(fit.causes),

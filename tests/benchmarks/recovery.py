@@ -10,6 +10,7 @@ thin            curves from few clicks: `--shape smooth` beside free and power, 
 contexts        error and coverage where contexts are shrunk towards each other
 tests           size and power of every test
 feedback        rankers that learn from clicks: what auto chooses, and the test that it rests on
+model           of the tests of the model: false alarms and power
 real            the real logs beside the repository (../shared/data), where they are there
 speed           conditional and joint fits of a compressed log of 10M impressions
 cost            what `posbias fit` takes beyond `posbias collect`, whole processes
@@ -29,6 +30,7 @@ from recovery_checks import checks
 from recovery_contexts import contexts
 from recovery_coverage import coverage
 from recovery_feedback import feedback
+from recovery_model_tests import model_tests
 from recovery_real import real
 from recovery_speed import IMPRESSIONS, cost, speed
 from recovery_tests import tests
@@ -44,6 +46,7 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "contexts": lambda console, asked: contexts(console, asked.replications),
     "tests": lambda console, asked: tests(console, asked.replications),
     "feedback": lambda console, asked: feedback(console, asked.replications),
+    "model": lambda console, asked: model_tests(console, asked.replications),
     "real": lambda console, _: real(console),
     "speed": lambda console, asked: speed(console, asked.impressions),
     "cost": lambda console, asked: cost(console, asked.impressions, asked.runs),

@@ -1,0 +1,95 @@
+"""Whether the model holds, in words: what was tested and what follows where it does not hold."""
+
+import numpy as np
+
+from posbias.cli.report.summary import cell_in_words
+from posbias.core.fit.fit import Fit
+from posbias.core.fit.model_tests import ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK, ModelTests
+from posbias.core.standard_errors.score_test import ScoreTest
+
+_NAMES = {"pbm": "the position-based model", "ubm": "the user browsing model"}
+_HOLDS = {
+    ATTRACTIVENESS: "documents that are clicked more lose as much by position as others",
+    CLICKS_ABOVE: "clicks do not depend on the number of clicks above",
+    LAST_CLICK: "clicks do not depend on where the last click above was",
+}
+
+
+def model_verdicts(fit: Fit) -> list[str]:
+    """What was tested, where nothing speaks against the estimate."""
+    tests = fit.model_tests
+    if tests is None or not tests.found:
+        return []
+    p_values = tests.adjusted
+    passed = [f"{_HOLDS[name]} (p = {p_values[name]:.1g})" for name in tests.found if name not in tests.rejected]
+    said = [f"consistent with {_model(fit)}: {'; '.join(passed)}."] if passed else []
+    if tests.readiness_alone and tests.clicks_above is not None:
+        said.append(_readiness(tests.clicks_above, p_values[CLICKS_ABOVE]))
+    if tests.why_no_pages and fit.statistics.plan.model.name == "pbm":
+        said.append(f"whether clicks depend on clicks above is not tested: {tests.why_no_pages}.")
+    return said
+
+
+def model_warnings(fit: Fit) -> list[str]:
+    """What does not hold, and what follows."""
+    tests = fit.model_tests
+    if tests is None:
+        return []
+    p_values, doubts = tests.adjusted, tests.doubts
+    said: list[str] = []
+    if ATTRACTIVENESS in doubts and tests.attractiveness is not None:
+        said.append(_by_attractiveness(fit, tests.attractiveness, p_values[ATTRACTIVENESS]))
+    if CLICKS_ABOVE in doubts or LAST_CLICK in doubts:
+        said.append(_by_clicks_above(fit, tests))
+    return said
+
+
+def _by_attractiveness(fit: Fit, found: ScoreTest, p_value: float) -> str:
+    propensity = fit.free.propensity
+    lowest = int(np.nanargmin(propensity))
+    ratio = float(propensity[lowest] ** found.test.difference)
+    loss, attractive, others = ("less", "large", "small") if ratio > 1 else ("more", "small", "large")
+    return (
+        f"documents that are clicked more lose {loss} by position (p = {p_value:.1g}): at {cell_in_words(fit, lowest)} "
+        f"their propensity is about {ratio:.2g} times that of other documents of their query. "
+        f"{_capital(_model(fit))} does not hold: weights of low positions are too {attractive} for attractive "
+        f"documents and too {others} for others. A ranker that knows more of the user or the time than this log tells "
+        "looks the same: name what it knows (--stratify, --timestamp)."
+    )
+
+
+def _by_clicks_above(fit: Fit, tests: ModelTests) -> str:
+    p_values, found = tests.adjusted, list[str]()
+    if CLICKS_ABOVE in tests.doubts and tests.clicks_above is not None:
+        found.append(f"{_apart(tests.clicks_above)} below a click (p = {p_values[CLICKS_ABOVE]:.1g})")
+    if LAST_CLICK in tests.doubts and tests.last_click is not None:
+        found.append(f"{_apart(tests.last_click)} directly below the only click (p = {p_values[LAST_CLICK]:.1g})")
+    never = tests.clicks_above is not None and not tests.clicks_above.observed
+    return (
+        f"the same document at the same position is clicked {' and '.join(found)}. {_capital(_model(fit))} does not "
+        "hold: its propensities are means over what was clicked above, and weights are off where pages differ in that. "
+        + ("No page has two clicks: if the log keeps only one, log all of them. " if never else "")
+        + "Compare with --model ubm."
+    )
+
+
+def _readiness(above: ScoreTest, p_value: float) -> str:
+    return (
+        f"the same document at the same position is clicked {_apart(above)} below a click (p = {p_value:.1g}), as "
+        "where users differ in how readily they click. That alone leaves propensities by position right."
+    )
+
+
+def _apart(found: ScoreTest) -> str:
+    """How far clicks are from what the model expects, e.g. `43% less often`."""
+    ratio = found.observed / found.expected
+    return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} often than expected"
+
+
+def _model(fit: Fit) -> str:
+    name = fit.statistics.plan.model.name
+    return _NAMES.get(name, f"--model {name}")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,96 @@
+"""What was clicked above each impression of a page, counted beside the statistics: for tests of the model.
+
+State of an impression: nothing clicked above it; one click, on the result directly above; one click, further up; or
+two clicks and more.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import CountTable
+from posbias.core.arrays.members import Members
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.log.page_order import in_page_order
+from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, QUERY, SESSION
+
+STATE = "posbias_state"
+
+
+class ClicksAbove(IntEnum):
+    """What was clicked above an impression."""
+
+    NONE = 0
+    ONE_DIRECTLY_ABOVE = 1
+    ONE_FURTHER_UP = 2
+    SEVERAL = 3
+
+
+@dataclass(frozen=True)
+class CountedPages:
+    """Counts of whole pages by what was clicked above.
+
+    Attributes:
+        plan: what tells units and cells apart.
+        counts: the plan's keys and the state, `impressions`, `clicks`; sorted by the keys.
+        impressions: how many there are.
+    """
+
+    plan: StatisticsPlan
+    counts: pl.DataFrame
+    impressions: int
+
+    def strata(self, *, by_period: bool) -> Strata:
+        """The counts by state, clustered by query; a unit is what shares one attractiveness, in one cell.
+
+        Args:
+            by_period: whether attractiveness may differ by period.
+        """
+        unit = list(dict.fromkeys((*self.plan.stratum_columns(by_period=by_period), *self.plan.cell_columns)))
+        rows = self.counts.group_by(*unit, STATE).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(*unit, STATE)
+        numbers = rows.select(pl.struct(*unit).rle_id().alias("unit"), pl.col(QUERY).rle_id().alias("query"))
+        first = np.flatnonzero(np.diff(numbers["unit"].to_numpy().astype(np.int64), prepend=-1))
+        table = CountTable(
+            n_cells=len(ClicksAbove),
+            start=np.append(first, rows.height).astype(np.int64),
+            cell=rows[STATE].to_numpy().astype(np.int64),
+            impressions=rows[IMPRESSIONS].to_numpy().astype(np.float64),
+            clicks=rows[CLICKS].to_numpy().astype(np.float64),
+            multiplicity=np.ones(len(first)),
+        )
+        return Strata(table, Members(np.arange(len(first)), numbers["query"].to_numpy().astype(np.int64)[first]))
+
+
+def count_pages(impressions: pl.DataFrame, plan: StatisticsPlan) -> CountedPages:
+    """Count whole pages by what was clicked above.
+
+    Args:
+        impressions: canonical impressions of whole pages and whole queries, with their sessions.
+        plan: of a position-based model without weights.
+    """
+    in_cells = plan.with_cells(nw.from_native(with_state(impressions).lazy())).to_native()
+    counts = pl.len().cast(pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
+    counted = in_cells.group_by(*plan.keys, STATE).agg(*counts).sort(*plan.keys, STATE).collect()
+    return CountedPages(plan, counted, impressions.height)
+
+
+def with_state(impressions: pl.DataFrame) -> pl.DataFrame:
+    """Impressions with their state, page by page from top to bottom.
+
+    E.g. clicks [0, 1, 0, 0, 1, 0] of a page -> states [none, none, directly above, further up, further up, several].
+    """
+    shown = in_page_order(impressions)
+    row = np.arange(shown.height)
+    starts = shown[SESSION].rle_id().to_numpy().astype(np.int64)
+    first = np.flatnonzero(np.diff(starts, prepend=-1))[starts]
+    click = shown[CLICK].to_numpy().astype(np.int64)
+    before = np.cumsum(click) - click
+    above = before - before[first]
+    last = np.roll(np.maximum.accumulate(np.where(click == 1, row, -1)), 1)
+    one = np.where(last == row - 1, ClicksAbove.ONE_DIRECTLY_ABOVE, ClicksAbove.ONE_FURTHER_UP)
+    state = np.where(above > 1, ClicksAbove.SEVERAL, np.where(above == 1, one, ClicksAbove.NONE))
+    return shown.with_columns(pl.Series(STATE, state.astype(np.int8)))
