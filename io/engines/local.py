@@ -37,6 +37,7 @@ from posbias.io.temporary.kept import keep
 _TEMPORARY_BYTES_PER_ROW = 4  # of integer ids, compressed; the least that buckets were seen to take
 _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS = 1 << 20, 64  # smaller buckets are faster, up to a point
 _MOST_ROWS_AT_ONCE = 1 << 21  # counted together: they and their copies take about 200 MB
+_FEW_QUERIES = 100  # too few for errors clustered by query to be judged by
 _BUCKET = "posbias_bucket"
 
 
@@ -312,9 +313,10 @@ def _with_some_sessions(impressions: pl.LazyFrame, n_buckets: int) -> pl.LazyFra
 
 
 def _some_pages(folder: Path, buckets: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
-    """The pages of the first bucket; where few queries leave that empty, a sample of all pages."""
-    frame = buckets[0] if (folder / f"{_BUCKET}=0").is_dir() else pl.concat(buckets)
-    return frame.filter(pl.col(SESSION).is_not_null())
+    """The pages of the first bucket; where that holds few queries, a sample of all pages as well."""
+    has_first = (folder / f"{_BUCKET}=0").is_dir()
+    few = not has_first or buckets[0].select(pl.col(QUERY).n_unique()).collect().item() < _FEW_QUERIES
+    return (pl.concat(buckets) if few else buckets[0]).filter(pl.col(SESSION).is_not_null())
 
 
 def _count_faults(folder: Path, bucket: int) -> tuple[int, pl.DataFrame]:

@@ -1,0 +1,134 @@
+"""What a fit says about whether its model holds: in words, in the manifest, by the exit code."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+
+OPTIONS = SimulationOptions(n_queries=40, n_sessions=3_000, docs_per_query=10, n_positions=6, attractiveness_scale=0.5)
+TINY_MEMORY = 100_000
+
+
+def one_click_a_page(log: pl.DataFrame) -> pl.DataFrame:
+    first = pl.col("click").cum_sum().over("session", order_by="position") == 1
+    return log.with_columns((pl.col("click") * first).cast(pl.Int8).alias("click"))
+
+
+@pytest.fixture(scope="module")
+def log() -> pl.DataFrame:
+    return simulate(OPTIONS).log
+
+
+def section_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "manifest.json").read_text())["estimate"]["model_tests"]
+
+
+def test_a_log_that_keeps_one_click_per_page_is_doubted(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    one_click_a_page(log).write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "-o", "out")
+
+    assert done.returncode == 1
+    said = " ".join(done.stderr.split())
+    assert "the same document at the same position is clicked 100% less often than expected below a click" in said
+    assert "The position-based model does not hold" in said
+    assert "if the log keeps only one, log all of them" in said
+    found = section_of(tmp_path / "out")["clicks_above"]
+    assert found["rejected"]
+    assert found["observed_clicks"] == 0
+    assert found["clusters"] > 20
+    assert found["p_value"] <= found["p_value_adjusted"] < 0.05
+
+
+def test_trust_bias_is_told_with_what_it_does_to_weights(run_in_process: Run, tmp_path: Path) -> None:
+    simulation = simulate(SimulationOptions(n_queries=60, n_sessions=12_000, docs_per_query=10, query_exponent=0.0))
+    log = simulation.log.join(simulation.attractiveness, on=["query", "doc"], how="left", maintain_order="left")
+    gamma, position = log["attractiveness"].to_numpy(), log["position"].to_numpy().astype(float)
+    trusted = position**-0.7 * (0.98 * gamma + 0.4 / position * (1 - gamma))
+    clicks = np.random.default_rng(1).random(len(gamma)) < trusted
+    simulation.log.with_columns(pl.Series("click", clicks.astype(np.int8))).write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("run", "log.parquet", "-o", "out")
+
+    assert done.returncode == 1
+    said = " ".join(done.stderr.split())
+    assert "documents that are clicked more lose less by position" in said
+    assert "weights of low positions are too large for attractive documents and too small for others" in said
+
+
+def test_a_log_that_follows_the_model_is_told_to_be_consistent_with_it(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "-o", "out")
+
+    assert done.returncode == 0
+    assert "consistent with the position-based model: documents that are clicked more lose as much" in done.stderr
+    assert section_of(tmp_path / "out")["impressions_of_pages"] == log.height
+
+
+def test_from_statistics_what_pages_would_show_is_said_not_to_be_tested(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    one_click_a_page(log).write_parquet(tmp_path / "log.parquet")
+    run_in_process("collect", "log.parquet", "-o", "counts")
+    done = run_in_process("fit", "counts", "-o", "out")
+    run_in_process("fit", "log.parquet", "-o", "whole")
+
+    found, whole = section_of(tmp_path / "out"), section_of(tmp_path / "whole")
+    assert "whether clicks depend on clicks above is not tested: it needs the pages of a log" in " ".join(
+        done.stderr.split()
+    )
+    assert found["clicks_above"] is None
+    assert found["last_click"] is None
+    assert found["attractiveness"]["p_value"] == pytest.approx(whole["attractiveness"]["p_value"])
+
+
+@pytest.mark.parametrize("n_queries", [40, 1], ids=["many queries", "one query"])
+def test_a_log_in_buckets_shows_some_of_its_pages(
+    run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_queries: int
+) -> None:
+    options = SimulationOptions(n_queries=n_queries, n_sessions=4_000, docs_per_query=10, n_positions=6, seed=3)
+    log = one_click_a_page(simulate(options).log).with_columns(pl.format("s{}", "session").alias("session"))
+    log.write_parquet(tmp_path / "log.parquet")
+    monkeypatch.setattr("posbias.cli.work.engine.parse_memory", lambda _: TINY_MEMORY)
+    run_in_process("fit", "log.parquet", "-o", "out")
+
+    found = section_of(tmp_path / "out")
+    assert 0 < found["impressions_of_pages"] < log.height
+    if n_queries > 1:
+        assert found["clicks_above"]["rejected"]
+    else:
+        assert found["clicks_above"] is None  # one query is one cluster
+
+
+def test_sessions_and_queries_of_several_columns(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    split = one_click_a_page(log).with_columns(
+        visit=pl.col("session") // 3, page=pl.format("p{}", pl.col("session") % 3)
+    )
+    split.drop("session").with_columns(site=pl.lit("a")).write_parquet(tmp_path / "log.parquet")
+    done = run_in_process(
+        *("fit", "log.parquet", "--session", "visit", "--session", "page"),
+        *("--query", "site", "--query", "query", "-o", "out"),
+    )
+
+    assert done.returncode == 1
+    assert section_of(tmp_path / "out")["clicks_above"]["rejected"]
+
+
+def test_the_same_log_gives_the_same_bytes_whatever_the_order_of_its_rows(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    log.sample(fraction=1, shuffle=True, seed=1).write_parquet(tmp_path / "shuffled.parquet")
+    for name in ("log", "shuffled"):
+        run_in_process("fit", f"{name}.parquet", "-o", name)
+
+    assert section_of(tmp_path / "log") == section_of(tmp_path / "shuffled")

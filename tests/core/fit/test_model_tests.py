@@ -1,0 +1,169 @@
+"""Whether the model holds: what the tests notice, what they leave alone, and what the order of a log changes."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.counts.clicks_above import count_pages
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
+from posbias.core.estimators import EstimationOptions
+from posbias.core.fit.cross_fitting import halves, most_shown
+from posbias.core.fit.fit import Fit, fit_statistics
+from posbias.core.fit.model_tests import ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK
+from posbias.core.models import get_model
+from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
+
+PBM = StatisticsPlan(get_model("pbm"))
+WORLD = SimulationOptions(
+    n_queries=100, n_sessions=6_000, docs_per_query=12, n_positions=8, query_exponent=0.5, attractiveness_scale=0.6
+)
+
+
+def fitted(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> Fit:
+    pages = count_pages(log, plan) if plan.model.name == "pbm" and "session" in log.columns else None
+    return fit_statistics(statistics_of(log, plan, parts), "conditional", EstimationOptions(), pages=pages)
+
+
+def statistics_of(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> SufficientStatistics:
+    """Statistics in parts, each of whole queries."""
+    frames = [log.filter(pl.col("query").hash(3) % parts == number) for number in range(parts)]
+    in_cells = [plan.with_cells_in_memory(frame) for frame in frames if frame.height]
+    counts = pl.len().cast(pl.Int64).alias("impressions"), pl.col("click").cast(pl.Int64).sum().alias("clicks")
+    counted = [frame.group_by(plan.keys).agg(*counts).sort(plan.keys) for frame in in_cells]
+    return merge_parts([compress_part(frame, plan) for frame in counted], plan)
+
+
+def clicked_anew(simulation: Simulation, probability: Floats, seed: int = 0) -> pl.DataFrame:
+    clicks = np.random.default_rng(seed).random(len(probability)) < probability
+    return simulation.log.with_columns(pl.Series("click", clicks.astype(np.int8)))
+
+
+def truth(simulation: Simulation) -> tuple[Floats, Floats]:
+    """Attractiveness and position of each row."""
+    log = simulation.log.join(simulation.attractiveness, on=["query", "doc"], how="left", maintain_order="left")
+    return log["attractiveness"].to_numpy(), log["position"].to_numpy().astype(float)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_nothing_is_doubted_under_the_position_based_model(seed: int) -> None:
+    fit = fitted(simulate(replace(WORLD, seed=seed)).log)
+
+    assert fit.model_tests is not None
+    assert set(fit.model_tests.found) == {ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK}
+    assert not fit.model_doubted
+
+
+def test_trust_in_positions_is_noticed_by_attractiveness() -> None:
+    simulation = simulate(replace(WORLD, n_sessions=12_000))
+    attractiveness, position = truth(simulation)
+    trusted = position**-0.7 * (0.98 * attractiveness + 0.4 / position * (1 - attractiveness))
+    tests = fitted(clicked_anew(simulation, trusted)).model_tests
+
+    assert tests is not None
+    assert tests.attractiveness is not None
+    assert ATTRACTIVENESS in tests.doubts
+    assert tests.attractiveness.test.difference < 0  # attractive documents lose less
+
+
+def test_a_cascade_is_noticed_though_no_cell_below_a_click_was_clicked() -> None:
+    simulation = simulate(WORLD)
+    attractiveness, _ = truth(simulation)
+    clicks = (np.random.default_rng(1).random(len(attractiveness)) < 0.5 * attractiveness).reshape(-1, 8)
+    first = clicks & (np.cumsum(clicks, axis=1) == 1)
+    log = simulation.log.with_columns(pl.Series("click", first.ravel().astype(np.int8)))
+    fit = fitted(log)
+
+    assert fit.model_tests is not None
+    assert fit.model_tests.clicks_above is not None
+    assert fit.model_tests.clicks_above.observed == 0
+    assert fit.model_tests.doubts == {CLICKS_ABOVE}
+    # observed against expected clicks per cell, which the fit all but solves, see nothing
+    np.testing.assert_allclose(fit.expected_clicks, fit.statistics.cell_totals[1], rtol=0.06)
+
+
+def test_clicks_of_the_user_browsing_model_are_noticed_by_both_and_doubted() -> None:
+    tests = fitted(simulate(replace(WORLD, model="ubm")).log).model_tests
+
+    assert tests is not None
+    assert tests.doubts >= {CLICKS_ABOVE, LAST_CLICK}
+
+
+def test_users_who_differ_in_readiness_are_seen_and_leave_the_propensities_undoubted() -> None:
+    tests = fitted(simulate(replace(WORLD, readiness=(0.3, 1.7), attractiveness_scale=0.5)).log).model_tests
+
+    assert tests is not None
+    assert CLICKS_ABOVE in tests.rejected
+    assert tests.readiness_alone
+    assert not tests.doubts
+
+
+def test_query_shocks_are_no_clicks_above() -> None:
+    """What a query's users share at a position comes with other clicks above; it drops out."""
+    options = replace(WORLD, n_sessions=12_000, theta_shock=0.6, attractiveness_scale=0.3)
+    statistics = [
+        found.test.statistic * np.sign(found.test.difference)
+        for seed in range(6)
+        if (tests := fitted(simulate(replace(options, seed=seed)).log).model_tests) is not None
+        and (found := tests.clicks_above) is not None
+    ]
+    assert len(statistics) == 6
+    assert abs(np.mean(statistics)) < 1.0
+
+
+def test_p_values_are_adjusted_for_their_number_and_keep_their_order() -> None:
+    tests = fitted(simulate(WORLD).log).model_tests
+    assert tests is not None
+    plain = {name: found.test.p_value for name, found in tests.found.items()}
+    ascending = sorted(plain, key=lambda name: plain[name])
+    assert tests.adjusted[ascending[0]] == min(3 * plain[ascending[0]], 1.0)
+    assert [tests.adjusted[name] for name in ascending] == sorted(tests.adjusted.values())
+
+
+def test_the_test_by_attractiveness_does_not_depend_on_how_the_log_was_cut_into_parts() -> None:
+    log = simulate(WORLD).log
+    renamed = log.with_columns((9_999 - pl.col("query")).alias("query"))
+    found = [fitted(of, parts=parts).model_tests for of, parts in ((log, 1), (log, 5), (renamed, 1))]
+    values = [one.attractiveness.test.p_value for one in found if one is not None and one.attractiveness is not None]
+
+    np.testing.assert_allclose(values, values[0], rtol=1e-6)
+    assert len(values) == 3
+
+
+def test_halves_add_up_and_share_impressions_evenly() -> None:
+    table = statistics_of(simulate(WORLD).log).pair_signatures
+    one, other = halves(table)
+
+    np.testing.assert_array_equal(one.impressions + other.impressions, table.impressions)
+    np.testing.assert_array_equal(one.clicks + other.clicks, table.clicks)
+    assert (np.abs(one.impressions - other.impressions) <= 1).all()
+    assert (one.clicks <= one.impressions).all()
+    assert (other.clicks <= other.impressions).all()
+
+
+def test_of_a_large_log_the_queries_that_were_shown_most_are_split() -> None:
+    strata = statistics_of(simulate(replace(WORLD, query_exponent=1.0)).log).strata(by_period=False)
+    some, everything = most_shown(strata, 500), most_shown(strata)
+
+    entries = strata.signatures.entries_of_unit
+    assert len(everything.unit) == len(strata.members.unit)
+    assert 500 <= entries[some.unit].sum() < 700
+    np.testing.assert_array_equal(some.unit, everything.unit[: len(some.unit)])
+
+
+def test_weighted_counts_and_the_user_browsing_model_have_no_test_of_pages() -> None:
+    log = simulate(WORLD).log
+    ubm = fitted(log, StatisticsPlan(get_model("ubm"))).model_tests
+    assert ubm is not None
+    assert set(ubm.found) == {ATTRACTIVENESS}
+    assert "ubm" in ubm.why_no_pages
+
+    weighted = statistics_of(log)
+    weighted = replace(weighted, plan=replace(PBM, weighted=True))
+    found = fit_statistics(weighted, "conditional", EstimationOptions(), pages=count_pages(log, PBM)).model_tests
+    assert found is not None
+    assert not found.found
+    assert "weighted" in found.why_no_pages

@@ -1,0 +1,113 @@
+"""Score tests: what they are by their formulas, and how they behave at the edges."""
+
+import numpy as np
+import pytest
+
+from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.members import Members
+from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.standard_errors.score_test import FinerCells, score_test, units_test
+from posbias.core.theta.conditional import fit_conditional
+from posbias.core.theta.linkage import find_linkage
+
+
+def strata_of(impressions: Floats, clicks: Floats, docs_per_query: int = 4) -> Strata:
+    table = CountTable.from_dense(impressions, clicks)
+    return Strata(table, Members(np.arange(table.n_units), np.arange(table.n_units) // docs_per_query))
+
+
+def drawn(theta: Floats, seed: int, n_units: int = 80) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(seed)
+    impressions = rng.integers(5, 60, (n_units, len(theta))).astype(float)
+    gamma = rng.beta(2, 4, (n_units, 1))
+    return impressions, rng.binomial(impressions.astype(np.int64), gamma * theta).astype(float)
+
+
+# Cells (0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1) of a model with three.
+FINER = FinerCells(np.repeat(np.arange(3), 2), np.tile([0.0, 1.0], 3), np.zeros(3, np.int64))
+
+
+def test_the_statistic_is_what_its_formulas_say_with_each_cluster_left_out_by_hand() -> None:
+    strata = strata_of(*drawn(np.repeat([0.9, 0.6, 0.3], 2), 1))
+    found = score_test(strata, FINER)
+    assert found is not None
+
+    table, clusters = strata.signatures, strata.members.cluster
+    dense = np.zeros((2, table.n_units, 6))
+    for unit in range(table.n_units):
+        entries = slice(table.start[unit], table.start[unit + 1])
+        dense[:, unit, table.cell[entries]] = table.impressions[entries], table.clicks[entries]
+    impressions, clicks = dense
+    merged = CountTable.from_dense(impressions.reshape(-1, 3, 2).sum(axis=2), clicks.reshape(-1, 3, 2).sum(axis=2))
+    theta = fit_conditional(merged, find_linkage(merged)).theta[FINER.cell]
+    share = impressions * theta / (impressions * theta).sum(axis=1, keepdims=True)
+    total = clicks.sum(axis=1)
+    scores = clicks - total[:, np.newaxis] * share
+    information = [c * (np.diag(p) - np.outer(p, p)) for c, p in zip(total, share, strict=True)]
+    model = np.eye(3)[FINER.cell][:, 1:]
+    whole = np.sum(information, axis=0)
+    along = FINER.direction - model @ np.linalg.solve(model.T @ whole @ model, model.T @ whole @ FINER.direction)
+    by_cluster = np.array([(along @ scores[clusters == g].sum(axis=0)) for g in np.unique(clusters)])
+    weight = np.array(
+        [
+            along @ np.sum([information[unit] for unit in np.flatnonzero(clusters == g)], axis=0) @ along
+            for g in range(20)
+        ]
+    )
+    delta = by_cluster.sum() / weight.sum()
+    without = np.array([np.delete(by_cluster, g).sum() / np.delete(weight, g).sum() for g in range(20)])
+    std_error = np.sqrt(19 / 20 * ((without - delta) ** 2).sum())  # the jackknife, around the whole
+
+    assert found.n_clusters == 20
+    np.testing.assert_allclose(found.test.difference, delta, rtol=1e-6)
+    np.testing.assert_allclose(found.test.std_error, std_error, rtol=1e-6)
+    np.testing.assert_allclose(found.test.degrees, min(weight.sum() ** 2 / (weight**2).sum(), 19), rtol=1e-6)
+
+
+def test_a_difference_within_the_models_cells_is_found_with_its_sign() -> None:
+    theta = np.array([0.9, 0.7, 0.6, 0.45, 0.3, 0.23])  # 25 % less in the second half of each cell
+    found = score_test(strata_of(*drawn(theta, 2)), FINER)
+
+    assert found is not None
+    assert found.test.p_value < 1e-3
+    assert found.test.difference == pytest.approx(np.log(0.76), abs=0.1)
+    assert found.observed < found.expected
+
+
+def test_cells_without_a_click_are_evidence() -> None:
+    impressions, clicks = drawn(np.array([0.9, 0.0, 0.6, 0.0, 0.3, 0.0]), 3)
+    found = score_test(strata_of(impressions, clicks), FINER)
+
+    assert found is not None
+    assert found.observed == 0
+    assert found.test.p_value < 1e-6
+
+
+def test_within_units_theta_drops_out() -> None:
+    """Each unit in one cell of the model: whatever theta of that cell, the test is the same as with it fitted."""
+    rng = np.random.default_rng(4)
+    impressions = rng.integers(5, 60, (60, 2)).astype(float)
+    clicks = rng.binomial(impressions.astype(np.int64), 0.3 * rng.random((60, 1))).astype(float)
+    direction = np.array([0.0, 1.0])
+    scaled = units_test(strata_of(7 * impressions, clicks), direction)
+    plain = units_test(strata_of(impressions, clicks), direction)
+
+    assert plain is not None
+    assert scaled is not None
+    assert plain.test.statistic == pytest.approx(scaled.test.statistic)
+
+
+@pytest.mark.parametrize("docs_per_query", [80, 1000])
+def test_one_cluster_says_nothing(docs_per_query: int) -> None:
+    assert score_test(strata_of(*drawn(np.full(6, 0.5), 5), docs_per_query), FINER) is None
+
+
+def test_clusters_that_agree_to_the_last_click_say_nothing() -> None:
+    impressions, clicks = np.full((4, 6), 50.0), np.tile([20.0, 10.0, 8.0, 8.0, 4.0, 4.0], (4, 1))
+    assert score_test(strata_of(impressions, clicks, 2), FINER) is None
+
+
+def test_nothing_is_said_where_nothing_links_two_cells() -> None:
+    impressions = np.zeros((6, 6))
+    impressions[:, 0] = 10.0
+    assert score_test(strata_of(impressions, impressions / 2), FINER) is None
