@@ -180,7 +180,7 @@ class LocalEngine:
             faulty, clicked = self._faulty_pages(good_rows(impressions), log.estimated_rows, n_buckets)
             if self.on_bad_rows == "error":
                 self._judge_pages(log, faulty, log.estimated_rows)
-            impressions = impressions if faulty.height else _with_some_sessions(impressions, n_buckets)
+            impressions = impressions if faulty.height else self._with_some_sessions(log, impressions, n_buckets)
         folder = self.scratch / "impressions"
         bucket = pl.when(pl.col(REJECTED) == 0).then(_bucket_of_query(n_buckets)).otherwise(n_buckets)
         with temporary_files(self.scratch):
@@ -221,6 +221,13 @@ class LocalEngine:
                 return sample, clicked
         shares = [found(share, n_buckets) for share in range(n_buckets)]
         return pl.concat([faulty for faulty, _ in shares]), shares[0][1]
+
+    @staticmethod
+    def _with_some_sessions(log: Log, impressions: pl.LazyFrame, n_buckets: int) -> pl.LazyFrame:
+        """Impressions with the sessions of the first bucket and of a sample of all; others are null, of no size."""
+        one_in = max(1, log.estimated_rows // SAMPLED_ROWS)
+        kept = (_bucket_of_query(n_buckets) == 0) | (pl.col(SESSION).hash() % one_in == 0)
+        return impressions.with_columns(pl.when(kept).then(SESSION).alias(SESSION))
 
     def _keep_pages(self, number: int, bucket: pl.LazyFrame) -> pl.LazyFrame:
         """The pages of a bucket, on disk."""
@@ -304,12 +311,6 @@ def _bucket_sink(frame: pl.LazyFrame, bucket: pl.Expr, folder: Path) -> pl.LazyF
         mkdir=True,
         lazy=True,
     )
-
-
-def _with_some_sessions(impressions: pl.LazyFrame, n_buckets: int) -> pl.LazyFrame:
-    """Impressions with the sessions of the first bucket and of a sample of all; others are null and take no room."""
-    kept = (_bucket_of_query(n_buckets) == 0) | (pl.col(SESSION).hash() % n_buckets == 0)
-    return impressions.with_columns(pl.when(kept).then(SESSION).alias(SESSION))
 
 
 def _some_pages(folder: Path, buckets: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
