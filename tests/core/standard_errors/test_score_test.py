@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import CountTable, Floats, sum_by_number
 from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.score_test import FinerCells, score_test, units_test
@@ -32,7 +32,7 @@ def test_the_statistic_is_what_its_formulas_say_with_each_cluster_left_out_by_ha
     found = score_test(strata, FINER)
     assert found is not None
 
-    table, clusters = strata.signatures, strata.members.cluster
+    table, clusters = strata.signatures, strata.members.cluster.astype(np.int64)
     dense = np.zeros((2, table.n_units, 6))
     for unit in range(table.n_units):
         entries = slice(table.start[unit], table.start[unit + 1])
@@ -43,17 +43,13 @@ def test_the_statistic_is_what_its_formulas_say_with_each_cluster_left_out_by_ha
     share = impressions * theta / (impressions * theta).sum(axis=1, keepdims=True)
     total = clicks.sum(axis=1)
     scores = clicks - total[:, np.newaxis] * share
-    information = [c * (np.diag(p) - np.outer(p, p)) for c, p in zip(total, share, strict=True)]
+    information: Floats = np.array([c * (np.diag(p) - np.outer(p, p)) for c, p in zip(total, share, strict=True)])
     model = np.eye(3)[FINER.cell][:, 1:]
-    whole = np.sum(information, axis=0)
-    along = FINER.direction - model @ np.linalg.solve(model.T @ whole @ model, model.T @ whole @ FINER.direction)
-    by_cluster = np.array([(along @ scores[clusters == g].sum(axis=0)) for g in np.unique(clusters)])
-    weight = np.array(
-        [
-            along @ np.sum([information[unit] for unit in np.flatnonzero(clusters == g)], axis=0) @ along
-            for g in range(20)
-        ]
-    )
+    whole = information.sum(axis=0)
+    explained: Floats = np.linalg.solve(model.T @ whole @ model, model.T @ whole @ FINER.direction)
+    along = FINER.direction - (model * explained).sum(axis=1)
+    by_cluster = sum_by_number(clusters, (scores * along).sum(axis=1), 20)
+    weight = sum_by_number(clusters, ((information * along).sum(axis=2) * along).sum(axis=1), 20)
     delta = by_cluster.sum() / weight.sum()
     without = np.array([np.delete(by_cluster, g).sum() / np.delete(weight, g).sum() for g in range(20)])
     std_error = np.sqrt(19 / 20 * ((without - delta) ** 2).sum())  # the jackknife, around the whole
