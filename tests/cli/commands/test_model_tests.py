@@ -24,6 +24,10 @@ def one_click_a_page(log: pl.DataFrame) -> pl.DataFrame:
     return log.with_columns((pl.col("click") * first).cast(pl.Int8).alias("click"))
 
 
+def _tiny(_: str) -> int:
+    return TINY_MEMORY
+
+
 @pytest.fixture(scope="module")
 def log() -> pl.DataFrame:
     return simulate(OPTIONS).log
@@ -98,7 +102,7 @@ def test_a_small_log_shows_all_of_its_pages_in_buckets_too(
     named = one_click_a_page(log).with_columns(pl.format("s{}", "session").alias("session"))
     named.write_parquet(tmp_path / "log.parquet")
     run_in_process("fit", "log.parquet", "-o", "at-once")
-    monkeypatch.setattr("posbias.cli.work.engine.parse_memory", lambda _: TINY_MEMORY)
+    monkeypatch.setattr("posbias.cli.work.engine.parse_memory", _tiny)
     done = run_in_process("fit", "log.parquet", "-o", "in-buckets")
 
     at_once, in_buckets = section_of(tmp_path / "at-once"), section_of(tmp_path / "in-buckets")

@@ -5,6 +5,7 @@ import pytest
 
 from posbias.core.arrays.count_table import CountTable, Floats, sum_by_number
 from posbias.core.arrays.members import Members
+from posbias.core.arrays.unit_diagonal import solve
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.score_test import FinerCells, score_test, units_test
 from posbias.core.theta.conditional import fit_conditional
@@ -46,7 +47,7 @@ def test_the_statistic_is_what_its_formulas_say_with_each_cluster_left_out_by_ha
     information: Floats = np.array([c * (np.diag(p) - np.outer(p, p)) for c, p in zip(total, share, strict=True)])
     model = np.eye(3)[FINER.cell][:, 1:]
     whole = information.sum(axis=0)
-    explained: Floats = np.linalg.solve(model.T @ whole @ model, model.T @ whole @ FINER.direction)
+    explained = solve(model.T @ whole @ model, model.T @ whole @ FINER.direction)
     along = FINER.direction - (model * explained).sum(axis=1)
     by_cluster = sum_by_number(clusters, (scores * along).sum(axis=1), 20)
     weight = sum_by_number(clusters, ((information * along).sum(axis=2) * along).sum(axis=1), 20)
