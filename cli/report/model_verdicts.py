@@ -23,8 +23,6 @@ def model_verdicts(fit: Fit) -> list[str]:
     p_values = tests.adjusted
     passed = [f"{_HOLDS[name]} (p = {p_values[name]:.1g})" for name in tests.found if name not in tests.rejected]
     said = [f"consistent with {_model(fit)}: {'; '.join(passed)}."] if passed else []
-    if tests.readiness_alone and tests.clicks_above is not None:
-        said.append(_readiness(tests.clicks_above, p_values[CLICKS_ABOVE]))
     if tests.why_no_pages and fit.statistics.plan.model.name == "pbm":
         said.append(f"whether clicks depend on clicks above is not tested: {tests.why_no_pages}.")
     return said
@@ -39,7 +37,7 @@ def model_warnings(fit: Fit) -> list[str]:
     said: list[str] = []
     if ATTRACTIVENESS in doubts and tests.attractiveness is not None:
         said.append(_by_attractiveness(fit, tests.attractiveness, p_values[ATTRACTIVENESS]))
-    if CLICKS_ABOVE in doubts or LAST_CLICK in doubts:
+    if tests.depends_on_clicks_above:
         said.append(_by_clicks_above(fit, tests))
     return said
 
@@ -60,23 +58,22 @@ def _by_attractiveness(fit: Fit, found: ScoreTest, p_value: float) -> str:
 
 def _by_clicks_above(fit: Fit, tests: ModelTests) -> str:
     p_values, found = tests.adjusted, list[str]()
-    if CLICKS_ABOVE in tests.doubts and tests.clicks_above is not None:
+    if CLICKS_ABOVE in tests.rejected and tests.clicks_above is not None:
         found.append(f"{_apart(tests.clicks_above)} below a click (p = {p_values[CLICKS_ABOVE]:.1g})")
-    if LAST_CLICK in tests.doubts and tests.last_click is not None:
+    if LAST_CLICK in tests.rejected and tests.last_click is not None:
         found.append(f"{_apart(tests.last_click)} directly below the only click (p = {p_values[LAST_CLICK]:.1g})")
+    said = f"the same document at the same position is clicked {' and '.join(found)}. "
+    if tests.users_may_differ:
+        return said + (
+            "Where that is because users or devices differ, propensities are right as means over them (--context tells "
+            "devices apart); where a click above changes what is looked at below, weights are off (--model ubm)."
+        )
     never = tests.clicks_above is not None and not tests.clicks_above.observed
     return (
-        f"the same document at the same position is clicked {' and '.join(found)}. {_capital(_model(fit))} does not "
-        "hold: its propensities are means over what was clicked above, and weights are off where pages differ in that. "
+        f"{said}{_capital(_model(fit))} does not hold: its propensities are means over what was clicked above, and "
+        "weights are off where pages differ in that. "
         + ("No page has two clicks: if the log keeps only one, log all of them. " if never else "")
         + "Compare with --model ubm."
-    )
-
-
-def _readiness(above: ScoreTest, p_value: float) -> str:
-    return (
-        f"the same document at the same position is clicked {_apart(above)} below a click (p = {p_value:.1g}), as "
-        "where users differ in how readily they click. That alone leaves propensities by position right."
     )
 
 

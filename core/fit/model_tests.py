@@ -79,25 +79,24 @@ class ModelTests:
         return frozenset(name for name, p_value in self.adjusted.items() if p_value < LEVEL)
 
     @property
-    def readiness_alone(self) -> bool:
-        """Whether more clicks below clicks are all that is seen: it leaves the propensities of positions right.
+    def depends_on_clicks_above(self) -> frozenset[str]:
+        """The tests of pages that reject the model."""
+        return self.rejected - {ATTRACTIVENESS}
 
-        Where users differ in how readily they click, one who clicked above clicks more often, wherever that was; as
-        long as the ranker does not know the user, the mean over them is theta all the same. Directly below a click
-        such users click a little less than further down, as they have left more of the page unclicked.
+    @property
+    def users_may_differ(self) -> bool:
+        """Whether what pages show could come from users or devices that differ, each following the model.
+
+        One who clicked above then clicks more readily, or looks further down. As long as the ranker does not know the
+        user, the mean over them is theta all the same. Fewer clicks below clicks cannot come from that.
         """
-        more = _more_clicks(self.clicks_above)
-        directly = LAST_CLICK in self.rejected and _more_clicks(self.last_click)
-        return CLICKS_ABOVE in self.rejected and more and not directly
+        fewer = self.clicks_above is not None and self.clicks_above.observed < self.clicks_above.expected
+        return bool(self.depends_on_clicks_above) and not (CLICKS_ABOVE in self.rejected and fewer)
 
     @property
     def doubts(self) -> frozenset[str]:
         """The tests because of which propensities are not to be taken at face value."""
-        return self.rejected - {CLICKS_ABOVE, LAST_CLICK} if self.readiness_alone else self.rejected
-
-
-def _more_clicks(found: ScoreTest | None) -> bool:
-    return found is not None and found.observed > found.expected
+        return self.rejected - self.depends_on_clicks_above if self.users_may_differ else self.rejected
 
 
 def run_model_tests(

@@ -199,7 +199,7 @@ class LocalEngine:
                 faulty = pl.concat([faulty, affected])
         if faulty is not None and faulty.height:
             buckets = [_without_pages(frame, faulty) for frame in buckets]
-        some_pages = _some_pages(folder, buckets) if log.has_sessions else None
+        some_pages = _some_pages(folder, buckets) if log.has_sessions and buckets else None
         if log.has_sessions and not keep_sessions:
             buckets = [frame.drop(SESSION) for frame in buckets]
         return Bucketed(log, tuple(buckets), read, rejected, log.orphan_clicks(), clicked, some_pages)

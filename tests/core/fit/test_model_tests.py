@@ -85,11 +85,11 @@ def test_a_cascade_is_noticed_though_no_cell_below_a_click_was_clicked() -> None
     np.testing.assert_allclose(fit.expected_clicks, fit.statistics.cell_totals[1], rtol=0.06)
 
 
-def test_clicks_of_the_user_browsing_model_are_noticed_by_both_and_doubted() -> None:
+def test_clicks_of_the_user_browsing_model_are_noticed_by_both() -> None:
     tests = fitted(simulate(replace(WORLD, model="ubm")).log).model_tests
 
     assert tests is not None
-    assert tests.doubts >= {CLICKS_ABOVE, LAST_CLICK}
+    assert tests.depends_on_clicks_above == {CLICKS_ABOVE, LAST_CLICK}
 
 
 def test_users_who_differ_in_readiness_are_seen_and_leave_the_propensities_undoubted() -> None:
@@ -97,8 +97,18 @@ def test_users_who_differ_in_readiness_are_seen_and_leave_the_propensities_undou
 
     assert tests is not None
     assert CLICKS_ABOVE in tests.rejected
-    assert tests.readiness_alone
+    assert tests.users_may_differ
     assert not tests.doubts
+
+
+def test_devices_of_different_theta_in_one_log_leave_the_means_undoubted() -> None:
+    desktop, phone = (simulate(replace(WORLD, eta=eta, n_queries=20, seed=4)).log for eta in (0.5, 1.5))
+    together = pl.concat([desktop, phone.with_columns(pl.col("session") + WORLD.n_sessions)])
+    tests = fitted(together).model_tests
+
+    assert tests is not None
+    assert tests.depends_on_clicks_above
+    assert not tests.doubts & {CLICKS_ABOVE, LAST_CLICK}
 
 
 def test_query_shocks_are_no_clicks_above() -> None:
