@@ -52,7 +52,7 @@ def _by_attractiveness(fit: Fit, found: ScoreTest, p_value: float) -> str:
         f"their propensity is about {ratio:.2g} times that of other documents of their query. "
         f"{_capital(_model(fit))} does not hold: weights of low positions are too {attractive} for attractive "
         f"documents and too {others} for others. A ranker that knows more of the user or the time than this log tells "
-        "looks the same: name what it knows (--stratify, --timestamp)."
+        "looks the same (--stratify, --timestamp), and so do devices that show positions differently (--context)."
     )
 
 
