@@ -16,6 +16,7 @@ from posbias.core.arrays.members import Members
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.log.page_order import in_page_order
+from posbias.core.periods import Length, with_periods
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, QUERY, SESSION
 
 STATE = "posbias_state"
@@ -44,14 +45,15 @@ class CountedPages:
     counts: pl.DataFrame
     impressions: int
 
-    def strata(self, *, by_period: bool) -> Strata:
+    def strata(self, period: Length = "none") -> Strata:
         """The counts by state, clustered by query; a unit is what shares one attractiveness, in one cell.
 
         Args:
-            by_period: whether attractiveness may differ by period.
+            period: by which attractiveness may differ.
         """
-        unit = list(dict.fromkeys((*self.plan.stratum_columns(by_period=by_period), *self.plan.cell_columns)))
-        rows = self.counts.group_by(*unit, STATE).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(*unit, STATE)
+        unit = tuple(dict.fromkeys((*self.plan.stratum_columns(period), *self.plan.cell_columns)))
+        by_unit = with_periods(self.counts, unit).group_by(*unit, STATE)
+        rows = by_unit.agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(*unit, STATE)
         numbers = rows.select(pl.struct(*unit).rle_id().alias("unit"), pl.col(QUERY).rle_id().alias("query"))
         first = np.flatnonzero(np.diff(numbers["unit"].to_numpy().astype(np.int64), prepend=-1))
         table = CountTable(

@@ -269,7 +269,7 @@ def _test_model(
     """Whether the model holds; None where the estimate is none that tests are made for."""
     if estimate.fitted is None:
         return None
-    return run_model_tests(statistics, estimate.fitted, pages, by_period=period.by_day)
+    return run_model_tests(statistics, estimate.fitted, pages, period.used)
 
 
 def _with_errors(

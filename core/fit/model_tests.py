@@ -20,6 +20,7 @@ from posbias.core.counts.clicks_above import ClicksAbove, CountedPages
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.fit.cross_fitting import attractiveness_test
+from posbias.core.periods import Length
 from posbias.core.standard_errors.contrasts import LEVEL, FittedStrata
 from posbias.core.standard_errors.score_test import ScoreTest, units_test
 
@@ -100,7 +101,7 @@ class ModelTests:
 
 
 def run_model_tests(
-    statistics: SufficientStatistics, fitted: FittedStrata, pages: CountedPages | None, *, by_period: bool
+    statistics: SufficientStatistics, fitted: FittedStrata, pages: CountedPages | None, period: Length
 ) -> ModelTests:
     """Test the model that an estimate was made under.
 
@@ -108,14 +109,14 @@ def run_model_tests(
         statistics: of the whole log.
         fitted: the estimate.
         pages: a sample of its pages, where there are any.
-        by_period: whether the estimate lets attractiveness differ by period.
+        period: by which the estimate lets attractiveness differ.
     """
     group, plan = statistics.context_of_cell, statistics.plan
     attractiveness = None if plan.weighted else attractiveness_test(fitted, group)
     why = why_no_pages(plan)
     if why or pages is None:
         return ModelTests(attractiveness, why_no_pages=why or NO_PAGES)
-    strata = pages.strata(by_period=by_period)
+    strata = pages.strata(period)
     one_click = replace(strata, signatures=strata.signatures.only_cells(_ONE))
     return ModelTests(
         attractiveness,

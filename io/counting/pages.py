@@ -1,5 +1,7 @@
 """A sample of the pages of a log, counted for tests of the model."""
 
+from dataclasses import replace
+
 import polars as pl
 
 from posbias.core.counts.clicks_above import CountedPages, count_pages
@@ -27,7 +29,8 @@ def sample_pages(counted: CountedLog) -> CountedPages | None:
     sample = _one_in(pages, QUERY, -(-rows // MOST_ROWS))
     if rows > MOST_ROWS and not MOST_ROWS // _FAR_OFF <= sample.height <= _FAR_OFF * MOST_ROWS:
         sample = _one_in(pages, SESSION, -(-rows // MOST_ROWS))
-    return count_pages(sample, counted.plan) if sample.height else None
+    by_position = replace(counted.plan, position_bins=())  # of a bin's positions, one is clicked more than the other
+    return count_pages(sample, by_position) if sample.height else None
 
 
 def _one_in(pages: pl.LazyFrame, column: str, number: int) -> pl.DataFrame:

@@ -147,13 +147,13 @@ def try_one(task: tuple[Case, int]) -> ModelTests | None:
     # the coverage designs of UBM are fitted with UBM: there the model holds
     plan = StatisticsPlan(get_model("ubm" if case in HOLDS and case.options.model == "ubm" else "pbm"))
     statistics = statistics_of(log, plan)
-    strata = statistics.strata(by_period=False)
+    strata = statistics.strata()
     try:
         fitted = ConditionalEstimator().estimate(statistics, strata, EstimationOptions(), silent).fitted
     except IdentifiabilityError:
         return None
     pages = None if plan.model.needs_session else count_pages(log, plan)
-    return None if fitted is None else run_model_tests(statistics, fitted, pages, by_period=False)
+    return None if fitted is None else run_model_tests(statistics, fitted, pages, "none")
 
 
 def _clicked_anew(simulation: Simulation, clicker: Clicker, seed: int) -> pl.DataFrame:

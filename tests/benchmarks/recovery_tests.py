@@ -12,7 +12,6 @@ from rich.table import Table
 
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.estimators import EstimationOptions
-from posbias.core.estimators.estimate import Shape
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -42,7 +41,7 @@ class Tested:
         model: the click model that is fitted.
         context: whether contexts are kept apart.
         shape: that is asked for.
-        period: whether days are compared with the pooled log.
+        period: whether halves of the strata are compared with the whole.
     """
 
     name: str
@@ -51,7 +50,7 @@ class Tested:
     false: Mapping[str, object]
     model: str = "pbm"
     context: bool = False
-    shape: Shape = "free"
+    shape: str = "free"
     period: bool = False
 
     def fits(self, design: Design) -> bool:
@@ -74,8 +73,8 @@ TESTS = (
     Tested("power", lambda fit: fit.shape and fit.shape.test, {"eta": 1.0}, {"theta": _WAVY}, shape="power"),
     Tested("monotone", lambda fit: fit.shape and fit.shape.test, {"eta": _FLAT}, {"theta": _RISING}, shape="monotone"),
     Tested(
-        "period difference",
-        lambda fit: fit.period.test,
+        "period halves",
+        lambda fit: fit.period.looks[0].halves if fit.period.looks else None,
         {"days": _DAYS},
         {"days": _DAYS, "feedback_strength": 6.0},
         period=True,
@@ -101,7 +100,9 @@ def measure(task: tuple[Tested, Design, bool, int]) -> float:
     tested, design, holds, seed = task
     changes = tested.true if holds else tested.false
     options: SimulationOptions = replace(design.options, seed=seed, **changes)  # pyright: ignore[reportArgumentType]
-    plan = StatisticsPlan(get_model(tested.model), context=("device",) if tested.context else (), period=tested.period)
+    plan = StatisticsPlan(
+        get_model(tested.model), context=("device",) if tested.context else (), period="day" if tested.period else None
+    )
     log = simulate(options).log
     if tested.period:
         log = log.with_columns(period=log["timestamp"].dt.date())

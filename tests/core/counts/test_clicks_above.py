@@ -37,7 +37,7 @@ def test_a_page_without_clicks_below_a_clicked_one_starts_anew() -> None:
 
 def test_a_unit_is_a_document_at_a_position_and_positions_beyond_the_last_count_as_clicked_above() -> None:
     log = pl.concat([log_of({1: [1, 0], 2: [0, 1], 3: [1, 1]}), log_of({4: [1, 1]}, "r")])
-    strata = count_pages(log, PLAN).strata(by_period=False)
+    strata = count_pages(log, PLAN).strata()
 
     table = strata.signatures
     assert table.n_units == 4

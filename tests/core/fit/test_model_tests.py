@@ -155,7 +155,7 @@ def test_halves_add_up_and_share_impressions_evenly() -> None:
 
 
 def test_of_a_large_log_the_queries_that_were_shown_most_are_split() -> None:
-    strata = statistics_of(simulate(replace(WORLD, query_exponent=1.0)).log).strata(by_period=False)
+    strata = statistics_of(simulate(replace(WORLD, query_exponent=1.0)).log).strata()
     some, everything = most_shown(strata, 500), most_shown(strata)
 
     entries = strata.signatures.entries_of_unit
