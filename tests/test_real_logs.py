@@ -62,7 +62,7 @@ def test_yandex_user_browsing_cells_are_all_identified_and_one_is_seen_more_than
     yandex: Path, run_posbias: RunPosbias, tmp_path: Path
 ) -> None:
     run = run_posbias("fit", yandex, "--model", "ubm", "-o", tmp_path / "fit")
-    table = fitted(run, tmp_path / "fit", 1)
+    table = fitted(run, tmp_path / "fit", 0)
     assert "documents that are clicked more lose less by position" in run.stderr
 
     assert table.height == 55

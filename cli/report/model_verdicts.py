@@ -33,9 +33,9 @@ def model_warnings(fit: Fit) -> list[str]:
     tests = fit.model_tests
     if tests is None:
         return []
-    p_values, doubts = tests.adjusted, tests.doubts
+    p_values = tests.adjusted
     said: list[str] = []
-    if ATTRACTIVENESS in doubts and tests.attractiveness is not None:
+    if ATTRACTIVENESS in tests.rejected and tests.attractiveness is not None:
         said.append(_by_attractiveness(fit, tests.attractiveness, p_values[ATTRACTIVENESS]))
     if tests.depends_on_clicks_above:
         said.append(_by_clicks_above(fit, tests))

@@ -285,7 +285,7 @@ def test_every_path_of_the_repository_that_is_named_is_there(repository: Path, n
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_is_short_enough_to_be_read(repository: Path, name: str) -> None:
-    longest = {"README.md": LONGEST_FIRST_PAGE, MEASURED: 1000}  # tables, for the most part
+    longest = {"README.md": LONGEST_FIRST_PAGE, MEASURED: 1200}  # tables, for the most part
 
     assert len(read(repository, name).splitlines()) <= longest.get(name, LONGEST)
 

@@ -20,8 +20,14 @@ def calls_of(function: ast.FunctionDef) -> Iterator[str]:
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if _rounds_times(name, node):
+                continue
             if name in REMOVE | WRITE or _renames(name, node) or _opens_to_write(name, node) or _in_store(name, node):
                 yield name
+
+
+def _rounds_times(name: str, call: ast.Call) -> bool:
+    return name == "truncate" and ast.unparse(call.func).endswith(".dt.truncate")
 
 
 def _renames(name: str, call: ast.Call) -> bool:

@@ -16,7 +16,7 @@ RunPosbias = Callable[..., CompletedProcess[str]]
 @pytest.fixture
 def frame() -> pl.DataFrame:
     """A small log that works."""
-    return simulate(SimulationOptions(n_sessions=300, n_queries=5, docs_per_query=5, n_positions=4, seed=3)).log
+    return simulate(SimulationOptions(n_sessions=300, n_queries=5, docs_per_query=5, n_positions=4, seed=4)).log
 
 
 @pytest.fixture

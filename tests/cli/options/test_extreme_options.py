@@ -61,7 +61,10 @@ def assert_refused_or_done(done: CompletedProcess[str]) -> None:
     assert "Traceback" not in done.stderr, done.args
     assert "fault of posbias" not in done.stderr, done.args
     assert done.returncode in (0, 1, 2), done.args
-    assert (done.returncode == 2) == ("rror" in done.stderr), (done.args, done.stderr)
+    assert (done.returncode == 2) == any(word in done.stderr for word in ("posbias: error", "─ Error")), (
+        done.args,
+        done.stderr,
+    )
 
 
 def assert_a_log_with_its_truth(folder: Path) -> None:

@@ -78,6 +78,7 @@ TRIALS = {
     "max_position": Trial("--max-position 3"),
     "position_bins": Trial("--position-bins 1,2,4"),
     "period": Trial("--period none", "--timestamp timestamp"),
+    "period_column": Trial("--period-column version"),
     "date": Trial("--date 2026-01-05"),
     "decay": Trial("--decay 0.5", "--timestamp timestamp"),
     "method": Trial("--method ctr"),
@@ -134,6 +135,7 @@ IN_A_SIMULATION = {
     "score_weight": Trial("--score-weight 0.2"),
     "days": Trial("--days 3"),
     "feedback_strength": Trial("--feedback-strength 3"),
+    "updates_per_day": Trial("--updates-per-day 4", "--feedback-strength 3 --days 3"),
     "segments": Trial("--segments 3"),
     "segment_difference": Trial("--segment-difference 1"),
     "device": Trial("--device 0.1"),
@@ -167,6 +169,7 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         upwards=5 - pl.col("position"),
         bought=((pl.col("session") + pl.col("doc")) % 3 == 0).cast(pl.Int8),
         copies=1.0 + pl.col("session") % 3,
+        version=pl.col("session") // 300,
         price=pl.col("doc") * 1.5,
     )
     top = log.filter(pl.col("position") == 1)

@@ -30,7 +30,7 @@ FIT = ("fit", "log.parquet", "-o", "out")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory with a log, a fit of it and its statistics."""
     folder = tmp_path_factory.mktemp("fitted")
-    log = simulate(SimulationOptions(n_sessions=300, n_queries=5, docs_per_query=5, n_positions=4, seed=3)).log
+    log = simulate(SimulationOptions(n_sessions=300, n_queries=5, docs_per_query=5, n_positions=4, seed=4)).log
     log.write_parquet(folder / "log.parquet")
     for command, name in (("fit", "fit"), ("collect", "statistics")):
         subprocess.run(

@@ -22,7 +22,7 @@ Runs = Callable[..., tuple[int, str, str]]
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a small log that works."""
     path = tmp_path_factory.mktemp("streams") / "log.parquet"
-    simulate(SimulationOptions(n_sessions=300, n_queries=5, docs_per_query=5, n_positions=4, seed=3)).log.write_parquet(
+    simulate(SimulationOptions(n_sessions=300, n_queries=5, docs_per_query=5, n_positions=4, seed=4)).log.write_parquet(
         path
     )
     return path

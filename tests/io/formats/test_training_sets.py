@@ -74,7 +74,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     run(["fit", str(place / "log.csv"), "-o", str(place / "fit"), "--no-compare"])
     table = pl.read_parquet(place / "fit" / "propensities.parquet")
     theta = pl.Series("propensity", [THETA[position] for position in table["position"]])
-    table.with_columns(theta).write_parquet(place / "fit" / "propensities.parquet")
+    nothing_else = pl.lit(None, pl.Float64).alias("smooth_propensity")
+    table.with_columns(theta, nothing_else).write_parquet(place / "fit" / "propensities.parquet")
     yield place
     shutil.rmtree(place)
 

@@ -154,7 +154,7 @@ def test_the_fields_of_a_query_can_be_context_and_day(posbias: Posbias, tmp_path
     path = write(tmp_path / "ubi.ndjson", [*pages, *GOOD_HITS[2:]])
     counted = posbias("collect", path, *UBI, "--context", "application", "--timestamp", "timestamp")
     statistics = pl.concat(pl.read_parquet(part) for part in counted.folder.glob("*.parquet"))
-    days = statistics.select("application", pl.col("period").cast(pl.String)).unique().sort("application")
+    days = statistics.select("application", pl.col("period").dt.date().cast(pl.String)).unique().sort("application")
     assert days.rows() == [("app", "2026-01-06"), ("web", "2026-01-05")]
 
 
