@@ -9,7 +9,8 @@ import pytest
 from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.fit.periods import PeriodChoice, PeriodLook
 from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test
-from posbias.io.fits.manifest import ContrastSection, PeriodSection, PriorSection
+from posbias.io.fits.manifest import PriorSection
+from posbias.io.fits.verdict_sections import ContrastSection, PeriodSection
 
 
 def as_json(section: object) -> dict[str, object]:
