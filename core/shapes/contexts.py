@@ -39,6 +39,7 @@ import numpy as np
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.arrays.unit_diagonal import inverse, pseudo_inverse
 from posbias.core.shapes.context_differences import TAU, Difference, Said
+from posbias.core.shapes.walk import walk_covariance
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
 from posbias.core.standard_errors.intervals import Intervals
@@ -157,7 +158,7 @@ class _Family:
         design = _design(position_of_cell[free], position_of_cell[reference])
         x = np.log(position_of_cell[free] / position_of_cell[reference])
         self.contexts = [
-            _Context(rows, seen[rows], design[rows], _walk(x[rows]), model[np.ix_(rows, rows)])
+            _Context(rows, seen[rows], design[rows], walk_covariance(x[rows]), model[np.ix_(rows, rows)])
             for rows in (np.flatnonzero(reference == first) for first in np.unique(reference))
         ]
 
@@ -241,11 +242,6 @@ def _log_sum(logs: Floats) -> Floats:
 def _weights(logs: Floats) -> Floats:
     """exp(logs), adding up to 1."""
     return np.exp(logs - _log_sum(logs))
-
-
-def _walk(x: Floats) -> Floats:
-    """Covariance at tau = 1 of random walks that start at x = 0, one a side, shape (n, n)."""
-    return np.where(np.outer(x, x) > 0, np.minimum.outer(np.abs(x), np.abs(x)), 0.0)
 
 
 def _design(position: Integers, reference: Integers) -> Floats:

@@ -36,6 +36,7 @@ from posbias.core.shapes.shape import (
     counts_of_all_cells,
     units_with_slope,
 )
+from posbias.core.shapes.walk import walk_covariance
 from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, scores_of_members
 from posbias.core.standard_errors.contrasts import FittedStrata, contrast_test
 from posbias.core.standard_errors.intervals import Intervals
@@ -292,8 +293,7 @@ def _roughness(reference: Integers, x: Floats) -> tuple[Floats, Floats, int]:
 
     The slope of a curve beta is (x'P x)^-1 x'P beta.
     """
-    together = (reference[:, np.newaxis] == reference) & (np.outer(x, x) > 0)
-    walk: Floats = together * np.minimum.outer(np.abs(x), np.abs(x))
+    walk: Floats = (reference[:, np.newaxis] == reference) * walk_covariance(x)
     precision = unit_diagonal.inverse(walk)
     slopes: Floats = (reference[:, np.newaxis] == np.unique(reference)) * x[:, np.newaxis]
     explained = precision @ slopes
