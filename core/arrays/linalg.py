@@ -158,6 +158,6 @@ def minimize_within(loss_and_slope: Callable[[Floats], tuple[float, Floats]], st
         The minimum, shape (P,).
     """
     minimize = import_module("scipy.optimize").minimize
-    options = {"ftol": 1e-9, "gtol": 1e-5}
+    options = {"ftol": 1e-8, "gtol": 1e-5}
     found = minimize(loss_and_slope, start, method="L-BFGS-B", jac=True, bounds=limits, options=options)
     return cast("Floats", found.x)

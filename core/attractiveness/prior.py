@@ -31,7 +31,7 @@ from posbias.core.arrays.threads import at_once
 from posbias.core.attractiveness.posterior import posterior
 from posbias.core.priors import BetaPrior
 
-LARGEST_SAMPLE = 20_000
+LARGEST_SAMPLE = 10_000
 """Units at most from which the prior is estimated: s is then known to a few percent, finer than predictions notice."""
 
 LAST_POSITION = 20
@@ -119,12 +119,12 @@ def posterior_by_position(
 
     def work(part: tuple[slice, CountTable]) -> None:
         units, block = part
-        shown = shown_position(block, position_of_cell)
-        priors = np.stack([prior.mean_at(shown), prior.strength_at(shown)], axis=1)
-        different, group = np.unique(priors, axis=0, return_inverse=True)
-        for number, (prior_mean, strength) in enumerate(different.tolist()):
+        ends = (prior.positions[0], prior.positions[-1]) if prior.positions else (0, 0)  # beyond them nothing changes
+        positions, group = np.unique(np.clip(shown_position(block, position_of_cell), *ends), return_inverse=True)
+        means, strengths = prior.mean_at(positions).tolist(), prior.strength_at(positions).tolist()
+        for number in range(len(positions)):
             those = np.flatnonzero(group == number)
-            beta = BetaPrior(prior_mean, strength)
+            beta = BetaPrior(means[number], strengths[number])
             mean[units][those], deviation[units][those] = posterior(block.take(those), propensity, beta)
 
     for _ in at_once(work, table.blocks()):

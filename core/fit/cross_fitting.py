@@ -38,7 +38,7 @@ from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.contrasts import FittedStrata
 from posbias.core.standard_errors.score_test import FinerCells, ScoreTest, score_test
 
-MOST_ENTRIES = 1 << 18
+MOST_ENTRIES = 1 << 17
 """Counts that are split; in a larger log those of the queries that were shown most."""
 
 LARGEST_COUNT = 10**9

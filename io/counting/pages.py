@@ -9,7 +9,7 @@ from posbias.core.fit.model_tests import why_no_pages
 from posbias.core.schema import QUERY, SESSION
 from posbias.io.counting.count import CountedLog
 
-MOST_ROWS = 1 << 18
+MOST_ROWS = 1 << 17
 """Impressions that are looked at, about."""
 
 _FAR_OFF = 4  # times as many or as few as wanted
