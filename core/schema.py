@@ -93,13 +93,17 @@ class RequestedRoles:
     timestamp: str | None = None
     context: tuple[str, ...] = ()
     stratify: tuple[str, ...] = ()
+    version: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Which columns of a log play which role; `session` is empty and `click` None where the log has none."""
+    """Which columns of a log play which role; `session` is empty and `click` None where the log has none.
+
+    Strata are told apart by `stratify` and `version`, that of the ranker.
+    """
 
     session: tuple[str, ...]
     query: tuple[str, ...]
@@ -110,6 +114,7 @@ class Roles:
     timestamp: str | None = None
     context: tuple[str, ...] = ()
     stratify: tuple[str, ...] = ()
+    version: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
 
@@ -121,8 +126,8 @@ class Roles:
         """Every column that plays a role, each once, in the log's own names."""
         single = (self.position, self.click, self.weight, self.timestamp)
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
-        further = [*self.context, *self.stratify, *(rows.column for rows in self.randomized), *self.features]
-        return list(dict.fromkeys([*names, *further]))
+        further = [*self.context, *self.stratify, *self.version, *self.features]
+        return list(dict.fromkeys([*names, *further, *(rows.column for rows in self.randomized)]))
 
 
 def resolve_roles(requested: RequestedRoles, columns: Sequence[str], *, where: str, required: Iterable[str]) -> Roles:
@@ -171,6 +176,7 @@ def resolve_roles(requested: RequestedRoles, columns: Sequence[str], *, where: s
         timestamp=optional(PERIOD, requested.timestamp),
         context=named(requested.context, "--context"),
         stratify=named(requested.stratify, "--stratify"),
+        version=named(requested.version, "--period-column"),
         randomized=_marked(requested, named),
         features=named(requested.features, "--feature"),
     )

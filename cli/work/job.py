@@ -81,7 +81,8 @@ class Job:
             weight=columns.weight_column,
             timestamp=columns.timestamp,
             context=plan.context,
-            stratify=plan.strata,
+            stratify=tuple(name for name in plan.strata if name != columns.period_column),
+            version=tuple(name for name in plan.strata if name == columns.period_column),
             randomized=plan.randomized,
             features=self.kept.features,
         )
