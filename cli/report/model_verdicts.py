@@ -72,7 +72,7 @@ def _by_clicks_above(fit: Fit, tests: ModelTests) -> str:
     return (
         f"{said}{_capital(_model(fit))} does not hold: its propensities are means over what was clicked above, and "
         "weights are off where pages differ in that. "
-        + ("No page has two clicks: if the log keeps only one, log all of them. " if never else "")
+        + ("No page has two clicks: the log keeps one click per page, or users stop at a click. " if never else "")
         + "Compare with --model ubm."
     )
 

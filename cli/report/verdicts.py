@@ -12,8 +12,6 @@ from posbias.core.estimators.randomized import RandomizedEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
 from posbias.core.fit.joint_comparison import NOTABLE, JointComparison
 from posbias.core.fit.period_words import why
-from posbias.core.log.clicked_pages import ClickedPages
-from posbias.core.models.ubm import UserBrowsingModel
 from posbias.core.priors import BetaPrior
 from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes.shape import ShapedEstimate
@@ -145,20 +143,6 @@ def _silence(fit: Fit) -> list[str]:
         f"{which} a click, where about {expected:,.0f} would be expected if the previous click made no difference "
         f"({_rests_on(test, fit)}): the log keeps one click per page, or users stop at a click. The cells without a "
         "click above are right for such users; --model pbm is biased."
-    )
-    return [sentence]
-
-
-def page_warnings(pages: ClickedPages | None, model: str) -> list[str]:
-    """Whether a position-based model meets a log without second clicks."""
-    if pages is None or model == UserBrowsingModel.name or not pages.only_first_clicks:
-        return []
-    found = "no page has" if not pages.several else f"only {counted(pages.several, 'pages')} have"
-    sentence = (
-        f"{found} more than one click, where at least {pages.expected_several:,.0f} of {counted(pages.pages, 'pages')} "
-        f"would if clicks were independent, as --model {model} takes them to be: the log keeps one click per page, or "
-        "users stop at a click. Positions below a click then count as seen, and their propensities are too small. "
-        "--model ubm keeps them apart."
     )
     return [sentence]
 

@@ -8,7 +8,7 @@ from posbias.cli.console import line
 from posbias.cli.report import summary, verdicts
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.cli.work.job import EstimateRequest, Job
-from posbias.core.fit.fit import LARGEST_COMPARISON, WANTED_CLICK_SHARE, Fit, fit_statistics
+from posbias.core.fit.fit import LARGEST_COMPARISON, BesideCounts, Fit, fit_statistics
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
 from posbias.io.counting.pages import sample_pages
@@ -101,9 +101,11 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
             request.method,
             request.options,
             compare=asked.compare,
-            sum_sessions=None if counted.read is None else partial(sum_sessions, counted.read),
-            unbinned=counted.unbinned,
-            pages=sample_pages(counted),
+            beside=BesideCounts(
+                sum_sessions=None if counted.read is None else partial(sum_sessions, counted.read),
+                unbinned=counted.unbinned,
+                pages=sample_pages(counted),
+            ),
             on_iteration=stage.say,
         )
     write_propensities(found.propensities, result.folder, csv=asked.csv)
@@ -113,10 +115,7 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
     said = verdicts.fit_verdicts(found)
     result.tables += [line(sentence) for sentence in said]
     result.content["verdicts"] = said
-    about_pages = verdicts.page_warnings(
-        None if counted.read is None else counted.read.clicked_pages, counted.plan.model.name
-    )
-    result.warnings += [*verdicts.fit_warnings(found), *about_pages]
+    result.warnings += verdicts.fit_warnings(found)
     about_joint = request.option_of_joint_em
     if about_joint and found.joint is None and asked.compare is None:
         result.warnings.append(
@@ -124,8 +123,6 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
             f"{LARGEST_COMPARISON:,} signatures. Use --compare to run it."
         )
     all_identified = bool(found.estimate.linkage.identified.all())
-    doubtful = bool(about_pages) or not found.converged or found.click_share < WANTED_CLICK_SHARE
-    doubtful = doubtful or not found.period.claims or found.model_doubted
-    if doubtful or (asked.strict and not all_identified):
+    if found.doubtful or (asked.strict and not all_identified):
         result.exit_code = WITH_DOUBTS
     return found

@@ -126,9 +126,11 @@ class Fit:
         return with_unshrunk(table, self.free) if self.statistics.plan.context else table
 
     @property
-    def model_doubted(self) -> bool:
-        """Whether a test of the model speaks against the propensities."""
-        return self.model_tests is not None and bool(self.model_tests.doubts)
+    def doubtful(self) -> bool:
+        """Whether the propensities are not to be taken at face value."""
+        few_clicks = self.click_share < WANTED_CLICK_SHARE
+        against_the_model = self.model_tests is not None and bool(self.model_tests.doubts)
+        return not self.converged or few_clicks or not self.period.claims or against_the_model
 
     @property
     def click_share(self) -> float:
@@ -151,15 +153,28 @@ class Fit:
         )
 
 
+@dataclass(frozen=True)
+class BesideCounts:
+    """What a log says beside its counts; nothing where there are only statistics.
+
+    Attributes:
+        sum_sessions: goes over the log once more, for errors by session.
+        unbinned: the same log by position, where the statistics have bins: these are then tested.
+        pages: a sample of its pages, for tests of the model.
+    """
+
+    sum_sessions: Callable[[FittedLog], ClusterSums] | None = None
+    unbinned: SufficientStatistics | None = None
+    pages: CountedPages | None = None
+
+
 def fit_statistics(
     statistics: SufficientStatistics,
     method: str,
     options: EstimationOptions,
     *,
     compare: bool | None = None,
-    sum_sessions: Callable[[FittedLog], ClusterSums] | None = None,
-    unbinned: SufficientStatistics | None = None,
-    pages: CountedPages | None = None,
+    beside: BesideCounts | None = None,
     on_iteration: Callable[[str], None] = lambda _: None,
 ) -> Fit:
     """Estimate theta by the chosen method, run joint EM beside it, then attractiveness given theta.
@@ -169,9 +184,7 @@ def fit_statistics(
         method: the name of an estimator.
         options: what is asked of the estimate.
         compare: whether joint EM runs beside it; None: if there are at most `LARGEST_COMPARISON` signatures.
-        sum_sessions: goes over the log once more, for errors by session.
-        unbinned: the same log by position, where the statistics have bins: these are then tested.
-        pages: a sample of its pages, for tests of the model.
+        beside: what the log itself says beside the counts, where there is one.
         on_iteration: is told how the estimation proceeds.
 
     Raises:
@@ -182,12 +195,8 @@ def fit_statistics(
     check_method(method, statistics.plan, options)
     try:
         with np.errstate(all="ignore" if statistics.plan.weighted else None):  # what is no number is found below
-            fit = _fit(
-                statistics, method, options, on_iteration, compare=compare, sum_sessions=sum_sessions, pages=pages
-            )
-            if unbinned is not None and fit.free.fitted is not None:
-                bins = bins_test(unbinned, statistics.plan, options, fit.period.used)
-                fit = replace(fit, bins=bins)
+            beside = beside or BesideCounts()
+            fit = _fit(statistics, method, options, on_iteration, compare=compare, beside=beside)
     except (np.linalg.LinAlgError, OverflowError) as error:
         raise _too_unequal(statistics) from error
     known = fit.estimate.propensity[fit.estimate.linkage.identified]
@@ -213,8 +222,7 @@ def _fit(
     on_iteration: Callable[[str], None],
     *,
     compare: bool | None,
-    sum_sessions: Callable[[FittedLog], ClusterSums] | None,
-    pages: CountedPages | None,
+    beside: BesideCounts,
 ) -> Fit:
     estimator = get_estimator(method)
     is_default = method == ConditionalEstimator.name
@@ -225,7 +233,7 @@ def _fit(
     strata = statistics.strata(period.used)
     chosen = period.chosen if is_default else None
     free = chosen or estimator.estimate(statistics, strata, options, on_iteration)
-    judged = _with_errors(free, statistics, options, period, sum_sessions)
+    judged = _with_errors(free, statistics, options, period, beside.sum_sessions)
     refined = _refined(judged, statistics, options)
     estimate = refined.estimate
     joint = estimate if method == JointEstimator.name else None
@@ -258,9 +266,22 @@ def _fit(
         previous_click=previous_click_test(statistics, estimate),
         silence=silence_below_clicks(statistics, estimate),
         placements=placement_tests(statistics) if method == RandomizedEstimator.name else (),
-        bins=None,
-        model_tests=_test_model(statistics, free, period, pages),
+        bins=_test_bins(judged, beside.unbinned, statistics, options, period),
+        model_tests=_test_model(statistics, free, period, beside.pages),
     )
+
+
+def _test_bins(
+    estimate: Estimate,
+    unbinned: SufficientStatistics | None,
+    statistics: SufficientStatistics,
+    options: EstimationOptions,
+    period: PeriodChoice,
+) -> BinsTest | None:
+    """Whether the positions of one bin differ; None where the counts by position are not known."""
+    if unbinned is None or estimate.fitted is None:
+        return None
+    return bins_test(unbinned, statistics.plan, options, period.used)
 
 
 def _test_model(

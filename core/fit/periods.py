@@ -44,6 +44,7 @@ class PeriodLook:
         estimate: by them; None where nothing can be compared.
         feedback: whether clicks move documents within them, where the statistics keep moments within them.
         halves: whether halving the strata changes the estimate, where both exist.
+        ordered: whether the statistics keep times within such periods, without which feedback cannot show.
     """
 
     length: Length

@@ -15,7 +15,7 @@ from posbias.core.errors import SchemaError
 from posbias.core.log.timestamps import TimeUnit, whole_numbers
 from posbias.core.periods import EVERY, Resolution
 from posbias.core.randomization import RandomizedRows
-from posbias.core.schema import CLICK, CLICKS, DOC, PERIOD, POSITION, QUERY, RANDOMIZED, SESSION, WEIGHT, Roles
+from posbias.core.schema import CLICK, DOC, PERIOD, POSITION, QUERY, RANDOMIZED, SESSION, WEIGHT, Roles
 
 REJECTED = "rejected"
 """The column that holds a row's `RowFault` code, 0 for a good row."""
@@ -292,12 +292,11 @@ def pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
     """The sessions of canonical impressions, and whether each can be one results page.
 
     Returns:
-        `session`, `rows` (impressions in it), `clicks`, and `rejected`, a `PageFault` or 0: several queries, or a
-        document or a position twice.
+        `session`, `rows` (impressions in it) and `rejected`, a `PageFault` or 0: several queries, or a document or a
+        position twice.
     """
     per_page = impressions.group_by(SESSION).agg(
         rows=pl.len().cast(pl.Int64),
-        clicks=pl.col(CLICK).cast(pl.Int64).sum(),
         queries=pl.col(QUERY).n_unique(),
         docs=pl.col(DOC).n_unique(),
         positions=pl.col(POSITION).n_unique(),
@@ -311,17 +310,12 @@ def pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
         .then(int(PageFault.REPEATED_POSITION))
         .otherwise(0)
     )
-    return per_page.select(SESSION, "rows", CLICKS, fault.cast(pl.UInt8).alias(REJECTED))
+    return per_page.select(SESSION, "rows", fault.cast(pl.UInt8).alias(REJECTED))
 
 
 def faulty_pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
     """The sessions that cannot be one results page: the `pages` that are rejected."""
-    return rejected_pages(pages(impressions))
-
-
-def rejected_pages(of_log: pl.LazyFrame) -> pl.LazyFrame:
-    """Those of the `pages` of a log that are rejected: `session`, `rows` and `rejected`."""
-    return of_log.filter(pl.col(REJECTED) > 0).drop(CLICKS)
+    return pages(impressions).filter(pl.col(REJECTED) > 0)
 
 
 def over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:

@@ -11,7 +11,6 @@ from typing import Literal, Protocol, TypeVar
 import polars as pl
 
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.log.clicked_pages import ClickedPages
 from posbias.io.log.log import Log
 from posbias.io.progress import RowCounter
 
@@ -75,11 +74,6 @@ class ReadLog(Protocol):
     @property
     def clicks_without_impression(self) -> int | None:
         """Clicks without an impression, where clicks are apart."""
-        ...
-
-    @property
-    def clicked_pages(self) -> ClickedPages | None:
-        """Pages by their clicks, perhaps of a sample of the sessions; None where they were not counted."""
         ...
 
     def statistics(self, plan: StatisticsPlan) -> Parts:

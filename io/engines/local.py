@@ -14,8 +14,7 @@ import polars as pl
 
 from posbias.core.counts.packed import count_packed
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.log.clicked_pages import ClickedPages
-from posbias.core.log.impressions import REJECTED, PageFault, faulty_over_parts, pages, rejected_pages
+from posbias.core.log.impressions import REJECTED, PageFault, faulty_over_parts, faulty_pages, pages
 from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.io.engines.contract import (
     ROWS,
@@ -74,7 +73,6 @@ class Bucketed:
         rows_read: rows in the log.
         rejected: number of rows per reason.
         clicks_without_impression: where clicks are apart.
-        clicked_pages: pages by their clicks, perhaps of a sample of the sessions; None where sessions are not known.
         some_pages: whole pages, as a rule those of one bucket; None where the log has no sessions.
     """
 
@@ -83,7 +81,6 @@ class Bucketed:
     rows_read: int
     rejected: dict[str, int]
     clicks_without_impression: int | None
-    clicked_pages: ClickedPages | None
     some_pages: pl.LazyFrame | None
 
     @property
@@ -157,10 +154,9 @@ class LocalEngine:
         rows = count_rows(log.impressions, on_rows).collect(engine="streaming")
         rejected = self._judge_rows(log, _row_faults(rows.lazy()).collect(), rows.height)
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
-        clicked = None
         if log.has_sessions:
             shown = pages(good.lazy()).collect(engine="streaming").lazy()
-            faulty, clicked = rejected_pages(shown).collect(), ClickedPages.of(shown)
+            faulty = shown.filter(pl.col(REJECTED) > 0).collect()
             rejected |= self._judge_pages(log, faulty, good.height)
             if whole_pages and rejected:
                 affected = _affected_pages(shown, rows.lazy().filter(pl.col(REJECTED) > 0), faulty)
@@ -168,16 +164,16 @@ class LocalEngine:
                 faulty = pl.concat([faulty, affected])
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
         some_pages = good.lazy() if log.has_sessions else None
-        return Bucketed(log, (good.lazy(),), rows.height, rejected, log.orphan_clicks(), clicked, some_pages)
+        return Bucketed(log, (good.lazy(),), rows.height, rejected, log.orphan_clicks(), some_pages)
 
     def _split(
         self, log: Log, n_buckets: int, on_rows: RowCounter | None, *, keep_sessions: bool, whole_pages: bool
     ) -> Bucketed:
         """Write the good rows to buckets by query, the others to one of their own."""
         check_room(self.scratch, log.estimated_rows * _TEMPORARY_BYTES_PER_ROW)
-        impressions, faulty, clicked = log.impressions, None, None
+        impressions, faulty = log.impressions, None
         if log.has_sessions and not keep_sessions:
-            faulty, clicked = self._faulty_pages(good_rows(impressions), log.estimated_rows, n_buckets)
+            faulty = self._faulty_pages(good_rows(impressions), log.estimated_rows, n_buckets)
             if self.on_bad_rows == "error":
                 self._judge_pages(log, faulty, log.estimated_rows)
             impressions = impressions if faulty.height else self._with_some_sessions(log, impressions, n_buckets)
@@ -190,7 +186,7 @@ class LocalEngine:
         buckets = [frame.drop(REJECTED) for frame in _bucket_frames(folder, n_buckets)]
         shown = [self._keep_pages(number, bucket) for number, bucket in enumerate(buckets)] if keep_sessions else []
         if shown:
-            faulty, clicked = self._faulty_over(pl.concat(shown)), ClickedPages.of(pl.concat(shown))
+            faulty = self._faulty_over(pl.concat(shown))
         if faulty is not None:
             rejected |= self._judge_pages(log, faulty, read)
             if whole_pages and faults.height:
@@ -202,25 +198,20 @@ class LocalEngine:
         some_pages = _some_pages(folder, buckets) if log.has_sessions and buckets else None
         if log.has_sessions and not keep_sessions:
             buckets = [frame.drop(SESSION) for frame in buckets]
-        return Bucketed(log, tuple(buckets), read, rejected, log.orphan_clicks(), clicked, some_pages)
+        return Bucketed(log, tuple(buckets), read, rejected, log.orphan_clicks(), some_pages)
 
-    def _faulty_pages(self, impressions: pl.LazyFrame, rows: int, n_buckets: int) -> tuple[pl.DataFrame, ClickedPages]:
-        """The faulty pages of a sample of the sessions; of all, if all are checked or the faulty ones left out.
-
-        And how many pages of the sample, or of the first share of all, have several clicks.
-        """
+    def _faulty_pages(self, impressions: pl.LazyFrame, rows: int, n_buckets: int) -> pl.DataFrame:
+        """The faulty pages of a sample of the sessions; of all, if all are checked or the faulty ones left out."""
         session = pl.col(SESSION).hash()
 
-        def found(share: int, of: int) -> tuple[pl.DataFrame, ClickedPages]:
-            shown = pages(impressions.filter(session % of == share)).collect(engine="streaming").lazy()
-            return rejected_pages(shown).collect(), ClickedPages.of(shown)
+        def found(share: int, of: int) -> pl.DataFrame:
+            return faulty_pages(impressions.filter(session % of == share)).collect(engine="streaming")
 
         if self.check_pages == "sample":
-            sample, clicked = found(0, max(n_buckets, rows // SAMPLED_ROWS))
+            sample = found(0, max(n_buckets, rows // SAMPLED_ROWS))
             if self.on_bad_rows == "error" or not sample.height:
-                return sample, clicked
-        shares = [found(share, n_buckets) for share in range(n_buckets)]
-        return pl.concat([faulty for faulty, _ in shares]), shares[0][1]
+                return sample
+        return pl.concat([found(share, n_buckets) for share in range(n_buckets)])
 
     @staticmethod
     def _with_some_sessions(log: Log, impressions: pl.LazyFrame, n_buckets: int) -> pl.LazyFrame:

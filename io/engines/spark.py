@@ -16,7 +16,6 @@ import narwhals as nw
 import polars as pl
 
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.log.clicked_pages import ClickedPages
 from posbias.core.log.impressions import REJECTED
 from posbias.core.schema import CLICK, DOC, QUERY, SESSION
 from posbias.io.engines.contract import SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
@@ -76,7 +75,6 @@ class ReadBySpark:
         rows_read: rows in the log.
         rejected: number of rows per reason.
         clicks_without_impression: where clicks are apart.
-        clicked_pages: not counted here.
     """
 
     log: Log
@@ -84,7 +82,6 @@ class ReadBySpark:
     rows_read: int
     rejected: dict[str, int]
     clicks_without_impression: int | None
-    clicked_pages: ClickedPages | None = None
 
     @property
     def some_pages(self) -> pl.LazyFrame | None:

@@ -1,7 +1,7 @@
 """What logs say against their own numbers: size and power of the checks, and what makes joint EM biased.
 
-Part of `recovery.py checks`. The constants of the checks (levels, the correlation from which rows are refused, shares
-of expected pages) were chosen on the seeds from 1000 on; what is printed is from the seeds 0 to 199.
+Part of `recovery.py checks`. The constants of the checks (levels, the correlation from which rows are refused) were
+chosen on the seeds from 1000 on; what is printed is from the seeds 0 to 199.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from posbias.core.counts.clicks_above import count_pages
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.estimators import EstimationOptions
 from posbias.core.estimators.placement_test import placement_tests
-from posbias.core.fit.fit import fit_statistics
+from posbias.core.fit.fit import BesideCounts, fit_statistics
 from posbias.core.fit.joint_causes import NO_PRIOR
-from posbias.core.log.clicked_pages import ClickedPages
-from posbias.core.log.impressions import pages
+from posbias.core.fit.model_tests import CLICKS_ABOVE
 from posbias.core.models import get_model
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import RANDOMIZED
@@ -111,13 +111,16 @@ PAGES_OF = tuple(
 
 
 def measure_pages(task: tuple[Pages, int]) -> bool:
-    """Draw one log: whether it is said to have no second clicks."""
+    """Draw one log: whether the model is doubted because of what is clicked below clicks."""
     design, seed = task
     log = simulate(replace(design.options, seed=seed)).log
     if design.first_only:
         above = pl.col("click").cum_sum().over("session", order_by="position") - pl.col("click")
         log = log.with_columns(click=pl.when(above > 0).then(0).otherwise("click").cast(pl.Int8))
-    return ClickedPages.of(pages(log.lazy())).only_first_clicks
+    plan = StatisticsPlan(get_model("pbm"))
+    beside = BesideCounts(pages=count_pages(log, plan))
+    fit = fit_statistics(statistics_of(log, plan), "conditional", EstimationOptions(), compare=False, beside=beside)
+    return fit.model_tests is not None and CLICKS_ABOVE in fit.model_tests.doubts
 
 
 _PAIRS = SimulationOptions(query_exponent=0.0, attractiveness_scale=0.3)
@@ -180,7 +183,7 @@ def _placed_table(found: Sequence[tuple[float, bool]], replications: int) -> Tab
 
 
 def _pages_table(found: Sequence[bool], replications: int) -> Table:
-    title = f"logs said to have no second clicks, in % of {replications}; before, none was"
+    title = f"logs that are doubted for what is clicked below a click, in % of {replications}; before, none was"
     table = _table(title, "log", "as it is", "first clicks alone")
     shares = [
         f"{100 * np.mean(found[first : first + replications]):.1f}" for first in range(0, len(found), replications)

@@ -12,7 +12,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.cross_fitting import halves, most_shown
-from posbias.core.fit.fit import Fit, fit_statistics
+from posbias.core.fit.fit import BesideCounts, Fit, fit_statistics
 from posbias.core.fit.model_tests import ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
@@ -25,7 +25,9 @@ WORLD = SimulationOptions(
 
 def fitted(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> Fit:
     pages = count_pages(log, plan) if plan.model.name == "pbm" and "session" in log.columns else None
-    return fit_statistics(statistics_of(log, plan, parts), "conditional", EstimationOptions(), pages=pages)
+    return fit_statistics(
+        statistics_of(log, plan, parts), "conditional", EstimationOptions(), beside=BesideCounts(pages=pages)
+    )
 
 
 def statistics_of(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> SufficientStatistics:
@@ -54,7 +56,7 @@ def test_nothing_is_doubted_under_the_position_based_model(seed: int) -> None:
 
     assert fit.model_tests is not None
     assert set(fit.model_tests.found) == {ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK}
-    assert not fit.model_doubted
+    assert not fit.doubtful
 
 
 def test_trust_in_positions_is_noticed_by_attractiveness() -> None:
@@ -173,7 +175,8 @@ def test_weighted_counts_and_the_user_browsing_model_have_no_test_of_pages() -> 
 
     weighted = statistics_of(log)
     weighted = replace(weighted, plan=replace(PBM, weighted=True))
-    found = fit_statistics(weighted, "conditional", EstimationOptions(), pages=count_pages(log, PBM)).model_tests
+    beside = BesideCounts(pages=count_pages(log, PBM))
+    found = fit_statistics(weighted, "conditional", EstimationOptions(), beside=beside).model_tests
     assert found is not None
     assert not found.found
     assert "weighted" in found.why_no_pages

@@ -2,11 +2,14 @@
 
 import itertools
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any, cast
 
 import polars as pl
@@ -110,6 +113,30 @@ def server(
     with copies_below(tmp_path):
         yield server_of_session
     server_of_session.reset()
+
+
+@pytest.fixture
+def run_command(tmp_path: Path) -> Callable[..., CompletedProcess[str]]:
+    """Return a function that runs the command line in a process of its own, with the environment that the test made.
+
+    What reads from stores has threads that look at the environment, and a test that changes it under them can crash
+    the process of all tests.
+    """
+
+    def run(*arguments: str | Path, **environment: str) -> CompletedProcess[str]:
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("POSBIAS_")}
+        return subprocess.run(
+            [sys.executable, "-m", "posbias.cli", *map(str, arguments)],
+            cwd=tmp_path,
+            env=ours | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    return run
 
 
 _numbers = itertools.count()

@@ -24,9 +24,9 @@ class Bucket(Protocol):
 
 
 @pytest.fixture
-def statistics(bucket: Bucket, log_file: Path, run_in_process: RunPosbias, tmp_path: Path) -> str:
+def statistics(bucket: Bucket, log_file: Path, run_command: RunPosbias, tmp_path: Path) -> str:
     """Return the URL of statistics in the bucket."""
-    assert run_in_process("collect", log_file, "-o", "statistics").returncode == 0
+    assert run_command("collect", log_file, "-o", "statistics").returncode == 0
     return bucket.put_tree(tmp_path / "statistics", "a/statistics")
 
 
@@ -42,11 +42,11 @@ def around(folder: Path) -> set[Path]:
 )
 @pytest.mark.usefixtures("statistics")
 def test_names_that_could_lead_elsewhere_are_one_clear_error(
-    bucket: Bucket, run_in_process: RunPosbias, tmp_path: Path, name: str
+    bucket: Bucket, run_command: RunPosbias, tmp_path: Path, name: str
 ) -> None:
     bucket.put(f"a/statistics/{name}", b"x")
     before = around(tmp_path)
-    done = run_in_process("collect", "--info", bucket.url("a/statistics"), "--temp-dir", tmp_path)
+    done = run_command("collect", "--info", bucket.url("a/statistics"), "--temp-dir", tmp_path)
 
     assert done.returncode == 2, done.stdout
     assert "Traceback" not in done.stderr
@@ -82,12 +82,12 @@ def test_objects_whose_names_are_no_files_are_not_copied(
 @pytest.mark.parametrize("names", NO_FILES.values(), ids=NO_FILES)
 @pytest.mark.usefixtures("statistics")
 def test_beside_statistics_they_are_left_alone_or_one_clear_error(
-    bucket: Bucket, run_in_process: RunPosbias, tmp_path: Path, names: tuple[str, ...]
+    bucket: Bucket, run_command: RunPosbias, tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     for name in names:
         bucket.put(f"a/statistics/{name}", b"x")
     before = around(tmp_path)
-    done = run_in_process("collect", "--info", bucket.url("a/statistics"), "--temp-dir", tmp_path)
+    done = run_command("collect", "--info", bucket.url("a/statistics"), "--temp-dir", tmp_path)
 
     assert (done.returncode, len(done.stderr.splitlines())) in {(0, 0), (2, 1)}, done.stderr
     assert "\x1b" not in done.stderr
@@ -97,11 +97,11 @@ def test_beside_statistics_they_are_left_alone_or_one_clear_error(
 @pytest.mark.parametrize("name", ["%2e%2e/%2e%2e/evil", "..\\..\\evil", "b/c", "~", "-rf", "*"])
 @pytest.mark.usefixtures("statistics")
 def test_names_that_only_look_like_ways_out_are_files(
-    bucket: Bucket, run_in_process: RunPosbias, tmp_path: Path, name: str
+    bucket: Bucket, run_command: RunPosbias, tmp_path: Path, name: str
 ) -> None:
     bucket.put(f"a/statistics/{name}", b"x")
     before = around(tmp_path)
-    done = run_in_process("collect", "--info", bucket.url("a/statistics"), "--temp-dir", tmp_path)
+    done = run_command("collect", "--info", bucket.url("a/statistics"), "--temp-dir", tmp_path)
 
     assert done.returncode == 0, done.stderr
     assert around(tmp_path) == before
@@ -109,7 +109,7 @@ def test_names_that_only_look_like_ways_out_are_files(
 
 @pytest.mark.parametrize("prefix", ["..", ".", "a/..", "a\x1b[31m\u202e"])
 def test_a_prefix_that_is_no_name_is_one_clear_error(
-    bucket: Bucket, log_file: Path, run_in_process: RunPosbias, prefix: str
+    bucket: Bucket, log_file: Path, run_command: RunPosbias, prefix: str
 ) -> None:
     url = bucket.url(prefix)
     for command in (
@@ -118,7 +118,7 @@ def test_a_prefix_that_is_no_name_is_one_clear_error(
         ("fit", url, "-o", "out"),
         ("fit", log_file, "-o", url),
     ):
-        done = run_in_process(*command)
+        done = run_command(*command)
         assert done.returncode == 2, command
         assert "Traceback" not in done.stderr
         assert not {"\x1b", "\u202e"} & set(done.stderr)

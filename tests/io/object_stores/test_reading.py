@@ -135,9 +135,9 @@ def test_what_is_wrong_with_an_object_is_said_of_its_url(bucket: Bucket, log: pl
 
 
 def test_equal_objects_and_a_copy_on_disk_count_once(
-    bucket: Bucket, log_file: Path, tmp_path: Path, run_in_process: RunPosbias
+    bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunPosbias
 ) -> None:
-    done = run_in_process("run", log_file, bucket.put("copy.parquet", log_file), "-o", tmp_path / "out")
+    done = run_command("run", log_file, bucket.put("copy.parquet", log_file), "-o", tmp_path / "out")
     assert done.returncode == 2
     assert f"{bucket.url('copy.parquet')} and {log_file} hold the same data" in done.stderr
 
@@ -151,29 +151,29 @@ def assert_one_line(done: CompletedProcess[str], url: str, words: str) -> None:
 
 
 def test_a_store_that_does_not_let_us_in_is_one_line(
-    bucket: Bucket, server: Server, log_file: Path, tmp_path: Path, run_in_process: RunPosbias
+    bucket: Bucket, server: Server, log_file: Path, tmp_path: Path, run_command: RunPosbias
 ) -> None:
     url = bucket.put("log.parquet", log_file)
     server.refuses = lambda _method, _path: True
-    assert_one_line(run_in_process("run", url, "-o", tmp_path / "out"), url, "access is denied")
-    assert_one_line(run_in_process("run", log_file, "-o", url), url, "access is denied")
+    assert_one_line(run_command("run", url, "-o", tmp_path / "out"), url, "access is denied")
+    assert_one_line(run_command("run", log_file, "-o", url), url, "access is denied")
 
 
 def test_a_store_that_cannot_be_reached_is_one_line(
-    bucket: Bucket, tmp_path: Path, run_in_process: RunPosbias, monkeypatch: pytest.MonkeyPatch
+    bucket: Bucket, tmp_path: Path, run_command: RunPosbias, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    done = run_in_process("run", bucket.url("log.parquet"), "-o", tmp_path / "out")
+    done = run_command("run", bucket.url("log.parquet"), "-o", tmp_path / "out")
     assert_one_line(done, bucket.url("log.parquet"), "http://127.0.0.1:9 cannot be reached")
 
 
 @pytest.mark.parametrize("missing", [["AWS_ACCESS_KEY_ID"], ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]])
 def test_missing_credentials_are_one_line(
-    bucket: Bucket, tmp_path: Path, run_in_process: RunPosbias, monkeypatch: pytest.MonkeyPatch, missing: list[str]
+    bucket: Bucket, tmp_path: Path, run_command: RunPosbias, monkeypatch: pytest.MonkeyPatch, missing: list[str]
 ) -> None:
     for name in missing:
         monkeypatch.delenv(name)
-    done = run_in_process("run", bucket.url("log.parquet"), "-o", tmp_path / "out")
+    done = run_command("run", bucket.url("log.parquet"), "-o", tmp_path / "out")
     assert_one_line(done, bucket.url("log.parquet"), "no credentials were found")
 
 
@@ -212,13 +212,13 @@ def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_statistics_and_fits_are_read_like_those_on_disk(
-    bucket: Bucket, log_file: Path, tmp_path: Path, run_in_process: RunPosbias
+    bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunPosbias
 ) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
 
     def run(*arguments: str | Path) -> None:
-        done = run_in_process(*arguments, "--temp-dir", temporary)
+        done = run_command(*arguments, "--temp-dir", temporary)
         assert done.returncode in {0, 1}, done.stderr
 
     run("collect", log_file, "-o", tmp_path / "statistics")
@@ -236,23 +236,23 @@ def test_statistics_and_fits_are_read_like_those_on_disk(
 
 
 def test_statistics_and_fits_without_a_manifest_are_not_whole(
-    bucket: Bucket, log_file: Path, tmp_path: Path, run_in_process: RunPosbias
+    bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunPosbias
 ) -> None:
-    assert run_in_process("collect", log_file, "-o", tmp_path / "statistics").returncode == 0
+    assert run_command("collect", log_file, "-o", tmp_path / "statistics").returncode == 0
     bucket.put("statistics/part-00000.parquet", tmp_path / "statistics" / "part-00000.parquet")
     bucket.put("fit/propensities.parquet", log_file)
-    done = run_in_process("fit", bucket.url("statistics"), "-o", tmp_path / "out")
+    done = run_command("fit", bucket.url("statistics"), "-o", tmp_path / "out")
     assert_one_line(done, bucket.url("statistics"), "the manifest is missing")
-    done = run_in_process("weight", log_file, "--propensities", bucket.url("fit"), "-o", tmp_path / "out")
+    done = run_command("weight", log_file, "--propensities", bucket.url("fit"), "-o", tmp_path / "out")
     assert_one_line(done, bucket.url("fit"), "holds no manifest.json")
 
 
 def test_a_log_and_its_clicks_may_be_in_different_stores(
-    bucket: Bucket, log: pl.DataFrame, tmp_path: Path, run_in_process: RunPosbias
+    bucket: Bucket, log: pl.DataFrame, tmp_path: Path, run_command: RunPosbias
 ) -> None:
     log.drop("click").write_csv(tmp_path / "shown.csv")
     clicks = bucket.put("clicks.csv.gz", as_bytes(log.filter(pl.col("click") == 1).select("session", "doc"), "csv.gz"))
-    done = run_in_process("collect", tmp_path / "shown.csv", "--clicks", clicks, "-o", tmp_path / "out")
+    done = run_command("collect", tmp_path / "shown.csv", "--clicks", clicks, "-o", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert f"and {log['click'].sum():,} clicks" in done.stderr
 

@@ -49,11 +49,11 @@ def check_clean(done: CompletedProcess[str], *folders: Path) -> None:
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 def test_the_password_of_an_endpoint_that_does_not_answer_is_not_printed(
-    server: Server, run_in_process: RunPosbias, monkeypatch: pytest.MonkeyPatch, variable: str
+    server: Server, run_command: RunPosbias, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     assert server.endpoint
     monkeypatch.delenv("AWS_ENDPOINT_URL")
-    done = run_in_process("fit", "s3://bucket/log.parquet", "-o", "out", **{variable: NOWHERE})
+    done = run_command("fit", "s3://bucket/log.parquet", "-o", "out", **{variable: NOWHERE})
 
     assert done.returncode == 2
     check_clean(done)
@@ -61,12 +61,12 @@ def test_the_password_of_an_endpoint_that_does_not_answer_is_not_printed(
 
 
 def test_nor_is_that_of_the_profile(
-    server: Server, run_in_process: RunPosbias, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, run_command: RunPosbias, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert server.endpoint
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     (tmp_path / "config").write_text(f"[default]\nendpoint_url = {NOWHERE}\n")
-    done = run_in_process("fit", "s3://bucket/log.parquet", "-o", "out", AWS_CONFIG_FILE=str(tmp_path / "config"))
+    done = run_command("fit", "s3://bucket/log.parquet", "-o", "out", AWS_CONFIG_FILE=str(tmp_path / "config"))
 
     assert done.returncode == 2
     check_clean(done)
@@ -74,7 +74,7 @@ def test_nor_is_that_of_the_profile(
 
 
 def test_nor_where_the_reading_itself_fails(
-    server: Server, bucket: Bucket, log_file: Path, run_in_process: RunPosbias
+    server: Server, bucket: Bucket, log_file: Path, run_command: RunPosbias
 ) -> None:
     url = bucket.put("log.parquet", log_file)
     asked: list[str] = []
@@ -85,27 +85,25 @@ def test_nor_where_the_reading_itself_fails(
 
     server.refuses = refuses
     endpoint = server.endpoint.replace("://", f"://user:{PASSWORD}@")
-    done = run_in_process("fit", with_keys(url), "-o", "out", AWS_ENDPOINT_URL=endpoint)
+    done = run_command("fit", with_keys(url), "-o", "out", AWS_ENDPOINT_URL=endpoint)
 
     assert done.returncode == 2
     check_clean(done)
     assert url in done.stderr
 
 
-def test_keys_in_urls_are_not_written(
-    bucket: Bucket, log_file: Path, run_in_process: RunPosbias, tmp_path: Path
-) -> None:
+def test_keys_in_urls_are_not_written(bucket: Bucket, log_file: Path, run_command: RunPosbias, tmp_path: Path) -> None:
     url = with_keys(bucket.put("logs/log.parquet", log_file))
-    counted = run_in_process("collect", url, "-o", "statistics")
+    counted = run_command("collect", url, "-o", "statistics")
     there = with_keys(bucket.put_tree(tmp_path / "statistics", "statistics"))
     (tmp_path / "posbias.toml").write_text(f'[fit]\noutput = "{with_keys(bucket.url("fit"))}"\n')
-    fitted = run_in_process("fit", there, "--json")
-    weighted = run_in_process(
+    fitted = run_command("fit", there, "--json")
+    weighted = run_command(
         *("weight", url, "--propensities", with_keys(bucket.url("fit")), "-o", with_keys(bucket.url("weighted")))
     )
-    info = run_in_process("collect", there, "--info", "--json")
-    table = run_in_process("collect", there, "--info")
-    again = run_in_process("collect", there, url, "-o", "both")
+    info = run_command("collect", there, "--info", "--json")
+    table = run_command("collect", there, "--info")
+    again = run_command("collect", there, url, "-o", "both")
 
     done = [counted, fitted, weighted, info, table, again]
     assert [said.returncode for said in done] == [0, 0, 0, 0, 0, 2], [said.stderr for said in done]
@@ -123,8 +121,8 @@ SIGNED = f"log.parquet?X-Amz-Credential=KEY%2F2026&X-Amz-Signature={PASSWORD}&X-
 
 
 @pytest.mark.parametrize("name", ["s3://BUCKET/", "https://bucket.s3.amazonaws.com/", f"https://user:{PASSWORD}@host/"])
-def test_signatures_of_urls_are_not_printed(bucket: Bucket, run_in_process: RunPosbias, name: str) -> None:
-    done = run_in_process("fit", name.replace("BUCKET", bucket.name) + SIGNED, "-o", "out")
+def test_signatures_of_urls_are_not_printed(bucket: Bucket, run_command: RunPosbias, name: str) -> None:
+    done = run_command("fit", name.replace("BUCKET", bucket.name) + SIGNED, "-o", "out")
 
     assert done.returncode == 2
     check_clean(done)
@@ -132,29 +130,27 @@ def test_signatures_of_urls_are_not_printed(bucket: Bucket, run_in_process: RunP
     assert signed in done.stderr
 
 
-def test_signatures_in_names_of_files_are_not_written(
-    log_file: Path, run_in_process: RunPosbias, tmp_path: Path
-) -> None:
+def test_signatures_in_names_of_files_are_not_written(log_file: Path, run_command: RunPosbias, tmp_path: Path) -> None:
     signed = log_file.rename(tmp_path / f"log?X-Amz-Signature={PASSWORD}&x=.parquet")
-    done = run_in_process("run", tmp_path / "log?X*.parquet", "-o", "out", "--json")
-    collected = run_in_process("collect", signed, "-o", "statistics")
+    done = run_command("run", tmp_path / "log?X*.parquet", "-o", "out", "--json")
+    collected = run_command("collect", signed, "-o", "statistics")
 
     assert (done.returncode, collected.returncode) == (0, 0)
     check_clean(done, tmp_path / "out", tmp_path / "statistics")
     assert "log?X-Amz-Signature=***&x=.parquet" in done.stdout
 
 
-def test_the_password_of_a_master_is_not_printed(log_file: Path, run_in_process: RunPosbias) -> None:
+def test_the_password_of_a_master_is_not_printed(log_file: Path, run_command: RunPosbias) -> None:
     master = f"spark://user:{PASSWORD}@localhost:1"
-    done = run_in_process("fit", log_file, "-o", "out", "--engine", "spark", "--master", master)
+    done = run_command("fit", log_file, "-o", "out", "--engine", "spark", "--master", master)
 
     assert done.returncode == 2
     check_clean(done)
     assert "--master spark://***@localhost:1" in done.stderr
 
 
-def test_a_usage_error_prints_no_password(log_file: Path, run_in_process: RunPosbias) -> None:
-    done = run_in_process("fit", log_file, "-o", "out", "--engine", NOWHERE)
+def test_a_usage_error_prints_no_password(log_file: Path, run_command: RunPosbias) -> None:
+    done = run_command("fit", log_file, "-o", "out", "--engine", NOWHERE)
 
     assert done.returncode == 2
     check_clean(done)

@@ -38,30 +38,30 @@ def assert_one_line(done: CompletedProcess[str], url: str, words: str) -> None:
 
 
 @pytest.fixture
-def more(log: pl.DataFrame, tmp_path: Path, run_in_process: RunPosbias) -> Path:
+def more(log: pl.DataFrame, tmp_path: Path, run_command: RunPosbias) -> Path:
     """Return other statistics on disk, of 800 impressions."""
     log.head(800).write_parquet(tmp_path / "more.parquet")
-    assert run_in_process("collect", "more.parquet", "-o", "more").returncode == 0
+    assert run_command("collect", "more.parquet", "-o", "more").returncode == 0
     return tmp_path / "more"
 
 
 @pytest.fixture
-def statistics(bucket: Bucket, log_file: Path, tmp_path: Path, run_in_process: RunPosbias) -> str:
+def statistics(bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunPosbias) -> str:
     """Return the URL of statistics."""
-    assert run_in_process("collect", log_file, "-o", tmp_path / "statistics").returncode == 0
+    assert run_command("collect", log_file, "-o", tmp_path / "statistics").returncode == 0
     return bucket.put_tree(tmp_path / "statistics", "statistics")
 
 
 def test_a_copy_is_checked_and_named_by_its_url(
-    bucket: Bucket, statistics: str, tmp_path: Path, run_in_process: RunPosbias
+    bucket: Bucket, statistics: str, tmp_path: Path, run_command: RunPosbias
 ) -> None:
     part = bytearray((tmp_path / "statistics" / "part-00000.parquet").read_bytes())
     part[200] ^= 1
     url = bucket.put("statistics/part-00000.parquet", bytes(part))
     for words in (("fit", statistics, "-o", tmp_path / "out"), ("collect", "--info", statistics)):
-        assert_one_line(run_in_process(*words), url, "is damaged: its bytes are not those that were written")
+        assert_one_line(run_command(*words), url, "is damaged: its bytes are not those that were written")
     bucket.put("statistics/part-00000.parquet", bytes(part[:-1]))
-    assert_one_line(run_in_process("collect", "--info", statistics), url, "is truncated")
+    assert_one_line(run_command("collect", "--info", statistics), url, "is truncated")
 
 
 def test_statistics_that_are_replaced_in_the_store_while_they_are_read_are_an_error(
@@ -93,12 +93,12 @@ def test_statistics_are_read_as_they_are_each_time(bucket: Bucket, statistics: s
 
 
 def test_only_the_manifest_and_the_parts_are_copied(
-    bucket: Bucket, server: Server, statistics: str, run_in_process: RunPosbias
+    bucket: Bucket, server: Server, statistics: str, run_command: RunPosbias
 ) -> None:
     bucket.put("statistics/notes.txt", b"mine")
     bucket.put("statistics/more/part-00000.parquet", b"mine")
     server.requests.clear()
-    assert run_in_process("collect", "--info", statistics).returncode == 0
+    assert run_command("collect", "--info", statistics).returncode == 0
     read = {path for method, path, _ in server.requests if method == "GET"}
     assert not [path for path in read if path.endswith(("notes.txt", "more/part-00000.parquet"))]
 

@@ -56,11 +56,11 @@ def puts_training(method: str, path: str) -> bool:
 
 
 def test_a_run_from_store_to_store_writes_what_a_local_run_writes(
-    bucket: Bucket, log_file: Path, tmp_path: Path, run_in_process: RunPosbias
+    bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunPosbias
 ) -> None:
     url = bucket.put("logs/log.parquet", log_file)
-    here = run_in_process("run", log_file, "-o", tmp_path / "out")
-    there = run_in_process("run", url, "-o", bucket.url("out/"), "--json")
+    here = run_command("run", log_file, "-o", tmp_path / "out")
+    there = run_command("run", url, "-o", bucket.url("out/"), "--json")
     assert (here.returncode, there.returncode) == (0, 0), there.stderr
     assert here.stderr.replace(f"written: {tmp_path}/out", f"written: {bucket.url('out')}") == there.stderr
     written = bucket.contents("out")
@@ -78,54 +78,54 @@ def without_checksum(manifest: str) -> dict[str, object]:
 
 
 def test_a_target_that_is_there_is_replaced_only_with_force_and_wholly(
-    bucket: Bucket, log_file: Path, run_in_process: RunPosbias
+    bucket: Bucket, log_file: Path, run_command: RunPosbias
 ) -> None:
     put_old(bucket, "old.txt")
     bucket.put("out-of-it/too.txt", b"kept")
-    refused = run_in_process("run", log_file, "-o", bucket.url("out"))
+    refused = run_command("run", log_file, "-o", bucket.url("out"))
     assert refused.returncode == 2
     assert f"{bucket.url('out')}: already exists" in refused.stderr
     assert set(bucket.contents("out")) == {"old.txt", "manifest.json"}
-    assert run_in_process("run", log_file, "-o", bucket.url("out"), "--force").returncode == 0
+    assert run_command("run", log_file, "-o", bucket.url("out"), "--force").returncode == 0
     assert set(bucket.contents("out")) == FILES
     assert set(bucket.contents("out-of-it")) == {"too.txt"}
 
 
 @pytest.mark.parametrize("manifest", [None, b"{}", b"of-another-program"], ids=["none", "empty", "foreign"])
 def test_what_no_manifest_of_ours_lists_is_never_replaced(
-    bucket: Bucket, log_file: Path, run_in_process: RunPosbias, manifest: bytes | None
+    bucket: Bucket, log_file: Path, run_command: RunPosbias, manifest: bytes | None
 ) -> None:
     bucket.put("out/of-somebody.txt", b"kept")
     if manifest is not None:
         bucket.put("out/manifest.json", manifest)
     before = bucket.contents("out")
-    refused = run_in_process("run", log_file, "-o", bucket.url("out"), "--force")
+    refused = run_command("run", log_file, "-o", bucket.url("out"), "--force")
     assert refused.returncode == 2
     assert "is not part of a result of posbias" in refused.stderr
     assert bucket.contents("out") == before
 
 
 def test_an_object_beside_those_of_a_result_is_never_removed(
-    bucket: Bucket, server: Server, log_file: Path, run_in_process: RunPosbias
+    bucket: Bucket, server: Server, log_file: Path, run_command: RunPosbias
 ) -> None:
     put_old(bucket, "old.txt")
     bucket.put("out/of-somebody.txt", b"kept")
     before = bucket.contents("out")
-    refused = run_in_process("run", log_file, "-o", bucket.url("out"), "--force")
+    refused = run_command("run", log_file, "-o", bucket.url("out"), "--force")
     assert refused.returncode == 2
     assert f"{bucket.url('out')}/of-somebody.txt is not part of a result" in refused.stderr
     assert bucket.contents("out") == before
     server.refuses = puts_training  # an upload that is stopped leaves its marker, which lists what is its own
-    assert run_in_process("run", log_file, "-o", bucket.url("other")).returncode == 2
+    assert run_command("run", log_file, "-o", bucket.url("other")).returncode == 2
     server.refuses = lambda _method, _path: False
     bucket.put("other/of-somebody.txt", b"kept")
-    refused = run_in_process("run", log_file, "-o", bucket.url("other"), "--force")
+    refused = run_command("run", log_file, "-o", bucket.url("other"), "--force")
     assert refused.returncode == 2
     assert bucket.contents("other")["of-somebody.txt"] == b"kept"
 
 
 def test_of_two_uploads_to_one_prefix_the_one_that_lost_its_marker_says_so(
-    bucket: Bucket, server: Server, log_file: Path, run_in_process: RunPosbias
+    bucket: Bucket, server: Server, log_file: Path, run_command: RunPosbias
 ) -> None:
     def takes_over(method: str, path: str) -> bool:
         if puts_training(method, path) and "load.py" in path:
@@ -133,14 +133,14 @@ def test_of_two_uploads_to_one_prefix_the_one_that_lost_its_marker_says_so(
         return False
 
     server.refuses = takes_over
-    refused = run_in_process("run", log_file, "-o", bucket.url("out"))
+    refused = run_command("run", log_file, "-o", bucket.url("out"))
     assert refused.returncode == 2
     assert "another run is writing it" in refused.stderr
     assert "manifest.json" not in bucket.contents("out")
 
 
 def test_no_reader_finds_an_old_manifest_beside_new_files(
-    bucket: Bucket, server: Server, log_file: Path, run_in_process: RunPosbias
+    bucket: Bucket, server: Server, log_file: Path, run_command: RunPosbias
 ) -> None:
     old = put_old(bucket, "training/part-00000.parquet", "training/part-00001.parquet")
     found: list[tuple[dict[str, bytes], str]] = []
@@ -151,7 +151,7 @@ def test_no_reader_finds_an_old_manifest_beside_new_files(
         return False
 
     server.refuses = look
-    assert run_in_process("run", log_file, "-o", bucket.url("out"), "--force").returncode == 0
+    assert run_command("run", log_file, "-o", bucket.url("out"), "--force").returncode == 0
     server.refuses = lambda _method, _path: False
     new = bucket.contents("out")
     assert set(new) == FILES
@@ -161,42 +161,42 @@ def test_no_reader_finds_an_old_manifest_beside_new_files(
     assert {"manifest.json" in seen for seen, _ in found} == {True, False}
 
 
-def test_an_input_below_the_target_is_not_deleted(bucket: Bucket, log_file: Path, run_in_process: RunPosbias) -> None:
+def test_an_input_below_the_target_is_not_deleted(bucket: Bucket, log_file: Path, run_command: RunPosbias) -> None:
     url = bucket.put("logs/day/log.parquet", log_file)
     for target in ("logs", "logs/day"):
-        done = run_in_process("collect", url, "-o", bucket.url(target), "--force")
+        done = run_command("collect", url, "-o", bucket.url(target), "--force")
         assert done.returncode == 2
         assert f"{bucket.url(target)}: holds {url}" in done.stderr
     assert bucket.contents("logs") == {"day/log.parquet": log_file.read_bytes()}
 
 
-def test_a_whole_bucket_is_no_target(bucket: Bucket, log_file: Path, run_in_process: RunPosbias) -> None:
-    done = run_in_process("collect", log_file, "-o", bucket.url(""), "--force")
+def test_a_whole_bucket_is_no_target(bucket: Bucket, log_file: Path, run_command: RunPosbias) -> None:
+    done = run_command("collect", log_file, "-o", bucket.url(""), "--force")
     assert done.returncode == 2
     assert "is a whole bucket" in done.stderr
 
 
-def test_a_failed_run_leaves_no_object(bucket: Bucket, tmp_path: Path, run_in_process: RunPosbias) -> None:
+def test_a_failed_run_leaves_no_object(bucket: Bucket, tmp_path: Path, run_command: RunPosbias) -> None:
     (tmp_path / "bad.csv").write_text("query,doc,position,click\n1,2,x,0\n")
-    assert run_in_process("run", tmp_path / "bad.csv", "-o", bucket.url("out")).returncode == 2
+    assert run_command("run", tmp_path / "bad.csv", "-o", bucket.url("out")).returncode == 2
     assert bucket.contents("out") == {}
 
 
 @pytest.mark.parametrize("force", [False, True], ids=["new", "force"])
 def test_an_upload_that_fails_leaves_no_manifest_and_the_next_run_needs_no_force(
-    bucket: Bucket, server: Server, log_file: Path, run_in_process: RunPosbias, *, force: bool
+    bucket: Bucket, server: Server, log_file: Path, run_command: RunPosbias, *, force: bool
 ) -> None:
     if force:
         put_old(bucket, "training/part-00001.parquet")
     server.refuses = puts_training
     options = ["--force"] if force else []
-    failed = run_in_process("run", log_file, "-o", bucket.url("out"), *options)
+    failed = run_command("run", log_file, "-o", bucket.url("out"), *options)
     assert failed.returncode == 2
     assert f"{bucket.url('out')}/training/load.py: access is denied" in failed.stderr
     assert "has no manifest" in failed.stderr
     assert "manifest.json" not in bucket.contents("out")
     server.refuses = lambda _method, _path: False
-    assert run_in_process("run", log_file, "-o", bucket.url("out")).returncode == 0
+    assert run_command("run", log_file, "-o", bucket.url("out")).returncode == 0
     assert set(bucket.contents("out")) == FILES
 
 
@@ -206,7 +206,7 @@ def test_a_run_that_is_stopped_while_it_uploads_leaves_no_manifest(
     log_file: Path,
     tmp_path: Path,
     clean_environment: dict[str, str],
-    run_in_process: RunPosbias,
+    run_command: RunPosbias,
 ) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -222,7 +222,7 @@ def test_a_run_that_is_stopped_while_it_uploads_leaves_no_manifest(
     assert "manifest.json" not in bucket.contents("out")
     assert list(temporary.iterdir()) == []
     server.holds = lambda _method, _path: False
-    assert run_in_process("run", log_file, "-o", bucket.url("out")).returncode == 0
+    assert run_command("run", log_file, "-o", bucket.url("out")).returncode == 0
     assert set(bucket.contents("out")) == FILES
 
 
