@@ -1,0 +1,136 @@
+"""Which periods a log is parted by, for rankers that learn from clicks."""
+
+from dataclasses import replace
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
+from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators.estimate import Period
+from posbias.core.fit.periods import PeriodChoice, choose_period
+from posbias.core.models import get_model
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+PBM = StatisticsPlan(get_model("pbm"))
+
+
+def statistics_of(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> SufficientStatistics:
+    rows = plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
+    return merge_parts([compress_part(rows, plan)], plan, over_frames(rows))
+
+
+def learning_log(updates_per_day: int, seed: int = 0, strength: float = 3.0) -> pl.DataFrame:
+    """A log of a ranker that learns so often, with the quarters of an hour as periods."""
+    options = SimulationOptions(
+        n_sessions=20_000, n_queries=200, docs_per_query=15, n_positions=5, query_exponent=0.7, days=14, seed=seed
+    )
+    if updates_per_day:
+        options = replace(options, feedback_strength=strength, updates_per_day=updates_per_day)
+    return simulate(replace(options, attractiveness_scale=0.5)).log.with_columns(
+        period=pl.col("timestamp").dt.truncate("15m")
+    )
+
+
+def chosen_for(log: pl.DataFrame, period: Period = "auto") -> PeriodChoice:
+    statistics = statistics_of(log, replace(PBM, period="quarter"))
+    return choose_period(statistics, EstimationOptions(period=period), lambda _: None)
+
+
+def test_a_log_of_a_ranker_that_does_not_learn_is_not_parted() -> None:
+    choice = chosen_for(learning_log(0))
+
+    assert choice.used == "none"
+    assert choice.claims
+    assert not choice.feedback_possible
+    assert [look.outcome for look in choice.looks] == ["survives"]
+
+
+def test_of_a_ranker_that_learns_overnight_days_are_the_coarsest_that_survive() -> None:
+    choice = chosen_for(learning_log(1))
+
+    assert [look.outcome for look in choice.looks] == ["feedback", "feedback", "survives"]
+    assert choice.used == "day"
+    assert choice.chosen is not None
+    assert np.abs(choice.chosen.propensity * np.arange(1, 6) - 1).max() < 0.1
+
+
+def test_days_are_kept_at_any_cost_where_pooling_them_is_wrong() -> None:
+    learns = SimulationOptions(
+        n_sessions=20_000,
+        n_queries=2_000,
+        docs_per_query=8,
+        n_positions=4,
+        query_exponent=0.5,
+        days=10,
+        feedback_strength=15.0,
+    )
+    choice = chosen_for(simulate(learns).log.with_columns(period=pl.col("timestamp").dt.truncate("15m")))
+    whole, daily = choice.looks[0].estimate, choice.chosen
+
+    assert choice.used == "day"
+    assert whole is not None
+    assert daily is not None
+    errors = [np.abs(found.propensity * np.arange(1, 5) - 1)[1:].mean() for found in (whole, daily)]
+    assert choice.error_ratio > 1.5
+    assert choice.difference is not None
+    assert choice.difference.rejected
+    assert errors[0] > 3 * errors[1]
+
+
+def test_no_claim_is_made_where_a_ranker_learns_within_the_day_and_hours_say_too_little() -> None:
+    choice = chosen_for(learning_log(4))
+
+    assert [look.outcome for look in choice.looks] == ["feedback", "feedback", "feedback", "says too little"]
+    assert choice.used == "hour"
+    assert not choice.claims
+
+
+def test_hours_survive_where_they_say_enough_of_a_ranker_that_learns_every_hour() -> None:
+    options = SimulationOptions(n_sessions=60_000, n_queries=30, docs_per_query=15, n_positions=4, query_exponent=0.7)
+    learns = replace(options, attractiveness_scale=0.5, days=2, feedback_strength=3.0, updates_per_day=24)
+    log = simulate(learns).log
+    choice = chosen_for(log.with_columns(period=pl.col("timestamp").dt.truncate("15m")))
+
+    assert choice.used == "hour"
+    assert choice.claims
+    assert "day" in {look.length for look in choice.looks if look.outcome == "feedback"}
+
+
+def test_the_version_of_the_ranker_removes_feedback_however_often_it_learns() -> None:
+    log = learning_log(4).with_columns(version=pl.col("timestamp").dt.truncate("6h").cast(pl.String))
+    statistics = statistics_of(log, replace(PBM, period="quarter", strata=("version",)))
+    choice = choose_period(statistics, EstimationOptions(), lambda _: None)
+
+    assert choice.used == "none"
+    assert choice.claims
+    assert choice.chosen is not None
+    assert np.abs(choice.chosen.propensity * np.arange(1, 6) - 1).max() < 0.15
+
+
+def test_dates_alone_make_no_claim_for_days() -> None:
+    log = learning_log(4).with_columns(period=pl.col("timestamp").dt.date())
+    choice = choose_period(statistics_of(log, replace(PBM, period="day")), EstimationOptions(), lambda _: None)
+
+    assert choice.looks[-1].outcome == "cannot be looked into"
+    assert choice.used == "day"
+    assert not choice.claims
+
+
+def test_a_length_that_is_asked_for_is_taken() -> None:
+    log = learning_log(0).head(20_000)
+
+    assert chosen_for(log, "none") == PeriodChoice("none")
+    assert chosen_for(log, "hour") == PeriodChoice("hour")
+    assert chosen_for(log, "week") == PeriodChoice("week")
+
+
+def test_days_are_pooled_where_the_ranker_does_not_move_within_a_day() -> None:
+    log = simulate(SimulationOptions(n_sessions=20_000, n_queries=30, docs_per_query=10, seed=5)).log
+    fixed = log.filter(pl.col("session") < 50).with_columns(period=pl.date(2026, 1, 5) + pl.duration(days="session"))
+    choice = choose_period(statistics_of(fixed, replace(PBM, period="day")), EstimationOptions(), lambda _: None)
+
+    assert choice.looks[-1].outcome in {"nothing to compare", "survives"}
+    assert choice.used != "day"
