@@ -54,7 +54,10 @@ OUTPUT_COLUMNS = frozenset(
 )
 """What else stands beside contexts: the columns of propensities and attractiveness, and of what they are made from."""
 
-NAMES_TAKEN = {"--context": RESERVED | OUTPUT_COLUMNS, "--stratify": RESERVED, "--period-column": RESERVED}
+NAMES_TAKEN = {
+    "--context": RESERVED | OUTPUT_COLUMNS,
+    **dict.fromkeys(("--stratify", "--period-column", "--cluster-column"), RESERVED),
+}
 """The names that a column cannot have which goes into tables under its own name, by the option that names it."""
 
 NO_PREVIOUS_CLICK = 0
@@ -94,6 +97,7 @@ class RequestedRoles:
     context: tuple[str, ...] = ()
     stratify: tuple[str, ...] = ()
     version: tuple[str, ...] = ()
+    cluster: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
 
@@ -102,7 +106,7 @@ class RequestedRoles:
 class Roles:
     """Which columns of a log play which role; `session` is empty and `click` None where the log has none.
 
-    Strata are told apart by `stratify` and `version`, that of the ranker.
+    Strata are told apart by `stratify` and `version`, that of the ranker; `cluster` is for standard errors alone.
     """
 
     session: tuple[str, ...]
@@ -115,6 +119,7 @@ class Roles:
     context: tuple[str, ...] = ()
     stratify: tuple[str, ...] = ()
     version: tuple[str, ...] = ()
+    cluster: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
 
@@ -126,7 +131,7 @@ class Roles:
         """Every column that plays a role, each once, in the log's own names."""
         single = (self.position, self.click, self.weight, self.timestamp)
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
-        further = [*self.context, *self.stratify, *self.version, *self.features]
+        further = [*self.context, *self.stratify, *self.version, *self.cluster, *self.features]
         return list(dict.fromkeys([*names, *further, *(rows.column for rows in self.randomized)]))
 
 
@@ -177,6 +182,7 @@ def resolve_roles(requested: RequestedRoles, columns: Sequence[str], *, where: s
         context=named(requested.context, "--context"),
         stratify=named(requested.stratify, "--stratify"),
         version=named(requested.version, "--period-column"),
+        cluster=named(requested.cluster, "--cluster-column"),
         randomized=_marked(requested, named),
         features=named(requested.features, "--feature"),
     )

@@ -79,6 +79,7 @@ def _lines(entry: Statistics) -> dict[str, RenderableType]:
         "bins from": ", ".join(map(str, plan.position_bins)),
         "context": ", ".join(plan.context),
         "strata": ", ".join(plan.strata),
+        "clusters": ", ".join(plan.clusters),
         "randomized": ", ".join(map(str, plan.randomized)),
         "counts": "sums of weights" if plan.weighted else "",
         "decay": "" if decay is None else f"{decay.factor:g} per day; {decay.newest} has full weight",

@@ -65,6 +65,18 @@ def _contexts(asked: Situation) -> str | None:
     return None if contexts else "only contexts are shrunk (--context COLUMN)"
 
 
+def _cluster_column(asked: Situation) -> str | None:
+    if asked["bootstrap"]:
+        return "--bootstrap resamples queries"
+    if asked["shape"] != "free":
+        return f"the standard errors of --shape {asked['shape']} are clustered by query"
+    if asked["cluster"] not in {None, "column", "two-way"}:
+        return f"--cluster {asked['cluster']} does not use it"
+    if "column" not in get_estimator(asked["method"]).clusters:
+        return f"--method {asked['method']} does not support it"
+    return None
+
+
 _bootstrap = only_where(lambda asked: asked["bootstrap"] > 0, "only --bootstrap N is random")
 _joint = only_where(
     lambda asked: asked["method"] == JointEstimator.name or asked["compare"] is not False,
@@ -73,6 +85,7 @@ _joint = only_where(
 _ESTIMATING: Needs = {
     **{name: (_known_to_method(name),) for name in options_of_some_methods()},
     "period": (_days,),
+    "cluster_column": (_cluster_column,),
     "shrink": (_known_to_method("shrink"), _contexts),
     "seed": (_bootstrap,),
     "no_acceleration": (_joint,),
@@ -171,7 +184,9 @@ NEEDS: Mapping[str, Needs] = {
     "weight": {
         **_READING,
         **_WEIGHTING,
-        **dict.fromkeys(("timestamp", "period_column", "stratify", "randomized_where"), (_OF_THE_FIT,)),
+        **dict.fromkeys(
+            ("timestamp", "period_column", "stratify", "cluster_column", "randomized_where"), (_OF_THE_FIT,)
+        ),
     },
     "simulate": _SIMULATING,
 }

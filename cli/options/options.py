@@ -75,6 +75,15 @@ class ColumnOptions:
             _COLUMNS,
         ),
     ] = None
+    cluster_column: Annotated[
+        str | None,
+        option(
+            "--cluster-column",
+            "What shares errors beside queries, e.g. the user: standard errors are clustered by both.",
+            _COLUMNS,
+            metavar="COLUMN",
+        ),
+    ] = None
     randomized_where: Annotated[
         list[str] | None,
         option(
@@ -241,14 +250,15 @@ class EstimationOptions:
         ),
     ] = "auto"
     cluster: Annotated[
-        Cluster,
+        Cluster | None,
         option(
             "--cluster",
-            "Unit for clustering standard errors: query, pair or session (which needs the log).",
+            "Unit for clustering standard errors: query (the default), pair, session (which needs the log), column "
+            "or two-way (query and --cluster-column, the default with it).",
             _ESTIMATING,
             metavar="UNIT",
         ),
-    ] = "query"
+    ] = None
     bootstrap: Annotated[
         int,
         option(

@@ -6,7 +6,7 @@ import polars as pl
 from posbias.cli.console import counted
 from posbias.cli.report.model_verdicts import model_verdicts, model_warnings
 from posbias.cli.report.summary import cell_in_words
-from posbias.core.estimators import ConditionalEstimator, Estimate, JointEstimator
+from posbias.core.estimators import ConditionalEstimator, JointEstimator
 from posbias.core.estimators.placement_test import PlacementTest
 from posbias.core.estimators.randomized import RandomizedEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
@@ -21,7 +21,13 @@ from posbias.core.training.weights import WeightSummary
 FEW_EFFECTIVE_CLUSTERS = 10
 JOINT = JointEstimator.name
 _NEARLY_ALL = 0.9995
-_PLURAL = {"query": "queries", "pair": "pairs", "session": "sessions"}
+_PLURAL = {
+    "query": "queries",
+    "pair": "pairs",
+    "session": "sessions",
+    "column": "values of {}",
+    "two-way": "queries or values of {}",
+}
 _MORE_QUERIES = " More queries would narrow the intervals; more sessions of the same queries hardly would."
 
 
@@ -55,7 +61,7 @@ def fit_warnings(fit: Fit) -> list[str]:
     return [
         *_convergence(fit),
         *_identification(fit),
-        *_few_clusters(fit.estimate),
+        *_few_clusters(fit),
         *_feedback(fit),
         *_sparsity(fit),
         *_placements(fit),
@@ -77,7 +83,7 @@ def weight_warnings(summary: WeightSummary) -> list[str]:
 
 
 def _no_effect(fit: Fit) -> str:
-    units = counted(fit.estimate.n_clusters, _PLURAL[fit.estimate.errors_by or "query"])
+    units = counted(fit.estimate.n_clusters, _clusters(fit))
     low, high = np.nanmin(fit.estimate.intervals.low), np.nanmax(fit.estimate.intervals.high)
     return (
         "no position effect detected: no propensity differs significantly from 1. The intervals span "
@@ -114,7 +120,7 @@ def _contexts(fit: Fit, test: ContrastTest) -> str:
 
 def _rests_on(test: ContrastTest, fit: Fit) -> str:
     """A test's p-value, and on how many clusters it rests."""
-    units = counted(fit.estimate.n_clusters, _PLURAL[fit.estimate.errors_by or "query"])
+    units = counted(fit.estimate.n_clusters, _clusters(fit))
     return f"p = {test.p_value:.1g}, {units}"
 
 
@@ -191,14 +197,19 @@ def _share(share: float) -> str:
     return f"{share:.1%}" if share == 1 or share < _NEARLY_ALL else "more than 99.9%"
 
 
-def _few_clusters(estimate: Estimate) -> list[str]:
+def _clusters(fit: Fit) -> str:
+    """What the errors are clustered by, in the plural."""
+    return _PLURAL[fit.estimate.errors_by or "query"].format(", ".join(fit.statistics.plan.clusters))
+
+
+def _few_clusters(fit: Fit) -> list[str]:
+    estimate, units = fit.estimate, _clusters(fit)
     known = estimate.intervals.effective_clusters[estimate.intervals.std_error > 0]
     few = known[known < FEW_EFFECTIVE_CLUSTERS]
     if not len(few):
         return []
     where = "" if len(few) == len(known) else f" for {len(few)} of {len(known)} intervals"
     worth = f"{few.min():.0f}" if round(few.min()) == round(few.max()) else f"{few.min():.0f} to {few.max():.0f}"
-    units = _PLURAL[estimate.errors_by or "query"]
     sentence = f"few or very unequal {units}; effective number of {units}: about {worth}{where}."
     return [sentence + (_MORE_QUERIES if units == "queries" else "")]
 

@@ -83,6 +83,7 @@ class Job:
             context=plan.context,
             stratify=tuple(name for name in plan.strata if name != columns.period_column),
             version=tuple(name for name in plan.strata if name == columns.period_column),
+            cluster=plan.clusters,
             randomized=plan.randomized,
             features=self.kept.features,
         )

@@ -21,7 +21,13 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
     """What will be counted."""
     model = get_model(counting.model or DEFAULT_MODEL)
     version = [] if columns.period_column is None else [columns.period_column]
-    named = (("--stratify", columns.stratify), ("--period-column", version), ("--context", columns.context))
+    clusters = [] if columns.cluster_column is None else [columns.cluster_column]
+    named = (
+        ("--stratify", columns.stratify),
+        ("--period-column", version),
+        ("--cluster-column", clusters),
+        ("--context", columns.context),
+    )
     for flag, names in named:
         for name in names or ():
             if name in NAMES_TAKEN[flag] or name in model.cell_columns:
@@ -36,6 +42,11 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
             f"--period-column {version[0]}: --context or --stratify already lets attractiveness differ by it. Leave it "
             "out."
         )
+    if not {*clusters}.isdisjoint([*(columns.context or ()), *(columns.stratify or ()), *version]):
+        raise UsageError(
+            f"--cluster-column {clusters[0]}: attractiveness may already differ by it, so that its values share no "
+            "documents. Name it once."
+        )
     _check_days(columns, counting)
     if columns.context and model.name != DEFAULT_MODEL:
         raise UsageError(f"--context: works only with --model {DEFAULT_MODEL}, not {model.name}.")
@@ -46,6 +57,7 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
         context=tuple(columns.context or ()),
         period=_resolution(columns, counting),
         strata=(*(columns.stratify or ()), *version),
+        clusters=tuple(clusters),
         randomized=tuple(RandomizedRows.parse(text) for text in columns.randomized_where or ()),
         weighted=columns.weight_column is not None,
     )
@@ -120,6 +132,7 @@ def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: Col
         ("--context", _words(columns.context), _words(plan.context)),
         ("--stratify", *_asked_of_strata(plan, columns)),
         ("--period-column", columns.period_column, _one_of(columns.period_column, plan.strata)),
+        ("--cluster-column", columns.cluster_column, _words(plan.clusters)),
         ("--randomized-where", _words(columns.randomized_where), _words(map(str, plan.randomized))),
         ("--weight-column", columns.weight_column, columns.weight_column if plan.weighted else None),
         ("--timestamp", columns.timestamp, columns.timestamp if plan.period else None),
@@ -169,9 +182,8 @@ def like_the_fit(
         )
     bins = ",".join(map(str, fitted.position_bins)) or None
     counting = CountingOptions(fitted.model.name, fitted.max_position, bins, "none")
-    of_cells = replace(
-        columns, context=list(fitted.context), timestamp=None, period_column=None, stratify=None, randomized_where=None
-    )
+    of_the_fit = ("timestamp", "period_column", "stratify", "cluster_column", "randomized_where")
+    of_cells = replace(columns, context=list(fitted.context), **dict.fromkeys(of_the_fit))
     return of_cells, counting
 
 

@@ -29,6 +29,7 @@ class StatisticsPlan:
         context: columns with which theta differs (a cell is then a context and a position), and gamma too.
         period: how finely the statistics keep time apart, in the column `period`; None for not at all.
         strata: further columns that the statistics keep apart: gamma may differ by them.
+        clusters: columns that the statistics keep apart for standard errors alone.
         randomized: descriptions of randomised rows, which the statistics keep apart by number.
         weighted: whether impressions carry a `weight` (> 0) instead of counting one each.
     """
@@ -39,6 +40,7 @@ class StatisticsPlan:
     context: tuple[str, ...] = ()
     period: Resolution | None = None
     strata: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
     weighted: bool = False
 
@@ -85,7 +87,7 @@ class StatisticsPlan:
         """The columns that identify one row of the statistics: the pair, its finest stratum, the cell."""
         marked = (RANDOMIZED,) if self.randomized else ()
         period = (PERIOD,) if self.period else ()
-        return (*self.pair_columns, *period, *self.strata, *marked, *self.model.cell_columns)
+        return (*self.pair_columns, *period, *self.strata, *self.clusters, *marked, *self.model.cell_columns)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ SIGNATURE = "signature"
 _CELL = "posbias_cell"
 _QUERY_NUMBER = "posbias_query"
 _LARGEST_INT32 = 2**31 - 1
-_Made = TypeVar("_Made", "PartOfStrata", "OrderSums")
+_Made = TypeVar("_Made", "PartOfStrata", "OrderSums", pl.DataFrame, Floats)
 
 OnRows = Callable[[Callable[[pl.DataFrame], _Made]], Iterable[_Made]]
 """Calls a function, which can travel, with the statistics of each part, and returns the results in their order."""
@@ -114,7 +114,7 @@ class SufficientStatistics:
         n_pairs: number of (query, doc) pairs.
         placements: where documents stand among randomised rows, if such rows are known and carry no weights.
         queries_of_part: number of queries of each part.
-        on_rows: goes over the statistics of the parts again, for the counts by period, which not every fit needs.
+        on_rows: goes over the statistics of the parts again, for periods and clusters, which not every fit needs.
     """
 
     plan: StatisticsPlan
@@ -145,7 +145,7 @@ class SufficientStatistics:
             return self.by_unit[unit]
         if unit not in self._made:
             compressed = partial(_compressed_unit, plan=self.plan, cells=self.cells, unit=unit)
-            parts = list(self._over_rows(compressed))
+            parts = list(self.over_rows(compressed))
             same = [np.arange(self.n_cells)] * len(parts)
             self._made[unit] = _merged_unit(parts, same, self.cells, self.queries_of_part)[0]
         return self._made[unit]
@@ -153,9 +153,10 @@ class SufficientStatistics:
     def order(self, period: Length) -> OrderSums:
         """Whether, within strata of that period, clicks come before better positions, by query."""
         unit = self.plan.stratum_columns(period)
-        return add_orders(list(self._over_rows(partial(_order_of_unit, plan=self.plan, unit=unit))))
+        return add_orders(list(self.over_rows(partial(_order_of_unit, plan=self.plan, unit=unit))))
 
-    def _over_rows(self, work: Callable[[pl.DataFrame], _Made]) -> Iterable[_Made]:
+    def over_rows(self, work: Callable[[pl.DataFrame], _Made]) -> Iterable[_Made]:
+        """What a function, which can travel, makes of the statistics of each part, in their order."""
         if self.on_rows is None:
             raise ValueError("the statistics of the parts were not kept")
         return self.on_rows(work)  # pyright: ignore[reportArgumentType, reportReturnType] - one function for both
@@ -194,6 +195,7 @@ class SufficientStatistics:
 
 def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatistics:
     """Compress the statistics of whole queries: the plan's keys, by which they are sorted, `impressions`, `clicks`."""
+    statistics, plan = without_clusters(statistics, plan)
     cells = statistics.select(plan.cell_columns).unique().sort(*plan.cell_order)
     rows = _in_cells(statistics, plan, cells)
     codes = _codes(cells)
@@ -219,6 +221,14 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
     )
 
 
+def without_clusters(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, StatisticsPlan]:
+    """Statistics that do not keep clusters apart, as all need that does not ask for clusters."""
+    if not plan.clusters:
+        return statistics, plan
+    plan = replace(plan, clusters=())
+    return statistics.group_by(*plan.keys).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(*plan.keys), plan
+
+
 def over_frames(*frames: pl.DataFrame) -> OnRows[_Made]:
     """Goes over statistics in memory."""
     return lambda work: map(work, frames)
@@ -242,11 +252,13 @@ def _compressed_unit(
     statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: tuple[str, ...]
 ) -> PartOfStrata:
     """The compressed counts of one kind of unit in one part, cells numbered as over all parts."""
+    statistics, plan = without_clusters(statistics, plan)
     rows = _added_up(_in_cells(statistics, plan, cells), unit, plan)
     return _compressed(rows, _table(rows, unit, cells.height), _codes(cells))[0]
 
 
 def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
+    statistics, plan = without_clusters(statistics, plan)
     rows = with_periods(statistics, unit).sort(*unit, PERIOD, *plan.model.cell_columns)
     return order_of_strata(rows, unit)
 
@@ -265,6 +277,7 @@ def count_units(
     Returns:
         The unit's columns, one row per unit, and the table with the units in that order.
     """
+    statistics, plan = without_clusters(statistics, plan)
     rows = _added_up(_in_cells(statistics, plan, cells), unit, plan)
     table = _table(rows, unit, cells.height)
     return rows.select(*unit)[table.start[:-1]], table

@@ -8,7 +8,7 @@ from dataclasses import fields
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.estimators.conditional import ConditionalEstimator
-from posbias.core.estimators.estimate import Estimate, EstimationOptions
+from posbias.core.estimators.estimate import Cluster, Estimate, EstimationOptions
 from posbias.core.estimators.estimator import Estimator
 from posbias.core.estimators.joint import JointEstimator
 from posbias.core.registry import Room
@@ -22,6 +22,7 @@ __all__ = [
     "Estimator",
     "JointEstimator",
     "check_method",
+    "clusters_of",
     "estimator_names",
     "get_estimator",
     "methods_that_take",
@@ -61,6 +62,12 @@ def methods_that_take(option: str) -> list[str]:
     return [name for name, estimator in _ESTIMATORS.plugins.items() if option in estimator.takes]
 
 
+def clusters_of(name: str, plan: StatisticsPlan, options: EstimationOptions) -> Cluster:
+    """By what errors are clustered: as asked, else both ways where a column is kept for that and can be used."""
+    able = "two-way" in get_estimator(name).clusters and options.shape == FREE and not options.bootstrap
+    return options.cluster or ("two-way" if plan.clusters and able else "query")
+
+
 def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) -> None:
     """Find out, before anything is read, whether a method can do what is asked.
 
@@ -80,14 +87,17 @@ def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) ->
             f"--shape {options.shape}: a shape over positions says nothing about {plan.model.beside_position}. "
             "Use --model pbm, or leave the shape free."
         )
-    if options.shape != FREE and (options.cluster != "query" or options.bootstrap):
+    by_query = options.cluster in {None, "query"}
+    if options.shape != FREE and not (by_query and not options.bootstrap):
         given = "--bootstrap" if options.bootstrap else "--cluster"
         raise UsageError(f"--shape {options.shape}: its standard errors are clustered by query. Leave out {given}.")
-    if "cluster" in estimator.takes and options.cluster not in estimator.clusters:
+    if "cluster" in estimator.takes and options.cluster is not None and options.cluster not in estimator.clusters:
         able = [other.name for other in _ESTIMATORS.plugins.values() if options.cluster in other.clusters]
         raise UsageError(f"--cluster {options.cluster}: only --method {', '.join(able)} supports it.")
-    if options.bootstrap and options.cluster != "query":
-        raise UsageError(f"--bootstrap: it resamples queries, not {options.cluster}s. Leave out --cluster.")
+    if options.bootstrap and not by_query:
+        raise UsageError(f"--bootstrap: it resamples queries. Leave out --cluster {options.cluster}.")
+    if options.cluster in {"column", "two-way"} and not plan.clusters:
+        raise UsageError(f"--cluster {options.cluster}: name the column of clusters with --cluster-column COLUMN.")
     if options.bootstrap and not FEWEST_REPLICATES <= options.bootstrap <= MOST_REPLICATES:
         raise UsageError(
             f"--bootstrap {options.bootstrap}: at least {FEWEST_REPLICATES} replicates make an interval, and more than "

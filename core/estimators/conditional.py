@@ -26,7 +26,7 @@ class ConditionalEstimator(Estimator):
     rank = 0
     reference = "Hausman, Hall & Griliches 1984; Wooldridge 1999; Bell & McCaffrey 2002"
     takes = ("cluster", "bootstrap", "shape", "shrink", "max_iterations", "tolerance")
-    clusters = ("query", "pair", "session")
+    clusters = ("query", "pair", "session", "column", "two-way")
 
     def estimate(
         self,

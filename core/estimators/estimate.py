@@ -16,7 +16,7 @@ from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.theta.joint import EMOptions, JointFit
 from posbias.core.theta.linkage import Linkage, find_linkage
 
-Cluster = Literal["query", "pair", "session"]
+Cluster = Literal["query", "pair", "session", "column", "two-way"]
 Period = Literal["auto", "none", "hour", "day", "week"]
 Shrink = Literal["auto", "none"]
 
@@ -34,7 +34,8 @@ class EstimationOptions:
         reference: the cell that others are compared with, as the values of its columns (position, and with UBM the
             previous click); empty for the first one that is linked.
         period: the length of periods by which gamma may differ, where the statistics keep time; `auto` decides.
-        cluster: what shares the errors that the model does not know.
+        cluster: what shares the errors that the model does not know; None for queries, and for both ways where the
+            statistics keep a column of clusters and the method can use it.
         bootstrap: number of bootstrap replicates over queries; 0 for the sandwich.
         seed: of the bootstrap.
         shape: the name of what is assumed of theta as a function of the position.
@@ -48,7 +49,7 @@ class EstimationOptions:
     accelerate: bool = True
     reference: tuple[int, ...] = ()
     period: Period = "auto"
-    cluster: Cluster = "query"
+    cluster: Cluster | None = None
     bootstrap: int = 0
     seed: int = 0
     shape: str = "free"
@@ -127,7 +128,7 @@ def cells_like(statistics: SufficientStatistics, reference: tuple[int, ...]) -> 
 
 def clustered(strata: Strata, options: EstimationOptions) -> Strata:
     """The strata with the clusters that were asked for: queries, or each stratum by itself."""
-    if options.cluster == "query":
+    if options.cluster in {None, "query"}:
         return strata
     unit = strata.members.unit
     return replace(strata, members=Members(unit, np.arange(len(unit))))
@@ -144,7 +145,7 @@ def from_harvest(method: str, linkage: Linkage, found: HarvestedPropensities, op
         intervals=found.errors,
         converged=found.converged,
         iterations=found.iterations,
-        errors_by=options.cluster,
+        errors_by=options.cluster or "query",
         n_clusters=found.errors.n_clusters,
     )
 

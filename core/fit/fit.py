@@ -12,7 +12,7 @@ from posbias.core.attractiveness.prior import AttractivenessPrior, estimate_prio
 from posbias.core.attractiveness.uncertainty import with_errors_of_theta
 from posbias.core.counts.clicks_above import CountedPages
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
-from posbias.core.errors import IdentifiabilityError, UsageError
+from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators import (
     ConditionalEstimator,
     Estimate,
@@ -24,6 +24,7 @@ from posbias.core.estimators import (
 from posbias.core.estimators.estimate import FittedJointly, relative_to_largest
 from posbias.core.estimators.placement_test import PlacementTest, placement_tests
 from posbias.core.estimators.randomized import RandomizedEstimator
+from posbias.core.fit.clustering import with_wanted_errors
 from posbias.core.fit.diagnostics import (
     BinsTest,
     bins_test,
@@ -37,16 +38,15 @@ from posbias.core.fit.joint_comparison import JointComparison, compare_with_join
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import PeriodChoice, choose_period
 from posbias.core.fit.propensities import propensity_table, with_unshrunk
-from posbias.core.fit.refinements import is_thin, with_errors, with_shape, with_shrinkage
+from posbias.core.fit.refinements import is_thin, with_shape, with_shrinkage
 from posbias.core.fit.theta_errors import ThetaErrors
 from posbias.core.shapes import FREE, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.shapes.smooth import SmoothShape
-from posbias.core.standard_errors.bootstrap import bootstrap
 from posbias.core.standard_errors.clicked_sessions import FittedLog
-from posbias.core.standard_errors.cluster import ClusterSums, errors_from_sums, pair_errors
 from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata
+from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.theta.conditional import Silence
 from posbias.core.theta.joint import EMOptions
 
@@ -233,7 +233,7 @@ def _fit(
     strata = statistics.strata(period.used)
     chosen = period.chosen if is_default else None
     free = chosen or estimator.estimate(statistics, strata, options, on_iteration)
-    judged = _with_errors(free, statistics, options, period, beside.sum_sessions)
+    judged = with_wanted_errors(free, statistics, options, period.used, beside.sum_sessions)
     refined = _refined(judged, statistics, options)
     estimate = refined.estimate
     joint = estimate if method == JointEstimator.name else None
@@ -291,31 +291,6 @@ def _test_model(
     if estimate.fitted is None:
         return None
     return run_model_tests(statistics, estimate.fitted, pages, period.used)
-
-
-def _with_errors(
-    estimate: Estimate,
-    statistics: SufficientStatistics,
-    options: EstimationOptions,
-    period: PeriodChoice,
-    sum_sessions: Callable[[FittedLog], ClusterSums] | None,
-) -> Estimate:
-    """The estimate with errors of the kind that was asked for; it comes with those by query."""
-    fitted = estimate.fitted
-    if fitted is None:
-        return estimate
-    if options.bootstrap:
-        errors = bootstrap(fitted.fit, fitted.strata, options.bootstrap, options.seed)
-    elif options.cluster == "pair":
-        errors = pair_errors(fitted.fit, fitted.strata.signatures)
-    elif options.cluster == "session" and sum_sessions is not None:
-        log = FittedLog(statistics.plan, statistics.cells, fitted.fit, period=period.used)
-        errors = errors_from_sums(fitted.fit.log_theta, fitted.fit.free_cells, sum_sessions(log))
-    elif options.cluster == "session":
-        raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")
-    else:
-        return estimate
-    return with_errors(estimate, fitted, errors, options.cluster)
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,20 @@ def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors,
     )
 
 
+_NAMES: dict[Cluster, tuple[str, str]] = {
+    "pair": ("pairs", "pair"),
+    "session": ("sessions", "session"),
+    "column": ("values of the cluster column", "value of the cluster column"),
+    "two-way": ("queries or values of the cluster column", "query or value of the cluster column"),
+}
+
+
 def _in_terms_of(by: Cluster, reason: str | None) -> str | None:
     """Why there is no error, said of what the errors are clustered by; e.g. `one query alone` -> `one pair alone`."""
     if reason is None or by == "query":
         return reason
-    return reason.replace("queries", f"{by}s").replace("query", by)
+    many, one = _NAMES[by]
+    return reason.replace("queries", many).replace("query", one)
 
 
 def with_shape(

@@ -116,10 +116,15 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         period = day if rules.period == "day" else _moment(day, roles.timestamp, schema, rules)
         columns.append(period.alias(PERIOD))
         faults.append((day.is_null(), RowFault.TIMESTAMP_INVALID))
-    keys = {"--context": roles.context, "--stratify": roles.stratify, "--period-column": roles.version}
+    keys = {
+        "--context": roles.context,
+        "--stratify": roles.stratify,
+        "--period-column": roles.version,
+        "--cluster-column": roles.cluster,
+    }
     for flag, names in keys.items():
         _check_keys(flag, names, schema)
-    kept = (*roles.context, *roles.stratify, *roles.version, *roles.features)
+    kept = (*roles.context, *roles.stratify, *roles.version, *roles.cluster, *roles.features)
     columns += [pl.col(name) for name in dict.fromkeys(kept)]
     if roles.randomized:
         _check_keys("--randomized-where", [rows.column for rows in roles.randomized], schema)

@@ -31,6 +31,7 @@ from posbias.core.arrays.threads import at_once
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.standard_errors.leave_one_out import CONFIDENCE, ClusterScores, ClusterSums, LeaveOneOut
+from posbias.core.standard_errors.two_way import TwoWaySums
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
@@ -154,13 +155,15 @@ def sum_scores(fit: ConditionalFit, clusters: ClusterScores) -> ClusterSums:
     return LeaveOneOut(fit, clusters).sums()
 
 
-def errors_from_sums(log_theta: Floats, free_cells: Integers, sums: ClusterSums) -> ClusterErrors:
+def errors_from_sums(log_theta: Floats, free_cells: Integers, sums: ClusterSums | TwoWaySums) -> ClusterErrors:
     """Standard errors and intervals from the sums over all clusters; for the rest see `errors_from_margins`."""
     margin = sums.quantile * np.sqrt(np.maximum(np.diag(sums.covariance), 0.0))
     return errors_from_margins(log_theta, free_cells, sums, margin)
 
 
-def errors_from_margins(log_theta: Floats, free_cells: Integers, sums: ClusterSums, margin: Floats) -> ClusterErrors:
+def errors_from_margins(
+    log_theta: Floats, free_cells: Integers, sums: ClusterSums | TwoWaySums, margin: Floats
+) -> ClusterErrors:
     """Standard errors and intervals of a given half-width.
 
     A cell that one cluster alone identifies gets no interval. The others do: without that cluster, the cells that it
@@ -174,7 +177,7 @@ def errors_from_margins(log_theta: Floats, free_cells: Integers, sums: ClusterSu
         margin: shape (F,), half the width of the interval of log theta.
     """
     without = sums.alone | sums.agreeing
-    covariance = sums.covariance
+    covariance = sums.covariance.copy()
     covariance[without, :] = np.nan
     covariance[:, without] = np.nan
     center = np.where(without, np.nan, log_theta[free_cells])

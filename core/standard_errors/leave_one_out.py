@@ -91,6 +91,11 @@ class ClusterSums:
         )
 
 
+def low_and_high(leverage: Floats) -> tuple[Integers, Integers]:
+    """The clusters that need not be left out one by one, as x_g = s_g to within a percent, and the others."""
+    return np.flatnonzero(leverage < _LEVERAGE), np.flatnonzero(leverage >= _LEVERAGE)
+
+
 @dataclass(frozen=True)
 class ClusterScores:
     """Score and information of G clusters, in terms of S units: s_g, and H_g = sum_j w_gj (diag(p_j) - p_j p_j').
@@ -115,31 +120,63 @@ class ClusterScores:
         return len(self.copies)
 
 
-class LeaveOneOut:
-    """The adjusted scores x_g of some clusters, and their sums.
+class WholeInformation:
+    """The information of all clusters together, from which one cluster's can be taken away.
 
     Attributes:
-        free: shape (F,), numbers of the free cells among the identified ones.
         information: shape (F, F), H.
         inverse: shape (F, F), H^-1.
         scale: shape (F,), that makes H's diagonal 1; `scaled` is H with it.
-        low: the clusters whose leverage tr(H^-1 H_g) is so small that x_g = s_g.
-        high: the others.
     """
 
-    def __init__(self, fit: ConditionalFit, clusters: ClusterScores) -> None:
-        self.clusters = clusters
-        self.linked = clusters.linked
-        self.free = clusters.linked.free
+    def __init__(self, fit: ConditionalFit) -> None:
         self.information = fit.information
         self.inverse = inverse(fit.information)
         self.scaled, self.scale = unit_diagonal(fit.information)
         # Minus an entry of H is what links two cells, and a row's sum what links its cell with the reference.
         self._to_reference = fit.information.sum(axis=1)
         self._links = self.scaled < -_NO_LINK
-        leverage, self._sums = self._influence()
-        self.low, self.high = np.flatnonzero(leverage < _LEVERAGE), np.flatnonzero(leverage >= _LEVERAGE)
-        self._whole = leverage >= _WHOLE
+
+    def without_information(self, own: Floats, cells: Integers, leverage: float) -> "Without":
+        """The estimate without the cluster that holds some information.
+
+        Args:
+            own: shape (T, T), H_g on the free cells that the cluster was shown in.
+            cells: shape (T,), those cells' numbers among the free ones, ascending.
+            leverage: tr(H^-1 H_g).
+        """
+        whole = leverage >= _WHOLE
+        kept = self.linked_without(own, cells) if whole else np.ones(len(self.information), np.bool_)
+        return Without(self, own, cells, kept)
+
+    def linked_without(self, own: Floats, cells: Integers) -> Flags:
+        """Free cells that H - H_g still links with their reference; it is singular where some are not."""
+        scale, block = self.scale[cells], np.ix_(cells, cells)
+        links, linked = self._links.copy(), self._to_reference * self.scale**2 > _NO_LINK
+        links[block] = self.scaled[block] - own * np.outer(scale, scale) < -_NO_LINK
+        linked[cells] = (self._to_reference[cells] - own.sum(axis=1)) * scale**2 > _NO_LINK
+        n_linked = -1
+        while n_linked < (n_linked := int(linked.sum())):
+            linked |= links[linked].any(axis=0)
+        return linked
+
+
+class LeaveOneOut(WholeInformation):
+    """The adjusted scores x_g of some clusters, and their sums.
+
+    Attributes:
+        free: shape (F,), numbers of the free cells among the identified ones.
+        low: the clusters whose leverage tr(H^-1 H_g) is so small that x_g = s_g.
+        high: the others.
+    """
+
+    def __init__(self, fit: ConditionalFit, clusters: ClusterScores) -> None:
+        super().__init__(fit)
+        self.clusters = clusters
+        self.linked = clusters.linked
+        self.free = clusters.linked.free
+        self._leverage, self._sums = self._influence()
+        self.low, self.high = low_and_high(self._leverage)
 
     def sums(self) -> ClusterSums:
         """Sums over the clusters, those with much leverage one by one."""
@@ -170,8 +207,7 @@ class LeaveOneOut:
     def without(self, cluster: int) -> "Without":
         """The estimate without one cluster."""
         own, cells = self._information_of(cluster)
-        kept = self.linked_without(own, cells) if self._whole[cluster] else np.ones(len(self.free), np.bool_)
-        return Without(self, own, cells, kept)
+        return self.without_information(own, cells, float(self._leverage[cluster]))
 
     def _influence(self) -> tuple[Floats, ClusterSums]:
         """Leverage tr(H^-1 H_g), shape (G,), and the sums that need no cluster to be left out.
@@ -234,17 +270,6 @@ class LeaveOneOut:
         information = (np.diag(coupling.sum(axis=1)) - coupling)[np.ix_(kept, kept)]
         return information, np.searchsorted(self.free, cells[kept])
 
-    def linked_without(self, own: Floats, cells: Integers) -> Flags:
-        """Free cells that H - H_g still links with their reference; it is singular where some are not."""
-        scale, block = self.scale[cells], np.ix_(cells, cells)
-        links, linked = self._links.copy(), self._to_reference * self.scale**2 > _NO_LINK
-        links[block] = self.scaled[block] - own * np.outer(scale, scale) < -_NO_LINK
-        linked[cells] = (self._to_reference[cells] - own.sum(axis=1)) * scale**2 > _NO_LINK
-        n_linked = -1
-        while n_linked < (n_linked := int(linked.sum())):
-            linked |= links[linked].any(axis=0)
-        return linked
-
 
 @dataclass(frozen=True)
 class Without:
@@ -257,7 +282,7 @@ class Without:
         kept: shape (F,), cells that are linked with their reference without the cluster, too.
     """
 
-    all: LeaveOneOut
+    all: WholeInformation
     information: Floats
     cells: Integers
     kept: Flags

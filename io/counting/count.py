@@ -291,7 +291,8 @@ class _Compression:
             return None
         part = compress_part(frame, self.plan)
         pairs = keep(part.pairs, self.kept_in, f"pairs-{number:05d}")
-        rows = keep(frame, self.kept_in, f"rows-{number:05d}") if self.plan.period else None
+        again = self.plan.period or self.plan.clusters
+        rows = keep(frame, self.kept_in, f"rows-{number:05d}") if again else None
         part = part.without_pairs()
         return _Compressed(part if self.kept_in is None else store_part(part, number, self.kept_in), pairs, rows)
 
@@ -303,7 +304,7 @@ class _Compressed:
     Attributes:
         part: without its pairs.
         pairs: those, in memory or on disk.
-        rows: its statistics, likewise, where they can be parted by period.
+        rows: its statistics, likewise, where they can be parted by period or clusters.
     """
 
     part: PartStatistics

@@ -36,6 +36,7 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strata: tuple[str, ...]
     randomized: tuple[str, ...]
     weighted: bool
+    clusters: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Find what cannot have been counted."""
@@ -43,9 +44,9 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"there is no model {self.model!r}")
         if self.position_bins and (self.position_bins[0] != 1 or any(b <= a for a, b in pairwise(self.position_bins))):
             raise ValueError("position_bins do not ascend from 1")
-        names = [*self.context, *self.strata]
+        names = [*self.context, *self.strata, *self.clusters]
         if len(set(names)) < len(names) or not RESERVED.isdisjoint(names):
-            raise ValueError("context and strata name a column twice, or one with a meaning of its own")
+            raise ValueError("context, strata and clusters name a column twice, or one with a meaning of its own")
         self._randomized()
 
     def plan(self) -> StatisticsPlan:
@@ -57,6 +58,7 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             context=self.context,
             period=("day" if self.period else None) if isinstance(self.period, bool) else self.period,
             strata=self.strata,
+            clusters=self.clusters,
             randomized=self._randomized(),
             weighted=self.weighted,
         )

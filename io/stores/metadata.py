@@ -57,6 +57,7 @@ def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
         "context": list(plan.context),
         "period": plan.period,
         "strata": list(plan.strata),
+        **({"clusters": list(plan.clusters)} if plan.clusters else {}),
         "randomized": [str(rows) for rows in plan.randomized],
         "weighted": plan.weighted,
     }

@@ -79,6 +79,7 @@ TRIALS = {
     "position_bins": Trial("--position-bins 1,2,4"),
     "period": Trial("--period none", "--timestamp timestamp"),
     "period_column": Trial("--period-column version"),
+    "cluster_column": Trial("--cluster-column user"),
     "date": Trial("--date 2026-01-05"),
     "decay": Trial("--decay 0.5", "--timestamp timestamp"),
     "method": Trial("--method ctr"),
@@ -170,6 +171,7 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         bought=((pl.col("session") + pl.col("doc")) % 3 == 0).cast(pl.Int8),
         copies=1.0 + pl.col("session") % 3,
         version=pl.col("session") // 300,
+        user=pl.col("session") % 40,
         price=pl.col("doc") * 1.5,
     )
     top = log.filter(pl.col("position") == 1)

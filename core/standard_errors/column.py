@@ -1,0 +1,264 @@
+"""Standard errors clustered by a column of the log (user, release, market), whose values stand on many queries' pages.
+
+A cluster g holds a part of a stratum's impressions: n_gje of the n_je of stratum j in cell e, with c_gje clicks. With
+p_je and the clicks C_j as in the conditional likelihood, and h_gj the share of stratum j's expected clicks in g,
+
+    mu_gje = n_gje / n_je C_j p_je,    r_gje = c_gje - mu_gje,    R_gj = sum_e r_gje,    h_gj = sum_e mu_gje / C_j
+    r*_gje = r_gje + ((1 - h_gj)^(-1/2) - 1) / h_gj  mu_gje / C_j  R_gj
+    s_g = sum_j sum_e r*_gje (1_e - p_j),    H_g = sum_j sum_e mu_gje (1_e - p_j) (1_e - p_j)'
+
+and everything else as in `cluster_errors`: H = sum_g H_g, leaving one out, effective clusters, intervals. A stratum
+that one cluster holds whole adds what it adds there: c_je - C_j p_je.
+
+r* makes up for the attractiveness being fitted to the clusters that share a stratum: by that, residuals lose the share
+h_gj of their variance in the direction of mu_gj. It is the square root of that loss, taken off stratum by stratum, as
+in Bell & McCaffrey (2002, CR2) with absorbed effects (Pustejovsky & Tipton 2018). Without it errors of logs with few
+impressions a stratum are too small by up to the square root of 2.
+
+Scores and information add up over the parts of a log, so that the values of the column may lie in several of them.
+A cell that only one cluster was shown in gets no interval.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import add
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
+from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, sparse_product
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, count_units
+from posbias.core.periods import Length, with_periods
+from posbias.core.schema import CLICKS, IMPRESSIONS
+from posbias.core.standard_errors.leave_one_out import ClusterSums, WholeInformation, low_and_high
+from posbias.core.theta.conditional import ConditionalFit
+from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
+
+_CLUSTER, _UNIT, _CELL = "posbias_cluster", "posbias_unit", "posbias_cell"
+_ALL_OF_IT = 1 - 1e-9  # a share of a stratum's clicks that is all of them but for rounding
+_NOTHING = 1e-12  # share of a cell's information that is rounding
+_BLOCK = 4_000_000  # numbers in the informations of clusters that are kept at a time, 32 MB
+_CHUNK = 50_000_000  # impressions whose clusters are summed at a time
+
+
+@dataclass(frozen=True)
+class FittedCounts:
+    """A conditional fit of statistics that keep a column of clusters, which their parts are held against.
+
+    Attributes:
+        plan: what was counted.
+        cells: the cell columns; a cell's number is its row.
+        fit: the estimate.
+        period: the length of the periods within which attractiveness was one.
+        by: the columns whose values are the clusters.
+    """
+
+    plan: StatisticsPlan
+    cells: pl.DataFrame
+    fit: ConditionalFit
+    period: Length
+    by: tuple[str, ...]
+
+    def scores_of(self, statistics: pl.DataFrame, chunk: int = 0, chunks: int = 1) -> pl.DataFrame:
+        """What a part of the log adds to its clusters, or to one chunk of them: `by`, `sums`.
+
+        `sums` holds s_g, shape (F,), then a_g, shape (F,), then the expected clicks by cell, shape (I,), then
+        tr(H^-1 H_g).
+        """
+        part = _Part.of(self, statistics)
+        inverse = WholeInformation(self.fit).inverse
+        directions = np.concatenate([inverse, np.linalg.cholesky(inverse).astype(np.float64)], axis=1)
+        n_free = len(inverse)
+        influence = part.spread(directions)
+        leverage = influence[:, n_free:].sum(axis=1, keepdims=True)
+        sums = np.concatenate([part.scores(), influence[:, :n_free], part.expected_by_cell(), leverage], axis=1)
+        found = part.clusters.with_columns(pl.Series("sums", sums, pl.Array(pl.Float64, sums.shape[1])))
+        return found.filter(pl.struct(self.by).hash() % chunks == chunk) if chunks > 1 else found
+
+    def information_of(self, statistics: pl.DataFrame, wanted: pl.DataFrame) -> Floats:
+        """What a part of the log adds to H_g of some clusters, shape (G, F, F)."""
+        part = _Part.of(self, statistics)
+        number = wanted.join(part.clusters.with_row_index(_CLUSTER), on=self.by, how="left", nulls_equal=True)[_CLUSTER]
+        n_free = len(self.fit.free_cells)
+        found = np.zeros((wanted.height, n_free, n_free))
+        for row, cluster in enumerate(number.to_list()):
+            if cluster is not None:
+                found[row] = part.information(cluster)
+        return found
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The clusters of a part of a log, row by row of its statistics, in the order of the clusters.
+
+    Attributes:
+        linked: the strata that compare cells.
+        shares: p_j, a matrix of S strata by I cells.
+        clusters: the G clusters that have such strata.
+        cluster, unit, cell: of each row, shape (M,), numbers among G, S and I.
+        expected: mu, shape (M,).
+        residual: r*, shape (M,).
+    """
+
+    linked: LinkedCounts
+    shares: Sparse
+    clusters: pl.DataFrame
+    cluster: Integers
+    unit: Integers
+    cell: Integers
+    expected: Floats
+    residual: Floats
+
+    @classmethod
+    def of(cls, log: FittedCounts, statistics: pl.DataFrame) -> "_Part":
+        """From the statistics of the part."""
+        stratum = log.plan.stratum_columns(log.period)
+        units, table = count_units(statistics, log.plan, log.cells, stratum)
+        linked = linked_counts(table, log.fit.linkage)
+        shares = linked.shares(log.fit.log_theta[linked.cells])
+        numbered = (
+            (units[linked.units], stratum, _UNIT),
+            (log.cells[linked.cells], tuple(log.cells.columns), _CELL),
+        )
+        rows = with_periods(statistics, stratum)
+        for frame, columns, number in numbered:
+            rows = rows.join(frame.with_row_index(number), on=columns, how="inner", nulls_equal=True)
+        clusters = rows.select(log.by).unique(maintain_order=True)
+        rows = rows.join(clusters.with_row_index(_CLUSTER), on=log.by, nulls_equal=True).sort(_CLUSTER)
+        cluster, unit, cell = (rows[name].to_numpy().astype(np.int64) for name in (_CLUSTER, _UNIT, _CELL))
+        entry = _entries(linked, unit, cell)
+        clicks_of_unit = linked.unit_clicks[unit]
+        share = rows[IMPRESSIONS].to_numpy() / linked.table.impressions[entry] * shares[entry]
+        expected = share * clicks_of_unit
+        residual = rows[CLICKS].to_numpy() - expected
+        _, both = np.unique(cluster * max(len(linked.units), 1) + unit, return_inverse=True)
+        held, total = np.bincount(both, share)[both], np.bincount(both, residual)[both]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lost = np.where(held < _ALL_OF_IT, (1 / np.sqrt(1 - held) - 1) / held, 0.0)
+        residual += lost * share * total
+        matrix = by_unit_and_cell(linked.table, shares)
+        return cls(linked, matrix, clusters, cluster, unit, cell, expected, residual)
+
+    def scores(self) -> Floats:
+        """s_g on the free cells, shape (G, F)."""
+        n_clusters, n_cells = self.clusters.height, len(self.linked.cells)
+        by_cell = counted(self.cluster, self.cell, (n_clusters, n_cells), self.residual)
+        by_unit = counted(self.cluster, self.unit, (n_clusters, len(self.linked.units)), self.residual)
+        return (by_cell.toarray() - sparse_product(by_unit, self.shares).toarray())[:, self.linked.free]
+
+    def expected_by_cell(self) -> Floats:
+        """sum_j mu_gje, shape (G, I)."""
+        return counted(self.cluster, self.cell, (self.clusters.height, len(self.linked.cells)), self.expected).toarray()
+
+    def spread(self, directions: Floats) -> Floats:
+        """sum_j sum_e mu_gje (q_e - sum_e' p_je' q_e')^2 for each column q of shape (F,): shape (G, columns)."""
+        found = np.empty((self.clusters.height, directions.shape[1]))
+        for column, of_free in enumerate(directions.T):
+            q = np.zeros(len(self.linked.cells))
+            q[self.linked.free] = of_free
+            distance = q[self.cell] - (self.shares @ q)[self.unit]
+            found[:, column] = sum_by_number(self.cluster, self.expected * distance**2, self.clusters.height)
+        return found
+
+    def information(self, cluster: int) -> Floats:
+        """H_g on the free cells, shape (F, F)."""
+        first, last = np.searchsorted(self.cluster, [cluster, cluster + 1])
+        units, unit = np.unique(self.unit[first:last], return_inverse=True)
+        expected = self.expected[first:last]
+        n_cells = len(self.linked.cells)
+        shares = self.shares[units]
+        by_unit = counted(unit, self.cell[first:last], (len(units), n_cells), expected)
+        mixed = sparse_product(by_unit.T, shares).toarray()
+        of_units = np.bincount(unit, expected, len(units))
+        shares.data *= np.repeat(np.sqrt(of_units), np.diff(shares.indptr))
+        squares = sparse_product(shares.T, shares).toarray()
+        found = np.diag(np.bincount(self.cell[first:last], expected, n_cells)) - mixed - mixed.T + squares
+        return found[np.ix_(self.linked.free, self.linked.free)]
+
+
+def _entries(linked: LinkedCounts, unit: Integers, cell: Integers) -> Integers:
+    """The entry of the table that holds a unit in a cell."""
+    table = linked.table
+    n_cells = max(table.n_cells, 1)
+    unit_of_entry = np.repeat(np.arange(table.n_units), np.diff(table.start))
+    return np.searchsorted(unit_of_entry * n_cells + table.cell, unit * n_cells + cell)
+
+
+def column_sums(
+    statistics: SufficientStatistics, fit: ConditionalFit, period: Length, by: tuple[str, ...]
+) -> ClusterSums:
+    """The sums over the clusters: `errors_from_sums` makes errors of them.
+
+    Args:
+        statistics: that keep the columns apart.
+        fit: the estimate from them, by strata of that period.
+        period: the length of the periods within which attractiveness was one.
+        by: the columns whose values are the clusters. They are summed in chunks of 50 million impressions.
+    """
+    log = FittedCounts(statistics.plan, statistics.cells, fit, period, by)
+    chunks = 1 + int(statistics.cell_totals[0].sum() // _CHUNK)
+    found = [_sums_of_chunk(log, statistics, chunk, chunks) for chunk in range(chunks)]
+    sums = reduce(add, (of_chunk for of_chunk, _ in found))
+    by_cell = np.concatenate([largest_and_total for _, largest_and_total in found], axis=1)
+    return replace(sums, alone=sums.alone | _shown_to_one(by_cell[0].max(axis=0), by_cell[1].sum(axis=0), fit))
+
+
+def _sums_of_chunk(
+    log: FittedCounts, statistics: SufficientStatistics, chunk: int, chunks: int
+) -> tuple[ClusterSums, Floats]:
+    """The sums over a chunk of clusters; and of their expected clicks by cell the largest and the total, (2, 1, I)."""
+    whole = WholeInformation(log.fit)
+    n_free = len(whole.inverse)
+    clusters, sums = _added_up(list(statistics.over_rows(partial(log.scores_of, chunk=chunk, chunks=chunks))), log.by)
+    scores, influence, by_cell, leverage = np.split(sums, [n_free, 2 * n_free, -1], axis=1)
+    leverage = leverage[:, 0]
+    low, high = low_and_high(leverage)
+    total = scores[low].T @ scores[low]
+    alone = np.zeros(n_free, np.bool_)
+    at_once = max(1, _BLOCK // n_free**2)
+    for first in range(0, len(high), at_once):
+        some = high[first : first + at_once]
+        own = reduce(add, statistics.over_rows(partial(log.information_of, wanted=clusters[some])))
+        for cluster, of_cluster in zip(some.tolist(), own, strict=True):
+            without = whole.without_information(of_cluster, np.arange(n_free), float(leverage[cluster]))
+            adjusted = without.adjust(scores[cluster])
+            total += np.outer(adjusted, adjusted)
+            alone |= ~without.kept
+    sums = ClusterSums(
+        outer=whole.inverse @ total @ whole.inverse,
+        influence=influence.sum(axis=0),
+        influence_squared=(influence**2).sum(axis=0),
+        clusters_of_cell=(influence > _NOTHING * np.diag(whole.inverse)).sum(axis=0).astype(np.float64),
+        n_clusters=clusters.height,
+        alone=alone,
+    )
+    return sums, np.stack([by_cell.max(axis=0, initial=0.0, keepdims=True), by_cell.sum(axis=0, keepdims=True)])
+
+
+def _shown_to_one(largest: Floats, total: Floats, fit: ConditionalFit) -> Flags:
+    """Free cells that one cluster alone holds, or whose reference it does, shape (F,).
+
+    Args:
+        largest: shape (I,), the expected clicks of the cluster that has most of them in a cell.
+        total: shape (I,), of all clusters.
+        fit: the estimate.
+    """
+    of_one = np.zeros(len(fit.linkage.identified), np.bool_)
+    of_one[np.flatnonzero(fit.linkage.identified)] = largest >= _ALL_OF_IT * total
+    return of_one[fit.free_cells] | of_one[fit.linkage.reference_of[fit.free_cells]]
+
+
+def _added_up(parts: Sequence[pl.DataFrame], by: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
+    """The clusters of all parts, each once, and their sums."""
+    rows = pl.concat(parts)
+    clusters = rows.select(by).unique(maintain_order=True)
+    number = rows.select(by).join(
+        clusters.with_row_index(_CLUSTER), on=by, how="left", nulls_equal=True, maintain_order="left"
+    )[_CLUSTER]
+    values = rows["sums"].to_numpy()
+    total = np.zeros((clusters.height, values.shape[1]))
+    np.add.at(total, number.to_numpy(), values)
+    return clusters, total

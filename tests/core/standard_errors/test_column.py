@@ -1,0 +1,228 @@
+"""Errors clustered by a column of the log, and by query and column at once."""
+
+from dataclasses import replace
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+import pytest
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.linalg import student_quantile
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
+from posbias.core.estimators import ConditionalEstimator, EstimationOptions
+from posbias.core.fit.fit import fit_statistics
+from posbias.core.models import get_model
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.core.standard_errors import column as module
+from posbias.core.standard_errors.cluster import ONE_CLUSTER, errors_from_sums, sum_clusters
+from posbias.core.standard_errors.column import column_sums
+from posbias.core.standard_errors.leave_one_out import ClusterSums
+from posbias.core.standard_errors.two_way import TwoWaySums
+from posbias.core.theta.conditional import ConditionalFit
+
+PBM = StatisticsPlan(get_model("pbm"))
+WORLD = SimulationOptions(
+    n_sessions=1_500, n_queries=60, docs_per_query=8, n_positions=5, query_exponent=0.5, attractiveness_scale=0.5
+)
+
+
+def with_users(log: pl.DataFrame, n_users: int, seed: int = 0) -> pl.DataFrame:
+    """Each page seen by one of some users."""
+    user = np.random.default_rng(seed).integers(0, n_users, log["session"].n_unique())
+    return log.with_columns(user=pl.Series(user)[log["session"]])
+
+
+def statistics_of(log: pl.DataFrame, parts: int = 1, column: str = "user") -> SufficientStatistics:
+    """Statistics that keep a column of clusters, in parts of whole queries."""
+    plan = replace(PBM, clusters=(column,))
+    counted = plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
+    frames = [counted.filter(pl.col("query").hash(1) % parts == part) for part in range(parts)]
+    return merge_parts([compress_part(frame, plan) for frame in frames], plan, over_frames(*frames))
+
+
+def conditional(statistics: SufficientStatistics) -> ConditionalFit:
+    fitted = (
+        ConditionalEstimator().estimate(statistics, statistics.strata(), EstimationOptions(), lambda _: None).fitted
+    )
+    assert fitted is not None
+    return fitted.fit
+
+
+def sums_by(statistics: SufficientStatistics, fit: ConditionalFit, *by: str) -> ClusterSums:
+    return column_sums(statistics, fit, "none", by)
+
+
+def assert_same(one: ClusterSums, other: ClusterSums) -> None:
+    scale = float(np.abs(one.outer).max())
+    np.testing.assert_allclose(one.outer, other.outer, rtol=1e-8, atol=1e-10 * scale)
+    np.testing.assert_allclose(one.influence, other.influence, rtol=1e-8)
+    np.testing.assert_allclose(one.influence_squared, other.influence_squared, rtol=1e-8)
+    np.testing.assert_array_equal(one.clusters_of_cell, other.clusters_of_cell)
+    np.testing.assert_array_equal(one.alone, other.alone)
+    assert one.n_clusters == other.n_clusters
+
+
+@pytest.mark.parametrize("n_queries", [6, 60])
+def test_clusters_that_are_queries_are_those_of_the_errors_by_query(n_queries: int) -> None:
+    log = simulate(replace(WORLD, n_queries=n_queries)).log.with_columns(user=pl.col("query") + 5)
+    statistics = statistics_of(log)
+    fit = conditional(statistics)
+
+    by_query = sum_clusters(fit, statistics.strata())
+    assert_same(sums_by(statistics, fit, "user"), by_query)
+    assert_same(sums_by(statistics, fit, "query", "user"), by_query)
+
+
+@pytest.mark.parametrize("n_users", [4, 300])
+def test_the_values_of_a_column_may_lie_in_several_parts(n_users: int) -> None:
+    log = with_users(simulate(WORLD).log, n_users)
+    whole = statistics_of(log)
+    fit = conditional(whole)
+
+    assert_same(sums_by(statistics_of(log, parts=5), fit, "user"), sums_by(whole, fit, "user"))
+
+
+def test_chunks_of_clusters_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    statistics = statistics_of(with_users(simulate(WORLD).log, 100))
+    fit = conditional(statistics)
+    whole = sums_by(statistics, fit, "user")
+    monkeypatch.setattr(module, "_CHUNK", 1_000)
+    monkeypatch.setattr(module, "_BLOCK", 40)
+
+    assert_same(sums_by(statistics, fit, "user"), whole)
+
+
+def dense_sums(log: pl.DataFrame, fit: ConditionalFit) -> tuple[Floats, Floats]:
+    """Score and information of each user by the equations, impression by impression, shapes (G, F) and (G, F, F)."""
+    n_users, theta = int(log["user"].max()) + 1, fit.theta  # pyright: ignore[reportArgumentType]
+    scores, informations = np.zeros((n_users, 5)), np.zeros((n_users, 5, 5))
+    for _, pair in log.group_by("query", "doc"):
+        cell, click = pair["position"].to_numpy() - 1, pair["click"].to_numpy().astype(float)
+        user = pair["user"].to_numpy()
+        share = theta[cell] / theta[cell].sum()
+        p = np.bincount(cell, share, 5)
+        for one in np.unique(user):
+            own = user == one
+            residual = click[own] - share[own] * click.sum()
+            held = share[own].sum()
+            if held < 1 - 1e-9:
+                residual = residual + ((1 - held) ** -0.5 - 1) / held * share[own] * residual.sum()
+            distance = np.eye(5)[cell[own]] - p
+            scores[one] += residual @ distance
+            informations[one] += click.sum() * (distance.T * share[own]) @ distance
+    return scores[:, 1:], informations[:, 1:, 1:]
+
+
+@pytest.mark.parametrize("n_users", [5, 80])
+def test_the_sums_are_those_of_the_equations(n_users: int) -> None:
+    log = with_users(simulate(replace(WORLD, n_sessions=400)).log, n_users)
+    statistics = statistics_of(log)
+    fit = conditional(statistics)
+    scores, informations = dense_sums(log, fit)
+    np.testing.assert_allclose(informations.sum(axis=0), fit.information, rtol=1e-8)
+
+    inverse = np.linalg.inv(fit.information)
+    leverage = np.einsum("kl,glk->g", inverse, informations)
+    rest = np.where((leverage < 0.01)[:, np.newaxis, np.newaxis], fit.information, fit.information - informations)
+    changes = np.linalg.solve(rest, scores[:, :, np.newaxis])[:, :, 0]
+    found = sums_by(statistics, fit, "user")
+
+    np.testing.assert_allclose(found.outer, changes.T @ changes, rtol=1e-7, atol=1e-12)
+    influence = np.einsum("kl,glm,mk->gk", inverse, informations, inverse)
+    np.testing.assert_allclose(found.influence, influence.sum(axis=0), rtol=1e-8)
+    np.testing.assert_allclose(found.influence_squared, (influence**2).sum(axis=0), rtol=1e-8)
+
+
+def test_users_who_share_nothing_get_the_spread_of_the_estimate_on_logs_with_two_impressions_a_pair() -> None:
+    """Two users at two positions share each pair: residuals without their correction would say half the variance."""
+    rng, n_pairs, draws = np.random.default_rng(3), 3_000, 60
+    pair, position = np.repeat(np.arange(n_pairs), 2), np.tile([1, 2], n_pairs)
+    clicks = rng.random((draws, 2 * n_pairs)) < np.where(position == 1, 0.3, 0.15)
+    log = pl.DataFrame({"query": pair, "doc": 0, "position": position, "user": rng.permutation(2 * n_pairs)})
+    estimates, variances = np.empty(draws), np.empty(draws)
+    for draw in range(draws):
+        statistics = statistics_of(log.with_columns(click=pl.Series(clicks[draw].astype(np.int8))))
+        fit = conditional(statistics)
+        estimates[draw] = fit.log_theta[1]
+        variances[draw] = sums_by(statistics, fit, "user").covariance[0, 0]
+
+    assert variances.mean() == pytest.approx(estimates.var(ddof=1), rel=0.35)
+    assert variances.std() < 0.1 * variances.mean()
+
+
+def test_a_cell_that_one_user_alone_identifies_has_no_interval() -> None:
+    log = with_users(simulate(WORLD).log, 8).filter((pl.col("position") < 5) | (pl.col("user") == 7))
+    statistics = statistics_of(log)
+    fit = conditional(statistics)
+    errors = errors_from_sums(fit.log_theta, fit.free_cells, sums_by(statistics, fit, "user"))
+
+    assert errors.reason[4] == ONE_CLUSTER
+    assert np.isnan(errors.std_error[4])
+    assert (errors.std_error[1:4] > 0).all()
+
+
+def two_way(statistics: SufficientStatistics, fit: ConditionalFit) -> TwoWaySums:
+    by_query = sum_clusters(fit, statistics.strata())
+    return TwoWaySums(by_query, sums_by(statistics, fit, "user"), sums_by(statistics, fit, "query", "user"))
+
+
+def test_two_ways_that_are_one_are_that_one() -> None:
+    statistics = statistics_of(simulate(WORLD).log.with_columns(user="query"))
+    found = two_way(statistics, conditional(statistics))
+
+    np.testing.assert_allclose(found.covariance, found.query.covariance, rtol=1e-7)
+    np.testing.assert_allclose(found.degrees, found.query.degrees)
+
+
+def test_two_ways_are_the_sum_of_both_less_what_they_share_and_never_less_than_one() -> None:
+    statistics = statistics_of(with_users(simulate(WORLD).log, 12))
+    found = two_way(statistics, conditional(statistics))
+    ways = np.diag(found.query.covariance), np.diag(found.column.covariance)
+    plain = ways[0] + ways[1] - np.diag(found.both.covariance)
+
+    np.testing.assert_allclose(np.diag(found.covariance), np.maximum(plain, np.maximum(*ways)), rtol=1e-6)
+    assert np.linalg.eigvalsh(found.covariance).min() > -1e-12
+    np.testing.assert_array_equal(found.degrees, np.minimum(found.query.degrees, found.column.degrees))
+    assert found.n_clusters == 12
+
+
+def test_what_markets_share_is_in_the_interval() -> None:
+    """Each of 8 markets has a curve of its own: errors by query see a part of the spread, both ways see it."""
+    truth = np.array([1.0, *(np.exp(0.3**2 / 2) / np.arange(2, 6))])
+    within = np.zeros((2, 4))
+    for seed in range(40):
+        simulation = simulate(replace(WORLD, n_sessions=3_000, n_queries=150, seed=seed))
+        log = with_users(simulation.log, 8, seed).join(simulation.attractiveness, on=["query", "doc"], how="left")
+        rng = np.random.default_rng(1_000 + seed)
+        shock = np.exp(rng.normal(0, 0.3, (8, 5)))
+        shock[:, 0] = 1
+        position = log["position"].to_numpy()
+        seen = shock[log["user"].to_numpy(), position - 1] / position
+        clicks = rng.random(log.height) < seen * log["attractiveness"].to_numpy()
+        statistics = statistics_of(log.with_columns(click=pl.Series(clicks.astype(np.int8))))
+        fit = conditional(statistics)
+        distance = np.abs(fit.log_theta - np.log(truth))[1:]
+        both = two_way(statistics, fit)
+        for way, sums in enumerate((both.query, both)):
+            within[way] += distance <= student_quantile(0.975, sums.degrees) * np.sqrt(np.diag(sums.covariance))
+    coverage = within.mean(axis=1) / 40
+
+    assert coverage[0] < 0.8
+    assert coverage[1] > 0.89
+
+
+def test_a_fit_of_statistics_with_clusters_is_clustered_both_ways_unless_it_says_otherwise() -> None:
+    statistics = statistics_of(with_users(simulate(WORLD).log, 12))
+    found = {
+        cluster: fit_statistics(statistics, "conditional", EstimationOptions(cluster=cluster), compare=False).estimate
+        for cluster in (None, "query", "column", "two-way")
+    }
+
+    assert [estimate.errors_by for estimate in found.values()] == ["two-way", "query", "column", "two-way"]
+    assert found["column"].n_clusters == found[None].n_clusters == 12
+    np.testing.assert_array_equal(found[None].intervals.std_error, found["two-way"].intervals.std_error)
+    assert (found[None].intervals.std_error[1:] >= found["query"].intervals.std_error[1:] * (1 - 1e-9)).all()
+    for estimate in found.values():
+        np.testing.assert_array_equal(estimate.propensity, found[None].propensity)
