@@ -42,5 +42,5 @@ def run(
     ):
         counted = steps.count(job, engine, result)
         fit = steps.fit(counted, engine, estimate, result)
-        training_files.write_from_counts(counted, engine, fit.propensities, fit.prior, files, result)
+        training_files.write_from_counts(counted, engine, fit.theta, files, result)
     return result.exit_code

@@ -55,9 +55,11 @@ def weight(
         result.content["propensities"] = str(place)
         if isinstance(files.layout, LayoutOfPages):
             read = steps.read_pages(job, engine, result)
-            training_files.write_from_pages(read, job.plan, engine, fitted.propensities, files.layout, files, result)
+            training_files.write_from_pages(
+                read, job.plan, engine, fitted.theta.propensities, files.layout, files, result
+            )
         else:
             counted = steps.count(job, engine, result)
             check_same_cells(counted.plan, fitted.plan, place)
-            training_files.write_from_counts(counted, engine, fitted.propensities, fitted.prior, files, result)
+            training_files.write_from_counts(counted, engine, fitted.theta, files, result)
     return result.exit_code

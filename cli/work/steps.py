@@ -18,7 +18,7 @@ from posbias.io.fits.manifest import fit_section
 from posbias.io.fits.write import sum_sessions, write_attractiveness_of
 from posbias.io.log.days import Days
 from posbias.io.log.log import Log
-from posbias.io.results.tables import write_propensities
+from posbias.io.results.tables import write_covariance, write_propensities
 from posbias.io.stores.metadata import describe_decay, describe_plan
 
 SCHEMA = "posbias.result"
@@ -109,6 +109,7 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
             on_iteration=stage.say,
         )
     write_propensities(found.propensities, result.folder, csv=asked.csv)
+    write_covariance(found.theta, result.folder)
     write_attractiveness_of(counted, found, engine, result.folder, result.progress, csv=asked.csv)
     result.content["estimate"] = fit_section(found)
     result.tables.append(summary.propensity_table(found))

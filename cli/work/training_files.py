@@ -1,6 +1,6 @@
 """From options and propensities to training files: what `run` and `weight` do last."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -8,10 +8,10 @@ import polars as pl
 from posbias.cli.options.training import TrainingOptions
 from posbias.cli.report import summary, verdicts
 from posbias.cli.report.result import WITH_DOUBTS, Result
-from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
+from posbias.core.fit.fitted_theta import FittedTheta
 from posbias.core.schema import RESERVED
 from posbias.core.training.layouts import (
     Grouping,
@@ -127,8 +127,7 @@ def _check_possible(training: TrainingOptions, layout: Layout) -> None:
 def write_from_counts(
     counted: CountedLog,
     engine: Engine,
-    propensities: pl.DataFrame,
-    prior: AttractivenessPrior,
+    theta: FittedTheta,
     request: Request,
     result: Result,
 ) -> None:
@@ -137,7 +136,7 @@ def write_from_counts(
     Raises:
         StatisticsError: the layout needs the pages, and there are only statistics.
     """
-    layout, propensities = request.layout, _chosen(propensities, request, result)
+    layout, propensities = request.layout, _chosen(theta.propensities, request, result)
     counts = counted.statistics.counts_by_cell()
     if counted.plan.weighted or counted.decay is not None:
         counts = with_squared_clicks(counts, counted.read, counted.plan)
@@ -147,7 +146,8 @@ def write_from_counts(
             raise StatisticsError(f"--layout {layout.name}: it needs the logs, not only statistics. Give the logs.")
         _write_pages(counted.read, counted.plan, weights, layout, request, engine, result)
         return
-    terms, rows_of = by_signature(counted, layout, weights, request.options, propensities, prior)
+    weighed_by = replace(theta, propensities=propensities)
+    terms, rows_of = by_signature(counted, layout, weights, request.options, weighed_by)
     buffer = request.buffer(None if counted.in_memory else engine.scratch)
     laid_out = lay_out_pairs(counted, terms, rows_of, engine, buffer, result.progress)
     _report(weights, result)

@@ -33,6 +33,7 @@ from posbias.core.fit.diagnostics import (
     previous_click_test,
     silence_below_clicks,
 )
+from posbias.core.fit.fitted_theta import FittedTheta, covariance_table
 from posbias.core.fit.joint_causes import JointCauses, find_causes
 from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
@@ -124,6 +125,13 @@ class Fit:
         joint = None if self.joint is None else self.joint.propensity
         table = propensity_table(self.statistics, self.estimate, joint, self.smooth)
         return with_unshrunk(table, self.free) if self.statistics.plan.context else table
+
+    @property
+    def theta(self) -> FittedTheta:
+        """What training files are made from."""
+        covariance = self.theta_errors.covariance
+        table = None if covariance is None else covariance_table(self.statistics.cells, covariance)
+        return FittedTheta(self.propensities, self.prior, table)
 
     @property
     def doubtful(self) -> bool:

@@ -9,7 +9,7 @@ from posbias.core.errors import SchemaError
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT, check_readable
 from posbias.core.training.layouts import GROUP, LABEL
-from posbias.core.training.layouts.judgments import GRADE
+from posbias.core.training.layouts.judgments import GRADE, LABEL_STD_DEV
 from posbias.core.training.layouts.preferences import LOSER, LOSER_ROW, WINNER, WINNER_ROW
 from posbias.io.layouts.training_set import Feature
 
@@ -19,7 +19,7 @@ MOST_CATEGORIES = 100_000
 _ROW_COLUMNS = frozenset(
     (
         *(GROUP, SESSION, QUERY, DOC, POSITION, CLICK, CLICKS, IMPRESSIONS, LABEL, GRADE, PROPENSITY, WEIGHT),
-        *(WINNER, LOSER, WINNER_ROW, LOSER_ROW),
+        *(LABEL_STD_DEV, WINNER, LOSER, WINNER_ROW, LOSER_ROW),
     )
 )
 _ROW_NUMBERS = frozenset(("__index_level_0__", "Unnamed: 0"))

@@ -3,17 +3,16 @@
 from dataclasses import dataclass
 
 import msgspec
-import polars as pl
 
-from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import LogFormatError, UsageError
+from posbias.core.fit.fitted_theta import FittedTheta
 from posbias.io.fits.manifest import PriorSection
 from posbias.io.places.local_copies import is_current, on_disk
 from posbias.io.places.locations import Location
 from posbias.io.places.plain_files import is_still
 from posbias.io.results.manifest import read_manifest
-from posbias.io.results.tables import FILES_OF_A_FIT, read_propensities
+from posbias.io.results.tables import FILES_OF_A_FIT, read_covariance, read_propensities
 from posbias.io.stores.manifest_types import Counted
 
 
@@ -34,13 +33,11 @@ class PreviousFit:
 
     Attributes:
         plan: what it counted.
-        prior: of attractiveness.
-        propensities: one row per cell.
+        theta: what training files are made from.
     """
 
     plan: StatisticsPlan
-    prior: AttractivenessPrior
-    propensities: pl.DataFrame
+    theta: FittedTheta
 
 
 def read_fit(place: Location) -> PreviousFit:
@@ -58,7 +55,7 @@ def read_fit(place: Location) -> PreviousFit:
             )
         said = manifest.typed(_FitManifest, LogFormatError, "Run `posbias fit` again.")
         plan = said.counted.plan()
-        table = read_propensities(folder, plan.cell_columns)
+        table, covariance = read_propensities(folder, plan.cell_columns), read_covariance(folder, plan.cell_columns)
         if not (is_still(manifest.path, manifest.state) and is_current(place)):
             raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
-    return PreviousFit(plan, said.estimate.attractiveness_prior.prior(), table)
+    return PreviousFit(plan, FittedTheta(table, said.estimate.attractiveness_prior.prior(), covariance))

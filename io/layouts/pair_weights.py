@@ -7,13 +7,15 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.attractiveness.prior import AttractivenessPrior, posterior_by_position
+from posbias.core.attractiveness.prior import posterior_by_position
+from posbias.core.attractiveness.uncertainty import with_errors_of_theta
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, SchemaError
+from posbias.core.fit.fitted_theta import FittedTheta, covariance_of
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
-from posbias.core.training.layouts.layout import LayoutOfCounts, RowsOfPairs, WeightedCounts
+from posbias.core.training.layouts.layout import LayoutOfCounts, Posterior, RowsOfPairs, WeightedCounts
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import ReadLog
@@ -39,13 +41,15 @@ def weights_for(counts: pl.DataFrame, propensities: pl.DataFrame, options: Weigh
     return click_weights(cells, known, impressions, clicks, options, squared_clicks=squared)
 
 
-def posterior_attractiveness(
-    statistics: SufficientStatistics, propensities: pl.DataFrame, prior: AttractivenessPrior
-) -> tuple[Floats, Floats]:
-    """Examination of each cell, shape (K,), nan where it has none, and E[gamma | counts] of each signature, (J,)."""
-    examination = _of_cells(statistics.cells, propensities, "examination").fill_null(np.nan).to_numpy()
-    gamma, _ = posterior_by_position(statistics.pair_signatures, examination, prior, statistics.position_of_cell)
-    return examination, gamma
+def posterior_attractiveness(statistics: SufficientStatistics, theta: FittedTheta) -> Posterior:
+    """What is known of the attractiveness of each signature under a fitted theta."""
+    examination = _of_cells(statistics.cells, theta.propensities, "examination").fill_null(np.nan).to_numpy()
+    table = statistics.pair_signatures
+    gamma, std_dev = posterior_by_position(table, examination, theta.prior, statistics.position_of_cell)
+    if theta.covariance is None:
+        return Posterior(examination, gamma, None)
+    covariance = covariance_of(statistics.cells, theta.covariance)
+    return Posterior(examination, gamma, with_errors_of_theta(table, examination, covariance, gamma, std_dev))
 
 
 def by_signature(
@@ -53,8 +57,7 @@ def by_signature(
     layout: LayoutOfCounts,
     weights: ClickWeights,
     options: WeightOptions,
-    propensities: pl.DataFrame,
-    prior: AttractivenessPrior,
+    theta: FittedTheta,
 ) -> tuple[Floats, RowsOfPairs]:
     """What a layout that adds up by document needs to know of each signature, shape (J, S), and how it makes rows.
 
@@ -63,14 +66,13 @@ def by_signature(
         layout: what the rows are.
         weights: of its cells.
         options: which labels.
-        propensities: the propensity table.
-        prior: of attractiveness, for labels that are expected ones.
+        theta: the propensities, and the prior of attractiveness for labels that are expected ones.
     """
     counts = WeightedCounts(
         signatures=counted.statistics.pair_signatures,
         weights=weights,
         options=options,
-        posterior=partial(posterior_attractiveness, counted.statistics, propensities, prior),
+        posterior=partial(posterior_attractiveness, counted.statistics, theta),
         whole=not counted.plan.weighted,
     )
     return layout.by_signature(counts)

@@ -8,6 +8,7 @@ from typing import Any, cast
 import polars as pl
 
 from posbias.core.errors import LogFormatError
+from posbias.core.fit.fitted_theta import FittedTheta, check_covariance
 from posbias.core.fit.propensities import check_propensities
 from posbias.io.places.file_names import is_text
 from posbias.io.results.manifest import FILE_NAME as MANIFEST
@@ -15,7 +16,8 @@ from posbias.io.results.plain_text import as_spreadsheet_columns
 
 PROPENSITIES = "propensities"
 ATTRACTIVENESS = "attractiveness"
-FILES_OF_A_FIT = (MANIFEST, f"{PROPENSITIES}.parquet")
+THETA_COVARIANCE = "theta_covariance"
+FILES_OF_A_FIT = (MANIFEST, f"{PROPENSITIES}.parquet", f"{THETA_COVARIANCE}.parquet")
 """What is read of a fit by those who build on it."""
 
 # Ids seldom repeat and posterior means are floats: a dictionary costs time and saves nothing.
@@ -27,6 +29,12 @@ def write_propensities(table: pl.DataFrame, folder: Path, *, csv: bool) -> None:
     table.write_parquet(folder / f"{PROPENSITIES}.parquet")
     if csv:
         as_spreadsheet_columns(table.lazy()).sink_csv(folder / f"{PROPENSITIES}.csv")
+
+
+def write_covariance(theta: FittedTheta, folder: Path) -> None:
+    """Write `theta_covariance.parquet`, where there is a covariance."""
+    if theta.covariance is not None:
+        theta.covariance.write_parquet(folder / f"{THETA_COVARIANCE}.parquet")
 
 
 def write_in_one_file(parts: Iterable[pl.DataFrame], path: Path) -> Iterator[None]:
@@ -70,8 +78,21 @@ def read_propensities(folder: Path, cells: Sequence[str]) -> pl.DataFrame:
         raise LogFormatError(f"{str(folder)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
     if not path.is_file():
         raise LogFormatError(f"{folder}: holds no {path.name}. Name the directory that `posbias fit` or `run` wrote.")
+    return check_propensities(_read(path), cells, where=str(path))
+
+
+def read_covariance(folder: Path, cells: Sequence[str]) -> pl.DataFrame | None:
+    """The covariance of log examination of a result; None where it has none.
+
+    Raises:
+        LogFormatError: it is damaged, or is none.
+    """
+    path = folder / f"{THETA_COVARIANCE}.parquet"
+    return check_covariance(_read(path), cells, where=str(path)) if path.is_file() else None
+
+
+def _read(path: Path) -> pl.DataFrame:
     try:
-        table = pl.read_parquet(path, glob=False, hive_partitioning=False)
+        return pl.read_parquet(path, glob=False, hive_partitioning=False)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise LogFormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from error
-    return check_propensities(table, cells, where=str(path))

@@ -8,6 +8,7 @@ checks          size and power of what a log says against its own numbers, and w
 attractiveness  what the standard deviation of attractiveness is worth
 thin            curves from few clicks: `--shape smooth` beside free and power, from seeds that it was not chosen on
 contexts        error and coverage where contexts are shrunk towards each other
+clusters        errors that users, markets or days share: by query, by a column of the log, two-way
 tests           size and power of every test
 feedback        rankers that learn from clicks: what auto chooses, and the test that it rests on
 model           of the tests of the model: false alarms and power
@@ -27,6 +28,7 @@ from processes import table_console
 from recovery_accuracy import accuracy
 from recovery_attractiveness import attractiveness
 from recovery_checks import checks
+from recovery_clusters import clusters
 from recovery_contexts import contexts
 from recovery_coverage import coverage
 from recovery_feedback import feedback
@@ -44,6 +46,7 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "attractiveness": lambda console, asked: attractiveness(console, asked.seeds),
     "thin": lambda console, asked: thin(console, asked.replications),
     "contexts": lambda console, asked: contexts(console, asked.replications),
+    "clusters": lambda console, asked: clusters(console, asked.replications),
     "tests": lambda console, asked: tests(console, asked.replications),
     "feedback": lambda console, asked: feedback(console, asked.replications),
     "model": lambda console, asked: model_tests(console, asked.replications),

@@ -15,6 +15,7 @@ from posbias.core.schema import CLICK, DOC, POSITION, WEIGHT
 from posbias.core.training.layouts import GROUP, LABEL
 from posbias.core.training.layouts.clicked_groups import clicked_group_rows
 from posbias.core.training.layouts.judgments import judgment_rows, rate_terms, top_rate
+from posbias.core.training.layouts.layout import Posterior
 from posbias.core.training.layouts.pages import weighted_pages
 from posbias.core.training.layouts.pointwise import pointwise_rows, positive_and_shown
 from posbias.core.training.layouts.preferences import preference_rows
@@ -89,8 +90,11 @@ def training_rows(log: Log, propensity: Floats, layout: str, options: WeightOpti
 
 def _judgments(log: Log, weights: ClickWeights, options: WeightOptions) -> pl.DataFrame:
     signatures = log.statistics.pair_signatures
-    gamma = _attractiveness(log.statistics, weights.propensity) if options.rate == "posterior" else None
-    terms = rate_terms(signatures, weights, options, gamma)
+    posterior = None
+    if options.rate == "posterior":
+        gamma = _attractiveness(log.statistics, weights.propensity)
+        posterior = Posterior(weights.propensity, gamma, None)
+    terms = rate_terms(signatures, weights, options, posterior)
     top = top_rate(terms, signatures.multiplicity)
     return judgment_rows(log.pairs, terms, top=top, grades=options.grades, whole=True)
 

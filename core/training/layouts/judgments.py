@@ -8,6 +8,9 @@ with theta clipped as in the weights; sums run over the cells that have a propen
 with more variance, and both noisy where a document was seldom shown; there the posterior is drawn to its prior, which
 learners do better with (tests/benchmarks/value.py).
 
+`label_std_dev` is that of the posterior, the errors of theta included; the two other rates have none, as a document
+without clicks would have none. Over the contexts of a document variances add up.
+
     grade = min(floor(G label / top), G - 1)
 
 G grades in equal steps; top is the label that a hundredth of the documents exceed, where there are contexts each
@@ -24,10 +27,11 @@ import polars as pl
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
 from posbias.core.training.layouts.documents import sums_by_document
-from posbias.core.training.layouts.layout import GROUP, LABEL, LayoutOfCounts, RowsOfPairs, WeightedCounts
+from posbias.core.training.layouts.layout import GROUP, LABEL, LayoutOfCounts, Posterior, RowsOfPairs, WeightedCounts
 from posbias.core.training.weights import ClickWeights, WeightOptions
 
 GRADE = "grade"
+LABEL_STD_DEV = "label_std_dev"
 
 _ABOVE_TOP = 0.01  # of the documents: a few rates from next to no impressions must not stretch the scale
 
@@ -43,15 +47,15 @@ class JudgmentsLayout(LayoutOfCounts):
     takes = ("rate", "grades")
 
     def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
-        """What the rate of each signature is added up from, shape (J, 4)."""
-        gamma = counts.posterior()[1] if counts.options.rate == "posterior" else None
-        terms = rate_terms(counts.signatures, counts.weights, counts.options, gamma)
+        """What the rate of each signature is added up from, shape (J, 5)."""
+        posterior = counts.posterior() if counts.options.rate == "posterior" else None
+        terms = rate_terms(counts.signatures, counts.weights, counts.options, posterior)
         top = top_rate(terms, counts.signatures.multiplicity)
         return terms, partial(judgment_rows, top=top, grades=counts.options.grades, whole=counts.whole)
 
 
 def rate_terms(
-    signatures: CountTable, weights: ClickWeights, options: WeightOptions, attractiveness: Floats | None = None
+    signatures: CountTable, weights: ClickWeights, options: WeightOptions, posterior: Posterior | None = None
 ) -> Floats:
     """What the rate of a document is added up from, by signature, over the cells that have a propensity.
 
@@ -59,14 +63,16 @@ def rate_terms(
         signatures: counts per (signature, cell).
         weights: the propensity of each cell.
         options: clipping, and which rate.
-        attractiveness: gamma of each signature, shape (J,), for the posterior.
+        posterior: of each signature's attractiveness, for the rate of that name.
 
     Returns:
-        Impressions, clicks, and the rate's numerator and denominator, shape (J, 4).
+        Impressions, clicks, the rate's numerator and denominator, and the variance of the numerator, nan where it is
+        not known, shape (J, 5).
     """
     known = np.isfinite(weights.propensity)
     theta = np.where(known, np.maximum(np.nan_to_num(weights.propensity), options.min_propensity), 1.0)
-    terms = np.empty((signatures.n_units, 4))
+    terms = np.empty((signatures.n_units, 5))
+    gamma, spread = _of_signatures(posterior, signatures.n_units)
     for units, block in signatures.blocks():
         shown, clicked = (known[block.cell] * counts for counts in (block.impressions, block.clicks))
         impressions, clicks = block.sum_by_unit(shown), block.sum_by_unit(clicked)
@@ -75,16 +81,25 @@ def rate_terms(
         elif options.rate == "ips":
             above, below = block.sum_by_unit(clicked / theta[block.cell]), impressions
         else:
-            above, below = impressions * (0.0 if attractiveness is None else attractiveness[units]), impressions
-        terms[units] = np.stack([impressions, clicks, above, below], axis=1)
+            above, below = impressions * gamma[units], impressions
+        variance = (impressions * spread[units]) ** 2
+        terms[units] = np.stack([impressions, clicks, above, below, variance], axis=1)
     return terms
+
+
+def _of_signatures(posterior: Posterior | None, n_units: int) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each signature's attractiveness; 0 and nan where they are not asked for."""
+    unknown = np.full(n_units, np.nan)
+    if posterior is None:
+        return np.zeros(n_units), unknown
+    return posterior.mean, unknown if posterior.std_dev is None else posterior.std_dev
 
 
 def top_rate(terms: Floats, multiplicity: Floats) -> float:
     """The rate that a hundredth of the documents exceed; 0 where none was clicked.
 
     Args:
-        terms: as from `rate_terms`, shape (J, 4).
+        terms: as from `rate_terms`, shape (J, 5).
         multiplicity: how many documents each signature stands for, shape (J,).
     """
     rate = np.divide(terms[:, 2], terms[:, 3], out=np.zeros(len(terms)), where=terms[:, 3] > 0)
@@ -104,8 +119,8 @@ def judgment_rows(pairs: pl.DataFrame, terms: Floats, *, top: float, grades: int
         whole: whether impressions and clicks are whole numbers, not sums of weights.
 
     Returns:
-        `group`, `query`, `doc`, `label` (Float64 >= 0), `grade` (Int32, 0 .. G - 1), `impressions`, `clicks`, `weight`
-        (1: judgments weigh the same).
+        `group`, `query`, `doc`, `label` (Float64 >= 0), `label_std_dev` (null where it is not known), `grade` (Int32,
+        0 .. G - 1), `impressions`, `clicks`, `weight` (1: judgments weigh the same).
     """
     documents, sums = sums_by_document(pairs, terms)
     seen = sums[:, 3] > 0
@@ -115,6 +130,7 @@ def judgment_rows(pairs: pl.DataFrame, terms: Floats, *, top: float, grades: int
     counts = pl.Int64 if whole else pl.Float64
     return documents.filter(pl.Series(seen)).with_columns(
         pl.Series(LABEL, label),
+        pl.Series(LABEL_STD_DEV, np.sqrt(sums[:, 4]) / sums[:, 3]).fill_nan(None),
         pl.Series(GRADE, np.minimum(steps, grades - 1).astype(np.int32)),
         pl.Series(IMPRESSIONS, sums[:, 0]).cast(counts),
         pl.Series(CLICKS, sums[:, 1]).cast(counts),

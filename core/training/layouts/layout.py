@@ -87,6 +87,21 @@ class LayoutOfPages(Layout):
 
 
 @dataclass(frozen=True)
+class Posterior:
+    """What is known of the attractiveness of each signature.
+
+    Attributes:
+        examination: of each cell, shape (K,); nan where it has none.
+        mean: E[gamma | counts], shape (J,).
+        std_dev: its standard deviation with the errors of theta, shape (J,); None where these are not known.
+    """
+
+    examination: Floats
+    mean: Floats
+    std_dev: Floats | None
+
+
+@dataclass(frozen=True)
 class WeightedCounts:
     """What layouts are made from that add up all that was seen of a (query, document).
 
@@ -94,15 +109,14 @@ class WeightedCounts:
         signatures: counts per (signature, cell).
         weights: the weight of a click in each cell.
         options: which labels.
-        posterior: finds the examination of each cell, shape (K,), nan where it has none, and E[gamma | counts] of each
-            signature, shape (J,). It is a pass over the signatures.
+        posterior: finds what is known of attractiveness. It is a pass over the signatures.
         whole: whether impressions and clicks are whole numbers, not sums of weights.
     """
 
     signatures: CountTable
     weights: ClickWeights
     options: WeightOptions
-    posterior: Callable[[], tuple[Floats, Floats]]
+    posterior: Callable[[], Posterior]
     whole: bool
 
 

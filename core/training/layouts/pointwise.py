@@ -34,7 +34,8 @@ class PointwiseLayout(LayoutOfCounts):
         """W+ and the impressions of each signature, shape (J, 2)."""
         positive = None
         if counts.options.negatives == "posterior":
-            positive = expected_attractions(counts.signatures, *counts.posterior())
+            posterior = counts.posterior()
+            positive = expected_attractions(counts.signatures, posterior.examination, posterior.mean)
         return positive_and_shown(counts.signatures, counts.weights, positive), pointwise_rows
 
 

@@ -24,7 +24,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "session": ("group", "session", "query", "doc", "position", "click", "propensity", "weight"),
     "clicked-group": ("group", "query", "doc", "label", "weight", "clicks"),
     "pairs": ("group", "query", "doc", "label", "weight"),
-    "judgments": ("group", "query", "doc", "label", "grade", "impressions", "clicks", "weight"),
+    "judgments": ("group", "query", "doc", "label", "label_std_dev", "grade", "impressions", "clicks", "weight"),
 }
 
 
@@ -105,6 +105,7 @@ def make_sample(layout: str, *, features: bool = True, seed: int = 1) -> Sample:
             "click": clicked.astype(np.int8),
             "propensity": 1 / (1 + np.arange(n) % _ROWS_OF_A_GROUP),
             "label": random.random(n) if layout == "judgments" else np.ones(n) if layout == "pairs" else clicked * 1,
+            "label_std_dev": random.random(n),
             "grade": random.integers(0, 5, n).astype(np.int32),
             "impressions": random.integers(1, 50, n),
             "clicks": random.integers(0, 9, n),

@@ -18,7 +18,7 @@ COLUMNS = {
     "session": ["session", "query", "doc", "position", "click", "propensity", "weight"],
     "clicked-group": ["group", "query", "doc", "label", "weight", "clicks"],
     "pairs": ["query", "winner", "loser", "weight"],
-    "judgments": ["query", "doc", "label", "grade", "impressions", "clicks"],
+    "judgments": ["query", "doc", "label", "label_std_dev", "grade", "impressions", "clicks"],
 }
 
 

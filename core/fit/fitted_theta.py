@@ -1,0 +1,85 @@
+"""What training files are made from: propensities, the prior of attractiveness, and how far theta may be off.
+
+The covariance of log examination has a table of its own: the cell columns, and a list `covariance` with one entry for
+each cell, in the order of the rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.attractiveness.prior import AttractivenessPrior
+from posbias.core.errors import LogFormatError
+
+COVARIANCE = "covariance"
+
+_ROUNDING = 1e-8  # of an entry, on both sides of the diagonal
+_ROW = "posbias_row"
+
+
+@dataclass(frozen=True)
+class FittedTheta:
+    """Theta as it was fitted.
+
+    Attributes:
+        propensities: the propensity table, a row per cell.
+        prior: of attractiveness.
+        covariance: the table of the covariance; None where the method has no errors, or the fit is older than it.
+    """
+
+    propensities: pl.DataFrame
+    prior: AttractivenessPrior
+    covariance: pl.DataFrame | None = None
+
+
+def covariance_table(cells: pl.DataFrame, covariance: Floats) -> pl.DataFrame:
+    """The covariance of log examination as a table.
+
+    Args:
+        cells: the cell columns, K rows.
+        covariance: shape (K, K).
+    """
+    return cells.with_columns(pl.Series(COVARIANCE, covariance, pl.List(pl.Float64)))
+
+
+def covariance_of(cells: pl.DataFrame, table: pl.DataFrame) -> Floats:
+    """The covariance of log examination of some cells, shape (K, K); rows of cells that the table lacks are 0.
+
+    Args:
+        cells: the cell columns, K rows.
+        table: as from `covariance_table`, of these or other cells.
+    """
+    keys = table.select(pl.col(name).cast(dtype) for name, dtype in cells.schema.items()).with_row_index(_ROW)
+    row = cells.join(keys, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)[_ROW]
+    known = row.is_not_null().to_numpy()
+    there = row.fill_null(0).to_numpy()
+    whole = np.array(table[COVARIANCE].to_list(), np.float64).reshape(table.height, table.height)
+    return np.where(np.outer(known, known), whole[np.ix_(there, there)], 0.0)
+
+
+def check_covariance(table: pl.DataFrame, cells: Sequence[str], *, where: str) -> pl.DataFrame:
+    """The table, if it can be a covariance of the cells of a propensity table.
+
+    Args:
+        table: what was read.
+        cells: the cell columns.
+        where: the file, for the message.
+
+    Raises:
+        LogFormatError: it cannot.
+    """
+    if table.columns != [*cells, COVARIANCE] or table.schema[COVARIANCE] != pl.List(pl.Float64):
+        raise LogFormatError(f"{where}: the columns must be {', '.join(cells)} and a list {COVARIANCE!r}.")
+    lengths = table[COVARIANCE].list.len()
+    if not (lengths == table.height).all():
+        raise LogFormatError(f"{where}: {COVARIANCE!r} must have an entry for each of the {table.height} rows.")
+    covariance = np.array(table[COVARIANCE].to_list(), np.float64).reshape(table.height, table.height)
+    variance = np.diag(covariance)
+    largest = np.sqrt(np.outer(variance.clip(0), variance.clip(0))) * (1 + _ROUNDING) + _ROUNDING
+    symmetric = np.abs(covariance - covariance.T) <= _ROUNDING * largest
+    if not (np.isfinite(covariance).all() and (variance >= 0).all() and symmetric.all()):
+        raise LogFormatError(f"{where}: {COVARIANCE!r} is no covariance: it must be finite and symmetric.")
+    return table

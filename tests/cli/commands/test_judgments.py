@@ -1,0 +1,60 @@
+"""Judgments on the command line: labels, and how sure they are."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import polars as pl
+import pytest
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("judgments") / "log.parquet"
+    options = SimulationOptions(n_sessions=3_000, n_queries=60, docs_per_query=8, n_positions=5, seed=2)
+    simulate(options).log.write_parquet(path)
+    return path
+
+
+def labels(folder: Path) -> pl.DataFrame:
+    return pl.read_parquet(folder / "training" / "*.parquet").sort("query", "doc")
+
+
+def test_labels_have_the_errors_of_attractiveness_those_of_theta_included(
+    run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    assert run_in_process("run", log, "--layout", "judgments", "-o", "run").returncode == 0
+    assert run_in_process("fit", log, "-o", "fit").returncode == 0
+    words = ("weight", log, "--propensities", "fit", "--layout", "judgments", "-o", "weighted")
+    assert run_in_process(*words).returncode == 0
+    attractiveness = pl.read_parquet(tmp_path / "fit" / "attractiveness.parquet").sort("query", "doc")
+    for name in ("run", "weighted"):
+        found = labels(tmp_path / name)
+        assert found["label_std_dev"].to_list() == pytest.approx(attractiveness["std_dev"].to_list(), rel=1e-12)
+        assert found["label"].to_list() == pytest.approx(attractiveness["attractiveness"].to_list(), rel=1e-12)
+
+
+def test_a_fit_without_the_covariance_gives_labels_without_errors(
+    run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    assert run_in_process("fit", log, "-o", "fit").returncode == 0
+    (tmp_path / "fit" / "theta_covariance.parquet").unlink()
+    done = run_in_process("weight", log, "--propensities", "fit", "--layout", "judgments", "-o", "weighted")
+
+    assert done.returncode == 0, done.stderr
+    assert labels(tmp_path / "weighted")["label_std_dev"].is_null().all()
+
+
+def test_a_damaged_covariance_is_an_error_that_names_the_file(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    assert run_in_process("fit", log, "-o", "fit").returncode == 0
+    file = tmp_path / "fit" / "theta_covariance.parquet"
+    for content in (b"PAR1", b""):
+        file.write_bytes(content)
+        done = run_in_process("weight", log, "--propensities", "fit", "--layout", "judgments", "-o", "weighted")
+        assert done.returncode == 2
+        assert "theta_covariance.parquet: cannot be read as Parquet" in done.stderr
+        assert not (tmp_path / "weighted").exists()
