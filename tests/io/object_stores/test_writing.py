@@ -18,7 +18,8 @@ RunPosbias = Callable[..., CompletedProcess[str]]
 
 MARKER = "_posbias_unfinished"
 TRAINING = {"training/part-00000.parquet", "training/load.py"}
-FILES = {"manifest.json", "propensities.parquet", "attractiveness.parquet", *TRAINING}
+TABLES = {"propensities.parquet", "attractiveness.parquet", "theta_covariance.parquet"}
+FILES = {"manifest.json", *TABLES, *TRAINING}
 
 
 class Server(Protocol):
