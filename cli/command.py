@@ -12,8 +12,8 @@ import typer
 
 from posbias.cli.console import complain, complain_of_a_fault
 from posbias.cli.interrupts import stop
-from posbias.cli.options.usage import PosbiasCommand, check_usage
-from posbias.core.errors import PosbiasError
+from posbias.cli.options.usage import PosbiasCommand, check_usage, command_to_try
+from posbias.core.errors import PosbiasError, RoleError, SchemaError
 from posbias.io.places.local_copies import copies_below
 
 CANNOT_RUN = 2
@@ -36,7 +36,10 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
                 name: group(**{entry.name: values[entry.name] for entry in fields(group)})  # type: ignore[operator]
                 for name, group in groups.items()
             }
-            return function(**{name: grouped.get(name, values.get(name)) for name in signature.parameters})
+            try:
+                return function(**{name: grouped.get(name, values.get(name)) for name in signature.parameters})
+            except RoleError as error:
+                raise SchemaError(f"{error}{command_to_try(invocation, error.options)}") from error
 
         signature = inspect.signature(function)
 

@@ -4,6 +4,7 @@ PosbiasError
 ├── UsageError              an option, or a combination of options, that cannot work
 ├── LogFormatError          a file that cannot be read as the log it should be
 ├── SchemaError             columns that are missing, ambiguous or of the wrong type; rows that break the contract
+│   └── RoleError           a role that no column of a log plays, or that several could
 ├── StatisticsError         statistics that cannot be used, or not be merged
 ├── IdentifiabilityError    a log that cannot say what was asked of it
 ├── ObjectStoreError        an object store that cannot be reached, or does not do what it is asked
@@ -30,6 +31,18 @@ class LogFormatError(PosbiasError):
 
 class SchemaError(PosbiasError):
     """Columns that are missing, ambiguous or of the wrong type, or rows that break the contract."""
+
+
+class RoleError(SchemaError):
+    """A role that no column of a log plays, or that several could.
+
+    Attributes:
+        options: what to say instead: options with columns, or with COLUMN where there is no guess.
+    """
+
+    def __init__(self, message: str, options: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.options = options
 
 
 class StatisticsError(PosbiasError):

@@ -96,7 +96,7 @@ def _merge(job: Job, engine: Engine, result: Result) -> None:
 
 
 def _count(job: Job, engine: Engine, result: Result) -> None:
-    found = read_log(job.open_log(), job.plan, engine, result.progress, clock.today())
+    found = read_log(steps.open_log(job, result), job.plan, engine, result.progress, clock.today())
     metadata = StatisticsMetadata(found.plan, found.sources, found.rows)
     parts = found.read.statistics(found.plan)
     with result.progress.stage("counting", parts.number) as stage:

@@ -2,6 +2,7 @@
 
 from posbias.cli.options.options import ReadingOptions
 from posbias.core.errors import UsageError
+from posbias.io.log.click_table import ClickRows, ClicksRequest
 from posbias.io.log.ubi_rules import IMPRESSION, UbiRules
 
 _FARTHEST_BASE = 1_000_000
@@ -21,6 +22,23 @@ def position_base(reading: ReadingOptions) -> int:
             f"--position-base {reading.position_base}: only --input-format ubi has actions. Give one number, e.g. 0."
         )
     return _base(reading.position_base, reading.position_base)
+
+
+def clicks_request(reading: ReadingOptions) -> ClicksRequest | None:
+    """How the table of clicks is read, where clicks are apart.
+
+    Raises:
+        UsageError: an option cannot be read.
+    """
+    if not reading.clicks:
+        return None
+    return ClicksRequest(
+        inputs=tuple(reading.clicks),
+        session=tuple(reading.clicks_session or ()),
+        doc=tuple(reading.clicks_doc or ()),
+        click=reading.clicks_click,
+        where=tuple(ClickRows.parse(text) for text in reading.clicks_where or ()),
+    )
 
 
 def ubi_rules(reading: ReadingOptions) -> UbiRules | None:

@@ -23,6 +23,7 @@ def _logs(asked: Situation) -> str | None:
 _ubi = only_where(
     lambda asked: asked["input_format"] == "ubi", "it applies only to OpenSearch UBI (--input-format ubi)"
 )
+_clicks_apart = only_where(lambda asked: bool(asked["clicks"]), "there is no table of clicks (--clicks FILE)")
 _spark = only_where(lambda asked: asked["engine"] == "spark", "only --engine spark has a master")
 
 
@@ -39,6 +40,7 @@ _OF_LOGS = (
 )
 _READING: Needs = {
     **dict.fromkeys(_OF_LOGS, (_logs,)),
+    **dict.fromkeys(("clicks_session", "clicks_doc", "clicks_click", "clicks_where"), (_logs, _clicks_apart)),
     "ubi_impressions": (_logs, _ubi),
     "click_actions": (_logs, _ubi),
     "master": (_spark,),

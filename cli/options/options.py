@@ -112,6 +112,27 @@ class ReadingOptions:
         list[str] | None,
         option("--clicks", "A separate table of clicks, joined on session and document.", _READING),
     ] = None
+    clicks_session: Annotated[
+        list[str] | None,
+        option("--clicks-session", "The session in the table of clicks, if it is called otherwise there.", _READING),
+    ] = None
+    clicks_doc: Annotated[
+        list[str] | None,
+        option("--clicks-doc", "The document in the table of clicks, if it is called otherwise there.", _READING),
+    ] = None
+    clicks_click: Annotated[
+        str | None,
+        option("--clicks-click", "The column of the table of clicks that says whether a row was clicked.", _READING),
+    ] = None
+    clicks_where: Annotated[
+        list[str] | None,
+        option(
+            "--clicks-where",
+            "The rows of the table of clicks that are clicks, e.g. action=click. Repeat for any of several.",
+            _READING,
+            metavar="COLUMN=VALUE",
+        ),
+    ] = None
     ubi_impressions: Annotated[
         Impressions,
         option(

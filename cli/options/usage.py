@@ -1,6 +1,8 @@
 """Whether what was said to a command means something: on its command line, and in the environment."""
 
 import os
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,7 +16,7 @@ from posbias.cli.options.environment import check_environment
 from posbias.cli.options.needs import NEEDS
 from posbias.core.errors import UsageError
 
-_SAID = "posbias.said"
+_SAID, _WORDS = "posbias.said", "posbias.words"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class PosbiasCommand(TyperCommand):
         Raises:
             BadParameter: a value cannot be what it should; one that was not typed is said to come from where it stands.
         """
+        ctx.meta[_WORDS] = list(args)
         values, _, order = self.make_parser(ctx).parse_args(args=list(args))
         options = [parameter for parameter in order if isinstance(parameter, TyperOption)]
         ctx.meta[_SAID] = [
@@ -90,6 +93,14 @@ def check_usage(invocation: typer.Context, values: dict[str, Any]) -> None:
     given = {option.option.name or "": str(option) for option in said}
     situation = Situation(invocation.info_name or "", values)
     check_effects(given, NEEDS[situation.command], situation)
+
+
+def command_to_try(invocation: typer.Context, options: Sequence[str]) -> str:
+    """The command line with further options, as a line to copy; nothing where there are none."""
+    if not options:
+        return ""
+    words = ["posbias", invocation.info_name or "", *options, *cast("list[str]", invocation.meta[_WORDS])]
+    return f"\nTry: {shlex.join(words)}"
 
 
 def _check_said(said: _Said) -> None:

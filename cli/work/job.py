@@ -93,7 +93,7 @@ class Job:
                 inputs=self.inputs,
                 roles=roles,
                 rules=ReadingRules(base, click_counts=reading.click_counts, period=plan.period, day=self.day),
-                clicks=tuple(reading.clicks or ()),
+                clicks=inputs.clicks_request(reading),
                 needs_session=self.kept.sessions_for is not None or plan.model.needs_session,
                 form=reading.input_format,
                 ubi=ubi,

@@ -1,5 +1,6 @@
 """Steps that several commands share: read, count and fit; each adds its section to the manifest and its table."""
 
+import shlex
 from collections.abc import Iterable
 from functools import partial
 
@@ -32,7 +33,7 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
         counted = read_statistics(job.statistics, engine, result.progress, clock.today(), job.decay)
     else:
         keep = job.kept.sessions_for is not None
-        log = _open_log(job)
+        log = open_log(job, result)
         counted = count_log(log, job.plan, engine, result.progress, clock.today(), keep_sessions=keep, factor=job.decay)
     _describe(counted, result)
     return counted
@@ -41,7 +42,7 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
 def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
     """Read a log for a layout of pages, and describe it in the manifest."""
     job.require_logs()
-    found = read_log(_open_log(job), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
+    found = read_log(open_log(job, result), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
     result.content |= {
         "schema": SCHEMA,
         "counted": describe_plan(job.plan),
@@ -53,9 +54,13 @@ def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
     return found.read
 
 
-def _open_log(job: Job) -> Log:
+def open_log(job: Job, result: Result) -> Log:
+    """Open the log of a job; what was guessed of its columns is said."""
     log = job.open_log()
     check_features(log, job.kept.tables, job.kept.features)
+    if log.guessed:
+        named = " ".join(f"{flag} {shlex.quote(column)}" for flag, column in log.guessed)
+        result.warnings.append(f"columns were guessed from their names: {named}. Name them, or others, to be sure.")
     return log
 
 

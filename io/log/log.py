@@ -7,20 +7,19 @@ from typing import Literal
 
 import polars as pl
 
-from posbias.core.errors import LogFormatError, SchemaError
+from posbias.core.errors import LogFormatError, RoleError, SchemaError
 from posbias.core.log.impressions import (
     FOUND_BEFORE,
     REJECTED,
     ReadingRules,
     canonical_impressions,
     page_keys,
-    read_click,
 )
 from posbias.core.log.timestamps import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
 from posbias.core.schema import (
-    ALIASES,
     CLICK,
     DOC,
+    KEY_ROLES,
     PERIOD,
     POSITION,
     QUERY,
@@ -29,6 +28,7 @@ from posbias.core.schema import (
     Roles,
     resolve_roles,
 )
+from posbias.io.log.click_table import ClicksRequest, ClickTable
 from posbias.io.log.headers import OURS, check_files_agree, check_headers
 from posbias.io.log.nested import Nesting, find_nesting, holds_lists
 from posbias.io.log.scan import FILE, ROW, reading, scan_sources, scan_with_place, schema_of
@@ -64,7 +64,7 @@ class LogRequest:
     inputs: tuple[str, ...]
     roles: RequestedRoles
     rules: ReadingRules
-    clicks: tuple[str, ...] = ()
+    clicks: ClicksRequest | None = None
     needs_session: bool = False
     form: InputFormat = "auto"
     ubi: UbiRules | None = None
@@ -90,6 +90,11 @@ class Log:
     def has_sessions(self) -> bool:
         """Whether pages can be told apart."""
         return bool(self.roles.session)
+
+    @property
+    def guessed(self) -> tuple[tuple[str, str], ...]:
+        """Options with their columns: what was taken from names that are likely, but not certain."""
+        return (*self.roles.guessed, *(self._clicks.guessed if self.click_sources else ()))
 
     @cached_property
     def schema(self) -> pl.Schema:
@@ -260,51 +265,12 @@ class Log:
 
     def _click_table(self, shown: pl.Schema) -> pl.LazyFrame:
         """The clicked (session, doc), each once, under the names and types of the impressions' table."""
-        frame = scan_sources(self.click_sources)
-        with reading(self.click_sources):
-            schema = frame.collect_schema()
-        where = str(self.click_sources[0].path)
-        requested = RequestedRoles(session=_same(self.roles.session, schema), doc=_same(self.roles.doc, schema))
-        roles = resolve_roles(requested, schema.names(), where=where, required=(SESSION, DOC))
-        ours, theirs = [*self.roles.session, *self.roles.doc], [*roles.session, *roles.doc]
-        check_headers(self.click_sources, theirs)
-        if len(ours) != len(theirs):
-            raise SchemaError(
-                f"{where}: the clicks need the columns {', '.join(ours)}, under the same names as the impressions."
-            )
-        for our, their in zip(ours, theirs, strict=True):
-            if schema[their] != shown[our] and not (schema[their].is_integer() and shown[our].is_integer()):
-                raise SchemaError(
-                    f"{where}: column {their!r} holds {schema[their]}, {our!r} of the impressions {shown[our]}. "
-                    "Write both with the same type."
-                )
-        clicked = frame.filter(self._was_clicked(schema)).select(theirs).unique()
-        # An id that the type of the impressions' column cannot hold becomes null, and has no impression.
-        return clicked.select(
-            pl.col(their).cast(shown[our], strict=False).alias(our) for our, their in zip(ours, theirs, strict=True)
-        )
+        return self._clicks.clicked(shown)
 
-    def _was_clicked(self, schema: pl.Schema) -> pl.Expr:
-        """Which rows of the clicks' table are clicks: all, unless it has a click column of its own."""
-        requested = self.request.roles.click
-        named = [requested] if requested in schema else [name for name in schema if name.lower() in ALIASES[CLICK]]
-        if len(named) != 1 or named[0] is None:
-            return pl.lit(True)
-        click, faults = read_click(named[0], schema, counts=True)
-        invalid = pl.any_horizontal(broken for broken, _ in faults)
-        with reading(self.click_sources):
-            bad = scan_sources(self.click_sources).filter(invalid).select(named[0]).head(1).collect()
-        if bad.height:
-            raise SchemaError(
-                f"{self.click_sources[0].path}: column {named[0]!r} says how often a row was clicked, but holds "
-                f"{bad.item()!r}. Remove the column if every row is a click, or fix it."
-            )
-        return click == 1
-
-
-def _same(names: Sequence[str], schema: pl.Schema) -> tuple[str, ...]:
-    """The names, where the other table has them too."""
-    return tuple(names) if all(name in schema for name in names) else ()
+    @cached_property
+    def _clicks(self) -> ClickTable:
+        asked = self.request.clicks or ClicksRequest(())
+        return ClickTable(asked, self.click_sources, self.roles, self.request.roles.click)
 
 
 def open_log(request: LogRequest) -> Log:
@@ -317,11 +283,15 @@ def open_log(request: LogRequest) -> Log:
     sources = tuple(find_sources(request.inputs))
     if request.ubi is not None:
         return _open_ubi(request, sources)
-    click_sources = tuple(find_sources(request.clicks)) if request.clicks else ()
+    click_sources = tuple(find_sources(request.clicks.inputs)) if request.clicks else ()
     with reading(sources):
         names = list(dict.fromkeys(name for source in sources for name in schema_of(source)))
     where = _where(request.inputs)
-    nested = _is_nested(request, sources[0], names)
+    requested, looked_for = request.roles, KEY_ROLES
+    if click_sources:
+        _check_click_is_there(request, [*names, *(name for source in click_sources for name in schema_of(source))])
+        requested, looked_for = replace(requested, click=None), tuple(role for role in KEY_ROLES if role != CLICK)
+    nested = _is_nested(replace(request, roles=requested), sources[0], names)
     required = {QUERY, DOC}
     if not nested:
         required.add(POSITION)
@@ -329,7 +299,12 @@ def open_log(request: LogRequest) -> Log:
         required.add(SESSION)
     if not click_sources:
         required.add(CLICK)
-    roles = resolve_roles(request.roles, names, where=where, required=required)
+    try:
+        roles = resolve_roles(requested, names, where=where, required=required, looked_for=looked_for)
+    except RoleError as error:
+        if QUERY_ID in names and not {ACTION_NAME, USER_QUERY}.isdisjoint(names):
+            raise RoleError(f"{error} If these are OpenSearch UBI documents, say --input-format ubi.") from error
+        raise
     check_headers(sources, roles.columns())
     check_files_agree(sources, roles)
     base = request.rules.position_base
@@ -342,6 +317,20 @@ def open_log(request: LogRequest) -> Log:
     with reading(sources):
         _ = log.schema
     return log
+
+
+def _check_click_is_there(request: LogRequest, names: Sequence[str]) -> None:
+    """See that the click column that was named is in one of the two tables.
+
+    Raises:
+        SchemaError: it is not.
+    """
+    click = request.roles.click
+    if click is not None and click not in names:
+        raise SchemaError(
+            f"{_where(request.inputs)}: there is no column {click!r} (--click), neither here nor in the table of "
+            f"clicks. The columns are: {', '.join(dict.fromkeys(names))}."
+        )
 
 
 def _open_ubi(request: LogRequest, sources: tuple[Source, ...]) -> Log:
@@ -372,11 +361,9 @@ def _is_nested(request: LogRequest, source: Source, names: Sequence[str]) -> boo
     with reading([source]):
         schema = schema_of(source)
     try:
-        roles = resolve_roles(request.roles, names, where=_where(request.inputs), required=(DOC,))
-    except SchemaError as error:
-        if QUERY_ID in names and not {ACTION_NAME, USER_QUERY}.isdisjoint(names):
-            raise SchemaError(f"{error} If these are OpenSearch UBI documents, say --input-format ubi.") from error
-        raise
+        roles = resolve_roles(request.roles, names, where=_where(request.inputs), required=(DOC,), looked_for=(DOC,))
+    except RoleError:  # to be said with what else is missing
+        return request.form == "nested" or any(map(holds_lists, schema.values()))
     nested = any(name in schema and holds_lists(schema[name]) for name in roles.doc)
     if request.form == "nested" and not nested:
         held = ", ".join(f"{name} ({schema.get(name)})" for name in roles.doc)

@@ -69,6 +69,10 @@ TRIALS = {
     "randomized_where": Trial("--randomized-where policy=random"),
     "input_format": Trial("--input-format nested"),
     "clicks": Trial("--clicks clicks.parquet"),
+    "clicks_session": Trial("--clicks-session elsewhere", "--clicks events.parquet"),
+    "clicks_doc": Trial("--clicks-doc other", "--clicks events.parquet"),
+    "clicks_click": Trial("--clicks-click twice", "--clicks events.parquet"),
+    "clicks_where": Trial("--clicks-where action=click", "--clicks events.parquet"),
     "ubi_impressions": Trial("--ubi-impressions events"),
     "click_actions": Trial("--click-actions click,buy"),
     "position_base": Trial("--position-base 0"),
@@ -188,6 +192,12 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     faulty = pl.when(pl.int_range(pl.len()) < 3).then(7).otherwise(pl.col("click"))
     log.with_columns(click=faulty).write_parquet(folder / "faulty.parquet")
     log.filter(pl.col("bought") == 1).select("session", "doc").write_parquet(folder / "clicks.parquet")
+    log.filter(pl.col("bought") == 1).select(
+        *("session", "doc", pl.col("doc").alias("other"), (pl.col("session") // 2).alias("elsewhere")),
+        clicks=pl.col("bought"),
+        twice=pl.col("doc") % 2,
+        action=pl.when(pl.col("session") % 3 == 0).then(pl.lit("click")).otherwise(pl.lit("tap")),
+    ).with_columns(other=pl.col("other") // 2 * 2).write_parquet(folder / "events.parquet")
     features = log.select("query", "doc").unique(maintain_order=True).with_row_index("width")
     features.write_parquet(folder / "features.parquet")
     grades = pl.DataFrame({"query": [n // 4 for n in range(120)], "doc": list(range(120))})

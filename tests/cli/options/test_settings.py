@@ -190,11 +190,12 @@ def test_info_takes_no_option_of_writing(run_in_process: Run, log: Path, words: 
     assert f"{words}: has no effect here: --info writes nothing" in done.stderr
 
 
-def test_the_thirteen_options_of_logs_are_refused_with_statistics(run_in_process: Run, log: Path) -> None:
+def test_options_of_logs_are_refused_with_statistics(run_in_process: Run, log: Path) -> None:
     assert run_in_process("collect", log, "-o", "store").returncode == 0
     for words in (
         *("--session s", "--query nosuch", "--doc d", "--position p", "--click c", "--clicks nosuch.csv"),
         *("--input-format ubi", "--ubi-impressions events", "--click-actions buy", "--position-base 0"),
+        *("--clicks-session s", "--clicks-doc d", "--clicks-click c", "--clicks-where c=1"),
         *("--click-counts", "--on-bad-rows drop", "--check-pages all", "--timestamp t", "--weight-column w"),
     ):
         done = run_in_process("fit", "store", "-o", "out", *words.split())
