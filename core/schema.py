@@ -115,6 +115,14 @@ NAMES_IN_EXPORTS: dict[str, frozenset[str]] = {
     ),
 }
 
+NAMES_OF_COUNTS = frozenset(
+    (
+        *("impressions", "impressioncount", "numimpressions", "nimpressions", "impr", "imps"),
+        *("views", "viewcount", "shows", "shown", "timesshown", "exposures", "displays"),
+    )
+)
+"""What tables that add up impressions call their number, without case, `_` and `-`."""
+
 _TEXT_OF_QUERY_ID = "userquery"  # of OpenSearch UBI, where the id is that of the page
 
 # Words that the name of such a column often has, for a guess.
@@ -133,6 +141,7 @@ FLAGS: dict[str, str] = {
     POSITION: "--position",
     CLICK: "--click",
     WEIGHT: "--weight-column",
+    IMPRESSIONS: "--impressions",
     PERIOD: "--timestamp",
 }
 
@@ -154,6 +163,7 @@ class RequestedRoles:
     cluster: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
+    impressions: str | None = None
 
 
 @dataclass(frozen=True)
@@ -161,7 +171,8 @@ class Roles:
     """Which columns of a log play which role; `session` is empty and `click` None where the log has none.
 
     Strata are told apart by `stratify` and `version`, that of the ranker; `cluster` is for standard errors alone.
-    `guessed` holds options with their columns: what was taken from names that are likely, but not certain.
+    `guessed` holds options with their columns: what was taken from names that are likely, but not certain. Where there
+    are `impressions`, a row stands for so many, and `click` is the number of clicks on them.
     """
 
     session: tuple[str, ...]
@@ -177,6 +188,7 @@ class Roles:
     cluster: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
+    impressions: str | None = None
     guessed: tuple[tuple[str, str], ...] = ()
 
     def ids(self) -> list[str]:
@@ -185,7 +197,7 @@ class Roles:
 
     def columns(self) -> list[str]:
         """Every column that plays a role, each once, in the log's own names."""
-        single = (self.position, self.click, self.weight, self.timestamp)
+        single = (self.position, self.click, self.weight, self.impressions, self.timestamp)
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
         further = [*self.context, *self.stratify, *self.version, *self.cluster, *self.features]
         return list(dict.fromkeys([*names, *further, *(rows.column for rows in self.randomized)]))
@@ -238,6 +250,7 @@ def resolve_roles(
         CLICK: optional(requested.click, flags[CLICK]),
     }
     weight, timestamp = optional(requested.weight, FLAGS[WEIGHT]), optional(requested.timestamp, FLAGS[PERIOD])
+    impressions = optional(requested.impressions, FLAGS[IMPRESSIONS])
     further = {
         "context": named(requested.context, "--context"),
         "stratify": named(requested.stratify, "--stratify"),
@@ -246,7 +259,12 @@ def resolve_roles(
         "features": named(requested.features, "--feature"),
     }
     randomized = _marked(requested, named)
-    taken = {*weight, *timestamp, *(name for names in (*keys.values(), *further.values()) for name in names)}
+    taken = {
+        *weight,
+        *timestamp,
+        *impressions,
+        *(name for names in (*keys.values(), *further.values()) for name in names),
+    }
     search = _Search(columns, where, frozenset(required), flags, taken | {rows.column for rows in randomized})
     found = keys | search.found([role for role in looked_for if not keys[role]])
     return Roles(
@@ -257,6 +275,7 @@ def resolve_roles(
         click=_first(found[CLICK]),
         weight=_first(weight),
         timestamp=_first(timestamp),
+        impressions=_first(impressions),
         randomized=randomized,
         guessed=tuple(search.guessed),
         **further,

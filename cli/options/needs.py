@@ -35,7 +35,7 @@ def _days(asked: Situation) -> str | None:
 
 
 _OF_LOGS = (
-    *("session", "query", "doc", "position", "click", "weight_column", "timestamp", "date"),
+    *("session", "query", "doc", "position", "click", "impressions", "weight_column", "timestamp", "date"),
     *("input_format", "clicks", "position_base", "click_counts", "on_bad_rows", "check_pages"),
 )
 _READING: Needs = {

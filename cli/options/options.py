@@ -48,6 +48,14 @@ class ColumnOptions:
     click: Annotated[
         str | None, option("--click", "Whether the document was clicked: 0/1 or true/false.", _COLUMNS)
     ] = None
+    impressions: Annotated[
+        str | None,
+        option(
+            "--impressions",
+            "How many impressions a row adds up, where --click says how many clicks: a table of sums.",
+            _COLUMNS,
+        ),
+    ] = None
     weight_column: Annotated[
         str | None, option("--weight-column", "How many impressions a row stands for (> 0).", _COLUMNS)
     ] = None

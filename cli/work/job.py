@@ -7,6 +7,7 @@ from posbias.cli.options import inputs
 from posbias.cli.options.options import ColumnOptions, CountingOptions, EstimationOptions, ReadingOptions
 from posbias.cli.options.values import parse_prior, parse_reference
 from posbias.cli.work.plan import check_counting, check_decay, statistics_plan
+from posbias.cli.work.sums import check_sums
 from posbias.core import estimators
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
@@ -79,6 +80,7 @@ class Job:
             position=columns.position,
             click=columns.click,
             weight=columns.weight_column,
+            impressions=columns.impressions,
             timestamp=columns.timestamp,
             context=plan.context,
             stratify=tuple(name for name in plan.strata if name != columns.period_column),
@@ -140,10 +142,13 @@ def resolve(
     """
     found = find_statistics(named) if statistics is None else statistics
     plan = found[0].metadata.plan if found else statistics_plan(columns, counting)
+    kept = kept or Kept()
     if found:
         check_counting(plan, counting, columns)
+    elif columns.impressions is not None:
+        check_sums(columns, reading, plan, kept.sessions_for)
     check_decay(decay, plan)
-    return Job(tuple(named), tuple(found), plan, columns, reading, counting.date, kept or Kept(), decay)
+    return Job(tuple(named), tuple(found), plan, columns, reading, counting.date, kept, decay)
 
 
 @dataclass(frozen=True)

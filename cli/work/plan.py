@@ -60,6 +60,7 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
         clusters=tuple(clusters),
         randomized=tuple(RandomizedRows.parse(text) for text in columns.randomized_where or ()),
         weighted=columns.weight_column is not None,
+        summed=columns.impressions is not None,
     )
 
 

@@ -19,6 +19,7 @@ from posbias.io.fits.manifest import fit_section
 from posbias.io.fits.write import sum_sessions, write_attractiveness_of
 from posbias.io.log.days import Days
 from posbias.io.log.log import Log
+from posbias.io.log.sums import unused_count
 from posbias.io.results.tables import write_covariance, write_propensities
 from posbias.io.stores.metadata import describe_decay, describe_plan
 
@@ -61,6 +62,11 @@ def open_log(job: Job, result: Result) -> Log:
     if log.guessed:
         named = " ".join(f"{flag} {shlex.quote(column)}" for flag, column in log.guessed)
         result.warnings.append(f"columns were guessed from their names: {named}. Name them, or others, to be sure.")
+    count = unused_count(log)
+    if count is not None:
+        result.warnings.append(
+            f"column {count!r} was not used. If a row adds up impressions, say --impressions {shlex.quote(count)}."
+        )
     return log
 
 

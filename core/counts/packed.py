@@ -69,7 +69,7 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
     Returns:
         The keys, `impressions` and `clicks`, as the plan's `count` has them.
     """
-    if plan.weighted or not in_cells.height:
+    if plan.weighted or plan.summed or not in_cells.height:
         return None
     digits = [digit for name in plan.keys if (digit := _Digit.of(in_cells[name])) is not None]
     if len(digits) < len(plan.keys) or not _fit(digits):

@@ -32,6 +32,8 @@ class StatisticsPlan:
         clusters: columns that the statistics keep apart for standard errors alone.
         randomized: descriptions of randomised rows, which the statistics keep apart by number.
         weighted: whether impressions carry a `weight` (> 0) instead of counting one each.
+        summed: whether the rows that are counted add up impressions and clicks already. Their counts are those of the
+            impressions themselves, so that statistics do not know it.
     """
 
     model: FactorisedModel
@@ -43,6 +45,7 @@ class StatisticsPlan:
     clusters: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
     weighted: bool = False
+    summed: bool = False
 
     @property
     def cell_columns(self) -> tuple[str, ...]:
@@ -136,6 +139,8 @@ class StatisticsPlan:
         return binned.to_native()
 
     def _counted(self, frame: nw.LazyFrame[IntoLazyFrameT], keys: Sequence[str]) -> nw.LazyFrame[IntoLazyFrameT]:
+        if self.summed:
+            return frame.group_by(*keys).agg(nw.col(IMPRESSIONS).sum(), nw.col(CLICK).sum().alias(CLICKS))
         if not self.weighted:
             impressions, clicks = nw.len().cast(nw.Int64), nw.col(CLICK).cast(nw.Int64).sum()
             return frame.group_by(*keys).agg(impressions.alias(IMPRESSIONS), clicks.alias(CLICKS))

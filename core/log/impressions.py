@@ -3,6 +3,7 @@
 Canonical impressions: `session`, `query`, `doc` (any type, kept as they came), `position` (Int32 >= 1),
 `click` (Int8, 0/1), `weight` (> 0) and `period` (a date) where known, contexts, strata, features, and `randomized`
 where asked for: the number, from 1, of the first description of randomised rows that fits, 0 where none does.
+Where rows add up impressions, `impressions` (Int64 > 0) is their number, and `click` (Int64) that of clicks on them.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,19 @@ from posbias.core.errors import SchemaError
 from posbias.core.log.timestamps import TimeUnit, whole_numbers
 from posbias.core.periods import EVERY, Resolution
 from posbias.core.randomization import RandomizedRows
-from posbias.core.schema import CLICK, DOC, PERIOD, POSITION, QUERY, RANDOMIZED, SESSION, WEIGHT, Roles
+from posbias.core.schema import (
+    CLICK,
+    DOC,
+    FLAGS,
+    IMPRESSIONS,
+    PERIOD,
+    POSITION,
+    QUERY,
+    RANDOMIZED,
+    SESSION,
+    WEIGHT,
+    Roles,
+)
 
 REJECTED = "rejected"
 """The column that holds a row's `RowFault` code, 0 for a good row."""
@@ -25,6 +38,9 @@ FOUND_BEFORE = "posbias_fault"
 
 SMALLEST_WEIGHT = 1e-12
 """Weights lie between this and its inverse: beyond, a sum in floating point forgets the others."""
+
+LARGEST_COUNT = 10**12
+"""The most impressions that a row stands for: sums of millions of them are exact."""
 
 _LARGEST_POSITION = 2**31 - 1
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
@@ -46,10 +62,15 @@ class RowFault(IntEnum):
     LIST_MISSING = 11
     LISTS_UNEQUAL = 12
     EMPTY_PAGE = 13
+    IMPRESSIONS_MISSING = 14
+    IMPRESSIONS_INVALID = 15
+    CLICKS_INVALID = 16
+    CLICKS_ABOVE_IMPRESSIONS = 17
+    NO_IMPRESSIONS = 18
 
 
-HARMLESS = frozenset((RowFault.EMPTY_PAGE,))
-"""What is counted and left out, and is nobody's mistake: a page without results."""
+HARMLESS = frozenset((RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS))
+"""What is counted and left out, and is nobody's mistake: a page without results, or a row that adds up nothing."""
 
 
 class PageFault(IntEnum):
@@ -101,7 +122,11 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         if column is not None
     ]
     position, position_faults = _position(_required(roles.position), schema, rules.position_base)
-    click, click_faults = read_click(_required(roles.click), schema, counts=rules.click_counts)
+    if roles.impressions is None:
+        click, click_faults = read_click(_required(roles.click), schema, counts=rules.click_counts)
+    else:
+        shown, click, click_faults = _read_sums(roles.impressions, _required(roles.click), schema)
+        columns.append(shown.alias(IMPRESSIONS))
     faults = [*null, *position_faults, *click_faults]
     columns += [position.alias(POSITION), click.alias(CLICK)]
     if roles.weight is not None:
@@ -249,6 +274,37 @@ def read_click(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, 
         click = number.cast(pl.Int8, strict=False)
     invalid = ~valid.fill_null(value=False)
     return click, [(missing, RowFault.CLICK_MISSING), (invalid, RowFault.CLICK_INVALID)]
+
+
+def _read_sums(
+    impressions: str, clicks: str, schema: pl.Schema
+) -> tuple[pl.Expr, pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+    """The impressions that a row adds up, the clicks on them, both Int64, and where they break the contract.
+
+    They are whole numbers, impressions >= clicks >= 0.
+    """
+    shown, shown_is_count = _count(impressions, schema, FLAGS[IMPRESSIONS])
+    clicked, clicked_is_count = _count(clicks, schema, FLAGS[CLICK])
+    return (
+        shown,
+        clicked,
+        [
+            (pl.col(impressions).is_null(), RowFault.IMPRESSIONS_MISSING),
+            (~shown_is_count, RowFault.IMPRESSIONS_INVALID),
+            (pl.col(clicks).is_null(), RowFault.CLICK_MISSING),
+            (~clicked_is_count, RowFault.CLICKS_INVALID),
+            (clicked > shown, RowFault.CLICKS_ABOVE_IMPRESSIONS),
+            (shown == 0, RowFault.NO_IMPRESSIONS),
+        ],
+    )
+
+
+def _count(name: str, schema: pl.Schema, role: str) -> tuple[pl.Expr, pl.Expr]:
+    """A column as Int64, and whether that is what it holds: a whole number from 0."""
+    number = pl.col(name) if schema[name].is_integer() else _number(name, schema, role)
+    whole = pl.lit(value=True) if schema[name].is_integer() else number == number.floor()
+    is_count = (number.is_between(0, LARGEST_COUNT) & whole).fill_null(value=False)
+    return number.cast(pl.Int64, strict=False), is_count
 
 
 def _day(name: str, schema: pl.Schema, unit: TimeUnit | None) -> pl.Expr:

@@ -23,6 +23,7 @@ from posbias.io.log.log import Log
 from posbias.io.log.quoting import resolve_quotes
 from posbias.io.log.rows import Rows
 from posbias.io.log.scan import TEXT_SEPARATORS
+from posbias.io.log.sums import check_no_sums
 from posbias.io.progress import Progress
 from posbias.io.stores.checks import check_contents
 from posbias.io.stores.decay import Decay
@@ -121,6 +122,7 @@ def read_log(
         LogFormatError: a file cannot be read, or was changed meanwhile.
     """
     log, said = _with_known_quotes(log, engine, progress)
+    check_no_sums(log)
     named, sources, ubi = log, log.digests, UNSET
     if log.request.ubi is not None:
         with progress.stage("reading UBI"):

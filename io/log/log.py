@@ -249,7 +249,7 @@ class Log:
 
     @property
     def _as_text(self) -> Sequence[str]:
-        named = (self.roles.position, self.roles.click, self.roles.weight)
+        named = (self.roles.position, self.roles.click, self.roles.weight, self.roles.impressions)
         return [name for name in named if name is not None and not name.startswith(OURS)]
 
     def _canonical(self, raw: pl.LazyFrame) -> pl.LazyFrame:
@@ -287,24 +287,13 @@ def open_log(request: LogRequest) -> Log:
     with reading(sources):
         names = list(dict.fromkeys(name for source in sources for name in schema_of(source)))
     where = _where(request.inputs)
-    requested, looked_for = request.roles, KEY_ROLES
     if click_sources:
-        _check_click_is_there(request, [*names, *(name for source in click_sources for name in schema_of(source))])
-        requested, looked_for = replace(requested, click=None), tuple(role for role in KEY_ROLES if role != CLICK)
+        with reading(click_sources):
+            of_clicks = [name for source in click_sources for name in schema_of(source)]
+        _check_click_is_there(request, [*names, *of_clicks])
+    requested = replace(request.roles, click=None) if click_sources else request.roles
     nested = _is_nested(replace(request, roles=requested), sources[0], names)
-    required = {QUERY, DOC}
-    if not nested:
-        required.add(POSITION)
-    if click_sources or (request.needs_session and not nested):
-        required.add(SESSION)
-    if not click_sources:
-        required.add(CLICK)
-    try:
-        roles = resolve_roles(requested, names, where=where, required=required, looked_for=looked_for)
-    except RoleError as error:
-        if QUERY_ID in names and not {ACTION_NAME, USER_QUERY}.isdisjoint(names):
-            raise RoleError(f"{error} If these are OpenSearch UBI documents, say --input-format ubi.") from error
-        raise
+    roles = _find_roles(request, requested, names, nested=nested)
     check_headers(sources, roles.columns())
     check_files_agree(sources, roles)
     base = request.rules.position_base
@@ -317,6 +306,31 @@ def open_log(request: LogRequest) -> Log:
     with reading(sources):
         _ = log.schema
     return log
+
+
+def _find_roles(request: LogRequest, requested: RequestedRoles, names: Sequence[str], *, nested: bool) -> Roles:
+    """The columns of the roles that are needed, and of others.
+
+    Raises:
+        SchemaError: a role has no column, or more than one, or rows are not what they should be.
+    """
+    summed = request.roles.impressions is not None
+    if summed and nested:
+        raise SchemaError(
+            f"{_where(request.inputs)}: the documents are in lists. A row of a table of sums (--impressions) is one "
+            "query, document and position."
+        )
+    required = {QUERY, DOC} if nested else {QUERY, DOC, POSITION}
+    required |= {SESSION} if request.clicks or (request.needs_session and not nested) else set()
+    required |= set() if request.clicks else {CLICK}
+    left_out = {CLICK} if request.clicks else {SESSION} if summed else set[str]()
+    looked_for = [role for role in KEY_ROLES if role not in left_out]
+    try:
+        return resolve_roles(requested, names, where=_where(request.inputs), required=required, looked_for=looked_for)
+    except RoleError as error:
+        if QUERY_ID in names and not {ACTION_NAME, USER_QUERY}.isdisjoint(names):
+            raise RoleError(f"{error} If these are OpenSearch UBI documents, say --input-format ubi.") from error
+        raise
 
 
 def _check_click_is_there(request: LogRequest, names: Sequence[str]) -> None:

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from posbias.core.column_names import plain
 from posbias.core.log.impressions import REJECTED, PageFault, RowFault
-from posbias.core.schema import SESSION
+from posbias.core.schema import NAMES_OF_COUNTS, SESSION
 from posbias.io.log.log import Log
 from posbias.io.log.scan import FILE, ROW, reading
+from posbias.io.log.sums import unused_count
 
 _SHOWN = 3
 
@@ -21,6 +23,7 @@ class _Wording:
     reason: str
     role: str
     advice: str = ""
+    beside: str | None = None
 
 
 _VISIT = (
@@ -47,6 +50,16 @@ _WORDING: dict[int, _Wording] = {
         "the lists of the page differ in length", SESSION, "Each list of a row has one entry per document."
     ),
     RowFault.EMPTY_PAGE: _Wording("the page shows no document", SESSION),
+    RowFault.IMPRESSIONS_MISSING: _Wording("the number of impressions is missing", "impressions"),
+    RowFault.IMPRESSIONS_INVALID: _Wording("the number of impressions is not a whole number from 0", "impressions"),
+    RowFault.CLICKS_INVALID: _Wording("the number of clicks is not a whole number from 0", "click"),
+    RowFault.CLICKS_ABOVE_IMPRESSIONS: _Wording(
+        "there are more clicks than impressions",
+        "click",
+        "An impression is clicked once or not at all: add up the impressions that were clicked.",
+        beside="impressions",
+    ),
+    RowFault.NO_IMPRESSIONS: _Wording("the row adds up no impression", "impressions"),
     PageFault.FAULTY_ROW: _Wording("another row of the page is faulty", SESSION),
     PageFault.SEVERAL_QUERIES: _Wording("the session holds several queries", SESSION, _VISIT),
     PageFault.REPEATED_DOC: _Wording("the session shows a document twice", SESSION, _VISIT),
@@ -97,8 +110,8 @@ def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataF
 
 
 def _places(log: Log, code: int) -> list[str]:
-    column = getattr(log.roles, _WORDING[code].role)
-    names = [column] if isinstance(column, str) else list(column)
+    played = [getattr(log.roles, role) for role in (_WORDING[code].role, _WORDING[code].beside) if role is not None]
+    names = [name for names in played for name in ([names] if isinstance(names, str) else names)]
     found: list[str] = []
     for source in log.sources:
         with reading([source]):
@@ -134,7 +147,17 @@ def _time_advice(log: Log) -> str:
     return "" if unit is None else f"Numbers are read as {unit.words} here, as most of the first rows say."
 
 
+def _click_advice(log: Log) -> str:
+    """The option for clicks that are counts: what it is depends on whether impressions are counts too."""
+    count = log.roles.weight if log.roles.weight and plain(log.roles.weight) in NAMES_OF_COUNTS else unused_count(log)
+    if count is None or log.request.rules.click_counts:
+        return _WORDING[RowFault.CLICK_INVALID].advice
+    instead = ", instead of --weight-column" if count == log.roles.weight else ""
+    return f"If a row adds up impressions and clicks, say --impressions {count} --click {log.roles.click}{instead}."
+
+
 _ADVICE: dict[int, Callable[[Log], str]] = {
+    RowFault.CLICK_INVALID: _click_advice,
     RowFault.POSITION_BELOW_BASE: _base_advice,
     RowFault.TIMESTAMP_INVALID: _time_advice,
 }

@@ -62,6 +62,7 @@ TRIALS = {
     "doc": Trial("--doc family"),
     "position": Trial("--position upwards"),
     "click": Trial("--click bought"),
+    "impressions": Trial("--impressions shown", log="sums.parquet"),
     "weight_column": Trial("--weight-column copies"),
     "timestamp": Trial("--timestamp timestamp"),
     "context": Trial("--context device"),
@@ -189,6 +190,7 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = pl.concat([log, *elsewhere])
     log.write_parquet(folder / "log.parquet")
     log.with_columns(pl.col("click").cast(pl.Int64) * 2).write_parquet(folder / "counts.parquet")
+    log.with_columns(shown=pl.col("position") + 1).write_parquet(folder / "sums.parquet")
     faulty = pl.when(pl.int_range(pl.len()) < 3).then(7).otherwise(pl.col("click"))
     log.with_columns(click=faulty).write_parquet(folder / "faulty.parquet")
     log.filter(pl.col("bought") == 1).select("session", "doc").write_parquet(folder / "clicks.parquet")

@@ -195,6 +195,7 @@ def test_options_of_logs_are_refused_with_statistics(run_in_process: Run, log: P
     for words in (
         *("--session s", "--query nosuch", "--doc d", "--position p", "--click c", "--clicks nosuch.csv"),
         *("--input-format ubi", "--ubi-impressions events", "--click-actions buy", "--position-base 0"),
+        "--impressions i",
         *("--clicks-session s", "--clicks-doc d", "--clicks-click c", "--clicks-where c=1"),
         *("--click-counts", "--on-bad-rows drop", "--check-pages all", "--timestamp t", "--weight-column w"),
     ):

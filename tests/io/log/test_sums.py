@@ -1,0 +1,270 @@
+"""Tables that add up impressions and clicks: they give the estimates of the log that they were made from, or none."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import polars as pl
+import pytest
+from command_results import Posbias
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+
+KEYS = ("query", "doc", "position", "device", "segment", "policy", "day")
+SUMS = ("--impressions", "impressions", "--click", "clicks")
+
+
+@pytest.fixture(scope="module")
+def log() -> pl.DataFrame:
+    """Return a log of 1,500 pages, of two devices, two segments and two days, some of it at random."""
+    options = SimulationOptions(
+        *("pbm", 1500, 12, 6, 5), segments=2, contexts=(1.0, 0.5), days=2, randomized_share=0.4, seed=4
+    )
+    frame = simulate(options).log
+    return frame.with_columns(day=pl.col("timestamp").dt.date())
+
+
+@pytest.fixture(scope="module")
+def sums(log: pl.DataFrame) -> pl.DataFrame:
+    """Return its sums, in no order."""
+    added = log.group_by(KEYS).agg(pl.len().alias("impressions"), pl.col("click").cast(pl.Int64).sum().alias("clicks"))
+    return added.sample(fraction=1.0, shuffle=True, seed=1)
+
+
+CASES = {
+    "plain": (),
+    "contexts": ("--context", "device"),
+    "strata": ("--stratify", "segment"),
+    "days": ("--timestamp", "day", "--period", "day"),
+    "bins": ("--position-bins", "1,2,4"),
+    "the first positions": ("--max-position", 3),
+    "randomised": ("--randomized-where", "policy=random", "--method", "randomized"),
+    "joint": ("--method", "joint"),
+    "bootstrap": ("--bootstrap", 20),
+    "decay": ("--timestamp", "day", "--decay", 0.5),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_estimates_equal_those_of_the_log_to_the_last_digit(
+    posbias: Posbias, tmp_path: Path, log: pl.DataFrame, sums: pl.DataFrame, case: str, ending: str
+) -> None:
+    write = {"parquet": pl.DataFrame.write_parquet, "csv": pl.DataFrame.write_csv}[ending]
+    write(log.drop("session"), tmp_path / f"log.{ending}")
+    write(sums, tmp_path / f"sums.{ending}")
+
+    of_log = posbias("fit", tmp_path / f"log.{ending}", *CASES[case])
+    of_sums = posbias("fit", tmp_path / f"sums.{ending}", *SUMS, *CASES[case])
+
+    assert of_sums.propensities.equals(of_log.propensities)
+    assert of_sums.attractiveness.equals(of_log.attractiveness)
+    for section in ("totals", "verdicts", "counted"):
+        assert of_sums.manifest[section] == of_log.manifest[section]
+    estimates = [output.manifest["estimate"] for output in (of_sums, of_log)]
+    for estimate in estimates:
+        estimate.pop("placed_at_random", None)  # a correlation, whose last digit varies from run to run
+    assert estimates[0] == estimates[1]
+
+
+def test_sessions_of_the_log_change_nothing_of_its_propensities(
+    posbias: Posbias, tmp_path: Path, log: pl.DataFrame, sums: pl.DataFrame
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+    sums.write_parquet(tmp_path / "sums.parquet")
+
+    of_sums = posbias("fit", tmp_path / "sums.parquet", *SUMS)
+
+    assert of_sums.propensities.equals(posbias("fit", tmp_path / "log.parquet").propensities)
+
+
+@pytest.mark.parametrize("layout", ["pointwise", "judgments"])
+def test_training_files_of_run_and_weight_equal_those_of_the_log(
+    posbias: Posbias, tmp_path: Path, log: pl.DataFrame, sums: pl.DataFrame, layout: str
+) -> None:
+    log.drop("session").write_parquet(tmp_path / "log.parquet")
+    sums.write_parquet(tmp_path / "sums.parquet")
+    of_log = posbias("run", tmp_path / "log.parquet", "--layout", layout)
+
+    ran = posbias("run", tmp_path / "sums.parquet", *SUMS, "--layout", layout)
+    propensities = ("--propensities", ran.folder)
+    weighted = posbias("weight", tmp_path / "sums.parquet", *SUMS, *propensities, "--layout", layout)
+
+    expected = rows(of_log.folder)
+    assert expected.height
+    assert rows(ran.folder).equals(expected)
+    assert rows(weighted.folder).equals(expected)
+
+
+def rows(folder: Path) -> pl.DataFrame:
+    """The training rows of a result."""
+    return pl.read_parquet(sorted((folder / "training").rglob("*.parquet")))
+
+
+def test_parts_of_sums_add_up_also_with_the_log_itself(
+    posbias: Posbias, tmp_path: Path, log: pl.DataFrame, sums: pl.DataFrame
+) -> None:
+    """A table of each day, or a store of sums beside one of a log: the same statistics."""
+    log.write_parquet(tmp_path / "log.parquet")
+    first, second = (log["day"].unique().sort().to_list())[:2]
+    for day in (first, second):
+        sums.filter(pl.col("day") == day).write_parquet(tmp_path / f"sums-{day}.parquet")
+    log.filter(pl.col("day") == first).write_parquet(tmp_path / "first.parquet")
+    whole = posbias("fit", tmp_path / "log.parquet")
+
+    assert posbias("fit", tmp_path / "sums-*.parquet", *SUMS).propensities.equals(whole.propensities)
+    of_log = posbias("collect", tmp_path / "first.parquet")
+    of_sums = posbias("collect", tmp_path / f"sums-{second}.parquet", *SUMS)
+    merged = posbias("fit", of_log.folder, of_sums.folder)
+    assert merged.propensities.equals(whole.propensities)
+
+
+def test_a_table_in_several_buckets_gives_the_same(
+    posbias: Posbias, tmp_path: Path, sums: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums.write_parquet(tmp_path / "sums.parquet")
+    whole = posbias("fit", tmp_path / "sums.parquet", *SUMS)
+    monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 100)
+    monkeypatch.setattr("posbias.io.engines.local._MOST_ROWS_AT_ONCE", 30)
+
+    split = posbias("fit", tmp_path / "sums.parquet", *SUMS)
+
+    names = ["position", "impressions", "clicks"]
+    assert split.propensities.select(names).equals(whole.propensities.select(names))
+
+
+TABLE = pl.DataFrame({"query": "q", "doc": ["a", "b", "a", "b"], "position": [1, 2, 2, 1]})
+INFINITY = float("inf")
+BAD = {
+    "more clicks than impressions": ([5, 4, 3, 2], [1, 5, 1, 0], "clicks = 5, impressions = 4"),
+    "negative clicks": ([5, 4, 3, 2], [1, -1, 1, 0], "the number of clicks is not a whole number from 0"),
+    "negative impressions": ([5, -4, 3, 2], [1, -5, 1, 0], "the number of impressions is not a whole number from 0"),
+    "half a click": ([5, 4, 3, 2], [1, 0.5, 1, 0], "the number of clicks is not a whole number from 0"),
+    "half an impression": ([5, 4.5, 3, 2], [1, 1, 1, 0], "the number of impressions is not a whole number from 0"),
+    "no number of impressions": ([5, None, 3, 2], [1, 1, 1, 0], "the number of impressions is missing"),
+    "no number of clicks": ([5, 4, 3, 2], [1, None, 1, 0], "the click is missing"),
+    "infinitely many": (
+        [5, INFINITY, 3, 2],
+        [1, 1, 1, 0],
+        "the number of impressions is not a whole number from 0",
+    ),
+    "too many to add up": ([5, 10**15, 3, 2], [1, 1, 1, 0], "the number of impressions is not a whole number from 0"),
+    "words": (["5", "many", "3", "2"], ["1", "1", "1", "0"], "impressions = 'many'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_counts_that_cannot_be_are_bad_rows_with_their_number(run_in_process: Run, tmp_path: Path, case: str) -> None:
+    shown, clicked, said = BAD[case]
+    types = [pl.Float64 if any(isinstance(n, float) for n in column) else None for column in (shown, clicked)]
+    bad = TABLE.with_columns(pl.Series("impressions", shown, types[0]), pl.Series("clicks", clicked, types[1]))
+    bad.write_parquet(tmp_path / "sums.parquet")
+
+    refused = run_in_process("collect", "sums.parquet", *SUMS, "-o", "out")
+    dropped = run_in_process("collect", "sums.parquet", *SUMS, "-o", "out", "--on-bad-rows", "drop")
+
+    assert refused.returncode == 2
+    assert "1 of 4 rows are not valid" in refused.stderr
+    assert "sums.parquet row 2" in refused.stderr
+    assert said in refused.stderr
+    assert dropped.returncode == 0, dropped.stderr
+    assert "3 rows for 10 impressions and 2 clicks" in dropped.stderr
+
+
+def test_rows_that_add_up_nothing_are_left_out_and_counted(run_in_process: Run, tmp_path: Path) -> None:
+    TABLE.with_columns(impressions=pl.Series([5, 0, 3, 2]), clicks=1 - TABLE["position"] // 2).write_parquet(
+        tmp_path / "sums.parquet"
+    )
+
+    done = run_in_process("collect", "sums.parquet", *SUMS, "-o", "out")
+
+    assert done.returncode == 0, done.stderr
+    assert "4 read, 1 left out (1 because the row adds up no impression)" in done.stderr
+    assert "3 rows for 10 impressions" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--click-counts", "--click-counts: takes several clicks for one, but a sum counts all. Leave it out."),
+        ("--weight-column clicks", "--weight-column: --impressions says already what a row stands for."),
+        ("--session query", "--session: the rows of a table of sums (--impressions) add up many pages."),
+        ("--clicks sums.parquet", "--clicks: in a table of sums (--impressions), --click names their number."),
+        ("--input-format nested", "--input-format nested: a row of a table of sums"),
+        ("--input-format ubi", "--input-format ubi: a row of a table of sums"),
+        ("--model ubm", "--model ubm: needs whole pages, which a table of sums (--impressions) does not hold."),
+        ("--cluster session", "--cluster session: needs whole pages"),
+        ("--layout session", "--layout session: needs whole pages"),
+        ("--layout pairs", "--layout pairs: needs whole pages"),
+        ("--layout clicked-group", "--layout clicked-group: needs whole pages"),
+        ("--impressions nosuch", "--impressions: is given 2 times"),
+    ],
+)
+def test_what_means_nothing_for_sums_is_refused(run_in_process: Run, tmp_path: Path, words: str, said: str) -> None:
+    TABLE.with_columns(impressions=5, clicks=1).write_parquet(tmp_path / "sums.parquet")
+
+    done = run_in_process("run", "sums.parquet", *SUMS, *words.split(), "-o", "out")
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_documents_in_lists_are_no_sums(run_in_process: Run, tmp_path: Path) -> None:
+    nested = pl.DataFrame({"query": ["q"], "doc": [["a", "b"]], "impressions": [[1, 2]], "clicks": [[1, 1]]})
+    nested.write_parquet(tmp_path / "sums.parquet")
+
+    done = run_in_process("collect", "sums.parquet", *SUMS, "-o", "out")
+
+    assert (done.returncode, "the documents are in lists" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("words", ["--click-counts --weight-column impressions", "--click-counts"])
+def test_sums_that_are_read_as_repeated_clicks_are_refused_with_the_right_option(
+    run_in_process: Run, tmp_path: Path, sums: pl.DataFrame, words: str
+) -> None:
+    sums.write_csv(tmp_path / "sums.csv")
+
+    done = run_in_process("fit", "sums.csv", *words.split(), "-o", "out")
+
+    assert done.returncode == 2
+    assert "Say --impressions impressions --click clicks, instead of --click-counts" in done.stderr
+    assert ("and --weight-column" in done.stderr) == ("--weight-column" in words)
+
+
+@pytest.mark.parametrize("words", ["", "--weight-column impressions"])
+def test_sums_that_are_read_as_clicks_are_refused_with_the_right_option(
+    run_in_process: Run, tmp_path: Path, sums: pl.DataFrame, words: str
+) -> None:
+    sums.write_csv(tmp_path / "sums.csv")
+
+    done = run_in_process("fit", "sums.csv", *words.split(), "-o", "out")
+
+    assert done.returncode == 2
+    assert "If a row adds up impressions and clicks, say --impressions impressions --click clicks" in done.stderr
+    assert ("instead of --weight-column" in done.stderr) == bool(words)
+
+
+def test_weights_and_counts_of_clicks_of_a_log_are_no_sums(
+    run_in_process: Run, tmp_path: Path, log: pl.DataFrame
+) -> None:
+    """Weights of a sample, or clicks that were repeated, in a log of impressions with or without pages."""
+    counts = log.with_columns(click=pl.col("click").cast(pl.Int64) * 2, times=10, views=1 + pl.col("doc") % 2)
+    counts.write_parquet(tmp_path / "pages.parquet")
+    counts.drop("session").write_parquet(tmp_path / "rows.parquet")
+
+    for number, name in enumerate(("pages", "rows")):
+        words = (f"{name}.parquet", "--click-counts", "--weight-column", "times", "-o", f"out-{number}")
+        done = run_in_process("collect", *words)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_number_of_impressions_that_nobody_named_is_said(run_in_process: Run, tmp_path: Path) -> None:
+    TABLE.with_columns(impressions=5, clicks=1).write_parquet(tmp_path / "sums.parquet")
+
+    done = run_in_process("collect", "sums.parquet", "-o", "out", "--quiet")
+
+    assert done.returncode == 0, done.stderr
+    assert "'impressions' was not used. If a row adds up impressions, say --impressions impressions." in done.stderr
