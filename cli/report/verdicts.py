@@ -82,6 +82,15 @@ def weight_warnings(summary: WeightSummary) -> list[str]:
     return said
 
 
+def left_out_warnings(documents: int) -> list[str]:
+    """What is said of documents that no row of judgments holds."""
+    if not documents:
+        return []
+    verbs = "has no judgment and is" if documents == 1 else "have no judgment and are"
+    where = "no position at which they were shown has a propensity"
+    return [f"{counted(documents, 'documents')} {verbs} left out: {where}."]
+
+
 def _no_effect(fit: Fit) -> str:
     units = counted(fit.estimate.n_clusters, _clusters(fit))
     low, high = np.nanmin(fit.estimate.intervals.low), np.nanmax(fit.estimate.intervals.high)

@@ -36,7 +36,14 @@ from posbias.io.layouts.pair_weights import (
     weights_for,
     with_squared_clicks,
 )
-from posbias.io.layouts.parts import LaidOutSplits, PageLayout, RowBuffer, lay_out_pages, lay_out_pairs
+from posbias.io.layouts.parts import (
+    LaidOutSplits,
+    PageLayout,
+    RowBuffer,
+    documents_left_out,
+    lay_out_pages,
+    lay_out_pairs,
+)
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,10 @@ def write_from_counts(
     buffer = request.buffer(None if counted.in_memory else engine.scratch)
     laid_out = lay_out_pairs(counted, terms, rows_of, engine, buffer, result.progress)
     _report(weights, result)
+    if layout.one_row_each:
+        left_out = documents_left_out(counted, laid_out, engine)
+        result.content["documents_left_out"] = left_out
+        result.warnings += verdicts.left_out_warnings(left_out)
     _write(laid_out, counted.read, request, engine, result)
 
 

@@ -42,7 +42,9 @@ SMALLEST_WEIGHT = 1e-12
 LARGEST_COUNT = 10**12
 """The most impressions that a row stands for: sums of millions of them are exact."""
 
-_LARGEST_POSITION = 2**31 - 1
+LARGEST_POSITION = 2**31 - 1
+"""Positions are stored as whole numbers of 32 bits; no page is that long."""
+
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
 
 
@@ -67,6 +69,7 @@ class RowFault(IntEnum):
     CLICKS_INVALID = 16
     CLICKS_ABOVE_IMPRESSIONS = 17
     NO_IMPRESSIONS = 18
+    POSITION_TOO_LARGE = 19
 
 
 HARMLESS = frozenset((RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS))
@@ -224,17 +227,21 @@ def _position(name: str, schema: pl.Schema, base: int) -> tuple[pl.Expr, list[tu
     if dtype == pl.Boolean:
         raise SchemaError(f"column {name!r} (--position) holds Boolean; it must hold whole numbers.")
     missing = pl.col(name).is_null()
+    largest = LARGEST_POSITION + base - 1
     if dtype.is_integer():
         whole = pl.col(name).cast(pl.Int64, strict=False)
         broken = whole.is_null()
+        too_large = pl.col(name) > largest
     else:
         number = _number(name, schema, "--position")
         whole = number.cast(pl.Int64, strict=False)
         broken = whole.is_null() | (number != number.floor())
+        too_large = number.is_finite() & (number > largest)
     one_based = whole - (base - 1) if base != 1 else whole
     faults = [
         (missing, RowFault.POSITION_MISSING),
-        (broken | (one_based > _LARGEST_POSITION), RowFault.POSITION_NOT_WHOLE),
+        (too_large, RowFault.POSITION_TOO_LARGE),
+        (broken, RowFault.POSITION_NOT_WHOLE),
         (one_based < 1, RowFault.POSITION_BELOW_BASE),
     ]
     return one_based.cast(pl.Int32, strict=False), faults

@@ -13,7 +13,7 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.schema import QUERY, SESSION
+from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.core.training.layouts import GROUP, Grouping, LayoutOfPages
 from posbias.core.training.layouts.layout import RowsOfPairs
 from posbias.core.training.layouts.pages import weighted_pages
@@ -117,6 +117,19 @@ def lay_out_pairs(
     work = partial(_lay_out_pairs, rows_of=rows_of, buffer=buffer)
     with progress.stage("weighting", len(counted.pairs)) as stage:
         return _together(_advancing(engine.each(items, work), stage), buffer)
+
+
+def documents_left_out(counted: CountedLog, laid_out: LaidOutSplits, engine: Engine) -> int:
+    """How many documents of a log have no row, in a layout in which each would have one."""
+    if counted.plan.context:
+        documents = sum(engine.each(counted.pairs, _count_documents))
+    else:
+        documents = counted.statistics.n_pairs
+    return documents - sum(part.n_rows for parts in laid_out.values() for part in parts)
+
+
+def _count_documents(pairs: KeptFrame) -> int:
+    return pairs.load().select(pl.struct(QUERY, DOC).n_unique()).item()
 
 
 def _lay_out_pairs(item: tuple[PairsOfPart, Floats], rows_of: RowsOfPairs, buffer: RowBuffer) -> LaidOutSplits:

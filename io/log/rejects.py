@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from posbias.core.column_names import plain
-from posbias.core.log.impressions import REJECTED, PageFault, RowFault
+from posbias.core.log.impressions import LARGEST_POSITION, REJECTED, PageFault, RowFault
 from posbias.core.schema import NAMES_OF_COUNTS, SESSION
 from posbias.io.log.log import Log
 from posbias.io.log.scan import FILE, ROW, reading
@@ -36,6 +36,11 @@ _WORDING: dict[int, _Wording] = {
     RowFault.NULL_DOC: _Wording("the document is missing", "doc"),
     RowFault.POSITION_MISSING: _Wording("the position is missing", "position"),
     RowFault.POSITION_NOT_WHOLE: _Wording("the position is not a whole number", "position"),
+    RowFault.POSITION_TOO_LARGE: _Wording(
+        "the position is too large",
+        "position",
+        f"Positions go up to {LARGEST_POSITION:,}. Is the column an id, or a time?",
+    ),
     RowFault.POSITION_BELOW_BASE: _Wording("the position is below the base", "position"),
     RowFault.CLICK_MISSING: _Wording("the click is missing", "click"),
     RowFault.CLICK_INVALID: _Wording(

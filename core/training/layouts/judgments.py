@@ -25,6 +25,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.errors import StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
 from posbias.core.training.layouts.documents import sums_by_document
 from posbias.core.training.layouts.layout import GROUP, LABEL, LayoutOfCounts, Posterior, RowsOfPairs, WeightedCounts
@@ -43,6 +44,7 @@ class JudgmentsLayout(LayoutOfCounts):
     rank = 4
     weighted = None
     graded = True
+    one_row_each = True
     left_out = (GROUP, WEIGHT)
     takes = ("rate", "grades")
 
@@ -68,11 +70,19 @@ def rate_terms(
     Returns:
         Impressions, clicks, the rate's numerator and denominator, and the variance of the numerator, nan where it is
         not known, shape (J, 5).
+
+    Raises:
+        StatisticsError: the posterior is asked for, and a signature has no attractiveness.
     """
     known = np.isfinite(weights.propensity)
     theta = np.where(known, np.maximum(np.nan_to_num(weights.propensity), options.min_propensity), 1.0)
     terms = np.empty((signatures.n_units, 5))
     gamma, spread = _of_signatures(posterior, signatures.n_units)
+    if options.rate == "posterior" and (len(gamma) != signatures.n_units or not np.isfinite(gamma).all()):
+        raise StatisticsError(
+            "--rate posterior: some documents have no attractiveness, and no number stands for that. Estimate again, "
+            "or use --rate coec or ips."
+        )
     for units, block in signatures.blocks():
         shown, clicked = (known[block.cell] * counts for counts in (block.impressions, block.clicks))
         impressions, clicks = block.sum_by_unit(shown), block.sum_by_unit(clicked)
@@ -88,10 +98,10 @@ def rate_terms(
 
 
 def _of_signatures(posterior: Posterior | None, n_units: int) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of each signature's attractiveness; 0 and nan where they are not asked for."""
+    """Mean and standard deviation of each signature's attractiveness; no mean without a posterior, nan if unknown."""
     unknown = np.full(n_units, np.nan)
     if posterior is None:
-        return np.zeros(n_units), unknown
+        return np.empty(0), unknown
     return posterior.mean, unknown if posterior.std_dev is None else posterior.std_dev
 
 

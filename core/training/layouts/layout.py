@@ -42,6 +42,7 @@ class Layout(Plugin):
             that are 1 for all.
         shows_impressions: whether a row is one impression, so that a feature of the log stands in it as it was shown.
         takes: the options that not all layouts know and this one does.
+        one_row_each: whether every document has one row, but for those that are left out for want of a propensity.
         nothing: what is said where there is nothing to learn from.
     """
 
@@ -55,6 +56,7 @@ class Layout(Plugin):
     left_out: ClassVar[tuple[str, ...]] = ()
     shows_impressions: ClassVar[bool] = False
     takes: ClassVar[tuple[str, ...]] = ()
+    one_row_each: ClassVar[bool] = False
     nothing: ClassVar[str] = "no row is left"
 
     def ids(self, grouping: Grouping) -> tuple[str, ...]:

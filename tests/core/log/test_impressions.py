@@ -95,7 +95,7 @@ def test_negative_positions_are_refused_unless_the_base_is_negative() -> None:
 )
 @pytest.mark.parametrize("base", [0, 1, 2])
 def test_a_position_that_is_no_whole_number_or_too_large_is_refused(values: pl.Series, base: int) -> None:
-    expected = (RowFault.POSITION_NOT_WHOLE, RowFault.POSITION_BELOW_BASE)
+    expected = (RowFault.POSITION_NOT_WHOLE, RowFault.POSITION_BELOW_BASE, RowFault.POSITION_TOO_LARGE)
 
     assert all(fault in expected for fault in faults(read("position", values, ReadingRules(position_base=base))))
 
@@ -104,7 +104,17 @@ def test_the_largest_int32_is_the_largest_position() -> None:
     frame = read("position", pl.Series([2**31 - 1, 2**31]))
 
     assert frame["position"].to_list() == [2**31 - 1, None]
-    assert faults(frame) == [GOOD, RowFault.POSITION_NOT_WHOLE]
+    assert faults(frame) == [GOOD, RowFault.POSITION_TOO_LARGE]
+
+
+@pytest.mark.parametrize("base", [0, 1, 2])
+def test_positions_that_are_too_large_are_called_that(base: int) -> None:
+    rules = ReadingRules(position_base=base)
+    whole = pl.Series([2**31 + 1, 2**63, 2**64 - 1], dtype=pl.UInt64)
+    for values in (whole, whole.cast(pl.Float64), whole.cast(pl.String), pl.Series([1e300]), pl.Series(["4e9"])):
+        assert set(faults(read("position", values, rules))) == {RowFault.POSITION_TOO_LARGE}
+    for values in (pl.Series([1.5, float("nan"), float("inf")]), pl.Series(["x", "", "inf"])):
+        assert set(faults(read("position", values, rules))) == {RowFault.POSITION_NOT_WHOLE}
 
 
 def test_whole_numbers_written_as_decimals_are_positions() -> None:

@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.errors import StatisticsError
 from posbias.core.training.layouts.judgments import judgment_rows, rate_terms, top_rate
 from posbias.core.training.layouts.layout import Posterior
 from posbias.core.training.weights import Rate, WeightOptions, click_weights
@@ -19,12 +20,13 @@ STD_DEV = np.array([0.1, 0.05, 0.2, 0.08])
 PAIRS = pl.DataFrame({"query": list("aabb"), "doc": [1, 2, 1, 2], "signature": [0, 2, 1, 3]})
 
 
-def terms(rate: Rate) -> Floats:
+def terms(rate: Rate, attractiveness: Floats | None = GAMMA) -> Floats:
     table = CountTable.from_dense(IMPRESSIONS, CLICKS)
     cells = pl.DataFrame({"position": range(1, 5)}, schema={"position": pl.Int32})
     options = WeightOptions(min_propensity=0.1, rate=rate)
     weights = click_weights(cells, THETA, IMPRESSIONS.sum(axis=0), CLICKS.sum(axis=0), options)
-    return rate_terms(table, weights, options, Posterior(THETA, GAMMA, STD_DEV) if rate == "posterior" else None)
+    posterior = None if attractiveness is None else Posterior(THETA, attractiveness, STD_DEV)
+    return rate_terms(table, weights, options, posterior if rate == "posterior" else None)
 
 
 def expected(unit: int, rate: Rate) -> float:
@@ -35,6 +37,14 @@ def expected(unit: int, rate: Rate) -> float:
     if rate == "ips":
         return sum(c / CLIPPED[cell] for cell, c in clicked.items()) / sum(shown.values())
     return float(GAMMA[unit])
+
+
+@pytest.mark.parametrize("attractiveness", [None, GAMMA[:3], np.array([0.4, UNKNOWN, 0.2, 0.1])])
+def test_attractiveness_that_is_missing_is_no_zero(attractiveness: Floats | None) -> None:
+    with pytest.raises(StatisticsError, match="some documents have no attractiveness"):
+        terms("posterior", attractiveness)
+
+    assert np.isfinite(terms("coec", attractiveness)[:, :4]).all()
 
 
 @pytest.mark.parametrize("rate", ["coec", "ips", "posterior"])

@@ -155,6 +155,33 @@ def test_fit_of_logs_in_other_formats_with_clicks_apart_and_faulty_rows(
     assert_same_result(spark, polars)
 
 
+def test_fit_of_events_of_which_some_are_clicks_under_other_names(
+    both: Both, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    log.drop("click").write_parquet(tmp_path / "shown.parquet")
+    action = pl.when(pl.col("click") == 1).then(pl.lit("click")).otherwise(pl.lit("hover"))
+    log.select(page="session", thing="doc", action=action).write_parquet(tmp_path / "events.parquet")
+
+    named = ("--clicks-session", "page", "--clicks-doc", "thing", "--clicks-where", "action=click")
+    polars, spark = both("fit", tmp_path / "shown.parquet", "--clicks", tmp_path / "events.parquet", *named)
+
+    assert polars.manifest["totals"]["clicks"] == log["click"].sum()
+    assert_same_result(spark, polars)
+
+
+def test_run_of_a_table_of_sums(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
+    counts = {"impressions": pl.len(), "clicks": pl.col("click").cast(pl.Int64).sum()}
+    sums = log.group_by("query", "doc", "position").agg(**counts)
+    nothing = sums.head(1).with_columns(impressions=pl.lit(0, pl.UInt32), clicks=pl.lit(0, pl.Int64))
+    pl.concat([sums, nothing]).write_csv(tmp_path / "sums.csv")
+
+    polars, spark = both("run", tmp_path / "sums.csv", "--impressions", "impressions", "--click", "clicks")
+
+    assert polars.manifest["totals"] == {**polars.manifest["totals"], "impressions": log.height}
+    assert polars.manifest["rows"]["rejected"] == {"the row adds up no impression": 1}
+    assert_same_result(spark, polars)
+
+
 def test_fit_of_lists_without_a_session(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
     pages = log.sort("session", "position").group_by("session", "query", maintain_order=True).agg("doc", "click")
     empty = pages.head(1).with_columns(pl.col("doc", "click").list.head(0))
