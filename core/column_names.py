@@ -53,5 +53,5 @@ def _likeness(column: str, known: Collection[str], telling: Collection[str]) -> 
     near = max(difflib.SequenceMatcher(None, plain(column), plain(name)).ratio() for name in known)
     if near >= _NEARLY:
         return 1 + near
-    in_name = words(column)
+    in_name = {form for word in words(column) for form in (word, word.removesuffix("s"))}
     return max((1 - number / 100 for number, word in enumerate(telling) if word in in_name), default=0)

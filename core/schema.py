@@ -1,15 +1,11 @@
-"""The glossary as columns: which role each column of a log plays, and how it is found.
+"""The glossary as columns: which role each column of a log plays, and by which names it is known.
 
 A *session* is one results page shown once (not a visit). An *impression* is one (session, document, position).
 A *position* is a slot, 1-based inside the tool. A *pair* is a (query, document).
 """
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from posbias.core.column_names import guesses, plain
-from posbias.core.errors import RoleError, SchemaError
 from posbias.core.randomization import RandomizedRows
 
 SESSION = "session"
@@ -76,45 +72,6 @@ ALIASES: dict[str, tuple[str, ...]] = {
 KEY_ROLES = tuple(ALIASES)
 """The roles that are found by name where nothing is said."""
 
-# What exports of other tools call them, without case, `_` and `-`: likely, but not certain, and therefore said.
-NAMES_IN_EXPORTS: dict[str, frozenset[str]] = {
-    QUERY: frozenset(
-        (
-            "userquery",  # OpenSearch UBI
-            "querytext",  # Coveo
-            "search.query",  # Elasticsearch behavioural analytics
-            *("searchterm", "searchkeyword"),  # Google Analytics 4 and Universal
-            *("searchquery", "keyword", "q"),
-        )
-    ),
-    DOC: frozenset(
-        (
-            "objectid",  # Algolia, OpenSearch UBI
-            *("documenturihash", "documenturi", "documenturl"),  # Coveo
-            *("document.id", "search.results.items.document.id"),  # Elasticsearch behavioural analytics
-            *("productsku", "sku"),  # Google Analytics Universal; Adobe
-            "item",  # Metarank
-            "product",
-        )
-    ),
-    POSITION: frozenset(
-        (
-            "documentposition",  # Coveo
-            *("itemlistindex", "productlistposition"),  # Google Analytics 4 and Universal
-            *("position.ordinal", "eventattributes.position.ordinal"),  # OpenSearch UBI
-            *("slot", "itemposition", "resultposition"),
-        )
-    ),
-    CLICK: frozenset(("wasclicked", "isclicked", "hasclick", "hasclicked", "clickflag")),
-    SESSION: frozenset(
-        (
-            "queryid",  # Algolia, OpenSearch UBI: of one search, not of its text
-            "searchqueryuid",  # Coveo
-            *("requestid", "serp"),
-        )
-    ),
-}
-
 NAMES_OF_COUNTS = frozenset(
     (
         *("impressions", "impressioncount", "numimpressions", "nimpressions", "impr", "imps"),
@@ -122,17 +79,6 @@ NAMES_OF_COUNTS = frozenset(
     )
 )
 """What tables that add up impressions call their number, without case, `_` and `-`."""
-
-_TEXT_OF_QUERY_ID = "userquery"  # of OpenSearch UBI, where the id is that of the page
-
-# Words that the name of such a column often has, for a guess.
-_TELLING_WORDS: dict[str, tuple[str, ...]] = {
-    SESSION: ("serp", "session", "impression", "pageview", "request"),
-    QUERY: ("query", "keyword", "keywords", "search", "term", "phrase"),
-    DOC: ("document", "doc", "sku", "item", "product", "object", "article", "listing", "url", "uri", "asset"),
-    POSITION: ("position", "pos", "rank", "ordinal", "slot", "place", "index"),
-    CLICK: ("clicked", "click", "clicks", "clk", "tapped"),
-}
 
 FLAGS: dict[str, str] = {
     SESSION: "--session",
@@ -201,215 +147,3 @@ class Roles:
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
         further = [*self.context, *self.stratify, *self.version, *self.cluster, *self.features]
         return list(dict.fromkeys([*names, *further, *(rows.column for rows in self.randomized)]))
-
-
-def resolve_roles(
-    requested: RequestedRoles,
-    columns: Sequence[str],
-    *,
-    where: str,
-    required: Iterable[str],
-    looked_for: Iterable[str] = KEY_ROLES,
-    flags: Mapping[str, str] = FLAGS,
-) -> Roles:
-    """Find the column of each role: named by the user, else by a well-known name.
-
-    Args:
-        requested: what the user named.
-        columns: the columns of the log.
-        where: what is being read, for the message ("log.csv").
-        required: the roles that must be found.
-        looked_for: the roles that are found by name where the user named no column.
-        flags: the options that name the columns of roles, for messages.
-
-    Raises:
-        SchemaError: a named column is not there.
-        RoleError: a role has two candidates, or a required role has none; all such roles are said.
-    """
-
-    def named(names: Sequence[str], flag: str) -> tuple[str, ...]:
-        for name in names:
-            check_readable(name, where)
-            if name not in columns:
-                raise SchemaError(
-                    f"{where}: there is no column {name!r} ({flag}){_suggestion(name, columns)}. "
-                    f"The columns are: {_listed(columns)}."
-                )
-        if len(set(names)) < len(names):
-            raise SchemaError(f"{flag}: names a column twice: {_listed(names)}.")
-        return tuple(names)
-
-    def optional(name: str | None, flag: str) -> tuple[str, ...]:
-        return named([name] if name else [], flag)
-
-    keys = {
-        SESSION: named(requested.session, flags[SESSION]),
-        QUERY: named(requested.query, flags.get(QUERY, FLAGS[QUERY])),
-        DOC: named(requested.doc, flags[DOC]),
-        POSITION: optional(requested.position, flags.get(POSITION, FLAGS[POSITION])),
-        CLICK: optional(requested.click, flags[CLICK]),
-    }
-    weight, timestamp = optional(requested.weight, FLAGS[WEIGHT]), optional(requested.timestamp, FLAGS[PERIOD])
-    impressions = optional(requested.impressions, FLAGS[IMPRESSIONS])
-    further = {
-        "context": named(requested.context, "--context"),
-        "stratify": named(requested.stratify, "--stratify"),
-        "version": named(requested.version, "--period-column"),
-        "cluster": named(requested.cluster, "--cluster-column"),
-        "features": named(requested.features, "--feature"),
-    }
-    randomized = _marked(requested, named)
-    taken = {
-        *weight,
-        *timestamp,
-        *impressions,
-        *(name for names in (*keys.values(), *further.values()) for name in names),
-    }
-    search = _Search(columns, where, frozenset(required), flags, taken | {rows.column for rows in randomized})
-    found = keys | search.found([role for role in looked_for if not keys[role]])
-    return Roles(
-        session=found[SESSION],
-        query=found[QUERY],
-        doc=found[DOC],
-        position=_first(found[POSITION]),
-        click=_first(found[CLICK]),
-        weight=_first(weight),
-        timestamp=_first(timestamp),
-        impressions=_first(impressions),
-        randomized=randomized,
-        guessed=tuple(search.guessed),
-        **further,
-    )
-
-
-def _first(names: Sequence[str]) -> str | None:
-    return names[0] if names else None
-
-
-def _marked(
-    requested: RequestedRoles, named: Callable[[Sequence[str], str], tuple[str, ...]]
-) -> tuple[RandomizedRows, ...]:
-    for rows in requested.randomized:
-        named([rows.column], "--randomized-where")
-        if rows.column == requested.click or (requested.click is None and rows.column.lower() in ALIASES[CLICK]):
-            raise SchemaError(
-                f"--randomized-where {rows}: {rows.column!r} holds the clicks. Name the column that says how the page "
-                "was made."
-            )
-    return requested.randomized
-
-
-def check_readable(name: str, where: str) -> None:
-    """A name must be one that Polars takes to the letter.
-
-    Raises:
-        SchemaError: it holds control characters, or Polars would take it for a pattern.
-    """
-    if any(ord(letter) < ord(" ") or "\x7f" <= letter <= "\x9f" for letter in name):
-        raise SchemaError(f"{where}: the name of the column {name!r} holds control characters. Rename the column.")
-    if name == "*" or (name.startswith("^") and name.endswith("$")):
-        raise SchemaError(f"{where}: the name of the column {name!r} is a pattern. Rename the column.")
-
-
-@dataclass
-class _Search:
-    """The search for the columns of roles by their names.
-
-    A role is played by the column of a well-known name, compared without regard to case; else by one that differs from
-    such a name by `_`, `-` or camelCase; else, if it must be played, by one of a name from exports of other tools.
-
-    Attributes:
-        columns: of the log.
-        where: what is being read.
-        required: the roles that must be played.
-        flags: the options that name columns.
-        taken: columns that play a role already.
-        guessed: options and columns that were taken from exports.
-    """
-
-    columns: Sequence[str]
-    where: str
-    required: frozenset[str]
-    flags: Mapping[str, str]
-    taken: set[str]
-    guessed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-
-    def found(self, roles: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """The column of each role that has one.
-
-        Raises:
-            RoleError: roles have none and must, or have several.
-        """
-        known = {role: [name for name in self.columns if name.lower() in ALIASES[role]] for role in roles}
-        if any(not known[role] for role in self.required.intersection(roles)):
-            self._give_query_ids_to_sessions(known)
-        self.taken |= {name for names in known.values() for name in names}
-        for role in sorted((role for role in roles if not known[role]), key=list(NAMES_IN_EXPORTS).index):
-            known[role] = self._by_likeness(role)
-            self.taken.update(known[role])
-        missing = [role for role in roles if role in self.required and not known[role]]
-        self._judge({role: names for role, names in known.items() if len(names) > 1}, missing)
-        return {role: tuple(names) for role, names in known.items()}
-
-    def _give_query_ids_to_sessions(self, known: dict[str, list[str]]) -> None:
-        """Where the text of a query stands beside its id, as in OpenSearch UBI, the id is that of one page."""
-        ids = known.get(QUERY, [])
-        if any(plain(name) == _TEXT_OF_QUERY_ID for name in self.columns) and len(ids) == 1:
-            known[QUERY] = [name for name in self.columns if plain(name) == _TEXT_OF_QUERY_ID]
-            self.guessed += [(self.flags[QUERY], name) for name in known[QUERY]]
-
-    def _by_likeness(self, role: str) -> list[str]:
-        free = [name for name in self.columns if name not in self.taken]
-        nearly = {plain(name) for name in ALIASES[role]}
-        found = [name for name in free if plain(name) in nearly]
-        if found or role not in self.required:
-            return found if len(found) == 1 or role in self.required else []
-        found = [name for name in free if plain(name) in NAMES_IN_EXPORTS[role]]
-        self.guessed += [(self.flags[role], name) for name in found]
-        return found
-
-    def _judge(self, several: Mapping[str, Sequence[str]], missing: Sequence[str]) -> None:
-        if not several and not missing:
-            return
-        hint = _separator_hint(self.columns)
-        free = [name for name in self.columns if name not in self.taken]
-        guessed = {} if hint else guesses(missing, free, ALIASES, _TELLING_WORDS)
-        problems = [
-            f"{len(names)} columns could be the {role}: {_listed(names)}. Say which one with {self.flags[role]} COLUMN."
-            for role, names in several.items()
-        ]
-        for role in missing:
-            flag, guess = self.flags[role], guessed.get(role)
-            advice = f"Name it with {flag} COLUMN." if guess is None else f"Is it {guess!r}? Then say {flag} {guess}."
-            problems.append(f"no column looks like the {role} (known names: {_listed(ALIASES[role])}). {advice}")
-        options = [(self.flags[role], guessed.get(role, "COLUMN")) for role in (*several, *missing)]
-        raise RoleError(
-            _said(self.where, problems, f"The columns are: {_listed(self.columns)}.{hint}"),
-            () if hint else tuple(word for option in options for word in option),
-        )
-
-
-def _said(where: str, problems: Sequence[str], columns: str) -> str:
-    if len(problems) == 1:
-        return f"{where}: {problems[0]} {columns}"
-    return "\n".join(
-        [f"{where}: {len(problems)} roles have no column, or several:", *(f"  {said}" for said in problems), columns]
-    )
-
-
-def _separator_hint(columns: Sequence[str]) -> str:
-    if len(columns) == 1 and (found := next((mark for mark in ";\t|" if mark in columns[0]), None)):
-        return f" The columns seem to be separated by {found!r}: write them with commas, or with tabs as .tsv."
-    if any(column != column.strip() for column in columns):
-        return " Some names have blanks around them: write the header without."
-    return ""
-
-
-def _suggestion(name: str, columns: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, columns, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:20])
-    return shown if len(names) <= 20 else f"{shown}, ... ({len(names)} in all)"  # noqa: PLR2004

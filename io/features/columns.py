@@ -7,7 +7,8 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.fit.propensities import PROPENSITY
-from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT, check_readable
+from posbias.core.role_search import check_readable
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.layouts import GROUP, LABEL
 from posbias.core.training.layouts.judgments import GRADE, LABEL_STD_DEV
 from posbias.core.training.layouts.preferences import LOSER, LOSER_ROW, WINNER, WINNER_ROW

@@ -9,7 +9,8 @@ import polars as pl
 
 from posbias.core.errors import SchemaError, UsageError
 from posbias.core.log.impressions import read_click
-from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles, resolve_roles
+from posbias.core.role_search import resolve_roles
+from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles
 from posbias.io.log.headers import check_headers
 from posbias.io.log.scan import reading, scan_sources
 from posbias.io.log.sources import Source
@@ -17,6 +18,7 @@ from posbias.io.log.sources import Source
 FLAGS_OF_CLICKS = {SESSION: "--clicks-session", DOC: "--clicks-doc", CLICK: "--clicks-click"}
 """The options that name the columns of the clicks' table."""
 
+_TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _YES, _NO = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
 _CLICK_WORDS = ("click", "clicks", "clicked")
 _FEWEST_CLICKS = 1e-3  # share of the rows from which a column that says `click` is one of kinds of events, not of text
@@ -245,7 +247,7 @@ class ClickTable:
         """
         others = [name for name in self._schema if name not in self._with_a_role]
         flags = {name: _flag(name, self._schema[name]) for name in others}
-        kinds = {name: _kind(name) for name in others if isinstance(self._schema[name], pl.String | pl.Categorical)}
+        kinds = {name: _kind(name) for name in others if isinstance(self._schema[name], _TEXTS)}
         wanted = [found.alias(f"flag {name}") for name, found in flags.items() if found is not None]
         wanted += [found.alias(f"kind {name}") for name, found in kinds.items()]
         if not wanted:
@@ -259,7 +261,8 @@ class ClickTable:
                 raise SchemaError(self._unknown_kind(name))
 
     def _unknown_flag(self, name: str) -> str:
-        is_words = isinstance(self._schema[name], pl.String) and not self._is_numbers(name)
+        dtype = self._schema[name]
+        is_words = isinstance(dtype, _TEXTS) and not (dtype == pl.String and self._is_numbers(name))
         how = f"--clicks-where {name}=VALUE, with what it holds there" if is_words else f"--clicks-click {name}"
         return (
             f"{self._where}: column {name!r} says yes or no ({self._values_of(name)}) and plays no role, so that every "
@@ -295,8 +298,8 @@ def _flag(name: str, dtype: pl.DataType) -> pl.Expr | None:
         return (~column).any() | (column.is_null().any() & column.any())
     if dtype.is_numeric():
         yes, no = column == 1, column == 0
-    elif isinstance(dtype, pl.String):
-        word = column.str.strip_chars().str.to_lowercase()
+    elif isinstance(dtype, _TEXTS):
+        word = column.cast(pl.String).str.strip_chars().str.to_lowercase()
         yes, no = word.is_in(_YES), word.is_in(_NO)
     else:
         return None

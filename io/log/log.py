@@ -16,6 +16,7 @@ from posbias.core.log.impressions import (
     page_keys,
 )
 from posbias.core.log.timestamps import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
+from posbias.core.role_search import resolve_roles
 from posbias.core.schema import (
     CLICK,
     DOC,
@@ -26,7 +27,6 @@ from posbias.core.schema import (
     SESSION,
     RequestedRoles,
     Roles,
-    resolve_roles,
 )
 from posbias.io.log.click_table import ClicksRequest, ClickTable
 from posbias.io.log.headers import OURS, check_files_agree, check_headers
@@ -326,11 +326,17 @@ def _find_roles(request: LogRequest, requested: RequestedRoles, names: Sequence[
     left_out = {CLICK} if request.clicks else {SESSION} if summed else set[str]()
     looked_for = [role for role in KEY_ROLES if role not in left_out]
     try:
-        return resolve_roles(requested, names, where=_where(request.inputs), required=required, looked_for=looked_for)
+        roles = resolve_roles(requested, names, where=_where(request.inputs), required=required, looked_for=looked_for)
     except RoleError as error:
         if QUERY_ID in names and not {ACTION_NAME, USER_QUERY}.isdisjoint(names):
             raise RoleError(f"{error} If these are OpenSearch UBI documents, say --input-format ubi.") from error
         raise
+    if summed and roles.impressions in {roles.position, roles.click, *roles.ids()}:
+        raise SchemaError(
+            f"{_where(request.inputs)}: column {roles.impressions!r} (--impressions) plays another role already. Name "
+            "the column that says how many impressions a row adds up."
+        )
+    return roles
 
 
 def _check_click_is_there(request: LogRequest, names: Sequence[str]) -> None:

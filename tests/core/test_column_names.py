@@ -4,7 +4,8 @@ import pytest
 
 from posbias.core.column_names import guesses, plain, words
 from posbias.core.errors import RoleError
-from posbias.core.schema import ALIASES, KEY_ROLES, RequestedRoles, resolve_roles
+from posbias.core.role_search import resolve_roles
+from posbias.core.schema import ALIASES, KEY_ROLES, RequestedRoles
 
 ALL = ("query", "doc", "position", "click")
 GOOD = ["query", "doc", "position", "click"]
@@ -113,7 +114,7 @@ def test_of_two_columns_that_could_be_meant_both_are_named(columns: list[str], s
 
 def test_all_that_is_missing_is_said_at_once_with_a_guess() -> None:
     with pytest.raises(RoleError) as refused:
-        found(["searchText", "theItem", "gridSlot", "tapCount", "pos", "rank"])
+        found(["searchText", "theItem", "gridSlot", "rating", "pos", "rank"])
 
     said = str(refused.value)
     assert "4 roles have no column, or several" in said
@@ -121,9 +122,17 @@ def test_all_that_is_missing_is_said_at_once_with_a_guess() -> None:
     assert "Is it 'searchText'? Then say --query searchText." in said
     assert "Is it 'theItem'? Then say --doc theItem." in said
     assert "no column looks like the click (known names: click, clicked, is_click, clicks)" in said
-    assert "The columns are: searchText, theItem, gridSlot, tapCount, pos, rank." in said
+    assert "The columns are: searchText, theItem, gridSlot, rating, pos, rank." in said
     options = ("--position", "COLUMN", "--query", "searchText", "--doc", "theItem", "--click", "COLUMN")
     assert refused.value.options == options
+
+
+def test_a_guess_is_a_word_of_a_command_line_and_a_column_that_can_be_read() -> None:
+    with pytest.raises(RoleError) as refused:
+        found(["--items", "search\nterm", "our search", "position", "click"])
+
+    assert refused.value.options == ("--query", "our search", "--doc=--items")
+    assert "Then say --query 'our search'." in str(refused.value)
 
 
 def test_one_column_is_guessed_for_one_role() -> None:

@@ -64,7 +64,7 @@ class Ways:
 
         Logs with such names are refused; statistics and results of others may have them all the same.
         """
-        self.monkeypatch.setattr("posbias.core.schema.check_readable", _any_name)
+        self.monkeypatch.setattr("posbias.core.role_search.check_readable", _any_name)
         values = values or ("app", "web")
         device = pl.Series(values).gather(pl.int_range(0, 180, eager=True) % len(values))
         return self.log("log.parquet", **{name: pl.lit(device)})

@@ -42,6 +42,7 @@ ZERO_ONE = {
     "numbers": pl.col("was").cast(pl.Int64),
     "fractions": pl.col("was").cast(pl.Float64),
     "text": pl.col("was").cast(pl.Int8).cast(pl.String),
+    "categories": pl.col("was").cast(pl.Int8).cast(pl.String).cast(pl.Categorical),
     "one or null": pl.when("was").then(1),
 }
 
@@ -55,11 +56,12 @@ def test_a_column_of_zeros_and_ones_that_is_not_known_stops(
     said = refusal(run_in_process, tmp_path)
 
     assert "clicks.parquet: column 'was_it' says yes or no" in said
-    assert "If it says which rows are clicks, say --clicks-click was_it." in said
+    how = "--clicks-where was_it=VALUE" if kind == "categories" else "--clicks-click was_it"
+    assert f"If it says which rows are clicks, say {how}" in said
     assert "If every row is a click, drop the column." in said
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ZERO_ONE if kind != "one or null"])
+@pytest.mark.parametrize("kind", [kind for kind in ZERO_ONE if kind not in {"one or null", "categories"}])
 def test_a_click_column_of_any_name_can_be_named(
     run_in_process: Run, tmp_path: Path, table: pl.DataFrame, kind: str
 ) -> None:
@@ -80,12 +82,13 @@ def test_a_column_of_yes_and_no_stops_with_the_option_that_reads_it(
     assert clicks(run_in_process, tmp_path, "--clicks-where", "answer=Yes") == CLICKS
 
 
+@pytest.mark.parametrize("dtype", [pl.String(), pl.Categorical(), pl.Enum(["buy", "click", "hover"])])
 def test_events_of_which_some_are_clicks_stop_until_it_is_said_which_ones(
-    run_in_process: Run, tmp_path: Path, table: pl.DataFrame
+    run_in_process: Run, tmp_path: Path, table: pl.DataFrame, dtype: pl.DataType
 ) -> None:
     kind = pl.when("was").then(pl.lit("click")).otherwise(pl.lit("hover"))
     events = table.select("session", "doc", event=pl.when(pl.col("doc") == "d1").then(pl.lit("buy")).otherwise(kind))
-    events.write_parquet(tmp_path / "clicks.parquet")
+    events.with_columns(pl.col("event").cast(dtype)).write_parquet(tmp_path / "clicks.parquet")
     bought = events.filter(pl.col("event") == "buy").height
 
     assert "column 'event' holds click and other values (hover, buy, click)" in refusal(run_in_process, tmp_path)

@@ -199,7 +199,7 @@ def test_rows_that_add_up_nothing_are_left_out_and_counted(run_in_process: Run, 
         ("--layout session", "--layout session: needs whole pages"),
         ("--layout pairs", "--layout pairs: needs whole pages"),
         ("--layout clicked-group", "--layout clicked-group: needs whole pages"),
-        ("--impressions nosuch", "--impressions: is given 2 times"),
+        ("--impressions impressions", "--impressions: is given 2 times"),
     ],
 )
 def test_what_means_nothing_for_sums_is_refused(run_in_process: Run, tmp_path: Path, words: str, said: str) -> None:
@@ -210,6 +210,16 @@ def test_what_means_nothing_for_sums_is_refused(run_in_process: Run, tmp_path: P
     assert done.returncode == 2
     assert said in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["clicks", "position", "doc"])
+def test_the_number_of_impressions_is_a_column_of_its_own(run_in_process: Run, tmp_path: Path, name: str) -> None:
+    TABLE.with_columns(doc=pl.int_range(4), clicks=1).write_parquet(tmp_path / "sums.parquet")
+
+    done = run_in_process("collect", "sums.parquet", "--impressions", name, "--click", "clicks", "-o", "out")
+
+    assert done.returncode == 2
+    assert f"column '{name}' (--impressions) plays another role already" in done.stderr
 
 
 def test_documents_in_lists_are_no_sums(run_in_process: Run, tmp_path: Path) -> None:
