@@ -45,6 +45,7 @@ LARGEST_COUNT = 10**12
 LARGEST_POSITION = 2**31 - 1
 """Positions are stored as whole numbers of 32 bits; no page is that long."""
 
+_BEYOND_64_BITS = (pl.UInt64, pl.Int128, pl.UInt128)
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
 
 
@@ -230,7 +231,7 @@ def _position(name: str, schema: pl.Schema, base: int) -> tuple[pl.Expr, list[tu
     largest = LARGEST_POSITION + base - 1
     if dtype.is_integer():
         whole = pl.col(name).cast(pl.Int64, strict=False)
-        broken = whole.is_null()
+        broken = whole.is_null() if isinstance(dtype, _BEYOND_64_BITS) else None  # nothing else can be lost
         too_large = pl.col(name) > largest
     else:
         number = _number(name, schema, "--position")
@@ -241,7 +242,7 @@ def _position(name: str, schema: pl.Schema, base: int) -> tuple[pl.Expr, list[tu
     faults = [
         (missing, RowFault.POSITION_MISSING),
         (too_large, RowFault.POSITION_TOO_LARGE),
-        (broken, RowFault.POSITION_NOT_WHOLE),
+        *([] if broken is None else [(broken, RowFault.POSITION_NOT_WHOLE)]),
         (one_based < 1, RowFault.POSITION_BELOW_BASE),
     ]
     return one_based.cast(pl.Int32, strict=False), faults
