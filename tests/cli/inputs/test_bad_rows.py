@@ -15,7 +15,7 @@ ROW_FAULTS = [
     ("position", None, "the position is missing", ()),
     ("position", "1.5", "the position is not a whole number", ()),
     ("position", "abc", "the position is not a whole number", ()),
-    ("position", "3000000000", "the position is not a whole number", ()),
+    ("position", "3000000000", "the position is too large", ()),
     ("position", "0", "the position is below the base", ("--position-base 0",)),
     ("position", "-2", "the position is below the base", ()),
     ("click", None, "the click is missing", ()),
