@@ -39,6 +39,9 @@ FOUND_BEFORE = "posbias_fault"
 SMALLEST_WEIGHT = 1e-12
 """Weights lie between this and its inverse: beyond, a sum in floating point forgets the others."""
 
+PAGE_ROWS, PAGE_CLICKS, LAST_CLICKED = "rows", "page_clicks", "last_clicked"
+"""Columns of pages: impressions on each, clicks among them, and 1 where the row furthest down is clicked."""
+
 LARGEST_COUNT = 10**12
 """The most impressions that a row stands for: sums of millions of them are exact."""
 
@@ -361,11 +364,14 @@ def pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
     """The sessions of canonical impressions, and whether each can be one results page.
 
     Returns:
-        `session`, `rows` (impressions in it) and `rejected`, a `PageFault` or 0: several queries, or a document or a
-        position twice.
+        `session`, `rows` (impressions in it), `page_clicks`, `last_clicked`, and `rejected`, a `PageFault` or 0:
+        several queries, or a document or a position twice.
     """
+    place_and_click = 2 * pl.col(POSITION).cast(pl.Int64) + pl.col(CLICK)  # its maximum is that of the last row
     per_page = impressions.group_by(SESSION).agg(
-        rows=pl.len().cast(pl.Int64),
+        pl.len().cast(pl.Int64).alias(PAGE_ROWS),
+        pl.col(CLICK).cast(pl.Int64).sum().alias(PAGE_CLICKS),
+        (place_and_click.max() % 2).alias(LAST_CLICKED),
         queries=pl.col(QUERY).n_unique(),
         docs=pl.col(DOC).n_unique(),
         positions=pl.col(POSITION).n_unique(),
@@ -373,13 +379,13 @@ def pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
     fault = (
         pl.when(pl.col("queries") > 1)
         .then(int(PageFault.SEVERAL_QUERIES))
-        .when(pl.col("docs") < pl.col("rows"))
+        .when(pl.col("docs") < pl.col(PAGE_ROWS))
         .then(int(PageFault.REPEATED_DOC))
-        .when(pl.col("positions") < pl.col("rows"))
+        .when(pl.col("positions") < pl.col(PAGE_ROWS))
         .then(int(PageFault.REPEATED_POSITION))
         .otherwise(0)
     )
-    return per_page.select(SESSION, "rows", fault.cast(pl.UInt8).alias(REJECTED))
+    return per_page.select(SESSION, PAGE_ROWS, PAGE_CLICKS, LAST_CLICKED, fault.cast(pl.UInt8).alias(REJECTED))
 
 
 def faulty_pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
@@ -394,9 +400,5 @@ def over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
         pages_of_parts: the `pages` of each part, one after the other.
     """
     several = pl.when(pl.len() > 1).then(int(PageFault.SEVERAL_QUERIES)).otherwise(pl.col(REJECTED).max())
-    return pages_of_parts.group_by(SESSION).agg(pl.col("rows").sum(), several.cast(pl.UInt8).alias(REJECTED))
-
-
-def faulty_over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
-    """Those of `over_parts` that are rejected."""
-    return over_parts(pages_of_parts).filter(pl.col(REJECTED) > 0)
+    counts = pl.col(PAGE_ROWS, PAGE_CLICKS).sum(), pl.col(LAST_CLICKED).max()
+    return pages_of_parts.group_by(SESSION).agg(*counts, several.cast(pl.UInt8).alias(REJECTED))

@@ -15,6 +15,7 @@ from posbias.core.arrays.count_table import Numbers
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
 from posbias.core.errors import SchemaError
+from posbias.core.log.guards import check_totals
 from posbias.core.schema import IMPRESSIONS, PERIOD
 from posbias.io.counting.stored_parts import store_part
 from posbias.io.engines.engine import Engine, Parts, ReadLog
@@ -142,12 +143,23 @@ def read_log(
     if used == 0:
         reasons = ", ".join(f"{rows:,} x {why}" for why, rows in read.rejected.items())
         raise SchemaError(f"{log.request.inputs[0]}: every row was rejected ({reasons}).")
+    check_totals(log.request.inputs[0], read.totals, _advice_on_clicks(log))
     orphans = UNSET if read.clicks_without_impression is None else read.clicks_without_impression
     rows = Rows(read.rows_read, used, read.rejected, orphans, ubi)
     if plan.period == "quarter":
         plan = replace(plan, period=read.log.rules.period)
     days = _days(read, today) if plan.period else None
     return Reading(read, plan, sources, rows, days, (*_links(named), *said))
+
+
+def _advice_on_clicks(log: Log) -> str:
+    """Where to look first, if every row is clicked."""
+    if not log.click_sources:
+        return ""
+    return (
+        f"Each row of {log.click_sources[0].path} counts as a click where that table has no click column that is "
+        "recognised. If it lists everything that was shown, keep only its clicks."
+    )
 
 
 def _with_known_quotes(log: Log, engine: Engine, progress: Progress) -> tuple[Log, list[str]]:

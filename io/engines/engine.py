@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeVar
 import polars as pl
 
 from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.log.guards import LogTotals
 from posbias.io.log.log import Log
 from posbias.io.progress import RowCounter
 
@@ -69,6 +70,11 @@ class ReadLog(Protocol):
     @property
     def rejected(self) -> dict[str, int]:
         """Number of rows per reason."""
+        ...
+
+    @property
+    def totals(self) -> LogTotals:
+        """What its good rows and pages add up to."""
         ...
 
     @property

@@ -6,7 +6,7 @@ bucket. A bucket holds whole queries, and so whole pages.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import narwhals as nw
@@ -14,8 +14,9 @@ import polars as pl
 
 from posbias.core.counts.packed import count_packed
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.log.impressions import REJECTED, PageFault, faulty_over_parts, faulty_pages, pages
-from posbias.core.schema import DOC, QUERY, SESSION
+from posbias.core.log.guards import LogTotals, PageEnds, count_page_ends, sum_page_ends
+from posbias.core.log.impressions import REJECTED, PageFault, over_parts, pages
+from posbias.core.schema import CLICK, CLICKS, DOC, QUERY, SESSION
 from posbias.io.engines.contract import (
     ROWS,
     SAMPLED_ROWS,
@@ -72,6 +73,7 @@ class Bucketed:
         frames: canonical impressions; a query lies wholly in one bucket.
         rows_read: rows in the log.
         rejected: number of rows per reason.
+        totals: what the good rows and pages add up to.
         clicks_without_impression: where clicks are apart.
         some_pages: whole pages, as a rule those of one bucket; None where the log has no sessions.
     """
@@ -80,6 +82,7 @@ class Bucketed:
     frames: tuple[pl.LazyFrame, ...]
     rows_read: int
     rejected: dict[str, int]
+    totals: LogTotals
     clicks_without_impression: int | None
     some_pages: pl.LazyFrame | None
 
@@ -152,11 +155,13 @@ class LocalEngine:
 
     def _read_into_memory(self, log: Log, on_rows: RowCounter | None, *, whole_pages: bool) -> Bucketed:
         rows = count_rows(log.impressions, on_rows).collect(engine="streaming")
-        rejected = self._judge_rows(log, _row_faults(rows.lazy()).collect(), rows.height)
+        counts = _row_counts(rows.lazy()).collect()
+        rejected, totals = self._judge_rows(log, counts, rows.height), _totals(counts)
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
         if log.has_sessions:
             shown = pages(good.lazy()).collect(engine="streaming").lazy()
-            faulty = shown.filter(pl.col(REJECTED) > 0).collect()
+            judged = _judged([shown])
+            faulty, totals = judged.faulty, replace(totals, page_ends=judged.ends)
             rejected |= self._judge_pages(log, faulty, good.height)
             if whole_pages and rejected:
                 affected = _affected_pages(shown, rows.lazy().filter(pl.col(REJECTED) > 0), faulty)
@@ -164,54 +169,55 @@ class LocalEngine:
                 faulty = pl.concat([faulty, affected])
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
         some_pages = good.lazy() if log.has_sessions else None
-        return Bucketed(log, (good.lazy(),), rows.height, rejected, log.orphan_clicks(), some_pages)
+        return Bucketed(log, (good.lazy(),), rows.height, rejected, totals, log.orphan_clicks(), some_pages)
 
     def _split(
         self, log: Log, n_buckets: int, on_rows: RowCounter | None, *, keep_sessions: bool, whole_pages: bool
     ) -> Bucketed:
         """Write the good rows to buckets by query, the others to one of their own."""
         check_room(self.scratch, log.estimated_rows * _TEMPORARY_BYTES_PER_ROW)
-        impressions, faulty = log.impressions, None
+        impressions, judged = log.impressions, None
         if log.has_sessions and not keep_sessions:
-            faulty = self._faulty_pages(good_rows(impressions), log.estimated_rows, n_buckets)
+            judged = self._judged_pages(good_rows(impressions), log.estimated_rows, n_buckets)
             if self.on_bad_rows == "error":
-                self._judge_pages(log, faulty, log.estimated_rows)
-            impressions = impressions if faulty.height else self._with_some_sessions(log, impressions, n_buckets)
+                self._judge_pages(log, judged.faulty, log.estimated_rows)
+            impressions = impressions if judged.faulty.height else self._with_some_sessions(log, impressions, n_buckets)
         folder = self.scratch / "impressions"
         bucket = pl.when(pl.col(REJECTED) == 0).then(_bucket_of_query(n_buckets)).otherwise(n_buckets)
         with temporary_files(self.scratch):
             _bucket_sink(count_rows(impressions, on_rows), bucket, folder).collect(engine="streaming")
-        read, faults = _count_faults(folder, n_buckets)
-        rejected = self._judge_rows(log, faults, read)
+        read, counts = _count_rows(folder, n_buckets)
+        rejected, totals = self._judge_rows(log, counts, read), _totals(counts)
         buckets = [frame.drop(REJECTED) for frame in _bucket_frames(folder, n_buckets)]
         shown = [self._keep_pages(number, bucket) for number, bucket in enumerate(buckets)] if keep_sessions else []
         if shown:
-            faulty = self._faulty_over(pl.concat(shown))
-        if faulty is not None:
+            judged = self._judged_over(pl.concat(shown))
+        rows_lost = bool(rejected)
+        if judged is not None:
+            faulty, totals = judged.faulty, replace(totals, page_ends=judged.ends)
             rejected |= self._judge_pages(log, faulty, read)
-            if whole_pages and faults.height:
+            if whole_pages and rows_lost:
                 affected = _affected_pages(pl.concat(shown), _bucket_frame(folder, n_buckets), faulty)
                 rejected |= rows_by_reason(page_faults(affected))
                 faulty = pl.concat([faulty, affected])
-        if faulty is not None and faulty.height:
-            buckets = [_without_pages(frame, faulty) for frame in buckets]
+            buckets = [_without_pages(frame, faulty) for frame in buckets] if faulty.height else buckets
         some_pages = _some_pages(folder, buckets) if log.has_sessions and buckets else None
         if log.has_sessions and not keep_sessions:
             buckets = [frame.drop(SESSION) for frame in buckets]
-        return Bucketed(log, tuple(buckets), read, rejected, log.orphan_clicks(), some_pages)
+        return Bucketed(log, tuple(buckets), read, rejected, totals, log.orphan_clicks(), some_pages)
 
-    def _faulty_pages(self, impressions: pl.LazyFrame, rows: int, n_buckets: int) -> pl.DataFrame:
-        """The faulty pages of a sample of the sessions; of all, if all are checked or the faulty ones left out."""
+    def _judged_pages(self, impressions: pl.LazyFrame, rows: int, n_buckets: int) -> "_JudgedPages":
+        """The pages of a sample of the sessions; of all, if all are checked or the faulty ones left out."""
         session = pl.col(SESSION).hash()
 
-        def found(share: int, of: int) -> pl.DataFrame:
-            return faulty_pages(impressions.filter(session % of == share)).collect(engine="streaming")
+        def found(share: int, of: int) -> pl.LazyFrame:
+            return pages(impressions.filter(session % of == share))
 
         if self.check_pages == "sample":
-            sample = found(0, max(n_buckets, rows // SAMPLED_ROWS))
-            if self.on_bad_rows == "error" or not sample.height:
+            sample = _judged([found(0, max(n_buckets, rows // SAMPLED_ROWS))])
+            if self.on_bad_rows == "error" or not sample.faulty.height:
                 return sample
-        return pl.concat([found(share, n_buckets) for share in range(n_buckets)])
+        return _judged(found(share, n_buckets) for share in range(n_buckets))
 
     @staticmethod
     def _with_some_sessions(log: Log, impressions: pl.LazyFrame, n_buckets: int) -> pl.LazyFrame:
@@ -224,12 +230,11 @@ class LocalEngine:
         """The pages of a bucket, on disk."""
         return keep(pages(bucket).collect(engine="streaming"), self.scratch, f"pages-{number:05d}").scan()
 
-    def _faulty_over(self, parts: pl.LazyFrame) -> pl.DataFrame:
-        """The faulty pages of the whole log, from those of its buckets."""
+    def _judged_over(self, parts: pl.LazyFrame) -> "_JudgedPages":
+        """The pages of the whole log, from those of its buckets."""
         n_shares = fewest_parts(parts.select(pl.len()).collect().item(), parts.collect_schema(), self.memory)
         session = pl.col(SESSION).hash()
-        shares = (parts.filter(session % n_shares == share) for share in range(n_shares))
-        return pl.concat([faulty_over_parts(share).collect(engine="streaming") for share in shares])
+        return _judged(over_parts(parts.filter(session % n_shares == share)) for share in range(n_shares))
 
     def _judge_rows(self, log: Log, faults: pl.DataFrame, read: int) -> dict[str, int]:
         counts = {int(code): int(rows) for code, rows in faults.select(REJECTED, ROWS).iter_rows() if code}
@@ -237,6 +242,29 @@ class LocalEngine:
 
     def _judge_pages(self, log: Log, faulty: pl.DataFrame, rows: int) -> dict[str, int]:
         return judge_pages(log, page_faults(faulty), faulty, rows, self.on_bad_rows)
+
+
+@dataclass(frozen=True)
+class _JudgedPages:
+    """What is known of pages.
+
+    Attributes:
+        faulty: `session`, `rows` and `rejected` of those that are faulty.
+        ends: where the others end.
+    """
+
+    faulty: pl.DataFrame
+    ends: PageEnds
+
+
+def _judged(shares: Iterable[pl.LazyFrame]) -> _JudgedPages:
+    """What is known of the `pages` of a log, which are collected share by share."""
+    faulty, ends = list[pl.DataFrame](), list[pl.DataFrame]()
+    for share in shares:
+        judged = share.collect(engine="streaming")
+        faulty.append(judged.filter(pl.col(REJECTED) > 0).select(SESSION, ROWS, REJECTED))
+        ends.append(count_page_ends(judged.lazy()).collect())
+    return _JudgedPages(pl.concat(faulty), sum_page_ends(ends))
 
 
 def _ahead(frames: Iterator[pl.LazyFrame]) -> Iterator[pl.LazyFrame]:
@@ -279,15 +307,22 @@ def _affected_pages(shown: pl.LazyFrame, faulty_rows: pl.LazyFrame, faulty: pl.D
     lost = shown.join(faulty_rows.select(SESSION).unique(), on=SESSION, how="semi")
     others = lost.join(faulty.lazy().select(SESSION), on=SESSION, how="anti")
     code = pl.lit(int(PageFault.FAULTY_ROW), pl.UInt8).alias(REJECTED)
-    return others.group_by(SESSION).agg(pl.col("rows").sum()).with_columns(code).collect()
+    return others.group_by(SESSION).agg(pl.col(ROWS).sum()).with_columns(code).collect()
 
 
 def _without_pages(impressions: pl.LazyFrame, faulty: pl.DataFrame) -> pl.LazyFrame:
     return impressions.join(faulty.lazy().select(SESSION), on=SESSION, how="anti")
 
 
-def _row_faults(impressions: pl.LazyFrame) -> pl.LazyFrame:
-    return impressions.group_by(REJECTED).agg(rows=pl.len().cast(pl.Int64)).sort(REJECTED)
+def _row_counts(impressions: pl.LazyFrame) -> pl.LazyFrame:
+    """Rows and clicks by what is wrong with the rows; 0 for nothing."""
+    rows, clicks = pl.len().cast(pl.Int64).alias(ROWS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
+    return impressions.group_by(REJECTED).agg(rows, clicks).sort(REJECTED)
+
+
+def _totals(counts: pl.DataFrame) -> LogTotals:
+    good = counts.filter(pl.col(REJECTED) == 0).sum()
+    return LogTotals(good[ROWS].item() or 0, good[CLICKS].item() or 0)
 
 
 def _bucket_of_query(n_buckets: int) -> pl.Expr:
@@ -311,13 +346,16 @@ def _some_pages(folder: Path, buckets: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
     return (pl.concat(buckets) if few else buckets[0]).filter(pl.col(SESSION).is_not_null())
 
 
-def _count_faults(folder: Path, bucket: int) -> tuple[int, pl.DataFrame]:
-    """How many rows were read, and how many are faulty, by reason, in the bucket of the faulty ones."""
-    everything = sorted(folder.glob("*/*.parquet"))
-    read = sum(pl.scan_parquet(path, glob=False).select(pl.len()).collect().item() for path in everything)
-    if not (folder / f"{_BUCKET}={bucket}").is_dir():
-        return read, pl.DataFrame(schema={REJECTED: pl.UInt8, "rows": pl.Int64})
-    return read, _row_faults(_bucket_frame(folder, bucket)).collect(engine="streaming")
+def _count_rows(folder: Path, bucket: int) -> tuple[int, pl.DataFrame]:
+    """How many rows were read, and the `_row_counts`: the faulty ones are in a bucket of their own."""
+    rows, clicks = pl.len().cast(pl.Int64).alias(ROWS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
+    good = [frame.select(rows, clicks).collect(engine="streaming") for frame in _bucket_frames(folder, bucket)]
+    counts = pl.concat(good).sum() if good else pl.DataFrame(schema={ROWS: pl.Int64, CLICKS: pl.Int64})
+    counts = counts.select(pl.lit(0, pl.UInt8).alias(REJECTED), ROWS, CLICKS)
+    if (folder / f"{_BUCKET}={bucket}").is_dir():
+        faulty = _row_counts(_bucket_frame(folder, bucket)).collect(engine="streaming")
+        counts = pl.concat([counts, faulty])
+    return int(counts[ROWS].sum()), counts
 
 
 def _bucket_frames(folder: Path, n_buckets: int) -> list[pl.LazyFrame]:

@@ -16,6 +16,7 @@ import narwhals as nw
 import polars as pl
 
 from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.log.guards import LogTotals, PageEnds
 from posbias.core.log.impressions import REJECTED
 from posbias.core.schema import CLICK, DOC, QUERY, SESSION
 from posbias.io.engines.contract import SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
@@ -74,6 +75,7 @@ class ReadBySpark:
         buckets: canonical impressions, by query.
         rows_read: rows in the log.
         rejected: number of rows per reason.
+        totals: what the good rows and pages add up to.
         clicks_without_impression: where clicks are apart.
     """
 
@@ -81,6 +83,7 @@ class ReadBySpark:
     buckets: SparkParts
     rows_read: int
     rejected: dict[str, int]
+    totals: LogTotals
     clicks_without_impression: int | None
 
     @property
@@ -181,8 +184,11 @@ class SparkEngine:
         clicks = self._clicks(log, schema) if log.click_sources else None
         shown = shown if clicks is None else _with_clicks(shown, clicks, schema)
         shown = self.kept.keep(shown.repartition(n_parts, QUERY))
-        counts = {row[REJECTED]: row["count"] for row in shown.groupBy(REJECTED).count().collect()}
+        of_reasons = shown.groupBy(REJECTED).agg({"*": "count", CLICK: "sum"}).collect()
+        counts = {row[REJECTED]: row["count(1)"] for row in of_reasons}
+        clicked = sum(row[f"sum({CLICK})"] for row in of_reasons if not row[REJECTED])
         read = sum(counts.values())
+        totals = LogTotals(counts.get(0, 0), clicked)
         rejected = judge_rows(log, {code: n for code, n in counts.items() if code}, read, self.on_bad_rows)
         orphans = None if clicks is None else self._count_orphans(clicks, shown)
         good = shown.filter(f"{REJECTED} = 0").drop(REJECTED)
@@ -191,10 +197,11 @@ class SparkEngine:
             lost = shown.filter(f"{REJECTED} > 0") if whole_pages and rejected else None
             everything = keep_sessions or self.check_pages == "all"
             one_in = 1 if everything else max(1, read // SAMPLED_ROWS)
-            bad, faults = self._bad_pages(log, PagesOnSpark(good, schema, n_parts), lost, read, one_in)
+            bad, faults, ends = self._bad_pages(log, PagesOnSpark(good, schema, n_parts), lost, read, one_in)
+            totals = replace(totals, page_ends=ends)
             rejected |= rows_by_reason(faults)
             good = good.join(bad, on=SESSION, how="left_anti") if faults.height else good
-        return ReadBySpark(log, _by_query(good, schema, n_parts), read, rejected, orphans)
+        return ReadBySpark(log, _by_query(good, schema, n_parts), read, rejected, totals, orphans)
 
     def _clicks(self, log: Log, schema: pl.Schema) -> SparkFrame:
         """The clicks of a table apart, which one task reads."""
@@ -209,8 +216,8 @@ class SparkEngine:
 
     def _bad_pages(
         self, log: Log, found: PagesOnSpark, lost: SparkFrame | None, rows: int, one_in: int
-    ) -> tuple[SparkFrame, pl.DataFrame]:
-        """The sessions that are left out, of one in so many, and how many for each reason.
+    ) -> tuple[SparkFrame, pl.DataFrame, PageEnds]:
+        """The sessions that are left out, of one in so many, how many for each reason, and where the others end.
 
         Where some of a sample are faulty and not all is at an end, all sessions are looked at.
         """
@@ -222,12 +229,13 @@ class SparkEngine:
             return self._bad_pages(log, found, lost, rows, one_in=1)
         if faults.height:
             judge_pages(log, faults, found.examples(faulty), rows, self.on_bad_rows)
+        ends = found.ends(judged)
         if lost is not None:
             of_lost = affected(judged, lost)
             faulty, faults = faulty.union(of_lost), pl.concat([faults, count_faults(of_lost)])
         if not faults.height:
             self.kept.let_go(judged)
-        return faulty.select(SESSION), faults
+        return faulty.select(SESSION), faults, ends
 
 
 @dataclass(frozen=True)

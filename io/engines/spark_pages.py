@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from posbias.core.log.impressions import REJECTED, PageFault, over_parts, pages
+from posbias.core.log.guards import PAGE_ENDS, PageEnds, count_page_ends, sum_page_ends
+from posbias.core.log.impressions import LAST_CLICKED, PAGE_CLICKS, REJECTED, PageFault, over_parts, pages
 from posbias.core.schema import SESSION
 from posbias.io.engines.contract import PAGES, ROWS
 from posbias.io.engines.kept_frames import SparkFrame
@@ -30,7 +31,7 @@ class PagesOnSpark:
     n_parts: int
 
     def judged(self, one_in: int) -> SparkFrame:
-        """`session`, `rows` and `rejected` (a `PageFault`, or 0) of one in so many sessions."""
+        """The `pages` of one in so many sessions."""
         functions: Any = import_module("pyspark.sql.functions")
         sampled = self.impressions
         if one_in > 1:
@@ -42,9 +43,19 @@ class PagesOnSpark:
         """One session for each reason."""
         return from_batches(faulty.dropDuplicates([REJECTED]).toArrow().to_batches(), self._of_pages)
 
+    def ends(self, judged: SparkFrame) -> PageEnds:
+        """Where those of `judged` pages end that are not faulty."""
+
+        def work(frame: pl.LazyFrame) -> pl.LazyFrame:
+            return packed(count_page_ends(frame), PAGE_ENDS)
+
+        found = judged.mapInArrow(on_rows(work, self._of_pages), spark_schema(PAGE_ENDS))
+        return sum_page_ends([from_batches(found.toArrow().to_batches(), PAGE_ENDS)])
+
     @property
     def _of_pages(self) -> pl.Schema:
-        return pl.Schema({SESSION: self.schema[SESSION], ROWS: pl.Int64(), REJECTED: pl.UInt8()})
+        counts = dict.fromkeys((ROWS, PAGE_CLICKS, LAST_CLICKED), pl.Int64())
+        return pl.Schema({SESSION: self.schema[SESSION], **counts, REJECTED: pl.UInt8()})
 
     def _made_of(self, rows: SparkFrame, schema: pl.Schema, make: Callable[[pl.LazyFrame], pl.LazyFrame]) -> SparkFrame:
         made = self._of_pages

@@ -345,3 +345,30 @@ def test_a_disk_that_is_too_small_for_temporary_files_is_found_before_it_is_full
     assert done.exit_code == 2
     assert f"{tmp_path}: No space left on device for temporary files: about 0 MB are needed" in done.stderr
     assert sorted(tmp_path.iterdir()) == [path]
+
+
+WRONG = {
+    "clicks only": (pl.col("click") == 1, "rows are clicked"),
+    "down to the last click": (
+        pl.col("position") <= pl.col("position").filter(pl.col("click") == 1).max().over("session"),
+        "pages with a click end on a click",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+@pytest.mark.parametrize("model", MODELS)
+def test_a_log_of_what_was_clicked_is_refused_in_buckets_with_the_same_words(
+    fault: str, model: str, pages: pl.DataFrame, tmp_path: Path, in_buckets: InBuckets
+) -> None:
+    kept, says = WRONG[fault]
+    pages.filter(kept).write_parquet(tmp_path / "log.parquet")
+    words = ["fit", str(tmp_path / "log.parquet"), "--model", model, "-o", str(tmp_path / "out")]
+    at_once = CliRunner().invoke(app, words, catch_exceptions=False)
+    in_buckets()
+    bucketed = CliRunner().invoke(app, [*words, "--check-pages", "all"], catch_exceptions=False)
+
+    assert at_once.exit_code == bucketed.exit_code == 2
+    assert says in at_once.stderr
+    assert bucketed.stderr == at_once.stderr
+    assert not (tmp_path / "out").exists()

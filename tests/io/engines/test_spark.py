@@ -343,3 +343,22 @@ def test_spark_keeps_no_frame_when_a_command_is_done(
 
     assert done.returncode == code, done.stderr
     assert session.sparkContext._jsc.getPersistentRDDs().size() == 0
+
+
+CLICKS_ONLY = pl.col("click") == 1
+DOWN_TO_LAST_CLICK = pl.col("position") <= pl.col("position").filter(CLICKS_ONLY).max().over("session")
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [(CLICKS_ONLY, "rows are clicked"), (DOWN_TO_LAST_CLICK, "pages with a click end on a click")],
+)
+def test_spark_refuses_a_log_of_what_was_clicked_with_the_same_words(
+    run_in_process: RunPosbias, log: pl.DataFrame, tmp_path: Path, kept: pl.Expr, says: str
+) -> None:
+    log.filter(kept).write_parquet(tmp_path / "log.parquet")
+    polars, spark = (run_in_process("fit", "log.parquet", "-o", "result", *engine) for engine in ((), SPARK))
+    assert polars.returncode == spark.returncode == 2
+    assert says in polars.stderr
+    assert spark.stderr == polars.stderr
+    assert not (tmp_path / "result").exists()

@@ -1,0 +1,90 @@
+"""Logs whose every row is fine, and that still cannot carry an estimate, are refused by all commands that read them."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+from workshop import Workshop, assert_refused, attempt
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+LAST_CLICK = pl.col("position").filter(pl.col("click") == 1).max().over("session")
+
+
+@pytest.fixture(scope="module")
+def shown() -> pl.DataFrame:
+    """Return a log of everything that was shown."""
+    return simulate(SimulationOptions(n_sessions=1500, n_queries=20, n_positions=5, docs_per_query=8, seed=3)).log
+
+
+def written(workshop: Workshop, log: pl.DataFrame, name: str = "log.parquet") -> Path:
+    """A log in the workshop."""
+    path = workshop.folder / name
+    log.write_parquet(path)
+    return path
+
+
+def commands(workshop: Workshop, shown: pl.DataFrame, *, weight: bool = True) -> list[tuple[str | Path, ...]]:
+    """Every command that reads logs, up to its input."""
+    fit = workshop.folder / "fit"
+    assert workshop.run("fit", written(workshop, shown, "shown.parquet"), "-o", fit).returncode == 0
+    weighing = [("weight", "--propensities", fit), ("weight", "--propensities", fit, "--layout", "session")]
+    return [("run",), ("fit",), ("collect",), ("fit", "--model", "ubm"), *(weighing if weight else ())]
+
+
+def test_a_log_of_clicks_only_is_refused_by_every_command(workshop: Workshop, shown: pl.DataFrame) -> None:
+    log = shown.filter(pl.col("click") == 1)
+    path = written(workshop, log)
+    says = (f"{path}: {log.height:,} of {log.height:,} rows are clicked", "Log every result that was shown, with 0 in")
+    for command in commands(workshop, shown):
+        assert_refused(attempt(workshop, *command, path), workshop, *says)
+    assert_refused(attempt(workshop, "fit", path, "--json"), workshop, *says)
+    without_sessions = written(workshop, log.drop("session"), "sessionless.parquet")
+    assert_refused(attempt(workshop, "fit", without_sessions), workshop, f"of {log.height:,} rows are clicked")
+
+
+def test_a_few_rows_without_a_click_do_not_make_a_log_of_clicks_a_log_of_impressions(
+    workshop: Workshop, shown: pl.DataFrame
+) -> None:
+    clicked = shown.filter(pl.col("click") == 1)
+    log = pl.concat([clicked, shown.filter(pl.col("click") == 0).head(20)])
+    assert clicked.height > 1000
+    says = f"{clicked.height:,} of {clicked.height + 20:,} rows are clicked"
+    assert_refused(attempt(workshop, "fit", written(workshop, log)), workshop, says)
+
+
+def test_a_table_of_clicks_of_which_every_row_counts_is_named_where_all_rows_are_clicked(
+    workshop: Workshop, shown: pl.DataFrame
+) -> None:
+    clicks = written(workshop, shown.select("session", "doc", taps="click"), "clicks.parquet")
+    log = written(workshop, shown.drop("click"))
+    says = (f"{shown.height:,} of {shown.height:,} rows are clicked", f"Each row of {clicks} counts as a click")
+    assert_refused(attempt(workshop, "fit", log, "--clicks", clicks), workshop, *says)
+
+
+@pytest.mark.parametrize("with_pages_without_click", [True, False])
+def test_pages_down_to_their_last_click_are_refused_by_every_command(
+    workshop: Workshop, shown: pl.DataFrame, *, with_pages_without_click: bool
+) -> None:
+    last = LAST_CLICK.fill_null(99) if with_pages_without_click else LAST_CLICK
+    log = shown.filter(pl.col("position") <= last)
+    told = log.filter(pl.len().over("session") > 1, pl.col("click").sum().over("session") > 0)["session"].n_unique()
+    path = written(workshop, log)
+    says = (f"{path}: {told:,} of {told:,} pages with a click end on a click", "down to the last result that was shown")
+    for command in commands(workshop, shown):
+        assert_refused(attempt(workshop, *command, path), workshop, *says)
+
+
+def test_pages_that_go_down_to_the_last_result_are_estimated(workshop: Workshop, shown: pl.DataFrame) -> None:
+    done = attempt(workshop, "fit", written(workshop, shown), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"]["used"] == shown.height
+
+
+def test_slots_of_one_row_that_were_clicked_now_and_then_are_no_cut_pages(
+    workshop: Workshop, shown: pl.DataFrame
+) -> None:
+    slots = shown.with_columns(session=pl.int_range(pl.len()))
+    done = attempt(workshop, "fit", written(workshop, slots))
+    assert done.returncode == 0, done.stderr
