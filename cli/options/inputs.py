@@ -41,6 +41,18 @@ def clicks_request(reading: ReadingOptions) -> ClicksRequest | None:
     )
 
 
+def max_bad_rows(reading: ReadingOptions) -> float:
+    """The share of the rows that may be left out.
+
+    Raises:
+        UsageError: it is no share.
+    """
+    share = reading.max_bad_rows
+    if not 0 <= share <= 1:
+        raise UsageError(f"--max-bad-rows {share:g}: give a share of the rows from 0 to 1, e.g. 0.05 for 5 %.")
+    return share
+
+
 def ubi_rules(reading: ReadingOptions) -> UbiRules | None:
     """How UBI documents are read; None for another format.
 

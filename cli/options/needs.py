@@ -24,6 +24,12 @@ _ubi = only_where(
     lambda asked: asked["input_format"] == "ubi", "it applies only to OpenSearch UBI (--input-format ubi)"
 )
 _clicks_apart = only_where(lambda asked: bool(asked["clicks"]), "there is no table of clicks (--clicks FILE)")
+_click_column = only_where(
+    lambda asked: asked["input_format"] != "ubi", "a UBI event is one click, and no column says so"
+)
+_dropping = only_where(
+    lambda asked: asked["on_bad_rows"] == "drop", "bad rows stop the run, unless --on-bad-rows drop leaves them out"
+)
 _spark = only_where(lambda asked: asked["engine"] == "spark", "only --engine spark has a master")
 
 
@@ -36,13 +42,16 @@ def _days(asked: Situation) -> str | None:
 
 _OF_LOGS = (
     *("session", "query", "doc", "position", "click", "impressions", "weight_column", "timestamp", "date"),
-    *("input_format", "clicks", "position_base", "click_counts", "on_bad_rows", "check_pages"),
+    *("input_format", "clicks", "position_base", "click_counts", "null_click", "on_bad_rows"),
+    *("max_bad_rows", "check_pages"),
 )
 _READING: Needs = {
     **dict.fromkeys(_OF_LOGS, (_logs,)),
     **dict.fromkeys(("clicks_session", "clicks_doc", "clicks_click", "clicks_where"), (_logs, _clicks_apart)),
     "ubi_impressions": (_logs, _ubi),
     "click_actions": (_logs, _ubi),
+    "null_click": (_logs, _click_column),
+    "max_bad_rows": (_logs, _dropping),
     "master": (_spark,),
 }
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -29,6 +29,9 @@ def option(flag: str, help_text: str, panel: str | None = None, *, short: str | 
         *names, help=help_text, envvar=environment, show_envvar=False, rich_help_panel=panel, **settings
     )
 
+
+NullClick = Literal["0"]
+"""What an empty cell of the click column may be said to mean."""
 
 _COLUMNS, _READING, _COUNTING = "Columns of the log", "Reading", "Counting"
 _ESTIMATING, _OUTPUT = "Estimating", "Output"
@@ -166,10 +169,23 @@ class ReadingOptions:
     click_counts: Annotated[
         bool, option("--click-counts", "The click column holds counts: any n > 0 is a click.", _READING)
     ] = False
+    null_click: Annotated[
+        NullClick | None,
+        option("--null-click", "What an empty cell of the click column means: 0, no click.", _READING, metavar="0"),
+    ] = None
     on_bad_rows: Annotated[
         OnBadRows,
         option("--on-bad-rows", "Stop at rows that break the rules for logs, or drop them.", _READING),
     ] = "error"
+    max_bad_rows: Annotated[
+        float,
+        option(
+            "--max-bad-rows",
+            "Stop if --on-bad-rows drop would leave out more than this share of the rows.",
+            _READING,
+            metavar="SHARE",
+        ),
+    ] = 0.05
     check_pages: Annotated[
         CheckPages,
         option("--check-pages", "Check a sample of a large log's pages, or all of them.", _READING),

@@ -94,11 +94,18 @@ class Job:
             LogRequest(
                 inputs=self.inputs,
                 roles=roles,
-                rules=ReadingRules(base, click_counts=reading.click_counts, period=plan.period, day=self.day),
+                rules=ReadingRules(
+                    base,
+                    click_counts=reading.click_counts,
+                    null_click=reading.null_click is not None,
+                    period=plan.period,
+                    day=self.day,
+                ),
                 clicks=inputs.clicks_request(reading),
                 needs_session=self.kept.sessions_for is not None or plan.model.needs_session,
                 form=reading.input_format,
                 ubi=ubi,
+                max_bad_rows=inputs.max_bad_rows(reading),
             )
         )
 

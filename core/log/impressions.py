@@ -96,6 +96,7 @@ class ReadingRules:
     Attributes:
         position_base: the number of the topmost position in the log.
         click_counts: whether the click column counts clicks, so that any n > 0 is a click.
+        null_click: whether an empty cell of the click column means no click.
         period: how finely the timestamp is wanted as the `period`; None for not at all.
         day: the `period` of all rows, as 2026-01-31, where no timestamp says it.
         time_unit: in which numbers are read as times; None where no number is one.
@@ -103,6 +104,7 @@ class ReadingRules:
 
     position_base: int = 1
     click_counts: bool = False
+    null_click: bool = False
     period: Resolution | None = None
     day: str | None = None
     time_unit: TimeUnit | None = None
@@ -130,9 +132,9 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     ]
     position, position_faults = _position(_required(roles.position), schema, rules.position_base)
     if roles.impressions is None:
-        click, click_faults = read_click(_required(roles.click), schema, counts=rules.click_counts)
+        click, click_faults = read_click(_required(roles.click), schema, rules)
     else:
-        shown, click, click_faults = _read_sums(roles.impressions, _required(roles.click), schema)
+        shown, click, click_faults = _read_sums(roles.impressions, _required(roles.click), schema, rules)
         columns.append(shown.alias(IMPRESSIONS))
     faults = [*null, *position_faults, *click_faults]
     columns += [position.alias(POSITION), click.alias(CLICK)]
@@ -251,14 +253,23 @@ def _position(name: str, schema: pl.Schema, base: int) -> tuple[pl.Expr, list[tu
     return one_based.cast(pl.Int32, strict=False), faults
 
 
-def read_click(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
     """A click column as Int8, 0 or 1, and where it breaks the contract.
 
     Args:
         name: the column.
         schema: the types of the log's columns.
-        counts: whether it counts clicks, so that any n > 0 is a click.
+        rules: whether it counts clicks, and whether an empty cell is one without a click.
     """
+    click, faults = _full_cells(name, schema, counts=rules.click_counts)
+    if not rules.null_click:
+        return click, faults
+    empty = _is_empty(name, schema)
+    no_click = pl.when(empty).then(pl.lit(0, pl.Int8)).otherwise(click)
+    return no_click, [(broken & ~empty, fault) for broken, fault in faults]
+
+
+def _full_cells(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
     dtype = schema[name]
     missing = pl.col(name).is_null()
     if dtype == pl.Boolean:
@@ -287,22 +298,33 @@ def read_click(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, 
     return click, [(missing, RowFault.CLICK_MISSING), (invalid, RowFault.CLICK_INVALID)]
 
 
+def _is_empty(name: str, schema: pl.Schema) -> pl.Expr:
+    """Whether a cell holds nothing, or blanks alone."""
+    empty = pl.col(name).is_null()
+    return empty | (pl.col(name).str.strip_chars() == "") if schema[name] == pl.String else empty
+
+
 def _read_sums(
-    impressions: str, clicks: str, schema: pl.Schema
+    impressions: str, clicks: str, schema: pl.Schema, rules: ReadingRules
 ) -> tuple[pl.Expr, pl.Expr, list[tuple[pl.Expr, RowFault]]]:
     """The impressions that a row adds up, the clicks on them, both Int64, and where they break the contract.
 
-    They are whole numbers, impressions >= clicks >= 0.
+    They are whole numbers, impressions >= clicks >= 0; an empty number of clicks is 0 where the rules say so.
     """
     shown, shown_is_count = _count(impressions, schema, FLAGS[IMPRESSIONS])
     clicked, clicked_is_count = _count(clicks, schema, FLAGS[CLICK])
+    missing = pl.col(clicks).is_null()
+    if rules.null_click:
+        empty = _is_empty(clicks, schema)
+        clicked, clicked_is_count = pl.when(empty).then(0).otherwise(clicked), clicked_is_count | empty
+        missing &= ~empty
     return (
         shown,
         clicked,
         [
             (pl.col(impressions).is_null(), RowFault.IMPRESSIONS_MISSING),
             (~shown_is_count, RowFault.IMPRESSIONS_INVALID),
-            (pl.col(clicks).is_null(), RowFault.CLICK_MISSING),
+            (missing, RowFault.CLICK_MISSING),
             (~clicked_is_count, RowFault.CLICKS_INVALID),
             (clicked > shown, RowFault.CLICKS_ABOVE_IMPRESSIONS),
             (shown == 0, RowFault.NO_IMPRESSIONS),

@@ -22,6 +22,7 @@ from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.log.days import Days, look_odd
 from posbias.io.log.log import Log
 from posbias.io.log.quoting import resolve_quotes
+from posbias.io.log.rejects import check_dropped
 from posbias.io.log.rows import Rows
 from posbias.io.log.scan import TEXT_SEPARATORS
 from posbias.io.log.sums import check_no_sums
@@ -119,7 +120,8 @@ def read_log(
     """Read and check a log.
 
     Raises:
-        SchemaError: rows or pages break the contract, or no row is left.
+        SchemaError: rows or pages break the contract, no row is left, too many are left out, or nothing can be
+            estimated from those that are left.
         LogFormatError: a file cannot be read, or was changed meanwhile.
     """
     log, said = _with_known_quotes(log, engine, progress)
@@ -143,6 +145,7 @@ def read_log(
     if used == 0:
         reasons = ", ".join(f"{rows:,} x {why}" for why, rows in read.rejected.items())
         raise SchemaError(f"{log.request.inputs[0]}: every row was rejected ({reasons}).")
+    check_dropped(log.request.inputs[0], read.rejected, read.rows_read, log.request.max_bad_rows)
     check_totals(log.request.inputs[0], read.totals, _advice_on_clicks(log))
     orphans = UNSET if read.clicks_without_impression is None else read.clicks_without_impression
     rows = Rows(read.rows_read, used, read.rejected, orphans, ubi)

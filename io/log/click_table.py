@@ -1,14 +1,14 @@
 """Clicks in a table of their own: which of its rows are clicks, and the clicked (session, document)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
 
 import polars as pl
 
 from posbias.core.errors import SchemaError, UsageError
-from posbias.core.log.impressions import read_click
+from posbias.core.log.impressions import ReadingRules, read_click
 from posbias.core.role_search import resolve_roles
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles
 from posbias.io.log.headers import check_headers
@@ -91,12 +91,14 @@ class ClickTable:
         request: what was said about it.
         sources: its files.
         shown: the roles of the impressions' columns.
+        rules: how the log is read.
         click_of_log: the click column that was named for the log, which may stand in this table.
     """
 
     request: ClicksRequest
     sources: tuple[Source, ...]
     shown: Roles
+    rules: ReadingRules
     click_of_log: str | None = None
 
     def clicked(self, types: Mapping[str, pl.DataType]) -> pl.LazyFrame:
@@ -227,7 +229,7 @@ class ClickTable:
         Raises:
             SchemaError: it says something else than how often.
         """
-        click, faults = read_click(column, self._schema, counts=True)
+        click, faults = read_click(column, self._schema, replace(self.rules, click_counts=True))
         invalid = pl.any_horizontal(broken for broken, _ in faults)
         with reading(self.sources):
             bad = scan_sources(self.sources).filter(of_kind & invalid).select(column).head(1).collect()
@@ -272,7 +274,7 @@ class ClickTable:
 
     def _is_numbers(self, name: str) -> bool:
         """Whether a text column holds what a click column may."""
-        _, faults = read_click(name, self._schema, counts=False)
+        _, faults = read_click(name, self._schema, replace(self.rules, click_counts=False, null_click=False))
         invalid = pl.any_horizontal(broken for broken, _ in faults)
         with reading(self.sources):
             return not scan_sources(self.sources).filter(invalid).select(name).head(1).collect().height

@@ -59,6 +59,7 @@ class LogRequest:
         needs_session: whether the work cannot be done without the session column.
         form: what a row is.
         ubi: how UBI documents are read, where the log is made of those.
+        max_bad_rows: share of the rows that may be left out because they break the contract.
     """
 
     inputs: tuple[str, ...]
@@ -68,6 +69,7 @@ class LogRequest:
     needs_session: bool = False
     form: InputFormat = "auto"
     ubi: UbiRules | None = None
+    max_bad_rows: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,7 @@ class Log:
     @cached_property
     def _clicks(self) -> ClickTable:
         asked = self.request.clicks or ClicksRequest(())
-        return ClickTable(asked, self.click_sources, self.roles, self.request.roles.click)
+        return ClickTable(asked, self.click_sources, self.roles, self.request.rules, self.request.roles.click)
 
 
 def open_log(request: LogRequest) -> Log:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import polars as pl
 
 from posbias.core.column_names import plain
-from posbias.core.log.impressions import LARGEST_POSITION, REJECTED, PageFault, RowFault
+from posbias.core.errors import SchemaError
+from posbias.core.log.impressions import HARMLESS, LARGEST_POSITION, REJECTED, PageFault, RowFault
 from posbias.core.schema import NAMES_OF_COUNTS, SESSION
 from posbias.io.log.log import Log
 from posbias.io.log.scan import FILE, ROW, reading
@@ -77,6 +78,9 @@ def reason(code: int) -> str:
     return _WORDING[code].reason
 
 
+_HARMLESS_REASONS = frozenset(map(reason, HARMLESS))
+
+
 def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
     """What is wrong with rows by themselves, each reason with its first rows, and what to do."""
     total = sum(counts.values())
@@ -85,8 +89,45 @@ def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
         lines.append(f"  {counts[code]:,} x {reason(code)}: {'; '.join(_places(log, code))}")
         advice = _ADVICE[code](log) if code in _ADVICE else _WORDING[code].advice
         lines += [f"    {advice}"] if advice else []
+    lines += [_NULL_CLICKS] if _mostly_null_clicks({reason(code): rows for code, rows in counts.items()}) else []
     lines.append("Fix the log, or drop these rows with --on-bad-rows drop.")
     return "\n".join(lines)
+
+
+def check_dropped(where: str, dropped: Mapping[str, int], total: int, most: float, what: str = "rows") -> None:
+    """See that what is left out because it breaks the contract is a small part of the log.
+
+    Args:
+        where: the log, for the message.
+        dropped: how many rows were left out, by reason in words.
+        total: how many rows there are.
+        most: the share of them that may be left out (--max-bad-rows).
+        what: what rows are called.
+
+    Raises:
+        SchemaError: more would be left out.
+    """
+    bad = {why: rows for why, rows in dropped.items() if why not in _HARMLESS_REASONS}
+    lost = sum(bad.values())
+    if lost <= most * total:
+        return
+    found = f"--on-bad-rows drop would leave out {lost:,} of {total:,} {what} ({_percent(lost / total)})"
+    lines = [f"{where}: {found}, and at most {_percent(most)} may be left out (--max-bad-rows {most:g}):"]
+    lines += [f"  {rows:,} x {why}" for why, rows in bad.items()]
+    lines += [_NULL_CLICKS] if _mostly_null_clicks(bad) else []
+    lines.append("Fix the log, or raise --max-bad-rows if the rest is still a fair part of what was shown.")
+    raise SchemaError("\n".join(lines))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _mostly_null_clicks(dropped: Mapping[str, int]) -> bool:
+    return 2 * dropped.get(reason(RowFault.CLICK_MISSING), 0) > sum(dropped.values())
+
+
+_NULL_CLICKS = "If an empty click cell means no click, say --null-click 0."
 
 
 def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataFrame, *, dropped: bool) -> str:

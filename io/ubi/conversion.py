@@ -11,6 +11,7 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.io.engines.engine import Engine
 from posbias.io.log.log import Log
+from posbias.io.log.rejects import check_dropped
 from posbias.io.log.rows import UbiLines
 from posbias.io.log.scan import FILE, ROW, reading, scan_lines
 from posbias.io.log.sources import Source, find_sources
@@ -61,6 +62,9 @@ def convert(log: Log, rules: UbiRules, engine: Engine) -> tuple[Log, UbiLines]:
     account = tally.account()
     if engine.on_bad_rows == "error":
         _stop_at_fatal_lines(log, tally, account)
+    fatal = {REASONS[outcome]: account.not_used.get(REASONS[outcome], 0) for outcome in FATAL}
+    dropped = {why: lines for why, lines in fatal.items() if lines}
+    check_dropped(log.request.inputs[0], dropped, account.lines, log.request.max_bad_rows, "lines")
     _judge(log, rules, tally, account)
     plain = replace(log.request, ubi=None, rules=replace(log.request.rules, position_base=1))
     return replace(log, request=plain, sources=tuple(find_sources([str(made)]))), account

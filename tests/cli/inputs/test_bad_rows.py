@@ -186,3 +186,127 @@ def test_a_log_that_cannot_say_it_is_refused_with_what_would_help(
     workshop: Workshop, make: Make, says: tuple[str, ...], method: str
 ) -> None:
     assert_refused(attempt(workshop, *make(workshop), "--method", method), workshop, *says)
+
+
+# --- how much may be left out, and empty cells ------------------------------------------------------------------
+
+
+def with_clicks_missing(n_rows: int) -> list[Row]:
+    """The good log, of which the first rows lack the click."""
+    return [{**row, "click": None if number < n_rows else row["click"]} for number, row in enumerate(good_rows())]
+
+
+@pytest.mark.parametrize("command", ["run", "fit", "collect"])
+def test_more_bad_rows_than_allowed_stop_the_run_with_their_reasons(workshop: Workshop, command: str) -> None:
+    rows = with_clicks_missing(5)
+    for number in (20, 30):
+        rows[number]["position"] = "top"
+    log = workshop.log(rows=rows)
+    says = (
+        f"{log}: --on-bad-rows drop would leave out 7 of 120 rows (5.83 %), and at most 5 % may be left out",
+        "5 x the click is missing",
+        "2 x the position is not a whole number",
+        "--null-click 0",
+        "raise --max-bad-rows",
+    )
+    assert_refused(attempt(workshop, command, log, "--on-bad-rows", "drop"), workshop, *says)
+    done = attempt(workshop, command, log, "--on-bad-rows", "drop", "--max-bad-rows", "0.06")
+    assert done.returncode == 0, done.stderr
+    assert rows_of(workshop)["used"] == 113
+
+
+def test_as_many_bad_rows_as_allowed_are_left_out_and_not_one_more(workshop: Workshop) -> None:
+    done = attempt(workshop, "fit", workshop.log("six.csv", with_clicks_missing(6)), "--on-bad-rows", "drop")
+    assert done.returncode == 0, done.stderr
+    seven = workshop.log("seven.csv", with_clicks_missing(7))
+    done = workshop.run("fit", seven, "--on-bad-rows", "drop", "-o", workshop.folder / "seven")
+    assert done.returncode == 2
+    assert "7 of 120 rows" in done.stderr
+    assert not (workshop.folder / "seven").exists()
+
+
+def test_no_bad_row_at_all_may_be_allowed(workshop: Workshop) -> None:
+    log = workshop.log_with("position", "abc")
+    done = attempt(workshop, "fit", log, "--on-bad-rows", "drop", "--max-bad-rows", "0")
+    assert_refused(done, workshop, "1 of 120 rows (0.833 %), and at most 0 % may be left out")
+    assert "--null-click" not in done.stderr
+
+
+def test_pages_and_rows_that_are_left_out_count_together(workshop: Workshop) -> None:
+    rows = with_clicks_missing(4)
+    rows[31]["doc"] = rows[30]["doc"]
+    log = workshop.log(rows=rows)
+    done = attempt(workshop, "fit", log, "--on-bad-rows", "drop")
+    says = ("7 of 120 rows", "4 x the click is missing", "3 x the session shows a document twice")
+    assert_refused(done, workshop, *says)
+
+
+@pytest.mark.parametrize("share", ["-0.1", "1.5", "nan", "5", "5%"])
+def test_a_share_that_is_none_is_refused(workshop: Workshop, share: str) -> None:
+    done = attempt(workshop, "fit", workshop.log(), "--on-bad-rows", "drop", "--max-bad-rows", share)
+    assert_refused(done, workshop, "--max-bad-rows")
+
+
+def test_the_share_stands_in_the_configuration_too(workshop: Workshop) -> None:
+    log = workshop.log(rows=with_clicks_missing(7))
+    settings = workshop.write("settings.toml", 'on-bad-rows = "drop"\nmax-bad-rows = 0.06\n')
+    assert attempt(workshop, "fit", log, "--config", settings).returncode == 0
+    clicks = workshop.write("clicks.toml", "null-click = 0\n")
+    assert workshop.run("fit", log, "--config", clicks, "-o", workshop.folder / "out").returncode == 0
+
+
+def only_clicks_written(value: object) -> list[Row]:
+    """The good log with nothing, or something else, where no click was."""
+    return [{**row, "click": 1 if row["click"] else value} for row in good_rows()]
+
+
+@pytest.mark.parametrize("form", ["csv", "quoted csv", "parquet", "boolean", "ndjson", "lists"])
+def test_an_empty_click_cell_is_no_click_where_that_is_said(workshop: Workshop, form: str) -> None:
+    full, empty = pl.DataFrame(good_rows()), pl.DataFrame(only_clicks_written(None))
+    path = workshop.folder / f"empty.{'parquet' if form in ('parquet', 'boolean') else form.rpartition(' ')[2]}"
+    if "csv" in form:
+        quoted = "quoted" in form
+        text = empty.with_columns(pl.col("click").cast(pl.String).fill_null(" ")) if quoted else empty
+        text.write_csv(path, quote_style="always" if quoted else "necessary")
+        full = full.with_columns(pl.col("session", "query", "doc").cast(pl.String))
+    elif form == "lists":
+        path = path.with_suffix(".ndjson")
+        empty.group_by("session", "query", maintain_order=True).agg("doc", "position", "click").write_ndjson(path)
+    elif form == "ndjson":
+        empty.write_ndjson(path)
+    else:
+        written = empty.with_columns(click=pl.col("click") == 1) if form == "boolean" else empty
+        written.write_parquet(path)
+    done = attempt(workshop, "fit", path, "--null-click", "0")
+    assert done.returncode == 0, done.stderr
+    full.write_parquet(workshop.folder / "full.parquet")
+    assert workshop.run("fit", workshop.folder / "full.parquet", "-o", workshop.folder / "full").returncode == 0
+    tables = [pl.read_parquet(at / "propensities.parquet") for at in (workshop.output, workshop.folder / "full")]
+    assert tables[0].equals(tables[1])
+
+
+def test_an_empty_click_cell_is_a_bad_row_unless_said_and_the_error_names_the_option(workshop: Workshop) -> None:
+    log = workshop.parquet(rows=only_clicks_written(None))
+    missing = sum(row["click"] == 0 for row in good_rows())
+    says = (f"{missing} x the click is missing", "If an empty click cell means no click, say --null-click 0.")
+    assert_refused(attempt(workshop, "fit", log), workshop, *says)
+    assert_refused(attempt(workshop, "fit", log, "--on-bad-rows", "drop"), workshop, *says)
+
+
+def test_null_click_takes_no_other_number_and_excuses_nothing_else(workshop: Workshop) -> None:
+    log = workshop.parquet(rows=only_clicks_written(None))
+    assert_refused(attempt(workshop, "fit", log, "--null-click", "1"), workshop, "--null-click")
+    rows = only_clicks_written(None)
+    rows[ROW - 1]["click"] = 7
+    done = attempt(workshop, "fit", workshop.parquet(rows=rows), "--null-click", "0")
+    assert_refused(done, workshop, "1 of 120 rows", "1 x the click is neither 0 nor 1")
+
+
+def test_an_empty_click_cell_in_a_table_of_clicks_is_no_click_where_that_is_said(workshop: Workshop) -> None:
+    shown = [{key: value for key, value in row.items() if key != "click"} for row in good_rows()]
+    clicks = [{key: row[key] for key in ("session", "doc", "click")} for row in only_clicks_written(None)]
+    apart = (workshop.log("shown.csv", shown), "--clicks", workshop.log("clicks.csv", clicks))
+    assert_refused(attempt(workshop, "fit", *apart), workshop, "'click' says how often a row was clicked")
+    done = attempt(workshop, "fit", *apart, "--null-click", "0", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["totals"]["clicks"] == sum(int(str(row["click"])) for row in good_rows())

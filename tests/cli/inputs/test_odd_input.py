@@ -129,7 +129,7 @@ def test_folders_of_a_partitioned_log_are_decoded(
         some = frame.filter(pl.col("query") == (0 if name else 1)).drop("query")
         some.write_parquet(tmp_path / "logs" / folder / "part.parquet")
 
-    done = run_in_process("fit", "logs", "-o", "out", "--on-bad-rows", "drop")
+    done = run_in_process("fit", "logs", "-o", "out", "--on-bad-rows", "drop", "--max-bad-rows", "1")
 
     assert done.returncode == 0, done.stderr
     assert pl.read_parquet(tmp_path / "out" / "attractiveness.parquet")["query"].unique().to_list() == ["q 0"]
@@ -216,7 +216,18 @@ def test_so_is_a_place_for_temporary_files(run_in_process: RunPosbias, frame: pl
         (tmp_path / name).mkdir()
         done = run_in_process(
             *("run", "large.parquet", "-o", f"out-{name}", "--temp-dir", name, "--memory", "256MiB"),
-            *("--on-bad-rows", "drop", "--check-pages", "all", "--layout", "session", "--max-position", "3"),
+            *(
+                "--on-bad-rows",
+                "drop",
+                "--max-bad-rows",
+                "0.2",
+                "--check-pages",
+                "all",
+                "--layout",
+                "session",
+                "--max-position",
+                "3",
+            ),
         )
         assert done.returncode in {0, 1}, done.stderr
         assert list((tmp_path / name).iterdir()) == []

@@ -190,14 +190,22 @@ def test_info_takes_no_option_of_writing(run_in_process: Run, log: Path, words: 
     assert f"{words}: has no effect here: --info writes nothing" in done.stderr
 
 
-def test_options_of_logs_are_refused_with_statistics(run_in_process: Run, log: Path) -> None:
+def test_the_options_of_logs_are_refused_with_statistics(run_in_process: Run, log: Path) -> None:
     assert run_in_process("collect", log, "-o", "store").returncode == 0
     for words in (
         *("--session s", "--query nosuch", "--doc d", "--position p", "--click c", "--clicks nosuch.csv"),
         *("--input-format ubi", "--ubi-impressions events", "--click-actions buy", "--position-base 0"),
         "--impressions i",
         *("--clicks-session s", "--clicks-doc d", "--clicks-click c", "--clicks-where c=1"),
-        *("--click-counts", "--on-bad-rows drop", "--check-pages all", "--timestamp t", "--weight-column w"),
+        *(
+            "--click-counts",
+            "--on-bad-rows drop",
+            "--max-bad-rows 0.1",
+            "--null-click 0",
+            "--check-pages all",
+            "--timestamp t",
+            "--weight-column w",
+        ),
     ):
         done = run_in_process("fit", "store", "-o", "out", *words.split())
         assert done.returncode == 2, words

@@ -218,7 +218,9 @@ def test_impossible_pages_are_dropped_in_buckets_as_in_one(
     pages.write_parquet(clean)
     expected = posbias("fit", clean, "--model", model)
     in_buckets()
-    found = posbias("fit", log, "--model", model, "--on-bad-rows", "drop", "--check-pages", check)
+    found = posbias(
+        "fit", log, "--model", model, "--on-bad-rows", "drop", "--max-bad-rows", 0.5, "--check-pages", check
+    )
 
     assert found.manifest["rows"]["rejected"] == {REASONS[kind]: broken.height}
     names = [*cell_columns(model), "impressions", "clicks", "propensity", "std_error", "ci_low", "ci_high"]
@@ -254,7 +256,7 @@ def test_bad_rows_are_counted_in_buckets_as_in_one(
         query=pl.when(number % 83 == 0).then(None).otherwise("query"),
     )
     bad.write_parquet(tmp_path / "log.parquet")
-    arguments = ("fit", tmp_path / "log.parquet", "--model", model, "--on-bad-rows", "drop")
+    arguments = ("fit", tmp_path / "log.parquet", "--model", model, "--on-bad-rows", "drop", "--max-bad-rows", 0.5)
     whole = posbias(*arguments)
     in_buckets()
     found = posbias(*arguments)

@@ -263,7 +263,7 @@ def test_faulty_pages_that_a_sample_shows_are_left_out_everywhere(
     repeated = log.with_columns(doc=pl.when(pl.col("session") % 9 == 0).then(pl.col("doc").min()).otherwise("doc"))
     several = pl.when((pl.col("session") % 9 == 1) & (pl.col("position") == 1)).then(pl.lit("00")).otherwise("query")
     repeated.with_columns(query=several).write_parquet(tmp_path / "log.parquet")
-    polars, spark = both("fit", tmp_path / "log.parquet", "--on-bad-rows", "drop")
+    polars, spark = both("fit", tmp_path / "log.parquet", "--on-bad-rows", "drop", "--max-bad-rows", 0.5)
     assert len(polars.manifest["rows"]["rejected"]) == 2
     assert_same_result(spark, polars)
 
@@ -362,3 +362,17 @@ def test_spark_refuses_a_log_of_what_was_clicked_with_the_same_words(
     assert says in polars.stderr
     assert spark.stderr == polars.stderr
     assert not (tmp_path / "result").exists()
+
+
+def test_spark_stops_where_too_many_rows_would_be_left_out_and_reads_empty_cells_as_said(
+    both: Both, run_in_process: RunPosbias, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    log.with_columns(click=pl.when(pl.col("click") == 1).then(1)).write_parquet(tmp_path / "log.parquet")
+    words = ("fit", "log.parquet", "-o", "result", "--on-bad-rows", "drop")
+    polars, spark = (run_in_process(*words, *engine) for engine in ((), SPARK))
+    assert polars.returncode == spark.returncode == 2
+    assert "--null-click 0" in polars.stderr
+    assert spark.stderr == polars.stderr
+    filled = both("fit", tmp_path / "log.parquet", "--null-click", "0")
+    assert filled[0].manifest["totals"]["clicks"] == log["click"].sum()
+    assert_same_result(filled[1], filled[0])

@@ -172,7 +172,7 @@ def test_pages_that_break_the_contract_are_left_out_and_counted(posbias: Posbias
     pages[2] |= {"doc": [], "click": []}
     pages[3]["doc"] = ["d0", None, "d2"]
     path = write_pages(tmp_path / "pages.ndjson", pages)
-    rows = posbias("collect", path, "--on-bad-rows", "drop").manifest["rows"]
+    rows = posbias("collect", path, "--on-bad-rows", "drop", "--max-bad-rows", 0.5).manifest["rows"]
     assert rows["rejected"] == {
         "the document is missing": 1,
         "the page lacks a list": 1,

@@ -299,7 +299,7 @@ def test_a_damaged_line_stops_the_run_or_is_counted(
     assert done.returncode == 2
     assert f"1 x {BROKEN[line]}: {second} line 4" in done.stderr
     assert not (tmp_path / "out").exists()
-    account = account_of(posbias("collect", first, second, *UBI, "--on-bad-rows", "drop"))
+    account = account_of(posbias("collect", first, second, *UBI, "--on-bad-rows", "drop", "--max-bad-rows", 0.5))
     assert account["not_used"] == {"blank lines": 1, BROKEN[line]: 1}
 
 
