@@ -1,7 +1,9 @@
 """From options to how values are read: the number of the topmost position, and what UBI documents mean."""
 
 from posbias.cli.options.options import ReadingOptions
+from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
+from posbias.core.log.duplicates import DuplicateDocs
 from posbias.io.log.click_table import ClickRows, ClicksRequest
 from posbias.io.log.ubi_rules import IMPRESSION, UbiRules
 
@@ -51,6 +53,31 @@ def max_bad_rows(reading: ReadingOptions) -> float:
     if not 0 <= share <= 1:
         raise UsageError(f"--max-bad-rows {share:g}: give a share of the rows from 0 to 1, e.g. 0.05 for 5 %.")
     return share
+
+
+def duplicate_docs(reading: ReadingOptions, plan: StatisticsPlan, pages_for: str | None) -> DuplicateDocs:
+    """What becomes of a document that stands twice on a page.
+
+    Args:
+        reading: the options.
+        plan: what is counted.
+        pages_for: the option that needs the pages themselves, if there is one.
+
+    Raises:
+        UsageError: both of its rows are to be kept, and the work cannot tell them apart.
+    """
+    if reading.duplicate_docs == "keep":
+        reasons = {
+            f"--model {plan.model.name} needs each document once on a page, as it looks at the clicks above": (
+                plan.model.needs_session
+            ),
+            "--clicks joins clicks by document, and cannot tell which of the two was clicked": bool(reading.clicks),
+            f"{pages_for} needs each document once on a page": pages_for is not None,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise UsageError(f"--duplicate-docs keep: {reason}. Use --duplicate-docs first.")
+    return reading.duplicate_docs
 
 
 def ubi_rules(reading: ReadingOptions) -> UbiRules | None:

@@ -27,6 +27,9 @@ _clicks_apart = only_where(lambda asked: bool(asked["clicks"]), "there is no tab
 _click_column = only_where(
     lambda asked: asked["input_format"] != "ubi", "a UBI event is one click, and no column says so"
 )
+_flat_or_nested = only_where(
+    lambda asked: asked["input_format"] != "ubi", "in UBI, a page shows a document once, by its object_id"
+)
 _dropping = only_where(
     lambda asked: asked["on_bad_rows"] == "drop", "bad rows stop the run, unless --on-bad-rows drop leaves them out"
 )
@@ -43,7 +46,7 @@ def _days(asked: Situation) -> str | None:
 _OF_LOGS = (
     *("session", "query", "doc", "position", "click", "impressions", "weight_column", "timestamp", "date"),
     *("input_format", "clicks", "position_base", "click_counts", "null_click", "on_bad_rows"),
-    *("max_bad_rows", "check_pages"),
+    *("max_bad_rows", "duplicate_docs", "check_pages"),
 )
 _READING: Needs = {
     **dict.fromkeys(_OF_LOGS, (_logs,)),
@@ -51,6 +54,7 @@ _READING: Needs = {
     "ubi_impressions": (_logs, _ubi),
     "click_actions": (_logs, _ubi),
     "null_click": (_logs, _click_column),
+    "duplicate_docs": (_logs, _flat_or_nested),
     "max_bad_rows": (_logs, _dropping),
     "master": (_spark,),
 }

@@ -10,6 +10,7 @@ from posbias.cli.options.config import load_defaults
 from posbias.core.errors import UsageError
 from posbias.core.estimators import estimator_names
 from posbias.core.estimators.estimate import Cluster, Period, Shrink
+from posbias.core.log.duplicates import DuplicateDocs
 from posbias.core.models import model_names
 from posbias.core.shapes import FREE, shapes_in_words
 from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
@@ -186,6 +187,14 @@ class ReadingOptions:
             metavar="SHARE",
         ),
     ] = 0.05
+    duplicate_docs: Annotated[
+        DuplicateDocs,
+        option(
+            "--duplicate-docs",
+            "A document twice on a page: stop (error), count its first row only (first), or all (keep; pbm only).",
+            _READING,
+        ),
+    ] = "error"
     check_pages: Annotated[
         CheckPages,
         option("--check-pages", "Check a sample of a large log's pages, or all of them.", _READING),

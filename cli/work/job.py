@@ -102,10 +102,13 @@ class Job:
                     day=self.day,
                 ),
                 clicks=inputs.clicks_request(reading),
-                needs_session=self.kept.sessions_for is not None or plan.model.needs_session,
+                needs_session=self.kept.sessions_for is not None
+                or plan.model.needs_session
+                or reading.duplicate_docs == "first",
                 form=reading.input_format,
                 ubi=ubi,
                 max_bad_rows=inputs.max_bad_rows(reading),
+                duplicate_docs=inputs.duplicate_docs(reading, plan, self.kept.sessions_for),
             )
         )
 

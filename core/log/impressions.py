@@ -76,17 +76,19 @@ class RowFault(IntEnum):
     POSITION_TOO_LARGE = 19
 
 
-HARMLESS = frozenset((RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS))
-"""What is counted and left out, and is nobody's mistake: a page without results, or a row that adds up nothing."""
-
-
 class PageFault(IntEnum):
-    """Why the rows of one session cannot be one results page."""
+    """Why the rows of one session cannot be one results page, or some of them are not counted."""
 
     FAULTY_ROW = 20
     SEVERAL_QUERIES = 21
     REPEATED_DOC = 22
     REPEATED_POSITION = 23
+    SHOWN_ABOVE = 24
+    BELOW_SHOWN_ABOVE = 25
+
+
+HARMLESS = frozenset((RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE))
+"""What is counted and left out, and is nobody's mistake: what holds nothing, and what was asked to be left out."""
 
 
 @dataclass(frozen=True)
@@ -382,8 +384,12 @@ def _of_our_era(day: pl.Expr) -> pl.Expr:
     return pl.when(day.is_between(pl.date(1, 1, 1), pl.date(9999, 12, 31))).then(day)
 
 
-def pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
+def pages(impressions: pl.LazyFrame, *, docs_repeat: bool = False) -> pl.LazyFrame:
     """The sessions of canonical impressions, and whether each can be one results page.
+
+    Args:
+        impressions: with their sessions.
+        docs_repeat: whether a page may show a document twice.
 
     Returns:
         `session`, `rows` (impressions in it), `page_clicks`, `last_clicked`, and `rejected`, a `PageFault` or 0:
@@ -398,10 +404,11 @@ def pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
         docs=pl.col(DOC).n_unique(),
         positions=pl.col(POSITION).n_unique(),
     )
+    repeated = pl.lit(value=False) if docs_repeat else pl.col("docs") < pl.col(PAGE_ROWS)
     fault = (
         pl.when(pl.col("queries") > 1)
         .then(int(PageFault.SEVERAL_QUERIES))
-        .when(pl.col("docs") < pl.col(PAGE_ROWS))
+        .when(repeated)
         .then(int(PageFault.REPEATED_DOC))
         .when(pl.col("positions") < pl.col(PAGE_ROWS))
         .then(int(PageFault.REPEATED_POSITION))

@@ -4,6 +4,7 @@ A log that fits is read once into memory. A larger one is split into buckets on 
 bucket. A bucket holds whole queries, and so whole pages.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ import polars as pl
 
 from posbias.core.counts.packed import count_packed
 from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.log.duplicates import mark_repeats
 from posbias.core.log.guards import LogTotals, PageEnds, count_page_ends, sum_page_ends
 from posbias.core.log.impressions import REJECTED, PageFault, over_parts, pages
 from posbias.core.schema import CLICK, CLICKS, DOC, QUERY, SESSION
@@ -158,8 +160,11 @@ class LocalEngine:
         counts = _row_counts(rows.lazy()).collect()
         rejected, totals = self._judge_rows(log, counts, rows.height), _totals(counts)
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
+        repeats = dict[str, int]()
+        if log.docs_once:
+            good, repeats = _each_doc_once(good.lazy(), whole_pages=whole_pages)
         if log.has_sessions:
-            shown = pages(good.lazy()).collect(engine="streaming").lazy()
+            shown = pages(good.lazy(), docs_repeat=log.docs_repeat).collect(engine="streaming").lazy()
             judged = _judged([shown])
             faulty, totals = judged.faulty, replace(totals, page_ends=judged.ends)
             rejected |= self._judge_pages(log, faulty, good.height)
@@ -169,16 +174,17 @@ class LocalEngine:
                 faulty = pl.concat([faulty, affected])
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
         some_pages = good.lazy() if log.has_sessions else None
-        return Bucketed(log, (good.lazy(),), rows.height, rejected, totals, log.orphan_clicks(), some_pages)
+        return Bucketed(log, (good.lazy(),), rows.height, rejected | repeats, totals, log.orphan_clicks(), some_pages)
 
     def _split(
         self, log: Log, n_buckets: int, on_rows: RowCounter | None, *, keep_sessions: bool, whole_pages: bool
     ) -> Bucketed:
         """Write the good rows to buckets by query, the others to one of their own."""
         check_room(self.scratch, log.estimated_rows * _TEMPORARY_BYTES_PER_ROW)
-        impressions, judged = log.impressions, None
+        impressions, judged, repeats = log.impressions, None, Counter[str]()
+        keep_sessions = keep_sessions or log.docs_once
         if log.has_sessions and not keep_sessions:
-            judged = self._judged_pages(good_rows(impressions), log.estimated_rows, n_buckets)
+            judged = self._judged_pages(log, good_rows(impressions), n_buckets)
             if self.on_bad_rows == "error":
                 self._judge_pages(log, judged.faulty, log.estimated_rows)
             impressions = impressions if judged.faulty.height else self._with_some_sessions(log, impressions, n_buckets)
@@ -189,7 +195,9 @@ class LocalEngine:
         read, counts = _count_rows(folder, n_buckets)
         rejected, totals = self._judge_rows(log, counts, read), _totals(counts)
         buckets = [frame.drop(REJECTED) for frame in _bucket_frames(folder, n_buckets)]
-        shown = [self._keep_pages(number, bucket) for number, bucket in enumerate(buckets)] if keep_sessions else []
+        if log.docs_once:
+            buckets, repeats = self._keep_docs_once(buckets, whole_pages=whole_pages)
+        shown = [self._keep_pages(log, *bucket) for bucket in enumerate(buckets)] if keep_sessions else []
         if shown:
             judged = self._judged_over(pl.concat(shown))
         rows_lost = bool(rejected)
@@ -204,17 +212,17 @@ class LocalEngine:
         some_pages = _some_pages(folder, buckets) if log.has_sessions and buckets else None
         if log.has_sessions and not keep_sessions:
             buckets = [frame.drop(SESSION) for frame in buckets]
-        return Bucketed(log, tuple(buckets), read, rejected, totals, log.orphan_clicks(), some_pages)
+        return Bucketed(log, tuple(buckets), read, rejected | repeats, totals, log.orphan_clicks(), some_pages)
 
-    def _judged_pages(self, impressions: pl.LazyFrame, rows: int, n_buckets: int) -> "_JudgedPages":
+    def _judged_pages(self, log: Log, impressions: pl.LazyFrame, n_buckets: int) -> "_JudgedPages":
         """The pages of a sample of the sessions; of all, if all are checked or the faulty ones left out."""
         session = pl.col(SESSION).hash()
 
         def found(share: int, of: int) -> pl.LazyFrame:
-            return pages(impressions.filter(session % of == share))
+            return pages(impressions.filter(session % of == share), docs_repeat=log.docs_repeat)
 
         if self.check_pages == "sample":
-            sample = _judged([found(0, max(n_buckets, rows // SAMPLED_ROWS))])
+            sample = _judged([found(0, max(n_buckets, log.estimated_rows // SAMPLED_ROWS))])
             if self.on_bad_rows == "error" or not sample.faulty.height:
                 return sample
         return _judged(found(share, n_buckets) for share in range(n_buckets))
@@ -226,9 +234,22 @@ class LocalEngine:
         kept = (_bucket_of_query(n_buckets) == 0) | (pl.col(SESSION).hash() % one_in == 0)
         return impressions.with_columns(pl.when(kept).then(SESSION).alias(SESSION))
 
-    def _keep_pages(self, number: int, bucket: pl.LazyFrame) -> pl.LazyFrame:
+    def _keep_docs_once(
+        self, buckets: Sequence[pl.LazyFrame], *, whole_pages: bool
+    ) -> tuple[list[pl.LazyFrame], Counter[str]]:
+        """The buckets with each document once a page, on disk, and the rows that are left out, by reason."""
+        kept, left_out = list[pl.LazyFrame](), Counter[str]()
+        for number, bucket in enumerate(buckets):
+            once, repeats = _each_doc_once(bucket, whole_pages=whole_pages)
+            kept.append(keep(once, self.scratch, f"once-{number:05d}").scan())
+            left_out.update(repeats)
+        return kept, left_out
+
+    def _keep_pages(self, log: Log, number: int, bucket: pl.LazyFrame) -> pl.LazyFrame:
         """The pages of a bucket, on disk."""
-        return keep(pages(bucket).collect(engine="streaming"), self.scratch, f"pages-{number:05d}").scan()
+        return keep(
+            pages(bucket, docs_repeat=log.docs_repeat).collect(engine="streaming"), self.scratch, f"pages-{number:05d}"
+        ).scan()
 
     def _judged_over(self, parts: pl.LazyFrame) -> "_JudgedPages":
         """The pages of the whole log, from those of its buckets."""
@@ -265,6 +286,13 @@ def _judged(shares: Iterable[pl.LazyFrame]) -> _JudgedPages:
         faulty.append(judged.filter(pl.col(REJECTED) > 0).select(SESSION, ROWS, REJECTED))
         ends.append(count_page_ends(judged.lazy()).collect())
     return _JudgedPages(pl.concat(faulty), sum_page_ends(ends))
+
+
+def _each_doc_once(impressions: pl.LazyFrame, *, whole_pages: bool) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Impressions with each document once a page, and the rows that are left out, by reason."""
+    marked = mark_repeats(impressions, clicks_above_matter=whole_pages).collect()
+    repeats = rows_by_reason(_row_counts(marked.lazy()).filter(pl.col(REJECTED) > 0).collect())
+    return good_rows(marked.lazy()).collect(), repeats
 
 
 def _ahead(frames: Iterator[pl.LazyFrame]) -> Iterator[pl.LazyFrame]:

@@ -19,10 +19,10 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.guards import LogTotals, PageEnds
 from posbias.core.log.impressions import REJECTED
 from posbias.core.schema import CLICK, DOC, QUERY, SESSION
-from posbias.io.engines.contract import SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
+from posbias.io.engines.contract import ROWS, SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
 from posbias.io.engines.engine import CheckPages, Found, Item, OnBadRows
 from posbias.io.engines.kept_frames import KeptFrames, SparkFrame
-from posbias.io.engines.spark_pages import PagesOnSpark, affected, count_faults
+from posbias.io.engines.spark_pages import PagesOnSpark, affected, count_faults, marked_repeats
 from posbias.io.engines.spark_session import Session, spark_errors
 from posbias.io.engines.spark_types import packed, spark_name, spark_schema
 from posbias.io.engines.spark_worker import RESULT, collect_frames, from_batches, on_part, work_on
@@ -193,15 +193,29 @@ class SparkEngine:
         orphans = None if clicks is None else self._count_orphans(clicks, shown)
         good = shown.filter(f"{REJECTED} = 0").drop(REJECTED)
         schema = pl.Schema({name: dtype for name, dtype in schema.items() if name != REJECTED})
+        repeats = dict[str, int]()
+        if log.docs_once:
+            good, repeats = self._each_doc_once(good, schema, whole_pages=whole_pages)
         if log.has_sessions:
             lost = shown.filter(f"{REJECTED} > 0") if whole_pages and rejected else None
             everything = keep_sessions or self.check_pages == "all"
             one_in = 1 if everything else max(1, read // SAMPLED_ROWS)
-            bad, faults, ends = self._bad_pages(log, PagesOnSpark(good, schema, n_parts), lost, read, one_in)
+            bad, faults, ends = self._bad_pages(
+                log, PagesOnSpark(good, schema, n_parts, log.docs_repeat), lost, read, one_in
+            )
             totals = replace(totals, page_ends=ends)
             rejected |= rows_by_reason(faults)
             good = good.join(bad, on=SESSION, how="left_anti") if faults.height else good
-        return ReadBySpark(log, _by_query(good, schema, n_parts), read, rejected, totals, orphans)
+        return ReadBySpark(log, _by_query(good, schema, n_parts), read, rejected | repeats, totals, orphans)
+
+    def _each_doc_once(
+        self, good: SparkFrame, schema: pl.Schema, *, whole_pages: bool
+    ) -> tuple[SparkFrame, dict[str, int]]:
+        """The rows with each document once a page, and how many are left out, by reason."""
+        marked = self.kept.keep(marked_repeats(good, schema, clicks_above_matter=whole_pages))
+        counts = [(row[REJECTED], row["count"]) for row in marked.groupBy(REJECTED).count().collect() if row[REJECTED]]
+        repeats = pl.DataFrame(counts, schema={REJECTED: pl.Int64, ROWS: pl.Int64}, orient="row")
+        return marked.filter(f"{REJECTED} = 0").drop(REJECTED), rows_by_reason(repeats)
 
     def _clicks(self, log: Log, schema: pl.Schema) -> SparkFrame:
         """The clicks of a table apart, which one task reads."""

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import polars as pl
 
+from posbias.core.log.duplicates import mark_repeats
 from posbias.core.log.guards import PAGE_ENDS, PageEnds, count_page_ends, sum_page_ends
 from posbias.core.log.impressions import LAST_CLICKED, PAGE_CLICKS, REJECTED, PageFault, over_parts, pages
 from posbias.core.schema import SESSION
@@ -24,11 +26,13 @@ class PagesOnSpark:
         impressions: canonical impressions, each query in one partition.
         schema: their names and types in Polars.
         n_parts: number of partitions.
+        docs_repeat: whether a page may show a document twice.
     """
 
     impressions: SparkFrame
     schema: pl.Schema
     n_parts: int
+    docs_repeat: bool = False
 
     def judged(self, one_in: int) -> SparkFrame:
         """The `pages` of one in so many sessions."""
@@ -36,7 +40,7 @@ class PagesOnSpark:
         sampled = self.impressions
         if one_in > 1:
             sampled = sampled.filter(functions.pmod(functions.xxhash64(SESSION), functions.lit(one_in)) == 0)
-        of_queries = self._made_of(sampled, self.schema, pages)
+        of_queries = self._made_of(sampled, self.schema, partial(pages, docs_repeat=self.docs_repeat))
         return self._made_of(of_queries.repartition(self.n_parts, SESSION), self._of_pages, over_parts)
 
     def examples(self, faulty: SparkFrame) -> pl.DataFrame:
@@ -64,6 +68,16 @@ class PagesOnSpark:
             return packed(make(frame), made)
 
         return rows.mapInArrow(on_rows(work, schema), spark_schema(made))
+
+
+def marked_repeats(impressions: SparkFrame, schema: pl.Schema, *, clicks_above_matter: bool) -> SparkFrame:
+    """Impressions, each query in one partition, marked by `mark_repeats`."""
+    marked = pl.Schema({**schema, REJECTED: pl.UInt8()})
+
+    def work(frame: pl.LazyFrame) -> pl.LazyFrame:
+        return packed(mark_repeats(frame, clicks_above_matter=clicks_above_matter), marked)
+
+    return impressions.mapInArrow(on_rows(work, schema), spark_schema(marked))
 
 
 def affected(judged: SparkFrame, faulty_rows: SparkFrame) -> SparkFrame:

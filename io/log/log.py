@@ -8,6 +8,7 @@ from typing import Literal
 import polars as pl
 
 from posbias.core.errors import LogFormatError, RoleError, SchemaError
+from posbias.core.log.duplicates import DuplicateDocs
 from posbias.core.log.impressions import (
     FOUND_BEFORE,
     REJECTED,
@@ -60,6 +61,7 @@ class LogRequest:
         form: what a row is.
         ubi: how UBI documents are read, where the log is made of those.
         max_bad_rows: share of the rows that may be left out because they break the contract.
+        duplicate_docs: what becomes of a document that stands twice on a page.
     """
 
     inputs: tuple[str, ...]
@@ -70,6 +72,7 @@ class LogRequest:
     form: InputFormat = "auto"
     ubi: UbiRules | None = None
     max_bad_rows: float = 1.0
+    duplicate_docs: DuplicateDocs = "error"
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,16 @@ class Log:
     def guessed(self) -> tuple[tuple[str, str], ...]:
         """Options with their columns: what was taken from names that are likely, but not certain."""
         return (*self.roles.guessed, *(self._clicks.guessed if self.click_sources else ()))
+
+    @property
+    def docs_once(self) -> bool:
+        """Whether of a document that stands twice on a page only the first row counts."""
+        return self.has_sessions and self.request.duplicate_docs == "first"
+
+    @property
+    def docs_repeat(self) -> bool:
+        """Whether a page may show a document twice."""
+        return self.request.duplicate_docs == "keep"
 
     @cached_property
     def schema(self) -> pl.Schema:

@@ -69,6 +69,8 @@ _WORDING: dict[int, _Wording] = {
     PageFault.FAULTY_ROW: _Wording("another row of the page is faulty", SESSION),
     PageFault.SEVERAL_QUERIES: _Wording("the session holds several queries", SESSION, _VISIT),
     PageFault.REPEATED_DOC: _Wording("the session shows a document twice", SESSION, _VISIT),
+    PageFault.SHOWN_ABOVE: _Wording("the document stands further up on the page", SESSION),
+    PageFault.BELOW_SHOWN_ABOVE: _Wording("a repeated document was clicked further up on the page", SESSION),
     PageFault.REPEATED_POSITION: _Wording("the session shows a position twice", SESSION, _VISIT),
 }
 
@@ -147,6 +149,8 @@ def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataF
         )
         advice.append(_WORDING[code].advice)
     lines += dict.fromkeys(advice)
+    if PageFault.REPEATED_DOC in counts:
+        lines.append("If a page may show a document twice, say --duplicate-docs first (or keep, with --model pbm).")
     lines.append(
         "More than half of the rows are on such pages, too many to drop."
         if dropped

@@ -81,6 +81,7 @@ TRIALS = {
     "on_bad_rows": Trial("--on-bad-rows drop", log="faulty.parquet"),
     "max_bad_rows": Trial("--max-bad-rows 0", "--on-bad-rows drop", log="faulty.parquet"),
     "null_click": Trial("--null-click 0", log="nulls.parquet"),
+    "duplicate_docs": Trial("--duplicate-docs first", log="twice.parquet"),
     "model": Trial("--model ubm"),
     "max_position": Trial("--max-position 3"),
     "position_bins": Trial("--position-bins 1,2,4"),
@@ -196,6 +197,8 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     faulty = pl.when(pl.int_range(pl.len()) < 3).then(7).otherwise(pl.col("click"))
     log.with_columns(click=faulty).write_parquet(folder / "faulty.parquet")
     log.with_columns(click=pl.when(pl.col("click") == 1).then(1)).write_parquet(folder / "nulls.parquet")
+    twice = pl.when((pl.col("session") == 0) & (pl.col("position") < 3)).then(-1).otherwise(pl.col("doc"))
+    log.with_columns(doc=twice).write_parquet(folder / "twice.parquet")
     log.filter(pl.col("bought") == 1).select("session", "doc").write_parquet(folder / "clicks.parquet")
     log.filter(pl.col("bought") == 1).select(
         *("session", "doc", pl.col("doc").alias("other"), (pl.col("session") // 2).alias("elsewhere")),

@@ -376,3 +376,18 @@ def test_spark_stops_where_too_many_rows_would_be_left_out_and_reads_empty_cells
     filled = both("fit", tmp_path / "log.parquet", "--null-click", "0")
     assert filled[0].manifest["totals"]["clicks"] == log["click"].sum()
     assert_same_result(filled[1], filled[0])
+
+
+@pytest.mark.parametrize(
+    "words", ["--duplicate-docs first", "--duplicate-docs keep", "--duplicate-docs first --model ubm"]
+)
+def test_spark_counts_a_document_twice_on_a_page_as_is_said(
+    both: Both, log: pl.DataFrame, tmp_path: Path, words: str
+) -> None:
+    deepest = pl.col("position") == pl.col("position").max().over("session")
+    again = (pl.col("session") % 9 == 0) & deepest
+    top = pl.col("doc").sort_by("position").first().over("session")
+    log.with_columns(doc=pl.when(again).then(top).otherwise("doc")).write_parquet(tmp_path / "log.parquet")
+    polars, spark = both("fit", tmp_path / "log.parquet", *words.split())
+    assert bool(polars.manifest["rows"]["rejected"]) is ("first" in words)
+    assert_same_result(spark, polars)
