@@ -398,3 +398,13 @@ def test_the_events_of_the_official_sample_have_positions_where_they_can_be_know
     assert known["positions"] == {"from_hit_lists": 833, "from_ordinals": 0}
     assert read["positions"] == {"from_hit_lists": 833, "from_ordinals": 1000}
     assert read["used"] == {"queries": 253, "impressions": 1833, "clicks": 156}
+
+
+def test_more_damaged_lines_than_allowed_stop_the_run(run_in_process: RunPosbias, tmp_path: Path) -> None:
+    path = write(tmp_path / "ubi.ndjson", [*GOOD_HITS, '"{text}"', "{"])
+    done = run_in_process("collect", path, *UBI, "--on-bad-rows", "drop", "-o", tmp_path / "out")
+    assert done.returncode == 2
+    total = len(GOOD_HITS) + 2
+    assert f"would leave out 2 of {total} lines ({200 / total:.3g} %), and at most 5 % may be left out" in done.stderr
+    assert "2 x lines that are not a JSON object" in done.stderr
+    assert not (tmp_path / "out").exists()
