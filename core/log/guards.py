@@ -78,20 +78,20 @@ class LogTotals:
     """What is known of a log when it was read.
 
     Attributes:
-        rows: impressions that keep the row contract.
+        impressions: those of the rows that keep the row contract.
         clicked: how many of them are clicked.
         page_ends: where pages end; of a sample where only a sample was looked at, of none where there are no sessions.
     """
 
-    rows: int
+    impressions: int
     clicked: int
     page_ends: PageEnds = PageEnds()
 
     @property
     def only_clicked(self) -> bool:
         """Whether every row is clicked, or nearly every one."""
-        every = self.clicked == self.rows >= FEWEST_ROWS
-        return every or (self.rows >= ENOUGH_ROWS and self.clicked >= MOSTLY_CLICKED * self.rows)
+        every = self.clicked == self.impressions >= FEWEST_ROWS
+        return every or (self.impressions >= ENOUGH_ROWS and self.clicked >= MOSTLY_CLICKED * self.impressions)
 
 
 PAGE_ENDS = pl.Schema({field.name: pl.Int64() for field in fields(PageEnds)})
@@ -129,9 +129,10 @@ def check_totals(where: str, totals: LogTotals, advice: str = "") -> None:
     """
     if totals.only_clicked:
         raise SchemaError(
-            f"{where}: {totals.clicked:,} of {totals.rows:,} rows are clicked. This looks like a log of clicks only, "
-            "without the results that were shown and not clicked. Nothing can be estimated from it: how often a "
-            f"position is clicked can only be told where it is also seen without a click. {advice or _LOG_EVERYTHING}"
+            f"{where}: {totals.clicked:,} of {totals.impressions:,} impressions are clicked. This looks like a log of "
+            "clicks only, without the results that were shown and not clicked. Nothing can be estimated from it: how "
+            "often a position is clicked can only be told where it is also seen without a click. "
+            f"{advice or _LOG_EVERYTHING}"
         )
     ends = totals.page_ends
     if ends.cut_off:

@@ -18,7 +18,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.duplicates import mark_repeats
 from posbias.core.log.guards import LogTotals, PageEnds, count_page_ends, sum_page_ends
 from posbias.core.log.impressions import REJECTED, PageFault, over_parts, pages
-from posbias.core.schema import CLICK, CLICKS, DOC, QUERY, SESSION
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.contract import (
     ROWS,
     SAMPLED_ROWS,
@@ -343,14 +343,20 @@ def _without_pages(impressions: pl.LazyFrame, faulty: pl.DataFrame) -> pl.LazyFr
 
 
 def _row_counts(impressions: pl.LazyFrame) -> pl.LazyFrame:
-    """Rows and clicks by what is wrong with the rows; 0 for nothing."""
-    rows, clicks = pl.len().cast(pl.Int64).alias(ROWS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
-    return impressions.group_by(REJECTED).agg(rows, clicks).sort(REJECTED)
+    """Rows, impressions and clicks by what is wrong with the rows; 0 for nothing."""
+    return impressions.group_by(REJECTED).agg(_counts(impressions)).sort(REJECTED)
+
+
+def _counts(impressions: pl.LazyFrame) -> list[pl.Expr]:
+    """Rows, the impressions that they stand for, and the clicks on these."""
+    shown = pl.col(IMPRESSIONS).sum() if IMPRESSIONS in impressions.collect_schema() else pl.len()
+    counts = {ROWS: pl.len(), IMPRESSIONS: shown, CLICKS: pl.col(CLICK).cast(pl.Int64).sum()}
+    return [count.cast(pl.Int64).alias(name) for name, count in counts.items()]
 
 
 def _totals(counts: pl.DataFrame) -> LogTotals:
     good = counts.filter(pl.col(REJECTED) == 0).sum()
-    return LogTotals(good[ROWS].item() or 0, good[CLICKS].item() or 0)
+    return LogTotals(good[IMPRESSIONS].item() or 0, good[CLICKS].item() or 0)
 
 
 def _bucket_of_query(n_buckets: int) -> pl.Expr:
@@ -376,10 +382,10 @@ def _some_pages(folder: Path, buckets: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
 
 def _count_rows(folder: Path, bucket: int) -> tuple[int, pl.DataFrame]:
     """How many rows were read, and the `_row_counts`: the faulty ones are in a bucket of their own."""
-    rows, clicks = pl.len().cast(pl.Int64).alias(ROWS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
-    good = [frame.select(rows, clicks).collect(engine="streaming") for frame in _bucket_frames(folder, bucket)]
-    counts = pl.concat(good).sum() if good else pl.DataFrame(schema={ROWS: pl.Int64, CLICKS: pl.Int64})
-    counts = counts.select(pl.lit(0, pl.UInt8).alias(REJECTED), ROWS, CLICKS)
+    good = [frame.select(_counts(frame)).collect(engine="streaming") for frame in _bucket_frames(folder, bucket)]
+    names = (ROWS, IMPRESSIONS, CLICKS)
+    counts = pl.concat(good).sum() if good else pl.DataFrame(schema=dict.fromkeys(names, pl.Int64))
+    counts = counts.select(pl.lit(0, pl.UInt8).alias(REJECTED), *names)
     if (folder / f"{_BUCKET}={bucket}").is_dir():
         faulty = _row_counts(_bucket_frame(folder, bucket)).collect(engine="streaming")
         counts = pl.concat([counts, faulty])

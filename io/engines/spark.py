@@ -18,7 +18,7 @@ import polars as pl
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.guards import LogTotals, PageEnds
 from posbias.core.log.impressions import REJECTED
-from posbias.core.schema import CLICK, DOC, QUERY, SESSION
+from posbias.core.schema import CLICK, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.contract import ROWS, SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
 from posbias.io.engines.engine import CheckPages, Found, Item, OnBadRows
 from posbias.io.engines.kept_frames import KeptFrames, SparkFrame
@@ -184,11 +184,13 @@ class SparkEngine:
         clicks = self._clicks(log, schema) if log.click_sources else None
         shown = shown if clicks is None else _with_clicks(shown, clicks, schema)
         shown = self.kept.keep(shown.repartition(n_parts, QUERY))
-        of_reasons = shown.groupBy(REJECTED).agg({"*": "count", CLICK: "sum"}).collect()
+        summed = {"*": "count", CLICK: "sum"} | ({IMPRESSIONS: "sum"} if IMPRESSIONS in schema else {})
+        of_reasons = shown.groupBy(REJECTED).agg(summed).collect()
         counts = {row[REJECTED]: row["count(1)"] for row in of_reasons}
         clicked = sum(row[f"sum({CLICK})"] for row in of_reasons if not row[REJECTED])
         read = sum(counts.values())
-        totals = LogTotals(counts.get(0, 0), clicked)
+        shown_of = f"sum({IMPRESSIONS})" if IMPRESSIONS in schema else "count(1)"
+        totals = LogTotals(sum(row[shown_of] for row in of_reasons if not row[REJECTED]), clicked)
         rejected = judge_rows(log, {code: n for code, n in counts.items() if code}, read, self.on_bad_rows)
         orphans = None if clicks is None else self._count_orphans(clicks, shown)
         good = shown.filter(f"{REJECTED} = 0").drop(REJECTED)

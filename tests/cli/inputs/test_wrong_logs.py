@@ -36,12 +36,15 @@ def commands(workshop: Workshop, shown: pl.DataFrame, *, weight: bool = True) ->
 def test_a_log_of_clicks_only_is_refused_by_every_command(workshop: Workshop, shown: pl.DataFrame) -> None:
     log = shown.filter(pl.col("click") == 1)
     path = written(workshop, log)
-    says = (f"{path}: {log.height:,} of {log.height:,} rows are clicked", "Log every result that was shown, with 0 in")
+    says = (
+        f"{path}: {log.height:,} of {log.height:,} impressions are clicked",
+        "Log every result that was shown, with 0 in",
+    )
     for command in commands(workshop, shown):
         assert_refused(attempt(workshop, *command, path), workshop, *says)
     assert_refused(attempt(workshop, "fit", path, "--json"), workshop, *says)
     without_sessions = written(workshop, log.drop("session"), "sessionless.parquet")
-    assert_refused(attempt(workshop, "fit", without_sessions), workshop, f"of {log.height:,} rows are clicked")
+    assert_refused(attempt(workshop, "fit", without_sessions), workshop, f"of {log.height:,} impressions are clicked")
 
 
 def test_a_few_rows_without_a_click_do_not_make_a_log_of_clicks_a_log_of_impressions(
@@ -50,16 +53,16 @@ def test_a_few_rows_without_a_click_do_not_make_a_log_of_clicks_a_log_of_impress
     clicked = shown.filter(pl.col("click") == 1)
     log = pl.concat([clicked, shown.filter(pl.col("click") == 0).head(20)])
     assert clicked.height > 1000
-    says = f"{clicked.height:,} of {clicked.height + 20:,} rows are clicked"
+    says = f"{clicked.height:,} of {clicked.height + 20:,} impressions are clicked"
     assert_refused(attempt(workshop, "fit", written(workshop, log)), workshop, says)
 
 
 def test_a_table_of_clicks_of_which_every_row_counts_is_named_where_all_rows_are_clicked(
     workshop: Workshop, shown: pl.DataFrame
 ) -> None:
-    clicks = written(workshop, shown.select("session", "doc", taps="click"), "clicks.parquet")
+    clicks = written(workshop, shown.select("session", "doc"), "clicks.parquet")
     log = written(workshop, shown.drop("click"))
-    says = (f"{shown.height:,} of {shown.height:,} rows are clicked", f"Each row of {clicks} counts as a click")
+    says = (f"{shown.height:,} of {shown.height:,} impressions are clicked", f"Each row of {clicks} counts as a click")
     assert_refused(attempt(workshop, "fit", log, "--clicks", clicks), workshop, *says)
 
 

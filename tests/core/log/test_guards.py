@@ -38,7 +38,7 @@ def test_nearly_every_row_of_a_log_is_clicked_or_it_passes(rows: int, clicked: i
     totals = LogTotals(rows, clicked)
     assert totals.only_clicked is stopped
     if stopped:
-        with pytest.raises(SchemaError, match=f"log: {clicked:,} of {rows:,} rows are clicked"):
+        with pytest.raises(SchemaError, match=f"log: {clicked:,} of {rows:,} impressions are clicked"):
             check_totals("log", totals)
     else:
         check_totals("log", totals)

@@ -350,7 +350,7 @@ def test_a_disk_that_is_too_small_for_temporary_files_is_found_before_it_is_full
 
 
 WRONG = {
-    "clicks only": (pl.col("click") == 1, "rows are clicked"),
+    "clicks only": (pl.col("click") == 1, "impressions are clicked"),
     "down to the last click": (
         pl.col("position") <= pl.col("position").filter(pl.col("click") == 1).max().over("session"),
         "pages with a click end on a click",

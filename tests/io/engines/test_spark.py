@@ -351,7 +351,7 @@ DOWN_TO_LAST_CLICK = pl.col("position") <= pl.col("position").filter(CLICKS_ONLY
 
 @pytest.mark.parametrize(
     ("kept", "says"),
-    [(CLICKS_ONLY, "rows are clicked"), (DOWN_TO_LAST_CLICK, "pages with a click end on a click")],
+    [(CLICKS_ONLY, "impressions are clicked"), (DOWN_TO_LAST_CLICK, "pages with a click end on a click")],
 )
 def test_spark_refuses_a_log_of_what_was_clicked_with_the_same_words(
     run_in_process: RunPosbias, log: pl.DataFrame, tmp_path: Path, kept: pl.Expr, says: str

@@ -163,7 +163,8 @@ def test_counts_that_cannot_be_are_bad_rows_with_their_number(run_in_process: Ru
     bad.write_parquet(tmp_path / "sums.parquet")
 
     refused = run_in_process("collect", "sums.parquet", *SUMS, "-o", "out")
-    dropped = run_in_process("collect", "sums.parquet", *SUMS, "-o", "out", "--on-bad-rows", "drop")
+    drop = ("--on-bad-rows", "drop", "--max-bad-rows", "0.25")
+    dropped = run_in_process("collect", "sums.parquet", *SUMS, "-o", "out", *drop)
 
     assert refused.returncode == 2
     assert "1 of 4 rows are not valid" in refused.stderr
@@ -278,3 +279,27 @@ def test_a_number_of_impressions_that_nobody_named_is_said(run_in_process: Run, 
 
     assert done.returncode == 0, done.stderr
     assert "'impressions' was not used. If a row adds up impressions, say --impressions impressions." in done.stderr
+
+
+def test_sums_without_any_impression_that_is_not_clicked_are_clicks_only(run_in_process: Run, tmp_path: Path) -> None:
+    rows = pl.DataFrame({"query": 1, "doc": range(40), "position": [1, 2, 3, 4] * 10, "clicks": 9, "shown": 9})
+    rows.write_parquet(tmp_path / "sums.parquet")
+    rows.with_columns(shown=30).write_parquet(tmp_path / "whole.parquet")
+    refused = run_in_process("collect", "sums.parquet", "--impressions", "shown", "--click", "clicks", "-o", "no")
+    done = run_in_process("collect", "whole.parquet", "--impressions", "shown", "--click", "clicks", "-o", "yes")
+
+    assert refused.returncode == 2
+    assert "360 of 360 impressions are clicked" in refused.stderr
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_empty_number_of_clicks_is_none_where_null_click_says_so(run_in_process: Run, tmp_path: Path) -> None:
+    rows = pl.DataFrame({"query": 1, "doc": range(40), "position": [1, 2, 3, 4] * 10, "clicks": 3, "shown": 9})
+    empty = rows.with_columns(clicks=pl.when(pl.col("doc") % 2 == 0).then("clicks"))
+    empty.write_csv(tmp_path / "sums.csv")
+    words = ("collect", "sums.csv", "--impressions", "shown", "--click", "clicks", "-o", "out")
+    assert run_in_process(*words).returncode == 2
+    done = run_in_process(*words, "--null-click", "0")
+
+    assert done.returncode == 0, done.stderr
+    assert "360 impressions and 60 clicks" in done.stderr
