@@ -308,7 +308,7 @@ def test_a_query_that_looks_like_an_error_of_ours_is_a_query(run_in_process: Run
     )
     log = pages.explode("position").with_columns(
         doc=pl.format("{}", (pl.col("session") + pl.col("position")) % 2),
-        click=(pl.col("session") % 3 < pl.col("position")).cast(pl.Int8),
+        click=((pl.col("session") + pl.col("position")) % 3 == 0).cast(pl.Int8),
         price=1.5,
     )
     log.write_parquet(tmp_path / "log.parquet")
