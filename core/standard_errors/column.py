@@ -37,7 +37,7 @@ from posbias.core.standard_errors.leave_one_out import ClusterSums, WholeInforma
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
-_CLUSTER, _UNIT, _CELL = "posbias_cluster", "posbias_unit", "posbias_cell"
+_CLUSTER, _UNIT, _CELL, _SUMS = "posbias_cluster", "posbias_unit", "posbias_cell", "posbias_sums"
 _ALL_OF_IT = 1 - 1e-9  # a share of a stratum's clicks that is all of them but for rounding
 _NOTHING = 1e-12  # share of a cell's information that is rounding
 _BLOCK = 4_000_000  # numbers in the informations of clusters that are kept at a time, 32 MB
@@ -63,9 +63,9 @@ class FittedCounts:
     by: tuple[str, ...]
 
     def scores_of(self, statistics: pl.DataFrame, chunk: int = 0, chunks: int = 1) -> pl.DataFrame:
-        """What a part of the log adds to its clusters, or to one chunk of them: `by`, `sums`.
+        """What a part of the log adds to its clusters, or to one chunk of them: `by`, and a column of sums.
 
-        `sums` holds s_g, shape (F,), then a_g, shape (F,), then the expected clicks by cell, shape (I,), then
+        These are s_g, shape (F,), then a_g, shape (F,), then the expected clicks by cell, shape (I,), then
         tr(H^-1 H_g).
         """
         part = _Part.of(self, statistics)
@@ -75,13 +75,13 @@ class FittedCounts:
         influence = part.spread(directions)
         leverage = influence[:, n_free:].sum(axis=1, keepdims=True)
         sums = np.concatenate([part.scores(), influence[:, :n_free], part.expected_by_cell(), leverage], axis=1)
-        found = part.clusters.with_columns(pl.Series("sums", sums, pl.Array(pl.Float64, sums.shape[1])))
+        found = part.clusters.with_columns(pl.Series(_SUMS, sums, pl.Array(pl.Float64, sums.shape[1])))
         return found.filter(pl.struct(self.by).hash() % chunks == chunk) if chunks > 1 else found
 
     def information_of(self, statistics: pl.DataFrame, wanted: pl.DataFrame) -> Floats:
         """What a part of the log adds to H_g of some clusters, shape (G, F, F)."""
         part = _Part.of(self, statistics)
-        number = wanted.join(part.clusters.with_row_index(_CLUSTER), on=self.by, how="left", nulls_equal=True)[_CLUSTER]
+        number = _numbers(wanted, part.clusters, self.by)
         n_free = len(self.fit.free_cells)
         found = np.zeros((wanted.height, n_free, n_free))
         for row, cluster in enumerate(number.to_list()):
@@ -255,10 +255,14 @@ def _added_up(parts: Sequence[pl.DataFrame], by: Sequence[str]) -> tuple[pl.Data
     """The clusters of all parts, each once, and their sums."""
     rows = pl.concat(parts)
     clusters = rows.select(by).unique(maintain_order=True)
-    number = rows.select(by).join(
-        clusters.with_row_index(_CLUSTER), on=by, how="left", nulls_equal=True, maintain_order="left"
-    )[_CLUSTER]
-    values = rows["sums"].to_numpy()
+    number = _numbers(rows, clusters, by)
+    values = rows[_SUMS].to_numpy()
     total = np.zeros((clusters.height, values.shape[1]))
     np.add.at(total, number.to_numpy(), values)
     return clusters, total
+
+
+def _numbers(rows: pl.DataFrame, clusters: pl.DataFrame, by: Sequence[str]) -> pl.Series:
+    """The number of each row's cluster, null where it is not among them."""
+    numbered = clusters.with_row_index(_CLUSTER)
+    return rows.select(by).join(numbered, on=by, how="left", nulls_equal=True, maintain_order="left")[_CLUSTER]

@@ -84,6 +84,15 @@ def test_the_values_of_a_column_may_lie_in_several_parts(n_users: int) -> None:
     assert_same(sums_by(statistics_of(log, parts=5), fit, "user"), sums_by(whole, fit, "user"))
 
 
+def test_a_column_may_have_any_name() -> None:
+    log = with_users(simulate(WORLD).log, 12)
+    statistics = statistics_of(log)
+    fit = conditional(statistics)
+    renamed = statistics_of(log.rename({"user": "sums"}), column="sums")
+
+    assert_same(sums_by(renamed, fit, "sums"), sums_by(statistics, fit, "user"))
+
+
 def test_chunks_of_clusters_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     statistics = statistics_of(with_users(simulate(WORLD).log, 100))
     fit = conditional(statistics)
