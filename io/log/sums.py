@@ -43,11 +43,11 @@ def check_no_sums(log: Log) -> None:
 
 def _are_sums(log: Log, impressions: str, clicks: str) -> bool:
     """Whether two columns hold whole numbers, impressions >= clicks, that differ, and some rows several clicks."""
-    counts = (pl.col(name).cast(pl.Float64, strict=False).alias(alias) for name, alias in _aliased(impressions, clicks))
+    counts = pl.col(impressions).alias("impressions"), pl.col(clicks).alias("clicks")
     with reading(log.sources):
         found = (
             scan_sources(log.sources)
-            .select(counts)
+            .select(count.cast(pl.Float64, strict=False) for count in counts)
             .drop_nulls()
             .select(
                 ((_IMPRESSIONS.floor() == _IMPRESSIONS) & (_IMPRESSIONS >= _CLICKS)).all()
@@ -57,7 +57,3 @@ def _are_sums(log: Log, impressions: str, clicks: str) -> bool:
             .collect(engine="streaming")
         )
     return bool(found.item())
-
-
-def _aliased(impressions: str, clicks: str) -> tuple[tuple[str, str], ...]:
-    return (impressions, "impressions"), (clicks, "clicks")
