@@ -9,7 +9,8 @@ from typing import Literal
 
 import polars as pl
 
-from posbias.core.log.impressions import REJECTED, PageFault
+from posbias.core.log.impressions import REJECTED
+from posbias.core.log.pages import PageFault
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
 
 DuplicateDocs = Literal["error", "first", "keep"]

@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.log.impressions import LAST_CLICKED, PAGE_CLICKS, PAGE_ROWS, REJECTED
+from posbias.core.log.impressions import REJECTED
+from posbias.core.log.pages import LAST_CLICKED, PAGE_CLICKS, PAGE_ROWS
 
 FEWEST_ROWS = 100
 """Fewer rows may all be clicked by chance."""

@@ -39,9 +39,6 @@ FOUND_BEFORE = "posbias_fault"
 SMALLEST_WEIGHT = 1e-12
 """Weights lie between this and its inverse: beyond, a sum in floating point forgets the others."""
 
-PAGE_ROWS, PAGE_CLICKS, LAST_CLICKED = "rows", "page_clicks", "last_clicked"
-"""Columns of pages: impressions on each, clicks among them, and 1 where the row furthest down is clicked."""
-
 LARGEST_COUNT = 10**12
 """The most impressions that a row stands for: sums of millions of them are exact."""
 
@@ -74,21 +71,6 @@ class RowFault(IntEnum):
     CLICKS_ABOVE_IMPRESSIONS = 17
     NO_IMPRESSIONS = 18
     POSITION_TOO_LARGE = 19
-
-
-class PageFault(IntEnum):
-    """Why the rows of one session cannot be one results page, or some of them are not counted."""
-
-    FAULTY_ROW = 20
-    SEVERAL_QUERIES = 21
-    REPEATED_DOC = 22
-    REPEATED_POSITION = 23
-    SHOWN_ABOVE = 24
-    BELOW_SHOWN_ABOVE = 25
-
-
-HARMLESS = frozenset((RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE))
-"""What is counted and left out, and is nobody's mistake: what holds nothing, and what was asked to be left out."""
 
 
 @dataclass(frozen=True)
@@ -382,52 +364,3 @@ def _moment(day: pl.Expr, name: str, schema: pl.Schema, rules: ReadingRules) -> 
 def _of_our_era(day: pl.Expr) -> pl.Expr:
     """Days that calendars know; null beyond the year 9999, where a number was taken for a time of another unit."""
     return pl.when(day.is_between(pl.date(1, 1, 1), pl.date(9999, 12, 31))).then(day)
-
-
-def pages(impressions: pl.LazyFrame, *, docs_repeat: bool = False) -> pl.LazyFrame:
-    """The sessions of canonical impressions, and whether each can be one results page.
-
-    Args:
-        impressions: with their sessions.
-        docs_repeat: whether a page may show a document twice.
-
-    Returns:
-        `session`, `rows` (impressions in it), `page_clicks`, `last_clicked`, and `rejected`, a `PageFault` or 0:
-        several queries, or a document or a position twice.
-    """
-    place_and_click = 2 * pl.col(POSITION).cast(pl.Int64) + pl.col(CLICK)  # its maximum is that of the last row
-    per_page = impressions.group_by(SESSION).agg(
-        pl.len().cast(pl.Int64).alias(PAGE_ROWS),
-        pl.col(CLICK).cast(pl.Int64).sum().alias(PAGE_CLICKS),
-        (place_and_click.max() % 2).alias(LAST_CLICKED),
-        queries=pl.col(QUERY).n_unique(),
-        docs=pl.col(DOC).n_unique(),
-        positions=pl.col(POSITION).n_unique(),
-    )
-    repeated = pl.lit(value=False) if docs_repeat else pl.col("docs") < pl.col(PAGE_ROWS)
-    fault = (
-        pl.when(pl.col("queries") > 1)
-        .then(int(PageFault.SEVERAL_QUERIES))
-        .when(repeated)
-        .then(int(PageFault.REPEATED_DOC))
-        .when(pl.col("positions") < pl.col(PAGE_ROWS))
-        .then(int(PageFault.REPEATED_POSITION))
-        .otherwise(0)
-    )
-    return per_page.select(SESSION, PAGE_ROWS, PAGE_CLICKS, LAST_CLICKED, fault.cast(pl.UInt8).alias(REJECTED))
-
-
-def faulty_pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
-    """The sessions that cannot be one results page: the `pages` that are rejected."""
-    return pages(impressions).filter(pl.col(REJECTED) > 0)
-
-
-def over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
-    """The pages of a log that was split by query, so that a page in several parts holds several queries.
-
-    Args:
-        pages_of_parts: the `pages` of each part, one after the other.
-    """
-    several = pl.when(pl.len() > 1).then(int(PageFault.SEVERAL_QUERIES)).otherwise(pl.col(REJECTED).max())
-    counts = pl.col(PAGE_ROWS, PAGE_CLICKS).sum(), pl.col(LAST_CLICKED).max()
-    return pages_of_parts.group_by(SESSION).agg(*counts, several.cast(pl.UInt8).alias(REJECTED))

@@ -17,7 +17,8 @@ from posbias.core.counts.packed import count_packed
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.duplicates import mark_repeats
 from posbias.core.log.guards import LogTotals, PageEnds, count_page_ends, sum_page_ends
-from posbias.core.log.impressions import REJECTED, PageFault, over_parts, pages
+from posbias.core.log.impressions import REJECTED
+from posbias.core.log.pages import PageFault, over_parts, pages
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.contract import (
     ROWS,

@@ -10,7 +10,8 @@ import polars as pl
 
 from posbias.core.log.duplicates import mark_repeats
 from posbias.core.log.guards import PAGE_ENDS, PageEnds, count_page_ends, sum_page_ends
-from posbias.core.log.impressions import LAST_CLICKED, PAGE_CLICKS, REJECTED, PageFault, over_parts, pages
+from posbias.core.log.impressions import REJECTED
+from posbias.core.log.pages import LAST_CLICKED, PAGE_CLICKS, PageFault, over_parts, pages
 from posbias.core.schema import SESSION
 from posbias.io.engines.contract import PAGES, ROWS
 from posbias.io.engines.kept_frames import SparkFrame

@@ -10,7 +10,8 @@ import polars as pl
 
 from posbias.core.column_names import plain
 from posbias.core.errors import SchemaError
-from posbias.core.log.impressions import HARMLESS, LARGEST_POSITION, REJECTED, PageFault, RowFault
+from posbias.core.log.impressions import LARGEST_POSITION, REJECTED, RowFault
+from posbias.core.log.pages import HARMLESS, PageFault
 from posbias.core.schema import NAMES_OF_COUNTS, SESSION
 from posbias.io.log.log import Log
 from posbias.io.log.scan import FILE, ROW, reading

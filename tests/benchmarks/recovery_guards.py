@@ -23,7 +23,7 @@ from posbias.core.log.guards import (
     count_page_ends,
     sum_page_ends,
 )
-from posbias.core.log.impressions import pages
+from posbias.core.log.pages import pages
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 ATTRACTIVENESS = ((1.0, 2.0), (1.0, 9.0), (2.0, 2.0), (3.0, 1.0), (9.0, 1.0))

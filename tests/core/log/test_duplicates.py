@@ -5,7 +5,8 @@ import polars as pl
 import pytest
 
 from posbias.core.log.duplicates import mark_repeats
-from posbias.core.log.impressions import REJECTED, PageFault, pages
+from posbias.core.log.impressions import REJECTED
+from posbias.core.log.pages import PageFault, pages
 
 ABOVE, BELOW = int(PageFault.SHOWN_ABOVE), int(PageFault.BELOW_SHOWN_ABOVE)
 

@@ -5,7 +5,7 @@ import pytest
 
 from posbias.core.errors import SchemaError
 from posbias.core.log.guards import LogTotals, PageEnds, check_totals, count_page_ends, sum_page_ends
-from posbias.core.log.impressions import over_parts, pages
+from posbias.core.log.pages import over_parts, pages
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 
