@@ -7,14 +7,9 @@ import typer
 
 from posbias.cli import clock
 from posbias.cli.commands.info import show_info
-from posbias.cli.options.options import (
-    ColumnOptions,
-    CountingOptions,
-    DecayOptions,
-    OutputOptions,
-    OutputOrInfoOptions,
-    ReadingOptions,
-)
+from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.options import CountingOptions, DecayOptions, OutputOptions, OutputOrInfoOptions
+from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report import summary
 from posbias.cli.report.result import DONE, Result, is_same, open_result
 from posbias.cli.work import steps

@@ -4,14 +4,9 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli.options.options import (
-    ColumnOptions,
-    CountingOptions,
-    DecayOptions,
-    EstimationOptions,
-    OutputOptions,
-    ReadingOptions,
-)
+from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions, OutputOptions
+from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.result import open_result
 from posbias.cli.work import steps
 from posbias.cli.work.engine import open_engine

@@ -14,7 +14,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from posbias.cli.console import counted, line
-from posbias.cli.options.options import OutputOptions, option
+from posbias.cli.options.option import option
+from posbias.cli.options.options import OutputOptions
 from posbias.cli.report.result import Result, open_result
 from posbias.core.errors import UsageError
 from posbias.core.simulation.judgements import JudgementOptions, judged_world, usable_judgements

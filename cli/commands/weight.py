@@ -5,13 +5,10 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli.options.options import (
-    ColumnOptions,
-    CountingOptions,
-    OutputOptions,
-    ReadingOptions,
-    option,
-)
+from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.option import option
+from posbias.cli.options.options import CountingOptions, OutputOptions
+from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.training import TrainingOptions
 from posbias.cli.report.result import open_result
 from posbias.cli.work import steps, training_files

@@ -1,6 +1,6 @@
 """From options to how values are read: the number of the topmost position, and what UBI documents mean."""
 
-from posbias.cli.options.options import ReadingOptions
+from posbias.cli.options.reading import ReadingOptions
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.log.duplicates import DuplicateDocs

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import fields
 
+from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.effects import Need, Situation, only_where
-from posbias.cli.options.options import ColumnOptions, CountingOptions, DecayOptions, ReadingOptions
+from posbias.cli.options.options import CountingOptions, DecayOptions
+from posbias.cli.options.reading import ReadingOptions
 from posbias.core.estimators import JointEstimator, get_estimator, methods_that_take, options_of_some_methods
 from posbias.core.training.layouts import get_layout, layouts_that_take, options_of_some_layouts
 

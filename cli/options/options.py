@@ -1,217 +1,23 @@
-"""Every option of the command line, once: name, environment variable, help, default. A command takes whole groups."""
+"""What is counted and estimated, and where it goes: options in groups, which commands take whole."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import typer
+from typing import Annotated
 
 from posbias.cli.options.config import load_defaults
+from posbias.cli.options.option import option
 from posbias.core.errors import UsageError
 from posbias.core.estimators import estimator_names
 from posbias.core.estimators.estimate import Cluster, Period, Shrink
-from posbias.core.log.duplicates import DuplicateDocs
 from posbias.core.models import model_names
 from posbias.core.shapes import FREE, shapes_in_words
-from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
-from posbias.io.log.log import InputFormat
-from posbias.io.log.ubi_rules import Impressions
 
 
 def _one_of(names: list[str]) -> str:
     return f"[{'|'.join(names)}]"
 
 
-def option(flag: str, help_text: str, panel: str | None = None, *, short: str | None = None, **settings: Any) -> Any:  # noqa: ANN401
-    """An option with its environment variable: --position-base is also POSBIAS_POSITION_BASE."""
-    environment = "POSBIAS_" + flag.partition("/")[0].removeprefix("--").replace("-", "_").upper()
-    names = (flag,) if short is None else (flag, short)
-    return typer.Option(
-        *names, help=help_text, envvar=environment, show_envvar=False, rich_help_panel=panel, **settings
-    )
-
-
-NullClick = Literal["0"]
-"""What an empty cell of the click column may be said to mean."""
-
-_COLUMNS, _READING, _COUNTING = "Columns of the log", "Reading", "Counting"
-_ESTIMATING, _OUTPUT = "Estimating", "Output"
-
-
-@dataclass(frozen=True)
-class ColumnOptions:
-    """Which column plays which role. Without a flag, well-known names are recognised."""
-
-    session: Annotated[
-        list[str] | None,
-        option("--session", "One results page, shown once (not a visit). Repeat for several columns.", _COLUMNS),
-    ] = None
-    query: Annotated[list[str] | None, option("--query", "The query. Repeat for several columns.", _COLUMNS)] = None
-    doc: Annotated[list[str] | None, option("--doc", "The document. Repeat for several columns.", _COLUMNS)] = None
-    position: Annotated[str | None, option("--position", "The position on the page.", _COLUMNS)] = None
-    click: Annotated[
-        str | None, option("--click", "Whether the document was clicked: 0/1 or true/false.", _COLUMNS)
-    ] = None
-    impressions: Annotated[
-        str | None,
-        option(
-            "--impressions",
-            "How many impressions a row adds up, where --click says how many clicks: a table of sums.",
-            _COLUMNS,
-        ),
-    ] = None
-    weight_column: Annotated[
-        str | None, option("--weight-column", "How many impressions a row stands for (> 0).", _COLUMNS)
-    ] = None
-    timestamp: Annotated[
-        str | None, option("--timestamp", "When the page was shown: a date, a time or an epoch number.", _COLUMNS)
-    ] = None
-    period_column: Annotated[
-        str | None,
-        option(
-            "--period-column",
-            "The version of the ranker that made the page; attractiveness may vary with it.",
-            _COLUMNS,
-            metavar="COLUMN",
-        ),
-    ] = None
-    context: Annotated[
-        list[str] | None,
-        option("--context", "Estimate separate propensities for each value, e.g. of the device. Repeatable.", _COLUMNS),
-    ] = None
-    stratify: Annotated[
-        list[str] | None,
-        option(
-            "--stratify",
-            "What the ranker knows about the user, e.g. a segment; attractiveness may vary with it.",
-            _COLUMNS,
-        ),
-    ] = None
-    cluster_column: Annotated[
-        str | None,
-        option(
-            "--cluster-column",
-            "What shares errors beside queries, e.g. the user: standard errors are clustered by both.",
-            _COLUMNS,
-            metavar="COLUMN",
-        ),
-    ] = None
-    randomized_where: Annotated[
-        list[str] | None,
-        option(
-            "--randomized-where",
-            "Rows placed at random: COLUMN=VALUE; add @1,5 if swapped between positions 1 and 5.",
-            _COLUMNS,
-            metavar="COLUMN=VALUE",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True)
-class ReadingOptions:
-    """How the log is read."""
-
-    input_format: Annotated[
-        InputFormat,
-        option(
-            "--input-format",
-            "flat: a row per impression. nested: a row per page, with lists. auto: detect which. ubi: OpenSearch UBI.",
-            _READING,
-            metavar="FORM",
-        ),
-    ] = "auto"
-    clicks: Annotated[
-        list[str] | None,
-        option("--clicks", "A separate table of clicks, joined on session and document.", _READING),
-    ] = None
-    clicks_session: Annotated[
-        list[str] | None,
-        option("--clicks-session", "The session in the table of clicks, if it is called otherwise there.", _READING),
-    ] = None
-    clicks_doc: Annotated[
-        list[str] | None,
-        option("--clicks-doc", "The document in the table of clicks, if it is called otherwise there.", _READING),
-    ] = None
-    clicks_click: Annotated[
-        str | None,
-        option("--clicks-click", "The column of the table of clicks that says whether a row was clicked.", _READING),
-    ] = None
-    clicks_where: Annotated[
-        list[str] | None,
-        option(
-            "--clicks-where",
-            "The rows of the table of clicks that are clicks, e.g. action=click. Repeat for any of several.",
-            _READING,
-            metavar="COLUMN=VALUE",
-        ),
-    ] = None
-    ubi_impressions: Annotated[
-        Impressions,
-        option(
-            "--ubi-impressions",
-            "What counts as shown in UBI: hits (the queries' hit lists) or events (those with action impression).",
-            _READING,
-            metavar="WHAT",
-        ),
-    ] = "hits"
-    click_actions: Annotated[
-        str,
-        option("--click-actions", "UBI actions that count as clicks, e.g. click,add_to_cart.", _READING),
-    ] = "click"
-    position_base: Annotated[
-        str | None,
-        option(
-            "--position-base",
-            "Number of the top position, 1 by default. For UBI ordinals, by action: impression=0,click=0.",
-            _READING,
-            metavar="N",
-        ),
-    ] = None
-    click_counts: Annotated[
-        bool, option("--click-counts", "The click column holds counts: any n > 0 is a click.", _READING)
-    ] = False
-    null_click: Annotated[
-        NullClick | None,
-        option("--null-click", "What an empty cell of the click column means: 0, no click.", _READING, metavar="0"),
-    ] = None
-    on_bad_rows: Annotated[
-        OnBadRows,
-        option("--on-bad-rows", "Stop at rows that break the rules for logs, or drop them.", _READING),
-    ] = "error"
-    max_bad_rows: Annotated[
-        float,
-        option(
-            "--max-bad-rows",
-            "Stop if --on-bad-rows drop would leave out more than this share of the rows.",
-            _READING,
-            metavar="SHARE",
-        ),
-    ] = 0.05
-    duplicate_docs: Annotated[
-        DuplicateDocs,
-        option(
-            "--duplicate-docs",
-            "A document twice on a page: stop (error), count its first row only (first), or all (keep; pbm only).",
-            _READING,
-        ),
-    ] = "error"
-    check_pages: Annotated[
-        CheckPages,
-        option("--check-pages", "Check a sample of a large log's pages, or all of them.", _READING),
-    ] = "sample"
-    memory: Annotated[str, option("--memory", "Target for peak memory.", _READING)] = "2GiB"
-    temp_dir: Annotated[
-        Path | None,
-        option("--temp-dir", "Directory for temporary files; the system's by default.", _READING),
-    ] = None
-    engine: Annotated[
-        EngineName,
-        option("--engine", "Where rows are read and counted: on this machine or on Spark.", _READING),
-    ] = "polars"
-    master: Annotated[
-        str | None,
-        option("--master", "Spark master, e.g. spark://host:7077; local[*] by default.", _READING, metavar="URL"),
-    ] = None
+_COUNTING, _ESTIMATING, _OUTPUT = "Counting", "Estimating", "Output"
 
 
 @dataclass(frozen=True)

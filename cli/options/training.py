@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from posbias.cli.options.options import option
+from posbias.cli.options.option import option
 from posbias.core.fit.refinements import LARGEST_ERROR
 from posbias.core.training.layouts import Grouping, layouts_in_words
 from posbias.core.training.weights import Negatives, Rate, Source

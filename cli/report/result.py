@@ -13,7 +13,8 @@ from rich.console import Console, RenderableType
 from posbias.cli import streams
 from posbias.cli.console import complain, say, stderr_console
 from posbias.cli.interrupts import result_stands
-from posbias.cli.options.options import OutputOptions, ReadingOptions
+from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.progress import show_progress
 from posbias.io.log.sources import named_paths
 from posbias.io.places.locations import Location, ObjectUrl, location

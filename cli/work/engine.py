@@ -4,7 +4,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from posbias.cli.options.options import ReadingOptions
+from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.values import parse_memory
 from posbias.core.errors import OutputError, UsageError
 from posbias.io.engines.engine import Engine

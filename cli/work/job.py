@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from posbias.cli.options import inputs
-from posbias.cli.options.options import ColumnOptions, CountingOptions, EstimationOptions, ReadingOptions
+from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.options import CountingOptions, EstimationOptions
+from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.values import parse_prior, parse_reference
 from posbias.cli.work.plan import check_counting, check_decay, statistics_plan
 from posbias.cli.work.sums import check_sums
@@ -14,7 +16,9 @@ from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.estimators import check_method
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.schema import RequestedRoles
-from posbias.io.log.log import Log, LogRequest, open_log
+from posbias.io.log.log import Log
+from posbias.io.log.opening import open_log
+from posbias.io.log.request import LogRequest
 from posbias.io.stores.store import Statistics, find_statistics
 
 ESTIMATED = "estimate"

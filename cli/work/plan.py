@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 
-from posbias.cli.options.options import ColumnOptions, CountingOptions
+from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.options import CountingOptions
 from posbias.cli.options.values import parse_bins
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError

@@ -1,6 +1,7 @@
 """Tables that add up impressions and clicks: what does not go with them."""
 
-from posbias.cli.options.options import ColumnOptions, ReadingOptions
+from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.reading import ReadingOptions
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 import polars as pl
 
-from posbias.core.errors import LogFormatError, RoleError, SchemaError
-from posbias.core.log.duplicates import DuplicateDocs
+from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import (
     FOUND_BEFORE,
     REJECTED,
@@ -17,62 +15,24 @@ from posbias.core.log.impressions import (
     page_keys,
 )
 from posbias.core.log.timestamps import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
-from posbias.core.role_search import resolve_roles
 from posbias.core.schema import (
-    CLICK,
-    DOC,
-    KEY_ROLES,
     PERIOD,
-    POSITION,
-    QUERY,
-    SESSION,
-    RequestedRoles,
     Roles,
 )
 from posbias.io.log.click_table import ClicksRequest, ClickTable
-from posbias.io.log.headers import OURS, check_files_agree, check_headers
-from posbias.io.log.nested import Nesting, find_nesting, holds_lists
-from posbias.io.log.scan import FILE, ROW, reading, scan_sources, scan_with_place, schema_of
-from posbias.io.log.sources import Source, check_unchanged, digests, find_sources
-from posbias.io.log.ubi_rules import ACTION_NAME, COLUMNS, QUERY_ID, USER_QUERY, UbiRules, with_usual_columns
+from posbias.io.log.headers import OURS
+from posbias.io.log.nested import Nesting
+from posbias.io.log.request import LogRequest
+from posbias.io.log.scan import FILE, ROW, reading, scan_sources, scan_with_place
+from posbias.io.log.sources import Source, check_unchanged, digests
 
 CLICKED = "posbias_clicked"
 """The column that a table of clicks brings."""
-
-InputFormat = Literal["auto", "flat", "nested", "ubi"]
-"""One impression per row, one page per row (told by the type of the document column), or documents of UBI."""
 
 _TEXT_BYTES_PER_ROW = 40
 _TEXT_BYTES_PER_ENTRY = 12  # of lists: document and click, but no session and no query
 _COMPRESSION_RATIO = 5
 _SAMPLED_ROWS = 10_000  # of timestamps
-
-
-@dataclass(frozen=True)
-class LogRequest:
-    """What the user said about a log.
-
-    Attributes:
-        inputs: files, globs and directories.
-        roles: the columns that were named.
-        rules: how values are read.
-        clicks: a second table that holds the clicks, where impressions and clicks are apart.
-        needs_session: whether the work cannot be done without the session column.
-        form: what a row is.
-        ubi: how UBI documents are read, where the log is made of those.
-        max_bad_rows: share of the rows that may be left out because they break the contract.
-        duplicate_docs: what becomes of a document that stands twice on a page.
-    """
-
-    inputs: tuple[str, ...]
-    roles: RequestedRoles
-    rules: ReadingRules
-    clicks: ClicksRequest | None = None
-    needs_session: bool = False
-    form: InputFormat = "auto"
-    ubi: UbiRules | None = None
-    max_bad_rows: float = 1.0
-    duplicate_docs: DuplicateDocs = "error"
 
 
 @dataclass(frozen=True)
@@ -216,7 +176,7 @@ class Log:
         unit = time_unit_of(numbers)
         if unit is None and len(numbers):
             raise SchemaError(
-                f"{_where(self.request.inputs)}: column {column!r} (--timestamp) holds {numbers[0]}, which is no time "
+                f"{self.request.where}: column {column!r} (--timestamp) holds {numbers[0]}, which is no time "
                 f"in any known unit: {', '.join(known.words for known in TIME_UNITS)}. Write it in one of these, or "
                 "as 2026-01-05."
             )
@@ -286,131 +246,6 @@ class Log:
     def _clicks(self) -> ClickTable:
         asked = self.request.clicks or ClicksRequest(())
         return ClickTable(asked, self.click_sources, self.roles, self.request.rules, self.request.roles.click)
-
-
-def open_log(request: LogRequest) -> Log:
-    """Find the files of a log and the column of each role.
-
-    Raises:
-        LogFormatError: a file is missing or cannot be read.
-        SchemaError: a role has no column, or more than one.
-    """
-    sources = tuple(find_sources(request.inputs))
-    if request.ubi is not None:
-        return _open_ubi(request, sources)
-    click_sources = tuple(find_sources(request.clicks.inputs)) if request.clicks else ()
-    with reading(sources):
-        names = list(dict.fromkeys(name for source in sources for name in schema_of(source)))
-    where = _where(request.inputs)
-    if click_sources:
-        with reading(click_sources):
-            of_clicks = [name for source in click_sources for name in schema_of(source)]
-        _check_click_is_there(request, [*names, *of_clicks])
-    requested = replace(request.roles, click=None) if click_sources else request.roles
-    nested = _is_nested(replace(request, roles=requested), sources[0], names)
-    roles = _find_roles(request, requested, names, nested=nested)
-    check_headers(sources, roles.columns())
-    check_files_agree(sources, roles)
-    base = request.rules.position_base
-    nesting = find_nesting(schema_of(sources[0]), roles, base, where=where) if nested else None
-    if nesting is not None:
-        roles = nesting.roles(roles)
-    if click_sources:
-        roles = replace(roles, click=CLICKED)
-    log = Log(request, sources, click_sources, roles, nesting)
-    with reading(sources):
-        _ = log.schema
-    return log
-
-
-def _find_roles(request: LogRequest, requested: RequestedRoles, names: Sequence[str], *, nested: bool) -> Roles:
-    """The columns of the roles that are needed, and of others.
-
-    Raises:
-        SchemaError: a role has no column, or more than one, or rows are not what they should be.
-    """
-    summed = request.roles.impressions is not None
-    if summed and nested:
-        raise SchemaError(
-            f"{_where(request.inputs)}: the documents are in lists. A row of a table of sums (--impressions) is one "
-            "query, document and position."
-        )
-    required = {QUERY, DOC} if nested else {QUERY, DOC, POSITION}
-    required |= {SESSION} if request.clicks or (request.needs_session and not nested) else set()
-    required |= set() if request.clicks else {CLICK}
-    left_out = {CLICK} if request.clicks else {SESSION} if summed else set[str]()
-    looked_for = [role for role in KEY_ROLES if role not in left_out]
-    try:
-        roles = resolve_roles(requested, names, where=_where(request.inputs), required=required, looked_for=looked_for)
-    except RoleError as error:
-        if QUERY_ID in names and not {ACTION_NAME, USER_QUERY}.isdisjoint(names):
-            raise RoleError(f"{error} If these are OpenSearch UBI documents, say --input-format ubi.") from error
-        raise
-    if summed and roles.impressions in {roles.position, roles.click, *roles.ids()}:
-        raise SchemaError(
-            f"{_where(request.inputs)}: column {roles.impressions!r} (--impressions) plays another role already. Name "
-            "the column that says how many impressions a row adds up."
-        )
-    return roles
-
-
-def _check_click_is_there(request: LogRequest, names: Sequence[str]) -> None:
-    """See that the click column that was named is in one of the two tables.
-
-    Raises:
-        SchemaError: it is not.
-    """
-    click = request.roles.click
-    if click is not None and click not in names:
-        raise SchemaError(
-            f"{_where(request.inputs)}: there is no column {click!r} (--click), neither here nor in the table of "
-            f"clicks. The columns are: {', '.join(dict.fromkeys(names))}."
-        )
-
-
-def _open_ubi(request: LogRequest, sources: tuple[Source, ...]) -> Log:
-    """A log whose rows are still to be made of UBI documents.
-
-    Raises:
-        LogFormatError: a file is not text.
-        SchemaError: a column is named that UBI does not have.
-    """
-    for source in sources:
-        if source.format != "ndjson":
-            raise LogFormatError(
-                f"{source.path}: is {source.format}. UBI documents are read as NDJSON, one per line, plain or as bulk "
-                "requests; name the file .ndjson or .jsonl (.gz, .zst)."
-            )
-    requested = with_usual_columns(request.roles)
-    return Log(request, sources, (), resolve_roles(requested, COLUMNS, where=_where(request.inputs), required=()))
-
-
-def _is_nested(request: LogRequest, source: Source, names: Sequence[str]) -> bool:
-    """Whether a row is a page, because it says so or because its documents are in a list.
-
-    Raises:
-        SchemaError: it should be, and is not.
-    """
-    if request.form == "flat":
-        return False
-    with reading([source]):
-        schema = schema_of(source)
-    try:
-        roles = resolve_roles(request.roles, names, where=_where(request.inputs), required=(DOC,), looked_for=(DOC,))
-    except RoleError:  # to be said with what else is missing
-        return request.form == "nested" or any(map(holds_lists, schema.values()))
-    nested = any(name in schema and holds_lists(schema[name]) for name in roles.doc)
-    if request.form == "nested" and not nested:
-        held = ", ".join(f"{name} ({schema.get(name)})" for name in roles.doc)
-        raise SchemaError(
-            f"{source.path}: --input-format nested, but the documents are in no list: {held}. Name the column that "
-            "holds the list with --doc COLUMN, or leave out --input-format."
-        )
-    return nested
-
-
-def _where(inputs: Sequence[str]) -> str:
-    return inputs[0] if len(inputs) == 1 else f"{inputs[0]} and {len(inputs) - 1} more"
 
 
 def _is_there(_: Source) -> bool:

@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 import polars as pl
 import pytest
 
-from posbias.cli.options.options import ReadingOptions
+from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.work.engine import open_engine
 from posbias.core.errors import UsageError
 

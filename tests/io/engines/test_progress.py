@@ -15,7 +15,8 @@ from posbias.core.models import get_model
 from posbias.core.schema import RequestedRoles
 from posbias.io.counting.count import count_log
 from posbias.io.engines.local import LocalEngine
-from posbias.io.log.log import LogRequest, open_log
+from posbias.io.log.opening import open_log
+from posbias.io.log.request import LogRequest
 from posbias.io.progress import SilentProgress, Stage, count_rows
 
 

@@ -1,0 +1,77 @@
+"""The options that say which column of a log plays which role."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from posbias.cli.options.option import option
+
+_COLUMNS = "Columns of the log"
+
+
+@dataclass(frozen=True)
+class ColumnOptions:
+    """Which column plays which role. Without a flag, well-known names are recognised."""
+
+    session: Annotated[
+        list[str] | None,
+        option("--session", "One results page, shown once (not a visit). Repeat for several columns.", _COLUMNS),
+    ] = None
+    query: Annotated[list[str] | None, option("--query", "The query. Repeat for several columns.", _COLUMNS)] = None
+    doc: Annotated[list[str] | None, option("--doc", "The document. Repeat for several columns.", _COLUMNS)] = None
+    position: Annotated[str | None, option("--position", "The position on the page.", _COLUMNS)] = None
+    click: Annotated[
+        str | None, option("--click", "Whether the document was clicked: 0/1 or true/false.", _COLUMNS)
+    ] = None
+    impressions: Annotated[
+        str | None,
+        option(
+            "--impressions",
+            "How many impressions a row adds up, where --click says how many clicks: a table of sums.",
+            _COLUMNS,
+        ),
+    ] = None
+    weight_column: Annotated[
+        str | None, option("--weight-column", "How many impressions a row stands for (> 0).", _COLUMNS)
+    ] = None
+    timestamp: Annotated[
+        str | None, option("--timestamp", "When the page was shown: a date, a time or an epoch number.", _COLUMNS)
+    ] = None
+    period_column: Annotated[
+        str | None,
+        option(
+            "--period-column",
+            "The version of the ranker that made the page; attractiveness may vary with it.",
+            _COLUMNS,
+            metavar="COLUMN",
+        ),
+    ] = None
+    context: Annotated[
+        list[str] | None,
+        option("--context", "Estimate separate propensities for each value, e.g. of the device. Repeatable.", _COLUMNS),
+    ] = None
+    stratify: Annotated[
+        list[str] | None,
+        option(
+            "--stratify",
+            "What the ranker knows about the user, e.g. a segment; attractiveness may vary with it.",
+            _COLUMNS,
+        ),
+    ] = None
+    cluster_column: Annotated[
+        str | None,
+        option(
+            "--cluster-column",
+            "What shares errors beside queries, e.g. the user: standard errors are clustered by both.",
+            _COLUMNS,
+            metavar="COLUMN",
+        ),
+    ] = None
+    randomized_where: Annotated[
+        list[str] | None,
+        option(
+            "--randomized-where",
+            "Rows placed at random: COLUMN=VALUE; add @1,5 if swapped between positions 1 and 5.",
+            _COLUMNS,
+            metavar="COLUMN=VALUE",
+        ),
+    ] = None

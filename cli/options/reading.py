@@ -1,0 +1,123 @@
+"""The options that say how a log is read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from posbias.cli.options.option import option
+from posbias.core.log.duplicates import DuplicateDocs
+from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
+from posbias.io.log.request import InputFormat
+from posbias.io.log.ubi_rules import Impressions
+
+NullClick = Literal["0"]
+"""What an empty cell of the click column may be said to mean."""
+
+_READING = "Reading"
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How the log is read."""
+
+    input_format: Annotated[
+        InputFormat,
+        option(
+            "--input-format",
+            "flat: a row per impression. nested: a row per page, with lists. auto: detect which. ubi: OpenSearch UBI.",
+            _READING,
+            metavar="FORM",
+        ),
+    ] = "auto"
+    clicks: Annotated[
+        list[str] | None,
+        option("--clicks", "A separate table of clicks, joined on session and document.", _READING),
+    ] = None
+    clicks_session: Annotated[
+        list[str] | None,
+        option("--clicks-session", "The session in the table of clicks, if it is called otherwise there.", _READING),
+    ] = None
+    clicks_doc: Annotated[
+        list[str] | None,
+        option("--clicks-doc", "The document in the table of clicks, if it is called otherwise there.", _READING),
+    ] = None
+    clicks_click: Annotated[
+        str | None,
+        option("--clicks-click", "The column of the table of clicks that says whether a row was clicked.", _READING),
+    ] = None
+    clicks_where: Annotated[
+        list[str] | None,
+        option(
+            "--clicks-where",
+            "The rows of the table of clicks that are clicks, e.g. action=click. Repeat for any of several.",
+            _READING,
+            metavar="COLUMN=VALUE",
+        ),
+    ] = None
+    ubi_impressions: Annotated[
+        Impressions,
+        option(
+            "--ubi-impressions",
+            "What counts as shown in UBI: hits (the queries' hit lists) or events (those with action impression).",
+            _READING,
+            metavar="WHAT",
+        ),
+    ] = "hits"
+    click_actions: Annotated[
+        str,
+        option("--click-actions", "UBI actions that count as clicks, e.g. click,add_to_cart.", _READING),
+    ] = "click"
+    position_base: Annotated[
+        str | None,
+        option(
+            "--position-base",
+            "Number of the top position, 1 by default. For UBI ordinals, by action: impression=0,click=0.",
+            _READING,
+            metavar="N",
+        ),
+    ] = None
+    click_counts: Annotated[
+        bool, option("--click-counts", "The click column holds counts: any n > 0 is a click.", _READING)
+    ] = False
+    null_click: Annotated[
+        NullClick | None,
+        option("--null-click", "What an empty cell of the click column means: 0, no click.", _READING, metavar="0"),
+    ] = None
+    on_bad_rows: Annotated[
+        OnBadRows,
+        option("--on-bad-rows", "Stop at rows that break the rules for logs, or drop them.", _READING),
+    ] = "error"
+    max_bad_rows: Annotated[
+        float,
+        option(
+            "--max-bad-rows",
+            "Stop if --on-bad-rows drop would leave out more than this share of the rows.",
+            _READING,
+            metavar="SHARE",
+        ),
+    ] = 0.05
+    duplicate_docs: Annotated[
+        DuplicateDocs,
+        option(
+            "--duplicate-docs",
+            "A document twice on a page: stop (error), count its first row only (first), or all (keep; pbm only).",
+            _READING,
+        ),
+    ] = "error"
+    check_pages: Annotated[
+        CheckPages,
+        option("--check-pages", "Check a sample of a large log's pages, or all of them.", _READING),
+    ] = "sample"
+    memory: Annotated[str, option("--memory", "Target for peak memory.", _READING)] = "2GiB"
+    temp_dir: Annotated[
+        Path | None,
+        option("--temp-dir", "Directory for temporary files; the system's by default.", _READING),
+    ] = None
+    engine: Annotated[
+        EngineName,
+        option("--engine", "Where rows are read and counted: on this machine or on Spark.", _READING),
+    ] = "polars"
+    master: Annotated[
+        str | None,
+        option("--master", "Spark master, e.g. spark://host:7077; local[*] by default.", _READING, metavar="URL"),
+    ] = None

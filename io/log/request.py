@@ -1,0 +1,45 @@
+"""What the user said about a log."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from posbias.core.log.duplicates import DuplicateDocs
+from posbias.core.log.impressions import ReadingRules
+from posbias.core.schema import RequestedRoles
+from posbias.io.log.click_table import ClicksRequest
+from posbias.io.log.ubi_rules import UbiRules
+
+InputFormat = Literal["auto", "flat", "nested", "ubi"]
+"""One impression per row, one page per row (told by the type of the document column), or documents of UBI."""
+
+
+@dataclass(frozen=True)
+class LogRequest:
+    """What the user said about a log.
+
+    Attributes:
+        inputs: files, globs and directories.
+        roles: the columns that were named.
+        rules: how values are read.
+        clicks: a second table that holds the clicks, where impressions and clicks are apart.
+        needs_session: whether the work cannot be done without the session column.
+        form: what a row is.
+        ubi: how UBI documents are read, where the log is made of those.
+        max_bad_rows: share of the rows that may be left out because they break the contract.
+        duplicate_docs: what becomes of a document that stands twice on a page.
+    """
+
+    inputs: tuple[str, ...]
+    roles: RequestedRoles
+    rules: ReadingRules
+    clicks: ClicksRequest | None = None
+    needs_session: bool = False
+    form: InputFormat = "auto"
+    ubi: UbiRules | None = None
+    max_bad_rows: float = 1.0
+    duplicate_docs: DuplicateDocs = "error"
+
+    @property
+    def where(self) -> str:
+        """What is read, for messages."""
+        return self.inputs[0] if len(self.inputs) == 1 else f"{self.inputs[0]} and {len(self.inputs) - 1} more"
