@@ -15,6 +15,12 @@ def plain(name: str) -> str:
     return _MARKS.sub("", name).lower()
 
 
+def endings(path: str) -> list[str]:
+    """The ends of a path, as plain names, e.g. `results.document.id` -> id, documentid; none of what is no path."""
+    parts = path.split(".")
+    return [plain("".join(parts[first:])) for first in range(len(parts) - 1, 0, -1)]
+
+
 def words(name: str) -> list[str]:
     """The words of a name, e.g. `wasClicked` -> was, clicked; `hits.product_SKU` -> hits, product, sku."""
     return [word.lower() for word in _BETWEEN_WORDS.split(name) if word]

@@ -2,10 +2,10 @@
 
 import difflib
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from posbias.core.column_names import guesses, plain
+from posbias.core.column_names import endings, guesses, plain
 from posbias.core.errors import RoleError, SchemaError
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import (
@@ -83,6 +83,7 @@ def resolve_roles(
     required: Iterable[str],
     looked_for: Iterable[str] = KEY_ROLES,
     flags: Mapping[str, str] = FLAGS,
+    only_named: Collection[str] = (),
 ) -> Roles:
     """Find the column of each role: named by the user, else by a well-known name.
 
@@ -93,6 +94,7 @@ def resolve_roles(
         required: the roles that must be found.
         looked_for: the roles that are found by name where the user named no column.
         flags: the options that name the columns of roles, for messages.
+        only_named: columns that play a role only if they are named: what holds structs.
 
     Raises:
         SchemaError: a named column is not there.
@@ -123,6 +125,7 @@ def resolve_roles(
     }
     weight, timestamp = optional(requested.weight, FLAGS[WEIGHT]), optional(requested.timestamp, FLAGS[PERIOD])
     impressions = optional(requested.impressions, FLAGS[IMPRESSIONS])
+    clicked = optional(requested.clicked, "--clicked")
     further = {
         "context": named(requested.context, "--context"),
         "stratify": named(requested.stratify, "--stratify"),
@@ -135,19 +138,23 @@ def resolve_roles(
         *weight,
         *timestamp,
         *impressions,
+        *clicked,
         *(name for names in (*keys.values(), *further.values()) for name in names),
     }
-    search = _Search(columns, where, frozenset(required), flags, taken | {rows.column for rows in randomized})
+    found_by_name = [name for name in columns if name not in only_named]
+    search = _Search(found_by_name, where, frozenset(required), flags, taken | {rows.column for rows in randomized})
     found = keys | search.found([role for role in looked_for if not keys[role]])
     return Roles(
         session=found[SESSION],
-        query=found[QUERY],
+        query=found[DOC] if requested.no_query else found[QUERY],
         doc=found[DOC],
         position=_first(found[POSITION]),
         click=_first(found[CLICK]),
         weight=_first(weight),
         timestamp=_first(timestamp),
         impressions=_first(impressions),
+        clicked=_first(clicked),
+        docs_are_queries=requested.no_query,
         randomized=randomized,
         guessed=tuple(search.guessed),
         **further,
@@ -200,7 +207,8 @@ class _Search:
     """The search for the columns of roles by their names.
 
     A role is played by the column of a well-known name, compared without regard to case; else by one that differs from
-    such a name by `_`, `-` or camelCase; else, if it must be played, by one of a name from exports of other tools.
+    such a name by `_`, `-` or camelCase; else, if it must be played, by one of a name from exports of other tools, or
+    by a field of structs whose path ends like that.
 
     Attributes:
         columns: of the log.
@@ -249,6 +257,7 @@ class _Search:
         if found or role not in self.required:
             return found if len(found) == 1 or role in self.required else []
         found = [name for name in free if plain(name) in NAMES_IN_EXPORTS[role]]
+        found = found or [name for name in free if not nearly.union(NAMES_IN_EXPORTS[role]).isdisjoint(endings(name))]
         self.guessed += [(self.flags[role], name) for name in found]
         return found
 

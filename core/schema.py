@@ -110,6 +110,8 @@ class RequestedRoles:
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
     impressions: str | None = None
+    clicked: str | None = None
+    no_query: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ class Roles:
 
     Strata are told apart by `stratify` and `version`, that of the ranker; `cluster` is for standard errors alone.
     `guessed` holds options with their columns: what was taken from names that are likely, but not certain. Where there
-    are `impressions`, a row stands for so many, and `click` is the number of clicks on them.
+    are `impressions`, a row stands for so many, and `click` is the number of clicks on them. `clicked` lists documents
+    of a page that were clicked. Where `docs_are_queries`, there are no queries: a document is compared with itself.
     """
 
     session: tuple[str, ...]
@@ -135,6 +138,8 @@ class Roles:
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
     impressions: str | None = None
+    clicked: str | None = None
+    docs_are_queries: bool = False
     guessed: tuple[tuple[str, str], ...] = ()
 
     def ids(self) -> list[str]:
@@ -143,7 +148,7 @@ class Roles:
 
     def columns(self) -> list[str]:
         """Every column that plays a role, each once, in the log's own names."""
-        single = (self.position, self.click, self.weight, self.impressions, self.timestamp)
+        single = (self.position, self.click, self.clicked, self.weight, self.impressions, self.timestamp)
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
         further = [*self.context, *self.stratify, *self.version, *self.cluster, *self.features]
         return list(dict.fromkeys([*names, *further, *(rows.column for rows in self.randomized)]))

@@ -17,10 +17,23 @@ class ColumnOptions:
         option("--session", "One results page, shown once (not a visit). Repeat for several columns.", _COLUMNS),
     ] = None
     query: Annotated[list[str] | None, option("--query", "The query. Repeat for several columns.", _COLUMNS)] = None
+    no_query: Annotated[
+        bool,
+        option("--no-query", "The log has no queries: each document is compared with itself.", _COLUMNS),
+    ] = False
     doc: Annotated[list[str] | None, option("--doc", "The document. Repeat for several columns.", _COLUMNS)] = None
     position: Annotated[str | None, option("--position", "The position on the page.", _COLUMNS)] = None
     click: Annotated[
         str | None, option("--click", "Whether the document was clicked: 0/1 or true/false.", _COLUMNS)
+    ] = None
+    clicked: Annotated[
+        str | None,
+        option(
+            "--clicked",
+            "The list of the clicked documents, where a row is a page with its documents in a list.",
+            _COLUMNS,
+            metavar="COLUMN",
+        ),
     ] = None
     impressions: Annotated[
         str | None,

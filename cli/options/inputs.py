@@ -1,11 +1,13 @@
 """From options to how values are read: the number of the topmost position, and what UBI documents mean."""
 
+from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.log.duplicates import DuplicateDocs
 from posbias.io.log.click_table import ClickRows, ClicksRequest
 from posbias.io.log.ubi_rules import IMPRESSION, UbiRules
+from posbias.io.log.written_lists import ListRules
 
 _FARTHEST_BASE = 1_000_000
 _UBI = "ubi"
@@ -78,6 +80,24 @@ def duplicate_docs(reading: ReadingOptions, plan: StatisticsPlan, pages_for: str
             if holds:
                 raise UsageError(f"--duplicate-docs keep: {reason}. Use --duplicate-docs first.")
     return reading.duplicate_docs
+
+
+def list_rules(reading: ReadingOptions, columns: ColumnOptions) -> ListRules:
+    """How lists are read.
+
+    Raises:
+        UsageError: an option cannot be read, or clicks are told in two ways.
+    """
+    ways = {
+        "--click": columns.click is not None,
+        "--clicked": columns.clicked is not None,
+        "--click-suffix": reading.click_suffix is not None,
+        "--clicks": bool(reading.clicks),
+    }
+    said = [flag for flag, is_said in ways.items() if is_said]
+    if len(said) > 1 and said != ["--click", "--clicks"]:
+        raise UsageError(f"{said[0]} and {said[1]}: both say what was clicked. Leave one of them out.")
+    return ListRules.parse(reading.list_separator, reading.click_suffix, order_is_position=reading.order_is_position)
 
 
 def ubi_rules(reading: ReadingOptions) -> UbiRules | None:

@@ -45,8 +45,13 @@ def _days(asked: Situation) -> str | None:
     return None if known else "the log has no days without --timestamp COLUMN"
 
 
+_in_lists = only_where(
+    lambda asked: asked["input_format"] not in {"flat", "ubi"}, "a row is one impression, and holds no lists"
+)
+_suffix = only_where(lambda asked: asked["click_suffix"] is not None, "it is about lists with --click-suffix")
+
 _OF_LOGS = (
-    *("session", "query", "doc", "position", "click", "impressions", "weight_column", "timestamp", "date"),
+    *("session", "query", "no_query", "doc", "position", "click", "impressions", "weight_column", "timestamp", "date"),
     *("input_format", "clicks", "position_base", "click_counts", "null_click", "on_bad_rows"),
     *("max_bad_rows", "duplicate_docs", "check_pages"),
 )
@@ -56,6 +61,8 @@ _READING: Needs = {
     "ubi_impressions": (_logs, _ubi),
     "click_actions": (_logs, _ubi),
     "null_click": (_logs, _click_column),
+    **dict.fromkeys(("clicked", "list_separator", "click_suffix"), (_logs, _in_lists)),
+    "order_is_position": (_logs, _suffix),
     "duplicate_docs": (_logs, _flat_or_nested),
     "max_bad_rows": (_logs, _dropping),
     "master": (_spark,),

@@ -29,6 +29,32 @@ class ReadingOptions:
             metavar="FORM",
         ),
     ] = "auto"
+    list_separator: Annotated[
+        str | None,
+        option(
+            "--list-separator",
+            "Lists are written as text with this between the entries, e.g. ';'; or json, space, tab.",
+            _READING,
+            metavar="MARK",
+        ),
+    ] = None
+    click_suffix: Annotated[
+        str | None,
+        option(
+            "--click-suffix",
+            "Documents in lists are written with their click behind this mark: - for N1-0 N2-1.",
+            _READING,
+            metavar="MARK",
+        ),
+    ] = None
+    order_is_position: Annotated[
+        bool,
+        option(
+            "--order-is-position",
+            "With --click-suffix: documents stand in the order in which they were shown.",
+            _READING,
+        ),
+    ] = False
     clicks: Annotated[
         list[str] | None,
         option("--clicks", "A separate table of clicks, joined on session and document.", _READING),

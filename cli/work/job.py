@@ -8,6 +8,7 @@ from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.options import CountingOptions, EstimationOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.values import parse_prior, parse_reference
+from posbias.cli.work.no_query import check_no_query
 from posbias.cli.work.plan import check_counting, check_decay, statistics_plan
 from posbias.cli.work.sums import check_sums
 from posbias.core import estimators
@@ -92,6 +93,8 @@ class Job:
             cluster=plan.clusters,
             randomized=plan.randomized,
             features=self.kept.features,
+            clicked=columns.clicked,
+            no_query=columns.no_query,
         )
         base, ubi = inputs.position_base(reading), inputs.ubi_rules(reading)
         return open_log(
@@ -113,6 +116,7 @@ class Job:
                 ubi=ubi,
                 max_bad_rows=inputs.max_bad_rows(reading),
                 duplicate_docs=inputs.duplicate_docs(reading, plan, self.kept.sessions_for),
+                lists=inputs.list_rules(reading, columns),
             )
         )
 
@@ -161,6 +165,8 @@ def resolve(
         check_counting(plan, counting, columns)
     elif columns.impressions is not None:
         check_sums(columns, reading, plan, kept.sessions_for)
+    if not found and columns.no_query:
+        check_no_query(columns, reading, plan, kept.sessions_for)
     check_decay(decay, plan)
     return Job(tuple(named), tuple(found), plan, columns, reading, counting.date, kept, decay)
 

@@ -1,5 +1,6 @@
 """Pages of a log: whether the rows of a session can be one results page, and where pages end."""
 
+from dataclasses import dataclass
 from enum import IntEnum
 
 import polars as pl
@@ -22,16 +23,32 @@ class PageFault(IntEnum):
     BELOW_SHOWN_ABOVE = 25
 
 
+@dataclass(frozen=True)
+class PageRules:
+    """What a results page may be.
+
+    Attributes:
+        docs_repeat: whether it may show a document twice.
+        several_queries: whether its documents belong to several queries: each to its own, where a log has none.
+    """
+
+    docs_repeat: bool = False
+    several_queries: bool = False
+
+
+USUAL_PAGES = PageRules()
+"""A document once, and one query."""
+
 HARMLESS = frozenset((RowFault.EMPTY_PAGE, RowFault.NO_IMPRESSIONS, PageFault.SHOWN_ABOVE, PageFault.BELOW_SHOWN_ABOVE))
 """What is counted and left out, and is nobody's mistake: what holds nothing, and what was asked to be left out."""
 
 
-def pages(impressions: pl.LazyFrame, *, docs_repeat: bool = False) -> pl.LazyFrame:
+def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyFrame:
     """The sessions of canonical impressions, and whether each can be one results page.
 
     Args:
         impressions: with their sessions.
-        docs_repeat: whether a page may show a document twice.
+        rules: what a page may be.
 
     Returns:
         `session`, `rows` (impressions in it), `page_clicks`, `last_clicked`, and `rejected`, a `PageFault` or 0:
@@ -46,9 +63,10 @@ def pages(impressions: pl.LazyFrame, *, docs_repeat: bool = False) -> pl.LazyFra
         docs=pl.col(DOC).n_unique(),
         positions=pl.col(POSITION).n_unique(),
     )
-    repeated = pl.lit(value=False) if docs_repeat else pl.col("docs") < pl.col(PAGE_ROWS)
+    several = pl.lit(value=False) if rules.several_queries else pl.col("queries") > 1
+    repeated = pl.lit(value=False) if rules.docs_repeat else pl.col("docs") < pl.col(PAGE_ROWS)
     fault = (
-        pl.when(pl.col("queries") > 1)
+        pl.when(several)
         .then(int(PageFault.SEVERAL_QUERIES))
         .when(repeated)
         .then(int(PageFault.REPEATED_DOC))

@@ -165,7 +165,7 @@ class LocalEngine:
         if log.docs_once:
             good, repeats = _each_doc_once(good.lazy(), whole_pages=whole_pages)
         if log.has_sessions:
-            shown = pages(good.lazy(), docs_repeat=log.docs_repeat).collect(engine="streaming").lazy()
+            shown = pages(good.lazy(), log.page_rules).collect(engine="streaming").lazy()
             judged = _judged([shown])
             faulty, totals = judged.faulty, replace(totals, page_ends=judged.ends)
             rejected |= self._judge_pages(log, faulty, good.height)
@@ -210,7 +210,8 @@ class LocalEngine:
                 rejected |= rows_by_reason(page_faults(affected))
                 faulty = pl.concat([faulty, affected])
             buckets = [_without_pages(frame, faulty) for frame in buckets] if faulty.height else buckets
-        some_pages = _some_pages(folder, buckets) if log.has_sessions and buckets else None
+        split = log.page_rules.several_queries
+        some_pages = _some_pages(folder, buckets, split=split) if log.has_sessions and buckets else None
         if log.has_sessions and not keep_sessions:
             buckets = [frame.drop(SESSION) for frame in buckets]
         return Bucketed(log, tuple(buckets), read, rejected | repeats, totals, log.orphan_clicks(), some_pages)
@@ -220,7 +221,7 @@ class LocalEngine:
         session = pl.col(SESSION).hash()
 
         def found(share: int, of: int) -> pl.LazyFrame:
-            return pages(impressions.filter(session % of == share), docs_repeat=log.docs_repeat)
+            return pages(impressions.filter(session % of == share), log.page_rules)
 
         if self.check_pages == "sample":
             sample = _judged([found(0, max(n_buckets, log.estimated_rows // SAMPLED_ROWS))])
@@ -232,7 +233,9 @@ class LocalEngine:
     def _with_some_sessions(log: Log, impressions: pl.LazyFrame, n_buckets: int) -> pl.LazyFrame:
         """Impressions with the sessions of the first bucket and of a sample of all; others are null, of no size."""
         one_in = max(1, log.estimated_rows // SAMPLED_ROWS)
-        kept = (_bucket_of_query(n_buckets) == 0) | (pl.col(SESSION).hash() % one_in == 0)
+        kept = pl.col(SESSION).hash() % one_in == 0
+        if not log.page_rules.several_queries:
+            kept |= _bucket_of_query(n_buckets) == 0
         return impressions.with_columns(pl.when(kept).then(SESSION).alias(SESSION))
 
     def _keep_docs_once(
@@ -249,7 +252,7 @@ class LocalEngine:
     def _keep_pages(self, log: Log, number: int, bucket: pl.LazyFrame) -> pl.LazyFrame:
         """The pages of a bucket, on disk."""
         return keep(
-            pages(bucket, docs_repeat=log.docs_repeat).collect(engine="streaming"), self.scratch, f"pages-{number:05d}"
+            pages(bucket, log.page_rules).collect(engine="streaming"), self.scratch, f"pages-{number:05d}"
         ).scan()
 
     def _judged_over(self, parts: pl.LazyFrame) -> "_JudgedPages":
@@ -374,8 +377,13 @@ def _bucket_sink(frame: pl.LazyFrame, bucket: pl.Expr, folder: Path) -> pl.LazyF
     )
 
 
-def _some_pages(folder: Path, buckets: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
-    """The pages of the first bucket; where that holds few queries, a sample of all pages as well."""
+def _some_pages(folder: Path, buckets: Sequence[pl.LazyFrame], *, split: bool) -> pl.LazyFrame:
+    """The pages of the first bucket; where that holds few queries, a sample of all pages as well.
+
+    Where pages are split over buckets, the sample alone.
+    """
+    if split:
+        return pl.concat(buckets).filter(pl.col(SESSION).is_not_null())
     has_first = (folder / f"{_BUCKET}=0").is_dir()
     few = not has_first or buckets[0].select(pl.col(QUERY).n_unique()).collect().item() < _FEW_QUERIES
     return (pl.concat(buckets) if few else buckets[0]).filter(pl.col(SESSION).is_not_null())

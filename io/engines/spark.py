@@ -93,7 +93,8 @@ class ReadBySpark:
             return None
         rows, schema = self.rows_read - sum(self.rejected.values()), self.buckets.schema
         with spark_errors():
-            found = _one_in(self.buckets.frame, QUERY, -(-rows // SAMPLED_ROWS))
+            split = self.log.page_rules.several_queries
+            found = _one_in(self.buckets.frame, SESSION if split else QUERY, -(-rows // SAMPLED_ROWS))
             if rows > SAMPLED_ROWS and not SAMPLED_ROWS // 4 <= found.count() <= 2 * SAMPLED_ROWS:
                 found = _one_in(self.buckets.frame, SESSION, -(-rows // SAMPLED_ROWS))
             return from_batches(found.toArrow().to_batches(), schema).lazy()
@@ -193,6 +194,8 @@ class SparkEngine:
         totals = LogTotals(sum(row[shown_of] for row in of_reasons if not row[REJECTED]), clicked)
         rejected = judge_rows(log, {code: n for code, n in counts.items() if code}, read, self.on_bad_rows)
         orphans = None if clicks is None else self._count_orphans(clicks, shown)
+        if elsewhere := log.from_anywhere.clicks_elsewhere():
+            orphans = sum(self.each(elsewhere, _value))
         good = shown.filter(f"{REJECTED} = 0").drop(REJECTED)
         schema = pl.Schema({name: dtype for name, dtype in schema.items() if name != REJECTED})
         repeats = dict[str, int]()
@@ -203,7 +206,7 @@ class SparkEngine:
             everything = keep_sessions or self.check_pages == "all"
             one_in = 1 if everything else max(1, read // SAMPLED_ROWS)
             bad, faults, ends = self._bad_pages(
-                log, PagesOnSpark(good, schema, n_parts, log.docs_repeat), lost, read, one_in
+                log, PagesOnSpark(good, schema, n_parts, log.page_rules), lost, read, one_in
             )
             totals = replace(totals, page_ends=ends)
             rejected |= rows_by_reason(faults)
@@ -282,6 +285,10 @@ def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
     """The rows of one in so many values of a column."""
     functions: Any = import_module("pyspark.sql.functions")
     return rows.filter(functions.pmod(functions.xxhash64(column), functions.lit(number)) == 0) if number > 1 else rows
+
+
+def _value(frame: pl.LazyFrame) -> int:
+    return frame.collect(engine="streaming").item()
 
 
 def _on_frame(item: tuple[int, pl.LazyFrame], work: Callable[[int, pl.LazyFrame], Found]) -> Found:

@@ -11,7 +11,7 @@ import polars as pl
 from posbias.core.log.duplicates import mark_repeats
 from posbias.core.log.guards import PAGE_ENDS, PageEnds, count_page_ends, sum_page_ends
 from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import LAST_CLICKED, PAGE_CLICKS, PageFault, over_parts, pages
+from posbias.core.log.pages import LAST_CLICKED, PAGE_CLICKS, USUAL_PAGES, PageFault, PageRules, over_parts, pages
 from posbias.core.schema import SESSION
 from posbias.io.engines.contract import PAGES, ROWS
 from posbias.io.engines.kept_frames import SparkFrame
@@ -27,13 +27,13 @@ class PagesOnSpark:
         impressions: canonical impressions, each query in one partition.
         schema: their names and types in Polars.
         n_parts: number of partitions.
-        docs_repeat: whether a page may show a document twice.
+        rules: what a page may be.
     """
 
     impressions: SparkFrame
     schema: pl.Schema
     n_parts: int
-    docs_repeat: bool = False
+    rules: PageRules = USUAL_PAGES
 
     def judged(self, one_in: int) -> SparkFrame:
         """The `pages` of one in so many sessions."""
@@ -41,7 +41,10 @@ class PagesOnSpark:
         sampled = self.impressions
         if one_in > 1:
             sampled = sampled.filter(functions.pmod(functions.xxhash64(SESSION), functions.lit(one_in)) == 0)
-        of_queries = self._made_of(sampled, self.schema, partial(pages, docs_repeat=self.docs_repeat))
+        if self.rules.several_queries:
+            whole = sampled.repartition(self.n_parts, SESSION)
+            return self._made_of(whole, self.schema, partial(pages, rules=self.rules))
+        of_queries = self._made_of(sampled, self.schema, partial(pages, rules=self.rules))
         return self._made_of(of_queries.repartition(self.n_parts, SESSION), self._of_pages, over_parts)
 
     def examples(self, faulty: SparkFrame) -> pl.DataFrame:

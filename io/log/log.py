@@ -14,6 +14,7 @@ from posbias.core.log.impressions import (
     canonical_impressions,
     page_keys,
 )
+from posbias.core.log.pages import PageRules
 from posbias.core.log.timestamps import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
 from posbias.core.schema import (
     PERIOD,
@@ -67,9 +68,9 @@ class Log:
         return self.has_sessions and self.request.duplicate_docs == "first"
 
     @property
-    def docs_repeat(self) -> bool:
-        """Whether a page may show a document twice."""
-        return self.request.duplicate_docs == "keep"
+    def page_rules(self) -> PageRules:
+        """What a page may be."""
+        return PageRules(self.request.duplicate_docs == "keep", self.roles.docs_are_queries)
 
     @cached_property
     def schema(self) -> pl.Schema:
@@ -139,8 +140,18 @@ class Log:
         """Rows: exact for Parquet, estimated from the size otherwise."""
         return sum(int(_rows(source) * self._impressions_per_row(source)) for source in self.sources)
 
+    def clicks_elsewhere(self) -> list[pl.LazyFrame]:
+        """How many clicks of each file are on documents that their pages do not list, where pages list their clicks."""
+        if self.nesting is None or self.nesting.clicked is None:
+            return []
+        return [self.nesting.clicks_elsewhere(self._scanned(source)) for source in self.sources]
+
     def orphan_clicks(self) -> int | None:
-        """Clicks without an impression, where clicks are apart."""
+        """Clicks without an impression, where they are known apart from impressions."""
+        elsewhere = self.clicks_elsewhere()
+        if elsewhere:
+            with reading(self.sources):
+                return sum(frame.collect(engine="streaming").item() for frame in elsewhere)
         if not self.click_sources:
             return None
         shown = self._shown

@@ -1,14 +1,17 @@
 """A log is opened: its files are found, the form of its rows, and the column of each role."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
 
 from posbias.core.errors import LogFormatError, RoleError, SchemaError
 from posbias.core.role_search import resolve_roles
-from posbias.core.schema import CLICK, DOC, KEY_ROLES, POSITION, QUERY, SESSION, RequestedRoles, Roles
+from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, POSITION, QUERY, SESSION, RequestedRoles, Roles
 from posbias.io.log.headers import check_files_agree, check_headers
 from posbias.io.log.log import CLICKED, Log
 from posbias.io.log.nested import find_nesting, holds_lists
+from posbias.io.log.paths import are_structs
 from posbias.io.log.request import LogRequest
 from posbias.io.log.scan import reading, schema_of
 from posbias.io.log.sources import Source, find_sources
@@ -26,20 +29,18 @@ def open_log(request: LogRequest) -> Log:
     if request.ubi is not None:
         return _open_ubi(request, sources)
     click_sources = tuple(find_sources(request.clicks.inputs)) if request.clicks else ()
-    with reading(sources):
-        names = list(dict.fromkeys(name for source in sources for name in schema_of(source)))
+    columns = _columns_of(sources)
     where = request.where
     if click_sources:
-        with reading(click_sources):
-            of_clicks = [name for source in click_sources for name in schema_of(source)]
-        _check_click_is_there(request, [*names, *of_clicks])
+        _check_click_is_there(request, [*columns.names, *_columns_of(click_sources).names])
     requested = replace(request.roles, click=None) if click_sources else request.roles
-    nested = _is_nested(replace(request, roles=requested), sources[0], names)
-    roles = _find_roles(request, requested, names, nested=nested)
+    nested = _is_nested(replace(request, roles=requested), sources[0], columns)
+    roles = _find_roles(request, requested, columns, nested=nested)
     check_headers(sources, roles.columns())
     check_files_agree(sources, roles)
+    _check_fields_are_named(request, roles, columns)
     base = request.rules.position_base
-    nesting = find_nesting(schema_of(sources[0]), roles, base, where=where) if nested else None
+    nesting = find_nesting(schema_of(sources[0]), roles, base, request.lists, where=where) if nested else None
     if nesting is not None:
         roles = nesting.roles(roles)
     if click_sources:
@@ -50,7 +51,40 @@ def open_log(request: LogRequest) -> Log:
     return log
 
 
-def _find_roles(request: LogRequest, requested: RequestedRoles, names: Sequence[str], *, nested: bool) -> Roles:
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of some files.
+
+    Attributes:
+        names: all, with the paths of fields.
+        of_structs: those with fields, which play a role only if they are named.
+    """
+
+    names: tuple[str, ...]
+    of_structs: frozenset[str]
+
+    def find(
+        self, requested: RequestedRoles, where: str, required: Collection[str], looked_for: Sequence[str]
+    ) -> Roles:
+        """The columns of roles; arguments and errors are those of `resolve_roles`."""
+        return resolve_roles(
+            requested,
+            self.names,
+            where=where,
+            required=required,
+            looked_for=looked_for,
+            only_named=self.of_structs,
+        )
+
+
+def _columns_of(sources: Sequence[Source]) -> _Columns:
+    with reading(sources):
+        columns = [column for source in sources for column in schema_of(source).items()]
+    names = dict.fromkeys(name for name, _ in columns)
+    return _Columns(tuple(names), frozenset(name for name, dtype in columns if are_structs(dtype)))
+
+
+def _find_roles(request: LogRequest, requested: RequestedRoles, columns: _Columns, *, nested: bool) -> Roles:
     """The columns of the roles that are needed, and of others.
 
     Raises:
@@ -62,15 +96,18 @@ def _find_roles(request: LogRequest, requested: RequestedRoles, names: Sequence[
             f"{request.where}: the documents are in lists. A row of a table of sums (--impressions) is one "
             "query, document and position."
         )
-    required = {QUERY, DOC} if nested else {QUERY, DOC, POSITION}
+    clicks_told = request.clicks or requested.clicked or request.lists.click_suffix
+    required = {DOC} if nested else {DOC, POSITION}
     required |= {SESSION} if request.clicks or (request.needs_session and not nested) else set()
-    required |= set() if request.clicks else {CLICK}
-    left_out = {CLICK} if request.clicks else {SESSION} if summed else set[str]()
+    required |= set() if clicks_told else {CLICK}
+    required |= set() if requested.no_query else {QUERY}
+    left_out = {CLICK} if clicks_told else {SESSION} if summed else set[str]()
+    left_out |= {QUERY} if requested.no_query else set()
     looked_for = [role for role in KEY_ROLES if role not in left_out]
     try:
-        roles = resolve_roles(requested, names, where=request.where, required=required, looked_for=looked_for)
+        roles = columns.find(requested, request.where, required, looked_for)
     except RoleError as error:
-        if QUERY_ID in names and not {ACTION_NAME, USER_QUERY}.isdisjoint(names):
+        if QUERY_ID in columns.names and not {ACTION_NAME, USER_QUERY}.isdisjoint(columns.names):
             raise RoleError(f"{error} If these are OpenSearch UBI documents, say --input-format ubi.") from error
         raise
     if summed and roles.impressions in {roles.position, roles.click, *roles.ids()}:
@@ -79,6 +116,22 @@ def _find_roles(request: LogRequest, requested: RequestedRoles, names: Sequence[
             "the column that says how many impressions a row adds up."
         )
     return roles
+
+
+def _check_fields_are_named(request: LogRequest, roles: Roles, columns: _Columns) -> None:
+    """See that an id is no struct, whose other fields would be part of it.
+
+    Raises:
+        SchemaError: one is.
+    """
+    for role, names in ((SESSION, roles.session), (QUERY, roles.query), (DOC, roles.doc)):
+        for name in names:
+            if name in columns.of_structs:
+                fields = [path for path in columns.names if path.startswith(f"{name}.")]
+                raise SchemaError(
+                    f"{request.where}: column {name!r} ({FLAGS[role]}) holds structs. Name the field that is the id: "
+                    f"{', '.join(fields)}."
+                )
 
 
 def _check_click_is_there(request: LogRequest, names: Sequence[str]) -> None:
@@ -112,7 +165,7 @@ def _open_ubi(request: LogRequest, sources: tuple[Source, ...]) -> Log:
     return Log(request, sources, (), resolve_roles(requested, COLUMNS, where=request.where, required=()))
 
 
-def _is_nested(request: LogRequest, source: Source, names: Sequence[str]) -> bool:
+def _is_nested(request: LogRequest, source: Source, columns: _Columns) -> bool:
     """Whether a row is a page, because it says so or because its documents are in a list.
 
     Raises:
@@ -122,15 +175,28 @@ def _is_nested(request: LogRequest, source: Source, names: Sequence[str]) -> boo
         return False
     with reading([source]):
         schema = schema_of(source)
+    written = request.lists.separator is not None
     try:
-        roles = resolve_roles(request.roles, names, where=request.where, required=(DOC,), looked_for=(DOC,))
+        roles = columns.find(request.roles, request.where, (DOC,), (DOC,))
     except RoleError:  # to be said with what else is missing
-        return request.form == "nested" or any(map(holds_lists, schema.values()))
-    nested = any(name in schema and holds_lists(schema[name]) for name in roles.doc)
+        return request.form == "nested" or written or any(map(holds_lists, schema.values()))
+    nested = any(name in schema and _is_list(schema[name], written=written) for name in roles.doc)
+    held = ", ".join(f"{name} ({schema.get(name)})" for name in roles.doc)
+    if written and not nested:
+        raise SchemaError(f"{source.path}: --list-separator reads text as lists, and documents are no text: {held}.")
     if request.form == "nested" and not nested:
-        held = ", ".join(f"{name} ({schema.get(name)})" for name in roles.doc)
         raise SchemaError(
             f"{source.path}: --input-format nested, but the documents are in no list: {held}. Name the column that "
             "holds the list with --doc COLUMN, or leave out --input-format."
         )
+    if not nested and (request.roles.clicked or request.lists.click_suffix):
+        option = "--clicked" if request.roles.clicked else "--click-suffix"
+        raise SchemaError(
+            f"{source.path}: {option} is about pages with their documents in a list, and the documents are in none: "
+            f"{held}. If text is a list, say what separates the entries: --list-separator."
+        )
     return nested
+
+
+def _is_list(dtype: pl.DataType, *, written: bool) -> bool:
+    return holds_lists(dtype) or (written and dtype == pl.String)

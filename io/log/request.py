@@ -8,6 +8,7 @@ from posbias.core.log.impressions import ReadingRules
 from posbias.core.schema import RequestedRoles
 from posbias.io.log.click_table import ClicksRequest
 from posbias.io.log.ubi_rules import UbiRules
+from posbias.io.log.written_lists import NO_LIST_RULES, ListRules
 
 InputFormat = Literal["auto", "flat", "nested", "ubi"]
 """One impression per row, one page per row (told by the type of the document column), or documents of UBI."""
@@ -27,6 +28,7 @@ class LogRequest:
         ubi: how UBI documents are read, where the log is made of those.
         max_bad_rows: share of the rows that may be left out because they break the contract.
         duplicate_docs: what becomes of a document that stands twice on a page.
+        lists: how lists are read, where a row is a page.
     """
 
     inputs: tuple[str, ...]
@@ -38,6 +40,7 @@ class LogRequest:
     ubi: UbiRules | None = None
     max_bad_rows: float = 1.0
     duplicate_docs: DuplicateDocs = "error"
+    lists: ListRules = NO_LIST_RULES
 
     @property
     def where(self) -> str:

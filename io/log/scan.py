@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.errors import LogFormatError
+from posbias.io.log.paths import is_path, with_paths
 from posbias.io.log.sources import Source
 from posbias.io.places.object_stores import storage_options
 
@@ -63,7 +64,8 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
     elif form == "ipc":
         frame = pl.scan_ipc(paths, hive_partitioning=False, glob=False, storage_options=options)
     elif form == "ndjson":
-        overrides = {name: _text_like(schema_of(sources[0]).get(name)) for name in as_text}
+        schema = schema_of(sources[0]) if as_text else pl.Schema()
+        overrides = {name: _text_like(schema.get(name)) for name in as_text if not is_path(name, schema)}
         escaped = [_escaped(source) for source in sources]  # scan_ndjson always takes a path for a pattern
         frame = pl.scan_ndjson(
             escaped, infer_schema_length=_SCHEMA_ROWS, schema_overrides=overrides, storage_options=options
@@ -77,7 +79,7 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
             glob=False,
             storage_options=options,
         )
-    folders = dict(sources[0].hive)
+    frame, folders = with_paths(frame), dict(sources[0].hive)
     if not folders:
         return frame
     own = frame.collect_schema()

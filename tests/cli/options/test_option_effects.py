@@ -62,6 +62,11 @@ TRIALS = {
     "doc": Trial("--doc family"),
     "position": Trial("--position upwards"),
     "click": Trial("--click bought"),
+    "no_query": Trial("--no-query"),
+    "clicked": Trial("--clicked chosen", log="pages.parquet"),
+    "list_separator": Trial("--list-separator ;", log="written.parquet"),
+    "click_suffix": Trial("--click-suffix -", log="marked.parquet"),
+    "order_is_position": Trial("--order-is-position --click-suffix -", log="unplaced.parquet"),
     "impressions": Trial("--impressions shown", log="sums.parquet"),
     "weight_column": Trial("--weight-column copies"),
     "timestamp": Trial("--timestamp timestamp"),
@@ -199,6 +204,16 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log.with_columns(click=pl.when(pl.col("click") == 1).then(1)).write_parquet(folder / "nulls.parquet")
     twice = pl.when((pl.col("session") == 0) & (pl.col("position") < 3)).then(-1).otherwise(pl.col("doc"))
     log.with_columns(doc=twice).write_parquet(folder / "twice.parquet")
+    lists = log.filter(pl.col("position") < 5).group_by("session", "query", maintain_order=True)
+    pages = lists.agg(
+        *("doc", "position", "click", pl.col("doc").filter(pl.col("bought") == 1).alias("chosen")),
+    )
+    pages.write_parquet(folder / "pages.parquet")
+    texts = pl.col("doc", "position", "click").cast(pl.List(pl.String))
+    pages.select("session", "query", texts.list.join(";")).write_parquet(folder / "written.parquet")
+    marked = pl.format("{}-{}", "doc", "click").alias("doc")
+    lists.agg(marked, "position", "click").write_parquet(folder / "marked.parquet")
+    lists.agg(marked).write_parquet(folder / "unplaced.parquet")
     log.filter(pl.col("bought") == 1).select("session", "doc").write_parquet(folder / "clicks.parquet")
     log.filter(pl.col("bought") == 1).select(
         *("session", "doc", pl.col("doc").alias("other"), (pl.col("session") // 2).alias("elsewhere")),

@@ -6,7 +6,7 @@ import pytest
 
 from posbias.core.log.duplicates import mark_repeats
 from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import PageFault, pages
+from posbias.core.log.pages import PageFault, PageRules, pages
 
 ABOVE, BELOW = int(PageFault.SHOWN_ABOVE), int(PageFault.BELOW_SHOWN_ABOVE)
 
@@ -39,7 +39,9 @@ def test_two_rows_of_a_document_at_one_position_stay_and_make_the_page_faulty() 
     rows = [(1, "a", 1, 0), (1, "a", 1, 1), (1, "b", 2, 0)]
     assert marked(rows, clicks_above_matter=False) == [0, 0, 0]
     frame = pl.DataFrame(rows, schema=["session", "doc", "position", "click"], orient="row")
-    found = [pages(frame.with_columns(query=1).lazy(), docs_repeat=repeat).collect() for repeat in (False, True)]
+    found = [
+        pages(frame.with_columns(query=1).lazy(), PageRules(docs_repeat=repeat)).collect() for repeat in (False, True)
+    ]
     assert [one[REJECTED].item() for one in found] == [PageFault.REPEATED_DOC, PageFault.REPEATED_POSITION]
 
 

@@ -1,0 +1,78 @@
+"""Logs without queries: each document is compared with itself over positions."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import polars as pl
+import pytest
+from command_results import Posbias
+from polars.testing import assert_frame_equal
+
+Run = Callable[..., CompletedProcess[str]]
+UNUSABLE = 2
+
+
+@pytest.fixture
+def slots(log: pl.DataFrame, tmp_path: Path) -> Path:
+    """Return a log of a recommender: sessions, documents and positions alone."""
+    path = tmp_path / "slots.parquet"
+    log.drop("query").write_parquet(path)
+    return path
+
+
+def test_without_queries_each_document_is_its_own_query(
+    posbias: Posbias, log: pl.DataFrame, slots: Path, tmp_path: Path
+) -> None:
+    log.drop("session").with_columns(query="doc").write_parquet(tmp_path / "own.parquet")
+    expected = posbias("fit", tmp_path / "own.parquet")
+    found = posbias("fit", slots, "--no-query")
+    assert found.propensities.equals(expected.propensities)
+    assert found.attractiveness["query"].equals(found.attractiveness["doc"].rename("query"))
+
+
+def test_pages_are_checked_although_their_documents_are_queries_of_their_own(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    twice = pl.concat([log, log.head(1).with_columns(position=pl.lit(9, pl.Int32))]).drop("query")
+    twice.write_parquet(tmp_path / "slots.parquet")
+    result = run_in_process("fit", tmp_path / "slots.parquet", "--no-query", "-o", tmp_path / "out")
+    assert result.returncode == UNUSABLE
+    assert "1 x the session shows a document twice" in result.stderr
+    assert "several queries" not in result.stderr
+
+
+def test_a_log_in_buckets_gives_the_same_as_one_in_memory(
+    posbias: Posbias, slots: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = posbias("run", slots, "--no-query")
+    monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 100)
+    split = posbias("run", slots, "--no-query", "--check-pages", "all")
+    assert_frame_equal(split.propensities, whole.propensities, rel_tol=1e-9)
+    assert split.manifest["verdicts"] == whole.manifest["verdicts"]
+
+
+REFUSED = {
+    "a query": (["--query", "doc"], "--no-query says that the log has none"),
+    "clicks above": (["--model", "ubm"], "compares the documents of a page"),
+    "groups": (["--cluster", "session"], "compares the documents of a page"),
+    "first rows": (["--duplicate-docs", "first"], "cannot be combined with --no-query"),
+    "UBI": (["--input-format", "ubi"], "a UBI log has queries"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_compares_documents_of_a_page_is_refused(
+    run_in_process: Run, slots: Path, tmp_path: Path, case: str
+) -> None:
+    options, said = REFUSED[case]
+    result = run_in_process("fit", slots, "--no-query", *options, "-o", tmp_path / "out")
+    assert result.returncode == UNUSABLE
+    assert said in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("layout", ["clicked-group", "pairs", "session"])
+def test_layouts_of_pages_are_refused(run_in_process: Run, slots: Path, tmp_path: Path, layout: str) -> None:
+    result = run_in_process("run", slots, "--no-query", "--layout", layout, "-o", tmp_path / "out")
+    assert result.returncode == UNUSABLE
+    assert "compares the documents of a page" in " ".join(result.stderr.split())
