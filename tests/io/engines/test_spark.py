@@ -192,6 +192,29 @@ def test_fit_of_lists_without_a_session(both: Both, log: pl.DataFrame, tmp_path:
     assert_same_result(spark, polars)
 
 
+def test_fit_of_clicked_ids_in_structs_and_of_clicks_behind_ids_without_queries(
+    both: Both, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    pages = log.sort("session", "position").group_by("session", "query", maintain_order=True)
+    clicked = pl.col("doc").filter(pl.col("click") == 1)
+    ids = pages.agg("doc", clicked=clicked).with_columns(pl.concat_list("clicked", pl.lit(-1, pl.Int64)))
+    ids.select("session", "query", page=pl.struct("doc", "clicked")).write_ndjson(tmp_path / "ids.ndjson")
+    pages.agg(pl.format("{}-{}", "doc", "click").str.join(" ").alias("doc")).drop("query").write_csv(
+        tmp_path / "marked.csv"
+    )
+
+    options = ("--doc", "page.doc", "--clicked", "page.clicked", "--model", "ubm")
+    polars, spark = both("fit", tmp_path / "ids.ndjson", *options)
+    assert polars.manifest["rows"]["clicks_without_impression"] == ids.height
+    assert polars.manifest["totals"]["clicks"] == log["click"].sum()
+    assert_same_result(spark, polars)
+
+    options = ("--no-query", "--list-separator", "space", "--click-suffix", "-", "--order-is-position")
+    polars, spark = both("fit", tmp_path / "marked.csv", *options)
+    assert polars.manifest["totals"]["clicks"] == log["click"].sum()
+    assert_same_result(spark, polars)
+
+
 def test_fit_of_ubi(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
     pages = log.sort("session", "position").group_by("session", "query", maintain_order=True).agg("doc")
     queries = pages.select(query_id="session", user_query="query", query_response_hit_ids="doc")
