@@ -52,9 +52,7 @@ def weight(
         result.content["propensities"] = str(place)
         if isinstance(files.layout, LayoutOfPages):
             read = steps.read_pages(job, engine, result)
-            training_files.write_from_pages(
-                read, job.plan, engine, fitted.theta.propensities, files.layout, files, result
-            )
+            training_files.write_from_pages(read, job.plan, engine, fitted.theta, files.layout, files, result)
         else:
             counted = steps.count(job, engine, result)
             check_same_cells(counted.plan, fitted.plan, place)

@@ -147,6 +147,7 @@ def _rate_by_propensity(asked: Situation) -> str | None:
 _WEIGHTING: Needs = {
     **{name: (_known_to_layout(name),) for name in options_of_some_layouts()},
     "self_normalize": (_weights, _click_weights),
+    "replicates": (_weights, _click_weights),
     "min_propensity": (_click_weights, _rate_by_propensity),
     "validation_by": (
         only_where(

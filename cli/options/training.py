@@ -68,6 +68,17 @@ class TrainingOptions:
     self_normalize: Annotated[bool, option("--self-normalize", "Scale click weights to a mean of 1.", _WEIGHTING)] = (
         False
     )
+    replicates: Annotated[
+        int,
+        option(
+            "--replicates",
+            "N further columns of weights, which vary with the errors of the propensities.",
+            _WEIGHTING,
+            min=0,
+            max=1000,
+            metavar="N",
+        ),
+    ] = 0
     negatives: Annotated[
         Negatives,
         option(

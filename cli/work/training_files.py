@@ -109,6 +109,7 @@ def requested(training: TrainingOptions) -> Request:
         training.negatives,
         training.rate,
         training.grades,
+        training.replicates if _has_click_weights(training, layout) else 0,
     )
     return Request(
         layout,
@@ -117,6 +118,10 @@ def requested(training: TrainingOptions) -> Request:
         options,
         training,
     )
+
+
+def _has_click_weights(training: TrainingOptions, layout: Layout) -> bool:
+    return layout.weighted is not None and not ("negatives" in layout.takes and training.negatives == "posterior")
 
 
 def _check_possible(training: TrainingOptions, layout: Layout) -> None:
@@ -147,7 +152,7 @@ def write_from_counts(
     counts = counted.statistics.counts_by_cell()
     if counted.plan.weighted or counted.decay is not None:
         counts = with_squared_clicks(counts, counted.read, counted.plan)
-    weights = _weights(counts, propensities, request)
+    weights = _weights(counts, propensities, theta, request)
     if isinstance(layout, LayoutOfPages):
         if counted.read is None:
             raise StatisticsError(f"--layout {layout.name}: it needs the logs, not only statistics. Give the logs.")
@@ -169,14 +174,15 @@ def write_from_pages(
     read: ReadLog,
     plan: StatisticsPlan,
     engine: Engine,
-    propensities: pl.DataFrame,
+    theta: FittedTheta,
     layout: LayoutOfPages,
     request: Request,
     result: Result,
 ) -> None:
     """Write training files in a layout of pages from a log that has been read, and not counted."""
-    propensities, counts = _chosen(propensities, request, result), counts_by_cell(read, plan)
-    weights = _weights(with_squared_clicks(counts, read, plan) if plan.weighted else counts, propensities, request)
+    propensities, counts = _chosen(theta.propensities, request, result), counts_by_cell(read, plan)
+    counts = with_squared_clicks(counts, read, plan) if plan.weighted else counts
+    weights = _weights(counts, propensities, theta, request)
     _write_pages(read, plan, weights, layout, request, engine, result)
 
 
@@ -210,8 +216,8 @@ def _chosen(propensities: pl.DataFrame, request: Request, result: Result) -> pl.
     return chosen.table
 
 
-def _weights(counts: pl.DataFrame, propensities: pl.DataFrame, request: Request) -> ClickWeights:
-    weights = weights_for(counts, propensities, request.options)
+def _weights(counts: pl.DataFrame, propensities: pl.DataFrame, theta: FittedTheta, request: Request) -> ClickWeights:
+    weights = weights_for(counts, propensities, request.options, theta)
     check_unidentified(weights, stop=request.asked.unidentified == "error")
     return weights
 

@@ -20,6 +20,7 @@ LARGEST_PROPENSITY = 1e30
 
 
 SMOOTH_PROPENSITY = "smooth_propensity"
+SMOOTH_STD_ERROR = "smooth_std_error"
 STD_ERROR = "std_error"
 
 
@@ -56,7 +57,7 @@ def propensity_table(
         pl.Series("linking_clicks", linkage.linking_clicks).cast(dtype),
         _known("joint_propensity", unknown if joint_propensity is None else joint_propensity),
         _known(SMOOTH_PROPENSITY, unknown if smooth is None else smooth.theta),
-        _known("smooth_std_error", unknown if smooth is None else smooth.intervals.std_error),
+        _known(SMOOTH_STD_ERROR, unknown if smooth is None else smooth.intervals.std_error),
         _known("smooth_ci_low", unknown if smooth is None else smooth.intervals.low),
         _known("smooth_ci_high", unknown if smooth is None else smooth.intervals.high),
     )
@@ -88,8 +89,8 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
         where: what was read, for the message.
 
     Returns:
-        The cell columns, `propensity`, `examination`, `std_error` and `smooth_propensity` (all Float64, null where not
-        known; the last two also where the table lacks them).
+        The cell columns, `propensity`, `examination`, `std_error`, `smooth_propensity` and `smooth_std_error` (all
+        Float64, null where not known; the last three also where the table lacks them).
 
     Raises:
         LogFormatError: a column is missing or of another type, a value is out of range, or a cell is there twice.
@@ -98,7 +99,9 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
     if missing:
         raise LogFormatError(f"{where}: has no column {missing[0]!r}, so it is not the table of this fit. {_FIT}")
     absent = [
-        pl.lit(None, pl.Float64).alias(name) for name in (STD_ERROR, SMOOTH_PROPENSITY) if name not in table.columns
+        pl.lit(None, pl.Float64).alias(name)
+        for name in (STD_ERROR, SMOOTH_PROPENSITY, SMOOTH_STD_ERROR)
+        if name not in table.columns
     ]
     table = table.with_columns(absent)
     numbered = [name for name in (POSITION, PREVIOUS_CLICK) if name in cells]
@@ -119,7 +122,8 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
         f"has a smooth propensity that is not between {1 / LARGEST_PROPENSITY:g} and {LARGEST_PROPENSITY:g}": _outside(
             pl.col(SMOOTH_PROPENSITY), 1 / LARGEST_PROPENSITY, LARGEST_PROPENSITY
         ),
-        "has a standard error below 0": _outside(pl.col(STD_ERROR), 0.0, np.inf),
+        "has a standard error below 0": _outside(pl.col(STD_ERROR), 0.0, np.inf)
+        | _outside(pl.col(SMOOTH_STD_ERROR), 0.0, np.inf),
         "has an examination that is not above 0 and at most 1": _outside(examination, _SMALLEST_EXAMINATION, 1.0),
         "repeats a cell": pl.struct(cells).is_duplicated() & ~pl.struct(cells).is_first_distinct(),
     }
@@ -132,7 +136,7 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
     return known
 
 
-_NUMBERS = (PROPENSITY, EXAMINATION, STD_ERROR, SMOOTH_PROPENSITY)
+_NUMBERS = (PROPENSITY, EXAMINATION, STD_ERROR, SMOOTH_PROPENSITY, SMOOTH_STD_ERROR)
 _FIT = "Name a directory as `posbias fit` or `run` wrote it."
 _SMALLEST_EXAMINATION = 5e-324  # the smallest number above 0
 

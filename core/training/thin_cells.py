@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from posbias.core.fit.propensities import EXAMINATION, PROPENSITY, SMOOTH_PROPENSITY, STD_ERROR
+from posbias.core.fit.propensities import EXAMINATION, PROPENSITY, SMOOTH_PROPENSITY, SMOOTH_STD_ERROR, STD_ERROR
 from posbias.core.fit.refinements import LARGEST_ERROR, is_thin
 from posbias.core.schema import POSITION
 from posbias.core.training.weights import Source
@@ -20,7 +20,7 @@ class ChosenPropensities:
     """A propensity table to make weights from.
 
     Attributes:
-        table: with the chosen `propensity` and its `examination`.
+        table: with the chosen `propensity`, its `examination` and `std_error`.
         smooth: the positions that have the smooth curve's.
         known: how many cells have a propensity.
         largest_error: standard error of log propensity up to which the fitted one is taken.
@@ -48,7 +48,9 @@ def choose_propensities(table: pl.DataFrame, source: Source) -> ChosenPropensiti
     if not chosen.any():
         return ChosenPropensities(table, (), known)
     propensity = np.where(chosen, smooth, fitted)
+    error_of_smooth = table[SMOOTH_STD_ERROR].cast(pl.Float64).fill_null(np.nan).to_numpy()
     changed = table.with_columns(
+        pl.Series(STD_ERROR, np.where(chosen, error_of_smooth, error), nan_to_null=True),
         pl.Series(PROPENSITY, propensity, nan_to_null=True),
         pl.Series(EXAMINATION, propensity / np.nanmax(propensity), nan_to_null=True),
     )

@@ -7,7 +7,7 @@ tau is the minimum propensity. Self-normalised: w_e times (number of clicks / su
 Sources: Joachims, Swaminathan & Schnabel 2017 (IPS); Swaminathan & Joachims 2015 (self-normalisation).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.schema import CLICKS, POSITION
+from posbias.core.training.replicates import replicate_names
 
 Negatives = Literal["clamp", "posterior"]
 Rate = Literal["posterior", "coec", "ips"]
@@ -36,6 +37,7 @@ class WeightOptions:
             weights, so that neither of the options above touches it.
         rate: the label of the layout of judgments.
         grades: number of grades there, at least 2.
+        replicates: number of replicate weights, which vary with the errors of theta.
     """
 
     min_propensity: float = 0.01
@@ -43,6 +45,7 @@ class WeightOptions:
     negatives: Negatives = "clamp"
     rate: Rate = "posterior"
     grades: int = 5
+    replicates: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class ClickWeights:
         weight: w, shape (K,), nan where the cell has no propensity.
         summary: counts and effective sample sizes, for the manifest.
         by_position: `position`, `clicks`, `weight_share` (of the weight of all clicks), by position.
+        replicates: replicate weights, shape (N, K), nan where the cell has no propensity.
     """
 
     cells: pl.DataFrame
@@ -90,12 +94,17 @@ class ClickWeights:
     weight: Floats
     summary: WeightSummary
     by_position: pl.DataFrame
+    replicates: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
     def frame(self) -> pl.DataFrame:
         """The cell columns with `propensity` and the click weight, null where the cell has none."""
         return self.cells.with_columns(
             pl.Series(PROPENSITY, self.propensity, nan_to_null=True),
             pl.Series(CLICK_WEIGHT, self.weight, nan_to_null=True),
+            *(
+                pl.Series(f"{CLICK_WEIGHT}_{name}", weight, nan_to_null=True)
+                for name, weight in zip(replicate_names(len(self.replicates)), self.replicates, strict=True)
+            ),
         )
 
 
@@ -107,6 +116,7 @@ def click_weights(
     options: WeightOptions,
     *,
     squared_clicks: Floats | None = None,
+    replicates: Floats | None = None,
 ) -> ClickWeights:
     """Weights per cell from propensities and the log's totals per cell, each of shape (K,).
 
@@ -117,6 +127,7 @@ def click_weights(
         clicks: likewise.
         options: clipping and normalisation.
         squared_clicks: the sum of u^2 over the clicks, where rows carry weights; nan where it is not known.
+        replicates: other propensities to make replicate weights of, shape (N, K), nan where theta is.
     """
     known = np.isfinite(propensity)
     counted = np.where(known, clicks, 0.0)
@@ -138,7 +149,16 @@ def click_weights(
         effective_sample_size=_effective_sample_size(counted, squared, weight),
     )
     shares = _by_position(cells, counted, weight)
-    return ClickWeights(cells, propensity, weight * factor, summary, shares)
+    other = np.empty((0, len(propensity))) if replicates is None else replicates
+    of_replicates = np.array([_replicate(row, counted, options) for row in other]).reshape(other.shape)
+    return ClickWeights(cells, propensity, weight * factor, summary, shares, of_replicates)
+
+
+def _replicate(propensity: Floats, clicks: Floats, options: WeightOptions) -> Floats:
+    """The weights under other propensities, shape (K,); `clicks` are 0 where a cell has none."""
+    weight = 1.0 / np.maximum(propensity, options.min_propensity)
+    total = float(np.nansum(clicks * weight))
+    return weight * (float(clicks.sum()) / total) if options.self_normalize and total > 0 else weight
 
 
 def _by_position(cells: pl.DataFrame, clicks: Floats, weight: Floats) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
 from posbias.core.training.layouts import GROUP, LABEL
 from posbias.core.training.layouts.judgments import GRADE, LABEL_STD_DEV
 from posbias.core.training.layouts.preferences import LOSER, LOSER_ROW, WINNER, WINNER_ROW
+from posbias.core.training.replicates import is_replicate
 from posbias.io.layouts.training_set import Feature
 
 MOST_CATEGORIES = 100_000
@@ -93,7 +94,7 @@ def check_names(names: Sequence[str], where: str) -> None:
                 "index=False, or give the column a name."
             )
         check_readable(name, where)
-        if name in _ROW_COLUMNS or name.startswith(_OWN_PREFIX):
+        if name in _ROW_COLUMNS or name.startswith(_OWN_PREFIX) or is_replicate(name):
             raise SchemaError(
                 f"{where}: the feature {name!r} has a name that is reserved in training files. Rename the column."
             )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import polars as pl
 
-from posbias.core.schema import DOC, WEIGHT
+from posbias.core.schema import DOC
 from posbias.core.training.layouts.preferences import LOSER, WINNER
+from posbias.core.training.replicates import weight_columns
 from posbias.io.formats.columns import feature_names, write_features
 from posbias.io.formats.format import TrainingFormat
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
@@ -38,7 +39,7 @@ class PlainFormat(TrainingFormat):
         if part.preferences is None:
             self.write_rows(training_set, part.rows, folder / f"part-{number}")
             return
-        self.write_preferences(part.preferences.select(preference_columns(training_set)), folder / f"part-{number}")
+        self.write_preferences(_preferences(training_set, part.preferences), folder / f"part-{number}")
         if training_set.features:
             self.write_rows(training_set, part.rows, folder / f"documents-{number}")
 
@@ -53,9 +54,15 @@ def plain_rows(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
     return chunk.drop(training_set.layout.left_out)
 
 
+def _preferences(training_set: TrainingSet, preferences: pl.LazyFrame) -> pl.LazyFrame:
+    """The preferences with their weights."""
+    weights = weight_columns(preferences.collect_schema())
+    return preferences.select(*preference_columns(training_set), *weights)
+
+
 def preference_columns(training_set: TrainingSet) -> list[str]:
-    """The columns of preferences."""
-    return [*(name for name in training_set.ids if name != DOC), WINNER, LOSER, WEIGHT]
+    """The columns that say what a preference is."""
+    return [*(name for name in training_set.ids if name != DOC), WINNER, LOSER]
 
 
 def plain_load_script(training_set: TrainingSet, suffix: str) -> str:

@@ -11,11 +11,12 @@ from posbias.core.attractiveness.prior import posterior_by_position
 from posbias.core.attractiveness.uncertainty import with_errors_of_theta
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.errors import IdentifiabilityError, SchemaError
-from posbias.core.fit.fitted_theta import FittedTheta, covariance_of
-from posbias.core.fit.propensities import PROPENSITY
+from posbias.core.errors import IdentifiabilityError, SchemaError, StatisticsError
+from posbias.core.fit.fitted_theta import FittedTheta, covariance_of, covariance_table
+from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
 from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
 from posbias.core.training.layouts.layout import LayoutOfCounts, Posterior, RowsOfPairs, WeightedCounts
+from posbias.core.training.replicates import draw_propensities, relative_covariance
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import ReadLog
@@ -24,7 +25,9 @@ SQUARED_CLICKS = "squared_clicks"
 """The column with the sum of the squared weights that the clicks of a cell carry; null where it is not known."""
 
 
-def weights_for(counts: pl.DataFrame, propensities: pl.DataFrame, options: WeightOptions) -> ClickWeights:
+def weights_for(
+    counts: pl.DataFrame, propensities: pl.DataFrame, options: WeightOptions, fitted: FittedTheta | None = None
+) -> ClickWeights:
     """Click weights of the cells of a log, from a propensity table.
 
     Args:
@@ -32,13 +35,35 @@ def weights_for(counts: pl.DataFrame, propensities: pl.DataFrame, options: Weigh
             carry weights.
         propensities: the table; cells that it lacks have no propensity.
         options: clipping and normalisation.
+        fitted: theta with its errors, where replicate weights are asked for.
+
+    Raises:
+        StatisticsError: they are, and no errors are known.
     """
     cells = counts.drop(IMPRESSIONS, CLICKS, SQUARED_CLICKS, strict=False)
     theta = _of_cells(cells, propensities, PROPENSITY)
     impressions, clicks = (counts[name].cast(pl.Float64).to_numpy() for name in (IMPRESSIONS, CLICKS))
     squared = counts[SQUARED_CLICKS].fill_null(np.nan).to_numpy() if SQUARED_CLICKS in counts.columns else None
     known = theta.fill_null(np.nan).to_numpy()
-    return click_weights(cells, known, impressions, clicks, options, squared_clicks=squared)
+    drawn = _drawn(cells, known, propensities, fitted, options) if options.replicates and fitted is not None else None
+    return click_weights(cells, known, impressions, clicks, options, squared_clicks=squared, replicates=drawn)
+
+
+def _drawn(
+    cells: pl.DataFrame, theta: Floats, propensities: pl.DataFrame, fitted: FittedTheta, options: WeightOptions
+) -> Floats:
+    """Other propensities of the cells that the log allows as well, shape (N, K)."""
+    if fitted.covariance is None:
+        raise StatisticsError(
+            f"--replicates {options.replicates}: the errors of the propensities are not known together: the fit has no "
+            "theta_covariance.parquet. Estimate again by a method with standard errors."
+        )
+    keys = fitted.propensities.select(cells.columns)
+    examination = covariance_of(keys, fitted.covariance)
+    chosen = propensities[STD_ERROR].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    table = fitted.propensities.select(*cells.columns, PROPENSITY, STD_ERROR)
+    covariance = covariance_table(keys, relative_covariance(table, examination, chosen))
+    return draw_propensities(theta, covariance_of(cells, covariance), options.replicates)
 
 
 def posterior_attractiveness(statistics: SufficientStatistics, theta: FittedTheta) -> Posterior:

@@ -12,9 +12,10 @@ against the clicked one, clicked or not).
 
 import polars as pl
 
-from posbias.core.schema import CLICKS, DOC, PAIR, QUERY, SESSION, WEIGHT
+from posbias.core.schema import CLICKS, DOC, PAIR, QUERY, SESSION
 from posbias.core.training.layouts.layout import GROUP, LABEL, Grouping, LayoutOfPages
 from posbias.core.training.layouts.pages import WEIGHTED_CLICK
+from posbias.core.training.replicates import weight_columns
 
 CODE, CLICKED_CODE, CANDIDATES = "posbias_code", "posbias_clicked_code", "posbias_candidates"
 
@@ -52,11 +53,12 @@ def clicked_groups(pages: pl.DataFrame, pairs: pl.DataFrame, grouping: Grouping)
         grouping: by query, equal groups become one; by session, each click is its own.
 
     Returns:
-        Clicked code, candidates (codes, ascending), `weight`, `clicks`; `session` where each click is its own. By
+        Clicked code, candidates (codes, ascending), weights, `clicks`; `session` where each click is its own. By
         clicked code and first page, or by page.
     """
     coded = pages.join(pairs.with_row_index(CODE), on=PAIR, how="left", maintain_order="left")
-    clicks = coded.filter(WEIGHTED_CLICK).select(SESSION, pl.col(CODE).alias(CLICKED_CODE), WEIGHT)
+    weights = weight_columns(pages.columns)
+    clicks = coded.filter(WEIGHTED_CLICK).select(SESSION, pl.col(CODE).alias(CLICKED_CODE), *weights)
     candidates = (
         coded.select(SESSION, CODE)
         .join(clicks, on=SESSION, how="semi")
@@ -70,7 +72,7 @@ def clicked_groups(pages: pl.DataFrame, pairs: pl.DataFrame, grouping: Grouping)
     return (
         groups.sort(CLICKED_CODE, maintain_order=True)
         .group_by(CLICKED_CODE, CANDIDATES, maintain_order=True)
-        .agg(pl.col(WEIGHT).sum(), pl.len().cast(pl.Int64).alias(CLICKS))
+        .agg(pl.col(weights).sum(), pl.len().cast(pl.Int64).alias(CLICKS))
     )
 
 
@@ -91,6 +93,6 @@ def clicked_group_rows(pages: pl.DataFrame, grouping: Grouping) -> pl.DataFrame:
         shown[QUERY],
         shown[DOC],
         (pl.col(CANDIDATES) == pl.col(CLICKED_CODE)).cast(pl.Int8).alias(LABEL),
-        WEIGHT,
+        *weight_columns(groups.columns),
         CLICKS,
     )

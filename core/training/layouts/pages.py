@@ -8,6 +8,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.log.page_order import in_page_order
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, WEIGHT
+from posbias.core.training.replicates import replicate_names
 from posbias.core.training.weights import CLICK_WEIGHT, ClickWeights
 
 _SHOWN_POSITION = "posbias_shown_position"
@@ -28,7 +29,7 @@ def weighted_pages(
 
     Returns:
         `session`, `query`, `doc`, `position`, `click`, `propensity` (null where the cell has none), `weight` (null for
-        a click in such a cell), and the columns of the features.
+        a click in such a cell), replicate weights, and the columns of the features.
     """
     shown = impressions.with_columns(pl.col(POSITION).alias(_SHOWN_POSITION))
     own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
@@ -36,7 +37,13 @@ def weighted_pages(
     weighted = in_cells.join(
         weights.frame(), on=list(plan.cell_columns), how="left", nulls_equal=True, maintain_order="left"
     )
-    of_click = pl.when(pl.col(CLICK) == 1).then(pl.col(CLICK_WEIGHT)).otherwise(1.0)
-    return weighted.with_columns((pl.col(_OWN_WEIGHT) * of_click).alias(WEIGHT)).select(
-        SESSION, QUERY, DOC, pl.col(_SHOWN_POSITION).alias(POSITION), CLICK, PROPENSITY, WEIGHT, *features
+    replicates = replicate_names(len(weights.replicates))
+    click_weights = {WEIGHT: CLICK_WEIGHT} | {name: f"{CLICK_WEIGHT}_{name}" for name in replicates}
+    clicked = pl.col(CLICK) == 1
+    return weighted.with_columns(
+        (pl.col(_OWN_WEIGHT) * pl.when(clicked).then(pl.col(of_click)).otherwise(1.0)).alias(name)
+        for name, of_click in click_weights.items()
+    ).select(
+        *(SESSION, QUERY, DOC, pl.col(_SHOWN_POSITION).alias(POSITION), CLICK, PROPENSITY),
+        *(WEIGHT, *replicates, *features),
     )

@@ -16,6 +16,7 @@ from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.schema import WEIGHT
 from posbias.core.training.layouts.documents import sums_by_document
 from posbias.core.training.layouts.layout import GROUP, LABEL, LayoutOfCounts, RowsOfPairs, WeightedCounts
+from posbias.core.training.replicates import replicate_names
 from posbias.core.training.weights import ClickWeights
 
 _TINY = 1e-300  # theta = gamma = 1 leaves no impression without a click to explain: 0 of them, not 0/0
@@ -31,12 +32,14 @@ class PointwiseLayout(LayoutOfCounts):
     takes = ("negatives",)
 
     def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
-        """W+ and the impressions of each signature, shape (J, 2)."""
+        """W+ and the impressions of each signature, and W+ under replicate weights, shape (J, 2 + N)."""
         positive = None
         if counts.options.negatives == "posterior":
             posterior = counts.posterior()
             positive = expected_attractions(counts.signatures, posterior.examination, posterior.mean)
-        return positive_and_shown(counts.signatures, counts.weights, positive), pointwise_rows
+        sums = positive_and_shown(counts.signatures, counts.weights, positive)
+        further = [positive_under(counts.signatures, weight) for weight in counts.weights.replicates]
+        return np.column_stack([sums, *further]), pointwise_rows
 
 
 def expected_attractions(signatures: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
@@ -81,6 +84,14 @@ def positive_and_shown(signatures: CountTable, weights: ClickWeights, positive: 
     return sums
 
 
+def positive_under(signatures: CountTable, weight: Floats) -> Floats:
+    """W+ of each signature under replicate weights of shape (K,), shape (J,)."""
+    positive, of_cell = np.empty(signatures.n_units), np.nan_to_num(weight)
+    for units, block in signatures.blocks():
+        positive[units] = block.sum_by_unit(block.clicks * of_cell[block.cell])
+    return positive
+
+
 def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
     """The rows of a part.
 
@@ -90,14 +101,19 @@ def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
 
     Args:
         pairs: `query`, `doc`, `signature`, as for `sums_by_document`.
-        by_signature: W+ and sum_e n_e of each signature, shape (J, 2), as from `positive_and_shown`.
+        by_signature: W+ and sum_e n_e of each signature, as from `positive_and_shown`, then its W+ under each of the
+            replicate weights, shape (J, 2 + N).
 
     Returns:
-        `group`, `query`, `doc`, `label` (Int8), `weight` (Float64), in the order of the pairs, label 1 first.
+        `group`, `query`, `doc`, `label` (Int8), `weight` and replicate weights (Float64), in the order of the pairs,
+        label 1 first.
     """
-    documents, by_label = sums_by_document(pairs, by_signature)
-    by_label[:, 1] = np.maximum(by_label[:, 1] - by_label[:, 0], 0.0)
+    documents, sums = sums_by_document(pairs, by_signature)
+    shown, positive = sums[:, 1], np.delete(sums, 1, axis=1)
+    negative = np.maximum(shown[:, np.newaxis] - positive, 0.0)
+    weights = np.stack([positive, negative], axis=1).reshape(2 * documents.height, positive.shape[1])
+    names = [WEIGHT, *replicate_names(positive.shape[1] - 1)]
     return documents[np.repeat(np.arange(documents.height), 2)].with_columns(
         pl.Series(LABEL, np.tile(np.array([1, 0], np.int8), documents.height)),
-        pl.Series(WEIGHT, by_label.ravel()),
+        *(pl.Series(name, weights[:, column]) for column, name in enumerate(names)),
     )

@@ -14,6 +14,7 @@ from posbias.core.schema import DOC, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.layouts.clicked_groups import CANDIDATES, CLICKED_CODE, clicked_groups, coded_pairs
 from posbias.core.training.layouts.layout import GROUP, LABEL, Grouping, LayoutOfPages
 from posbias.core.training.layouts.pages import WEIGHTED_CLICK
+from posbias.core.training.replicates import weight_columns
 
 WINNER, LOSER = "winner", "loser"
 """The two documents of a preference."""
@@ -52,6 +53,7 @@ def preference_rows(pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFra
         The preferences, by group: `group`, [`session`], `query`, `winner`, `loser`, `winner_row`, `loser_row` and
         `weight`.
     """
+    weights = weight_columns(pages.columns)
     if grouping == "query":
         documents = coded_pairs(pages)
         ranked = (
@@ -59,20 +61,20 @@ def preference_rows(pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFra
             .explode(CANDIDATES)
             .filter(pl.col(CANDIDATES) != pl.col(CLICKED_CODE))
             .group_by(CLICKED_CODE, CANDIDATES, maintain_order=True)
-            .agg(pl.col(WEIGHT).sum())
+            .agg(pl.col(weights).sum())
             .sort(CLICKED_CODE, CANDIDATES)
             .rename({CLICKED_CODE: WINNER_ROW, CANDIDATES: LOSER_ROW})
         )
         key = QUERY
     else:
-        documents = pages.sort(SESSION, DOC).select(SESSION, QUERY, DOC, POSITION, WEIGHT, weighted=WEIGHTED_CLICK)
+        documents = pages.sort(SESSION, DOC).select(SESSION, QUERY, DOC, POSITION, *weights, weighted=WEIGHTED_CLICK)
         rows = documents.with_row_index(_ROW)
-        clicks = rows.filter("weighted").select(SESSION, WEIGHT, pl.col(_ROW).alias(WINNER_ROW))
+        clicks = rows.filter("weighted").select(SESSION, *weights, pl.col(_ROW).alias(WINNER_ROW))
         others = rows.select(SESSION, pl.col(_ROW).alias(LOSER_ROW))
         ranked = (
             clicks.join(others, on=SESSION, maintain_order="left_right")
             .filter(pl.col(WINNER_ROW) != pl.col(LOSER_ROW))
-            .select(WINNER_ROW, LOSER_ROW, WEIGHT)
+            .select(WINNER_ROW, LOSER_ROW, *weights)
         )
         documents = documents.select(SESSION, QUERY, DOC)
         key = SESSION
@@ -83,6 +85,6 @@ def preference_rows(pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFra
         winner[DOC].alias(WINNER),
         loser[DOC].alias(LOSER),
         pl.col(WINNER_ROW, LOSER_ROW).cast(pl.Int64),
-        WEIGHT,
+        *weights,
     )
     return numbered.with_columns(pl.lit(1, pl.Int8).alias(LABEL), pl.lit(1.0).alias(WEIGHT)), preferences

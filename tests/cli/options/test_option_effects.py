@@ -121,6 +121,7 @@ TRIALS = {
     "propensity": Trial("--propensity fitted"),
     "min_propensity": Trial("--min-propensity 0.7"),
     "self_normalize": Trial("--self-normalize"),
+    "replicates": Trial("--replicates 2"),
     "negatives": Trial("--negatives posterior"),
     "rate": Trial("--rate ips"),
     "grades": Trial("--grades 3"),

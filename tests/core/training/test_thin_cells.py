@@ -11,6 +11,7 @@ TABLE = pl.DataFrame(
         "examination": [1 / 2.1, 0.8 / 2.1, 1.0, 0.2 / 2.1, None],
         "std_error": [0.0, 0.25, 0.26, None, None],
         "smooth_propensity": [1.0, 0.7, 0.5, 0.4, 0.3],
+        "smooth_std_error": [0.0, 0.1, 0.11, 0.12, 0.13],
     }
 )
 
@@ -19,6 +20,7 @@ def test_the_smooth_curve_is_taken_where_the_error_is_beyond_the_limit_or_missin
     chosen = choose_propensities(TABLE, "smooth")
     assert chosen.smooth == (3, 4)
     assert chosen.table["propensity"].to_list() == [1.0, 0.8, 0.5, 0.4, None]
+    assert chosen.table["std_error"].to_list() == [0.0, 0.25, 0.11, 0.12, None]
     assert chosen.table["examination"].to_list() == [1.0, 0.8, 0.5, 0.4, None]
 
 
