@@ -1,0 +1,94 @@
+"""Days beside others: those of a log that was counted, and those that are merged with a store.
+
+Click rates by day come from the statistics that are there anyway, part by part. Of a store only the days are read that
+are nearest to a new one, so that adding a day costs no more as the store grows.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import polars as pl
+
+from posbias.core.counts.by_day import DAY, add_by_day, count_by_day
+from posbias.core.counts.odd_days import DayLook, look_at_days, nearest
+from posbias.core.schema import PERIOD
+from posbias.io.engines.engine import Engine
+from posbias.io.stores.checks import Each, Expected
+from posbias.io.stores.segments import Part, Segment, scan_part
+from posbias.io.stores.store import Statistics, checked
+
+
+def look_at_days_of_log(segment: Segment, engine: Engine) -> list[DayLook]:
+    """Compare each day of a log that was just counted with the others; nothing is read where there is but one."""
+    if len(segment.days) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
+        return []
+    return look_at_days(_counts_by_day(segment.parts, None, engine), segment.days, ())
+
+
+def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | None, engine: Engine) -> list[DayLook]:
+    """Compare the days of statistics that are merged.
+
+    Args:
+        statistics: what is merged; where one of them keeps no days, each is compared as a whole.
+        store: the one of them that the others are added to, whose days are what is usual; None for each day with all
+            others.
+        engine: reads.
+
+    Raises:
+        StatisticsError: they were replaced meanwhile.
+    """
+    with checked(statistics, _checked_before, engine.each):
+        by_day = all(entry.metadata.plan.period for entry in statistics)
+        others = [_Named.of(entry, by_day=by_day) for entry in statistics if entry is not store]
+        judged = sorted({name for entry in others for name in entry.names})
+        kept = [] if store is None else [_Named.of(store, by_day=by_day)]
+        known = [name for entry in kept for name in entry.names if name not in judged]
+        wanted = {other for day in judged for other in nearest(day, known)}
+        counts = [entry.counts(judged, engine) for entry in others] + [entry.counts(wanted, engine) for entry in kept]
+        if store is not None and not known:
+            return []
+        return look_at_days(add_by_day(counts), judged, known)
+
+
+def _checked_before(_: Sequence[Expected], __: Each) -> None:
+    """Merging has checked them."""
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Statistics with the names of what is compared: their days, or they themselves.
+
+    Attributes:
+        statistics: which.
+        names: of their days, or one of their own.
+        by_day: whether they are compared by day.
+    """
+
+    statistics: Statistics
+    names: tuple[str, ...]
+    by_day: bool
+
+    @classmethod
+    def of(cls, statistics: Statistics, *, by_day: bool) -> "_Named":
+        """With their names."""
+        return cls(statistics, tuple(statistics.days) if by_day else (str(statistics.path),), by_day)
+
+    def counts(self, wanted: Iterable[str], engine: Engine) -> pl.DataFrame:
+        """The counts of some names."""
+        names = set(self.names) & set(wanted)
+        segments = [entry for entry in self.statistics.segments if not self.by_day or names.intersection(entry.days)]
+        parts = [part for segment in segments if names for part in segment.parts]
+        counts = _counts_by_day(parts, None if self.by_day else self.names[0], engine)
+        return counts.filter(pl.col(DAY).is_in(list(names)))
+
+
+def _counts_by_day(parts: Sequence[Part], name: str | None, engine: Engine) -> pl.DataFrame:
+    """The counts of parts, by their days or under one name."""
+    from_anywhere = [replace(part, path=part.path.absolute()) for part in parts]
+    return add_by_day(list(engine.each(from_anywhere, partial(_count_part, name=name))))
+
+
+def _count_part(part: Part, name: str | None) -> pl.DataFrame:
+    day = pl.col(PERIOD).cast(pl.Date).cast(pl.String) if name is None else pl.lit(name)
+    return count_by_day(scan_part(part), day).collect(engine="streaming")
