@@ -17,16 +17,15 @@ from posbias.cli.options.options import (
 )
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report import summary
-from posbias.cli.report.odd_days import odd_day_warnings, why_kept_out
+from posbias.cli.report.odd_days import odd_day_warnings, shifted_pages_warning, why_kept_out
 from posbias.cli.report.result import DONE, WITH_DOUBTS, Result, is_same, open_result
 from posbias.cli.work import steps
 from posbias.cli.work.engine import open_engine
 from posbias.cli.work.job import Job, resolve
-from posbias.core.counts.odd_days import DayLook
 from posbias.core.errors import OutputError, StatisticsError, UsageError
 from posbias.io.counting.count import days_of_statistics, read_log
 from posbias.io.counting.merge import known_days, merge_statistics
-from posbias.io.counting.odd_days import look_at_days_of_log, look_at_merged_days
+from posbias.io.counting.odd_days import look_at_days_of_log, look_at_files, look_at_merged_days, look_at_pages
 from posbias.io.engines.engine import Engine
 from posbias.io.log.days import Days
 from posbias.io.log.sources import named_paths
@@ -108,7 +107,7 @@ def _merge(job: Job, store: Statistics | None, limit: float | None, engine: Engi
         raise StatisticsError(refusal)
     result.content |= describe_statistics(metadata, segments)
     _describe(metadata, days, (), result)
-    _warn(looks, others, result)
+    _warn(odd_day_warnings(looks, others), result)
     result.warnings += [
         f"{entry.path}: its days are also in the other statistics. If a log was exported again, its clicks count twice."
         for entry in known_days(statistics)
@@ -123,12 +122,17 @@ def _count(job: Job, engine: Engine, result: Result) -> None:
         segment = write_segment(parts, result.folder, metadata, on_part=stage.advance)
     result.content |= describe_statistics(metadata, [segment])
     _describe(metadata, found.days, found.said, result)
-    _warn(look_at_days_of_log(segment, engine), "other days", result)
+    if found.plan.period:
+        _warn(odd_day_warnings(look_at_days_of_log(segment, engine), "other days"), result)
+    else:
+        _warn(odd_day_warnings(look_at_files(found.read.log, engine), "other files"), result)
+    shifted = look_at_pages(found.read)
+    if shifted is not None and result.exit_code == DONE:
+        _warn([shifted_pages_warning(shifted)], result)
 
 
-def _warn(looks: Sequence[DayLook], others: str, result: Result) -> None:
-    """Say which days are odd; then the result is not to be taken at face value."""
-    said = odd_day_warnings(looks, others)
+def _warn(said: Sequence[str], result: Result) -> None:
+    """Say what is odd, if anything is; then the result is not to be taken at face value."""
     result.warnings += said
     if said:
         result.exit_code = WITH_DOUBTS

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from posbias.cli.console import counted
 from posbias.core.counts.odd_days import Change, DayLook
+from posbias.core.log.shifted_pages import ShiftedPages
 
 _MOST_DAYS = 5
 _MOST_POSITIONS = 5
@@ -24,6 +25,16 @@ def odd_day_warnings(looks: Sequence[DayLook], others: str) -> list[str]:
         rest = [look.day for look in odd[_MOST_DAYS:]]
         said.append(f"{len(rest)} more do not look like the {others}, {rest[0]} to {rest[-1]}.")
     return said
+
+
+def shifted_pages_warning(found: ShiftedPages) -> str:
+    """What is said of pages that count from another base."""
+    (first, last), usual = found.span, found.usual
+    return (
+        f"{found.pages:,} of {counted(found.of, 'pages')} that were looked at go from position {first} to {last}, and "
+        f"most from {usual[0]} to {usual[1]}, as if a part of the log counted from another base. Find out where these "
+        "pages come from."
+    )
 
 
 def why_kept_out(looks: Sequence[DayLook], limit: float, others: str) -> str | None:

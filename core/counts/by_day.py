@@ -38,6 +38,14 @@ def count_by_day(statistics: pl.LazyFrame, day: pl.Expr) -> pl.LazyFrame:
     return counted.select(pl.col(name).cast(of_type) for name, of_type in BY_DAY.items())
 
 
+def count_positions(impressions: pl.LazyFrame, day: str) -> pl.LazyFrame:
+    """The same with impressions only: which positions there are, of a log that is not yet counted."""
+    counted = impressions.filter(pl.col(POSITION) >= 1).group_by(POSITION).agg(pl.len().alias(IMPRESSIONS))
+    rest = {name: pl.lit(0) for name in _COUNTS if name != IMPRESSIONS}
+    named = counted.with_columns(pl.lit(day).alias(DAY), **rest)
+    return named.select(pl.col(name).cast(of_type) for name, of_type in BY_DAY.items())
+
+
 def add_by_day(counts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The same of all parts together, from that of each."""
     together = pl.concat([BY_DAY.to_frame(), *counts])

@@ -51,6 +51,9 @@ USED, UNUSED = 0.1, 0.005
 """A position is used where it has more than this share of the impressions of the day's most frequent one, and unused
 where it has less."""
 
+MOST_SHIFT = 2
+"""By how much bases differ at most: positions start at 0 or 1, at times at 2."""
+
 FEWEST_AT_USED, FEWEST_PAGES = 10, 100
 """Impressions that it takes to say that a position is used, and, of the most frequent one, that another is not."""
 
@@ -123,6 +126,14 @@ class DayLook:
     def misplaced(self) -> bool:
         """Whether positions are gone or new."""
         return bool(self.gone or self.new)
+
+    @property
+    def starts_elsewhere(self) -> bool:
+        """Whether its positions start one or two away from those of the others, as from another base."""
+        if self.positions is None or self.usual_positions is None or not self.misplaced:
+            return False
+        first, last = self.positions
+        return 1 <= abs(first - self.usual_positions[0]) <= MOST_SHIFT and first < last
 
     @property
     def is_odd(self) -> bool:

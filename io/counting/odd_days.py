@@ -1,4 +1,4 @@
-"""Days beside others: those of a log that was counted, and those that are merged with a store.
+"""Days beside others: those of a log that was counted, and those that are merged with a store; files, and pages.
 
 Click rates by day come from the statistics that are there anyway, part by part. Of a store only the days are read that
 are nearest to a new one, so that adding a day costs no more as the store grows.
@@ -10,13 +10,24 @@ from functools import partial
 
 import polars as pl
 
-from posbias.core.counts.by_day import DAY, add_by_day, count_by_day
+from posbias.core.counts.by_day import DAY, add_by_day, count_by_day, count_positions
 from posbias.core.counts.odd_days import DayLook, look_at_days, nearest
-from posbias.core.schema import PERIOD
-from posbias.io.engines.engine import Engine
+from posbias.core.log.shifted_pages import ShiftedPages, count_spans, shifted_pages
+from posbias.core.schema import PERIOD, SESSION
+from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.log.log import Log
+from posbias.io.log.scan import reading
 from posbias.io.stores.checks import Each, Expected
 from posbias.io.stores.segments import Part, Segment, scan_part
 from posbias.io.stores.store import Statistics, checked
+
+_FIRST_ROWS = 100_000
+"""Rows of a text file that say where its positions start: to read all of it again would take as long as the first time."""
+
+_WHOLE_FILE = 1 << 62
+"""Rows of a slice of a file."""
+
+_MOST_ROWS_OF_PAGES, _SEED = 1 << 18, 2
 
 
 def look_at_days_of_log(segment: Segment, engine: Engine) -> list[DayLook]:
@@ -49,6 +60,34 @@ def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | No
         if store is not None and not known:
             return []
         return look_at_days(add_by_day(counts), judged, known)
+
+
+def look_at_files(log: Log, engine: Engine) -> list[DayLook]:
+    """The files of a log whose positions start elsewhere than those of the other files.
+
+    Only that: files of countries or devices may differ in all else.
+    """
+    if len(log.sources) < 2 or log.nesting is not None or log.request.ubi is not None:  # noqa: PLR2004
+        return []
+    names = [str(source.path) for source in log.sources]
+    frames = [
+        count_positions(frame if source.format == "parquet" else frame.head(_FIRST_ROWS), name)
+        for source, frame, name in zip(log.sources, log.slices(_WHOLE_FILE), names, strict=True)
+    ]
+    with reading(log.sources):
+        counts = add_by_day(list(engine.parts_of(frames).map(_collected)))
+    return [look for look in look_at_days(counts, names, ()) if look.starts_elsewhere]
+
+
+def look_at_pages(read: ReadLog) -> ShiftedPages | None:
+    """Pages of a log that count their positions from another base than most; None where there are none, or no pages."""
+    pages = read.some_pages
+    if pages is None:
+        return None
+    rows = pages.select(pl.len()).collect(engine="streaming").item()
+    one_in = max(1, rows // _MOST_ROWS_OF_PAGES)
+    some = pages if one_in == 1 else pages.filter(pl.col(SESSION).hash(_SEED) % one_in == 0)
+    return shifted_pages(count_spans(some).collect(engine="streaming"))
 
 
 def _checked_before(_: Sequence[Expected], __: Each) -> None:
@@ -92,3 +131,7 @@ def _counts_by_day(parts: Sequence[Part], name: str | None, engine: Engine) -> p
 def _count_part(part: Part, name: str | None) -> pl.DataFrame:
     day = pl.col(PERIOD).cast(pl.Date).cast(pl.String) if name is None else pl.lit(name)
     return count_by_day(scan_part(part), day).collect(engine="streaming")
+
+
+def _collected(_: int, counts: pl.LazyFrame) -> pl.DataFrame:
+    return counts.collect(engine="streaming")

@@ -22,7 +22,7 @@ from posbias.core.counts.odd_days import DayLook, look_at_days
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 GATE = 0.4
-MANY_CLICKS = 300
+MANY_CLICKS, FEW_DAYS = 300, 6
 _ROOT = Path(__file__).resolve().parents[2]
 _REAL = {
     _ROOT.parent / "shared" / "data" / "open_bandit_zozo.parquet": "timestamp",
@@ -40,9 +40,8 @@ def _scaled(factor: float) -> Callable[[pl.DataFrame, np.random.Generator], pl.D
 
 def _at_first(day: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
     """Half of the clicks at the first position."""
-    return day.with_columns(
-        click=_CLICK * pl.Series((rng.random(day.height) < 0.5) | (day["position"] != 1).to_numpy())
-    )
+    kept = pl.Series(rng.random(day.height) < 0.5)
+    return day.with_columns(click=_CLICK * (kept | (_POSITION != 1)))
 
 
 def _more(day: pl.DataFrame, rng: np.random.Generator) -> pl.DataFrame:
@@ -63,7 +62,7 @@ FAULTS: dict[str, Callable[[pl.DataFrame, np.random.Generator], pl.DataFrame]] =
     "base 1 higher, cut at the last position": lambda day, _: day.with_columns(_POSITION + 1).filter(
         day["position"].max() >= _POSITION
     ),
-    "positions upside down": lambda day, _: day.with_columns(position=day["position"].max() + 1 - _POSITION),
+    "positions upside down": lambda day, _: day.with_columns(position=_POSITION.max() + 1 - _POSITION),
     "a new last position": _last,
     "the last position gone": lambda day, _: day.filter(day["position"].max() > _POSITION),
     "no clicks": lambda day, _: day.with_columns(click=pl.lit(0, pl.Int8)),
@@ -116,15 +115,16 @@ def days(console: Console, replications: int, first: int = 0) -> None:
         n_days = sum(map(len, found))
         table.add_row(name, str(len(found)), str(sum(map(bool, alarms))), str(n_days), str(sum(alarms)), str(kept_out))
     console.print(table)
-    table = Table(
-        "fault of the last day", "warned of", "of", f"kept out by --gate {GATE}", f"of {MANY_CLICKS} clicks or more"
-    )
+    table = Table("fault of the last day", "warned of", "of", f"kept out by --gate {GATE}")
+    table.add_column(f"warned of, where {MANY_CLICKS} clicks or more are expected")
+    table.add_column(f"and {FEW_DAYS} days or more are known")
     table.box, table.title = SIMPLE_HEAD, "Days with a fault"
     for fault, found in looks.items():
         large = [look for look in found if look.expected_clicks >= MANY_CLICKS]
-        warned, kept_out = sum(look.is_odd for look in found), sum(map(_kept_out, found))
-        of_large = f"{sum(look.is_odd for look in large)} of {len(large)}"
-        table.add_row(fault, str(warned), str(len(found)), str(kept_out), of_large)
+        week = [look for look in large if look.others >= FEW_DAYS]
+        warned = [f"{sum(look.is_odd for look in some)} of {len(some)}" for some in (large, week)]
+        odd, kept_out = sum(look.is_odd for look in found), sum(map(_kept_out, found))
+        table.add_row(fault, str(odd), str(len(found)), str(kept_out), *warned)
     console.print(table)
     real = Table("real log", "days", "warned of", box=SIMPLE_HEAD)
     for path, column in _REAL.items():
@@ -209,4 +209,7 @@ def _kept_clicks(log: pl.DataFrame, n_days: int, rng: np.random.Generator) -> np
     factor[rng.integers(7)] += rng.uniform(-0.25, 0.25)
     factor[5:] += rng.uniform(-0.15, 0.15)
     of_day = factor[np.arange(n_days) % 7] * np.exp(rng.normal(0, rng.choice([0, 0.03, 0.08]), n_days))
-    return (rng.random(log.height) < (of_day / of_day.max())[log["day"].to_numpy() - 1]).astype(np.int8)
+    kept = (of_day / of_day.max())[log["day"].to_numpy() - 1]
+    number = log.select(pl.struct("query", "day").rank("dense")).to_series().to_numpy() - 1
+    of_query = np.exp(rng.normal(0, rng.choice([0, 0.2]), number.max() + 1)) / 1.5
+    return (rng.random(log.height) < kept * np.minimum(of_query[number], 1)).astype(np.int8)
