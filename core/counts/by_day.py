@@ -29,7 +29,7 @@ def count_by_day(statistics: pl.LazyFrame, day: pl.Expr) -> pl.LazyFrame:
 
     Args:
         statistics: `query`, `position`, `impressions` and `clicks`; rows may have equal keys.
-        day: what becomes `day`.
+        day: what becomes `day`, as text at the end: texts are slow to group by.
     """
     n, c = pl.col(IMPRESSIONS), pl.col(CLICKS)
     by_query = statistics.group_by(day.alias(DAY), QUERY, POSITION).agg(pl.col(IMPRESSIONS, CLICKS).sum().cast(float))
@@ -41,8 +41,8 @@ def count_by_day(statistics: pl.LazyFrame, day: pl.Expr) -> pl.LazyFrame:
 def count_positions(impressions: pl.LazyFrame, day: str) -> pl.LazyFrame:
     """The same with impressions only: which positions there are, of a log that is not yet counted."""
     counted = impressions.filter(pl.col(POSITION) >= 1).group_by(POSITION).agg(pl.len().alias(IMPRESSIONS))
-    rest = {name: pl.lit(0) for name in _COUNTS if name != IMPRESSIONS}
-    named = counted.with_columns(pl.lit(day).alias(DAY), **rest)
+    rest = {name: pl.lit(0) for name in (CLICKS, PRODUCT, CLICKS_SQUARED)}
+    named = counted.with_columns(pl.lit(day).alias(DAY), pl.col(IMPRESSIONS).alias(IMPRESSIONS_SQUARED), **rest)
     return named.select(pl.col(name).cast(of_type) for name, of_type in BY_DAY.items())
 
 

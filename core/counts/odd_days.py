@@ -38,8 +38,8 @@ DAY_SPREAD = 0.1
 WORTH_OF_IT = 5.0
 """How many days that is worth, beside those that there are."""
 
-FAR, FAR_BY_NOISE = 3.5, 4.0
-"""Standard errors beyond which a click rate is far from that of the other days, and beyond which it is no noise."""
+FAR = 4.0
+"""Standard errors beyond which a click rate is far from that of the other days."""
 
 FEWEST_CLICKS = 10
 """Clicks at a position on the other days, for their click rate to be compared with."""
@@ -83,7 +83,7 @@ class Change:
 
     def exceeds(self, limit: float) -> bool:
         """Whether the relative change is beyond a limit, and not by noise alone."""
-        return abs(self.relative) > limit and abs(self.far_by_noise) > FAR_BY_NOISE
+        return abs(self.relative) > limit and abs(self.far_by_noise) > FAR
 
 
 @dataclass(frozen=True)

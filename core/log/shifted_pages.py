@@ -1,7 +1,7 @@
 """Pages that count their positions from another base than most pages of a log: they start later and end later.
 
-A page may lack its top result, or end early, and nothing is wrong. But pages that start one position later than most and
-also end one position later, as often as the others reach their usual end, are shifted.
+A page may lack its top result, or end early, and nothing is wrong. But pages that start one position later than most
+and also end one position later, as often as the others reach their usual end, are shifted.
 """
 
 from dataclasses import dataclass

@@ -21,8 +21,11 @@ from posbias.io.stores.checks import Each, Expected
 from posbias.io.stores.segments import Part, Segment, scan_part
 from posbias.io.stores.store import Statistics, checked
 
+_ENOUGH_ROWS = 1 << 20
+"""Rows of statistics of one counting whose queries stand for all of them."""
+
 _FIRST_ROWS = 100_000
-"""Rows of a text file that say where its positions start: to read all of it again would take as long as the first time."""
+"""Rows of a text file that say where its positions start: to read all of it again would take too long."""
 
 _WHOLE_FILE = 1 << 62
 """Rows of a slice of a file."""
@@ -34,7 +37,7 @@ def look_at_days_of_log(segment: Segment, engine: Engine) -> list[DayLook]:
     """Compare each day of a log that was just counted with the others; nothing is read where there is but one."""
     if len(segment.days) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
         return []
-    return look_at_days(_counts_by_day(segment.parts, None, engine), segment.days, ())
+    return look_at_days(_counts_by_day(_some_parts(segment), None, engine), segment.days, ())
 
 
 def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | None, engine: Engine) -> list[DayLook]:
@@ -117,9 +120,15 @@ class _Named:
         """The counts of some names."""
         names = set(self.names) & set(wanted)
         segments = [entry for entry in self.statistics.segments if not self.by_day or names.intersection(entry.days)]
-        parts = [part for segment in segments if names for part in segment.parts]
+        parts = [part for segment in segments if names for part in _some_parts(segment)]
         counts = _counts_by_day(parts, None if self.by_day else self.names[0], engine)
         return counts.filter(pl.col(DAY).is_in(list(names)))
+
+
+def _some_parts(segment: Segment) -> tuple[Part, ...]:
+    """The parts of a segment; of a large one as many as say enough: each holds all there is of some queries."""
+    rows_of_part = max(int(segment.totals["rows"]) // max(len(segment.parts), 1), 1)
+    return segment.parts[: -(-_ENOUGH_ROWS // rows_of_part)]
 
 
 def _counts_by_day(parts: Sequence[Part], name: str | None, engine: Engine) -> pl.DataFrame:
@@ -129,7 +138,7 @@ def _counts_by_day(parts: Sequence[Part], name: str | None, engine: Engine) -> p
 
 
 def _count_part(part: Part, name: str | None) -> pl.DataFrame:
-    day = pl.col(PERIOD).cast(pl.Date).cast(pl.String) if name is None else pl.lit(name)
+    day = pl.col(PERIOD).cast(pl.Date) if name is None else pl.lit(name)
     return count_by_day(scan_part(part), day).collect(engine="streaming")
 
 

@@ -13,18 +13,22 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from posbias.core.counts.by_day import add_by_day, count_by_day
 from posbias.core.counts.odd_days import DayLook, look_at_days
+from posbias.core.log.shifted_pages import count_spans, shifted_pages
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 GATE = 0.4
+SHIFTED = {"none": 0, "1 in 20": 20, "1 in 3": 3, "1 in 2": 2}
 MANY_CLICKS, FEW_DAYS = 300, 6
 _ROOT = Path(__file__).resolve().parents[2]
 _REAL = {
+    _ROOT.parent / "shared" / "data" / "yandex_web_search.parquet": None,
     _ROOT.parent / "shared" / "data" / "open_bandit_zozo.parquet": "timestamp",
     _ROOT / "sample_logs" / "open_bandit.parquet": "timestamp",
     _ROOT / "sample_logs" / "web_search.parquet": "date",
@@ -126,15 +130,29 @@ def days(console: Console, replications: int, first: int = 0) -> None:
         odd, kept_out = sum(look.is_odd for look in found), sum(map(_kept_out, found))
         table.add_row(fault, str(odd), str(len(found)), str(kept_out), *warned)
     console.print(table)
-    real = Table("real log", "days", "warned of", box=SIMPLE_HEAD)
+    _pages(console, replications, first)
+    real = Table("real log", "days", "warned of", "pages", box=SIMPLE_HEAD)
     for path, column in _REAL.items():
         if path.exists():
             log = pl.read_parquet(path)
             log = log.rename({name: role for name, role in _NAMES.items() if name in log.columns})
-            log = log.with_columns(day=pl.col(column).cast(pl.String).str.head(10))
+            log = log.with_columns(day=pl.lit("all") if column is None else pl.col(column).cast(pl.String).str.head(10))
             found = look_at_days(_counted(log, pl.col("day")), log["day"].unique().to_list(), ())
-            real.add_row(path.name, str(len(found)), str(sum(look.is_odd for look in found)))
+            spans = "session" in log.columns and shifted_pages(count_spans(log.lazy()).collect())
+            said = str(sum(look.is_odd for look in found)), "shifted" if spans else "-"
+            real.add_row(path.name, str(len(found)), *said)
     console.print(real)
+
+
+def _pages(console: Console, replications: int, first: int) -> None:
+    """Print how often pages are taken to be shifted, where some are and where none are."""
+    stores = [drawn(seed).log for seed in range(first, first + replications)]
+    table = Table("pages that are shifted", "warned of", "of", box=SIMPLE_HEAD, title="Pages from another base")
+    for name, one_in in SHIFTED.items():
+        shift = (pl.col("session") % one_in == 0).cast(pl.Int32) if one_in else 0
+        found = [shifted_pages(count_spans(log.lazy().with_columns(_POSITION + shift)).collect()) for log in stores]
+        table.add_row(name, str(sum(one is not None for one in found)), str(len(found)))
+    console.print(table)
 
 
 def _kept_out(look: DayLook) -> bool:
@@ -170,7 +188,7 @@ def drawn(seed: int) -> Store:
     n_positions = int(rng.choice([3, 5, 10, 20]))
     options = SimulationOptions(
         model=("pbm", "pbm", "ubm")[rng.integers(3)],
-        n_sessions=min(n_days * per_day, 40_000),
+        n_sessions=min((n_days + 1) * per_day, 40_000),
         n_queries=int(rng.choice([2, 20, 200])),
         docs_per_query=n_positions + int(rng.integers(10)),
         n_positions=n_positions,
@@ -181,11 +199,12 @@ def drawn(seed: int) -> Store:
         depth=(None, 0.9, 0.6)[rng.integers(3)],
         ranker_strength=float(rng.choice([0.0, 1.0, 3.0])),
         feedback_strength=float(rng.choice([0.0, 0.0, 1.0, 3.0])),
-        days=n_days,
+        days=n_days + 1,
         seed=seed,
     )
     log = simulate(options).log
-    log = log.with_columns(day=(pl.col("session") * n_days // options.n_sessions + 1).cast(pl.Int64))
+    log = log.with_columns(day=(pl.col("session") * (n_days + 1) // options.n_sessions).cast(pl.Int64))
+    log = log.filter(pl.col("day") > 0)  # on the first day, a ranker that learns knows nothing
     log = log.filter(pl.col("session").replace_strict(*_shown(log, n_days, rng)))
     return Store(log.with_columns(click=_CLICK * pl.Series(_kept_clicks(log, n_days, rng))), n_days)
 
@@ -203,7 +222,7 @@ def _shown(log: pl.DataFrame, n_days: int, rng: np.random.Generator) -> tuple[pl
     return sessions["session"], pl.Series(shown)
 
 
-def _kept_clicks(log: pl.DataFrame, n_days: int, rng: np.random.Generator) -> np.ndarray:
+def _kept_clicks(log: pl.DataFrame, n_days: int, rng: np.random.Generator) -> NDArray[np.int8]:
     """Which clicks there are: days of the week differ, and days beyond that."""
     factor = np.ones(7)
     factor[rng.integers(7)] += rng.uniform(-0.25, 0.25)
@@ -211,5 +230,6 @@ def _kept_clicks(log: pl.DataFrame, n_days: int, rng: np.random.Generator) -> np
     of_day = factor[np.arange(n_days) % 7] * np.exp(rng.normal(0, rng.choice([0, 0.03, 0.08]), n_days))
     kept = (of_day / of_day.max())[log["day"].to_numpy() - 1]
     number = log.select(pl.struct("query", "day").rank("dense")).to_series().to_numpy() - 1
-    of_query = np.exp(rng.normal(0, rng.choice([0, 0.2]), number.max() + 1)) / 1.5
-    return (rng.random(log.height) < kept * np.minimum(of_query[number], 1)).astype(np.int8)
+    of_query: NDArray[np.float64] = np.exp(rng.normal(0, rng.choice([0, 0.2]), number.max() + 1)) / 1.5
+    chance = kept * np.minimum(of_query[number], 1)
+    return (rng.random(log.height) < chance).astype(np.int8)
