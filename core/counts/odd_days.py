@@ -42,7 +42,7 @@ FAR = 4.0
 """Standard errors beyond which a click rate is far from that of the other days."""
 
 FEWEST_CLICKS = 10
-"""Clicks at a position on the other days, for their click rate to be compared with."""
+"""Clicks at a position on the other days, for their click rate to be compared with; and so few on a day are few."""
 
 FEWEST_EXPECTED = 2.0
 """Cells of fewer expected clicks say nothing about how far days lie apart."""
@@ -353,9 +353,10 @@ def _span(positions: tuple[int, ...]) -> tuple[int, int] | None:
 def _far(clicks: Floats, expected: Floats, usual: _Usual, relative_variance: Floats) -> Floats:
     """By how many standard errors clicks differ from what is expected.
 
-    Upwards by square roots, as counts are skewed: 4 clicks where half a one is expected may be chance.
+    By square roots, as counts are skewed: 4 clicks where half a one is expected may be chance. But not below a few
+    clicks, where those of counts that are lower than expected go too far.
     """
     variance = (1 - usual.rate) * expected + expected**2 * relative_variance
     error = np.sqrt(np.maximum(variance, 1e-300))
-    upwards = 2 * (np.sqrt(clicks) - np.sqrt(expected)) * np.sqrt(expected) / error
-    return np.where(clicks > expected, upwards, (clicks - expected) / error)
+    by_roots = 2 * (np.sqrt(clicks) - np.sqrt(expected)) * np.sqrt(expected) / error
+    return np.where(clicks > np.minimum(expected, FEWEST_CLICKS), by_roots, (clicks - expected) / error)

@@ -134,10 +134,11 @@ def _some_parts(segment: Segment) -> tuple[Part, ...]:
 def _counts_by_day(parts: Sequence[Part], name: str | None, engine: Engine) -> pl.DataFrame:
     """The counts of parts, by their days or under one name."""
     from_anywhere = [replace(part, path=part.path.absolute()) for part in parts]
-    return add_by_day(list(engine.each(from_anywhere, partial(_count_part, name=name))))
+    return add_by_day(list(engine.each(from_anywhere, partial(count_part, name=name))))
 
 
-def _count_part(part: Part, name: str | None) -> pl.DataFrame:
+def count_part(part: Part, name: str | None) -> pl.DataFrame:
+    """The counts of one part, by its days or under one name."""
     day = pl.col(PERIOD).cast(pl.Date) if name is None else pl.lit(name)
     return count_by_day(scan_part(part), day).collect(engine="streaming")
 

@@ -229,7 +229,9 @@ def _kept_clicks(log: pl.DataFrame, n_days: int, rng: np.random.Generator) -> ND
     factor[5:] += rng.uniform(-0.15, 0.15)
     of_day = factor[np.arange(n_days) % 7] * np.exp(rng.normal(0, rng.choice([0, 0.03, 0.08]), n_days))
     kept = (of_day / of_day.max())[log["day"].to_numpy() - 1]
-    number = log.select(pl.struct("query", "day").rank("dense")).to_series().to_numpy() - 1
-    of_query: NDArray[np.float64] = np.exp(rng.normal(0, rng.choice([0, 0.2]), number.max() + 1)) / 1.5
+    ranks = log.select(pl.struct("query", "day").rank("dense")).to_series()
+    number: NDArray[np.int64] = ranks.to_numpy().astype(np.int64) - 1
+    shocks: NDArray[np.float64] = rng.normal(0, rng.choice([0, 0.2]), int(number.max()) + 1)
+    of_query = np.exp(shocks) / 1.5
     chance = kept * np.minimum(of_query[number], 1)
     return (rng.random(log.height) < chance).astype(np.int8)

@@ -2,20 +2,30 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from datetime import date, timedelta
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Protocol
 
 import polars as pl
 import pytest
 
 from posbias.core.errors import EngineError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.engines.spark_session import check_java
+from posbias.io.engines.spark_session import check_java, open_session
 
 Run = Callable[..., CompletedProcess[str]]
 Change = Callable[[pl.DataFrame], pl.DataFrame]
+
+
+class MakeDay(Protocol):
+    """Counts the last day, changed, under a name and a date, and says the name."""
+
+    def __call__(self, change: Change = ..., name: str = ..., day: date = ...) -> str:
+        """Count it."""
+        ...
+
 
 FIRST, N_DAYS = date(2026, 1, 5), 6
 ODD = FIRST + timedelta(days=3)
@@ -109,9 +119,7 @@ def collected(run: Run, log: pl.DataFrame, name: str, *options: str | Path) -> C
 
 
 @pytest.fixture
-def new_day(
-    log: pl.DataFrame, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., str]:
+def new_day(log: pl.DataFrame, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDay:
     """Return a function that counts the last day, changed, and names its statistics."""
     monkeypatch.chdir(tmp_path)
 
@@ -219,9 +227,7 @@ def test_pages_from_another_base_are_warned_of(
 # --- beside a store -----------------------------------------------------------------------------------------------
 
 
-def test_an_ordinary_day_goes_through_a_gate_into_the_store(
-    store: Path, new_day: Callable[..., str], run_in_process: Run
-) -> None:
+def test_an_ordinary_day_goes_through_a_gate_into_the_store(store: Path, new_day: MakeDay, run_in_process: Run) -> None:
     done = run_in_process("collect", "store", new_day(), "-o", "store", "--force", "--gate", "0.5")
     assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
     days = json.loads((store / "manifest.json").read_text())["days"]
@@ -230,7 +236,7 @@ def test_an_ordinary_day_goes_through_a_gate_into_the_store(
 
 @EACH
 def test_an_odd_day_goes_into_a_store_with_a_warning_and_exit_code_1_and_a_gate_keeps_it_out_with_2(
-    store: Path, new_day: Callable[..., str], run_in_process: Run, fault: str
+    store: Path, new_day: MakeDay, run_in_process: Run, fault: str
 ) -> None:
     change, says = FAULTS[fault]
     name, before = new_day(change), contents(store)
@@ -251,7 +257,7 @@ def test_an_odd_day_goes_into_a_store_with_a_warning_and_exit_code_1_and_a_gate_
     assert says in warning
 
 
-def test_a_gate_is_as_wide_as_its_number(store: Path, new_day: Callable[..., str], run_in_process: Run) -> None:
+def test_a_gate_is_as_wide_as_its_number(store: Path, new_day: MakeDay, run_in_process: Run) -> None:
     """A third of the clicks at position 1 is a change of 67 %."""
     name = new_day(FAULTS["another click rate at the top"][0])
     codes = [
@@ -263,7 +269,7 @@ def test_a_gate_is_as_wide_as_its_number(store: Path, new_day: Callable[..., str
 
 
 def test_what_a_gate_keeps_out_is_judged_by_the_days_of_the_store_alone(
-    store: Path, new_day: Callable[..., str], run_in_process: Run
+    store: Path, new_day: MakeDay, run_in_process: Run
 ) -> None:
     """Two odd days do not vouch for each other, and the one that is right is not named."""
     shift = FAULTS["shifted"][0]
@@ -279,7 +285,7 @@ def test_what_a_gate_keeps_out_is_judged_by_the_days_of_the_store_alone(
 
 
 def test_a_day_that_comes_in_several_parts_is_compared_with_other_days_only(
-    store: Path, new_day: Callable[..., str], run_in_process: Run
+    store: Path, new_day: MakeDay, run_in_process: Run
 ) -> None:
     morning, evening = (
         new_day(lambda day: day.filter(HALF), "morning"),
@@ -294,9 +300,7 @@ def test_a_day_that_comes_in_several_parts_is_compared_with_other_days_only(
     assert store.is_dir()
 
 
-def test_a_store_that_has_decayed_is_compared_as_well(
-    store: Path, new_day: Callable[..., str], run_in_process: Run
-) -> None:
+def test_a_store_that_has_decayed_is_compared_as_well(store: Path, new_day: MakeDay, run_in_process: Run) -> None:
     decay = ("--decay", "0.9", "--force", "--gate", "0.5")
     first, shifted = new_day(), new_day(FAULTS["shifted"][0], "shifted", NEW + timedelta(days=1))
     assert run_in_process("collect", "store", first, "-o", "decayed", *decay).returncode == 0
@@ -327,7 +331,7 @@ def test_statistics_without_days_are_compared_as_wholes(
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
 def test_a_gate_that_is_no_relative_change_is_refused(
-    store: Path, new_day: Callable[..., str], run_in_process: Run, value: str
+    store: Path, new_day: MakeDay, run_in_process: Run, value: str
 ) -> None:
     done = run_in_process("collect", "store", new_day(), "-o", "out", "--gate", value)
     assert done.returncode == 2
@@ -366,15 +370,26 @@ def test_real_logs_give_no_warning_of_their_days(
     assert "look" not in done.stderr
 
 
-@pytest.mark.slow
-def test_spark_finds_the_same_odd_days_files_and_pages(
-    log: pl.DataFrame, run_in_process: Run, store: Path, new_day: Callable[..., str], tmp_path: Path
-) -> None:
+MASTER = "local[2]"
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """Hold a Spark session, or skip where Spark cannot run."""
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     try:
         check_java()
     except EngineError as error:
         pytest.skip(str(error))
+    with open_session(MASTER, tmp_path_factory.mktemp("spark")):
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+def test_spark_finds_the_same_odd_days_files_and_pages(
+    log: pl.DataFrame, run_in_process: Run, store: Path, new_day: MakeDay, tmp_path: Path
+) -> None:
     name = new_day(FAULTS["shifted"][0])
     with_fault(log, ODD, FAULTS["shifted"][0]).write_parquet("week.parquet")
     log.filter(HALF).drop("date").write_parquet("even.parquet")
@@ -384,13 +399,12 @@ def test_spark_finds_the_same_odd_days_files_and_pages(
         ("week.parquet", "--timestamp", "date", "-o", "out"),
         ("even.parquet", "odd.parquet", "-o", "out"),
         ("pages.parquet", "-o", "out"),
-        ("store", name, "-o", "out"),
         ("store", name, "-o", "out", "--gate", "0.5"),
     ]
     for words in commands:
         said: list[tuple[int, str]] = []
         for engine in ("polars", "spark"):
-            spark = ("--engine", "spark", "--master", "local[2]") if engine == "spark" else ()
+            spark = ("--engine", "spark", "--master", MASTER) if engine == "spark" else ()
             done = run_in_process("collect", *words, *spark, "--quiet", "--force")
             found = warnings_of(tmp_path / "out") if done.returncode < 2 else [done.stderr]
             said.append((done.returncode, " ".join(found)))
