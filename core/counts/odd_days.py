@@ -17,7 +17,7 @@ So neither the millions of impressions behind a day nor what all its pages share
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import log, sqrt
+from math import log, log1p, pi, sqrt
 
 import numpy as np
 import polars as pl
@@ -313,7 +313,7 @@ def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayLook
     recent = days.rows(nearest_week(day, others))
     uses, lacks = _most_of(days.used[recent]), _most_of(days.unused[recent])
     total = max(float(expected.sum()), 1e-300)
-    sure = total / np.sqrt(total + total**2 * np.max(apart + usual.error, initial=0, where=compared))
+    spread = float(np.max(apart + usual.error, initial=0, where=compared))
     return DayLook(
         day=day,
         others=len(rows),
@@ -323,7 +323,7 @@ def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayLook
         new=days.named(days.used[row] & lacks),
         clicks=float(clicks.sum()),
         expected_clicks=total,
-        without_clicks=not clicks.any() and bool(sure > limit),
+        without_clicks=not clicks.any() and _surprise_of_none(total, spread) > _surprise_of(limit),
         changes=tuple(
             Change(position, float(c / n), float(rate), float(z), float(z_noise))
             for position, c, n, rate, z, z_noise, has_clicks in zip(
@@ -333,6 +333,16 @@ def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayLook
         ),
         limit=limit,
     )
+
+
+def _surprise_of_none(expected: float, spread: float) -> float:
+    """-log P(no clicks) where their expectation varies by a Gamma distribution of this squared relative deviation."""
+    return log1p(spread * expected) / spread if spread > 0 else expected
+
+
+def _surprise_of(errors: float) -> float:
+    """-log P(a normal deviate is above so many standard errors), for 2 or more."""
+    return errors**2 / 2 + log(errors * sqrt(2 * pi))
 
 
 def nearest_week(day: str, others: Sequence[str]) -> list[str]:

@@ -75,7 +75,7 @@ def look_at_files(log: Log, engine: Engine) -> list[DayLook]:
     names = [str(source.path) for source in log.sources]
     frames = [
         count_positions(frame if source.format == "parquet" else frame.head(_FIRST_ROWS), name)
-        for source, frame, name in zip(log.sources, log.slices(_WHOLE_FILE), names, strict=True)
+        for source, frame, name in zip(log.sources, log.from_anywhere.slices(_WHOLE_FILE), names, strict=True)
     ]
     with reading(log.sources):
         counts = add_by_day(list(engine.parts_of(frames).map(_collected)))
