@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
-from posbias.io.stores.store import find_statistics
+from posbias.io.stores.store import Statistics, find_statistics
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,19 @@ class Situation:
         """Logs or statistics, as named by the user."""
         return cast("list[str]", self.values.get("inputs") or self.values.get("logs") or [])
 
-    @cached_property
+    @property
     def statistics(self) -> StatisticsPlan | None:
         """What the inputs count, where they are statistics; looked up only if an option asks."""
-        found = find_statistics(self.inputs)
-        return found[0].metadata.plan if found else None
+        return self._found[0].metadata.plan if self._found else None
+
+    @property
+    def merges(self) -> bool:
+        """Whether the inputs are several statistics."""
+        return len(self._found) > 1
+
+    @cached_property
+    def _found(self) -> list[Statistics]:
+        return find_statistics(self.inputs)
 
 
 Need = Callable[[Situation], str | None]

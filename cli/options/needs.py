@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.effects import Need, Situation, only_where
-from posbias.cli.options.options import CountingOptions, DecayOptions
+from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.core.estimators import JointEstimator, get_estimator, methods_that_take, options_of_some_methods
 from posbias.core.training.layouts import get_layout, layouts_that_take, options_of_some_layouts
@@ -173,11 +173,15 @@ _OF_THE_FIT = _never("training files do not depend on it; it belongs to the fit,
 _to_write = only_where(lambda asked: not asked["info"], "--info writes nothing")
 _OF_WRITING = tuple(
     entry.name
-    for group in (ColumnOptions, ReadingOptions, CountingOptions, DecayOptions)
+    for group in (ColumnOptions, ReadingOptions, CountingOptions, DecayOptions, GateOptions)
     for entry in fields(group)
     if entry.name != "temp_dir"  # where statistics are copied to that are looked into
 )
-_COUNTING: Needs = {**_READING, "period": (_logs, _days)}
+_merged = only_where(
+    lambda asked: asked.merges,
+    "days are let into a store where statistics are merged, such as `posbias collect store new-day -o store --force`",
+)
+_COUNTING: Needs = {**_READING, "period": (_logs, _days), "gate": (_merged,)}
 
 
 # --- simulate ---------------------------------------------------------------------------------------------------

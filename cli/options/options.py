@@ -1,6 +1,7 @@
 """What is counted and estimated, and where it goes: options in groups, which commands take whole."""
 
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -71,6 +72,31 @@ class DecayOptions:
             metavar="X",
         ),
     ] = None
+
+
+@dataclass(frozen=True)
+class GateOptions:
+    """Which days are let into a store."""
+
+    gate: Annotated[
+        float | None,
+        option(
+            "--gate",
+            "Keep a day out of a store if the click rate of a position differs by more than this, e.g. 0.5 for 50 %.",
+            _COUNTING,
+            metavar="X",
+        ),
+    ] = None
+
+    def limit(self) -> float | None:
+        """The largest relative change of a click rate.
+
+        Raises:
+            UsageError: it is none.
+        """
+        if self.gate is not None and not 0 < self.gate < inf:
+            raise UsageError(f"--gate {self.gate:g}: give a relative change above 0, e.g. 0.5 for 50 %.")
+        return self.gate
 
 
 @dataclass(frozen=True)

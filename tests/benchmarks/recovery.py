@@ -13,6 +13,7 @@ tests           size and power of every test
 feedback        rankers that learn from clicks: what auto chooses, and the test that it rests on
 model           of the tests of the model: false alarms and power
 guards          against logs of what was clicked: false alarms, and how many are found
+days            that do not look like the others: false alarms, and how many are found
 real            the real logs beside the repository (../shared/data), where they are there
 speed           conditional and joint fits of a compressed log of 10M impressions
 cost            what `posbias fit` takes beyond `posbias collect`, whole processes
@@ -32,6 +33,7 @@ from recovery_checks import checks
 from recovery_clusters import clusters
 from recovery_contexts import contexts
 from recovery_coverage import coverage
+from recovery_days import days
 from recovery_feedback import feedback
 from recovery_guards import guards
 from recovery_model_tests import model_tests
@@ -53,6 +55,7 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "feedback": lambda console, asked: feedback(console, asked.replications),
     "model": lambda console, asked: model_tests(console, asked.replications),
     "guards": lambda console, asked: guards(console, asked.replications),
+    "days": lambda console, asked: days(console, asked.replications),
     "real": lambda console, _: real(console),
     "speed": lambda console, asked: speed(console, asked.impressions),
     "cost": lambda console, asked: cost(console, asked.impressions, asked.runs),

@@ -95,6 +95,7 @@ TRIALS = {
     "cluster_column": Trial("--cluster-column user"),
     "date": Trial("--date 2026-01-05"),
     "decay": Trial("--decay 0.5", "--timestamp timestamp"),
+    "gate": Trial("--gate 0.5"),
     "method": Trial("--method ctr"),
     "reference": Trial("--reference 2"),
     "shape": Trial("--shape power"),
@@ -198,6 +199,7 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     log = pl.concat([log, *elsewhere])
     log.write_parquet(folder / "log.parquet")
+    log.with_columns(pl.col("position") + 1).write_parquet(folder / "shifted.parquet")
     log.with_columns(pl.col("click").cast(pl.Int64) * 2).write_parquet(folder / "counts.parquet")
     log.with_columns(shown=pl.col("position") + 1).write_parquet(folder / "sums.parquet")
     faulty = pl.when(pl.int_range(pl.len()) < 3).then(7).otherwise(pl.col("click"))
@@ -299,6 +301,7 @@ def bench(run_in_process: Run, log_folder: Path, outcomes: dict[tuple[object, ..
     made = {
         "statistics": "collect log.parquet --timestamp timestamp",
         "dayless": "collect log.parquet",
+        "other_day": "collect shifted.parquet --date 2026-01-20",
         "fit": "fit log.parquet",
         "other_fit": "fit log.parquet --max-position 4",
     }
@@ -364,6 +367,7 @@ def fields_of(*groups: type) -> set[str]:
         "collect log.parquet",
         "collect statistics",
         "collect statistics --info",
+        "collect statistics other_day",
         "weight log.parquet --propensities fit",
         "weight dayless --propensities fit",
     ],

@@ -1,0 +1,372 @@
+"""Days of a log that do not look like the others: positions that come or go, no clicks, click rates that are far off.
+
+A day is compared with those that are nearest to it. At position k, with n_dk impressions on day d and r_k the click
+rate of the others together, e = n_dk r_k clicks are expected, and their number varies by
+
+    (1 - r_k) e  +  e^2 (m_k (tau_k^2 / Q_dk + s^2) + u_k)
+
+    tau_k^2   by how much the click rates of queries differ, relative to r_k; Q_dk is how many queries of equal size the
+              day's are worth, (sum_q n_dkq)^2 / sum_q n_dkq^2
+    s         how far days lie apart beyond that: a Monday is no Sunday
+    m_k       how far the other days lie apart, in units of what is said so far: where there are few, near 1
+    u_k       the relative error of r_k
+
+So neither the millions of impressions behind a day nor what all its pages share make an ordinary day stand out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import log, log1p, pi, sqrt
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from posbias.core.counts.by_day import CLICKS_SQUARED, DAY, IMPRESSIONS_SQUARED, PRODUCT
+from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
+
+Floats = NDArray[np.float64]
+Booleans = NDArray[np.bool_]
+
+NEAREST = 28
+"""Days with which one is compared: four weeks, so that each day of the week is among them."""
+
+DAY_SPREAD = 0.1
+"""By how much click rates of days differ where nothing else is known, as a standard deviation relative to the rate."""
+
+WORTH_OF_IT = 5.0
+"""How many days that is worth, beside those that there are."""
+
+FAR = 4.0
+"""Standard errors beyond which a click rate is far from that of the other days."""
+
+FEWEST_CLICKS = 10
+"""Clicks at a position on the other days, for their click rate to be compared with; and so few on a day are few."""
+
+FEWEST_EXPECTED = 2.0
+"""Cells of fewer expected clicks say nothing about how far days lie apart."""
+
+USED, UNUSED = 0.1, 0.005
+"""A position is used where it has more than this share of the impressions of the day's most frequent one, and unused
+where it has less."""
+
+MOST_SHIFT = 2
+"""By how much bases differ at most: positions start at 0 or 1, at times at 2."""
+
+FEWEST_AT_USED, FEWEST_PAGES = 10, 100
+"""Impressions that it takes to say that a position is used, and, of the most frequent one, that another is not."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """The click rate of a position on a day, and on the other days.
+
+    Attributes:
+        position: which.
+        rate: on the day.
+        usual: on the other days.
+        far: by how many standard errors they differ; negative where it is lower.
+        far_by_noise: the same if days had nothing in common but the queries: what a limit on the change is held to.
+    """
+
+    position: int
+    rate: float
+    usual: float
+    far: float
+    far_by_noise: float
+
+    @property
+    def relative(self) -> float:
+        """The change relative to the usual rate."""
+        return self.rate / self.usual - 1
+
+    def exceeds(self, limit: float) -> bool:
+        """Whether the relative change is beyond a limit, and not by noise alone."""
+        return abs(self.relative) > limit and abs(self.far_by_noise) > FAR
+
+
+@dataclass(frozen=True)
+class DayLook:
+    """How a day looks beside others.
+
+    Attributes:
+        day: its name.
+        others: how many days it was compared with.
+        positions: the first and the last position that it uses.
+        usual_positions: those that most of the others use.
+        gone: positions that most of the others use, and it does not.
+        new: positions that it uses, and most of the others do not.
+        clicks: on the day.
+        expected_clicks: by the click rates of the others.
+        without_clicks: whether it has none although some must be expected.
+        changes: the click rate of each position that it shows and that the others have clicks at.
+        limit: standard errors beyond which such a rate is far off: more, where many days are judged at once.
+    """
+
+    day: str
+    others: int
+    positions: tuple[int, int] | None
+    usual_positions: tuple[int, int] | None
+    gone: tuple[int, ...]
+    new: tuple[int, ...]
+    clicks: float
+    expected_clicks: float
+    without_clicks: bool
+    changes: tuple[Change, ...] = field(repr=False)
+    limit: float
+
+    @property
+    def far(self) -> tuple[Change, ...]:
+        """The positions whose click rate is far off, the farthest first."""
+        found = [change for change in self.changes if abs(change.far) > self.limit]
+        return tuple(sorted(found, key=lambda change: -abs(change.far)))
+
+    @property
+    def misplaced(self) -> bool:
+        """Whether positions are gone or new."""
+        return bool(self.gone or self.new)
+
+    @property
+    def starts_elsewhere(self) -> bool:
+        """Whether its positions start one or two away from those of the others, as from another base."""
+        if self.positions is None or self.usual_positions is None or not self.misplaced:
+            return False
+        first, last = self.positions
+        return 1 <= abs(first - self.usual_positions[0]) <= MOST_SHIFT and first < last
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether there is anything to say."""
+        return self.misplaced or self.without_clicks or bool(self.far)
+
+    def beyond(self, limit: float) -> Change | None:
+        """The largest relative change of a click rate, if it is beyond a limit, and not by noise alone."""
+        found = [change for change in self.changes if change.exceeds(limit)]
+        return max(found, key=lambda change: abs(change.relative), default=None)
+
+
+def look_at_days(counts: pl.DataFrame, judged: Sequence[str], known: Sequence[str]) -> list[DayLook]:
+    """Compare days with others.
+
+    Args:
+        counts: as `add_by_day` gives them.
+        judged: the days that are compared. They count among the others of each other only where there are no known
+            ones.
+        known: the days that they are compared with; empty for each with all others.
+
+    Returns:
+        One entry per judged day that can be compared.
+    """
+    days = _Days.of(counts)
+    in_order = sorted(set(judged) & set(days.names))
+    if len(in_order) == 2 and not known:  # noqa: PLR2004 - of two days that differ, the later one has changed
+        in_order, known = in_order[1:], in_order[:1]
+    limit = sqrt(FAR**2 + 2 * log(max(len(in_order), 1)))
+    compared = ((day, nearest(day, [other for other in known or in_order if other != day])) for day in in_order)
+    return [_look(days, day, others, limit) for day, others in compared if others]
+
+
+def nearest(day: str, others: Sequence[str]) -> list[str]:
+    """The days next to one in the order of their names: those before it, or else after it."""
+    before = sorted((other for other in others if other < day), reverse=True)
+    after = sorted(other for other in others if other > day)
+    half = NEAREST // 2
+    n_before = min(len(before), max(half, NEAREST - len(after)))
+    return sorted([*before[:n_before], *after[: NEAREST - n_before]])
+
+
+@dataclass(frozen=True)
+class _Days:
+    """Counts as tables of days by positions.
+
+    Attributes:
+        names: the days, in order.
+        positions: the positions, ascending.
+        tables: by column of the counts, shape (D, K).
+    """
+
+    names: list[str]
+    positions: list[int]
+    tables: dict[str, Floats]
+
+    @classmethod
+    def of(cls, counts: pl.DataFrame) -> "_Days":
+        """Lay out counts."""
+        names, positions = counts[DAY].unique().sort().to_list(), counts[POSITION].unique().sort().to_list()
+        at = (
+            np.searchsorted(np.array(names), counts[DAY].to_numpy()),
+            np.searchsorted(np.array(positions), counts[POSITION].to_numpy()),
+        )
+        tables: dict[str, Floats] = {}
+        for column in (IMPRESSIONS, CLICKS, IMPRESSIONS_SQUARED, PRODUCT, CLICKS_SQUARED):
+            tables[column] = np.zeros((len(names), len(positions)))
+            tables[column][at] = counts[column].to_numpy()
+        return cls(names, positions, tables)
+
+    @cached_property
+    def used(self) -> Booleans:
+        """Whether a day uses a position, shape (D, K)."""
+        shown = self.tables[IMPRESSIONS]
+        return (shown > USED * self._most) & (shown >= FEWEST_AT_USED)
+
+    @cached_property
+    def unused(self) -> Booleans:
+        """Whether a day does not use a position; of thin days that is not known. Shape (D, K)."""
+        return (self.tables[IMPRESSIONS] < UNUSED * self._most) & (self._most >= FEWEST_PAGES)
+
+    @property
+    def _most(self) -> Floats:
+        return self.tables[IMPRESSIONS].max(axis=1, keepdims=True)
+
+    def rows(self, days: Sequence[str]) -> NDArray[np.int64]:
+        """The rows of some days, those that have counts."""
+        numbers = {name: number for number, name in enumerate(self.names)}
+        return np.array([numbers[day] for day in days if day in numbers], dtype=np.int64)
+
+    def named(self, which: Booleans) -> tuple[int, ...]:
+        """The positions for which something holds, shape (K,)."""
+        return tuple(position for position, holds in zip(self.positions, which.tolist(), strict=True) if holds)
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """What click rates of other days, taken together, let one expect.
+
+    Attributes:
+        rate: r_k, shape (K,).
+        error: u_k, the squared relative error of it.
+        between_queries: tau_k^2.
+        spread: m_k.
+    """
+
+    rate: Floats
+    error: Floats
+    between_queries: Floats
+    spread: Floats
+
+    @classmethod
+    def of(cls, days: _Days, rows: NDArray[np.int64]) -> "_Usual":
+        """Of the days in these rows."""
+        table = {name: of_all[rows] for name, of_all in days.tables.items()}
+        shown, clicks = table[IMPRESSIONS], table[CLICKS]
+        total = shown.sum(axis=0)
+        rate = (clicks.sum(axis=0) + 0.5) / (total + 1)
+        between = _between_queries(table, rate)
+        expected, apart = shown * rate, between / _queries(table) + DAY_SPREAD**2
+        own = (1 - rate) + expected * apart  # the variance of clicks, as a multiple of the expected number
+        more = ((4 * (np.sqrt(clicks) - np.sqrt(expected)) ** 2) - (1 - rate)) / own
+        worth = expected * apart / own
+        told = expected >= FEWEST_EXPECTED
+        spread = _spread(np.where(told, more, 0), np.where(told, worth, 0), told)
+        share = shown / np.maximum(total, 1)
+        error = (share**2 * spread * apart).sum(axis=0) + (1 - rate) / np.maximum(total * rate, 0.5)
+        return cls(rate, error, between, spread)
+
+
+def _between_queries(table: dict[str, Floats], rate: Floats) -> Floats:
+    """tau_k^2: what the squared deviations of queries exceed those of single clicks by; that of all positions at least.
+
+    Sum_q (c_q - r n_q)^2 is sum_q n_q r (1 - r) + tau^2 r^2 sum_q n_q^2 on average.
+    """
+    squares = table[IMPRESSIONS_SQUARED].sum(axis=0)
+    deviations = (table[CLICKS_SQUARED] - 2 * rate * table[PRODUCT]).sum(axis=0) + rate**2 * squares
+    excess = deviations - table[IMPRESSIONS].sum(axis=0) * rate * (1 - rate)
+    size = rate**2 * squares
+    pooled = max(excess.sum() / max(size.sum(), 1e-300), 0)
+    return np.maximum(excess / np.maximum(size, 1e-300), pooled)
+
+
+def _queries(table: dict[str, Floats]) -> Floats:
+    """Q_dk: how many queries of equal size the queries of each day and position are worth, 1 at least."""
+    return np.maximum(table[IMPRESSIONS] ** 2 / np.maximum(table[IMPRESSIONS_SQUARED], 1e-300), 1)
+
+
+def _spread(more: Floats, worth: Floats, told: Booleans) -> Floats:
+    """m_k: by how much days lie farther apart than expected, at the position or at all of them, whichever is more.
+
+    Args:
+        more: squared deviations beyond those of single clicks, in units of the whole variance, shape (D, K).
+        worth: the share of the variance that is not due to single clicks.
+        told: which cells say something.
+    """
+    n_days = len(more)
+    lost = n_days / max(n_days - 1, 1)  # the rate is that of the same days
+    cells = np.maximum(told.sum(axis=1), 1)
+    by_day, worth_by_day = more.sum(axis=1) / cells, worth.sum(axis=1) / cells
+    of_all = (WORTH_OF_IT + lost * max(by_day.sum(), 0)) / (WORTH_OF_IT + worth_by_day.sum())
+    of_each = (WORTH_OF_IT + lost * np.maximum(more.sum(axis=0), 0)) / (WORTH_OF_IT + worth.sum(axis=0))
+    return np.maximum(of_each, of_all)
+
+
+def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayLook:
+    row, rows = days.rows([day])[0], days.rows(others)
+    usual = _Usual.of(days, rows)
+    table = {name: of_all[row] for name, of_all in days.tables.items()}
+    shown, clicks = table[IMPRESSIONS], table[CLICKS]
+    compared = (shown > 0) & (days.tables[IMPRESSIONS][rows].sum(axis=0) > 0)
+    told = compared & (days.tables[CLICKS][rows].sum(axis=0) >= FEWEST_CLICKS)
+    expected, queries = shown * usual.rate * compared, usual.between_queries / _queries(table)
+    apart = usual.spread * (queries + DAY_SPREAD**2)
+    far = _far(clicks, expected, usual, apart + usual.error)
+    noise = _far(clicks, expected, usual, np.minimum(usual.spread, 1) * queries + usual.error)
+    recent = days.rows(nearest_week(day, others))
+    uses, lacks = _most_of(days.used[recent]), _most_of(days.unused[recent])
+    total = max(float(expected.sum()), 1e-300)
+    spread = float(np.max(apart + usual.error, initial=0, where=compared))
+    return DayLook(
+        day=day,
+        others=len(rows),
+        positions=_span(days.named(days.used[row])),
+        usual_positions=_span(days.named(uses)),
+        gone=days.named(days.unused[row] & uses),
+        new=days.named(days.used[row] & lacks),
+        clicks=float(clicks.sum()),
+        expected_clicks=total,
+        without_clicks=not clicks.any() and _surprise_of_none(total, spread) > _surprise_of(limit),
+        changes=tuple(
+            Change(position, float(c / n), float(rate), float(z), float(z_noise))
+            for position, c, n, rate, z, z_noise, has_clicks in zip(
+                days.positions, clicks, shown, usual.rate, far, noise, told, strict=True
+            )
+            if has_clicks
+        ),
+        limit=limit,
+    )
+
+
+def _surprise_of_none(expected: float, spread: float) -> float:
+    """-log P(no clicks) where their expectation varies by a Gamma distribution of this squared relative deviation."""
+    return log1p(spread * expected) / spread if spread > 0 else expected
+
+
+def _surprise_of(errors: float) -> float:
+    """-log P(a normal deviate is above so many standard errors), for 2 or more."""
+    return errors**2 / 2 + log(errors * sqrt(2 * pi))
+
+
+def nearest_week(day: str, others: Sequence[str]) -> list[str]:
+    """The seven of the other days before a day, or as many after it as lack: what is usual may have changed before."""
+    before, after = [other for other in others if other < day][-7:], [other for other in others if other > day]
+    return [*before, *after[: 7 - len(before)]]
+
+
+def _most_of(holds: Booleans) -> Booleans:
+    """For which positions something holds on more than half of the days, shape (K,)."""
+    return holds.sum(axis=0) * 2 > len(holds)
+
+
+def _span(positions: tuple[int, ...]) -> tuple[int, int] | None:
+    return (positions[0], positions[-1]) if positions else None
+
+
+def _far(clicks: Floats, expected: Floats, usual: _Usual, relative_variance: Floats) -> Floats:
+    """By how many standard errors clicks differ from what is expected.
+
+    By square roots, as counts are skewed: 4 clicks where half a one is expected may be chance. But not below a few
+    clicks, where those of counts that are lower than expected go too far.
+    """
+    variance = (1 - usual.rate) * expected + expected**2 * relative_variance
+    error = np.sqrt(np.maximum(variance, 1e-300))
+    by_roots = 2 * (np.sqrt(clicks) - np.sqrt(expected)) * np.sqrt(expected) / error
+    return np.where(clicks > np.minimum(expected, FEWEST_CLICKS), by_roots, (clicks - expected) / error)

@@ -1,0 +1,60 @@
+"""Pages that count their positions from another base than most."""
+
+import polars as pl
+import pytest
+
+from posbias.core.log.shifted_pages import FEWEST_PAGES, ShiftedPages, count_spans, shifted_pages
+
+Span = tuple[int, int]
+
+
+def found(pages: dict[Span, int]) -> ShiftedPages | None:
+    """What is said of so many pages from and to so many positions."""
+    rows = [
+        (f"{first}-{last}-{number}", position)
+        for (first, last), many in pages.items()
+        for number in range(many)
+        for position in range(first, last + 1)
+    ]
+    log = pl.DataFrame(rows, schema=["session", "position"], orient="row")
+    return shifted_pages(count_spans(log.lazy()).collect())
+
+
+@pytest.mark.parametrize("shift", [1, 2, -1, -2])
+def test_pages_that_start_and_end_so_much_later_or_earlier_are_shifted(shift: int) -> None:
+    usual, other = (3, 10), (3 + shift, 10 + shift)
+    assert found({usual: 300, other: 60}) == ShiftedPages(60, 360, other, usual)
+
+
+def test_pages_of_all_lengths_are_shifted_where_they_reach_the_later_end_as_often() -> None:
+    pages = {(1, 10): 200, (1, 7): 100, (1, 4): 100, (2, 11): 50, (2, 8): 25, (2, 5): 25}
+    assert found(pages) == ShiftedPages(50, 500, (2, 11), (1, 10))
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        {},
+        {(1, 1): 100},
+        {(1, 10): 500},
+        {(1, 10): 300, (2, 10): 200},
+        {(1, 10): 300, (11, 20): 200},
+        {(1, 10): 300, (1, 11): 200, (2, 11): 100},
+        {(1, 10): 300, (2, 11): FEWEST_PAGES - 1},
+        {(1, 10): 300, (2, 10): 100, (2, 11): 40},
+        {(1, last): 100 for last in range(2, 30)} | {(2, last): 50 for last in range(3, 30)},
+    ],
+    ids=[
+        "nothing",
+        "pages of one row",
+        "all alike",
+        "without the top result",
+        "second pages",
+        "of two lengths",
+        "a few",
+        "ends that are seldom reached",
+        "no usual end",
+    ],
+)
+def test_pages_that_lack_their_top_or_end_early_are_not_shifted(pages: dict[Span, int]) -> None:
+    assert found(pages) is None
