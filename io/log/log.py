@@ -164,7 +164,7 @@ class Log:
             SchemaError: they are numbers of no known unit.
         """
         column, rules = self.roles.timestamp, self.request.rules
-        if column is None or rules.period is None or rules.day is not None:
+        if column is None or rules.period is None or rules.day is not None or rules.values.timestamp_format:
             return None
         shown = self._shown
         dtype = shown.collect_schema()[column]
