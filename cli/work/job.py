@@ -93,6 +93,7 @@ class Job:
             randomized=plan.randomized,
             features=self.kept.features,
         )
+        inputs.check_standard_input(self.inputs, reading)
         base, ubi = inputs.position_base(reading), inputs.ubi_rules(reading)
         return open_log(
             LogRequest(
@@ -104,6 +105,7 @@ class Job:
                     null_click=reading.null_click is not None,
                     period=plan.period,
                     day=self.day,
+                    values=inputs.text_values(reading),
                 ),
                 clicks=inputs.clicks_request(reading),
                 needs_session=self.kept.sessions_for is not None
@@ -111,6 +113,7 @@ class Job:
                 or reading.duplicate_docs == "first",
                 form=reading.input_format,
                 ubi=ubi,
+                dialect=inputs.dialect(reading),
                 max_bad_rows=inputs.max_bad_rows(reading),
                 duplicate_docs=inputs.duplicate_docs(reading, plan, self.kept.sessions_for),
             )

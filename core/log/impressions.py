@@ -13,7 +13,7 @@ from enum import IntEnum
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.log.text_values import TextValues
+from posbias.core.log.text_values import PLAIN_TEXT, TextValues
 from posbias.core.log.timestamps import TimeUnit, whole_numbers
 from posbias.core.periods import EVERY, Resolution
 from posbias.core.randomization import RandomizedRows
@@ -94,7 +94,7 @@ class ReadingRules:
     period: Resolution | None = None
     day: str | None = None
     time_unit: TimeUnit | None = None
-    values: TextValues = TextValues()
+    values: TextValues = PLAIN_TEXT
 
 
 def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, rules: ReadingRules) -> pl.LazyFrame:
@@ -221,9 +221,7 @@ def _number(name: str, schema: pl.Schema, role: str, values: TextValues) -> pl.E
     return values.number(pl.col(name)) if dtype == pl.String else pl.col(name).cast(pl.Float64, strict=False)
 
 
-def _position(
-    name: str, schema: pl.Schema, rules: ReadingRules
-) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+def _position(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
     dtype, base = schema[name], rules.position_base
     if dtype == pl.Boolean:
         raise SchemaError(f"column {name!r} (--position) holds Boolean; it must hold whole numbers.")

@@ -43,6 +43,9 @@ class TextValues:
         return read.dt.replace_time_zone(None)
 
 
+PLAIN_TEXT = TextValues()
+
+
 def check_timestamp_format(form: str) -> None:
     """See that a format says a whole day: what it writes of one is read as that day again.
 

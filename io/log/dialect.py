@@ -78,5 +78,7 @@ def read_columns(text: str | None, *, header: bool) -> tuple[str, ...]:
         )
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) < len(names):
-        raise UsageError(f"--columns {text}: give each column a name of its own, e.g. session,query,doc,position,click.")
+        raise UsageError(
+            f"--columns {text}: give each column a name of its own, e.g. session,query,doc,position,click."
+        )
     return names

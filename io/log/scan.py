@@ -52,7 +52,15 @@ def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.L
 
 def _likeness(source: Source) -> tuple[object, ...]:
     """What files have in common that Polars reads at once."""
-    return source.store, source.format, source.quoted, source.hive, source.dialect, source.copy is None, tuple(schema_of(source).items())
+    return (
+        source.store,
+        source.format,
+        source.quoted,
+        source.hive,
+        source.dialect,
+        source.copy is None,
+        tuple(schema_of(source).items()),
+    )
 
 
 @cache
@@ -181,7 +189,9 @@ def _first_broken(sources: Sequence[Source]) -> str | None:
         try:
             scan_sources([source]).select(pl.all().is_null().any()).collect(engine="streaming")
         except _UNREADABLE as error:
-            return f"{source.path}: cannot be read as {source.format}: {_first_line(error)}"
+            said = _first_line(error)
+            hint = " Name its encoding with --encoding, e.g. cp1252." if "utf" in said.lower() else ""
+            return f"{source.path}: cannot be read as {source.format}: {said}{hint}"
     return None
 
 

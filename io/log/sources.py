@@ -103,7 +103,11 @@ class Source:
     @property
     def from_anywhere(self) -> "Source":
         """The same file under its full name, for processes that work in another directory."""
-        return self if isinstance(self.origin, ObjectUrl) or self.origin != self.path else replace(self, path=self.path.absolute())
+        return (
+            self
+            if isinstance(self.origin, ObjectUrl) or self.origin != self.path
+            else replace(self, path=self.path.absolute())
+        )
 
     def digest(self) -> str:
         """A fingerprint: the size, and XXH3-128 of all bytes up to 64 MiB; of a larger file of 64 MiB of it.
@@ -374,6 +378,11 @@ def _source(file: Location, size: int, modified: int) -> Source:
     folders = [match for part in path.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None]
     hive = tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in map(_parts, folders))
     return Source(file, name_says, hive, size, modified)
+
+
+def read_start(source: Source, length: int) -> bytes:
+    """The first bytes of a file, at most so many."""
+    return _read(source.origin, 0, min(length, source.bytes))
 
 
 def _digested(size: int) -> list[tuple[int, int]]:
