@@ -103,11 +103,9 @@ class Source:
     @property
     def from_anywhere(self) -> "Source":
         """The same file under its full name, for processes that work in another directory."""
-        return (
-            self
-            if isinstance(self.origin, ObjectUrl) or self.origin != self.path
-            else replace(self, path=self.path.absolute())
-        )
+        if isinstance(self.path, ObjectUrl) or self.origin != self.path:
+            return self
+        return replace(self, path=self.path.absolute())
 
     def digest(self) -> str:
         """A fingerprint: the size, and XXH3-128 of all bytes up to 64 MiB; of a larger file of 64 MiB of it.
