@@ -286,6 +286,8 @@ def _full_cells(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.E
     else:
         number = _number(name, schema, "--click", values)
     if values.true or values.false:
+        if dtype.is_integer():
+            _check_words(name, dtype, (*values.true, *values.false))
         number = _by_words(pl.col(name).cast(pl.String), values, number)
     if rules.click_counts:
         whole = pl.lit(True) if dtype.is_integer() else (number == number.floor()) & number.is_finite()
@@ -296,6 +298,19 @@ def _full_cells(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.E
         click = number.cast(pl.Int8, strict=False)
     invalid = ~valid.fill_null(value=False)
     return click, [(missing, RowFault.CLICK_MISSING), (invalid, RowFault.CLICK_INVALID)]
+
+
+def _check_words(name: str, dtype: pl.DataType, words: Sequence[str]) -> None:
+    """See that a column of numbers can hold what is said to be a click, or none.
+
+    Raises:
+        SchemaError: it cannot.
+    """
+    word = next((word for word in words if not word.removeprefix("-").isdecimal()), None)
+    if word is not None:
+        raise SchemaError(
+            f"column {name!r} (--click) holds {dtype}, and {word!r} (--true, --false) is no such number. Leave it out."
+        )
 
 
 def _by_words(text: pl.Expr, values: TextValues, otherwise: pl.Expr) -> pl.Expr:

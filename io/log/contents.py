@@ -19,7 +19,7 @@ def format_of_content(start: bytes) -> str | None:
         return known
     if start.startswith(_GZIP):
         start = _unpacked(start)
-    is_wide = start.startswith(_MARKS[1:]) or b"\0" in start[:2]  # letters of UTF-16
+    is_wide = wide_encoding(start) is not None
     for mark in _MARKS:
         start = start.removeprefix(mark)
     if is_wide:
@@ -33,6 +33,14 @@ def format_of_content(start: bytes) -> str | None:
         return "json"
     line = first.splitlines()[0]
     return "tsv" if b"\t" in line else "csv"
+
+
+def wide_encoding(start: bytes) -> str | None:
+    """The form of UTF-16 that text begins in, by its mark or by the zero byte of its first letter; None for others."""
+    if start.startswith(_MARKS[1:]):
+        return "utf-16"
+    zeros = [place for place, byte in enumerate(start[:2]) if byte == 0]
+    return {0: "utf-16-be", 1: "utf-16-le"}[zeros[0]] if len(zeros) == 1 else None
 
 
 def _unpacked(start: bytes) -> bytes:

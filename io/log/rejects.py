@@ -3,6 +3,7 @@
 Counting is part of the first reading. Rows are located by a second one, only when there are any.
 """
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from posbias.io.log.sums import unused_count
 from posbias.io.log.written_values import find_click_words, find_timestamp_format
 
 _SHOWN = 3
+_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 _SAMPLED = 10_000  # rows of one fault
 
 
@@ -223,7 +225,14 @@ def _faulty_values(log: Log, column: str | None, code: int) -> list[str]:
             return []
         with reading([source]):
             faulty = impressions.filter(pl.col(REJECTED) == code).head(_SAMPLED)
-            found += faulty.select(f"raw_{column}").collect(engine="streaming").to_series().unique().to_list()
+            found += (
+                faulty.select(f"raw_{column}")
+                .collect(engine="streaming")
+                .to_series()
+                .drop_nulls()
+                .unique(maintain_order=True)
+                .to_list()
+            )
     return found
 
 
@@ -239,9 +248,27 @@ def _click_advice(log: Log) -> str:
     return f"If a row adds up impressions and clicks, say --impressions {count} --click {log.roles.click}{instead}."
 
 
+def _comma_advice(column: str | None, code: int, log: Log) -> str:
+    """The option for numbers with a comma, where it is commas that are wrong with them."""
+    values = _faulty_values(log, column, code)
+    if values and not log.rules.values.decimal_comma and all(_WITH_COMMA.fullmatch(value) for value in values):
+        return "If numbers have a comma before their fraction here, say --decimal ,."
+    return _WORDING[code].advice
+
+
+def _position_advice(log: Log) -> str:
+    return _comma_advice(log.roles.position, RowFault.POSITION_NOT_WHOLE, log)
+
+
+def _weight_advice(log: Log) -> str:
+    return _comma_advice(log.roles.weight, RowFault.WEIGHT_INVALID, log)
+
+
 _ADVICE: dict[int, Callable[[Log], str]] = {
     RowFault.CLICK_INVALID: _click_advice,
     RowFault.POSITION_BELOW_BASE: _base_advice,
+    RowFault.POSITION_NOT_WHOLE: _position_advice,
+    RowFault.WEIGHT_INVALID: _weight_advice,
     RowFault.TIMESTAMP_INVALID: _time_advice,
 }
 

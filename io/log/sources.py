@@ -66,6 +66,7 @@ class Source:
         link: the link to a directory through which it was found, if there is one.
         quoted: whether quotes around a field of text are no part of it; None where that is not known yet.
         dialect: how its text is written.
+        spooled: the file that standard input was written to, which can be read more than once.
         copy: what is read in its stead: a copy in UTF-8, or rows of a JSON array line by line.
     """
 
@@ -79,16 +80,17 @@ class Source:
     quoted: bool | None = None
     dialect: Dialect = PLAIN
     copy: Path | None = None
+    spooled: Path | None = None
 
     @property
     def place(self) -> Location:
         """What is read."""
-        return self.path if self.copy is None else self.copy
+        return self.copy or self.origin
 
     @property
     def origin(self) -> Location:
-        """Where its bytes are: of standard input, which can be read once, in the copy."""
-        return self.copy if self.path == Path("-") and self.copy is not None else self.path
+        """Where its bytes are as they came."""
+        return self.spooled or self.path
 
     @property
     def compressed(self) -> bool:
@@ -103,7 +105,7 @@ class Source:
     @property
     def from_anywhere(self) -> "Source":
         """The same file under its full name, for processes that work in another directory."""
-        if isinstance(self.path, ObjectUrl) or self.origin != self.path:
+        if isinstance(self.path, ObjectUrl) or self.spooled is not None:
             return self
         return replace(self, path=self.path.absolute())
 

@@ -67,24 +67,33 @@ def in_utf8(place: Location, encoding: str, shown: Location) -> Path:
         OutputError: there is no space for it.
     """
     decoder = codecs.getincrementaldecoder(encoding)(errors="strict")
+    name = encoding.removesuffix("-sig")
     line, first = 1, True
     with _new_file("utf-8") as path, path.open("w", encoding="utf-8", newline="") as file:
         for piece, last in _with_last(_unpacked(_on_disk(place), str(shown))):
             try:
                 text = decoder.decode(piece, final=last)
             except UnicodeError as error:
-                wrong = f"{error.object[error.start : error.end]!r}" if isinstance(error, UnicodeDecodeError) else error
                 raise LogFormatError(
-                    f"{shown}: is not {encoding}: near line {line:,} stands {wrong}. Say another --encoding."
+                    f"{shown}: is not {name}: {_where(error, line)}. Say another --encoding."
                 ) from error
             if "\0" in text:
+                line += text[: text.index("\0")].count("\n")
                 raise LogFormatError(
-                    f"{shown}: is not {encoding}: near line {line:,} stands a zero byte. Is it utf-16? Say another "
+                    f"{shown}: is not {name}: near line {line:,} stands a zero byte. Is it utf-16? Say another "
                     "--encoding."
                 )
             file.write(text.removeprefix("\ufeff") if first else text)
             line, first = line + text.count("\n"), first and not text
     return path
+
+
+def _where(error: UnicodeError, line: int) -> str:
+    """What cannot be read, and where, in a piece of text that begins in a line."""
+    if not isinstance(error, UnicodeDecodeError):
+        return str(error)
+    line += error.object[: error.start].count(b"\n")
+    return f"near line {line:,} stands {error.object[error.start : error.end]!r}"
 
 
 def as_lines(place: Location, shown: Location) -> Path:

@@ -5,15 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
-from posbias.io.log.contents import format_of_content
+from posbias.io.log.contents import format_of_content, wide_encoding
 from posbias.io.log.dialect import PLAIN, Dialect
 from posbias.io.log.scan import TEXT_SEPARATORS, first_fields, reading
 from posbias.io.log.sources import Source, check_whole, find_sources
 from posbias.io.log.text_copies import STANDARD_INPUT, as_lines, in_utf8, spool_standard_input
 from posbias.io.places.locations import ObjectUrl
 
-_WIDE = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _TELLING = 1 << 16  # bytes
+_PAIR = 2  # bytes of a letter of UTF-16
 
 
 def find_log_files(names: Sequence[str], dialect: Dialect = PLAIN) -> tuple[Source, ...]:
@@ -60,7 +60,8 @@ def _standard_input() -> Source:
     if form is None:
         raise LogFormatError("-: cannot tell the format of standard input. Pipe CSV, TSV, NDJSON or Parquet into it.")
     source = Source(
-        Path(STANDARD_INPUT), form, (), status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino), copy=spooled
+        *(Path(STANDARD_INPUT), form, (), status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino)),
+        spooled=spooled,
     )
     check_whole(source)
     if form in {*TEXT_SEPARATORS, "ndjson"}:
@@ -98,11 +99,15 @@ def _in_dialect(source: Source, dialect: Dialect) -> Source:
 
 
 def _check_narrow(source: Source) -> None:
-    """See that a file does not begin as UTF-16 does; for that, objects of a store are not asked."""
+    """See that a file does not begin as UTF-16 does; for that, objects of a store are not asked.
+
+    Raises:
+        LogFormatError: it does.
+    """
     if isinstance(source.place, ObjectUrl):
         return
     with source.place.open("rb") as file:
-        found = _WIDE.get(file.read(2))
+        found = wide_encoding(file.read(_PAIR))
     if found is not None:
         raise LogFormatError(f"{source.path}: is not UTF-8, but {found}. Say --encoding {found}.")
 

@@ -89,7 +89,7 @@ def copies_below(temporary: Path | None) -> Generator[None]:
 
 def folder_for_copies() -> Path:
     """A new directory for copies of what cannot be read where it is; it lives as long as the command."""
-    return _copies.new_folder()
+    return _copies.new_folder().absolute()
 
 
 @contextmanager
