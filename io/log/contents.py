@@ -6,6 +6,7 @@ _MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
 _GZIP = b"\x1f\x8b"
 _MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _WINDOW_OF_GZIP = 31
+_OF_NO_TEXT = frozenset({*range(9), *range(14, 27)})
 
 
 def format_of_content(start: bytes) -> str | None:
@@ -24,7 +25,7 @@ def format_of_content(start: bytes) -> str | None:
         start = start.removeprefix(mark)
     if is_wide:
         start = start.replace(b"\0", b"")
-    if not start.strip() or b"\0" in start:
+    if not start.strip() or not _OF_NO_TEXT.isdisjoint(start):
         return None
     first = start.lstrip()
     if first.startswith(b"{"):

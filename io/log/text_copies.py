@@ -39,7 +39,7 @@ def spool_standard_input() -> Path:
     stream = cast("BinaryIO | None", getattr(sys.stdin, "buffer", None))
     if stream is None or stream.closed:
         raise LogFormatError("-: standard input is closed. Pipe a log into it, or name a file.")
-    if stream.isatty():
+    if is_terminal(stream):
         raise LogFormatError("-: standard input is a terminal. Pipe a log into it, or name a file.")
     with _new_file("standard-input") as path, path.open("wb") as file:
         shutil.copyfileobj(stream, file, _PIECE)
@@ -52,6 +52,11 @@ def spool_standard_input() -> Path:
             file.write(piece)
     path.unlink()
     return unpacked
+
+
+def is_terminal(stream: BinaryIO) -> bool:
+    """Whether somebody would have to type what is read."""
+    return stream.isatty()
 
 
 def in_utf8(place: Location, encoding: str, shown: Location) -> Path:
