@@ -63,6 +63,7 @@ NAMES_IN_EXPORTS: dict[str, frozenset[str]] = {
     ),
 }
 
+_NO_LETTER = "\ufffd"  # stands for what could not be read
 _NUMBERS_IN_A_ROW = 2  # among what should be names of columns, from which they are values
 _TEXT_OF_QUERY_ID = "userquery"  # of OpenSearch UBI, where the id is that of the page
 
@@ -294,6 +295,8 @@ def _hint(columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
         name = "tab" if found == "\t" else found
         said = shlex.join(["--separator", name])
         return f" The columns seem to be separated by {found!r}: say {said}.", ("--separator", name)
+    if any(_NO_LETTER in column for column in columns):
+        return " The header is not UTF-8: name its encoding with --encoding, e.g. cp1252.", ()
     if any(column != column.strip() for column in columns):
         return " Some names have blanks around them: write the header without.", ()
     if sum(_is_number(column) for column in columns) >= _NUMBERS_IN_A_ROW:

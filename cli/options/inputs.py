@@ -73,7 +73,8 @@ def text_values(reading: ReadingOptions) -> TextValues:
     both = [word for word in true if word in false]
     if both:
         raise UsageError(f"--false {reading.false}: {both[0]} is also in --true {reading.true}. Leave it out of one.")
-    return TextValues(reading.decimal is not None, true, false, reading.timestamp_format)
+    values = TextValues(reading.decimal is not None, true, false, reading.timestamp_format)
+    return values.without_words if reading.input_format == _UBI else values
 
 
 def check_standard_input(inputs: Sequence[str], reading: ReadingOptions) -> None:

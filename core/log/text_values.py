@@ -1,6 +1,6 @@
 """How text says numbers, clicks and times where a log writes them in a way of its own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import polars as pl
@@ -26,6 +26,11 @@ class TextValues:
     true: tuple[str, ...] = ()
     false: tuple[str, ...] = ()
     timestamp_format: str | None = None
+
+    @property
+    def without_words(self) -> "TextValues":
+        """The same, for a click column that is not of the log."""
+        return replace(self, true=(), false=())
 
     def number(self, text: pl.Expr) -> pl.Expr:
         """Text as Float64; null where it is no number."""

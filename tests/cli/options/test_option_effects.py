@@ -73,7 +73,7 @@ TRIALS = {
     "encoding": Trial("--encoding utf-16", log="wide.csv"),
     "no_header": Trial("--no-header --columns session,query,doc,position,click", log="bare.csv"),
     "columns": Trial("--columns session,query,doc,position,click --no-header", log="bare.csv"),
-    "decimal": Trial("--decimal ,", "--weight-column copies", log="commas.tsv"),
+    "decimal": Trial("--decimal ,", log="commas.tsv"),
     "true": Trial("--true yes", log="words.csv"),
     "false": Trial("--false no", log="refusals.csv"),
     "timestamp_format": Trial("--timestamp-format %Y-%d-%m", "--timestamp day", log="written.csv"),
@@ -206,9 +206,7 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plain.write_csv(folder / "pipes.csv", separator="|")
     plain.write_csv(folder / "bare.csv", include_header=False)
     (folder / "wide.csv").write_bytes(plain.write_csv().encode("utf-16"))
-    fraction = (pl.col("position") + 0.5).cast(pl.String).str.replace(".", ",", literal=True)
-    plain.with_columns(copies=fraction).write_csv(folder / "commas.csv", separator="\t")
-    (folder / "commas.csv").rename(folder / "commas.tsv")
+    plain.with_columns(position=pl.format("{},0", "position")).write_csv(folder / "commas.tsv", separator="\t")
     clicked = pl.col("click") == 1
     plain.with_columns(click=pl.when(clicked).then(pl.lit("yes")).otherwise(pl.lit("0"))).write_csv(
         folder / "words.csv"
