@@ -63,6 +63,8 @@ NAMES_IN_EXPORTS: dict[str, frozenset[str]] = {
     ),
 }
 
+_NO_LETTER = "\ufffd"  # stands for what could not be read
+_NUMBERS_IN_A_ROW = 2  # among what should be names of columns, from which they are values
 _TEXT_OF_QUERY_ID = "userquery"  # of OpenSearch UBI, where the id is that of the page
 
 # Words that the name of such a column often has, for a guess.
@@ -264,7 +266,7 @@ class _Search:
     def _judge(self, several: Mapping[str, Sequence[str]], missing: Sequence[str]) -> None:
         if not several and not missing:
             return
-        hint = _separator_hint(self.columns)
+        hint, options_of_hint = _hint(self.columns)
         free = [name for name in self.columns if name not in self.taken and _is_readable(name)]
         guessed = {} if hint else guesses(missing, free, ALIASES, _TELLING_WORDS)
         problems = [
@@ -279,7 +281,7 @@ class _Search:
         options = [_option(self.flags[role], guessed.get(role, "COLUMN")) for role in (*several, *missing)]
         raise RoleError(
             _said(self.where, problems, f"The columns are: {_listed(self.columns)}.{hint}"),
-            () if hint else tuple(word for option in options for word in option),
+            options_of_hint if hint else tuple(word for option in options for word in option),
         )
 
 
@@ -296,12 +298,25 @@ def _said(where: str, problems: Sequence[str], columns: str) -> str:
     )
 
 
-def _separator_hint(columns: Sequence[str]) -> str:
+def _hint(columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """What a header that is none tells of the file, and the options that read it."""
     if len(columns) == 1 and (found := next((mark for mark in ";\t|" if mark in columns[0]), None)):
-        return f" The columns seem to be separated by {found!r}: write them with commas, or with tabs as .tsv."
+        name = "tab" if found == "\t" else found
+        said = shlex.join(["--separator", name])
+        return f" The columns seem to be separated by {found!r}: say {said}.", ("--separator", name)
+    if any(_NO_LETTER in column for column in columns):
+        return " The header is not UTF-8: name its encoding with --encoding, e.g. cp1252.", ()
     if any(column != column.strip() for column in columns):
-        return " Some names have blanks around them: write the header without."
-    return ""
+        return " Some names have blanks around them: write the header without.", ()
+    if sum(_is_number(column) for column in columns) >= _NUMBERS_IN_A_ROW:
+        names = ",".join(f"c{number}" for number in range(1, len(columns) + 1))
+        said = f"say --no-header --columns {names}, with the names of the columns in their order"
+        return f" The first line seems to be a row, not a header: {said}.", ()
+    return "", ()
+
+
+def _is_number(name: str) -> bool:
+    return name.strip().replace(".", "", 1).replace(",", "", 1).replace("_duplicated_", "", 1).isdecimal()
 
 
 def _suggestion(name: str, columns: Sequence[str]) -> str:

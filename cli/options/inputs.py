@@ -1,11 +1,16 @@
 """From options to how values are read: the number of the topmost position, and what UBI documents mean."""
 
+from collections.abc import Sequence
+
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.log.duplicates import DuplicateDocs
+from posbias.core.log.text_values import TextValues, check_timestamp_format
 from posbias.io.log.click_table import ClickRows, ClicksRequest
+from posbias.io.log.dialect import Dialect, read_columns, read_encoding, read_separator
+from posbias.io.log.text_copies import STANDARD_INPUT
 from posbias.io.log.ubi_rules import IMPRESSION, UbiRules
 from posbias.io.log.written_lists import ListRules
 
@@ -43,6 +48,58 @@ def clicks_request(reading: ReadingOptions) -> ClicksRequest | None:
         click=reading.clicks_click,
         where=tuple(ClickRows.parse(text) for text in reading.clicks_where or ()),
     )
+
+
+def dialect(reading: ReadingOptions) -> Dialect:
+    """How files of text are written.
+
+    Raises:
+        UsageError: an option cannot be read.
+    """
+    return Dialect(
+        separator=None if reading.separator is None else read_separator(reading.separator),
+        encoding=None if reading.encoding is None else read_encoding(reading.encoding),
+        columns=read_columns(reading.columns, header=not reading.no_header),
+    )
+
+
+def text_values(reading: ReadingOptions) -> TextValues:
+    """How text says numbers, clicks and times.
+
+    Raises:
+        UsageError: an option cannot be read.
+    """
+    if reading.timestamp_format is not None:
+        check_timestamp_format(reading.timestamp_format)
+    true, false = _words("--true", reading.true), _words("--false", reading.false)
+    both = [word for word in true if word in false]
+    if both:
+        raise UsageError(f"--false {reading.false}: {both[0]} is also in --true {reading.true}. Leave it out of one.")
+    values = TextValues(reading.decimal is not None, true, false, reading.timestamp_format)
+    return values.without_words if reading.input_format == _UBI else values
+
+
+def check_standard_input(inputs: Sequence[str], reading: ReadingOptions) -> None:
+    """See that standard input is asked for once.
+
+    Raises:
+        UsageError: the clicks are to be read from it.
+    """
+    if STANDARD_INPUT in (reading.clicks or ()):
+        also = ", and the log is read from it" if STANDARD_INPUT in inputs else ""
+        raise UsageError(f"--clicks -: standard input can only be the log{also}. Name a file of clicks.")
+
+
+def _words(flag: str, text: str | None) -> tuple[str, ...]:
+    """Read `yes,y` in lower case.
+
+    Raises:
+        UsageError: a word is missing.
+    """
+    words = () if text is None else tuple(word.strip().lower() for word in text.split(","))
+    if not all(words):
+        raise UsageError(f"{flag} {text}: name words, with commas between them, e.g. yes,y.")
+    return words
 
 
 def max_bad_rows(reading: ReadingOptions) -> float:

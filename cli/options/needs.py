@@ -32,10 +32,24 @@ _click_column = only_where(
 _flat_or_nested = only_where(
     lambda asked: asked["input_format"] != "ubi", "in UBI, a page shows a document once, by its object_id"
 )
+_text = only_where(
+    lambda asked: not all(map(_is_typed, [*asked.inputs, *(asked["clicks"] or ())])),
+    "it is about files of text, and Parquet and Arrow are none",
+)
+_flat_text = only_where(lambda asked: asked["input_format"] != "ubi", "UBI writes numbers as JSON does")
+_fields = only_where(lambda asked: asked["input_format"] != "ubi", "UBI is NDJSON, and that has no separators")
+_no_header = only_where(lambda asked: asked["no_header"], "columns have the names of the header without --no-header")
+_one_by_one = only_where(lambda asked: asked["impressions"] is None, "--impressions makes the click column a number")
+_timestamp = only_where(lambda asked: asked["timestamp"] is not None, "there is no --timestamp COLUMN to read")
 _dropping = only_where(
     lambda asked: asked["on_bad_rows"] == "drop", "bad rows stop the run, unless --on-bad-rows drop leaves them out"
 )
 _spark = only_where(lambda asked: asked["engine"] == "spark", "only --engine spark has a master")
+
+
+def _is_typed(name: str) -> bool:
+    """Whether a file is, by its name, of a format that has types."""
+    return name.lower().endswith((".parquet", ".pq", ".arrow", ".ipc", ".feather"))
 
 
 def _days(asked: Situation) -> str | None:
@@ -53,7 +67,7 @@ _suffix = only_where(lambda asked: asked["click_suffix"] is not None, "it is abo
 _OF_LOGS = (
     *("session", "query", "no_query", "doc", "position", "click", "impressions", "weight_column", "timestamp", "date"),
     *("input_format", "clicks", "position_base", "click_counts", "null_click", "on_bad_rows"),
-    *("max_bad_rows", "duplicate_docs", "check_pages"),
+    *("max_bad_rows", "duplicate_docs", "check_pages", "decimal"),
 )
 _READING: Needs = {
     **dict.fromkeys(_OF_LOGS, (_logs,)),
@@ -65,6 +79,12 @@ _READING: Needs = {
     "order_is_position": (_logs, _suffix),
     "duplicate_docs": (_logs, _flat_or_nested),
     "max_bad_rows": (_logs, _dropping),
+    **dict.fromkeys(("separator", "no_header"), (_logs, _text, _fields)),
+    "columns": (_logs, _text, _fields, _no_header),
+    "encoding": (_logs, _text),
+    "decimal": (_logs, _flat_text),
+    **dict.fromkeys(("true", "false"), (_logs, _click_column, _one_by_one)),
+    "timestamp_format": (_logs, _timestamp),
     "master": (_spark,),
 }
 

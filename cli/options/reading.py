@@ -10,6 +10,9 @@ from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
 from posbias.io.log.request import InputFormat
 from posbias.io.log.ubi_rules import Impressions
 
+Decimal = Literal[","]
+"""What may stand before a fraction instead of a point."""
+
 NullClick = Literal["0"]
 """What an empty cell of the click column may be said to mean."""
 
@@ -55,6 +58,52 @@ class ReadingOptions:
             _READING,
         ),
     ] = False
+    separator: Annotated[
+        str | None,
+        option(
+            "--separator",
+            "What stands between the fields of CSV or TSV, e.g. ';', '|', tab or space.",
+            _READING,
+            metavar="CHAR",
+        ),
+    ] = None
+    encoding: Annotated[
+        str | None,
+        option("--encoding", "The encoding of text files, e.g. cp1252 or utf-16.", _READING, metavar="NAME"),
+    ] = None
+    no_header: Annotated[
+        bool, option("--no-header", "The first line of CSV or TSV is a row already; --columns names them.", _READING)
+    ] = False
+    columns: Annotated[
+        str | None,
+        option(
+            "--columns",
+            "The columns of a file without a header, in order, e.g. session,query,doc.",
+            _READING,
+            metavar="NAMES",
+        ),
+    ] = None
+    decimal: Annotated[
+        Decimal | None,
+        option("--decimal", "What text has before the fraction of a number.", _READING, metavar="','"),
+    ] = None
+    true: Annotated[
+        str | None,
+        option("--true", "Words of the click column that mean a click, e.g. yes.", _READING, metavar="WORDS"),
+    ] = None
+    false: Annotated[
+        str | None,
+        option("--false", "Words of the click column that mean no click, e.g. no.", _READING, metavar="WORDS"),
+    ] = None
+    timestamp_format: Annotated[
+        str | None,
+        option(
+            "--timestamp-format",
+            "How times are written, as strftime has it, e.g. '%d.%m.%Y %H:%M'.",
+            _READING,
+            metavar="FORMAT",
+        ),
+    ] = None
     clicks: Annotated[
         list[str] | None,
         option("--clicks", "A separate table of clicks, joined on session and document.", _READING),

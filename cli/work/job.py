@@ -96,6 +96,7 @@ class Job:
             clicked=columns.clicked,
             no_query=columns.no_query,
         )
+        inputs.check_standard_input(self.inputs, reading)
         base, ubi = inputs.position_base(reading), inputs.ubi_rules(reading)
         return open_log(
             LogRequest(
@@ -107,6 +108,7 @@ class Job:
                     null_click=reading.null_click is not None,
                     period=plan.period,
                     day=self.day,
+                    values=inputs.text_values(reading),
                 ),
                 clicks=inputs.clicks_request(reading),
                 needs_session=self.kept.sessions_for is not None
@@ -114,6 +116,7 @@ class Job:
                 or reading.duplicate_docs == "first",
                 form=reading.input_format,
                 ubi=ubi,
+                dialect=inputs.dialect(reading),
                 max_bad_rows=inputs.max_bad_rows(reading),
                 duplicate_docs=inputs.duplicate_docs(reading, plan, self.kept.sessions_for),
                 lists=inputs.list_rules(reading, columns),

@@ -13,6 +13,7 @@ from enum import IntEnum
 import polars as pl
 
 from posbias.core.errors import SchemaError
+from posbias.core.log.text_values import PLAIN_TEXT, TextValues
 from posbias.core.log.timestamps import TimeUnit, whole_numbers
 from posbias.core.periods import EVERY, Resolution
 from posbias.core.randomization import RandomizedRows
@@ -84,6 +85,7 @@ class ReadingRules:
         period: how finely the timestamp is wanted as the `period`; None for not at all.
         day: the `period` of all rows, as 2026-01-31, where no timestamp says it.
         time_unit: in which numbers are read as times; None where no number is one.
+        values: how text says numbers, clicks and times.
     """
 
     position_base: int = 1
@@ -92,6 +94,7 @@ class ReadingRules:
     period: Resolution | None = None
     day: str | None = None
     time_unit: TimeUnit | None = None
+    values: TextValues = PLAIN_TEXT
 
 
 def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, rules: ReadingRules) -> pl.LazyFrame:
@@ -114,7 +117,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         )
         if column is not None
     ]
-    position, position_faults = _position(_required(roles.position), schema, rules.position_base)
+    position, position_faults = _position(_required(roles.position), schema, rules)
     if roles.impressions is None:
         click, click_faults = read_click(_required(roles.click), schema, rules)
     else:
@@ -123,14 +126,14 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     faults = [*null, *position_faults, *click_faults]
     columns += [position.alias(POSITION), click.alias(CLICK)]
     if roles.weight is not None:
-        weight = _number(roles.weight, schema, "--weight-column")
+        weight = _number(roles.weight, schema, "--weight-column", rules.values)
         columns.append(weight.alias(WEIGHT))
         valid = weight.is_between(SMALLEST_WEIGHT, 1 / SMALLEST_WEIGHT) & weight.is_not_nan()
         faults.append((~valid.fill_null(value=False), RowFault.WEIGHT_INVALID))
     if rules.day is not None:
         columns.append(pl.lit(rules.day).str.to_date("%Y-%m-%d").alias(PERIOD))
     elif rules.period is not None and roles.timestamp is not None:
-        day = _day(roles.timestamp, schema, rules.time_unit)
+        day = _day(roles.timestamp, schema, rules)
         period = day if rules.period == "day" else _moment(day, roles.timestamp, schema, rules)
         columns.append(period.alias(PERIOD))
         faults.append((day.is_null(), RowFault.TIMESTAMP_INVALID))
@@ -142,8 +145,9 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     }
     for flag, names in keys.items():
         _check_keys(flag, names, schema)
-    kept = (*roles.context, *roles.stratify, *roles.version, *roles.cluster, *roles.features)
+    kept = (*roles.context, *roles.stratify, *roles.version, *roles.cluster)
     columns += [pl.col(name) for name in dict.fromkeys(kept)]
+    columns += [_feature(name, schema, rules.values) for name in dict.fromkeys(roles.features) if name not in kept]
     if roles.randomized:
         _check_keys("--randomized-where", [rows.column for rows in roles.randomized], schema)
         columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
@@ -204,16 +208,21 @@ def _any_null(names: Sequence[str]) -> pl.Expr:
     return pl.any_horizontal(pl.col(name).is_null() for name in names)
 
 
-def _number(name: str, schema: pl.Schema, role: str) -> pl.Expr:
+def _feature(name: str, schema: pl.Schema, values: TextValues) -> pl.Expr:
+    """A column as it is, but for numbers with a comma."""
+    return values.with_point(pl.col(name)) if schema[name] == pl.String else pl.col(name)
+
+
+def _number(name: str, schema: pl.Schema, role: str, values: TextValues) -> pl.Expr:
     """A column as Float64; text that is no number becomes null."""
     dtype = schema[name]
     if not (dtype.is_numeric() or isinstance(dtype, pl.String | pl.Boolean)):
         raise SchemaError(f"column {name!r} ({role}) holds {dtype}; it must hold numbers.")
-    return pl.col(name).cast(pl.Float64, strict=False)
+    return values.number(pl.col(name)) if dtype == pl.String else pl.col(name).cast(pl.Float64, strict=False)
 
 
-def _position(name: str, schema: pl.Schema, base: int) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
-    dtype = schema[name]
+def _position(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+    dtype, base = schema[name], rules.position_base
     if dtype == pl.Boolean:
         raise SchemaError(f"column {name!r} (--position) holds Boolean; it must hold whole numbers.")
     missing = pl.col(name).is_null()
@@ -223,7 +232,7 @@ def _position(name: str, schema: pl.Schema, base: int) -> tuple[pl.Expr, list[tu
         broken = whole.is_null() if isinstance(dtype, _BEYOND_64_BITS) else None  # nothing else can be lost
         too_large = pl.col(name) > largest
     else:
-        number = _number(name, schema, "--position")
+        number = _number(name, schema, "--position", rules.values)
         whole = number.cast(pl.Int64, strict=False)
         broken = whole.is_null() | (number != number.floor())
         too_large = number.is_finite() & (number > largest)
@@ -245,7 +254,7 @@ def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Ex
         schema: the types of the log's columns.
         rules: whether it counts clicks, and whether an empty cell is one without a click.
     """
-    click, faults = _full_cells(name, schema, counts=rules.click_counts)
+    click, faults = _full_cells(name, schema, rules)
     if not rules.null_click:
         return click, faults
     empty = _is_empty(name, schema)
@@ -253,8 +262,13 @@ def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Ex
     return no_click, [(broken & ~empty, fault) for broken, fault in faults]
 
 
-def _full_cells(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
-    dtype = schema[name]
+def _full_cells(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+    dtype, values = schema[name], rules.values
+    if (values.true or values.false) and not (dtype == pl.String or dtype.is_integer()):
+        raise SchemaError(
+            f"column {name!r} (--click) holds {dtype}, and --true and --false are words of a column of text. Leave "
+            "them out."
+        )
     missing = pl.col(name).is_null()
     if dtype == pl.Boolean:
         return pl.col(name).cast(pl.Int8), [(missing, RowFault.CLICK_MISSING)]
@@ -265,13 +279,17 @@ def _full_cells(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr,
             .then(1.0)
             .when(word.is_in(_FALSE))
             .then(0.0)
-            .otherwise(_number(name, schema, "--click"))
+            .otherwise(_number(name, schema, "--click", values))
         )
     elif dtype.is_integer():
         number = pl.col(name)
     else:
-        number = _number(name, schema, "--click")
-    if counts:
+        number = _number(name, schema, "--click", values)
+    if values.true or values.false:
+        if dtype.is_integer():
+            _check_words(name, dtype, (*values.true, *values.false))
+        number = _by_words(pl.col(name).cast(pl.String), values, number)
+    if rules.click_counts:
         whole = pl.lit(True) if dtype.is_integer() else (number == number.floor()) & number.is_finite()
         valid = (number >= 0) & whole
         click = (number > 0).cast(pl.Int8)
@@ -280,6 +298,25 @@ def _full_cells(name: str, schema: pl.Schema, *, counts: bool) -> tuple[pl.Expr,
         click = number.cast(pl.Int8, strict=False)
     invalid = ~valid.fill_null(value=False)
     return click, [(missing, RowFault.CLICK_MISSING), (invalid, RowFault.CLICK_INVALID)]
+
+
+def _check_words(name: str, dtype: pl.DataType, words: Sequence[str]) -> None:
+    """See that a column of numbers can hold what is said to be a click, or none.
+
+    Raises:
+        SchemaError: it cannot.
+    """
+    word = next((word for word in words if not word.removeprefix("-").isdecimal()), None)
+    if word is not None:
+        raise SchemaError(
+            f"column {name!r} (--click) holds {dtype}, and {word!r} (--true, --false) is no such number. Leave it out."
+        )
+
+
+def _by_words(text: pl.Expr, values: TextValues, otherwise: pl.Expr) -> pl.Expr:
+    """1 and 0 by the words that were said, and what else is a click or none."""
+    word = text.str.strip_chars().str.to_lowercase()
+    return pl.when(word.is_in(values.true)).then(1).when(word.is_in(values.false)).then(0).otherwise(otherwise)
 
 
 def _is_empty(name: str, schema: pl.Schema) -> pl.Expr:
@@ -295,8 +332,8 @@ def _read_sums(
 
     They are whole numbers, impressions >= clicks >= 0; an empty number of clicks is 0 where the rules say so.
     """
-    shown, shown_is_count = _count(impressions, schema, FLAGS[IMPRESSIONS])
-    clicked, clicked_is_count = _count(clicks, schema, FLAGS[CLICK])
+    shown, shown_is_count = _count(impressions, schema, FLAGS[IMPRESSIONS], rules.values)
+    clicked, clicked_is_count = _count(clicks, schema, FLAGS[CLICK], rules.values)
     missing = pl.col(clicks).is_null()
     if rules.null_click:
         empty = _is_empty(clicks, schema)
@@ -316,17 +353,19 @@ def _read_sums(
     )
 
 
-def _count(name: str, schema: pl.Schema, role: str) -> tuple[pl.Expr, pl.Expr]:
+def _count(name: str, schema: pl.Schema, role: str, values: TextValues) -> tuple[pl.Expr, pl.Expr]:
     """A column as Int64, and whether that is what it holds: a whole number from 0."""
-    number = pl.col(name) if schema[name].is_integer() else _number(name, schema, role)
+    number = pl.col(name) if schema[name].is_integer() else _number(name, schema, role, values)
     whole = pl.lit(value=True) if schema[name].is_integer() else number == number.floor()
     is_count = (number.is_between(0, LARGEST_COUNT) & whole).fill_null(value=False)
     return number.cast(pl.Int64, strict=False), is_count
 
 
-def _day(name: str, schema: pl.Schema, unit: TimeUnit | None) -> pl.Expr:
+def _day(name: str, schema: pl.Schema, rules: ReadingRules) -> pl.Expr:
     """The calendar day of a date, a time (UTC if it has a zone), text (as written) or a number in that unit."""
-    dtype = schema[name]
+    dtype, unit = schema[name], rules.time_unit
+    if rules.values.timestamp_format is not None:
+        return _of_our_era(_written_time(name, schema, rules.values).dt.date())
     if dtype == pl.Date:
         return _of_our_era(pl.col(name))
     if isinstance(dtype, pl.Datetime):
@@ -341,11 +380,27 @@ def _day(name: str, schema: pl.Schema, unit: TimeUnit | None) -> pl.Expr:
     return number
 
 
+def _written_time(name: str, schema: pl.Schema, values: TextValues) -> pl.Expr:
+    """The time that text, or the digits of a number, say in the format that was said.
+
+    Raises:
+        SchemaError: the column holds times already.
+    """
+    dtype = schema[name]
+    if not (dtype == pl.String or dtype.is_integer()):
+        raise SchemaError(
+            f"column {name!r} (--timestamp) holds {dtype}, and --timestamp-format says how text is read. Leave it out."
+        )
+    return values.time(pl.col(name).cast(pl.String))
+
+
 def _moment(day: pl.Expr, name: str, schema: pl.Schema, rules: ReadingRules) -> pl.Expr:
     """The beginning of the hour, or of a finer period, that a day and its time of day lie in; midnight without one."""
     dtype = schema[name]
     midnight = day.cast(pl.Datetime("us"))
-    if isinstance(dtype, pl.Datetime):
+    if rules.values.timestamp_format is not None:
+        time = _written_time(name, schema, rules.values)
+    elif isinstance(dtype, pl.Datetime):
         utc = pl.col(name) if dtype.time_zone is None else pl.col(name).dt.convert_time_zone("UTC")
         time = utc.dt.replace_time_zone(None).cast(pl.Datetime("us"))
     elif dtype == pl.Date:

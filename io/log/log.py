@@ -76,12 +76,12 @@ class Log:
     def schema(self) -> pl.Schema:
         """The columns of canonical impressions and their types. No row is read for that."""
         raw = self._shown.with_columns(pl.lit(0, pl.Int8).alias(CLICKED)) if self.click_sources else self._shown
-        return canonical_impressions(raw, self.roles, raw.collect_schema(), self.request.rules).collect_schema()
+        return canonical_impressions(raw, self.roles, raw.collect_schema(), self._rules_of_rows).collect_schema()
 
     @cached_property
     def rules(self) -> ReadingRules:
         """How values are read, with the unit of timestamps that are numbers; days, where no time of day is known."""
-        rules = replace(self.request.rules, time_unit=self._time_unit())
+        rules = replace(self._rules_of_rows, time_unit=self._time_unit())
         return rules if rules.period != "quarter" or self._has_times(rules) else replace(rules, period="day")
 
     @property
@@ -168,6 +168,12 @@ class Log:
         """
         check_unchanged([*self.sources, *self.click_sources])
 
+    @property
+    def _rules_of_rows(self) -> ReadingRules:
+        """How impressions are read: words of a click column are those of the table of clicks, where there is one."""
+        rules = self.request.rules
+        return replace(rules, values=rules.values.without_words) if self.click_sources else rules
+
     def _time_unit(self) -> TimeUnit | None:
         """The unit of timestamps that are numbers, by the first rows; None where they are none, or are not wanted.
 
@@ -175,7 +181,7 @@ class Log:
             SchemaError: they are numbers of no known unit.
         """
         column, rules = self.roles.timestamp, self.request.rules
-        if column is None or rules.period is None or rules.day is not None:
+        if column is None or rules.period is None or rules.day is not None or rules.values.timestamp_format:
             return None
         shown = self._shown
         dtype = shown.collect_schema()[column]

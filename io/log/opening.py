@@ -14,7 +14,8 @@ from posbias.io.log.nested import find_nesting, holds_lists
 from posbias.io.log.paths import are_structs
 from posbias.io.log.request import LogRequest
 from posbias.io.log.scan import reading, schema_of
-from posbias.io.log.sources import Source, find_sources
+from posbias.io.log.sources import Source
+from posbias.io.log.text_files import check_dialect_matters, find_log_files
 from posbias.io.log.ubi_rules import ACTION_NAME, COLUMNS, QUERY_ID, USER_QUERY, with_usual_columns
 
 
@@ -25,10 +26,11 @@ def open_log(request: LogRequest) -> Log:
         LogFormatError: a file is missing or cannot be read.
         SchemaError: a role has no column, or more than one.
     """
-    sources = tuple(find_sources(request.inputs))
+    sources = find_log_files(request.inputs, request.dialect)
     if request.ubi is not None:
         return _open_ubi(request, sources)
-    click_sources = tuple(find_sources(request.clicks.inputs)) if request.clicks else ()
+    click_sources = find_log_files(request.clicks.inputs, request.dialect) if request.clicks else ()
+    check_dialect_matters([*sources, *click_sources], request.dialect)
     columns = _columns_of(sources)
     where = request.where
     if click_sources:

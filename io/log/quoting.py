@@ -8,13 +8,14 @@ BigQuery, to the letter by databases and most tools of the field. It is read lik
 writer puts them.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
 
 from posbias.core.errors import LogFormatError
-from posbias.io.log.scan import LINE, ROW, TEXT_SEPARATORS, header_of, reading, scan_lines
+from posbias.io.log.scan import LINE, ROW, TEXT_SEPARATORS, header_of, reading, scan_lines, separator_of
 from posbias.io.log.sources import Source
 
 _QUOTED = r'"(?:[^"]|"")*"'
@@ -77,7 +78,7 @@ def _resolved(source: Source, resolved: dict[Source, Source]) -> Source:
 
 def quotes_of(source: Source) -> Quotes:
     """Read the lines that hold quotes."""
-    separator, n_columns = TEXT_SEPARATORS[source.format], len(header_of(source))
+    separator, n_columns = separator_of(source), len(header_of(source))
     lines = scan_lines(source, lossy=True).filter(pl.col(LINE).str.contains('"', literal=True))
     quotes = pl.col(LINE).str.count_matches('"', literal=True)
     in_header = pl.col(ROW).min() == 1
@@ -96,8 +97,9 @@ def quotes_of(source: Source) -> Quotes:
 
 def _is_stray(separator: str, n_columns: int) -> pl.Expr:
     """Whether a line with an even number of quotes holds some that mark no field."""
-    field = f'(?:[^"{separator}]*|{_QUOTED})'
-    marked = pl.col(LINE).str.contains(f"^{field}(?:{separator}{field})*$")
+    mark = re.escape(separator)
+    field = f'(?:[^"{mark}]*|{_QUOTED})'
+    marked = pl.col(LINE).str.contains(f"^{field}(?:{mark}{field})*$")
     return ~marked | ((_fields(pl.col(LINE), separator) == n_columns) & (_as_marked(separator) != n_columns))
 
 

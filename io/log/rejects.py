@@ -3,6 +3,8 @@
 Counting is part of the first reading. Rows are located by a second one, only when there are any.
 """
 
+import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -13,11 +15,15 @@ from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import LARGEST_POSITION, REJECTED, RowFault
 from posbias.core.log.pages import HARMLESS, PageFault
 from posbias.core.schema import NAMES_OF_COUNTS, SESSION
+from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
 from posbias.io.log.scan import FILE, ROW, reading
 from posbias.io.log.sums import unused_count
+from posbias.io.log.written_values import find_click_words, find_timestamp_format
 
 _SHOWN = 3
+_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
+_SAMPLED = 10_000  # rows of one fault
 
 
 @dataclass(frozen=True)
@@ -195,11 +201,46 @@ def _base_advice(log: Log) -> str:
 
 def _time_advice(log: Log) -> str:
     unit = log.rules.time_unit
+    asked = log.rules.values.timestamp_format
+    if asked is not None:
+        return f"They are read as {shlex.quote(asked)} here (--timestamp-format)."
+    found = find_timestamp_format(_faulty_values(log, log.roles.timestamp, RowFault.TIMESTAMP_INVALID))
+    if found is not None:
+        return _said_with_options(found)
     return "" if unit is None else f"Numbers are read as {unit.words} here, as most of the first rows say."
+
+
+def _said_with_options(found: Finding) -> str:
+    """What was recognised, as advice."""
+    said = f"{found.said[0].upper()}{found.said[1:]}"
+    return f"{said}: say {'' if found.certain else 'which one, e.g. '}{shlex.join(found.options)}."
+
+
+def _faulty_values(log: Log, column: str | None, code: int) -> list[str]:
+    """The values of a text column in rows of one fault, each once, of a sample."""
+    found = list[str]()
+    for source in log.sources:
+        impressions = log.impressions_with_place(source)
+        if impressions.collect_schema().get(f"raw_{column}") != pl.String:
+            return []
+        with reading([source]):
+            faulty = impressions.filter(pl.col(REJECTED) == code).head(_SAMPLED)
+            found += (
+                faulty.select(f"raw_{column}")
+                .collect(engine="streaming")
+                .to_series()
+                .drop_nulls()
+                .unique(maintain_order=True)
+                .to_list()
+            )
+    return found
 
 
 def _click_advice(log: Log) -> str:
     """The option for clicks that are counts: what it is depends on whether impressions are counts too."""
+    found = find_click_words(_faulty_values(log, log.roles.click, RowFault.CLICK_INVALID))
+    if found is not None:
+        return _said_with_options(found)
     count = log.roles.weight if log.roles.weight and plain(log.roles.weight) in NAMES_OF_COUNTS else unused_count(log)
     if count is None or log.request.rules.click_counts:
         return _WORDING[RowFault.CLICK_INVALID].advice
@@ -207,9 +248,27 @@ def _click_advice(log: Log) -> str:
     return f"If a row adds up impressions and clicks, say --impressions {count} --click {log.roles.click}{instead}."
 
 
+def _comma_advice(column: str | None, code: int, log: Log) -> str:
+    """The option for numbers with a comma, where it is commas that are wrong with them."""
+    values = _faulty_values(log, column, code)
+    if values and not log.rules.values.decimal_comma and all(_WITH_COMMA.fullmatch(value) for value in values):
+        return "If numbers have a comma before their fraction here, say --decimal ,."
+    return _WORDING[code].advice
+
+
+def _position_advice(log: Log) -> str:
+    return _comma_advice(log.roles.position, RowFault.POSITION_NOT_WHOLE, log)
+
+
+def _weight_advice(log: Log) -> str:
+    return _comma_advice(log.roles.weight, RowFault.WEIGHT_INVALID, log)
+
+
 _ADVICE: dict[int, Callable[[Log], str]] = {
     RowFault.CLICK_INVALID: _click_advice,
     RowFault.POSITION_BELOW_BASE: _base_advice,
+    RowFault.POSITION_NOT_WHOLE: _position_advice,
+    RowFault.WEIGHT_INVALID: _weight_advice,
     RowFault.TIMESTAMP_INVALID: _time_advice,
 }
 

@@ -7,6 +7,7 @@ from posbias.core.log.duplicates import DuplicateDocs
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.schema import RequestedRoles
 from posbias.io.log.click_table import ClicksRequest
+from posbias.io.log.dialect import PLAIN, Dialect
 from posbias.io.log.ubi_rules import UbiRules
 from posbias.io.log.written_lists import NO_LIST_RULES, ListRules
 
@@ -27,6 +28,7 @@ class LogRequest:
         form: what a row is.
         ubi: how UBI documents are read, where the log is made of those.
         max_bad_rows: share of the rows that may be left out because they break the contract.
+        dialect: how files of text are written, those of the clicks as well.
         duplicate_docs: what becomes of a document that stands twice on a page.
         lists: how lists are read, where a row is a page.
     """
@@ -39,6 +41,7 @@ class LogRequest:
     form: InputFormat = "auto"
     ubi: UbiRules | None = None
     max_bad_rows: float = 1.0
+    dialect: Dialect = PLAIN
     duplicate_docs: DuplicateDocs = "error"
     lists: ListRules = NO_LIST_RULES
 

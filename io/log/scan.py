@@ -13,6 +13,7 @@ import polars as pl
 from posbias.core.errors import LogFormatError
 from posbias.io.log.paths import is_path, with_paths
 from posbias.io.log.sources import Source
+from posbias.io.places.locations import ObjectUrl
 from posbias.io.places.object_stores import storage_options
 
 FILE = "posbias_file"
@@ -21,6 +22,12 @@ LINE = "posbias_line"
 
 TEXT_SEPARATORS = {"csv": ",", "tsv": "\t"}
 """The formats that have no types, and what stands between their fields."""
+
+
+def separator_of(source: Source) -> str:
+    """What stands between the fields of a CSV or TSV file."""
+    return source.dialect.separator or TEXT_SEPARATORS[source.format]
+
 
 _NO_SEPARATOR = "\x01"  # which JSON has to escape
 _SCHEMA_ROWS = 1000
@@ -46,7 +53,15 @@ def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.L
 
 def _likeness(source: Source) -> tuple[object, ...]:
     """What files have in common that Polars reads at once."""
-    return source.store, source.format, source.quoted, source.hive, tuple(schema_of(source).items())
+    return (
+        source.store,
+        source.format,
+        source.quoted,
+        source.hive,
+        source.dialect,
+        source.copy is None,
+        tuple(schema_of(source).items()),
+    )
 
 
 @cache
@@ -56,9 +71,9 @@ def schema_of(source: Source) -> pl.Schema:
 
 
 def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
-    form, options = sources[0].format, storage_options(sources[0].path) or None
-    on_disk = [source.path for source in sources if isinstance(source.path, Path)]
-    paths = on_disk or [str(source.path) for source in sources]
+    form, options = sources[0].format, storage_options(sources[0].place) or None
+    on_disk = [source.place for source in sources if isinstance(source.place, Path)]
+    paths = on_disk or [str(source.place) for source in sources]
     if form == "parquet":
         frame = pl.scan_parquet(paths, hive_partitioning=False, glob=False, storage_options=options)
     elif form == "ipc":
@@ -71,9 +86,12 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
             escaped, infer_schema_length=_SCHEMA_ROWS, schema_overrides=overrides, storage_options=options
         )
     else:
+        columns = sources[0].dialect.columns
         frame = pl.scan_csv(
             paths,
-            separator=TEXT_SEPARATORS[form],
+            separator=separator_of(sources[0]),
+            has_header=not columns,
+            schema=dict.fromkeys(columns, pl.String()) if columns else None,
             quote_char=None if sources[0].quoted is False else '"',
             infer_schema=False,
             glob=False,
@@ -97,9 +115,9 @@ def _escaped(source: Source) -> str:
     Raises:
         LogFormatError: it is in an object store, where Polars has no way to say so.
     """
-    if source.store is not None and glob.has_magic(str(source.path)):
+    if isinstance(source.place, ObjectUrl) and glob.has_magic(str(source.path)):
         raise LogFormatError(f"{source.path}: NDJSON in an object store cannot have *, ? or [ in its name. Rename it.")
-    return glob.escape(str(source.path))
+    return glob.escape(str(source.place))
 
 
 def scan_with_place(source: Source, as_text: Sequence[str] = ()) -> pl.LazyFrame:
@@ -120,10 +138,17 @@ def header_of(source: Source) -> list[str]:
     """The names in the first line of a CSV or TSV file, as they stand there; none in other formats."""
     if source.format not in TEXT_SEPARATORS:
         return []
+    if source.dialect.columns:
+        return list(source.dialect.columns)
+    return first_fields(source)
+
+
+def first_fields(source: Source) -> list[str]:
+    """The fields of the first line of a CSV or TSV file."""
     first = scan_lines(source, lossy=True).select(pl.col(LINE).fill_null("")).head(_HEADER_LINES).collect()
     lines = (line.removeprefix("\ufeff") for line in first.to_series())
     quoting = csv.QUOTE_NONE if source.quoted is False else csv.QUOTE_MINIMAL
-    rows = csv.reader(lines, delimiter=TEXT_SEPARATORS[source.format], quoting=quoting)
+    rows = csv.reader(lines, delimiter=separator_of(source), quoting=quoting)
     return next((row for row in rows if row), list[str]())
 
 
@@ -132,7 +157,7 @@ def scan_lines(source: Source, *, lossy: bool = False) -> pl.LazyFrame:
 
     What is not UTF-8 is an error, or with `lossy` replaced.
     """
-    path = source.path if isinstance(source.path, Path) else str(source.path)
+    path = source.place if isinstance(source.place, Path) else str(source.place)
     lines = pl.scan_csv(
         path,
         separator=_NO_SEPARATOR,
@@ -142,7 +167,7 @@ def scan_lines(source: Source, *, lossy: bool = False) -> pl.LazyFrame:
         truncate_ragged_lines=True,
         encoding="utf8-lossy" if lossy else "utf8",
         glob=False,
-        storage_options=storage_options(source.path) or None,
+        storage_options=storage_options(source.place) or None,
     )
     return lines.with_row_index(ROW, offset=1)
 
@@ -166,7 +191,9 @@ def _first_broken(sources: Sequence[Source]) -> str | None:
         try:
             scan_sources([source]).select(pl.all().is_null().any()).collect(engine="streaming")
         except _UNREADABLE as error:
-            return f"{source.path}: cannot be read as {source.format}: {_first_line(error)}"
+            said = _first_line(error)
+            hint = " Name its encoding with --encoding, e.g. cp1252." if "utf" in said.lower() else ""
+            return f"{source.path}: cannot be read as {source.format}: {said}{hint}"
     return None
 
 

@@ -12,6 +12,8 @@ from urllib.parse import unquote
 
 from posbias.core.credentials import masked
 from posbias.core.errors import LogFormatError, UsageError
+from posbias.io.log.contents import format_of_content
+from posbias.io.log.dialect import PLAIN, Dialect
 from posbias.io.log.folders import FoundFile, check_listable, files_below, is_result_text, link_on_the_way
 from posbias.io.places.file_names import is_text
 from posbias.io.places.locations import Location, ObjectUrl, location
@@ -38,6 +40,8 @@ _COMPRESSIBLE = ("csv", "tsv", "ndjson")
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
+_TOLD_BY_CONTENT = ("", ".json", ".txt", ".log", *_COMPRESSIONS)
+_TELLING = 1 << 16  # bytes
 _LONGEST_MAGIC = 8
 _MEBIBYTE = 1 << 20
 _DIGESTED_WHOLE = 64 << 20  # bytes
@@ -54,13 +58,16 @@ class Source:
 
     Attributes:
         path: where it is.
-        format: "parquet", "csv", "tsv", "ndjson" or "ipc".
+        format: "parquet", "csv", "tsv", "ndjson" or "ipc"; "json", an array of rows, until it is copied.
         hive: values of the folders `key=value` on the way to it.
         bytes: its size.
         modified: when it was last changed, in nanoseconds.
         file: device and number of the file, on disk.
         link: the link to a directory through which it was found, if there is one.
         quoted: whether quotes around a field of text are no part of it; None where that is not known yet.
+        dialect: how its text is written.
+        spooled: the file that standard input was written to, which can be read more than once.
+        copy: what is read in its stead: a copy in UTF-8, or rows of a JSON array line by line.
     """
 
     path: Location
@@ -71,6 +78,19 @@ class Source:
     file: tuple[int, int] | None = None
     link: Path | None = None
     quoted: bool | None = None
+    dialect: Dialect = PLAIN
+    copy: Path | None = None
+    spooled: Path | None = None
+
+    @property
+    def place(self) -> Location:
+        """What is read."""
+        return self.copy or self.origin
+
+    @property
+    def origin(self) -> Location:
+        """Where its bytes are as they came."""
+        return self.spooled or self.path
 
     @property
     def compressed(self) -> bool:
@@ -85,7 +105,9 @@ class Source:
     @property
     def from_anywhere(self) -> "Source":
         """The same file under its full name, for processes that work in another directory."""
-        return self if isinstance(self.path, ObjectUrl) else replace(self, path=self.path.absolute())
+        if isinstance(self.path, ObjectUrl) or self.spooled is not None:
+            return self
+        return replace(self, path=self.path.absolute())
 
     def digest(self) -> str:
         """A fingerprint: the size, and XXH3-128 of all bytes up to 64 MiB; of a larger file of 64 MiB of it.
@@ -95,7 +117,7 @@ class Source:
         between two blocks. It is the same for the same content under any name, on disk and in an object store, and
         costs a few requests there.
         """
-        return f"{self.bytes}-{checksum(_pieces(self.path, _digested(self.bytes)))}"
+        return f"{self.bytes}-{checksum(_pieces(self.origin, _digested(self.bytes)))}"
 
 
 def find_sources(names: Sequence[str]) -> list[Source]:
@@ -118,7 +140,7 @@ def find_sources(names: Sequence[str]) -> list[Source]:
 def _readable(name: str) -> list[Source]:
     try:
         sources = _expand(_checked(name))
-        for _ in _each(_check_whole, sources):
+        for _ in _each(check_whole, sources):
             pass
     except OSError as error:
         raise LogFormatError(f"{error.filename or name}: cannot be read: {error.strerror}.") from error
@@ -174,11 +196,12 @@ def _in_its_precision(source: Source, modified: int) -> int:
 
 def _version(source: Source) -> tuple[tuple[int, int] | None, int, int] | None:
     """What tells one state of a file or object from another; None where it is gone."""
-    if isinstance(source.path, ObjectUrl):
-        found = find_object(source.path)
+    origin = source.origin
+    if isinstance(origin, ObjectUrl):
+        found = find_object(origin)
         return None if found is None else (None, found.bytes, _in_its_precision(source, found.modified))
     try:
-        status = source.path.stat()
+        status = origin.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     return (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns
@@ -345,6 +368,8 @@ def _source(file: Location, size: int, modified: int) -> Source:
     if name_says is None:
         start = _read(file, 0, min(_LONGEST_MAGIC, size))
         name_says = next((known for magic, known in _MAGIC.items() if start.startswith(magic)), None)
+    if name_says is None and path.suffix.lower() in _TOLD_BY_CONTENT:
+        name_says = format_of_content(_read(file, 0, min(_TELLING, size)))
     if name_says is None:
         raise LogFormatError(
             f"{file}: cannot tell the format from its name. Known endings: {', '.join(_FORMAT_BY_EXTENSION)} "
@@ -353,6 +378,11 @@ def _source(file: Location, size: int, modified: int) -> Source:
     folders = [match for part in path.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None]
     hive = tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in map(_parts, folders))
     return Source(file, name_says, hive, size, modified)
+
+
+def read_start(source: Source, length: int) -> bytes:
+    """The first bytes of a file, at most so many."""
+    return _read(source.origin, 0, min(length, source.bytes))
 
 
 def _digested(size: int) -> list[tuple[int, int]]:
@@ -387,13 +417,18 @@ def _parts(folder: re.Match[str]) -> tuple[str, str]:
     return folder[1], folder[2]
 
 
-def _check_whole(source: Source) -> None:
+def check_whole(source: Source) -> None:
+    """See that a file is not empty, and not cut off where its format says so.
+
+    Raises:
+        LogFormatError: it is.
+    """
     size = source.bytes
     if size == 0:
         raise LogFormatError(f"{source.path}: the file is empty (0 bytes).")
     if source.format != "parquet":
         return
-    head, tail = _read(source.path, 0, min(4, size)), _read(source.path, max(size - 4, 0), min(4, size))
+    head, tail = _read(source.origin, 0, min(4, size)), _read(source.origin, max(size - 4, 0), min(4, size))
     if head != b"PAR1":
         raise LogFormatError(f"{source.path}: is not a Parquet file (it does not start with PAR1).")
     if tail != b"PAR1":

@@ -43,7 +43,7 @@ class _Copies:
         objects = _listed(url, names)
         copy = self._by_url.get(url)
         if copy is None or copy.objects != objects:
-            copy = _Copy(names, objects, self._new_folder())
+            copy = _Copy(names, objects, self.new_folder())
             with temporary_files(copy.folder):
                 _download_all(url, objects, copy.folder)
             self._by_url[url] = copy
@@ -54,7 +54,8 @@ class _Copies:
         copy = self._by_url.get(url)
         return copy is None or copy.objects == _listed(url, copy.names)
 
-    def _new_folder(self) -> Path:
+    def new_folder(self) -> Path:
+        """A directory for copies."""
         if self._folder is None:
             self._folder = self._places.enter_context(owned_directory(self.parent or system_temporary()))
         self._number += 1
@@ -84,6 +85,11 @@ def copies_below(temporary: Path | None) -> Generator[None]:
     finally:
         _copies.remove()
         forget_stores()
+
+
+def folder_for_copies() -> Path:
+    """A new directory for copies of what cannot be read where it is; it lives as long as the command."""
+    return _copies.new_folder().absolute()
 
 
 @contextmanager

@@ -166,7 +166,7 @@ def _write_gzip(path: Path, table: pl.DataFrame) -> None:
 def run(step: Step) -> tuple[int, tuple[str, ...]]:
     """Run a command in the current directory; return its exit code and the lines that it prints.
 
-    `$ cat FILE` makes the file, of the lines that the document shows.
+    `$ cat FILE` makes the file, of the lines that the document shows; `< FILE` at the end of a command is read.
     """
     program, *words = step.words
     if program == "cat":
@@ -182,7 +182,9 @@ def run(step: Step) -> tuple[int, tuple[str, ...]]:
         )
         return script.returncode, tuple(script.stdout.splitlines())
     assert program == "posbias", step.command
-    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    piped = Path(words[-1]).read_bytes() if "<" in words else None
+    words = words[: words.index("<")] if "<" in words else words
+    done = CliRunner().invoke(app, words, input=piped, catch_exceptions=False)
     return done.exit_code, tuple(line.rstrip() for line in done.output.rstrip().splitlines())
 
 

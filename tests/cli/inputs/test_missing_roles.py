@@ -45,4 +45,5 @@ def test_a_header_in_one_piece_is_no_reason_to_guess(run_in_process: Run, tmp_pa
 
     assert refused.returncode == 2
     assert "The columns seem to be separated by ';'" in refused.stderr
-    assert "Try:" not in refused.stderr
+    assert "Try: posbias collect --separator ';' log.csv" in refused.stderr
+    assert "--query" not in refused.stderr.partition("Try:")[2]

@@ -74,6 +74,14 @@ TRIALS = {
     "stratify": Trial("--stratify segment"),
     "randomized_where": Trial("--randomized-where policy=random"),
     "input_format": Trial("--input-format nested"),
+    "separator": Trial("--separator |", log="pipes.csv"),
+    "encoding": Trial("--encoding utf-16", log="wide.csv"),
+    "no_header": Trial("--no-header --columns session,query,doc,position,click", log="bare.csv"),
+    "columns": Trial("--columns session,query,doc,position,click --no-header", log="bare.csv"),
+    "decimal": Trial("--decimal ,", log="commas.tsv"),
+    "true": Trial("--true yes", log="words.csv"),
+    "false": Trial("--false no", log="refusals.csv"),
+    "timestamp_format": Trial("--timestamp-format %Y-%d-%m", "--timestamp day", log="written.csv"),
     "clicks": Trial("--clicks clicks.parquet"),
     "clicks_session": Trial("--clicks-session elsewhere", "--clicks events.parquet"),
     "clicks_doc": Trial("--clicks-doc other", "--clicks events.parquet"),
@@ -202,6 +210,19 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log.with_columns(pl.col("position") + 1).write_parquet(folder / "shifted.parquet")
     log.with_columns(pl.col("click").cast(pl.Int64) * 2).write_parquet(folder / "counts.parquet")
     log.with_columns(shown=pl.col("position") + 1).write_parquet(folder / "sums.parquet")
+    plain = log.select("session", "query", "doc", "position", "click")
+    plain.write_csv(folder / "pipes.csv", separator="|")
+    plain.write_csv(folder / "bare.csv", include_header=False)
+    (folder / "wide.csv").write_bytes(plain.write_csv().encode("utf-16"))
+    plain.with_columns(position=pl.format("{},0", "position")).write_csv(folder / "commas.tsv", separator="\t")
+    clicked = pl.col("click") == 1
+    plain.with_columns(click=pl.when(clicked).then(pl.lit("yes")).otherwise(pl.lit("0"))).write_csv(
+        folder / "words.csv"
+    )
+    refused = pl.when(clicked).then(pl.lit("1")).otherwise(pl.lit("no"))
+    plain.with_columns(click=refused).write_csv(folder / "refusals.csv")
+    days = plain.with_columns(day=pl.format("2026-01-0{}", pl.col("session") % 3 + 1))
+    days.write_csv(folder / "written.csv")
     faulty = pl.when(pl.int_range(pl.len()) < 3).then(7).otherwise(pl.col("click"))
     log.with_columns(click=faulty).write_parquet(folder / "faulty.parquet")
     log.with_columns(click=pl.when(pl.col("click") == 1).then(1)).write_parquet(folder / "nulls.parquet")

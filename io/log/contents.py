@@ -1,0 +1,51 @@
+"""What a file is by its first bytes, where its name does not say it."""
+
+import zlib
+
+_MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
+_GZIP = b"\x1f\x8b"
+_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_WINDOW_OF_GZIP = 31
+_OF_NO_TEXT = frozenset({*range(9), *range(14, 27)})
+
+
+def format_of_content(start: bytes) -> str | None:
+    """The format of a file that begins so: an object per line, an array of them, or text with tabs or without.
+
+    Returns:
+        "parquet", "ipc", "ndjson", "json", "tsv" or "csv"; None where it is no text.
+    """
+    known = next((form for magic, form in _MAGIC.items() if start.startswith(magic)), None)
+    if known is not None:
+        return known
+    if start.startswith(_GZIP):
+        start = _unpacked(start)
+    is_wide = wide_encoding(start) is not None
+    for mark in _MARKS:
+        start = start.removeprefix(mark)
+    if is_wide:
+        start = start.replace(b"\0", b"")
+    if not start.strip() or not _OF_NO_TEXT.isdisjoint(start):
+        return None
+    first = start.lstrip()
+    if first.startswith(b"{"):
+        return "ndjson"
+    if first.startswith(b"[") and first[1:].lstrip()[:1] in {b"{", b"]", b""}:
+        return "json"
+    line = first.splitlines()[0]
+    return "tsv" if b"\t" in line else "csv"
+
+
+def wide_encoding(start: bytes) -> str | None:
+    """The form of UTF-16 that text begins in, by its mark or by the zero byte of its first letter; None for others."""
+    if start.startswith(_MARKS[1:]):
+        return "utf-16"
+    zeros = [place for place, byte in enumerate(start[:2]) if byte == 0]
+    return {0: "utf-16-be", 1: "utf-16-le"}[zeros[0]] if len(zeros) == 1 else None
+
+
+def _unpacked(start: bytes) -> bytes:
+    try:
+        return zlib.decompressobj(_WINDOW_OF_GZIP).decompress(start)
+    except zlib.error:
+        return b""

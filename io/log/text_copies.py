@@ -1,0 +1,210 @@
+"""Inputs that are copied before they are read: standard input, text in other encodings, and JSON arrays.
+
+Copies lie beside the temporary files, are made in bounded memory, and live as long as the command.
+"""
+
+import codecs
+import gzip
+import json
+import shutil
+import sys
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from posbias.core.errors import LogFormatError
+from posbias.io.places.local_copies import folder_for_copies
+from posbias.io.places.locations import Location, ObjectUrl
+from posbias.io.places.object_stores import download
+from posbias.io.temporary.files import temporary_files
+
+STANDARD_INPUT = "-"
+"""The name of standard input."""
+
+_PIECE = 1 << 20  # bytes
+_LARGEST_ROW = 64 << 20  # characters of one row of a JSON array
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_BLANKS = " \t\r\n"
+
+
+def spool_standard_input() -> Path:
+    """All of standard input as a file; what is packed by gzip is unpacked.
+
+    Raises:
+        LogFormatError: there is none, it is a terminal, or it ends before its time.
+        OutputError: there is no space for it.
+    """
+    stream = cast("BinaryIO | None", getattr(sys.stdin, "buffer", None))
+    if stream is None or stream.closed:
+        raise LogFormatError("-: standard input is closed. Pipe a log into it, or name a file.")
+    if is_terminal(stream):
+        raise LogFormatError("-: standard input is a terminal. Pipe a log into it, or name a file.")
+    with _new_file("standard-input") as path, path.open("wb") as file:
+        shutil.copyfileobj(stream, file, _PIECE)
+    with path.open("rb") as file:
+        packed = file.read(len(_GZIP)) == _GZIP
+    if not packed:
+        return path
+    with _new_file("unpacked") as unpacked, unpacked.open("wb") as file:
+        for piece in _unpacked(path, "-"):
+            file.write(piece)
+    path.unlink()
+    return unpacked
+
+
+def is_terminal(stream: BinaryIO) -> bool:
+    """Whether somebody would have to type what is read."""
+    return stream.isatty()
+
+
+def in_utf8(place: Location, encoding: str, shown: Location) -> Path:
+    """A copy of a text file in UTF-8, without a mark of the byte order.
+
+    Args:
+        place: the file, or its copy.
+        encoding: its own.
+        shown: what it is called in messages.
+
+    Raises:
+        LogFormatError: a byte is not of the encoding.
+        OutputError: there is no space for it.
+    """
+    decoder = codecs.getincrementaldecoder(encoding)(errors="strict")
+    name = encoding.removesuffix("-sig")
+    line, first = 1, True
+    with _new_file("utf-8") as path, path.open("w", encoding="utf-8", newline="") as file:
+        for piece, last in _with_last(_unpacked(_on_disk(place), str(shown))):
+            try:
+                text = decoder.decode(piece, final=last)
+            except UnicodeError as error:
+                raise LogFormatError(
+                    f"{shown}: is not {name}: {_where(error, line)}. Say another --encoding."
+                ) from error
+            if "\0" in text:
+                line += text[: text.index("\0")].count("\n")
+                raise LogFormatError(
+                    f"{shown}: is not {name}: near line {line:,} stands a zero byte. Is it utf-16? Say another "
+                    "--encoding."
+                )
+            file.write(text.removeprefix("\ufeff") if first else text)
+            line, first = line + text.count("\n"), first and not text
+    return path
+
+
+def _where(error: UnicodeError, line: int) -> str:
+    """What cannot be read, and where, in a piece of text that begins in a line."""
+    if not isinstance(error, UnicodeDecodeError):
+        return str(error)
+    line += error.object[: error.start].count(b"\n")
+    return f"near line {line:,} stands {error.object[error.start : error.end]!r}"
+
+
+def as_lines(place: Location, shown: Location) -> Path:
+    """The rows of a JSON array, `[{...}, {...}]`, as NDJSON.
+
+    Args:
+        place: the file, or its copy.
+        shown: what it is called in messages.
+
+    Raises:
+        LogFormatError: it is no such array, or ends before its time.
+        OutputError: there is no space for it.
+    """
+    with _new_file("rows.ndjson") as path, path.open("w", encoding="utf-8", newline="") as file:
+        for row in _rows_of_array(_letters(_unpacked(_on_disk(place), str(shown)), shown), shown):
+            file.write(row.replace("\r", " ").replace("\n", " ") + "\n")
+    return path
+
+
+def _rows_of_array(pieces: Iterator[str], shown: Location) -> Iterator[str]:
+    """The text of each object of an array; a line break within it is a blank of JSON."""
+    decoder, rest, number, done = json.JSONDecoder(), "", 0, False
+    expected = "["
+    for piece in pieces:
+        rest += piece
+        while rest := rest.lstrip(_BLANKS):
+            if done:
+                raise LogFormatError(f"{shown}: after the end of the array stands {rest[:20]!r}. Remove it.")
+            if rest[0] == "]" and (expected == "," or (expected == "{" and not number)):
+                done, rest = True, rest[1:]
+                continue
+            if rest[0] != expected:
+                raise LogFormatError(
+                    f"{shown}: row {number + 1:,} of the JSON array: {expected!r} is expected, and {rest[:20]!r} is "
+                    "there. Write an array of objects, or one object per line (.ndjson)."
+                )
+            if expected != "{":
+                rest, expected = rest[1:], "{"
+                continue
+            try:
+                _, end = decoder.raw_decode(rest)
+            except json.JSONDecodeError as error:
+                if len(rest) > _LARGEST_ROW:
+                    raise LogFormatError(
+                        f"{shown}: row {number + 1:,} of the JSON array cannot be read: {error.msg}. Fix it, or write "
+                        "one object per line (.ndjson)."
+                    ) from error
+                break  # more of it is to come
+            yield rest[:end]
+            number, rest, expected = number + 1, rest[end:], ","
+    if not done:
+        raise LogFormatError(
+            f"{shown}: the JSON array is damaged or truncated in row {number + (expected == '{'):,}: {rest[:40]!r}. "
+            "Write it again, or one object per line (.ndjson)."
+        )
+
+
+def _letters(pieces: Iterator[bytes], shown: Location) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="strict")
+    for piece, last in _with_last(pieces):
+        try:
+            yield decoder.decode(piece, final=last)
+        except UnicodeDecodeError as error:
+            raise LogFormatError(f"{shown}: is not UTF-8. Name its encoding with --encoding.") from error
+
+
+def _with_last(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Pieces, and an empty one that is said to be the last."""
+    for piece in pieces:
+        yield piece, False
+    yield b"", True
+
+
+def _on_disk(place: Location) -> Path:
+    if not isinstance(place, ObjectUrl):
+        return place
+    with _new_file("object") as path:
+        download(place, path)
+    return path
+
+
+def _unpacked(path: Path, shown: str) -> Iterator[bytes]:
+    """The content of a file, without gzip around it, piece by piece.
+
+    Raises:
+        LogFormatError: it is truncated, or packed by another program.
+    """
+    with path.open("rb") as plain:
+        head = plain.read(len(_ZSTD))
+        plain.seek(0)
+        if head == _ZSTD:
+            raise LogFormatError(f"{shown}: zstd cannot be unpacked for this. Unpack it first: zstd -d.")
+        stream = cast("BinaryIO", gzip.GzipFile(fileobj=plain)) if head.startswith(_GZIP) else plain
+        while True:
+            try:
+                piece = stream.read(_PIECE)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise LogFormatError(f"{shown}: is damaged or ends too early: {error}. Write it again.") from error
+            if not piece:
+                return
+            yield piece
+
+
+@contextmanager
+def _new_file(name: str) -> Generator[Path]:
+    """A file of ours, in a directory of its own, that is written in this block."""
+    folder = folder_for_copies()
+    with temporary_files(folder):
+        yield folder / name

@@ -1,0 +1,132 @@
+"""Text files of other dialects on the command line: nothing is applied by itself, and what to say is said."""
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import polars as pl
+import pytest
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+LOG = simulate(SimulationOptions("pbm", 200, 10, 4, 3)).log.select("session", "query", "doc", "position", "click")
+DAYS = LOG.with_columns(day=pl.lit("05.01.2026 13:00"), copies=pl.lit("1,0"))
+WORDS = DAYS.with_columns(click=pl.when(pl.col("click") == 1).then(pl.lit("Yes")).otherwise(pl.lit("no")))
+
+STOPPED: list[tuple[Callable[[Path], object], str, str]] = [
+    (lambda path: LOG.write_csv(path, separator=";"), "", "--separator ';'"),
+    (lambda path: LOG.write_csv(path, separator="|"), "", "--separator '|'"),
+    (lambda path: LOG.write_csv(path, separator="\t"), "", "--separator tab"),
+    (lambda path: LOG.write_csv(path, include_header=False), "", "--no-header --columns c1,c2,c3,c4,c5"),
+    (lambda path: path.write_bytes(LOG.write_csv().encode("utf-16")), "", "--encoding utf-16"),
+    (lambda path: path.write_bytes(LOG.write_csv().encode("utf-16-le")), "", "--encoding utf-16-le"),
+    (lambda path: path.write_bytes(LOG.write_csv().encode().replace(b"doc", b"d\xe9c")), "", "--encoding"),
+    (WORDS.write_csv, "", "--true yes --false no"),
+    (DAYS.write_csv, "--timestamp day", "--timestamp-format '%d.%m.%Y %H:%M'"),
+    (DAYS.write_csv, "--weight-column copies", "--decimal ,"),
+    (lambda path: DAYS.with_columns(day=pl.lit("01/02/2026")).write_csv(path), "--timestamp day", "%m/%d/%Y"),
+]
+
+
+def counted(folder: Path) -> object:
+    """What statistics count."""
+    return json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))["statistics"]
+
+
+@pytest.mark.parametrize(
+    ("write", "options", "said"),
+    STOPPED,
+)
+def test_a_log_of_another_dialect_stops_with_the_option_to_say(
+    run_in_process: Run, tmp_path: Path, write: Callable[[Path], object], options: str, said: str
+) -> None:
+    write(tmp_path / "log.csv")
+
+    refused = run_in_process("collect", "log.csv", *options.split(), "-o", "out")
+
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command_to_try_reads_the_log(run_in_process: Run, tmp_path: Path) -> None:
+    LOG.write_csv(tmp_path / "log.csv", separator=";")
+    refused = run_in_process("collect", "log.csv", "-o", "out")
+
+    done = run_in_process(*shlex.split(refused.stderr.partition("Try: posbias ")[2].splitlines()[0]))
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("in_parquet", [False, True])
+def test_the_dialect_is_that_of_the_clicks_as_well_unless_they_have_types(
+    run_in_process: Run,
+    tmp_path: Path,
+    in_parquet: bool,  # noqa: FBT001
+) -> None:
+    text = LOG.cast(pl.String)
+    clicks = text.with_columns(hit=pl.when(pl.col("click") == "1").then(pl.lit("ja")).otherwise(pl.lit("nein")))
+    clicks = clicks.select("session", "doc", "hit")
+    LOG.write_csv(tmp_path / "plain.csv")
+    text.drop("click").write_csv(tmp_path / "shown.csv", separator=";")
+    name = "clicks.parquet" if in_parquet else "clicks.csv"
+    clicks.write_parquet(tmp_path / name) if in_parquet else clicks.write_csv(tmp_path / name, separator=";")
+    assert run_in_process("collect", "plain.csv", "-o", "out").returncode == 0
+    plain = counted(tmp_path)
+
+    words = f"shown.csv --clicks {name} --separator ; --clicks-click hit --true ja --false nein"
+    done = run_in_process("collect", *words.split(), "-o", "out", "--force")
+
+    assert done.returncode == 0, done.stderr
+    assert counted(tmp_path) == plain
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("log.csv --separator ;;", "--separator ;;: give one character"),
+        ("log.csv --encoding nonsense", "is not known"),
+        ("log.csv --no-header", "--columns session,query"),
+        ("log.csv --columns a,b", "has no effect here"),
+        ("log.csv --no-header --columns a,b", "the first line has 5 fields"),
+        ("log.csv --true yes --false yes,no", "is also in --true"),
+        ("log.csv --true ,", "name words"),
+        ("log.csv --timestamp query --timestamp-format %H:%M", "does not say a day"),
+        ("log.csv --timestamp-format %d", "has no effect here"),
+        ("log.parquet --separator ;", "has no effect here"),
+        ("log.parquet --encoding cp1252", "has no effect here"),
+        ("log.parquet --true yes", "'yes' (--true, --false) is no such number"),
+        ("log.ndjson --separator ;", "has no effect here"),
+        ("typed --separator ;", "has no effect here"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused(run_in_process: Run, tmp_path: Path, options: str, said: str) -> None:
+    LOG.write_csv(tmp_path / "log.csv")
+    LOG.write_parquet(tmp_path / "log.parquet")
+    LOG.write_ndjson(tmp_path / "log.ndjson")
+    (tmp_path / "typed").mkdir()
+    LOG.write_parquet(tmp_path / "typed" / "log.parquet")
+
+    refused = run_in_process("collect", *options.split(), "-o", "out")
+
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert refused.stderr.count("error:") == 1
+
+
+@pytest.mark.slow
+def test_spark_reads_a_dialect_as_this_machine_does(run_in_process: Run, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_bytes(WORDS.write_csv(separator=";").encode("utf-16"))
+    text = "--separator ; --encoding utf-16 --true yes --false no --decimal ,"
+    times = ("--timestamp", "day", "--timestamp-format", "%d.%m.%Y %H:%M")
+    asked = ("collect", "log.csv", *text.split(), *times, "--weight-column", "copies", "-o", "out")
+    assert run_in_process(*asked).returncode == 0
+    here = counted(tmp_path)
+
+    done = run_in_process(*asked, "--force", "--engine", "spark")
+
+    assert done.returncode == 0, done.stderr
+    assert counted(tmp_path) == here

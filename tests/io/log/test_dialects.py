@@ -1,0 +1,311 @@
+"""Text files that are written in other ways: each is read as its plain twin, and its options are found."""
+
+import gzip
+import json
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from posbias.core.errors import LogFormatError, SchemaError, UsageError
+from posbias.core.log.impressions import ReadingRules
+from posbias.core.log.text_values import PLAIN_TEXT, TextValues, check_timestamp_format
+from posbias.core.schema import RequestedRoles
+from posbias.io.log.dialect import PLAIN, Dialect, read_columns, read_encoding, read_separator
+from posbias.io.log.dialects import find_dialects
+from posbias.io.log.opening import open_log
+from posbias.io.log.quoting import resolve_quotes
+from posbias.io.log.request import LogRequest
+from posbias.io.log.sources import find_sources
+from posbias.io.log.text_files import find_log_files
+from posbias.io.log.written_values import find_click_words, find_timestamp_format
+from posbias.io.places.local_copies import copies_below
+
+LOG = pl.DataFrame(
+    {
+        "session": [str(n // 3) for n in range(30)],
+        "query": [f"café {n // 6}, crème" for n in range(30)],
+        "doc": [f"d{n % 7}" for n in range(30)],
+        "position": [str(n % 3 + 1) for n in range(30)],
+        "click": [str(int(n % 4 == 0)) for n in range(30)],
+        "copies": [f"{n + 1}.5" for n in range(30)],
+    }
+)
+NAMES = tuple(LOG.columns)
+WITH_WEIGHTS = RequestedRoles(weight="copies")
+
+
+@pytest.fixture(autouse=True)
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """Keep copies for as long as a test runs."""
+    with copies_below(tmp_path_factory.mktemp("copies")):
+        yield
+
+
+def read(path: Path, dialect: Dialect = PLAIN, values: TextValues = PLAIN_TEXT) -> pl.DataFrame:
+    """The canonical impressions of a file."""
+    request = LogRequest((str(path),), WITH_WEIGHTS, ReadingRules(values=values), dialect=dialect)
+    log = open_log(request)
+    return replace(log, sources=resolve_quotes(log.sources)[0]).impressions.collect()
+
+
+def encoded(encoding: str) -> Callable[[Path], object]:
+    """Write the log as CSV in an encoding."""
+    return lambda path: path.write_bytes(LOG.write_csv().encode(encoding))
+
+
+Twin = tuple[str, Callable[[Path], object], Dialect]
+TWINS: dict[str, Twin] = {
+    "semicolons": ("log.csv", lambda path: LOG.write_csv(path, separator=";"), Dialect(";")),
+    "pipes": ("log.csv", lambda path: LOG.write_csv(path, separator="|"), Dialect("|")),
+    "tabs in CSV": ("log.csv", lambda path: LOG.write_csv(path, separator="\t"), Dialect("\t")),
+    "carets": ("log.csv", lambda path: LOG.write_csv(path, separator="^"), Dialect("^")),
+    "spaces": ("log.csv", lambda path: LOG.write_csv(path, separator=" "), Dialect(" ")),
+    "pipes in TSV": ("log.tsv", lambda path: LOG.write_csv(path, separator="|"), Dialect("|")),
+    "no header": ("log.csv", lambda path: LOG.write_csv(path, include_header=False), Dialect(columns=NAMES)),
+    "latin-1": ("log.csv", encoded("latin-1"), Dialect(encoding="iso8859-1")),
+    "cp1252": ("log.csv", encoded("cp1252"), Dialect(encoding="cp1252")),
+    "utf-16": ("log.csv", encoded("utf-16"), Dialect(encoding="utf-16")),
+    "utf-8 with a mark": ("log.csv", encoded("utf-8-sig"), Dialect(encoding="utf-8-sig")),
+    "a mark, without an option": ("log.csv", encoded("utf-8-sig"), Dialect()),
+    "text of no ending": ("log", LOG.write_csv, Dialect()),
+    "tabs in .txt": ("log.txt", lambda path: LOG.write_csv(path, separator="\t"), Dialect()),
+    "lines of JSON in .log": ("day.log", LOG.write_ndjson, Dialect()),
+    "lines of JSON in .json": ("log.json", LOG.write_ndjson, Dialect()),
+    "an array": ("log.json", LOG.write_json, Dialect()),
+    "an array in utf-16": (
+        "log.json",
+        lambda path: path.write_bytes(LOG.write_json().encode("utf-16")),
+        Dialect(encoding="utf-16"),
+    ),
+    "gzip of no other ending": (
+        "log.gz",
+        lambda path: path.write_bytes(gzip.compress(LOG.write_csv().encode())),
+        Dialect(),
+    ),
+    "gzip of cp1252": (
+        "log.csv.gz",
+        lambda path: path.write_bytes(gzip.compress(LOG.write_csv().encode("cp1252"))),
+        Dialect(encoding="cp1252"),
+    ),
+}
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_each_form_is_read_as_its_plain_twin_row_for_row(tmp_path: Path, twin: str) -> None:
+    name, write, dialect = TWINS[twin]
+    LOG.write_csv(tmp_path / "plain.csv")
+    write(tmp_path / name)
+
+    assert_frame_equal(read(tmp_path / name, dialect), read(tmp_path / "plain.csv"))
+
+
+def test_an_array_with_line_breaks_and_braces_in_its_text_is_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posbias.io.log.text_copies._PIECE", 7)
+    odd = LOG.with_columns(query=pl.col("query") + ' },{"x\\')
+    odd.write_csv(tmp_path / "plain.csv")
+    rows = [json.dumps(row, indent=1, ensure_ascii=False) for row in odd.to_dicts()]
+    (tmp_path / "log.json").write_text(f" [ {' ,'.join(rows)}\r\n]\n", encoding="utf-8")
+
+    assert_frame_equal(read(tmp_path / "log.json"), read(tmp_path / "plain.csv"))
+
+
+def test_text_is_transcoded_in_pieces_that_may_end_within_a_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posbias.io.log.text_copies._PIECE", 3)
+    (tmp_path / "log.csv").write_bytes(LOG.write_csv().encode("utf-16"))
+    LOG.write_csv(tmp_path / "plain.csv")
+
+    assert_frame_equal(read(tmp_path / "log.csv", Dialect(encoding="utf-16")), read(tmp_path / "plain.csv"))
+
+
+def test_numbers_with_a_comma_are_those_with_a_point(tmp_path: Path) -> None:
+    comma = LOG.with_columns(
+        copies=pl.col("copies").str.replace(".", ",", literal=True), position=pl.col("position") + ",0"
+    )
+    comma.write_csv(tmp_path / "comma.csv", separator=";")
+    LOG.write_csv(tmp_path / "plain.csv")
+
+    assert_frame_equal(
+        read(tmp_path / "comma.csv", Dialect(";"), TextValues(decimal_comma=True)), read(tmp_path / "plain.csv")
+    )
+
+
+def test_a_point_is_no_fraction_where_a_comma_is_one() -> None:
+    texts = pl.DataFrame({"text": ["1,5", "1.5", "1.234,5", " -2,25 ", "3", "x"]})
+
+    assert texts.select(
+        TextValues(decimal_comma=True).number(pl.col("text").str.strip_chars())
+    ).to_series().to_list() == [*(1.5, None, None, -2.25, 3.0, None)]
+
+
+def test_words_of_a_click_column_go_before_what_numbers_mean(tmp_path: Path) -> None:
+    written = LOG.with_columns(click=pl.when(pl.col("click") == "1").then(pl.lit(" Ja")).otherwise(pl.lit("2")))
+    written.write_csv(tmp_path / "words.csv")
+    LOG.write_csv(tmp_path / "plain.csv")
+
+    assert_frame_equal(
+        read(tmp_path / "words.csv", values=TextValues(true=("ja",), false=("2",))), read(tmp_path / "plain.csv")
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'[{"a": 1}, {"a": 2}', "damaged or truncated"),
+        (b'[{"a": 1} {"a": 2}]', "',' is expected"),
+        (b'[{"a": 1}, 5]', "row 2"),
+        (b'[{"a": 1}, {"a": ]', "damaged or truncated"),
+        (b'[{"a": 1}] trailing', "after the end"),
+        (b'[{"a": 1},]', "is expected"),
+        (b'[{"a": "\xe9"}]', "--encoding"),
+    ],
+)
+def test_an_array_that_is_none_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "log.json").write_bytes(content)
+
+    with pytest.raises(LogFormatError, match=said):
+        find_log_files([str(tmp_path / "log.json")])
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "said"),
+    [
+        ("a,é\n1,2\n".encode("latin-1"), "utf-8-sig", "is not utf-8: near line 1"),
+        (b"a,b\n" * 9 + b"\x81\n", "cp1252", "near line 10"),
+        ("a,b\n".encode("utf-16-le"), "cp1252", "zero byte"),
+        (b"a,b\n1,2\n", "utf-16", "is not utf-16"),
+        ("a,b\n".encode("utf-16"), None, "--encoding utf-16"),
+        ("a,b\n".encode("utf-16-le"), None, "--encoding utf-16-le"),
+        (gzip.compress(b"a,b\n" * 999, mtime=0)[:-9], "cp1252", "ends too early"),
+    ],
+)
+def test_bytes_of_another_encoding_are_refused(tmp_path: Path, content: bytes, encoding: str | None, said: str) -> None:
+    (tmp_path / "log.csv").write_bytes(content)
+
+    with pytest.raises(LogFormatError, match=said):
+        find_log_files([str(tmp_path / "log.csv")], Dialect(encoding=encoding))
+
+
+def test_names_of_columns_must_be_as_many_as_the_fields(tmp_path: Path) -> None:
+    LOG.write_csv(tmp_path / "log.csv", include_header=False)
+
+    with pytest.raises(SchemaError, match="has 6 fields, and --columns names 2"):
+        find_log_files([str(tmp_path / "log.csv")], Dialect(columns=("a", "b")))
+
+
+@pytest.mark.parametrize("text", ["", ";;", "x", '"', "\n", "§"])
+def test_a_separator_that_cannot_part_fields_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--separator"):
+        read_separator(text)
+
+
+@pytest.mark.parametrize("text", ["nonsense", "base64", "rot13", "", "a\0b"])
+def test_an_encoding_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--encoding"):
+        read_encoding(text)
+
+
+@pytest.mark.parametrize("text", [None, "a,,b", "a,a", ","])
+def test_columns_without_names_of_their_own_are_refused(text: str | None) -> None:
+    with pytest.raises(UsageError, match="--columns"):
+        read_columns(text, header=False)
+
+
+@pytest.mark.parametrize("form", ["%H:%M", "%Y", "garbage", "%Q", "%d.%m.%Y %H", "%m/%d"])
+def test_a_format_that_says_no_day_is_refused(form: str) -> None:
+    with pytest.raises(UsageError, match="--timestamp-format"):
+        check_timestamp_format(form)
+
+
+def test_times_with_a_zone_are_those_of_utc() -> None:
+    texts = pl.DataFrame({"text": ["31/Jan/2026:23:30:00 -0200", None, "x"]})
+    form = "%d/%b/%Y:%H:%M:%S %z"
+    check_timestamp_format(form)
+
+    days = texts.select(TextValues(timestamp_format=form).time(pl.col("text")).dt.strftime("%F %R")).to_series()
+    assert days.to_list() == ["2026-02-01 01:30", None, None]
+
+
+# --- what is found ----------------------------------------------------------------------------------------------
+
+FOUND = {
+    "semicolons": ("--separator", ";"),
+    "pipes": ("--separator", "|"),
+    "tabs in CSV": ("--separator", "tab"),
+    "pipes in TSV": ("--separator", "|"),
+    "no header": ("--no-header", "--columns", "c1,c2,c3,c4,c5,c6"),
+    "latin-1": ("--encoding", "cp1252"),
+    "utf-16": ("--encoding", "utf-16"),
+    "gzip of cp1252": ("--encoding", "cp1252"),
+    "utf-8 with a mark": (),
+    "tabs in .txt": (),
+    "an array": (),
+}
+
+
+@pytest.mark.parametrize("twin", FOUND)
+def test_the_options_of_a_dialect_are_found(tmp_path: Path, twin: str) -> None:
+    name, write, _ = TWINS[twin]
+    write(tmp_path / name)
+
+    findings = find_dialects(find_sources([str(tmp_path / name)]))
+    assert tuple(word for finding in findings for word in finding.options) == FOUND[twin]
+    assert all(finding.certain for finding in findings) == ("--encoding" not in FOUND[twin] or twin == "utf-16")
+
+
+def test_a_decimal_comma_is_found_and_a_comma_within_text_is_not(tmp_path: Path) -> None:
+    comma = LOG.with_columns(copies=pl.col("copies").str.replace(".", ",", literal=True))
+    comma.write_csv(tmp_path / "comma.csv", separator=";")
+    LOG.write_csv(tmp_path / "plain.csv")
+
+    found = find_dialects(find_sources([str(tmp_path / "comma.csv")]))
+    assert [finding.options for finding in found] == [("--separator", ";"), ("--decimal", ",")]
+    assert find_dialects(find_sources([str(tmp_path / "plain.csv")])) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        (["yes", "No", None, "yes "], ("--true", "yes", "--false", "no")),
+        (["Ja", "nein"], ("--true", "ja", "--false", "nein")),
+        (["oui", "non"], ("--true", "oui", "--false", "non")),
+        (["sim", "nao"], ("--true", "sim", "--false", "nao")),
+        (["0", "1", "true"], None),
+        (["yes", "maybe"], None),
+        (["yes", "nein"], None),
+        ([None, ""], None),
+    ],
+)
+def test_words_of_clicks_are_found(values: list[str | None], options: tuple[str, ...] | None) -> None:
+    found = find_click_words(values)
+    assert (found and found.options) == options
+
+
+@pytest.mark.parametrize(
+    ("values", "form", "certain"),
+    [
+        (["31.01.2026 13:00", "01.02.2026 00:00"], "%d.%m.%Y %H:%M", True),
+        (["01/31/2026 13:00"], "%m/%d/%Y %H:%M", True),
+        (["31/01/2026"], "%d/%m/%Y", True),
+        (["01/02/2026", "03/04/2026"], "%d/%m/%Y", False),
+        (["01/31/2026 01:00 PM"], "%m/%d/%Y %I:%M %p", True),
+        (["31/01/2026", "01/31/2026"], None, True),
+        (["soon"], None, True),
+        ([], None, True),
+    ],
+)
+def test_forms_of_times_are_found_and_never_guessed(values: list[str], form: str | None, certain: bool) -> None:  # noqa: FBT001
+    found = find_timestamp_format(values)
+    if form is None:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.options, found.certain) == (("--timestamp-format", form), certain)
+    assert certain or "%m/%d/%Y" in found.said
