@@ -93,7 +93,7 @@ class Job:
             randomized=plan.randomized,
             features=self.kept.features,
         )
-        base, ubi = inputs.position_base(reading), inputs.ubi_rules(reading)
+        base, raw = inputs.position_base(reading), inputs.raw_reader(reading)
         return open_log(
             LogRequest(
                 inputs=self.inputs,
@@ -110,7 +110,8 @@ class Job:
                 or plan.model.needs_session
                 or reading.duplicate_docs == "first",
                 form=reading.input_format,
-                ubi=ubi,
+                events=inputs.events_request(reading),
+                raw=raw,
                 max_bad_rows=inputs.max_bad_rows(reading),
                 duplicate_docs=inputs.duplicate_docs(reading, plan, self.kept.sessions_for),
             )

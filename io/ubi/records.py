@@ -6,18 +6,15 @@ fields, and one odd line is that line's own fault.
 
 import polars as pl
 
+from posbias.io.log.raw import ACTION, OUTCOME, RawRules, first_that_holds
 from posbias.io.log.scan import FILE, LINE, ROW
-from posbias.io.log.ubi_rules import ACTION_NAME, IMPRESSION, OBJECT_ID, OF_THE_QUERY, QUERY_ID, USER_QUERY, UbiRules
+from posbias.io.ubi.fields import ACTION_NAME, IMPRESSION, OBJECT_ID, OF_THE_QUERY, QUERY_ID, USER_QUERY
 from posbias.io.ubi.outcomes import Outcome
 
-KIND, OUTCOME = "kind", "outcome"
-HITS, ACTION, ORDINAL = "hits", "action", "ordinal"
+KIND, HITS, ORDINAL = "kind", "hits", "ordinal"
 
 OTHER, QUERY, SHOWN, CLICKED = 0, 1, 2, 3
 """What a record can be: none of the following, a query, an impression event, an event of a click action."""
-
-UNDECIDED = 0
-"""The outcome of a record that depends on other records of its page."""
 
 _RESPONSE, _OLDER_HITS = "response", "older_hits"
 _OF_EVENTS = {
@@ -37,7 +34,7 @@ _ID = r'(?:"(?:[^"\\]|\\.)+"|-?[0-9][0-9.eE+-]*)'
 _LIST_OF_IDS = rf"^\[(?:{_ID}(?:,{_ID})*)?\]$"
 
 
-def read_records(lines: pl.LazyFrame, rules: UbiRules) -> pl.LazyFrame:
+def read_records(lines: pl.LazyFrame, rules: RawRules) -> pl.LazyFrame:
     """One record per line.
 
     Args:
@@ -94,11 +91,11 @@ def _no_blank(text: pl.Expr) -> pl.Expr:
     return pl.when(text.str.strip_chars() != "").then(text)
 
 
-def _outcome(rules: UbiRules) -> pl.Expr:
-    """The first of these that holds; `UNDECIDED` where none does."""
+def _outcome(rules: RawRules) -> pl.Expr:
+    """What the record alone says."""
     kind = pl.col(KIND)
     event = kind.is_in((SHOWN, CLICKED))
-    cases: list[tuple[pl.Expr, Outcome]] = [
+    cases: list[tuple[pl.Expr, int]] = [
         (pl.col("start") == "", Outcome.BLANK),
         ((pl.col("start") != "{") | pl.col("is_broken"), Outcome.NOT_AN_OBJECT),
         (pl.col("is_action_line"), Outcome.ACTION_LINE),
@@ -111,7 +108,4 @@ def _outcome(rules: UbiRules) -> pl.Expr:
         (event & pl.col(QUERY_ID).is_null(), Outcome.EVENT_WITHOUT_ID),
         (event & pl.col(OBJECT_ID).is_null(), Outcome.NO_OBJECT),
     ]
-    outcome = pl.lit(UNDECIDED)
-    for holds, case in reversed(cases):
-        outcome = pl.when(holds).then(int(case)).otherwise(outcome)
-    return outcome.cast(pl.UInt8)
+    return first_that_holds(cases)

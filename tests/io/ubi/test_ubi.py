@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from command_results import Output, Posbias
 
-from posbias.io.ubi import conversion
+from posbias.io.forms import conversion
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 Document = dict[str, object]
@@ -331,11 +331,14 @@ def test_a_log_without_hit_lists_says_what_to_do(run_in_process: RunPosbias, tmp
             ("--ubi-impressions", "events"),
             "--ubi-impressions events: has no effect here: it applies only to OpenSearch UBI",
         ),
-        (("--click-actions", "buy"), "--click-actions buy: has no effect here: it applies only to OpenSearch UBI"),
+        (
+            ("--click-actions", "buy"),
+            "--click-actions buy: has no effect here: it applies only to --input-format",
+        ),
         (("--position-base", "impression=0"), "only --input-format ubi has actions"),
         (("--position-base", "first"), "--position-base first: give a whole number"),
         ((*UBI, "--clicks", "clicks.csv"), "--clicks: in UBI, clicks are among the events"),
-        ((*UBI, "--click-counts"), "--click-counts: a UBI event is one click"),
+        ((*UBI, "--click-counts"), "--click-counts: an event of UBI is one click"),
         ((*UBI, "--click-actions", "click,"), "--click-actions click,: name actions"),
         ((*UBI, "--click-actions", "impression"), "--click-actions impression: name actions"),
         ((*UBI, "--position-base", "0"), "--position-base 0: positions come from the hit lists"),
