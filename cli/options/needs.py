@@ -32,6 +32,10 @@ _table_of_events = only_where(
     lambda asked: bool(asked["impression_where"] or asked["click_where"]),
     "it applies only to a table of events (--impression-where COLUMN=VALUE --click-where COLUMN=VALUE)",
 )
+_numbered = only_where(
+    lambda asked: asked["input_format"] in {"auto", "flat", "nested", "ubi"},
+    "positions are places in the lists of what was shown",
+)
 _no_table_of_events = only_where(
     lambda asked: not (asked["impression_where"] or asked["click_where"]),
     "in a table of events, --click-where says what a click is",
@@ -76,6 +80,7 @@ _READING: Needs = {
     **dict.fromkeys(("clicks_session", "clicks_doc", "clicks_click", "clicks_where"), (_logs, _clicks_apart)),
     "ubi_impressions": (_logs, _ubi),
     "click_actions": (_logs, _with_actions),
+    "position_base": (_logs, _numbered),
     **dict.fromkeys(("impression_where", "click_where"), (_logs, _of_rows)),
     "page_time": (_logs, _table_of_events),
     "click_window": (_logs, _table_of_events, _at_a_time),

@@ -27,9 +27,9 @@ def moment(name: str, dtype: pl.DataType) -> pl.Expr:
         return column.cast(pl.Datetime("us")).cast(pl.Int64)
     if dtype.is_numeric():
         return _number(column.cast(pl.Float64))
-    return (
-        text_moment(column.cast(pl.String, strict=False)) if isinstance(dtype, pl.String | pl.Categorical) else _none()
-    )
+    if isinstance(dtype, pl.String | pl.Categorical):
+        return text_moment(column.cast(pl.String))
+    return pl.lit(None, pl.Int64)
 
 
 def text_moment(text: pl.Expr) -> pl.Expr:

@@ -135,10 +135,13 @@ class RawReader(ABC):
         reasons = ", ".join(f"{lines:,} x {reason}" for reason, lines in account.not_used.items())
         return f"Of {account.lines:,} {self.unit}: {reasons}."
 
-    def no_clicks(self, where: str, flag: str, wanted: tuple[str, ...], account: RawLines) -> SchemaError:
-        """The error where other actions occur, and none that is a click."""
+    def no_clicks(
+        self, where: str, wanted: tuple[str, ...], account: RawLines, flag: str | None = "--click-actions"
+    ) -> SchemaError:
+        """The error where other actions occur, and none that is a click; the option says which are, if there is one."""
+        how = "" if flag is None else f" ({flag})"
         return SchemaError(
-            f"{where}: no event has the action {' or '.join(wanted)} ({flag}), so that nothing is clicked. The actions "
+            f"{where}: no event has the action {' or '.join(wanted)}{how}, so that nothing is clicked. The actions "
             f"that occur are: {actions_in_words(account)}."
         )
 

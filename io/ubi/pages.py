@@ -24,9 +24,10 @@ _STATUS = "status"
 _ON_PAGE = [QUERY_ID, OBJECT_ID]
 
 
-BY_ORDINAL, PAGES, CONTRADICTING = "by_ordinal", "pages", "contradicting"
+BY_ORDINAL, PAGES, CONTRADICTING, CLICKS = "by_ordinal", "pages", "contradicting", "clicks"
 """What is counted beside outcomes: rows whose position is an ordinal and not a place in a hit list; pages that have a
-query, whether anything was shown or not; those of them that were left out because records contradict each other."""
+query, whether anything was shown or not; those of them that were left out because records contradict each
+other; and events of click actions, used or not."""
 
 
 def resolve(records: pl.DataFrame, rules: RawRules) -> Resolved:
@@ -76,6 +77,7 @@ def resolve(records: pl.DataFrame, rules: RawRules) -> Resolved:
             BY_ORDINAL: shown.filter(~pl.col(_LISTED)).height,
             PAGES: pages.height + disagreeing,
             CONTRADICTING: contradicting.len() + disagreeing,
+            CLICKS: records.filter(pl.col(KIND) == CLICKED).height,
         },
     )
 

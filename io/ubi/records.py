@@ -16,7 +16,7 @@ KIND, HITS, ORDINAL = "kind", "hits", "ordinal"
 OTHER, QUERY, SHOWN, CLICKED = 0, 1, 2, 3
 """What a record can be: none of the following, a query, an impression event, an event of a click action."""
 
-_RESPONSE, _OLDER_HITS = "response", "older_hits"
+_RESPONSE, _OLDER_HITS, _OLDEST_HITS = "response", "older_hits", "oldest_hits"
 _OF_EVENTS = {
     OBJECT_ID: "$.event_attributes.object.object_id",
     ORDINAL: "$.event_attributes.position.ordinal",
@@ -26,6 +26,7 @@ _ONLY_IN_QUERIES = {
     _RESPONSE: "$.query_response_id",
     HITS: "$.query_response_hit_ids",
     _OLDER_HITS: "$.query_response_object_ids",  # UBI 1.0
+    _OLDEST_HITS: "$.query_response_objects_ids",  # OpenSearch 2.15, "UBI index schemas"
 }
 _OF_QUERIES = _ONLY_IN_QUERIES | {name: f"$.{name}" for name in OF_THE_QUERY}
 _COLUMNS = (FILE, ROW, KIND, OUTCOME, QUERY_ID, USER_QUERY, HITS, ACTION, OBJECT_ID, ORDINAL, *OF_THE_QUERY)
@@ -76,7 +77,7 @@ def read_records(lines: pl.LazyFrame, rules: RawRules) -> pl.LazyFrame:
     read = asked.with_columns(
         kind.cast(pl.UInt8).alias(KIND),
         *(_no_blank(pl.col(name)) for name in (USER_QUERY, OBJECT_ID)),
-        pl.coalesce(HITS, _OLDER_HITS).alias(HITS),
+        pl.coalesce(HITS, _OLDER_HITS, _OLDEST_HITS).alias(HITS),
         pl.col(ORDINAL).cast(pl.Float64, strict=False),
     )
     return read.with_columns(_outcome(rules).alias(OUTCOME)).select(_COLUMNS)
