@@ -135,8 +135,7 @@ def read_records(source: Source, number: int, read: ReadLine) -> pl.LazyFrame:
 
     def of_lines(lines: pl.Series) -> pl.Series:
         found = [read(line) if line and not line.isspace() else Line(Outcome.BLANK) for line in lines]
-        columns = zip(*found, strict=True) if found else ([] for _ in _TYPES)
-        made = {name: list(values) for name, values in zip(_TYPES, columns, strict=True)}
+        made = {name: [line[place] for line in found] for place, name in enumerate(_TYPES)}
         return pl.DataFrame(made, schema=_TYPES).to_struct("record")
 
     record = pl.col(LINE).map_batches(of_lines, return_dtype=pl.Struct(_TYPES), is_elementwise=True)
