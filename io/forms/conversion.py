@@ -20,8 +20,8 @@ from posbias.io.log.sources import find_sources
 from posbias.io.temporary.files import temporary_files
 
 _PART = "posbias_part"
-_BYTES_PER_PART = 256 << 20  # of text, of which the fields that are read take a fraction
-_OF_MEMORY = 8  # the smaller the memory, the smaller the parts
+_BYTES_PER_PART = 128 << 20  # of text; as rows with their ids it takes several times that
+_OF_MEMORY = 32  # a part takes that fraction of the memory at most
 _COMPRESSION_RATIO = 10  # raw files repeat themselves
 _SHOWN = 3
 

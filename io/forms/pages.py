@@ -111,7 +111,7 @@ class PageReader(RawReader):
         records = records.sort(MOMENT, FILE, ROW).with_row_index(_RECORD)
         undecided = records.filter(pl.col(OUTCOME) == UNDECIDED)
         pages, of_pages = _pages(undecided.filter(pl.col(KIND) == SHOWN))
-        shown = _shown(pages)
+        shown = _shown(pages, self.form.clicked_by)
         clicks = undecided.filter(pl.col(KIND) == CLICKED)
         by_page, by_visit = clicks.filter(pl.col(PAGE).is_not_null()), clicks.filter(pl.col(PAGE).is_null())
         known = records.filter(pl.col(KIND) == SHOWN).select(PAGE).drop_nulls().unique()
@@ -123,7 +123,7 @@ class PageReader(RawReader):
             decided, on=_RECORD, how="left", suffix="_found"
         )
         return Resolved(
-            rows=_rows(shown, clicked),
+            rows=_rows(shown, clicked, pages),
             outcomes=outcomes.select(pl.coalesce("outcome_found", OUTCOME).alias(OUTCOME), ACTION, FILE, ROW),
             counts={CLICKS: records.filter(pl.col(KIND) == CLICKED).height},
         )
@@ -157,10 +157,11 @@ def _pages(pages: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return kept.drop(_SAME, "disagrees", "is_first", DOC), pl.concat(outcomes)
 
 
-def _shown(pages: pl.DataFrame) -> pl.DataFrame:
-    """The documents of pages, with their positions."""
+def _shown(pages: pl.DataFrame, clicked_by: tuple[str, ...]) -> pl.DataFrame:
+    """The documents of pages, with their positions, and what clicks may have in common with them."""
     places = pl.int_ranges(pl.col(FIRST), pl.col(FIRST) + pl.col(DOCS).list.len().cast(pl.Int64)).alias(POSITION)
-    return pages.with_columns(places).explode(DOCS, POSITION).rename({DOCS: DOC})
+    wanted = pages.select(_RECORD, PAGE, *clicked_by, DOCS, places)
+    return wanted.explode(DOCS, POSITION).rename({DOCS: DOC})
 
 
 def _clicks_on_pages(
@@ -199,10 +200,12 @@ def _first_clicks(clicks: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return first.select(_ON_PAGE), pl.concat(outcomes)
 
 
-def _rows(shown: pl.DataFrame, clicked: pl.DataFrame) -> pl.DataFrame:
+def _rows(shown: pl.DataFrame, clicked: pl.DataFrame, pages: pl.DataFrame) -> pl.DataFrame:
     """The log, page after page."""
     marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICK))
-    rows = shown.join(marked, on=_ON_PAGE, how="left", maintain_order="left")
+    rows = shown.select(_RECORD, *_ON_PAGE, POSITION).join(marked, on=_ON_PAGE, how="left", maintain_order="left")
+    of_page = pages.select(_RECORD, QUERY, TIMESTAMP, USER, VISIT)
+    rows = rows.join(of_page, on=_RECORD, how="left", maintain_order="left")
     return rows.with_columns(pl.col(CLICK).fill_null(0)).select(COLUMNS)
 
 
