@@ -5,18 +5,20 @@ All records of a page, or of a visit, come together by its id, in parts on disk,
 
 import shutil
 from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import polars as pl
 
-from posbias.core.errors import SchemaError
+from posbias.core.errors import LogFormatError, SchemaError
 from posbias.io.engines.engine import Engine
 from posbias.io.log.log import Log
 from posbias.io.log.raw import ACTION, OUTCOME, Outcomes, RawReader, Resolved
 from posbias.io.log.rejects import check_dropped
 from posbias.io.log.rows import RawLines
-from posbias.io.log.scan import FILE, ROW, reading
-from posbias.io.log.sources import find_sources
+from posbias.io.log.scan import FILE, LINE, ROW, reading, scan_lines
+from posbias.io.log.sources import Source, find_sources
 from posbias.io.temporary.files import temporary_files
 
 _PART = "posbias_part"
@@ -35,8 +37,8 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines]
         and where the `positions` of the rows come from, if there are several ways.
 
     Raises:
-        SchemaError: lines are fatal, and bad rows stop the run; or there is no log in the files, whether or not bad
-            rows stop the run.
+        SchemaError: lines are fatal, and bad rows stop the run; or there is no log in the files, or nothing at all,
+            whether or not bad rows stop the run.
         LogFormatError: a file cannot be read.
     """
     raw, made = engine.scratch / "raw-records", engine.scratch / "raw"
@@ -47,10 +49,12 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines]
     )
     key = pl.col(reader.key)
     part = pl.when(key.is_null()).then(pl.col(ROW).cast(pl.UInt64)).otherwise(key.hash()) % n_parts
-    with reading(log.sources), temporary_files(engine.scratch):
+    with _reading(log.sources, reader), temporary_files(engine.scratch):
         records.with_columns(part.cast(pl.Int64).alias(_PART)).sink_parquet(
             pl.PartitionBy(raw, key=_PART, include_key=False), compression="lz4", mkdir=True
         )
+    if not raw.exists():
+        raise SchemaError(f"{log.request.inputs[0]}: the log holds no {reader.unit}.")
     tally = _Tally(reader.outcomes)
     for folder in sorted(raw.iterdir()):
         written = pl.scan_parquet(sorted(folder.glob("*.parquet")), hive_partitioning=False, glob=False)
@@ -68,6 +72,28 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines]
     check_dropped(log.request.inputs[0], dropped, account.lines, log.request.max_bad_rows, reader.unit)
     reader.judge(log.request.inputs[0], tally.rows, tally.counts, account)
     return log.made_of_raw(find_sources([str(made)])), account
+
+
+@contextmanager
+def _reading(sources: Sequence[Source], reader: RawReader) -> Generator[None]:
+    """Turn what cannot be read into an error that names the file, and the line where there are lines."""
+    try:
+        with reading(sources):
+            yield
+    except LogFormatError as error:
+        broken = next(filter(None, map(_not_utf8, sources)), None) if reader.of_lines else None
+        raise LogFormatError(broken or str(error)) from error
+
+
+def _not_utf8(source: Source) -> str | None:
+    """What is wrong with a file that is not UTF-8."""
+    try:
+        scan_lines(source).select(pl.col(LINE).str.len_bytes().sum()).collect(engine="streaming")
+    except pl.exceptions.PolarsError:
+        damaged = pl.col(LINE).str.contains("\ufffd", literal=True)
+        first = scan_lines(source, lossy=True).filter(damaged).select(ROW).head(1).collect(engine="streaming")
+        return f"{source.path} line {first.item()}: is not UTF-8. Write the file as UTF-8." if first.height else None
+    return None
 
 
 def _parts_for(log: Log, engine: Engine) -> int:

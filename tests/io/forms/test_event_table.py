@@ -177,6 +177,16 @@ def test_what_does_not_describe_a_table_of_events_is_refused(
     assert said in refusal(run_in_process, write(tmp_path / "events.csv", rows), *words)
 
 
+def test_a_table_without_rows_is_refused(run_in_process: Run, tmp_path: Path) -> None:
+    assert "events.csv: the log holds no rows." in refusal(run_in_process, write(tmp_path / "events.csv", []), *EVENTS)
+
+
+def test_without_the_options_the_error_says_which_rows_are_which(run_in_process: Run, tmp_path: Path) -> None:
+    said = refusal(run_in_process, write(tmp_path / "events.csv", GOOD))
+    assert "'event_type' holds impression (9), click (2) in the sample" in said
+    assert f"Try: posbias collect {' '.join(EVENTS)} {tmp_path}" in said
+
+
 def in_visits(*events: tuple[str, int, str, str, str, int | None]) -> pl.DataFrame:
     """Events: kind, seconds since the start, visit, query, document, position."""
     names = ["event_type", "time", "visit", "query", "doc", "position"]

@@ -379,3 +379,22 @@ def test_what_does_not_go_with_a_source_is_refused(
 ) -> None:
     path = write(tmp_path / name, lines)
     assert said in refusal(run_in_process, path, "--input-format", *words.split())
+
+
+@pytest.mark.parametrize("form", SMALL_FILES)
+def test_a_file_that_is_not_utf_8_is_named_with_the_line(run_in_process: Run, tmp_path: Path, form: str) -> None:
+    path = write(tmp_path / ("raw.tsv" if form == "yandex" else "raw.ndjson"), SMALL_FILES[form](SMALL))
+    path.write_bytes(path.read_bytes() + b"\xff\n")
+    assert f"{path} line 6: is not UTF-8." in refusal(run_in_process, path, "--input-format", form)
+
+
+@pytest.mark.parametrize("form", SMALL_FILES)
+def test_without_the_option_the_error_says_what_the_file_is_and_how_to_read_it(
+    run_in_process: Run, tmp_path: Path, form: str
+) -> None:
+    title = {"metarank": "Metarank", "elasticsearch": "Elasticsearch", "yandex": "Yandex"}[form]
+    lines = SMALL_FILES[form](SMALL)
+    path = write(tmp_path / ("raw.tsv" if form == "yandex" else "raw.ndjson"), lines)
+    said = refusal(run_in_process, path)
+    assert f"These are events of {title}." in said
+    assert f"Try: posbias collect --input-format {form} {path} -o out" in said
