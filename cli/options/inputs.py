@@ -1,5 +1,6 @@
-"""From options to how values are read: the number of the topmost position, and what UBI documents mean."""
+"""From options to how values are read: the number of the topmost position, and what events mean."""
 
+import re
 from collections.abc import Sequence
 
 from posbias.cli.options.columns import ColumnOptions
@@ -8,14 +9,20 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.log.duplicates import DuplicateDocs
 from posbias.core.log.text_values import TextValues, check_timestamp_format
+from posbias.io.forms import form_names, get_form
 from posbias.io.log.click_table import ClickRows, ClicksRequest
 from posbias.io.log.dialect import Dialect, read_columns, read_encoding, read_separator
+from posbias.io.log.event_table import CLICKED_FLAG, SHOWN_FLAG, EventsRequest
+from posbias.io.log.raw import RawReader, RawRules
 from posbias.io.log.text_copies import STANDARD_INPUT
-from posbias.io.log.ubi_rules import IMPRESSION, UbiRules
 from posbias.io.log.written_lists import ListRules
+from posbias.io.ubi.fields import IMPRESSION
 
 _FARTHEST_BASE = 1_000_000
 _UBI = "ubi"
+_ROWS = ("auto", "flat", "nested")
+_TIME = re.compile(r"(\d{1,9})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def position_base(reading: ReadingOptions) -> int:
@@ -131,6 +138,9 @@ def duplicate_docs(reading: ReadingOptions, plan: StatisticsPlan, pages_for: str
                 plan.model.needs_session
             ),
             "--clicks joins clicks by document, and cannot tell which of the two was clicked": bool(reading.clicks),
+            f"{CLICKED_FLAG} joins clicks by document, and cannot tell which of the two was clicked": (
+                bool(reading.click_where)
+            ),
             f"{pages_for} needs each document once on a page": pages_for is not None,
         }
         for reason, holds in reasons.items():
@@ -150,6 +160,7 @@ def list_rules(reading: ReadingOptions, columns: ColumnOptions) -> ListRules:
         "--clicked": columns.clicked is not None,
         "--click-suffix": reading.click_suffix is not None,
         "--clicks": bool(reading.clicks),
+        "--click-where": bool(reading.click_where),
     }
     said = [flag for flag, is_said in ways.items() if is_said]
     if len(said) > 1 and said != ["--click", "--clicks"]:
@@ -157,19 +168,63 @@ def list_rules(reading: ReadingOptions, columns: ColumnOptions) -> ListRules:
     return ListRules.parse(reading.list_separator, reading.click_suffix, order_is_position=reading.order_is_position)
 
 
-def ubi_rules(reading: ReadingOptions) -> UbiRules | None:
-    """How UBI documents are read; None for another format.
+def events_request(reading: ReadingOptions) -> EventsRequest | None:
+    """Which rows of a table of events are impressions and which are clicks; None for another log.
 
     Raises:
-        UsageError: an option cannot be read, or is not for this format.
+        UsageError: an option cannot be read, or does not go with a table of events.
     """
-    if reading.input_format != _UBI:
+    shown, clicked = reading.impression_where or [], reading.click_where or []
+    if not shown and not clicked:
         return None
+    if not (shown and clicked):
+        given, lacking = (SHOWN_FLAG, CLICKED_FLAG) if shown else (CLICKED_FLAG, SHOWN_FLAG)
+        raise UsageError(f"{given} {(shown or clicked)[0]}: say with {lacking} COLUMN=VALUE which rows are the others.")
+    both = sorted({*shown} & {*clicked})
+    if both:
+        raise UsageError(f"{CLICKED_FLAG} {both[0]}: these rows are impressions already ({SHOWN_FLAG} {both[0]}).")
+    if reading.input_format not in {"auto", "flat"}:
+        raise UsageError(
+            f"--input-format {reading.input_format}: a row of a table of events is one event. Leave it out."
+        )
     if reading.clicks:
-        raise UsageError("--clicks: in UBI, clicks are among the events. Give all files as inputs.")
+        raise UsageError(f"--clicks: {CLICKED_FLAG} says that clicks are among the rows. Leave one of them out.")
+    return EventsRequest(
+        tuple(ClickRows.parse(text, SHOWN_FLAG) for text in shown),
+        tuple(ClickRows.parse(text, CLICKED_FLAG) for text in clicked),
+        reading.page_time,
+        _seconds(reading.click_window),
+    )
+
+
+def _seconds(text: str) -> int:
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"--click-window {text}: give a number and a unit, e.g. 90s, 30m, 2h or 1d.")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+def raw_reader(reading: ReadingOptions) -> RawReader | None:
+    """What makes a log of the raw files of a source; None for another log.
+
+    Raises:
+        UsageError: there is no such source, an option cannot be read, or is not for it.
+    """
+    if reading.input_format in _ROWS:
+        return None
+    if reading.input_format not in form_names():
+        known = ", ".join([*_ROWS, *form_names()])
+        raise UsageError(f"--input-format {reading.input_format}: unknown name; choose from {known}.")
+    form = get_form(reading.input_format)
+    if reading.clicks:
+        raise UsageError(f"--clicks: in {form.title}, clicks are among the events. Give all files as inputs.")
     if reading.click_counts:
-        raise UsageError("--click-counts: a UBI event is one click. Leave it out.")
-    if reading.position_base is not None and reading.ubi_impressions == "hits":
+        raise UsageError(f"--click-counts: an event of {form.title} is one click. Leave it out.")
+    return form.reader(_raw_rules(reading))
+
+
+def _raw_rules(reading: ReadingOptions) -> RawRules:
+    if reading.input_format == _UBI and reading.position_base is not None and reading.ubi_impressions == "hits":
         raise UsageError(
             f"--position-base {reading.position_base}: positions come from the hit lists, and ordinals are not read. "
             "Leave it out, or use --ubi-impressions events."
@@ -179,7 +234,7 @@ def ubi_rules(reading: ReadingOptions) -> UbiRules | None:
         raise UsageError(
             f"--click-actions {reading.click_actions}: name actions other than {IMPRESSION}, e.g. click,add_to_cart."
         )
-    return UbiRules(reading.ubi_impressions, actions, _bases(reading.position_base, (IMPRESSION, *actions)))
+    return RawRules(reading.ubi_impressions, actions, _bases(reading.position_base, (IMPRESSION, *actions)))
 
 
 def _bases(text: str | None, actions: tuple[str, ...]) -> dict[str, int]:

@@ -9,8 +9,11 @@ from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptio
 from posbias.cli.options.reading import ReadingOptions
 from posbias.core.estimators import JointEstimator, get_estimator, methods_that_take, options_of_some_methods
 from posbias.core.training.layouts import get_layout, layouts_that_take, options_of_some_layouts
+from posbias.io.forms import forms
 
 Needs = Mapping[str, tuple[Need, ...]]
+
+_FORMS_WITH_ACTIONS = tuple(form.name for form in forms() if form.has_actions)
 
 
 # --- reading and counting ---------------------------------------------------------------------------------------
@@ -22,15 +25,37 @@ def _logs(asked: Situation) -> str | None:
     return f"{asked.inputs[0]} holds statistics, and this option is about reading logs"
 
 
+_of_rows = only_where(
+    lambda asked: asked["input_format"] in {"auto", "flat", "nested"}, "a source's raw events say what a click is"
+)
+_table_of_events = only_where(
+    lambda asked: bool(asked["impression_where"] or asked["click_where"]),
+    "it applies only to a table of events (--impression-where COLUMN=VALUE --click-where COLUMN=VALUE)",
+)
+_numbered = only_where(
+    lambda asked: asked["input_format"] in {"auto", "flat", "nested", "ubi"},
+    "positions are places in the lists of what was shown",
+)
+_no_table_of_events = only_where(
+    lambda asked: not (asked["impression_where"] or asked["click_where"]),
+    "in a table of events, --click-where says what a click is",
+)
+_at_a_time = only_where(lambda asked: asked["page_time"] is not None, "clicks are joined by page, without --page-time")
+_with_actions = only_where(
+    lambda asked: asked["input_format"] in _FORMS_WITH_ACTIONS,
+    f"it applies only to --input-format {' and '.join(_FORMS_WITH_ACTIONS)}",
+)
 _ubi = only_where(
     lambda asked: asked["input_format"] == "ubi", "it applies only to OpenSearch UBI (--input-format ubi)"
 )
 _clicks_apart = only_where(lambda asked: bool(asked["clicks"]), "there is no table of clicks (--clicks FILE)")
 _click_column = only_where(
-    lambda asked: asked["input_format"] != "ubi", "a UBI event is one click, and no column says so"
+    lambda asked: asked["input_format"] in {"auto", "flat", "nested"},
+    "an event of raw files is one click, and no column says so",
 )
 _flat_or_nested = only_where(
-    lambda asked: asked["input_format"] != "ubi", "in UBI, a page shows a document once, by its object_id"
+    lambda asked: asked["input_format"] in {"auto", "flat", "nested"},
+    "in raw files, a page shows a document once",
 )
 _text = only_where(
     lambda asked: not all(map(_is_typed, [*asked.inputs, *(asked["clicks"] or ())])),
@@ -60,21 +85,26 @@ def _days(asked: Situation) -> str | None:
 
 
 _in_lists = only_where(
-    lambda asked: asked["input_format"] not in {"flat", "ubi"}, "a row is one impression, and holds no lists"
+    lambda asked: asked["input_format"] in {"auto", "nested"}, "a row is one impression, and holds no lists"
 )
 _suffix = only_where(lambda asked: asked["click_suffix"] is not None, "it is about lists with --click-suffix")
 
 _OF_LOGS = (
-    *("session", "query", "no_query", "doc", "position", "click", "impressions", "weight_column", "timestamp", "date"),
-    *("input_format", "clicks", "position_base", "click_counts", "null_click", "on_bad_rows"),
+    *("session", "query", "no_query", "doc", "position", "impressions", "weight_column", "timestamp", "date"),
+    *("input_format", "clicks", "position_base", "on_bad_rows"),
     *("max_bad_rows", "duplicate_docs", "check_pages", "decimal"),
 )
 _READING: Needs = {
     **dict.fromkeys(_OF_LOGS, (_logs,)),
     **dict.fromkeys(("clicks_session", "clicks_doc", "clicks_click", "clicks_where"), (_logs, _clicks_apart)),
     "ubi_impressions": (_logs, _ubi),
-    "click_actions": (_logs, _ubi),
-    "null_click": (_logs, _click_column),
+    "click_actions": (_logs, _with_actions),
+    "position_base": (_logs, _numbered),
+    **dict.fromkeys(("impression_where", "click_where"), (_logs, _of_rows)),
+    "page_time": (_logs, _table_of_events),
+    "click_window": (_logs, _table_of_events, _at_a_time),
+    **dict.fromkeys(("click", "click_counts"), (_logs, _no_table_of_events)),
+    "null_click": (_logs, _click_column, _no_table_of_events),
     **dict.fromkeys(("clicked", "list_separator", "click_suffix"), (_logs, _in_lists)),
     "order_is_position": (_logs, _suffix),
     "duplicate_docs": (_logs, _flat_or_nested),

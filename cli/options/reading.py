@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from posbias.cli.options.option import option
 from posbias.core.log.duplicates import DuplicateDocs
 from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
-from posbias.io.log.request import InputFormat
-from posbias.io.log.ubi_rules import Impressions
+from posbias.io.forms import form_names
+from posbias.io.log.raw import Impressions
 
 Decimal = Literal[","]
 """What may stand before a fraction instead of a point."""
@@ -24,10 +24,11 @@ class ReadingOptions:
     """How the log is read."""
 
     input_format: Annotated[
-        InputFormat,
+        str,
         option(
             "--input-format",
-            "flat: a row per impression. nested: a row per page, with lists. auto: detect which. ubi: OpenSearch UBI.",
+            "flat: a row per impression. nested: a row per page, with lists. auto: detect which. Or the raw files of "
+            f"a source: {', '.join(form_names())}.",
             _READING,
             metavar="FORM",
         ),
@@ -129,6 +130,43 @@ class ReadingOptions:
             metavar="COLUMN=VALUE",
         ),
     ] = None
+    impression_where: Annotated[
+        list[str] | None,
+        option(
+            "--impression-where",
+            "The rows of a table of events that are impressions, e.g. event_type=impression. Repeat for any of "
+            "several.",
+            _READING,
+            metavar="COLUMN=VALUE",
+        ),
+    ] = None
+    click_where: Annotated[
+        list[str] | None,
+        option(
+            "--click-where",
+            "The rows of a table of events that are clicks, e.g. event_type=click. Repeat for any of several.",
+            _READING,
+            metavar="COLUMN=VALUE",
+        ),
+    ] = None
+    page_time: Annotated[
+        str | None,
+        option(
+            "--page-time",
+            "The time of events, where --session is a visit: a page is what a visit shows for a query at one time.",
+            _READING,
+            metavar="COLUMN",
+        ),
+    ] = None
+    click_window: Annotated[
+        str,
+        option(
+            "--click-window",
+            "With --page-time, how long after the impression a click may come: 90s, 30m, 2h.",
+            _READING,
+            metavar="TIME",
+        ),
+    ] = "30m"
     ubi_impressions: Annotated[
         Impressions,
         option(
@@ -140,7 +178,7 @@ class ReadingOptions:
     ] = "hits"
     click_actions: Annotated[
         str,
-        option("--click-actions", "UBI actions that count as clicks, e.g. click,add_to_cart.", _READING),
+        option("--click-actions", "Actions that count as clicks in UBI or Metarank, e.g. click,add_to_cart.", _READING),
     ] = "click"
     position_base: Annotated[
         str | None,

@@ -14,7 +14,8 @@ from posbias.core.schema import POSITION
 from posbias.core.training.thin_cells import ChosenPropensities
 from posbias.core.training.weights import WeightSummary
 from posbias.io.layouts.parts import Split
-from posbias.io.log.rows import Rows, UbiLines
+from posbias.io.log.event_table import EVENTS
+from posbias.io.log.rows import RawLines, Rows
 
 _MOST_ROWS = 30
 _MOST_REMARKS = 10
@@ -24,16 +25,21 @@ _THREE_DECIMALS = 0.01
 def rows_line(rows: Rows) -> RenderableType:
     """What was read, and what was left out."""
     said = line(f"rows: {rows_in_words(rows)}")
-    return said if rows.ubi is UNSET else Group(said, *map(line, _ubi_lines(rows.ubi)))
+    accounts = [] if rows.ubi is UNSET else _raw_lines("UBI", account=rows.ubi)
+    for name, account in ({} if rows.raw is UNSET else rows.raw).items():
+        accounts += _raw_lines(name, account=account, unit="rows" if name == EVENTS else "lines")
+    return Group(said, *map(line, accounts)) if accounts else said
 
 
-def _ubi_lines(account: UbiLines) -> list[str]:
-    """What became of every line of UBI."""
-    used = ", ".join(counted(count, name) for name, count in account.used.items() if count)
-    positions = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in account.positions.items() if count)
+def _raw_lines(name: str, *, account: RawLines, unit: str = "lines") -> list[str]:
+    """What became of every line of raw files, or row of a table of events."""
+    used = ", ".join(counted(count, what) for what, count in account.used.items() if count)
+    positions = {} if account.positions is UNSET else account.positions
+    where = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in positions.items() if count)
     others = sorted(account.not_used.items(), key=lambda entry: -entry[1])
-    end = " Lines not used:" if others else ""
-    said = [f"UBI: {counted(account.lines, 'lines')}; the log is built from {used} (positions: {positions}).{end}"]
+    end = f" {unit.capitalize()} not used:" if others else ""
+    source = f" (positions: {where})" if where else ""
+    said = [f"{name}: {counted(account.lines, unit)}; the log is built from {used}{source}.{end}"]
     return said + [f"{lines:>11,}  {reason}" for reason, lines in others]
 
 

@@ -13,16 +13,21 @@ from posbias.cli.work.plan import check_counting, check_decay, statistics_plan
 from posbias.cli.work.sums import check_sums
 from posbias.core import estimators
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.errors import StatisticsError, UsageError
+from posbias.core.errors import RoleError, StatisticsError, UsageError
 from posbias.core.estimators import check_method
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.schema import RequestedRoles
+from posbias.io.forms.recognition import find_form
 from posbias.io.log.log import Log
 from posbias.io.log.opening import open_log
 from posbias.io.log.request import LogRequest
+from posbias.io.log.sources import find_sources
 from posbias.io.stores.store import Statistics, find_statistics
 
 ESTIMATED = "estimate"
+
+
+_CLICK = ("--click", "COLUMN")
 
 
 @dataclass(frozen=True)
@@ -97,8 +102,8 @@ class Job:
             no_query=columns.no_query,
         )
         inputs.check_standard_input(self.inputs, reading)
-        base, ubi = inputs.position_base(reading), inputs.ubi_rules(reading)
-        return open_log(
+        base, raw = inputs.position_base(reading), inputs.raw_reader(reading)
+        return _opened(
             LogRequest(
                 inputs=self.inputs,
                 roles=roles,
@@ -115,7 +120,8 @@ class Job:
                 or plan.model.needs_session
                 or reading.duplicate_docs == "first",
                 form=reading.input_format,
-                ubi=ubi,
+                events=inputs.events_request(reading),
+                raw=raw,
                 dialect=inputs.dialect(reading),
                 max_bad_rows=inputs.max_bad_rows(reading),
                 duplicate_docs=inputs.duplicate_docs(reading, plan, self.kept.sessions_for),
@@ -134,6 +140,29 @@ class Job:
                 f"{self.statistics[0].path} holds statistics; {self.kept.why} needs the logs. Give the logs, or leave "
                 "it out."
             )
+
+
+def _opened(request: LogRequest) -> Log:
+    """The log; where columns are missing because it holds events, the error says so.
+
+    Raises:
+        PosbiasError: those of `open_log`.
+    """
+    try:
+        return open_log(request)
+    except RoleError as error:
+        of_rows = request.raw is None and request.events is None and request.clicks is None
+        findings = find_form(find_sources(request.inputs)) if of_rows else []
+        if not findings:
+            raise
+        known = error.options if findings[0].options[0] != "--input-format" else ()
+        raise RoleError(f"{error} {findings[0].said}", (*_without_click(known), *findings[0].options)) from error
+
+
+def _without_click(options: tuple[str, ...]) -> tuple[str, ...]:
+    """Options without the one that names a column of clicks, which events do not have."""
+    pairs = zip(options[::2], options[1::2], strict=True)
+    return tuple(word for pair in pairs if pair != _CLICK for word in pair)
 
 
 def resolve(

@@ -27,8 +27,13 @@ def check_sums(columns: ColumnOptions, reading: ReadingOptions, plan: Statistics
         ),
         (columns.weight_column, "--weight-column", "--impressions says already what a row stands for. Leave it out"),
         (columns.session, "--session", "the rows of a table of sums (--impressions) add up many pages. Leave it out"),
+        (
+            reading.impression_where,
+            "--impression-where",
+            "a row of a table of sums is no event. Leave it out",
+        ),
         (reading.clicks, "--clicks", "in a table of sums (--impressions), --click names their number. Leave it out"),
-        (reading.input_format in _FORMS, f"--input-format {reading.input_format}", _ROWS),
+        (reading.input_format not in {"auto", "flat"}, f"--input-format {reading.input_format}", _ROWS),
         (plan.model.needs_session, f"--model {plan.model.name}", of_pages),
         (sessions_for, sessions_for, of_pages),
     ]
@@ -37,5 +42,4 @@ def check_sums(columns: ColumnOptions, reading: ReadingOptions, plan: Statistics
             raise UsageError(f"{option}: {reason}.")
 
 
-_FORMS = ("nested", "ubi")
 _ROWS = "a row of a table of sums (--impressions) is one query, document and position. Leave it out"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from posbias.core.arrays.count_table import Numbers
 from posbias.core.counts.plan import StatisticsPlan
@@ -19,11 +19,13 @@ from posbias.core.log.guards import check_totals
 from posbias.core.schema import IMPRESSIONS, PERIOD
 from posbias.io.counting.stored_parts import store_part
 from posbias.io.engines.engine import Engine, Parts, ReadLog
+from posbias.io.forms.conversion import convert
 from posbias.io.log.days import Days, look_odd
 from posbias.io.log.log import Log
 from posbias.io.log.quoting import resolve_quotes
+from posbias.io.log.raw import RawReader
 from posbias.io.log.rejects import check_dropped
-from posbias.io.log.rows import Rows
+from posbias.io.log.rows import RawLines, Rows
 from posbias.io.log.scan import TEXT_SEPARATORS
 from posbias.io.log.sums import check_no_sums
 from posbias.io.progress import Progress
@@ -33,7 +35,6 @@ from posbias.io.stores.metadata import StatisticsMetadata
 from posbias.io.stores.segments import scan_part
 from posbias.io.stores.store import Statistics, checked, merge_metadata
 from posbias.io.temporary.kept import KeptFrame, keep
-from posbias.io.ubi.conversion import convert
 
 Made = TypeVar("Made")
 
@@ -126,10 +127,11 @@ def read_log(
     """
     log, said = _with_known_quotes(log, engine, progress)
     check_no_sums(log)
-    named, sources, ubi = log, log.digests, UNSET
-    if log.request.ubi is not None:
-        with progress.stage("reading UBI"):
-            log, ubi = convert(log, log.request.ubi, engine)
+    named, sources, reader = log, log.digests, log.raw
+    account: RawLines | None = None
+    if reader is not None:
+        with progress.stage(f"reading {reader.title}"):
+            log, account = convert(log, reader, engine)
     size = sum(source.bytes for source in log.sources)
     with progress.stage("reading", log.estimated_rows, unit="rows", size=size) as stage:
         read = engine.read(
@@ -148,11 +150,20 @@ def read_log(
     check_dropped(log.request.inputs[0], read.rejected, read.rows_read, log.request.max_bad_rows)
     check_totals(log.request.inputs[0], read.totals, _advice_on_clicks(log))
     orphans = UNSET if read.clicks_without_impression is None else read.clicks_without_impression
-    rows = Rows(read.rows_read, used, read.rejected, orphans, ubi)
+    rows = _with_account(Rows(read.rows_read, used, read.rejected, orphans), reader, account)
     if plan.period == "quarter":
         plan = replace(plan, period=read.log.rules.period)
     days = _days(read, today) if plan.period else None
     return Reading(read, plan, sources, rows, days, (*_links(named), *said))
+
+
+def _with_account(rows: Rows, reader: RawReader | None, account: RawLines | None) -> Rows:
+    """The counts of rows with those of the lines that they were made of."""
+    if reader is None or account is None:
+        return rows
+    if reader.name == "ubi":
+        return structs.replace(rows, ubi=account)
+    return structs.replace(rows, raw={reader.name: account})
 
 
 def _advice_on_clicks(log: Log) -> str:
@@ -167,7 +178,8 @@ def _advice_on_clicks(log: Log) -> str:
 
 def _with_known_quotes(log: Log, engine: Engine, progress: Progress) -> tuple[Log, list[str]]:
     """The same log, with what quotes mean in its text files, and what is to be said about them."""
-    if not any(source.format in TEXT_SEPARATORS for source in (*log.sources, *log.click_sources)):
+    of_lines = log.raw is not None and log.raw.of_lines
+    if of_lines or not any(source.format in TEXT_SEPARATORS for source in (*log.sources, *log.click_sources)):
         return log, []
     with progress.stage("looking for quotes"):
         sources, said = resolve_quotes(log.sources, engine.each)

@@ -218,7 +218,7 @@ def _in_rows(
 ) -> tuple[tuple[pl.Expr, ...], tuple[Feature, ...]]:
     """Features that stand in the rows, as each impression had them."""
     where = str(log.sources[0].path)
-    found = feature_columns([part.rows.scan() for part in parts], names, untyped_columns(log.sources, names), where)
+    found = feature_columns([part.rows.scan() for part in parts], names, untyped_columns(log.origins, names), where)
     for part in parts:
         check_finite(part.rows.scan().select(QUERY, DOC, *found.read), names, PAIR, where)
     return found.read, found.features
@@ -239,7 +239,7 @@ def _of_pairs(names: Sequence[str], read: ReadLog, scratch: Path) -> tuple[Featu
     log = read.log
     where = str(log.sources[0].path)
     distinct = [kept.scan() for kept in read.buckets.map(_Distinct(tuple(names), scratch))]
-    columns = feature_columns(distinct, names, untyped_columns(log.sources, names), where)
+    columns = feature_columns(distinct, names, untyped_columns(log.origins, names), where)
     frames: list[pl.LazyFrame] = []
     varying = dict.fromkeys(names, 0)
     for number, frame in enumerate(distinct):

@@ -38,15 +38,15 @@ class ClickRows:
     value: str
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `COLUMN=VALUE`.
+    def parse(cls, text: str, flag: str = "--clicks-where") -> Self:
+        """Read `COLUMN=VALUE`, the value of an option.
 
         Raises:
             UsageError: the text has another form.
         """
         column, equals, value = text.partition("=")
         if not (column and equals):
-            raise UsageError(f"--clicks-where {text}: write COLUMN=VALUE, for example action=click.")
+            raise UsageError(f"{flag} {text}: write COLUMN=VALUE, for example action=click.")
         return cls(column, value)
 
     def __str__(self) -> str:

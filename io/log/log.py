@@ -23,6 +23,7 @@ from posbias.core.schema import (
 from posbias.io.log.click_table import ClicksRequest, ClickTable
 from posbias.io.log.headers import OURS
 from posbias.io.log.nested import Nesting
+from posbias.io.log.raw import CLICKED_EVENT, OF_FILE, OF_ROW, RawReader
 from posbias.io.log.request import LogRequest
 from posbias.io.log.scan import FILE, ROW, reading, scan_sources, scan_with_place
 from posbias.io.log.sources import Source, check_unchanged, digests
@@ -44,6 +45,8 @@ class Log:
         sources: its files, and those of the clicks if they are apart.
         roles: the column of each role.
         nesting: how rows hold pages, where a row is not one impression.
+        raw: what makes a log of the files, where they hold no rows of impressions yet.
+        raw_sources: the files that its rows were made of, where they were made.
     """
 
     request: LogRequest
@@ -51,6 +54,8 @@ class Log:
     click_sources: tuple[Source, ...]
     roles: Roles
     nesting: Nesting | None = None
+    raw: RawReader | None = None
+    raw_sources: tuple[Source, ...] = ()
 
     @property
     def has_sessions(self) -> bool:
@@ -75,7 +80,7 @@ class Log:
     @cached_property
     def schema(self) -> pl.Schema:
         """The columns of canonical impressions and their types. No row is read for that."""
-        raw = self._shown.with_columns(pl.lit(0, pl.Int8).alias(CLICKED)) if self.click_sources else self._shown
+        raw = self._unclicked
         return canonical_impressions(raw, self.roles, raw.collect_schema(), self._rules_of_rows).collect_schema()
 
     @cached_property
@@ -83,6 +88,19 @@ class Log:
         """How values are read, with the unit of timestamps that are numbers; days, where no time of day is known."""
         rules = replace(self._rules_of_rows, time_unit=self._time_unit())
         return rules if rules.period != "quarter" or self._has_times(rules) else replace(rules, period="day")
+
+    @property
+    def origins(self) -> tuple[Source, ...]:
+        """The files that its rows come from."""
+        return self.raw_sources or self.sources
+
+    def made_of_raw(self, sources: Sequence[Source]) -> "Log":
+        """The log whose rows were made of its raw files, and lie in others now."""
+        rules, request = self.request.rules, self.request
+        if self.raw is not None and self.raw.of_lines:
+            rules = replace(rules, position_base=1)
+        request = replace(request, raw=None, events=None, rules=rules)
+        return replace(self, request=request, sources=tuple(sources), raw=None, raw_sources=self.sources)
 
     @property
     def from_anywhere(self) -> "Log":
@@ -124,7 +142,7 @@ class Log:
 
     def impressions_with_place(self, source: Source) -> pl.LazyFrame:
         """The impressions of one file, raw values and place beside them, to show the faulty ones."""
-        raw = self._with_clicks(self._flat(scan_with_place(source, self._as_text), source))
+        raw = self._with_clicks(self._flat(_from_raw(scan_with_place(source, self._as_text)), source))
         canonical = canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
         return pl.concat([canonical, raw.select(pl.all().name.prefix("raw_"))], how="horizontal").rename(
             {f"raw_{FILE}": FILE, f"raw_{ROW}": ROW}
@@ -133,7 +151,7 @@ class Log:
     @cached_property
     def digests(self) -> dict[str, str]:
         """Path by digest of each source of impressions. A table of clicks may serve several days."""
-        return digests(self.sources, holds_rows=_has_rows if self.request.ubi is None else _is_there)
+        return digests(self.sources, holds_rows=_is_there if self.raw is not None and self.raw.of_lines else _has_rows)
 
     @cached_property
     def estimated_rows(self) -> int:
@@ -203,7 +221,7 @@ class Log:
         """Whether timestamps say a time of day, by the first rows."""
         if self.roles.timestamp is None or rules.day is not None:
             return False
-        shown = self._shown.with_columns(pl.lit(0, pl.Int8).alias(CLICKED)) if self.click_sources else self._shown
+        shown = self._unclicked
         if shown.collect_schema()[self.roles.timestamp] == pl.Date:
             return False
         roles = replace(self.roles, features=())
@@ -211,6 +229,13 @@ class Log:
             first = canonical_impressions(shown.head(_SAMPLED_ROWS), roles, shown.collect_schema(), rules)
             moments = first.select(pl.col(PERIOD).drop_nulls()).collect(engine="streaming").to_series()
         return bool((moments.dt.date().cast(moments.dtype) != moments).any())
+
+    @property
+    def _unclicked(self) -> pl.LazyFrame:
+        """The rows of all files, none of them clicked where clicks are found later."""
+        if self.raw is not None:
+            return self._shown.with_columns(pl.lit(0, pl.Int8).alias(CLICKED_EVENT))
+        return self._shown.with_columns(pl.lit(0, pl.Int8).alias(CLICKED)) if self.click_sources else self._shown
 
     @property
     def _shown(self) -> pl.LazyFrame:
@@ -263,6 +288,13 @@ class Log:
     def _clicks(self) -> ClickTable:
         asked = self.request.clicks or ClicksRequest(())
         return ClickTable(asked, self.click_sources, self.roles, self.request.rules, self.request.roles.click)
+
+
+def _from_raw(rows: pl.LazyFrame) -> pl.LazyFrame:
+    """Rows with the place of those that they were made of, where they were made of others."""
+    if OF_ROW not in rows.collect_schema():
+        return rows
+    return rows.with_columns(pl.col(OF_FILE).cast(pl.String).alias(FILE), pl.col(OF_ROW).alias(ROW))
 
 
 def _is_there(_: Source) -> bool:

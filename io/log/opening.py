@@ -8,15 +8,18 @@ import polars as pl
 from posbias.core.errors import LogFormatError, RoleError, SchemaError
 from posbias.core.role_search import resolve_roles
 from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, POSITION, QUERY, SESSION, RequestedRoles, Roles
+from posbias.io.log.event_table import EventReader, EventsRequest
 from posbias.io.log.headers import check_files_agree, check_headers
 from posbias.io.log.log import CLICKED, Log
 from posbias.io.log.nested import find_nesting, holds_lists
 from posbias.io.log.paths import are_structs
+from posbias.io.log.raw import CLICKED_EVENT, RawReader
 from posbias.io.log.request import LogRequest
 from posbias.io.log.scan import reading, schema_of
 from posbias.io.log.sources import Source
 from posbias.io.log.text_files import check_dialect_matters, find_log_files
-from posbias.io.log.ubi_rules import ACTION_NAME, COLUMNS, QUERY_ID, USER_QUERY, with_usual_columns
+
+_ID_OF_UBI, _ONE_OF_UBI = "query_id", {"action_name", "user_query"}
 
 
 def open_log(request: LogRequest) -> Log:
@@ -27,15 +30,16 @@ def open_log(request: LogRequest) -> Log:
         SchemaError: a role has no column, or more than one.
     """
     sources = find_log_files(request.inputs, request.dialect)
-    if request.ubi is not None:
-        return _open_ubi(request, sources)
+    if request.raw is not None:
+        return _open_raw(request, request.raw, sources)
     click_sources = find_log_files(request.clicks.inputs, request.dialect) if request.clicks else ()
     check_dialect_matters([*sources, *click_sources], request.dialect)
     columns = _columns_of(sources)
     where = request.where
     if click_sources:
         _check_click_is_there(request, [*columns.names, *_columns_of(click_sources).names])
-    requested = replace(request.roles, click=None) if click_sources else request.roles
+    apart = request.events is not None or bool(click_sources)
+    requested = replace(request.roles, click=None) if apart else request.roles
     nested = _is_nested(replace(request, roles=requested), sources[0], columns)
     roles = _find_roles(request, requested, columns, nested=nested)
     check_headers(sources, roles.columns())
@@ -45,6 +49,8 @@ def open_log(request: LogRequest) -> Log:
     nesting = find_nesting(schema_of(sources[0]), roles, base, request.lists, where=where) if nested else None
     if nesting is not None:
         roles = nesting.roles(roles)
+    if request.events is not None:
+        return _open_events(request, request.events, sources, roles)
     if click_sources:
         roles = replace(roles, click=CLICKED)
     log = Log(request, sources, click_sources, roles, nesting)
@@ -98,9 +104,10 @@ def _find_roles(request: LogRequest, requested: RequestedRoles, columns: _Column
             f"{request.where}: the documents are in lists. A row of a table of sums (--impressions) is one "
             "query, document and position."
         )
-    clicks_told = request.clicks or requested.clicked or request.lists.click_suffix
+    apart = request.clicks is not None or request.events is not None
+    clicks_told = apart or requested.clicked is not None or request.lists.click_suffix is not None
     required = {DOC} if nested else {DOC, POSITION}
-    required |= {SESSION} if request.clicks or (request.needs_session and not nested) else set()
+    required |= {SESSION} if apart or (request.needs_session and not nested) else set()
     required |= set() if clicks_told else {CLICK}
     required |= set() if requested.no_query else {QUERY}
     left_out = {CLICK} if clicks_told else {SESSION} if summed else set[str]()
@@ -109,7 +116,7 @@ def _find_roles(request: LogRequest, requested: RequestedRoles, columns: _Column
     try:
         roles = columns.find(requested, request.where, required, looked_for)
     except RoleError as error:
-        if QUERY_ID in columns.names and not {ACTION_NAME, USER_QUERY}.isdisjoint(columns.names):
+        if _ID_OF_UBI in columns.names and not _ONE_OF_UBI.isdisjoint(columns.names):
             raise RoleError(f"{error} If these are OpenSearch UBI documents, say --input-format ubi.") from error
         raise
     if summed and roles.impressions in {roles.position, roles.click, *roles.ids()}:
@@ -150,21 +157,35 @@ def _check_click_is_there(request: LogRequest, names: Sequence[str]) -> None:
         )
 
 
-def _open_ubi(request: LogRequest, sources: tuple[Source, ...]) -> Log:
-    """A log whose rows are still to be made of UBI documents.
+def _open_raw(request: LogRequest, reader: RawReader, sources: tuple[Source, ...]) -> Log:
+    """A log whose rows are still to be made of the lines of a known source.
 
     Raises:
-        LogFormatError: a file is not text.
-        SchemaError: a column is named that UBI does not have.
+        LogFormatError: a file is not of the right format.
+        SchemaError: a column is named that the source does not have.
     """
     for source in sources:
-        if source.format != "ndjson":
-            raise LogFormatError(
-                f"{source.path}: is {source.format}. UBI documents are read as NDJSON, one per line, plain or as bulk "
-                "requests; name the file .ndjson or .jsonl (.gz, .zst)."
-            )
-    requested = with_usual_columns(request.roles)
-    return Log(request, sources, (), resolve_roles(requested, COLUMNS, where=request.where, required=()))
+        if source.format not in reader.formats:
+            raise LogFormatError(f"{source.path}: is {source.format}. {reader.expected}")
+    requested = reader.roles(request.roles)
+    roles = resolve_roles(requested, reader.columns, where=request.where, required=())
+    return Log(request, sources, (), roles, raw=reader)
+
+
+def _open_events(request: LogRequest, events: EventsRequest, sources: tuple[Source, ...], roles: Roles) -> Log:
+    """A log whose rows are still to be made of a table of events.
+
+    Raises:
+        SchemaError: a column is not there.
+    """
+    events.check(sources)
+    as_text = tuple(name for name in (roles.position, roles.weight) if name is not None)
+    paths = tuple(str(source.path) for source in sources)
+    reader = EventReader(events, roles, paths, as_text)
+    log = Log(request, sources, (), replace(roles, session=reader.page, click=CLICKED_EVENT), raw=reader)
+    with reading(sources):
+        _ = log.schema
+    return log
 
 
 def _is_nested(request: LogRequest, source: Source, columns: _Columns) -> bool:
@@ -173,7 +194,7 @@ def _is_nested(request: LogRequest, source: Source, columns: _Columns) -> bool:
     Raises:
         SchemaError: it should be, and is not.
     """
-    if request.form == "flat":
+    if request.form == "flat" or request.events is not None:
         return False
     with reading([source]):
         schema = schema_of(source)

@@ -1,18 +1,15 @@
 """What the user said about a log."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from posbias.core.log.duplicates import DuplicateDocs
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.schema import RequestedRoles
 from posbias.io.log.click_table import ClicksRequest
 from posbias.io.log.dialect import PLAIN, Dialect
-from posbias.io.log.ubi_rules import UbiRules
+from posbias.io.log.event_table import EventsRequest
+from posbias.io.log.raw import RawReader
 from posbias.io.log.written_lists import NO_LIST_RULES, ListRules
-
-InputFormat = Literal["auto", "flat", "nested", "ubi"]
-"""One impression per row, one page per row (told by the type of the document column), or documents of UBI."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +22,9 @@ class LogRequest:
         rules: how values are read.
         clicks: a second table that holds the clicks, where impressions and clicks are apart.
         needs_session: whether the work cannot be done without the session column.
-        form: what a row is.
-        ubi: how UBI documents are read, where the log is made of those.
+        form: what a row is: an impression (flat), a page (nested), or one of these, by the document column (auto).
+        events: which rows are impressions and which are clicks, where one table holds both.
+        raw: what makes the log, where the files are the raw ones of a known source.
         max_bad_rows: share of the rows that may be left out because they break the contract.
         dialect: how files of text are written, those of the clicks as well.
         duplicate_docs: what becomes of a document that stands twice on a page.
@@ -38,8 +36,9 @@ class LogRequest:
     rules: ReadingRules
     clicks: ClicksRequest | None = None
     needs_session: bool = False
-    form: InputFormat = "auto"
-    ubi: UbiRules | None = None
+    form: str = "auto"
+    events: EventsRequest | None = None
+    raw: RawReader | None = None
     max_bad_rows: float = 1.0
     dialect: Dialect = PLAIN
     duplicate_docs: DuplicateDocs = "error"

@@ -9,24 +9,25 @@ from msgspec import UNSET, Meta, UnsetType
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class UbiLines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What became of the lines of UBI."""
+class RawLines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What became of the lines of raw files, or of the rows of a table of events."""
 
     lines: Count
     used: dict[str, Count]
     not_used: dict[str, Count]
     other_actions: dict[str, Count]
-    positions: dict[str, Count]
+    positions: dict[str, Count] | UnsetType = UNSET
 
 
 class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows read, rejected per reason, and used."""
+    """Rows read, rejected per reason, and used; what they were made of, by the name of the source."""
 
     read: Count
     used: Count
     rejected: dict[str, Count]
     clicks_without_impression: Count | UnsetType = UNSET
-    ubi: UbiLines | UnsetType = UNSET
+    ubi: RawLines | UnsetType = UNSET
+    raw: dict[str, RawLines] | UnsetType = UNSET
 
     @classmethod
     def total(cls, several: Sequence["Rows"]) -> "Rows":

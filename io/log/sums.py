@@ -13,7 +13,7 @@ _IMPRESSIONS, _CLICKS = pl.col("impressions"), pl.col("clicks")
 
 def unused_count(log: Log) -> str | None:
     """A column that is called like a number of impressions and plays no role, where rows have no sessions."""
-    if log.request.ubi is not None or log.nesting is not None or log.has_sessions or log.roles.impressions is not None:
+    if log.raw is not None or log.nesting is not None or log.has_sessions or log.roles.impressions is not None:
         return None
     names = [name for name in schema_of(log.sources[0]) if plain(name) in NAMES_OF_COUNTS]
     return next((name for name in names if name not in log.roles.columns()), None)

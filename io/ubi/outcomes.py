@@ -2,10 +2,12 @@
 
 A real UBI log holds much that is no part of a page's impressions and clicks: repeated impressions, clicks on what was
 not in the list, events of other actions or without a query. Such lines are counted and said, and do not stop a run.
-What stops it is what no UBI client writes, or what shows that the options are wrong: `FATAL`.
+What stops it is what no UBI client writes, or what shows that the options are wrong: `_FATAL`.
 """
 
 from enum import IntEnum
+
+from posbias.io.log.raw import Outcomes
 
 
 class Outcome(IntEnum):
@@ -47,13 +49,13 @@ class Outcome(IntEnum):
     REPEATED_CLICK = 52
 
 
-USED = {Outcome.QUERY: "queries", Outcome.IMPRESSION: "impressions", Outcome.CLICK: "clicks"}
+_USED: dict[int, str] = {Outcome.QUERY: "queries", Outcome.IMPRESSION: "impressions", Outcome.CLICK: "clicks"}
 """Lines that made the log, as they stand in the manifest."""
 
-FATAL = (Outcome.NOT_AN_OBJECT, Outcome.UNKNOWN_DOCUMENT, Outcome.QUERY_WITHOUT_ID, Outcome.BELOW_BASE)
+_FATAL = (Outcome.NOT_AN_OBJECT, Outcome.UNKNOWN_DOCUMENT, Outcome.QUERY_WITHOUT_ID, Outcome.BELOW_BASE)
 """Lines that stop the run unless bad rows are dropped: damage, or a position base that shifts every position."""
 
-REASONS: dict[Outcome, str] = {
+_REASONS: dict[int, str] = {
     Outcome.BLANK: "blank lines",
     Outcome.ACTION_LINE: "action lines of the bulk format",
     Outcome.NOT_AN_OBJECT: "lines that are not a JSON object",
@@ -82,3 +84,10 @@ REASONS: dict[Outcome, str] = {
     Outcome.REPEATED_CLICK: "clicks that were seen before",
 }
 """Lines that did not make the log, as they stand in the manifest and in messages."""
+
+OUTCOMES = Outcomes(
+    used=_USED,
+    reasons=_REASONS,
+    fatal=_FATAL,
+    other_action=Outcome.OTHER_ACTION,
+)

@@ -1,11 +1,10 @@
 """Records of UBI, all those of each page together: which were shown and clicked, and the outcome of every record."""
 
-from dataclasses import dataclass
-
 import polars as pl
 
+from posbias.io.log.raw import ACTION, OUTCOME, UNDECIDED, RawRules, Resolved
 from posbias.io.log.scan import FILE, ROW
-from posbias.io.log.ubi_rules import (
+from posbias.io.ubi.fields import (
     CLICK,
     COLUMNS,
     IMPRESSION,
@@ -14,10 +13,9 @@ from posbias.io.log.ubi_rules import (
     POSITION,
     QUERY_ID,
     USER_QUERY,
-    UbiRules,
 )
 from posbias.io.ubi.outcomes import Outcome
-from posbias.io.ubi.records import ACTION, CLICKED, HITS, KIND, ORDINAL, OUTCOME, QUERY, SHOWN, UNDECIDED, ids_of
+from posbias.io.ubi.records import CLICKED, HITS, KIND, ORDINAL, QUERY, SHOWN, ids_of
 
 _RECORD = "record"
 _IN_LIST = "place_in_list"
@@ -26,26 +24,13 @@ _STATUS = "status"
 _ON_PAGE = [QUERY_ID, OBJECT_ID]
 
 
-@dataclass(frozen=True)
-class Resolved:
-    """What was made of records.
-
-    Attributes:
-        rows: the log: one row per impression, with the columns `COLUMNS`.
-        outcomes: `outcome`, `ACTION` and the place of each record.
-        by_ordinal: number of rows whose position is an ordinal, and not a place in a hit list.
-        pages: number of pages that have an agreed query, whether anything was shown or not.
-        contradicting: number of pages that were left out because records contradict each other.
-    """
-
-    rows: pl.DataFrame
-    outcomes: pl.DataFrame
-    by_ordinal: int
-    pages: int
-    contradicting: int
+BY_ORDINAL, PAGES, CONTRADICTING, CLICKS = "by_ordinal", "pages", "contradicting", "clicks"
+"""What is counted beside outcomes: rows whose position is an ordinal and not a place in a hit list; pages that have a
+query, whether anything was shown or not; those of them that were left out because records contradict each
+other; and events of click actions, used or not."""
 
 
-def resolve(records: pl.DataFrame, rules: UbiRules) -> Resolved:
+def resolve(records: pl.DataFrame, rules: RawRules) -> Resolved:
     """Find what each page showed and what was clicked.
 
     A page is a query_id, and its query the user_query of its document. A query_id may have several documents: those
@@ -88,13 +73,16 @@ def resolve(records: pl.DataFrame, rules: UbiRules) -> Resolved:
     return Resolved(
         rows=_rows(shown, clicked, pages),
         outcomes=outcomes.select(pl.coalesce("outcome_found", OUTCOME).alias(OUTCOME), ACTION, FILE, ROW),
-        by_ordinal=shown.filter(~pl.col(_LISTED)).height,
-        pages=pages.height + disagreeing,
-        contradicting=contradicting.len() + disagreeing,
+        counts={
+            BY_ORDINAL: shown.filter(~pl.col(_LISTED)).height,
+            PAGES: pages.height + disagreeing,
+            CONTRADICTING: contradicting.len() + disagreeing,
+            CLICKS: records.filter(pl.col(KIND) == CLICKED).height,
+        },
     )
 
 
-def _queries(queries: pl.DataFrame, rules: UbiRules) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _queries(queries: pl.DataFrame, rules: RawRules) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The outcomes of the documents of queries that are no page, and the pages, one document each."""
     ids = ids_of(pl.col(HITS))
     queries = queries.with_columns(ids.fill_null([]).alias("ids")).with_columns(
@@ -140,7 +128,7 @@ def _hits(pages: pl.DataFrame) -> pl.DataFrame:
 
 
 def _impressions(
-    events: pl.DataFrame, pages: pl.DataFrame, rules: UbiRules
+    events: pl.DataFrame, pages: pl.DataFrame, rules: RawRules
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
     """The outcomes of impression events, what was shown, and the pages whose impressions contradict each other."""
     base = rules.bases.get(IMPRESSION)
@@ -180,7 +168,7 @@ def _impressions(
 
 
 def _clicks(
-    events: pl.DataFrame, shown: pl.DataFrame, contradicting: pl.Series, rules: UbiRules
+    events: pl.DataFrame, shown: pl.DataFrame, contradicting: pl.Series, rules: RawRules
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The outcomes of click events, and what was clicked: `query_id` and `object_id`."""
     in_doubt = pl.col(QUERY_ID).is_in(contradicting.implode())
@@ -200,7 +188,7 @@ def _clicks(
     return pl.concat(outcomes), first.select(_ON_PAGE)
 
 
-def _elsewhere(rules: UbiRules) -> pl.Expr:
+def _elsewhere(rules: RawRules) -> pl.Expr:
     """Whether the ordinal of a click, read from its action's base, is not that of the impression's ordinal."""
     known = [(action, rules.bases[action]) for action in rules.click_actions if action in rules.bases]
     differs = pl.lit(value=False)

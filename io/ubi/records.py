@@ -6,20 +6,17 @@ fields, and one odd line is that line's own fault.
 
 import polars as pl
 
+from posbias.io.log.raw import ACTION, OUTCOME, RawRules, first_that_holds
 from posbias.io.log.scan import FILE, LINE, ROW
-from posbias.io.log.ubi_rules import ACTION_NAME, IMPRESSION, OBJECT_ID, OF_THE_QUERY, QUERY_ID, USER_QUERY, UbiRules
+from posbias.io.ubi.fields import ACTION_NAME, IMPRESSION, OBJECT_ID, OF_THE_QUERY, QUERY_ID, USER_QUERY
 from posbias.io.ubi.outcomes import Outcome
 
-KIND, OUTCOME = "kind", "outcome"
-HITS, ACTION, ORDINAL = "hits", "action", "ordinal"
+KIND, HITS, ORDINAL = "kind", "hits", "ordinal"
 
 OTHER, QUERY, SHOWN, CLICKED = 0, 1, 2, 3
 """What a record can be: none of the following, a query, an impression event, an event of a click action."""
 
-UNDECIDED = 0
-"""The outcome of a record that depends on other records of its page."""
-
-_RESPONSE, _OLDER_HITS = "response", "older_hits"
+_RESPONSE, _OLDER_HITS, _OLDEST_HITS = "response", "older_hits", "oldest_hits"
 _OF_EVENTS = {
     OBJECT_ID: "$.event_attributes.object.object_id",
     ORDINAL: "$.event_attributes.position.ordinal",
@@ -29,6 +26,7 @@ _ONLY_IN_QUERIES = {
     _RESPONSE: "$.query_response_id",
     HITS: "$.query_response_hit_ids",
     _OLDER_HITS: "$.query_response_object_ids",  # UBI 1.0
+    _OLDEST_HITS: "$.query_response_objects_ids",  # OpenSearch 2.15, "UBI index schemas"
 }
 _OF_QUERIES = _ONLY_IN_QUERIES | {name: f"$.{name}" for name in OF_THE_QUERY}
 _COLUMNS = (FILE, ROW, KIND, OUTCOME, QUERY_ID, USER_QUERY, HITS, ACTION, OBJECT_ID, ORDINAL, *OF_THE_QUERY)
@@ -37,7 +35,7 @@ _ID = r'(?:"(?:[^"\\]|\\.)+"|-?[0-9][0-9.eE+-]*)'
 _LIST_OF_IDS = rf"^\[(?:{_ID}(?:,{_ID})*)?\]$"
 
 
-def read_records(lines: pl.LazyFrame, rules: UbiRules) -> pl.LazyFrame:
+def read_records(lines: pl.LazyFrame, rules: RawRules) -> pl.LazyFrame:
     """One record per line.
 
     Args:
@@ -79,7 +77,7 @@ def read_records(lines: pl.LazyFrame, rules: UbiRules) -> pl.LazyFrame:
     read = asked.with_columns(
         kind.cast(pl.UInt8).alias(KIND),
         *(_no_blank(pl.col(name)) for name in (USER_QUERY, OBJECT_ID)),
-        pl.coalesce(HITS, _OLDER_HITS).alias(HITS),
+        pl.coalesce(HITS, _OLDER_HITS, _OLDEST_HITS).alias(HITS),
         pl.col(ORDINAL).cast(pl.Float64, strict=False),
     )
     return read.with_columns(_outcome(rules).alias(OUTCOME)).select(_COLUMNS)
@@ -94,11 +92,11 @@ def _no_blank(text: pl.Expr) -> pl.Expr:
     return pl.when(text.str.strip_chars() != "").then(text)
 
 
-def _outcome(rules: UbiRules) -> pl.Expr:
-    """The first of these that holds; `UNDECIDED` where none does."""
+def _outcome(rules: RawRules) -> pl.Expr:
+    """What the record alone says."""
     kind = pl.col(KIND)
     event = kind.is_in((SHOWN, CLICKED))
-    cases: list[tuple[pl.Expr, Outcome]] = [
+    cases: list[tuple[pl.Expr, int]] = [
         (pl.col("start") == "", Outcome.BLANK),
         ((pl.col("start") != "{") | pl.col("is_broken"), Outcome.NOT_AN_OBJECT),
         (pl.col("is_action_line"), Outcome.ACTION_LINE),
@@ -111,7 +109,4 @@ def _outcome(rules: UbiRules) -> pl.Expr:
         (event & pl.col(QUERY_ID).is_null(), Outcome.EVENT_WITHOUT_ID),
         (event & pl.col(OBJECT_ID).is_null(), Outcome.NO_OBJECT),
     ]
-    outcome = pl.lit(UNDECIDED)
-    for holds, case in reversed(cases):
-        outcome = pl.when(holds).then(int(case)).otherwise(outcome)
-    return outcome.cast(pl.UInt8)
+    return first_that_holds(cases)

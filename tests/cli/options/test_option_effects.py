@@ -87,6 +87,20 @@ TRIALS = {
     "clicks_doc": Trial("--clicks-doc other", "--clicks events.parquet"),
     "clicks_click": Trial("--clicks-click twice", "--clicks events.parquet"),
     "clicks_where": Trial("--clicks-where action=click", "--clicks events.parquet"),
+    "impression_where": Trial(
+        "--impression-where kind=seen", "--impression-where kind=shown --click-where kind=clicked", "kinds.parquet"
+    ),
+    "click_where": Trial(
+        "--click-where kind=tapped", "--impression-where kind=shown --click-where kind=clicked", "kinds.parquet"
+    ),
+    "page_time": Trial(
+        "--page-time at", "--impression-where kind=shown --click-where kind=clicked --session visit", "kinds.parquet"
+    ),
+    "click_window": Trial(
+        "--click-window 1s",
+        "--impression-where kind=shown --click-where kind=clicked --session visit --page-time at",
+        "kinds.parquet",
+    ),
     "ubi_impressions": Trial("--ubi-impressions events"),
     "click_actions": Trial("--click-actions click,buy"),
     "position_base": Trial("--position-base 0"),
@@ -245,6 +259,15 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         twice=pl.col("doc") % 2,
         action=pl.when(pl.col("session") % 3 == 0).then(pl.lit("click")).otherwise(pl.lit("tap")),
     ).with_columns(other=pl.col("other") // 2 * 2).write_parquet(folder / "events.parquet")
+    clicked = log.filter(pl.col("bought") == 1).with_columns(
+        kind=pl.when(pl.col("session") % 5 > 0).then(pl.lit("clicked")).otherwise(pl.lit("tapped")),
+        at=10 * pl.col("session") + 5,
+    )
+    kinds = log.with_columns(
+        kind=pl.when(pl.col("session") % 7 > 0).then(pl.lit("shown")).otherwise(pl.lit("seen")),
+        at=10 * pl.col("session"),
+    )
+    pl.concat([kinds, clicked]).write_parquet(folder / "kinds.parquet")
     features = log.select("query", "doc").unique(maintain_order=True).with_row_index("width")
     features.write_parquet(folder / "features.parquet")
     grades = pl.DataFrame({"query": [n // 4 for n in range(120)], "doc": list(range(120))})

@@ -230,6 +230,20 @@ def test_fit_of_ubi(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
     assert_same_result(spark, polars)
 
 
+@pytest.mark.parametrize("time", [(), ("--session", "visit", "--page-time", "time")])
+def test_fit_of_a_table_of_events(both: Both, log: pl.DataFrame, tmp_path: Path, time: tuple[str, ...]) -> None:
+    log = log.with_columns(visit=pl.col("session") // 5, time=pl.col("session") * 60 + 1_767_607_200)
+    clicks = log.filter(pl.col("click") == 1).with_columns(time=pl.col("time") + 1, event=pl.lit("click"))
+    shown = log.with_columns(event=pl.lit("impression"))
+    pl.concat([clicks, shown, shown.head(7)]).drop("click").write_parquet(tmp_path / "events.parquet")
+    rows = ("--impression-where", "event=impression", "--click-where", "event=click")
+    polars, spark = both("fit", tmp_path / "events.parquet", *rows, *time)
+    account = polars.manifest["rows"]["raw"]["events"]
+    assert account["used"] == {"impressions": log.height, "clicks": clicks.height}
+    assert account["not_used"] == {"impressions that were seen before": 7}
+    assert_same_result(spark, polars)
+
+
 def test_keys_of_types_that_spark_lacks_come_back_as_they_were(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     frame = log.with_columns(

@@ -57,7 +57,7 @@ REFUSED = {
     "clicks above": (["--model", "ubm"], "compares the documents of a page"),
     "groups": (["--cluster", "session"], "compares the documents of a page"),
     "first rows": (["--duplicate-docs", "first"], "cannot be combined with --no-query"),
-    "UBI": (["--input-format", "ubi"], "a UBI log has queries"),
+    "UBI": (["--input-format", "ubi"], "the pages of --input-format ubi have queries"),
 }
 
 

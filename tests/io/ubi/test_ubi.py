@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from command_results import Output, Posbias
 
-from posbias.io.ubi import conversion
+from posbias.io.forms import conversion
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 Document = dict[str, object]
@@ -331,11 +331,14 @@ def test_a_log_without_hit_lists_says_what_to_do(run_in_process: RunPosbias, tmp
             ("--ubi-impressions", "events"),
             "--ubi-impressions events: has no effect here: it applies only to OpenSearch UBI",
         ),
-        (("--click-actions", "buy"), "--click-actions buy: has no effect here: it applies only to OpenSearch UBI"),
+        (
+            ("--click-actions", "buy"),
+            "--click-actions buy: has no effect here: it applies only to --input-format",
+        ),
         (("--position-base", "impression=0"), "only --input-format ubi has actions"),
         (("--position-base", "first"), "--position-base first: give a whole number"),
         ((*UBI, "--clicks", "clicks.csv"), "--clicks: in UBI, clicks are among the events"),
-        ((*UBI, "--click-counts"), "--click-counts: a UBI event is one click"),
+        ((*UBI, "--click-counts"), "--click-counts: an event of UBI is one click"),
         ((*UBI, "--click-actions", "click,"), "--click-actions click,: name actions"),
         ((*UBI, "--click-actions", "impression"), "--click-actions impression: name actions"),
         ((*UBI, "--position-base", "0"), "--position-base 0: positions come from the hit lists"),
@@ -408,3 +411,27 @@ def test_more_damaged_lines_than_allowed_stop_the_run(run_in_process: RunPosbias
     assert f"would leave out 2 of {total} lines ({200 / total:.3g} %), and at most 5 % may be left out" in done.stderr
     assert "2 x lines that are not a JSON object" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("wrapped", ["hits", "index and tab", "oldest hit lists"])
+def test_documents_are_read_however_they_were_exported(posbias: Posbias, tmp_path: Path, wrapped: str) -> None:
+    writers: dict[str, Callable[[str], str]] = {
+        "hits": lambda line: f'{{"_index": "ubi", "_id": "1", "_source": {line}}}',
+        "index and tab": lambda line: f"ubi_events\t{line}",
+        "oldest hit lists": lambda line: line.replace("query_response_hit_ids", "query_response_objects_ids"),
+    }
+    plain = [json.dumps(document) for document in GOOD_HITS]
+    whole = posbias("collect", write(tmp_path / "plain.ndjson", plain), *UBI)
+    found = posbias("collect", write(tmp_path / "other.ndjson", map(writers[wrapped], plain)), *UBI)
+    assert found.manifest["rows"] == whole.manifest["rows"]
+    assert found.manifest["statistics"]["clicks"] == 2
+
+
+def test_where_no_event_is_a_click_the_actions_that_occur_are_named(run_in_process: RunPosbias, tmp_path: Path) -> None:
+    shown = [document for document in GOOD_HITS if "action_name" not in document]
+    others = [event("p1", "product_click", "b"), event("p2", "product_click", "b"), event("p1", "scroll")]
+    done = run_in_process("collect", write(tmp_path / "ubi.ndjson", [*shown, *others]), *UBI, "-o", "out")
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert "no event has the action click (--click-actions), so that nothing is clicked" in said
+    assert "The actions that occur are: product_click (2), scroll (1)." in said

@@ -1,0 +1,30 @@
+"""The raw files of known sources, which hold queries and events and no rows of impressions.
+
+A source is one file here: a class below `Form`. It is found because it lies here.
+"""
+
+from posbias.core.registry import Room
+from posbias.io.forms.form import Form
+
+__all__ = ["Form", "form_names", "forms", "get_form"]
+
+_FORMS = Room(__name__, __path__, (Form,), "--input-format")
+
+
+def form_names() -> list[str]:
+    """The forms, in the order in which help shows them."""
+    return _FORMS.names
+
+
+def forms() -> list[Form]:
+    """The forms, in that order."""
+    return list(_FORMS.plugins.values())
+
+
+def get_form(name: str) -> Form:
+    """The form of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return _FORMS.get(name)

@@ -1,0 +1,34 @@
+"""What a form of raw files is."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from posbias.core.registry import Plugin
+from posbias.io.log.raw import RawReader, RawRules
+
+
+class Form(Plugin):
+    """The raw files of a source, as it documents them.
+
+    Attributes:
+        title: for people.
+        has_actions: whether its events have actions, so that it is said which of them are clicks.
+    """
+
+    title: ClassVar[str]
+    has_actions: ClassVar[bool] = False
+
+    @abstractmethod
+    def reader(self, rules: RawRules) -> RawReader:
+        """What makes a log of such files."""
+
+    def knows_document(self, document: dict[str, Any]) -> bool:
+        """Whether a JSON object is one of its lines."""
+        del document
+        return False
+
+    def knows_fields(self, fields: Sequence[str]) -> bool:
+        """Whether the fields of a line between tabs are those of one of its lines."""
+        del fields
+        return False

@@ -1,0 +1,311 @@
+"""A table whose rows are impressions and clicks, as a log of one row per impression.
+
+A click is joined to its impression by page and document. Where rows have no page, but a visit and a time, a page is
+what was shown in a visit, for a query, at one time, and a click belongs to the last impression of that document before
+it. What clients send twice is counted once.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import polars as pl
+
+from posbias.core.errors import SchemaError
+from posbias.core.schema import Roles
+from posbias.io.log.click_table import ClickRows
+from posbias.io.log.headers import check_headers
+from posbias.io.log.moments import moment
+from posbias.io.log.raw import (
+    ACTION,
+    CLICKED_EVENT,
+    OF_FILE,
+    OF_ROW,
+    OUTCOME,
+    UNDECIDED,
+    Outcomes,
+    RawReader,
+    Resolved,
+    actions_in_words,
+    first_that_holds,
+    last_before,
+)
+from posbias.io.log.rows import RawLines
+from posbias.io.log.scan import FILE, ROW, scan_sources, schema_of
+from posbias.io.log.sources import Source
+
+EVENTS = "events"
+"""What a table of events is called in the manifest."""
+
+SHOWN_FLAG, CLICKED_FLAG, TIME_FLAG = "--impression-where", "--click-where", "--page-time"
+_MICROSECONDS = 10**6
+_KIND, _KEY, _RECORD, _AT, _SHOWN_AT = (f"posbias_{name}" for name in ("kind", "key", "record", "at", "shown_at"))
+_OTHER, _SHOWN, _CLICKED = 0, 1, 2
+
+
+class _Outcome(IntEnum):
+    """What becomes of a row."""
+
+    IMPRESSION = 1
+    CLICK = 2
+
+    OTHER_EVENT = 10
+    BOTH = 11
+    NO_TIME = 12
+    REPEATED_IMPRESSION = 13
+
+    NO_PAGE = 20
+    NO_DOC = 21
+    OTHER_PAGE = 22
+    NOT_SHOWN = 23
+    NOT_SHOWN_BEFORE = 24
+    TOO_LATE = 25
+    REPEATED_CLICK = 26
+
+
+_OUTCOMES = Outcomes(
+    used={_Outcome.IMPRESSION: "impressions", _Outcome.CLICK: "clicks"},
+    reasons={
+        _Outcome.OTHER_EVENT: "rows of other events",
+        _Outcome.BOTH: f"rows that are impressions ({SHOWN_FLAG}) and clicks ({CLICKED_FLAG}) at once",
+        _Outcome.NO_TIME: f"rows without a time that can be read ({TIME_FLAG})",
+        _Outcome.REPEATED_IMPRESSION: "impressions that were seen before",
+        _Outcome.NO_PAGE: "clicks without a page",
+        _Outcome.NO_DOC: "clicks without a document",
+        _Outcome.OTHER_PAGE: "clicks on a page without impressions",
+        _Outcome.NOT_SHOWN: "clicks on a document that the page did not show",
+        _Outcome.NOT_SHOWN_BEFORE: "clicks on a document that the visit had not shown before",
+        _Outcome.TOO_LATE: "clicks longer after the impression than --click-window",
+        _Outcome.REPEATED_CLICK: "clicks that were seen before",
+    },
+    fatal=(_Outcome.BOTH, _Outcome.NO_TIME),
+    other_action=_Outcome.OTHER_EVENT,
+)
+
+
+@dataclass(frozen=True)
+class EventsRequest:
+    """What the user said about a table of events.
+
+    Attributes:
+        shown: which rows are impressions: any of these.
+        clicked: which rows are clicks, likewise.
+        time: the column of the time, where a session is a visit and a page what it shows at one time.
+        window: the most seconds between an impression and its click, where they are joined by time.
+    """
+
+    shown: tuple[ClickRows, ...]
+    clicked: tuple[ClickRows, ...]
+    time: str | None = None
+    window: int = 1800
+
+    def columns(self) -> list[str]:
+        """The columns that are read beside those of roles."""
+        wheres = [rows.column for rows in (*self.shown, *self.clicked)]
+        return list(dict.fromkeys([*wheres, *([self.time] if self.time else [])]))
+
+    def check(self, sources: Sequence[Source]) -> None:
+        """See that all files have these columns, and that they hold plain values.
+
+        Raises:
+            SchemaError: one does not.
+        """
+        for source in sources:
+            schema = schema_of(source)
+            for flag, name in self._named():
+                if name not in schema:
+                    raise SchemaError(
+                        f"{source.path}: there is no column {name!r} ({flag}). The columns are: {', '.join(schema)}."
+                    )
+                if schema[name].is_nested():
+                    raise SchemaError(
+                        f"{source.path}: column {name!r} ({flag}) holds {schema[name]}; it must hold plain values."
+                    )
+        check_headers(sources, self.columns())
+
+    def _named(self) -> Iterable[tuple[str, str]]:
+        yield from ((SHOWN_FLAG, rows.column) for rows in self.shown)
+        yield from ((CLICKED_FLAG, rows.column) for rows in self.clicked)
+        if self.time:
+            yield TIME_FLAG, self.time
+
+
+@dataclass(frozen=True)
+class EventReader(RawReader):
+    """Makes a log of a table of events.
+
+    Attributes:
+        request: what its rows are.
+        found: the column of each role; the session is the visit, where pages are told by their time.
+        paths: of its files, for the places of faulty rows.
+        as_text: columns of NDJSON that are read as text.
+    """
+
+    request: EventsRequest
+    found: Roles
+    paths: tuple[str, ...]
+    as_text: tuple[str, ...] = ()
+    name: str = EVENTS
+    title: str = "events"
+    unit: str = "rows"
+    of_lines: bool = False
+    outcomes: Outcomes = field(default=_OUTCOMES, repr=False)
+    key: str = _KEY
+
+    @property
+    def page(self) -> tuple[str, ...]:
+        """The columns that tell pages apart."""
+        if self.request.time is None:
+            return self.found.session
+        return tuple(dict.fromkeys([*self.found.session, *self.found.query, self.request.time]))
+
+    def records(self, source: Source, number: int) -> pl.LazyFrame:
+        """One record per row, with the columns of roles as they are."""
+        schema, time = schema_of(source), self.request.time
+        rows = scan_sources([source], self.as_text)
+        schema = rows.collect_schema()
+        shown, clicked = self._fits(self.request.shown, schema), self._fits(self.request.clicked, schema)
+        session, doc = list(self.found.session), list(self.found.doc)
+        at = pl.lit(None, pl.Int64) if time is None else moment(time, schema[time])
+        kind = pl.when(shown).then(_SHOWN).when(clicked).then(_CLICKED).otherwise(_OTHER)
+        wheres = list(dict.fromkeys(rows.column for rows in (*self.request.shown, *self.request.clicked)))
+        read = rows.with_row_index(ROW, offset=1).select(
+            *(name for name in self._columns if name in schema),
+            pl.lit(number, pl.UInt32).alias(FILE),
+            ROW,
+            kind.cast(pl.UInt8).alias(_KIND),
+            (shown & clicked).alias("posbias_both"),
+            pl.coalesce(pl.col(name).cast(pl.String) for name in wheres).alias(ACTION),
+            at.alias(_AT),
+            (pl.col(session[0]) if len(session) == 1 else pl.struct(session)).alias(_KEY),
+        )
+        is_click = pl.col(_KIND) == _CLICKED
+        outcome = first_that_holds(
+            [
+                (pl.col("posbias_both"), _Outcome.BOTH),
+                (pl.col(_KIND) == _OTHER, _Outcome.OTHER_EVENT),
+                (pl.col(_AT).is_null() & (time is not None), _Outcome.NO_TIME),
+                (is_click & pl.any_horizontal(pl.col(name).is_null() for name in session), _Outcome.NO_PAGE),
+                (is_click & pl.any_horizontal(pl.col(name).is_null() for name in doc), _Outcome.NO_DOC),
+            ]
+        )
+        return read.with_columns(outcome.alias(OUTCOME)).drop("posbias_both")
+
+    def resolve(self, records: pl.DataFrame) -> Resolved:
+        """The impressions of some pages, and which of them were clicked."""
+        records = records.sort(FILE, ROW).with_row_index(_RECORD)
+        undecided = records.filter(pl.col(OUTCOME) == UNDECIDED)
+        shown, of_shown = self._shown(undecided.filter(pl.col(_KIND) == _SHOWN))
+        clicks = undecided.filter(pl.col(_KIND) == _CLICKED)
+        clicked, of_clicks = (
+            self._clicked_on_page(clicks, shown)
+            if self.request.time is None
+            else (self._clicked_in_visit(clicks, shown))
+        )
+        decided = pl.concat([of_shown, of_clicks])
+        outcomes = records.select(_RECORD, OUTCOME, ACTION, FILE, ROW).join(
+            decided, on=_RECORD, how="left", suffix="_found"
+        )
+        return Resolved(
+            rows=self._rows(shown, clicked),
+            outcomes=outcomes.select(pl.coalesce("outcome_found", OUTCOME).alias(OUTCOME), ACTION, FILE, ROW),
+            counts={
+                SHOWN_FLAG: records.filter(pl.col(_KIND) == _SHOWN).height,
+                CLICKED_FLAG: records.filter(pl.col(_KIND) == _CLICKED).height,
+            },
+        )
+
+    def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
+        """See that there are impressions and clicks.
+
+        Raises:
+            SchemaError: there are none of one kind.
+        """
+        for flag, wanted in ((SHOWN_FLAG, self.request.shown), (CLICKED_FLAG, self.request.clicked)):
+            if account.lines and not counts[flag]:
+                held = actions_in_words(account)
+                others = f" The other rows hold: {held}." if held else " There are no other rows than these."
+                kind = "impressions" if flag == CLICKED_FLAG else "clicks"
+                raise SchemaError(
+                    f"{where}: no row has {' or '.join(map(str, wanted))} ({flag}). {counts[SHOWN_FLAG]:,} rows are "
+                    f"impressions and {counts[CLICKED_FLAG]:,} are clicks.{others if held else f' All are {kind}.'}"
+                )
+        if rows and not account.used["clicks"]:
+            raise SchemaError(
+                f"{where}: no click has an impression. {self.in_words(account)} Is the session the page, and do clicks "
+                "name the same documents as impressions?"
+            )
+
+    @property
+    def _columns(self) -> list[str]:
+        names = [*self.found.columns(), *([self.request.time] if self.request.time else [])]
+        return [name for name in dict.fromkeys(names) if name != CLICKED_EVENT]
+
+    def _fits(self, wanted: Sequence[ClickRows], schema: Mapping[str, pl.DataType]) -> pl.Expr:
+        return pl.any_horizontal(rows.holds(schema[rows.column]) for rows in wanted)
+
+    def _shown(self, impressions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Impressions without exact repeats, and what became of each. Rows without a key are for the log to judge."""
+        position = [] if self.found.position is None else [self.found.position]
+        key = list(dict.fromkeys([*self.page, *self.found.query, *self.found.doc, *position]))
+        has_key = pl.all_horizontal(pl.col(name).is_not_null() for name in key)
+        first = impressions.filter(has_key).unique(key, keep="first", maintain_order=True)
+        shown = pl.concat([first, impressions.filter(~has_key)]).sort(_RECORD)
+        repeated = impressions.join(shown, on=_RECORD, how="anti")
+        outcomes = [
+            _with_outcome(shown, _Outcome.IMPRESSION),
+            _with_outcome(repeated, _Outcome.REPEATED_IMPRESSION),
+        ]
+        return shown, pl.concat(outcomes)
+
+    def _clicked_on_page(self, clicks: pl.DataFrame, shown: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The clicked documents of pages, by page and document, and what became of each click."""
+        page, on_page = list(self.page), self._on_page
+        known = clicks.join(shown.select(page).unique(), on=page, how="semi", maintain_order="left")
+        found = known.join(shown.select(on_page).unique(), on=on_page, how="semi", maintain_order="left")
+        first = found.unique(on_page, keep="first", maintain_order=True)
+        outcomes = [
+            _with_outcome(clicks.join(known, on=_RECORD, how="anti"), _Outcome.OTHER_PAGE),
+            _with_outcome(known.join(found, on=_RECORD, how="anti"), _Outcome.NOT_SHOWN),
+            _with_outcome(first, _Outcome.CLICK),
+            _with_outcome(found.join(first, on=_RECORD, how="anti"), _Outcome.REPEATED_CLICK),
+        ]
+        return first.select(on_page), pl.concat(outcomes)
+
+    def _clicked_in_visit(self, clicks: pl.DataFrame, shown: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The same, where a click belongs to the last impression of the document in the visit before it."""
+        by = list(dict.fromkeys([*self.found.session, *self.found.doc]))
+        of_page = [name for name in self.page if name not in by]
+        shown = shown.drop_nulls(self._on_page).with_columns(pl.col(_AT).alias(_SHOWN_AT))
+        found = last_before(clicks.select(_RECORD, *by, _AT), shown, by, _AT, [_SHOWN_AT, *of_page])
+        has_impression = pl.col(_SHOWN_AT).is_not_null()
+        in_time = pl.col(_AT) - pl.col(_SHOWN_AT) <= self.request.window * _MICROSECONDS
+        good = found.filter(has_impression & in_time)
+        first = good.unique(self._on_page, keep="first", maintain_order=True)
+        outcomes = [
+            _with_outcome(found.filter(~has_impression), _Outcome.NOT_SHOWN_BEFORE),
+            _with_outcome(found.filter(has_impression & ~in_time), _Outcome.TOO_LATE),
+            _with_outcome(first, _Outcome.CLICK),
+            _with_outcome(good.join(first, on=_RECORD, how="anti"), _Outcome.REPEATED_CLICK),
+        ]
+        return first.select(self._on_page), pl.concat(outcomes)
+
+    @property
+    def _on_page(self) -> list[str]:
+        return list(dict.fromkeys([*self.page, *self.found.doc]))
+
+    def _rows(self, shown: pl.DataFrame, clicked: pl.DataFrame) -> pl.DataFrame:
+        """The log, in the order of the table."""
+        marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICKED_EVENT))
+        rows = shown.join(marked, on=self._on_page, how="left", maintain_order="left")
+        return rows.select(
+            *self._columns,
+            pl.col(CLICKED_EVENT).fill_null(0),
+            pl.Series(self.paths, dtype=pl.String).gather(rows[FILE]).alias(OF_FILE),
+            pl.col(ROW).alias(OF_ROW),
+        )
+
+
+def _with_outcome(records: pl.DataFrame, outcome: _Outcome) -> pl.DataFrame:
+    return records.select(_RECORD, pl.lit(int(outcome), pl.UInt8).alias(OUTCOME))

@@ -1,0 +1,183 @@
+"""Files that hold no rows of impressions: what makes a log of their lines or rows, and accounts for every one."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import polars as pl
+from msgspec import UNSET, UnsetType
+
+from posbias.core.errors import SchemaError
+from posbias.core.schema import RequestedRoles
+from posbias.io.log.rows import RawLines
+from posbias.io.log.sources import Source
+
+OUTCOME, ACTION = "outcome", "action"
+"""What becomes of a record, as a number, and what its writer calls it."""
+
+UNDECIDED = 0
+"""The outcome of a record that depends on other records of its page or visit."""
+
+CLICKED_EVENT = "posbias_click"
+"""The column of clicks in a log that is made of the rows of an event table."""
+
+OF_FILE, OF_ROW = "posbias_of_file", "posbias_of_row"
+"""Where a row that is made of another one comes from, so that a faulty one can be shown."""
+
+Impressions = Literal["hits", "events"]
+"""What says in UBI that a document was shown: the hit list of the query, or an event of the action `impression`."""
+
+
+@dataclass(frozen=True)
+class RawRules:
+    """What is said of raw files.
+
+    Attributes:
+        impressions: what says that a document was shown, in UBI.
+        click_actions: the actions that are clicks, where a source has several.
+        bases: the number of the topmost position in the ordinals of each action of UBI; no number, no trust: the
+            official sample mixes ordinals from 0 and from 1.
+    """
+
+    impressions: Impressions = "hits"
+    click_actions: tuple[str, ...] = ("click",)
+    bases: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What can become of a record. Every record has one outcome, so that they add up to all.
+
+    Attributes:
+        used: what made the log, as it stands in the manifest.
+        reasons: what did not, as it stands there and in messages.
+        fatal: what stops the run, unless bad rows are dropped.
+        other_action: what is of an action that is not asked for.
+    """
+
+    used: Mapping[int, str]
+    reasons: Mapping[int, str]
+    fatal: tuple[int, ...]
+    other_action: int
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What was made of the records of some pages or visits.
+
+    Attributes:
+        rows: rows of the log.
+        outcomes: `outcome`, `action` and the place of each record.
+        counts: what else is to be added up, by name.
+    """
+
+    rows: pl.DataFrame
+    outcomes: pl.DataFrame
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+class RawReader(ABC):
+    """Makes a log of the lines or rows of raw files.
+
+    Attributes:
+        name: of the account in the manifest.
+        title: for people.
+        unit: what the files consist of.
+        of_lines: whether they are read as lines of text, so that nothing is known of the log before.
+        formats: those of the files that are read.
+        expected: what is said of another one.
+        columns: of the log that is made; none where the columns of the files are kept.
+        outcomes: what can become of a record.
+        key: the column of the records by which all that belong together are found.
+    """
+
+    name: str
+    title: str
+    unit: str = "lines"
+    of_lines: bool = True
+    formats: tuple[str, ...] = ("ndjson",)
+    expected: str = ""
+    columns: tuple[str, ...] = ()
+    outcomes: Outcomes
+    key: str
+
+    def roles(self, requested: RequestedRoles) -> RequestedRoles:
+        """The columns that were named, and the usual ones for the others."""
+        return requested
+
+    @abstractmethod
+    def records(self, source: Source, number: int) -> pl.LazyFrame:
+        """One record per line or row of a file: its place in `FILE` (the number) and `ROW`, `outcome`, `action`."""
+
+    @abstractmethod
+    def resolve(self, records: pl.DataFrame) -> Resolved:
+        """What some records say together; all that belong together are among them."""
+
+    def positions(self, rows: int, counts: Counter[str]) -> dict[str, int] | UnsetType:
+        """Where the positions of so many rows come from, where there are several ways."""
+        del rows, counts
+        return UNSET
+
+    def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
+        """See that there is a log in the files.
+
+        Raises:
+            SchemaError: there is none.
+        """
+        del counts
+        if not rows:
+            raise SchemaError(f"{where}: nothing that was shown could be read. {self.in_words(account)}")
+
+    def in_words(self, account: RawLines) -> str:
+        """What became of lines that are not used."""
+        reasons = ", ".join(f"{lines:,} x {reason}" for reason, lines in account.not_used.items())
+        return f"Of {account.lines:,} {self.unit}: {reasons}."
+
+    def no_clicks(
+        self, where: str, wanted: tuple[str, ...], account: RawLines, flag: str | None = "--click-actions"
+    ) -> SchemaError:
+        """The error where other actions occur, and none that is a click; the option says which are, if there is one."""
+        how = "" if flag is None else f" ({flag})"
+        return SchemaError(
+            f"{where}: no event has the action {' or '.join(wanted)}{how}, so that nothing is clicked. The actions "
+            f"that occur are: {actions_in_words(account)}."
+        )
+
+
+_MOST_ACTIONS = 10
+
+
+def actions_in_words(account: RawLines) -> str:
+    """The other actions that occur, most frequent first, with their counts."""
+    found = sorted(account.other_actions.items(), key=lambda entry: (-entry[1], entry[0]))
+    said = ", ".join(f"{action} ({lines:,})" for action, lines in found[:_MOST_ACTIONS])
+    return said + (", ..." if len(found) > _MOST_ACTIONS else "")
+
+
+def first_that_holds(cases: list[tuple[pl.Expr, int]]) -> pl.Expr:
+    """The outcome of the first case that holds; `UNDECIDED` where none does."""
+    outcome = pl.lit(UNDECIDED)
+    for holds, case in reversed(cases):
+        outcome = pl.when(holds).then(int(case)).otherwise(outcome)
+    return outcome.cast(pl.UInt8)
+
+
+def last_before(clicks: pl.DataFrame, shown: pl.DataFrame, by: list[str], order: str, found: list[str]) -> pl.DataFrame:
+    """Clicks with the last of the shown documents that is the same and not later, null where there is none.
+
+    Args:
+        clicks: with the columns `by` and `order`; nulls match nothing.
+        shown: likewise, and with the columns that are `found`.
+        by: what must be the same, such as visit and document.
+        order: when it was.
+        found: columns of `shown` that are joined.
+    """
+    return clicks.sort(order, maintain_order=True).join_asof(
+        shown.drop_nulls([*by, order]).sort(order, maintain_order=True).select(*by, order, *found),
+        on=order,
+        by=by,
+        strategy="backward",
+        check_sortedness=False,
+    )

@@ -1,0 +1,291 @@
+"""A table of impressions and clicks in one: read as its flat twin, and every row of it accounted for."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import polars as pl
+import pytest
+from command_results import Output, Posbias
+from polars.testing import assert_frame_equal
+
+from posbias.io.forms import conversion
+
+Run = Callable[..., CompletedProcess[str]]
+
+EVENTS = ("--impression-where", "event_type=impression", "--click-where", "event_type=click")
+IN_A_VISIT = (*EVENTS, "--session", "visit", "--page-time", "time")
+HEADER = "event_type,session,query,doc,position"
+GOOD = [
+    *("impression,p1,q,a,1", "impression,p1,q,b,2", "impression,p1,q,c,3", "click,p1,q,b,2"),
+    *("impression,p2,q,b,1", "impression,p2,q,a,2", "impression,p2,q,c,3", "click,p2,q,b,1"),
+    *("impression,p3,q,c,1", "impression,p3,q,a,2", "impression,p3,q,b,3"),
+]
+START = datetime(2026, 1, 5, 10, tzinfo=UTC).replace(tzinfo=None)
+
+
+def as_events(log: pl.DataFrame) -> pl.DataFrame:
+    """A log as events, those of clicks without a query and a position, in no order."""
+    clicked = log.filter(pl.col("click") == 1).select("session", "doc", event_type=pl.lit("click"))
+    shown = log.drop("click").with_columns(event_type=pl.lit("impression"))
+    return pl.concat([shown, clicked], how="diagonal_relaxed").sample(fraction=1, shuffle=True, seed=3)
+
+
+def statistics_of(output: Output) -> pl.DataFrame:
+    """What was counted."""
+    return pl.read_parquet(output.folder / "part-*.parquet").sort(pl.all())
+
+
+def account(output: Output) -> dict[str, Any]:
+    """What became of the rows of events; they add up."""
+    found: dict[str, Any] = output.manifest["rows"]["raw"]["events"]
+    assert found["lines"] == sum(found["used"].values()) + sum(found["not_used"].values())
+    return found
+
+
+def write(path: Path, rows: list[str], header: str = HEADER) -> Path:
+    """Write a table of events."""
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def refusal(run: Run, *words: object) -> str:
+    """What is said of a log that cannot be read."""
+    done = run("collect", *map(str, words), "-o", "out")
+    assert done.returncode == 2, done.stderr
+    assert not Path("out").exists()
+    return " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", ["events.parquet", "events.csv", "events.ndjson", "events.arrow"])
+@pytest.mark.parametrize("model", ["pbm", "ubm"])
+def test_a_table_of_events_is_the_same_log(
+    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, name: str, model: str
+) -> None:
+    twin = log.with_columns(pl.col("session", "doc").cast(pl.String)) if name.endswith("csv") else log
+    twin.write_parquet(tmp_path / "flat.parquet")
+    write_as = {"parquet": "write_parquet", "csv": "write_csv", "ndjson": "write_ndjson", "arrow": "write_ipc"}
+    getattr(as_events(log), write_as[name.partition(".")[2]])(tmp_path / name)
+    flat = posbias("collect", tmp_path / "flat.parquet", "--model", model)
+    found = posbias("collect", tmp_path / name, *EVENTS, "--model", model)
+    assert_frame_equal(statistics_of(found), statistics_of(flat))
+    assert account(found) == {
+        "lines": log.height + log["click"].sum(),
+        "used": {"impressions": log.height, "clicks": log["click"].sum()},
+        "not_used": {},
+        "other_actions": {},
+    }
+
+
+def test_impressions_and_clicks_may_lie_in_files_of_their_own_and_in_several_parts(
+    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversion, "_BYTES_PER_PART", 2_000)
+    log.write_parquet(tmp_path / "flat.parquet")
+    for kind, events in as_events(log).partition_by("event_type", as_dict=True).items():
+        events.write_parquet(tmp_path / f"{kind[0]}.parquet")
+    found = posbias("collect", tmp_path / "impression.parquet", tmp_path / "click.parquet", *EVENTS)
+    assert_frame_equal(statistics_of(found), statistics_of(posbias("collect", tmp_path / "flat.parquet")))
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("view,p1,q,a,1", "rows of other events"),
+        (",p1,q,a,1", "rows of other events"),
+        ("impression,p1,q,b,2", "impressions that were seen before"),
+        ("click,p1,,b,", "clicks that were seen before"),
+        ("click,,q,a,1", "clicks without a page"),
+        ("click,p1,q,,1", "clicks without a document"),
+        ("click,p9,q,a,1", "clicks on a page without impressions"),
+        ("click,p1,q,z,1", "clicks on a document that the page did not show"),
+    ],
+)
+def test_what_is_odd_among_events_is_counted_and_changes_nothing(
+    posbias: Posbias, tmp_path: Path, row: str, reason: str
+) -> None:
+    good = posbias("collect", write(tmp_path / "good.csv", GOOD), *EVENTS)
+    odd = posbias("collect", write(tmp_path / "odd.csv", [*GOOD, row]), *EVENTS)
+    assert_frame_equal(statistics_of(odd), statistics_of(good))
+    assert account(odd)["not_used"] == {reason: 1}
+
+
+def test_any_of_several_values_is_a_click(posbias: Posbias, tmp_path: Path) -> None:
+    path = write(tmp_path / "events.csv", [*GOOD, "buy,p3,q,c,1", "view,p3,q,c,1"])
+    both = posbias("collect", path, *EVENTS, "--click-where", "event_type=buy")
+    assert account(both)["used"]["clicks"] == 3
+    assert account(both)["other_actions"] == {"view": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("impression,p3,q,d,", "1 x the position is missing: {file} row 13 (position = None)"),
+        ("impression,,q,d,4", "1 x the session is missing: {file} row 13 (session = None)"),
+        ("impression,p3,q,d,0", "1 x the position is below the base: {file} row 13"),
+        ("impression,p3,q,a,4", "1 x the session shows a document twice: {file} row 10"),
+        ("impression,p3,q,d,1", "1 x the session shows a position twice: {file} row 10"),
+        ("impression,p3,other,d,4", "1 x the session holds several queries: {file} row 10"),
+    ],
+)
+def test_a_faulty_impression_is_shown_where_it_stands_in_the_table(
+    run_in_process: Run, tmp_path: Path, row: str, said: str
+) -> None:
+    path = write(tmp_path / "events.csv", ["view,p1,q,a,1", *GOOD, row])
+    assert said.format(file=path) in refusal(run_in_process, path, *EVENTS)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (EVENTS[:2], "--impression-where event_type=impression: say with --click-where COLUMN=VALUE"),
+        (EVENTS[2:], "--click-where event_type=click: say with --impression-where COLUMN=VALUE"),
+        ((*EVENTS[:2], "--click-where", "event_type=impression"), "these rows are impressions already"),
+        ((*EVENTS[:2], "--click-where", "click"), "--click-where click: write COLUMN=VALUE"),
+        ((*EVENTS[:2], "--click-where", "nosuch=1"), "there is no column 'nosuch' (--click-where)"),
+        (
+            (*EVENTS[:2], "--click-where", "event_type=clack"),
+            "(--click-where). 9 rows are impressions and 0 are clicks. The other rows hold: click (2).",
+        ),
+        (
+            ("--impression-where", "event_type=show", *EVENTS[2:]),
+            "(--impression-where). 0 rows are impressions and 2 are clicks. The other rows hold: impression (9).",
+        ),
+        ((*EVENTS[:2], "--click-where", "doc=b"), "that are impressions (--impression-where) and clicks"),
+        ((*EVENTS, "--click", "position"), "--click position: has no effect here"),
+        ((*EVENTS, "--click-counts"), "--click-counts: has no effect here"),
+        ((*EVENTS, "--null-click", "0"), "--null-click 0: has no effect here"),
+        ((*EVENTS, "--click-window", "1h"), "--click-window 1h: has no effect here: clicks are joined by page"),
+        ((*EVENTS, "--page-time", "nosuch"), "there is no column 'nosuch' (--page-time)"),
+        ((*EVENTS, "--page-time", "doc", "--click-window", "1"), "--click-window 1: give a number and a unit"),
+        ((*EVENTS, "--page-time", "doc"), "rows without a time that can be read (--page-time): "),
+        ((*EVENTS, "--clicks", "clicks.csv"), "--clicks: --click-where says that clicks are among the rows"),
+        ((*EVENTS, "--input-format", "nested"), "--input-format nested: a row of a table of events is one event"),
+        ((*EVENTS, "--input-format", "ubi"), "has no effect here: a source's raw events say what a click is"),
+        ((*EVENTS, "--impressions", "position"), "--impression-where: a row of a table of sums is no event"),
+        ((*EVENTS, "--duplicate-docs", "keep"), "--duplicate-docs keep: --click-where joins clicks by document"),
+        (("--page-time", "doc"), "--page-time doc: has no effect here: it applies only to a table of events"),
+        ((*EVENTS, "--session", "position"), "no click has an impression"),
+    ],
+)
+def test_what_does_not_describe_a_table_of_events_is_refused(
+    run_in_process: Run, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    rows = [row.removesuffix(",2").removesuffix(",1") + "," if row.startswith("click") else row for row in GOOD]
+    assert said in refusal(run_in_process, write(tmp_path / "events.csv", rows), *words)
+
+
+def test_a_table_without_rows_is_refused(run_in_process: Run, tmp_path: Path) -> None:
+    assert "events.csv: the log holds no rows." in refusal(run_in_process, write(tmp_path / "events.csv", []), *EVENTS)
+
+
+def test_without_the_options_the_error_says_which_rows_are_which(run_in_process: Run, tmp_path: Path) -> None:
+    said = refusal(run_in_process, write(tmp_path / "events.csv", GOOD))
+    assert "'event_type' holds impression (9), click (2) in the sample" in said
+    assert f"Try: posbias collect {' '.join(EVENTS)} {tmp_path}" in said
+
+
+def in_visits(*events: tuple[str, int, str, str, str, int | None]) -> pl.DataFrame:
+    """Events: kind, seconds since the start, visit, query, document, position."""
+    names = ["event_type", "time", "visit", "query", "doc", "position"]
+    found = pl.DataFrame(events, schema=names, orient="row")
+    return found.with_columns(time=pl.lit(START) + pl.duration(seconds="time"))
+
+
+PAGES = (
+    *(("impression", 0, "v1", "q", doc, place) for place, doc in enumerate("abc", 1)),
+    *(("impression", 60, "v1", "q", doc, place) for place, doc in enumerate("bac", 1)),
+    *(("impression", 10, "v2", "q", doc, place) for place, doc in enumerate("abc", 1)),
+)
+CLICKS = (
+    ("click", 5, "v1", "", "b", None),  # of the first page: second position
+    ("click", 60, "v1", "", "c", None),  # of the second page, at the same moment: third position
+    ("click", 80, "v1", "", "b", None),  # of the second page: first position
+)
+CLICKED = {("a", 1): 0, ("a", 2): 0, ("b", 1): 1, ("b", 2): 1, ("c", 3): 1}
+
+
+def clicked_cells(output: Output) -> dict[tuple[str, int], int]:
+    """Clicks by document and position."""
+    return {(row["doc"], row["position"]): row["clicks"] for row in statistics_of(output).iter_rows(named=True)}
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        pl.col("time"),
+        pl.col("time").dt.replace_time_zone("Europe/Berlin"),
+        pl.col("time").dt.strftime("%Y-%m-%d %H:%M:%S"),
+        pl.col("time").dt.strftime("%Y-%m-%dT%H:%M:%S.%3fZ"),
+        pl.col("time").dt.strftime("%Y-%m-%dT%H:%M:%S+02:00"),
+        pl.col("time").dt.strftime("%Y%m%d%H%M%S").cast(pl.Int64),
+        *(pl.col("time").dt.epoch(unit) for unit in ("s", "ms", "us", "ns")),
+        pl.col("time").dt.epoch("ms").cast(pl.String),
+    ],
+    ids=["datetime", "zone", "text", "iso", "offset", "digits", "s", "ms", "us", "ns", "ms as text"],
+)
+def test_a_click_belongs_to_the_last_impression_of_its_document_in_the_visit(
+    posbias: Posbias, tmp_path: Path, time: pl.Expr
+) -> None:
+    in_visits(*CLICKS, *PAGES).with_columns(time=time).write_parquet(tmp_path / "events.parquet")
+    found = posbias("collect", tmp_path / "events.parquet", *IN_A_VISIT)
+    assert clicked_cells(found) == CLICKED
+    assert account(found)["not_used"] == {}
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (("click", 85, "v1", "", "b", None), "clicks that were seen before"),
+        (("click", 5, "v2", "", "b", None), "clicks on a document that the visit had not shown before"),
+        (("click", 5, "v3", "", "b", None), "clicks on a document that the visit had not shown before"),
+        (("click", 10 + 1801, "v2", "", "b", None), "clicks longer after the impression than --click-window"),
+        (("impression", 60, "v1", "q", "c", 3), "impressions that were seen before"),
+    ],
+)
+def test_what_is_odd_in_a_visit_is_counted_and_changes_nothing(
+    posbias: Posbias, tmp_path: Path, event: tuple[str, int, str, str, str, int | None], reason: str
+) -> None:
+    in_visits(*PAGES, *CLICKS, event).write_parquet(tmp_path / "events.parquet")
+    found = posbias("collect", tmp_path / "events.parquet", *IN_A_VISIT)
+    assert clicked_cells(found) == CLICKED
+    assert account(found)["not_used"] == {reason: 1}
+
+
+def test_the_window_says_how_late_a_click_may_come(posbias: Posbias, tmp_path: Path) -> None:
+    in_visits(*PAGES, *CLICKS).write_parquet(tmp_path / "events.parquet")
+    for window, clicks in (("4s", 1), ("5s", 2), ("19s", 2), ("20s", 3)):
+        found = posbias("collect", tmp_path / "events.parquet", *IN_A_VISIT, "--click-window", window)
+        assert account(found)["used"]["clicks"] == clicks
+
+
+def test_a_row_without_a_time_stops_the_run_or_is_dropped(
+    run_in_process: Run, posbias: Posbias, tmp_path: Path
+) -> None:
+    path = tmp_path / "events.parquet"
+    timeless = in_visits(("click", 0, "v1", "", "a", None)).with_columns(time=pl.lit(None, pl.Datetime("us")))
+    pl.concat([in_visits(*PAGES, *CLICKS), timeless]).write_parquet(path)
+    said = refusal(run_in_process, path, *IN_A_VISIT)
+    assert f"1 x rows without a time that can be read (--page-time): {path} row 13" in said
+    found = posbias("collect", path, *IN_A_VISIT, "--on-bad-rows", "drop", "--max-bad-rows", 0.1)
+    assert clicked_cells(found) == CLICKED
+
+
+def test_training_files_carry_contexts_and_numbers_of_a_table_without_types(posbias: Posbias, tmp_path: Path) -> None:
+    rows = [f"{row},{place % 3},phone" for place, row in enumerate(GOOD)]
+    path = write(tmp_path / "events.csv", rows, f"{HEADER},price,device")
+    options = ("--feature", "price", "--context", "device", "--method", "ctr", "--layout", "session")
+    training = posbias("run", path, *EVENTS, *options).training
+    assert training["price"].dtype.is_numeric()
+    assert training["click"].sum() == 2
+
+
+def test_a_page_of_one_time_ends_where_the_next_begins(posbias: Posbias, tmp_path: Path) -> None:
+    events = in_visits(*PAGES, *CLICKS)
+    later = events.with_columns(visit=pl.format("{}x", "visit"), time=pl.col("time") + timedelta(days=1))
+    pl.concat([events, later]).write_parquet(tmp_path / "events.parquet")
+    found = posbias("collect", tmp_path / "events.parquet", *IN_A_VISIT, "--timestamp", "time")
+    assert found.manifest["rows"]["read"] == 18
+    assert statistics_of(found)["clicks"].sum() == 6

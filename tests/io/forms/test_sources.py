@@ -1,0 +1,400 @@
+"""Raw files of known sources, in their documented schema: read as their flat twins, every line accounted for."""
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import polars as pl
+import pytest
+from command_results import Output, Posbias
+from polars.testing import assert_frame_equal
+
+from posbias.io.forms import conversion
+
+Run = Callable[..., CompletedProcess[str]]
+Document = dict[str, Any]
+Pages = list[tuple[int, str, list[str], list[str]]]
+
+EPOCH = 1_767_607_200_000  # milliseconds
+PAGES_OF_A_VISIT = 3
+
+
+def pages_of(log: pl.DataFrame) -> Pages:
+    """Session, query, what was shown and what was clicked, page by page."""
+    texts = log.sort("session", "position").with_columns(pl.col("doc").cast(pl.String))
+    found = texts.group_by("session", "query", maintain_order=True).agg(
+        pl.col("doc"), clicked=pl.col("doc").filter(pl.col("click") == 1)
+    )
+    return found.rows()
+
+
+def as_metarank(pages: Pages) -> list[str]:
+    """Rankings and interactions, those before the rankings."""
+    clicks: list[Document] = [
+        {"event": "interaction", "id": f"i{session}{doc}", "ranking": f"r{session}", "timestamp": str(EPOCH + session)}
+        | {"user": "u", "session": "s", "type": "click", "item": doc, "fields": []}
+        for session, _, _, clicked in pages
+        for doc in clicked
+    ]
+    rankings: list[Document] = [
+        {"event": "ranking", "id": f"r{session}", "timestamp": str(EPOCH + session), "user": "u", "session": "s"}
+        | {"fields": [{"name": "source", "value": "search"}, {"name": "query", "value": query}]}
+        | {"items": [{"id": doc, "relevancy": 1.0} for doc in docs]}
+        for session, query, docs, _ in pages
+    ]
+    return [json.dumps(event) for event in (*clicks, *rankings)]
+
+
+def as_elasticsearch(pages: Pages) -> list[str]:
+    """Searches and clicks, several pages in a session."""
+    found: list[Document] = []
+    for session, query, docs, clicked in pages:
+        at, visit = EPOCH + 60_000 * session, f"s{session // PAGES_OF_A_VISIT}"
+        items = [{"document": {"id": doc, "index": "products"}, "page": {"url": "https://x"}} for doc in docs]
+        search = {"query": query, "results": {"items": items, "total_results": len(docs)}}
+        common: Document = {"session": {"id": visit}, "user": {"id": "u"}, "search": search}
+        found.append({"@timestamp": at, "event": {"action": "search"}} | common)
+        found += [
+            {"@timestamp": at + 1_000, "event": {"action": "search_click"}, "document": {"id": doc}} | common
+            for doc in clicked
+        ]
+    return [json.dumps(event) for event in found]
+
+
+def as_relevance_prediction(pages: Pages) -> list[str]:
+    """Actions of the Relevance Prediction Challenge, several pages in a session."""
+    found: list[str] = []
+    for session, query, docs, clicked in pages:
+        visit, time = session // PAGES_OF_A_VISIT, 100 * (session % PAGES_OF_A_VISIT)
+        found.append("\t".join([str(visit), str(time), "Q", query, "0", *docs]))
+        found += [f"{visit}\t{time + 3}\tC\t{doc}" for doc in clicked]
+    return found
+
+
+def as_personalized_search(pages: Pages) -> list[str]:
+    """Actions of the Personalized Web Search Challenge, several pages in a session."""
+    found: list[str] = []
+    for session, query, docs, clicked in pages:
+        visit, page = divmod(session, PAGES_OF_A_VISIT)
+        found += [f"{visit}\tM\t1\t7"] if page == 0 else []
+        found.append("\t".join([str(visit), str(page), "Q", str(page), query, "1,2", *(f"{doc},9" for doc in docs)]))
+        found += [f"{visit}\t{page + 5}\tC\t{page}\t{doc}" for doc in clicked]
+    return found
+
+
+WRITERS: dict[str, tuple[Callable[[Pages], list[str]], str, str]] = {
+    "metarank": (as_metarank, "metarank", "jsonl"),
+    "elasticsearch": (as_elasticsearch, "elasticsearch", "ndjson"),
+    "relevance prediction": (as_relevance_prediction, "yandex", "tsv"),
+    "personalized search": (as_personalized_search, "yandex", "tsv"),
+}
+
+
+def write(path: Path, lines: Sequence[str]) -> Path:
+    """Write lines."""
+    text = "".join(line + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+def statistics_of(output: Output) -> pl.DataFrame:
+    """What was counted."""
+    return pl.read_parquet(output.folder / "part-*.parquet").sort(pl.all())
+
+
+def account(output: Output, form: str) -> dict[str, Any]:
+    """What became of the lines; they add up."""
+    found: dict[str, Any] = output.manifest["rows"]["raw"][form]
+    assert found["lines"] == sum(found["used"].values()) + sum(found["not_used"].values())
+    return found
+
+
+def refusal(run: Run, *words: object) -> str:
+    """What is said of files that cannot be read."""
+    done = run("collect", *map(str, words), "-o", "out")
+    assert done.returncode == 2, done.stdout
+    assert not Path("out").exists()
+    return " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("model", ["pbm", "ubm"])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_the_files_of_a_source_are_the_same_log(
+    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, writer: str, model: str
+) -> None:
+    lines_of, form, suffix = WRITERS[writer]
+    log.with_columns(pl.col("doc").cast(pl.String)).write_parquet(tmp_path / "flat.parquet")
+    flat = posbias("collect", tmp_path / "flat.parquet", "--model", model)
+    path = write(tmp_path / f"raw.{suffix}", lines_of(pages_of(log)))
+    found = posbias("collect", path, "--input-format", form, "--model", model)
+    assert_frame_equal(statistics_of(found), statistics_of(flat))
+    assert account(found, form)["used"] == {"pages": 400, "clicks": log["click"].sum()}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_files_that_take_several_parts_are_the_same_log(
+    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    lines_of, form, suffix = WRITERS[writer]
+    lines = lines_of(pages_of(log))
+    whole = posbias("collect", write(tmp_path / f"raw.{suffix}", lines), "--input-format", form)
+    monkeypatch.setattr(conversion, "_BYTES_PER_PART", 4_000)
+    first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
+    paths = [write(tmp_path / f"first.{suffix}", first), write(tmp_path / f"second.{suffix}.gz", second)]
+    parts = posbias("collect", *paths, "--input-format", form)
+    assert_frame_equal(statistics_of(parts), statistics_of(whole))
+    assert account(parts, form) == account(whole, form)
+
+
+SMALL: Pages = [(3, "q", ["a", "b", "c"], ["b"]), (4, "q", ["b", "a", "c"], ["b"]), (5, "q", ["c", "a", "b"], [])]
+
+
+def ranking(**changes: object) -> str:
+    """A ranking, changed."""
+    return json.dumps(json.loads(as_metarank(SMALL)[-1]) | {"id": "r9"} | changes)
+
+
+def interaction(**changes: object) -> str:
+    """A click on the first ranking, changed."""
+    return json.dumps(json.loads(as_metarank(SMALL)[0]) | changes)
+
+
+def search(action: str = "search", at: int = 10**6, **changes: object) -> str:
+    """A search of the first session, changed."""
+    found = json.loads(as_elasticsearch(SMALL)[0]) | {"event": {"action": action}, "@timestamp": EPOCH + at}
+    return json.dumps(found | changes)
+
+
+def results(*docs: str, query: str | None = "q") -> Document:
+    """What a search says of these results."""
+    return {"query": query, "results": {"items": [{"document": {"id": doc}} for doc in docs]}}
+
+
+ODD: list[tuple[str, str, str]] = [
+    ("metarank", '{"event": "item", "id": "1", "timestamp": "1", "item": "a", "fields": []}', "events of other kinds"),
+    ("metarank", '{"event": "user", "id": "1", "timestamp": "1", "user": "a", "fields": []}', "events of other kinds"),
+    ("metarank", interaction(type="purchase"), "events of other kinds"),
+    ("metarank", "", "blank lines"),
+    ("metarank", as_metarank(SMALL)[-1], "pages that were seen before"),
+    ("metarank", ranking(items=[]), "pages that showed nothing"),
+    ("metarank", ranking(items=[{"id": "a"}, {"id": "a"}]), "pages whose list does not hold different ids"),
+    ("metarank", ranking(items=[{"id": None}]), "pages whose list does not hold different ids"),
+    ("metarank", ranking(items="a"), "pages whose list does not hold different ids"),
+    ("metarank", ranking(fields=[{"name": "query", "value": " "}]), "pages without a query"),
+    ("metarank", ranking(fields=None), "pages without a query"),
+    ("metarank", ranking(id=None), "pages without an id"),
+    ("metarank", interaction(ranking=None), "clicks without the id of a page or visit"),
+    ("metarank", interaction(item=""), "clicks without a document"),
+    ("metarank", interaction(ranking="r77"), "clicks on a page that was not recorded"),
+    ("metarank", interaction(item="z"), "clicks on a document that the page did not show"),
+    ("metarank", interaction(id="again"), "clicks that were seen before"),
+    ("elasticsearch", search("page_view"), "events of other kinds"),
+    ("elasticsearch", '{"index": {"_index": "x"}}', "action lines of the bulk format"),
+    ("elasticsearch", as_elasticsearch(SMALL)[0], "pages that were seen before"),
+    ("elasticsearch", search(session=None), "pages without an id"),
+    ("elasticsearch", search(search=results("a", query="")), "pages without a query"),
+    ("elasticsearch", search(search=results()), "pages that showed nothing"),
+    ("elasticsearch", search(search=results("a", "a")), "pages whose list does not hold different ids"),
+    (
+        "elasticsearch",
+        search("search_click", document={"id": "z"}),
+        "clicks on a document that the visit had not shown",
+    ),
+    ("elasticsearch", search("search_click", -1, document={"id": "a"}), "clicks on a document that the visit had not"),
+    (
+        *("elasticsearch", search("search_click", document={"id": "b"}, search=results(query="other"))),
+        "clicks on a document that the visit had not shown",
+    ),
+    ("elasticsearch", search("search_click", session=None, document={"id": "a"}), "clicks without the id of a page"),
+    ("elasticsearch", search("search_click"), "clicks without a document"),
+    ("elasticsearch", search("search_click", 242_000, document={"id": "b"}), "clicks that were seen before"),
+    ("yandex", "1\tM\t3\t7", "events of other kinds"),
+    ("yandex", "1\t900\tT\t0\tq\t1\ta,9\tb,9", "events of other kinds"),
+    ("yandex", "1\t0\tQ\tq\t0\ta\tb\tc", "pages that were seen before"),
+    ("yandex", "1\t900\tQ\tq\t0", "pages that showed nothing"),
+    ("yandex", "1\t900\tQ\tq\t0\ta\ta", "pages whose list does not hold different ids"),
+    ("yandex", "1\t900\tC\tz", "clicks on a document that the visit had not shown before"),
+    ("yandex", "8\t900\tC\ta", "clicks on a document that the visit had not shown before"),
+    ("yandex", "1\t900\tC\t77\ta", "clicks on a page that was not recorded"),
+    ("yandex", "1\t104\tC\tb", "clicks that were seen before"),
+]
+SMALL_FILES = {"metarank": as_metarank, "elasticsearch": as_elasticsearch, "yandex": as_relevance_prediction}
+
+
+@pytest.mark.parametrize(("form", "line", "reason"), ODD)
+def test_what_is_odd_is_counted_and_changes_nothing(
+    posbias: Posbias, tmp_path: Path, form: str, line: str, reason: str
+) -> None:
+    lines, suffix = SMALL_FILES[form](SMALL), "tsv" if form == "yandex" else "ndjson"
+    good = posbias("collect", write(tmp_path / f"good.{suffix}", lines), "--input-format", form)
+    odd = posbias("collect", write(tmp_path / f"odd.{suffix}", [*lines, line]), "--input-format", form)
+    assert_frame_equal(statistics_of(odd), statistics_of(good))
+    not_used = account(odd, form)["not_used"]
+    assert [count for why, count in not_used.items() if why.startswith(reason)] == [1], not_used
+    assert sum(not_used.values()) == 1
+
+
+def test_a_page_that_contradicts_itself_is_left_out_with_its_clicks(posbias: Posbias, tmp_path: Path) -> None:
+    lines = as_metarank(SMALL)
+    lines.append(ranking(id="r3", items=[{"id": "z"}]))
+    found = account(posbias("collect", write(tmp_path / "m.jsonl", lines), "--input-format", "metarank"), "metarank")
+    assert found["used"] == {"pages": 2, "clicks": 1}
+    assert found["not_used"] == {
+        "pages whose id has another query or list as well": 2,
+        "clicks on a page that is not used": 1,
+    }
+
+
+def test_a_click_belongs_to_the_last_page_of_the_visit_that_showed_its_document(
+    posbias: Posbias, tmp_path: Path
+) -> None:
+    lines = ["1\t0\tQ\tq\t0\ta\tb", "1\t10\tQ\tq\t0\tb\ta", "1\t11\tC\ta", "1\t20\tQ\tq\t0\tc\td", "1\t21\tC\ta"]
+    lines += ["2\t0\tQ\tq\t0\ta\tb", "2\t0\tC\tb"]
+    found = posbias("collect", write(tmp_path / "log.tsv", lines), "--input-format", "yandex")
+    clicked = statistics_of(found).filter(pl.col("clicks") > 0)
+    assert clicked.select("doc", "position", "clicks").rows() == [("a", 2, 1), ("b", 2, 1)]
+    assert account(found, "yandex")["not_used"] == {"clicks that were seen before": 1}
+
+
+def test_the_second_page_of_a_search_begins_below_the_first(posbias: Posbias, tmp_path: Path) -> None:
+    lines = as_elasticsearch(SMALL)
+    second = results("d", "e") | {"page": {"current": 2, "size": 3}}
+    lines += [search(search=second), search("search_click", 10**6 + 9, search=second, document={"id": "e"})]
+    found = posbias("collect", write(tmp_path / "events.ndjson", lines), "--input-format", "elasticsearch")
+    lower = statistics_of(found).filter(pl.col("position") > 3)
+    assert lower.select("doc", "position", "clicks").rows() == [("d", 4, 0), ("e", 5, 1)]
+
+
+@pytest.mark.parametrize("wrapped", ["hits", "index and tab", "dotted names", "iso times"])
+def test_events_of_elasticsearch_are_read_however_they_were_exported(
+    posbias: Posbias, tmp_path: Path, wrapped: str
+) -> None:
+    def dotted(event: Document) -> Document:
+        return {"event.action": event["event"]["action"], "session.id": event["session"]["id"]} | {
+            name: value for name, value in event.items() if name not in {"event", "session"}
+        }
+
+    def iso(event: Document) -> Document:
+        seconds = pl.Series([event["@timestamp"]]).cast(pl.Datetime("ms")).dt.strftime("%Y-%m-%dT%H:%M:%S.%3fZ")
+        return event | {"@timestamp": seconds[0]}
+
+    writers: dict[str, Callable[[Document], str]] = {
+        "hits": lambda event: json.dumps({"_index": "x", "_id": "1", "_score": 1.0, "_source": event}),
+        "index and tab": lambda event: "events\t" + json.dumps(event),
+        "dotted names": lambda event: json.dumps(dotted(event)),
+        "iso times": lambda event: json.dumps(iso(event)),
+    }
+    plain = as_elasticsearch(SMALL)
+    lines = [writers[wrapped](json.loads(line)) for line in plain]
+    form = ("--input-format", "elasticsearch")
+    found = posbias("collect", write(tmp_path / "wrapped.ndjson", lines), *form)
+    assert_frame_equal(
+        statistics_of(found), statistics_of(posbias("collect", write(tmp_path / "plain.ndjson", plain), *form))
+    )
+
+
+def test_what_is_a_click_of_metarank_is_said_by_its_types(posbias: Posbias, tmp_path: Path) -> None:
+    path = write(tmp_path / "m.jsonl", [*as_metarank(SMALL), interaction(type="purchase", item="c")])
+    found = posbias("collect", path, "--input-format", "metarank", "--click-actions", "click,purchase")
+    assert account(found, "metarank")["used"]["clicks"] == 3
+
+
+def test_users_and_days_of_a_source_can_be_used(posbias: Posbias, log: pl.DataFrame, tmp_path: Path) -> None:
+    path = write(tmp_path / "m.jsonl", as_metarank(pages_of(log)))
+    options = ("--timestamp", "timestamp", "--cluster-column", "user", "--cluster", "column")
+    found = posbias("fit", path, "--input-format", "metarank", *options)
+    assert found.manifest["days"]["first"] == "2026-01-05"
+
+
+BROKEN: list[tuple[str, str, str]] = [
+    ("metarank", '{"event": "ranking", ', "1 x lines that are not in this format: {file} line 6"),
+    ("metarank", "[1]", "1 x lines that are not in this format: {file} line 6"),
+    ("metarank", "[" * 100_000, "1 x lines that are not in this format: {file} line 6"),
+    ("metarank", '{"event": "shown"}', "1 x lines of an unknown kind: {file} line 6"),
+    ("metarank", ranking(timestamp="yesterday"), "1 x lines without a time that can be read: {file} line 6"),
+    ("elasticsearch", '{"session": {"id": "s"}}', "1 x lines of an unknown kind: {file} line 6"),
+    (
+        "elasticsearch",
+        json.dumps(json.loads(search()) | {"@timestamp": None}),
+        "1 x lines without a time that can be read: {file} line 6",
+    ),
+    ("yandex", "1\tsoon\tQ\tq\t0\ta", "1 x lines that are not in this format: {file} line 6"),
+    ("yandex", "1 0 Q q 0 a", "1 x lines that are not in this format: {file} line 6"),
+    ("yandex", "1\t0\tX\tq\t0\ta", "1 x lines that are not in this format: {file} line 6"),
+]
+
+
+@pytest.mark.parametrize(("form", "line", "said"), BROKEN)
+def test_a_damaged_line_stops_the_run_or_is_dropped(
+    run_in_process: Run, posbias: Posbias, tmp_path: Path, form: str, line: str, said: str
+) -> None:
+    lines, suffix = SMALL_FILES[form](SMALL), "tsv" if form == "yandex" else "ndjson"
+    good = posbias("collect", write(tmp_path / f"good.{suffix}", lines), "--input-format", form)
+    path = write(tmp_path / f"bad.{suffix}", [*lines, line])
+    refused = refusal(run_in_process, path, "--input-format", form)
+    assert said.format(file=path) in refused
+    dropping = ("--on-bad-rows", "drop", "--max-bad-rows", 0.2)
+    dropped = posbias("collect", path, "--input-format", form, *dropping)
+    assert_frame_equal(statistics_of(dropped), statistics_of(good))
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "words", "said"),
+    [
+        ("a.ndjson", as_metarank(SMALL), "metrank", "--input-format metrank: unknown name; choose from auto, flat"),
+        ("a.csv", as_metarank(SMALL), "metarank", "a.csv: is csv. Metarank's events are read as NDJSON"),
+        ("a.ndjson", as_elasticsearch(SMALL), "yandex", "a.ndjson: is ndjson. Yandex's logs are text between tabs"),
+        ("a.ndjson", as_elasticsearch(SMALL), "metarank", "5 x lines of an unknown kind"),
+        ("a.ndjson", as_metarank(SMALL), "metarank --clicks a.ndjson", "--clicks: in Metarank, clicks are among"),
+        (
+            "a.ndjson",
+            as_metarank(SMALL),
+            "metarank --click-counts",
+            "--click-counts: an event of Metarank is one click",
+        ),
+        (
+            "a.ndjson",
+            as_elasticsearch(SMALL),
+            "elasticsearch --click-actions buy",
+            "--click-actions buy: has no effect",
+        ),
+        ("a.ndjson", as_metarank(SMALL), "metarank --position-base 0", "--position-base 0: has no effect here"),
+        (
+            *("a.ndjson", as_metarank(SMALL), "metarank --click-actions tap"),
+            "tap (--click-actions), so that nothing is clicked. The actions that occur are: click (2).",
+        ),
+        (
+            *("a.ndjson", [as_elasticsearch(SMALL)[0], search("page_view")], "elasticsearch"),
+            "the action search_click, so that nothing is clicked. The actions that occur are: page_view (1).",
+        ),
+        ("a.ndjson", [interaction()], "metarank", "nothing that was shown could be read. Of 1 lines: 1 x clicks on"),
+        ("a.ndjson", as_metarank(SMALL), "metarank --query text", "there is no column 'text' (--query)"),
+    ],
+)
+def test_what_does_not_go_with_a_source_is_refused(
+    run_in_process: Run, tmp_path: Path, name: str, lines: list[str], words: str, said: str
+) -> None:
+    path = write(tmp_path / name, lines)
+    assert said in refusal(run_in_process, path, "--input-format", *words.split())
+
+
+@pytest.mark.parametrize("form", SMALL_FILES)
+def test_a_file_that_is_not_utf_8_is_named_with_the_line(run_in_process: Run, tmp_path: Path, form: str) -> None:
+    path = write(tmp_path / ("raw.tsv" if form == "yandex" else "raw.ndjson"), SMALL_FILES[form](SMALL))
+    path.write_bytes(path.read_bytes() + b"\xff\n")
+    assert f"{path} line 6: is not UTF-8." in refusal(run_in_process, path, "--input-format", form)
+
+
+@pytest.mark.parametrize("form", SMALL_FILES)
+def test_without_the_option_the_error_says_what_the_file_is_and_how_to_read_it(
+    run_in_process: Run, tmp_path: Path, form: str
+) -> None:
+    title = {"metarank": "Metarank", "elasticsearch": "Elasticsearch", "yandex": "Yandex"}[form]
+    lines = SMALL_FILES[form](SMALL)
+    path = write(tmp_path / ("raw.tsv" if form == "yandex" else "raw.ndjson"), lines)
+    said = refusal(run_in_process, path)
+    assert f"These are events of {title}." in said
+    assert f"Try: posbias collect --input-format {form} {path} -o out" in said
