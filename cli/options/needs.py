@@ -172,6 +172,11 @@ _OF_WRITING = tuple(
 _COUNTING: Needs = {**_READING, "period": (_logs, _days)}
 
 
+# --- check ------------------------------------------------------------------------------------------------------
+
+_CHECKING: Needs = {name: needs for name, needs in _READING.items() if name != "max_bad_rows"} | {"period": (_days,)}
+
+
 # --- simulate ---------------------------------------------------------------------------------------------------
 
 _labels = only_where(lambda asked: asked["labels"] is not None, "it only works with --labels FILE")
@@ -206,5 +211,6 @@ NEEDS: Mapping[str, Needs] = {
         ),
     },
     "simulate": _SIMULATING,
+    "check": _CHECKING,
 }
 """By command and parameter. A parameter may have several needs; the first that is not met is said."""

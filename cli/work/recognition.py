@@ -1,0 +1,117 @@
+"""What is recognised of a log: a sequence of steps, each of which sees what the ones before it found."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.options import CountingOptions
+from posbias.cli.options.reading import ReadingOptions
+from posbias.cli.options.words import with_words, words_of
+from posbias.cli.work.job import Job, resolve
+from posbias.core.errors import UsageError
+from posbias.io.log.findings import Finding
+from posbias.io.log.log import Log
+from posbias.io.log.recognition.pages import find_duplicates, find_pages
+from posbias.io.log.recognition.roles import find_roles
+from posbias.io.log.recognition.ubi import find_ubi
+from posbias.io.log.recognition.values import find_clicks, find_position_base, find_sums
+from posbias.io.log.sources import find_sources
+from posbias.io.stores.store import find_statistics
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of a log, by the user or by what was found.
+
+    Attributes:
+        logs: as named by the user.
+        columns: which column plays which role.
+        reading: how the log is read.
+        counting: what is counted.
+        findings: what was found so far.
+    """
+
+    logs: tuple[str, ...]
+    columns: ColumnOptions
+    reading: ReadingOptions
+    counting: CountingOptions
+    findings: tuple[Finding, ...] = field(default=())
+
+    def saying(self, found: Sequence[Finding]) -> "Asked":
+        """The same with what was found, as if the user had said it."""
+        words = [word for finding in found for word in finding.options]
+        return replace(
+            self,
+            columns=with_words(self.columns, words),
+            reading=with_words(self.reading, words),
+            counting=with_words(self.counting, words),
+            findings=(*self.findings, *found),
+        )
+
+    def job(self) -> Job:
+        """What is to be read and counted.
+
+        Raises:
+            UsageError: an option cannot be read, or does not go with another one.
+        """
+        return resolve(self.logs, self.columns, self.reading, self.counting, statistics=())
+
+    def open_log(self) -> Log:
+        """Open the log.
+
+        Raises:
+            PosbiasError: a file cannot be read, or a role has no column.
+        """
+        return self.job().open_log()
+
+    @property
+    def options(self) -> list[str]:
+        """The words that say all of it, but for the log."""
+        return words_of(self.columns, self.reading, self.counting)
+
+    @property
+    def command(self) -> list[str]:
+        """The arguments of `posbias` that run the main job; `-o DIR` is still to be said."""
+        return [
+            "run",
+            *(f"./{name}" if name.startswith("-") and name != "-" else name for name in self.logs),
+            *self.options,
+        ]
+
+
+Step = Callable[[Asked], list[Finding]]
+
+STEPS: tuple[Step, ...] = (
+    lambda asked: find_ubi(find_sources(asked.logs)) if asked.reading.input_format == "auto" else [],
+    lambda asked: find_roles(asked.open_log),
+    lambda asked: [] if _is_said(asked, "impressions", "click_counts") else find_sums(asked.open_log()),
+    lambda asked: [] if _is_said(asked, "position_base") else find_position_base(asked.open_log()),
+    lambda asked: [] if _is_said(asked, "click_counts", "null_click", "clicks") else find_clicks(asked.open_log()),
+    lambda asked: find_pages(asked.open_log()),
+    lambda asked: find_duplicates(asked.open_log()),
+)
+"""What is looked for, in this order. The log of UBI documents has no rows before it is read."""
+
+
+def recognise(asked: Asked) -> Asked:
+    """Take the steps.
+
+    Raises:
+        PosbiasError: the log cannot be read at all.
+    """
+    if find_statistics(asked.logs):
+        raise UsageError(
+            f"{asked.logs[0]} holds statistics, and only logs are checked. `posbias collect --info` describes "
+            "statistics."
+        )
+    for step in STEPS:
+        asked = asked.saying(step(asked))
+    return asked
+
+
+def _is_said(asked: Asked, *names: str) -> bool:
+    """Whether one of these options is set, or the log has no rows yet to look at."""
+    if asked.reading.input_format == "ubi":
+        return True
+    groups = (asked.columns, asked.reading)
+    return any(getattr(group, name, None) for name in names for group in groups)
