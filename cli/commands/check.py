@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from posbias.cli import streams
-from posbias.cli.console import SafeConsole, say, stderr_console
+from posbias.cli.console import SafeConsole, say, shown, stderr_console
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.options import CheckOptions, CountingOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.report.check import check_report
+from posbias.cli.report.check import check_report, command_line
 from posbias.cli.report.progress import show_progress
 from posbias.cli.report.result import DONE, WITH_DOUBTS
 from posbias.cli.work.check_content import content_of
@@ -52,6 +52,7 @@ def _print(content: dict[str, Any], output: CheckOptions) -> None:
     elif not output.quiet:
         console = SafeConsole(stderr=False, width_in_a_file=_WIDTH_IN_A_FILE)
         console.print(check_report(content, console.width))
+        console.print(f"\n{shown(command_line(content))}", soft_wrap=True)
     if output.quiet:
         for sentence in (*content["warnings"], *content["reasons"]):
             say(stderr_console(), f"warning: {sentence}", style="yellow")

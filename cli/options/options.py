@@ -224,6 +224,15 @@ class OutputOrInfoOptions:
 
 
 @dataclass(frozen=True)
+class InitOptions:
+    """What is said where a file of options is written."""
+
+    force: _Force = False
+    quiet: _Quiet = False
+    config: _Config = None
+
+
+@dataclass(frozen=True)
 class CheckOptions:
     """What is printed where nothing is written."""
 

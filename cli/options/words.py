@@ -1,9 +1,9 @@
 """Options as the words of a command line that say them, and words of a command line as options."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import Field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 _Group = TypeVar("_Group", bound=Any)
 
@@ -11,16 +11,23 @@ _Group = TypeVar("_Group", bound=Any)
 def words_of(*groups: object) -> list[str]:
     """The words that say what options are set to, where that is not their default."""
     said: list[str] = []
-    for group in groups:
-        for flag, entry in _flags(group):
-            value = getattr(group, entry.name)
-            if value == entry.default:
-                continue
-            if isinstance(value, bool):
-                said.append(flag)
-            else:
-                said += [word for single in _several(value) for word in _option(flag, single)]
+    for flag, value in values_of(*groups).items():
+        if isinstance(value, bool):
+            said.append(flag)
+        else:
+            said += [word for single in several(value) for word in _option(flag, single)]
     return said
+
+
+def values_of(*groups: object) -> dict[str, object]:
+    """What options are set to, by flag, where that is not their default."""
+    values = {flag: (getattr(group, entry.name), entry.default) for group in groups for flag, entry in _flags(group)}
+    return {flag: value for flag, (value, default) in values.items() if value != default}
+
+
+def several(value: object) -> Sequence[object]:
+    """The values of an option, which may have but one."""
+    return cast("list[object]", value) if isinstance(value, list) else [value]
 
 
 def with_words(group: _Group, words: Sequence[str]) -> _Group:
@@ -62,10 +69,6 @@ def _flags(group: object) -> Iterator[tuple[str, Field[Any]]]:
 def _option(flag: str, value: object) -> tuple[str, ...]:
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return (f"{flag}={text}",) if text.startswith("-") else (flag, text)
-
-
-def _several(value: object) -> Iterable[object]:
-    return value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType]
 
 
 def _is_list(hint: Any) -> bool:  # noqa: ANN401 - any type of an option

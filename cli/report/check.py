@@ -27,7 +27,12 @@ def check_report(content: Mapping[str, Any], width: int) -> RenderableType:
         *_listed("what would help: ", content["advice"]),
         *_listed("no estimate: ", content["reasons"]),
     ]
-    return Group(*said, line(""), line(f"posbias {shlex.join(content['command'])} -o result"))
+    return Group(*said)
+
+
+def command_line(content: Mapping[str, Any]) -> str:
+    """The command that reads the log, to copy: on one line, however long it is."""
+    return f"posbias {shlex.join(content['command'])} -o result"
 
 
 def _listed(before: str, sentences: Sequence[str]) -> list[RenderableType]:

@@ -109,7 +109,7 @@ def _totals(look: Look) -> dict[str, Any]:
 
 def _days(look: Look) -> dict[str, Any]:
     days = sorted(look.facts.days)
-    return {"number": len(days), "first": days[0].isoformat(), "last": days[-1].isoformat()}
+    return {"number": len(days), "first": days[0], "last": days[-1]}
 
 
 def _pages(pages: PageFacts, all_pages: int) -> dict[str, Any]:
@@ -144,9 +144,9 @@ def _movement(look: Look) -> dict[str, Any]:
 
 def _models(look: Look, wanted: str) -> dict[str, Any]:
     found = {outlook.model: _model(outlook) for outlook in look.outlooks}
-    without: dict[str, dict[str, Any]] = {
-        model: {"can_be_estimated": False, "reason": why, "cells": []} for model, why in look.why_not.items()
-    }
+    without: dict[str, dict[str, Any]] = {}
+    for model, why in look.why_not.items():
+        without[model] = {"can_be_estimated": False, "reason": why, "cells": []}
     return {name: {"wanted": name == wanted} | content for name, content in (found | without).items()}
 
 

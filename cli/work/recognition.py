@@ -84,6 +84,9 @@ Step = Callable[[Asked], list[Finding]]
 STEPS: tuple[Step, ...] = (
     lambda asked: find_ubi(find_sources(asked.logs)) if asked.reading.input_format == "auto" else [],
     lambda asked: find_roles(asked.open_log),
+    lambda asked: find_roles(
+        asked.open_log
+    ),  # where some roles had no column at all, what else is a guess comes out now
     lambda asked: [] if _is_said(asked, "impressions", "click_counts") else find_sums(asked.open_log()),
     lambda asked: [] if _is_said(asked, "position_base") else find_position_base(asked.open_log()),
     lambda asked: [] if _is_said(asked, "click_counts", "null_click", "clicks") else find_clicks(asked.open_log()),

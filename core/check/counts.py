@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 
 import numpy as np
 import polars as pl
@@ -51,7 +50,7 @@ class LogFacts:
         largest_share: its share of the impressions.
         docs: number of documents.
         docs_exact: whether that is exact, not an estimate within some percent.
-        days: the days by impressions; empty where none are known.
+        days: impressions by day, as 2026-01-31; empty where none are known.
     """
 
     positions: pl.DataFrame
@@ -61,7 +60,7 @@ class LogFacts:
     largest_share: float
     docs: int
     docs_exact: bool
-    days: dict[date, float]
+    days: dict[str, float]
 
     @property
     def impressions(self) -> float:
@@ -118,15 +117,15 @@ def add_facts(parts: Sequence[PartFacts]) -> LogFacts:
         largest_share=size / total,
         docs=docs.number,
         docs_exact=docs.exact,
-        days=dict(days.iter_rows()),
+        days=dict(days.select(pl.col("day").cast(pl.String), IMPRESSIONS).iter_rows()),
     )
 
 
 def _rates(sums: pl.DataFrame) -> pl.DataFrame:
     """Click rates p = C / N with their intervals.
 
-    A ratio of sums over Q queries has the variance Q / (Q - 1) sum (c_q - p n_q)^2 / N^2 (Cochran 1977, section 6.4); the
-    interval is that of Student's t with Q - 1 degrees of freedom, cut at 0 and 1.
+    A ratio of sums over Q queries has the variance Q / (Q - 1) sum (c_q - p n_q)^2 / N^2 (Cochran 1977, section 6.4);
+    the interval is that of Student's t with Q - 1 degrees of freedom, cut at 0 and 1.
     """
     n, c, nn, nc, cc = (sums[name].to_numpy() for name in (IMPRESSIONS, CLICKS, "nn", "nc", "cc"))
     queries = sums[_QUERIES].to_numpy().astype(np.float64)

@@ -60,15 +60,15 @@ def warnings_of(facts: LogFacts, pages: PageFacts | None, client: Client | None)
     said = _of_positions(facts)
     if facts.largest_share > LARGE_SHARE:
         said.append(
-            f"one query has {facts.largest_share:.0%} of the impressions ({facts.largest_query!r}): the {facts.queries:,} "
-            f"queries are worth {facts.effective_queries:,.0f} of equal size."
+            f"one query has {facts.largest_share:.0%} of the impressions ({facts.largest_query!r}): the "
+            f"{facts.queries:,} queries are worth {facts.effective_queries:,.0f} of equal size."
         )
     if pages is not None and pages.pages:
         said += _of_pages(pages, facts)
     if client is not None and client.share > LARGE_CLIENT:
         said.append(
-            f"one value of {client.column!r} has {client.share:.0%} of the first {client.rows:,} rows. If it is a robot, "
-            "leave its rows out."
+            f"one value of {client.column!r} has {client.share:.0%} of the first {client.rows:,} rows. If it is a "
+            "robot, leave its rows out."
         )
     return said
 
@@ -91,16 +91,16 @@ def _of_pages(pages: PageFacts, facts: LogFacts) -> list[str]:
     said: list[str] = []
     if pages.starting_late > ODD_PAGES * pages.pages:
         said.append(
-            f"{pages.starting_late / pages.pages:.1%} of the pages start below position 1. Were results above left out, "
-            "or are these second pages?"
+            f"{pages.starting_late / pages.pages:.1%} of the pages start below position 1. Were results above left "
+            "out, or are these second pages?"
         )
     if pages.with_gaps > ODD_PAGES * pages.pages:
         said.append(f"{pages.with_gaps / pages.pages:.1%} of the pages lack positions between their first and last.")
     expected = pages.long * _chance_of_all(facts)
     if pages.clicked_in_full > max(ROBOTS_SHARE * pages.long, TIMES_EXPECTED * expected):
         said.append(
-            f"{pages.clicked_in_full:,} of {pages.long:,} pages of {FEWEST_ROWS_OF_A_ROBOT} results or more are clicked in "
-            "full. Robots do that: leave their sessions out."
+            f"{pages.clicked_in_full:,} of {pages.long:,} pages of {FEWEST_ROWS_OF_A_ROBOT} results or more are clicked "
+            "in full. Robots do that: leave their sessions out."
         )
     if pages.longest > LONG_PAGE:
         said.append(f"the longest page has {pages.longest:,} results. Is it a robot, or a session that is no page?")
@@ -130,8 +130,8 @@ def advice(
         said += _about_width(facts, outlooks[0])
     if time_column is not None and not has_time:
         said.append(
-            f"--timestamp {time_column}: then it is tested whether the ranker learns from clicks, which would bias every "
-            "estimate."
+            f"--timestamp {time_column}: then it is tested whether the ranker learns from clicks, which would bias "
+            "every estimate."
         )
     return said
 
@@ -141,13 +141,13 @@ def _about_linking(found: Outlook, moved: Movement) -> list[str]:
     reasons = set(found.cells["reason"].drop_nulls().to_list())
     if found.reason is not None or {NOT_LINKED, ONE_WAY} & reasons:
         said.append(
-            "swaps: let the same document appear at different positions for the same query now and then, by more days, a "
-            "changed ranker or a little randomisation."
+            "swaps: let the same document appear at different positions for the same query now and then, by more days, "
+            "a changed ranker or a little randomisation."
         )
     elif moved.share < STAYS:
         said.append(
-            f"more sessions of the same queries: {1 - moved.share:.0%} of the impressions are of documents that were seen "
-            "at one position only, and say nothing."
+            f"more sessions of the same queries: {1 - moved.share:.0%} of the impressions are of documents that were "
+            "seen at one position only, and say nothing."
         )
     if NO_CLICKS in reasons:
         said.append("more sessions: some positions were never clicked.")
@@ -160,8 +160,8 @@ def _about_width(facts: LogFacts, found: Outlook) -> list[str]:
     enough = [position for position in facts.positions[POSITION].to_list() if position not in thin]
     if thin and enough and min(thin) > max(enough) > 1:
         said.append(
-            f"--shape smooth, or --position-bins: positions from {min(thin)} on have fewer than {THIN_CLICKS} clicks each. "
-            f"Or leave them out: --max-position {max(enough)}."
+            f"--shape smooth, or --position-bins: positions from {min(thin)} on have fewer than {THIN_CLICKS} clicks "
+            f"each. Or leave them out: --max-position {max(enough)}."
         )
     elif found.cells.height > 2:  # noqa: PLR2004 - a curve has three points at least
         said.append("--shape smooth: neighbouring positions then lend each other what they know.")
@@ -173,10 +173,8 @@ def reasons_against(found: Outlook, facts: LogFacts) -> list[str]:
     if found.reason is not None:
         return [found.reason]
     if not len(found.errors):
-        return [
-            f"no propensity has a standard error: {facts.queries:,} queries hold the clicks that say anything, and "
-            "errors are told from differences between queries."
-        ]
+        said = f"{facts.queries:,} queries hold the clicks that say anything"
+        return [f"no propensity has a standard error: {said}, and errors are told from differences between queries."]
     said: list[str] = []
     if not found.carries:
         unknown = found.cells.filter(~pl.col("identified"))

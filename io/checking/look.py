@@ -1,6 +1,5 @@
 """One pass over a log: its rows, what its counts and pages say, and what each model can expect of it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,7 +103,7 @@ class _OfPart:
 
 def _counted(unjudged: Unjudged, plan: StatisticsPlan, engine: Engine, progress: Progress) -> list[_LookedAt]:
     parts = unjudged.read.statistics(plan)
-    work: Callable[[int, pl.LazyFrame], _LookedAt | None] = _OfPart(plan, None if parts.in_memory else engine.scratch)
+    work = _OfPart(plan, None if parts.in_memory else engine.scratch)
     found: list[_LookedAt] = []
     with progress.stage("counting", parts.number) as stage:
         for of_part in parts.map(work):
