@@ -6,11 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from posbias.core.arrays.count_table import Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import student_quantile
 from posbias.core.check.distinct import Sketch
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY
 
 _CONFIDENCE = 0.975
+_DENSE = 4  # cells of a full table per row, up to which it is worth it
 _QUERIES = "queries"
 _N, _C = pl.col(IMPRESSIONS).cast(pl.Float64), pl.col(CLICKS).cast(pl.Float64)
 
@@ -74,21 +76,62 @@ class LogFacts:
 
 
 def facts_of(statistics: pl.DataFrame) -> PartFacts:
-    """What the statistics of whole queries say: `query`, `doc`, `position`, further keys, `impressions`, `clicks`."""
-    by_query = statistics.group_by(QUERY, POSITION).agg(_N.sum(), _C.sum())
-    sums = [_N.sum(), _C.sum(), pl.len().alias(_QUERIES)]
-    sums += [(_N * _N).sum().alias("nn"), (_N * _C).sum().alias("nc"), (_C * _C).sum().alias("cc")]
-    per_query = by_query.group_by(QUERY).agg(_N.sum())
-    sizes = per_query[IMPRESSIONS]
-    at = int(sizes.arg_max() or 0)
+    """What the statistics of whole queries say.
+
+    Args:
+        statistics: `query`, `doc`, `position`, further keys, `impressions`, `clicks`; the rows of a query together.
+    """
+    by_query = _by_query_and_position(statistics)
+    sizes = sum_by_number(by_query.query, by_query.impressions, int(by_query.query[-1]) + 1)
+    largest = int(sizes.argmax())
+    first_row = int(statistics[QUERY].rle_id().search_sorted(largest))
     return PartFacts(
-        positions=by_query.group_by(POSITION).agg(sums),
-        queries=per_query.height,
+        positions=by_query.sums(),
+        queries=len(sizes),
         squares=float((sizes * sizes).sum()),
-        largest=(_in_words(per_query[QUERY][at]), float(sizes[at])),
+        largest=(_in_words(statistics[QUERY][first_row]), float(sizes[largest])),
         docs=Sketch.of(statistics[DOC]),
         days=_days(statistics),
     )
+
+
+@dataclass(frozen=True)
+class _ByQuery:
+    """Counts per query, numbered, and position; each of shape (C,). Some may be 0."""
+
+    query: Integers
+    position: Integers
+    impressions: Floats
+    clicks: Floats
+
+    def sums(self) -> pl.DataFrame:
+        """Per position `impressions`, `clicks`, `queries`, `nn`, `nc` and `cc`: sums over its queries."""
+        n, c = self.impressions, self.clicks
+        values = {
+            IMPRESSIONS: n,
+            CLICKS: c,
+            _QUERIES: (n > 0).astype(np.float64),
+            "nn": n * n,
+            "nc": n * c,
+            "cc": c * c,
+        }
+        positions, number = np.unique(self.position, return_inverse=True)
+        sums = {name: sum_by_number(number, each, len(positions)) for name, each in values.items()}
+        return pl.DataFrame({POSITION: positions, **sums}).filter(pl.col(_QUERIES) > 0)
+
+
+def _by_query_and_position(statistics: pl.DataFrame) -> _ByQuery:
+    """Added up in a table of all queries and positions, or of those that there are, where that would be too large."""
+    query, position = statistics[QUERY].rle_id().to_numpy().astype(np.int64), statistics[POSITION].to_numpy()
+    width = int(position.max()) + 1
+    key, n_keys = query * width + position, (int(query[-1]) + 1) * width
+    if n_keys <= _DENSE * len(key):
+        keys = np.arange(n_keys)
+    else:
+        keys, key = np.unique(key, return_inverse=True)
+    counts = (statistics[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
+    added = [sum_by_number(key, count, len(keys)) for count in counts]
+    return _ByQuery(keys // width, keys % width, added[0], added[1])
 
 
 def _in_words(key: object) -> str:
@@ -128,7 +171,7 @@ def _rates(sums: pl.DataFrame) -> pl.DataFrame:
     the interval is that of Student's t with Q - 1 degrees of freedom, cut at 0 and 1.
     """
     n, c, nn, nc, cc = (sums[name].to_numpy() for name in (IMPRESSIONS, CLICKS, "nn", "nc", "cc"))
-    queries = sums[_QUERIES].to_numpy().astype(np.float64)
+    queries = sums[_QUERIES].to_numpy()
     rate = c / n
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.maximum(cc - 2 * rate * nc + rate**2 * nn, 0.0) * queries / (queries - 1)

@@ -99,8 +99,8 @@ def _of_pages(pages: PageFacts, facts: LogFacts) -> list[str]:
     expected = pages.long * _chance_of_all(facts)
     if pages.clicked_in_full > max(ROBOTS_SHARE * pages.long, TIMES_EXPECTED * expected):
         said.append(
-            f"{pages.clicked_in_full:,} of {pages.long:,} pages of {FEWEST_ROWS_OF_A_ROBOT} results or more are clicked "
-            "in full. Robots do that: leave their sessions out."
+            f"{pages.clicked_in_full:,} of {pages.long:,} pages of {FEWEST_ROWS_OF_A_ROBOT} results or more are "
+            "clicked in full. Robots do that: leave their sessions out."
         )
     if pages.longest > LONG_PAGE:
         said.append(f"the longest page has {pages.longest:,} results. Is it a robot, or a session that is no page?")
@@ -173,8 +173,8 @@ def reasons_against(found: Outlook, facts: LogFacts) -> list[str]:
     if found.reason is not None:
         return [found.reason]
     if not len(found.errors):
-        said = f"{facts.queries:,} queries hold the clicks that say anything"
-        return [f"no propensity has a standard error: {said}, and errors are told from differences between queries."]
+        held = f"{facts.queries:,} queries hold the clicks that say anything"
+        return [f"no propensity has a standard error: {held}, and errors are told from differences between queries."]
     said: list[str] = []
     if not found.carries:
         unknown = found.cells.filter(~pl.col("identified"))
