@@ -10,7 +10,6 @@ from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.config import DEFAULT_FILE
 from posbias.cli.options.options import CountingOptions, InitOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.options.words import values_of
 from posbias.cli.report.progress import show_progress
 from posbias.cli.report.result import DONE, WITH_DOUBTS
 from posbias.cli.report.settings import settings_text
@@ -35,8 +34,7 @@ def init(
     with show_progress(console, quiet=output.quiet) as progress:
         checked = check(Asked(tuple(logs), columns, reading, counting), progress)
     asked = checked.asked
-    values = values_of(asked.columns, asked.reading, asked.counting)
-    write_settings(target, settings_text(logs, values, asked.findings, checked.advice), force=output.force)
+    write_settings(target, settings_text(logs, asked.options, asked.findings, checked.advice), force=output.force)
     for sentence in (*checked.warnings, *checked.against):
         say(console, f"warning: {sentence}", style="yellow")
     if not output.quiet:

@@ -1,6 +1,6 @@
 """Options as the words of a command line that say them, and words of a command line as options."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_type_hints
@@ -8,10 +8,10 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 _Group = TypeVar("_Group", bound=Any)
 
 
-def words_of(*groups: object) -> list[str]:
-    """The words that say what options are set to, where that is not their default."""
+def words_of(values: Mapping[str, object]) -> list[str]:
+    """The words that say what options are set to, by flag."""
     said: list[str] = []
-    for flag, value in values_of(*groups).items():
+    for flag, value in values.items():
         if isinstance(value, bool):
             said.append(flag)
         else:

@@ -36,7 +36,11 @@ def command_line(content: Mapping[str, Any]) -> str:
 
 
 def _listed(before: str, sentences: Sequence[str]) -> list[RenderableType]:
-    return [line(f"{before}{part}") for sentence in sentences for part in sentence.splitlines()]
+    said: list[RenderableType] = []
+    for sentence in sentences:
+        first, *others = sentence.splitlines()
+        said += [line(f"{before}{first}"), *(line(f"  {other}") for other in others)]
+    return said
 
 
 def _recognised(found: Mapping[str, Any]) -> list[RenderableType]:

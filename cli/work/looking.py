@@ -64,7 +64,8 @@ class Checked:
     def warnings(self) -> list[str]:
         """What is odd about the log."""
         count = unused_count(self.log)
-        said = [] if self.look is None else warnings_of(self.look.facts, self.look.pages, self.client)
+        look, binned = self.look, self.asked.counting.position_bins is not None
+        said = [] if look is None else warnings_of(look.facts, look.pages, self.client, binned=binned)
         if count is not None:
             said.append(f"column {count!r} was not used. If a row adds up impressions, say --impressions {count}.")
         return said

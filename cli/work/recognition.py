@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.options import CountingOptions
+from posbias.cli.options.effects import Situation
+from posbias.cli.options.needs import NEEDS
+from posbias.cli.options.options import CountingOptions, EstimationOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.options.words import with_words, words_of
+from posbias.cli.options.words import values_of, with_words, words_of
 from posbias.cli.work.job import Job, resolve
 from posbias.core.errors import UsageError
 from posbias.io.log.findings import Finding
@@ -15,8 +17,10 @@ from posbias.io.log.recognition.pages import find_duplicates, find_pages
 from posbias.io.log.recognition.roles import find_roles
 from posbias.io.log.recognition.ubi import find_ubi
 from posbias.io.log.recognition.values import find_clicks, find_position_base, find_sums
-from posbias.io.log.sources import find_sources
+from posbias.io.log.sources import Source, find_sources
 from posbias.io.stores.store import find_statistics
+
+_RUN = "run"
 
 
 @dataclass(frozen=True)
@@ -64,29 +68,42 @@ class Asked:
         """
         return self.job().open_log()
 
+    def sources(self) -> list[Source]:
+        """The files of the log.
+
+        Raises:
+            LogFormatError: there are none, or one cannot be read.
+        """
+        return find_sources(self.logs)
+
     @property
-    def options(self) -> list[str]:
-        """The words that say all of it, but for the log."""
-        return words_of(self.columns, self.reading, self.counting)
+    def options(self) -> dict[str, object]:
+        """What options are set to, by flag, but for those that would have no effect on a run."""
+        groups = (self.columns, self.reading, self.counting)
+        values = {name: value for group in (*groups, EstimationOptions()) for name, value in vars(group).items()}
+        situation = Situation(_RUN, values | {"logs": list(self.logs)})
+        return {
+            flag: value
+            for flag, value in values_of(*groups).items()
+            if not any(need(situation) for need in NEEDS[_RUN].get(flag.removeprefix("--").replace("-", "_"), ()))
+        }
 
     @property
     def command(self) -> list[str]:
         """The arguments of `posbias` that run the main job; `-o DIR` is still to be said."""
         return [
-            "run",
+            _RUN,
             *(f"./{name}" if name.startswith("-") and name != "-" else name for name in self.logs),
-            *self.options,
+            *words_of(self.options),
         ]
 
 
 Step = Callable[[Asked], list[Finding]]
 
 STEPS: tuple[Step, ...] = (
-    lambda asked: find_ubi(find_sources(asked.logs)) if asked.reading.input_format == "auto" else [],
-    lambda asked: find_roles(asked.open_log),
-    lambda asked: find_roles(
-        asked.open_log
-    ),  # where some roles had no column at all, what else is a guess comes out now
+    lambda asked: find_ubi(asked.sources()) if asked.reading.input_format == "auto" else [],
+    lambda asked: find_roles(asked.open_log, asked.sources),
+    lambda asked: find_roles(asked.open_log, asked.sources),  # again: an error of the first hides guesses for others
     lambda asked: [] if _is_said(asked, "impressions", "click_counts") else find_sums(asked.open_log()),
     lambda asked: [] if _is_said(asked, "position_base") else find_position_base(asked.open_log()),
     lambda asked: [] if _is_said(asked, "click_counts", "null_click", "clicks") else find_clicks(asked.open_log()),

@@ -55,10 +55,10 @@ class Client:
     rows: int
 
 
-def warnings_of(facts: LogFacts, pages: PageFacts | None, client: Client | None) -> list[str]:
-    """What is odd about a log, in sentences."""
-    said = _of_positions(facts)
-    if facts.largest_share > LARGE_SHARE:
+def warnings_of(facts: LogFacts, pages: PageFacts | None, client: Client | None, *, binned: bool = False) -> list[str]:
+    """What is odd about a log, in sentences; of `binned` positions only the first of each bin is there."""
+    said = _of_positions(facts, binned=binned)
+    if facts.largest_share > LARGE_SHARE and facts.effective_queries < facts.queries / 2:
         said.append(
             f"one query has {facts.largest_share:.0%} of the impressions ({facts.largest_query!r}): the "
             f"{facts.queries:,} queries are worth {facts.effective_queries:,.0f} of equal size."
@@ -73,16 +73,16 @@ def warnings_of(facts: LogFacts, pages: PageFacts | None, client: Client | None)
     return said
 
 
-def _of_positions(facts: LogFacts) -> list[str]:
+def _of_positions(facts: LogFacts, *, binned: bool) -> list[str]:
     positions: list[int] = facts.positions[POSITION].to_list()
     said: list[str] = []
     if positions[0] > 1:
         said.append(f"no result stands above position {positions[0]}. Propensities will be relative to that position.")
     missing = positions[-1] - positions[0] + 1 - len(positions)
-    if missing:
+    if missing and not binned:
         said.append(f"{missing:,} positions between {positions[0]} and {positions[-1]} hold no result at all.")
     silent = facts.positions.filter(pl.col(CLICKS) == 0).height
-    if silent:
+    if 0 < silent < len(positions):
         said.append(f"{silent:,} of {len(positions):,} positions have no click.")
     return said
 

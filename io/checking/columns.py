@@ -8,13 +8,13 @@ from posbias.io.log.log import Log
 from posbias.io.log.scan import reading, scan_sources, schema_of
 
 _ROWS, _FEWEST = 1_000_000, 1000
+_FEW_CLIENTS = 20  # fewer are kinds of clients
 _CLIENTS = frozenset(
     (
         *("client", "clientid", "user", "userid", "userpseudoid", "customer", "customerid", "visitor", "visitorid"),
         *(
             "cookie",
             "cookieid",
-            "device",
             "deviceid",
             "ip",
             "ipaddress",
@@ -45,7 +45,7 @@ def largest_client(log: Log) -> Client | None:
             scan_sources(log.sources).select(column).head(_ROWS).group_by(column).len().collect(engine="streaming")
         ).filter(pl.col(column).is_not_null())
     rows = int(sizes["len"].sum())
-    if rows < _FEWEST or sizes.height < 2:  # noqa: PLR2004 - one client is no client among others
+    if rows < _FEWEST or sizes.height < _FEW_CLIENTS:
         return None
     return Client(column, float(sizes["len"].max() or 0) / rows, rows)  # pyright: ignore[reportArgumentType]
 

@@ -10,6 +10,7 @@ from posbias.core.column_names import words
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import PageFault, pages
+from posbias.core.schema import DOC, POSITION, QUERY, SESSION
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
 from posbias.io.log.recognition.roles import option
@@ -70,6 +71,9 @@ def find_duplicates(log: Log) -> list[Finding]:
     shares = _shares(log)
     if not shares.repeated_doc or shares.no_page >= _VISITS:
         return []
+    if _same_rows(log) > shares.repeated_doc / 2:
+        said = f"{shares.repeated_doc:.2%} of the pages hold rows twice. Was the log exported twice, or named twice?"
+        return [Finding(said, certain=False)]
     said = f"{shares.repeated_doc:.2%} of the pages show a document twice: its first row counts"
     return [Finding(said, ("--duplicate-docs", "first"))]
 
@@ -84,6 +88,17 @@ def _shares(log: Log) -> _Shares:
     total = max(judged.height, 1)
     faults = (PageFault.SEVERAL_QUERIES, PageFault.REPEATED_DOC, PageFault.REPEATED_POSITION)
     return _Shares(*(counts.get(fault, 0) / total for fault in faults), pages=judged.height)
+
+
+def _same_rows(log: Log) -> float:
+    """Share of the pages that show a document twice at one position."""
+    rows = first_impressions(log).lazy().filter(pl.col(REJECTED) == 0)
+    places = (
+        rows.group_by(SESSION, QUERY, DOC, POSITION).len().filter(pl.col("len") > 1).select(pl.col(SESSION).n_unique())
+    )
+    pages_in_all = rows.select(pl.col(SESSION).n_unique().alias("all"))
+    twice, total = pl.concat([places, pages_in_all], how="horizontal").collect().row(0)
+    return twice / max(total, 1)
 
 
 def _with_session(log: Log, names: tuple[str, ...]) -> Log:

@@ -4,40 +4,69 @@ from collections.abc import Callable, Mapping, Sequence
 
 from posbias.core.column_names import plain
 from posbias.core.errors import RoleError
-from posbias.core.schema import ALIASES, FLAGS
+from posbias.core.schema import ALIASES, FLAGS, SESSION
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
+from posbias.io.log.recognition.guesses import guess_by_values
+from posbias.io.log.scan import reading, scan_sources
+from posbias.io.log.sources import Source
 
 _NO_GUESS = "COLUMN"
+_ROWS = 20_000
 _ROLE_OF = {flag: role for role, flag in FLAGS.items() if role in ALIASES}
 _PAGE_IDS = ("serpid", "searchid", "pageviewid", "impressionid")
 """Of several columns that could be the session, that of a page."""
 
 
-def find_roles(opened: Callable[[], Log]) -> list[Finding]:
-    """What the names of columns say of their roles, where well-known names do not say it.
+def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]]) -> list[Finding]:
+    """What the names of columns say of their roles, where well-known names do not say it; else what their values say.
 
     Args:
         opened: opens the log.
+        sources: finds its files.
 
     Raises:
-        RoleError: a role has no column, and no name to guess one from.
+        RoleError: a role has no column, and there is nothing to guess one from.
         PosbiasError: the log cannot be opened.
     """
     try:
         guessed = opened().guessed
     except RoleError as error:
         words = _chosen(error.options, error.several)
-        if not words or _NO_GUESS in words:
+        pairs = dict(zip(words[::2], words[1::2], strict=True))
+        unknown = [flag for flag, column in pairs.items() if column == _NO_GUESS and flag in _ROLE_OF]
+        pairs |= _by_values(sources(), unknown, pairs) if unknown else {}
+        if not pairs or _NO_GUESS in pairs.values():
             raise
-        pairs = zip(words[::2], words[1::2], strict=True)
-        return [_guess(flag, column, error.several.get(flag, ())) for flag, column in pairs]
+        return [
+            _guess(flag, column, error.several.get(flag, ()), by_values=flag in unknown)
+            for flag, column in pairs.items()
+        ]
     return [_guess(flag, column) for flag, column in guessed]
 
 
-def _guess(flag: str, column: str, several: Sequence[str] = ()) -> Finding:
+def _by_values(sources: Sequence[Source], flags: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Columns by flag, guessed from the first rows of the first file; those of well-known names are left out."""
+    with reading(sources):
+        rows = scan_sources(sources[:1]).head(_ROWS).collect(engine="streaming")
+    roles = [_ROLE_OF[flag] for flag in flags]
+    taken = {
+        role: name
+        for role, names in ALIASES.items()
+        if role not in roles
+        for name in rows.columns
+        if plain(name) in map(plain, names)
+    }
+    taken |= {_ROLE_OF[flag]: column for flag, column in known.items() if column != _NO_GUESS and flag in _ROLE_OF}
+    wanted = roles if SESSION in taken else [*roles, SESSION]
+    found = guess_by_values(rows, wanted, taken)
+    return {FLAGS[role]: column for role, column in found.items()}
+
+
+def _guess(flag: str, column: str, several: Sequence[str] = (), *, by_values: bool = False) -> Finding:
     others = [name for name in several if name != column]
     beside = f", not {' or '.join(map(repr, others))}" if others else ""
+    beside += ", by what it holds" if by_values else ""
     said = f"the {flag.removeprefix('--').replace('-', ' ')} is taken to be column {column!r}{beside}"
     return Finding(said, option(flag, column), certain=False)
 

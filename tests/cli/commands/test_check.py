@@ -62,6 +62,12 @@ FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
         lambda log: log.rename({"query": "our search", "doc": "theItem", "position": "gridPlace", "click": "tapped"}),
         ["--query", "our search", "--doc", "theItem", "--position", "gridPlace", "--click", "tapped"],
     ),
+    "names in another language": (
+        lambda log: log.drop("timestamp").rename(
+            {"session": "sitzung", "query": "suche", "doc": "artikel", "position": "rang", "click": "geklickt"}
+        ),
+        ["--session", "sitzung", "--query", "suche", "--doc", "artikel", "--position", "rang", "--click", "geklickt"],
+    ),
     "two names for a role": (
         lambda log: log.with_columns(item_id=pl.col("doc").hash()).with_columns(doc_id="doc").drop("doc"),
         ["--doc", "doc_id"],
@@ -154,6 +160,28 @@ def test_what_is_said_in_a_file_is_kept_in_the_command(run_in_process: Run, log:
     (tmp_path / "posbias.toml").write_text('doc = "artikel"\nmin-propensity = 0.02\n', encoding="utf-8")
 
     assert checked(run_in_process, "log.csv")["command"] == ["run", "log.csv", "--doc", "artikel"]
+
+
+def test_what_would_have_no_effect_on_a_run_is_not_in_the_command(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    log.write_csv(tmp_path / "log.csv")
+    (tmp_path / "posbias.toml").write_text('click-actions = "tap"\nmax-bad-rows = 0.1\n', encoding="utf-8")
+
+    found = checked(run_in_process, "log.csv")
+    (tmp_path / "posbias.toml").unlink()
+
+    assert found["command"] == ["run", "log.csv"]
+    assert totals_of_run(run_in_process, found["command"], tmp_path)["impressions"] == log.height
+
+
+def test_rows_that_stand_twice_are_said_to_do_so(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    pl.concat([log, log]).write_parquet(tmp_path / "log.parquet")
+
+    found = checked(run_in_process, "log.parquet", code=1)
+
+    assert found["command"] == ["run", "log.parquet"]
+    assert "100.00% of the pages hold rows twice" in found["recognised"]["findings"][0]["said"]
 
 
 def test_a_name_that_begins_with_a_dash_is_no_option(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
