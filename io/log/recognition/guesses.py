@@ -22,7 +22,7 @@ def guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[s
         roles: those that are looked for.
         known: the column of each role that is known.
     """
-    free = [name for name in rows.columns if name not in known.values() and not rows.schema[name].is_nested()]
+    free = [name for name in rows.columns if name not in known.values() and _is_plain(rows.schema[name])]
     found = dict[str, str]()
     if POSITION in roles:
         climbing = max(free, key=lambda name: _climbing(rows[name]), default="")
@@ -55,8 +55,12 @@ def _keys(rows: pl.DataFrame, goes_on: pl.Series, roles: Collection[str]) -> dic
     }
 
 
+def _is_plain(dtype: pl.DataType) -> bool:
+    return dtype.is_numeric() or dtype.is_temporal() or isinstance(dtype, pl.String | pl.Boolean | pl.Categorical)
+
+
 def _numbers(column: pl.Series) -> pl.Series:
-    return column.cast(pl.Float64, strict=False)
+    return column.cast(pl.String).cast(pl.Float64, strict=False)
 
 
 def _goes_on(position: pl.Series) -> pl.Series:

@@ -35,11 +35,12 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
         words = _chosen(error.options, error.several)
         pairs = dict(zip(words[::2], words[1::2], strict=True))
         unknown = [flag for flag, column in pairs.items() if column == _NO_GUESS and flag in _ROLE_OF]
-        pairs |= _by_values(sources(), unknown, pairs) if unknown else {}
+        by_values = _by_values(sources(), unknown, pairs) if unknown else {}
+        pairs |= by_values
         if not pairs or _NO_GUESS in pairs.values():
             raise
         return [
-            _guess(flag, column, error.several.get(flag, ()), by_values=flag in unknown)
+            _guess(flag, column, error.several.get(flag, ()), by_values=flag in by_values)
             for flag, column in pairs.items()
         ]
     return [_guess(flag, column) for flag, column in guessed]

@@ -355,6 +355,29 @@ def test_the_errors_to_expect_are_those_of_the_fit(run_in_process: Run, log: pl.
         assert [cell["linking_clicks"] for cell in cells] == fitted["linking_clicks"].to_list()
 
 
+def test_a_log_in_several_parts_says_what_it_says_in_one(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+
+    at_once = checked(run_in_process, "log.parquet")
+    monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 3000)
+    monkeypatch.setattr("posbias.io.engines.local._FEW_QUERIES", 5)
+    in_parts = checked(run_in_process, "log.parquet")
+
+    for part in ("command", "rows", "days", "queries", "movement", "warnings", "advice"):
+        assert in_parts[part] == at_once[part]
+    assert [row["ctr_high"] for row in in_parts["positions"]] == pytest.approx(
+        [row["ctr_high"] for row in at_once["positions"]]
+    )
+    errors = [[cell["std_error"] for cell in found["models"]["pbm"]["cells"]] for found in (in_parts, at_once)]
+    assert errors[0] == pytest.approx(errors[1])
+    assert (in_parts["totals"]["pages"], in_parts["totals"]["pages_exact"]) == (log["session"].n_unique(), False)
+    assert 0 < in_parts["models"]["ubm"]["share_of_queries"] < 1
+    assert in_parts["totals"]["documents"] == at_once["totals"]["documents"]
+    assert "about 3,000 pages" in run_in_process("check", "log.parquet").stdout
+
+
 # --- how it is said -------------------------------------------------------------------------------------------
 
 
