@@ -16,6 +16,7 @@ from posbias.core.schema import QUERY
 from posbias.io.counting.count import Unjudged
 from posbias.io.counting.stored_parts import store_part
 from posbias.io.engines.engine import Engine
+from posbias.io.log.log import Log
 from posbias.io.progress import Progress
 
 PBM, UBM = "pbm", "ubm"
@@ -63,7 +64,7 @@ def look_at(unjudged: Unjudged, plan: StatisticsPlan, engine: Engine, progress: 
     with progress.stage("fitting"):
         outlooks = [outlook(statistics)]
         pages = _some_pages(unjudged)
-        why_not = _why_no_ubm(plan, has_pages=pages is not None)
+        why_not = _why_no_ubm(plan, unjudged.log)
         if pages is not None and not why_not:
             outlooks.append(_of_pages(pages, replace(plan, model=get_model(UBM)), statistics.n_queries))
     found = None if pages is None else page_facts(pages.lazy())
@@ -123,10 +124,13 @@ def _some_pages(unjudged: Unjudged) -> pl.DataFrame | None:
     return chosen.collect(engine="streaming")
 
 
-def _why_no_ubm(plan: StatisticsPlan, *, has_pages: bool) -> str:
-    if not has_pages:
-        return "it needs whole pages, and the log has no session column"
-    return "it takes no --context" if plan.context else ""
+def _why_no_ubm(plan: StatisticsPlan, log: Log) -> str:
+    reasons = {
+        "it needs whole pages, and the log has no session column": not log.has_sessions,
+        "it takes no --context": bool(plan.context),
+        "it takes no --duplicate-docs keep": log.docs_repeat,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _of_pages(pages: pl.DataFrame, plan: StatisticsPlan, n_queries: int) -> Outlook:

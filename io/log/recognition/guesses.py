@@ -31,9 +31,9 @@ def guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[s
         flags = [name for name in free if name not in found.values() and _is_flag(rows[name])]
         found |= {CLICK: flags[0]} if len(flags) == 1 else {}
     position = found.get(POSITION, known.get(POSITION))
-    if position is None:
+    if position is None or _climbing(rows[position]) < _MOSTLY:  # without the order of pages, nothing tells the others
         return found
-    left = rows.select(name for name in free if name not in found.values())
+    left = rows.select(name for name in free if name not in found.values() and not rows.schema[name].is_float())
     return found | _keys(left, _goes_on(rows[position]), roles)
 
 

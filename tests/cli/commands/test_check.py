@@ -335,6 +335,7 @@ def test_a_log_without_sessions_says_why_ubm_needs_them(run_in_process: Run, log
 
     assert found["models"]["ubm"]["reason"] == "it needs whole pages, and the log has no session column"
     assert found["pages"] is None
+    assert found["models"]["pbm"]["can_be_estimated"]
     assert wanted["command"] == ["run", "log.parquet", "--model", "pbm"]
 
 
@@ -439,6 +440,18 @@ def test_a_log_without_rows_carries_no_estimate(run_in_process: Run, tmp_path: P
     (tmp_path / "log.csv").write_text("session,query,doc,position,click\n", encoding="utf-8")
 
     assert checked(run_in_process, "log.csv", code=1)["reasons"] == ["log.csv: the log holds no rows."]
+
+
+def test_nothing_is_guessed_from_values_where_rows_are_in_no_order(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    shuffled = log.sample(fraction=1, shuffle=True, seed=1).with_columns(chance=pl.col("doc").hash() / 2**64)
+    shuffled.drop("session").rename({"query": "suche"}).write_parquet(tmp_path / "log.parquet")
+
+    done = run_in_process("check", "log.parquet")
+
+    assert done.returncode == 2
+    assert "no column looks like the query" in done.stderr
 
 
 def test_statistics_are_no_log(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
