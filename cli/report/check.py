@@ -82,7 +82,8 @@ def _totals(content: Mapping[str, Any]) -> list[RenderableType]:
             for name, exact in names.items()
             if totals[name] is not None
         ]
-        said.append(line(f"counted: {', '.join([*counts, counted(totals['pairs'], '(query, doc) pairs')])}"))
+        pairs = f"{'' if totals['pairs_exact'] else 'about '}{counted(totals['pairs'], '(query, doc) pairs')}"
+        said.append(line(f"counted: {', '.join([*counts, pairs])}"))
     if days is not None:
         span = days["first"] if days["number"] == 1 else f"{days['first']} to {days['last']}, {days['number']:,} days"
         said.append(line(f"days: {span}"))
@@ -104,7 +105,8 @@ def _positions(content: Mapping[str, Any], width: int) -> RenderableType:
     if cells:
         columns["error to\nexpect"] = [_error(cells.get(row["position"])) for row in rows]
     if cells and width >= _WIDE:
-        columns["linking\nclicks"] = [f"{cells[row['position']]['linking_clicks']:,.0f}" for row in rows]
+        share = content["models"][_PBM]["share_of_queries"]
+        columns["linking\nclicks"] = [f"{_linking(cells.get(row['position'])) / share:,.0f}" for row in rows]
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for values in list(zip(*columns.values(), strict=True))[:_MOST_ROWS]:
@@ -112,6 +114,10 @@ def _positions(content: Mapping[str, Any], width: int) -> RenderableType:
     if len(rows) > _MOST_ROWS:
         table.caption = f"... and {len(rows) - _MOST_ROWS} more positions (--json has all)"
     return table
+
+
+def _linking(cell: Mapping[str, Any] | None) -> float:
+    return 0.0 if cell is None else cell["linking_clicks"]
 
 
 def _by_position(cells: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:

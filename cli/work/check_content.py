@@ -103,7 +103,8 @@ def _totals(look: Look) -> dict[str, Any]:
         "queries": facts.queries,
         "documents": facts.docs,
         "documents_exact": facts.docs_exact,
-        "pairs": as_count(look.moved.pairs),
+        "pairs": round(look.moved.pairs),
+        "pairs_exact": look.outlooks[0].share == 1,
     }
 
 
@@ -135,9 +136,9 @@ def _client(client: Client | None) -> dict[str, Any] | None:
 def _movement(look: Look) -> dict[str, Any]:
     moved = look.moved
     return {
-        "pairs": as_count(moved.pairs),
-        "pairs_at_several_positions": as_count(moved.moved),
-        "linking_pairs": as_count(moved.linking),
+        "pairs": round(moved.pairs),
+        "pairs_at_several_positions": round(moved.moved),
+        "linking_pairs": round(moved.linking),
         "share_of_impressions": moved.share,
     }
 

@@ -107,6 +107,10 @@ class Movement:
     linking: float
     share: float
 
+    def in_all(self, share: float) -> "Movement":
+        """The same of the whole log, of whose queries these were a share."""
+        return Movement(*(count / share for count in (self.pairs, self.moved, self.linking)), share=self.share)
+
 
 def movement(table: CountTable) -> Movement:
     """How the pairs of a table move; equal pairs may stand in it once, with their number."""

@@ -21,6 +21,9 @@ from posbias.io.progress import Progress
 
 PBM, UBM = "pbm", "ubm"
 
+MOST_PARTS = 16
+"""Parts whose pairs are looked at: those of a larger log are a sample, as parts hold queries by their hash."""
+
 _MOST_ROWS = 2_000_000  # of pages that are looked at
 
 
@@ -30,7 +33,7 @@ class Look:
 
     Attributes:
         facts: of its counts.
-        moved: how documents move between positions.
+        moved: how documents move between positions; an estimate where not all queries were looked at.
         pages: facts of its pages; None where it has no sessions.
         all_pages: how many there are; an estimate where not all were looked at.
         outlooks: what each model can say, the position-based one first.
@@ -56,28 +59,32 @@ def look_at(unjudged: Unjudged, plan: StatisticsPlan, engine: Engine, progress: 
     """
     if not unjudged.rows.used:
         return None
-    parts = _counted(unjudged, plan, engine, progress)
-    if not parts:
+    counted = _counted(unjudged, plan, engine, progress)
+    if counted is None:
         return None
-    facts, statistics = add_facts([part.facts for part in parts]), merge_parts([part.part for part in parts], plan)
-    moved = movement(statistics.pair_signatures)
-    with progress.stage("fitting"):
-        outlooks = [outlook(statistics)]
+    facts, statistics, found = counted
+    outlooks, why_not = [found], _why_no_ubm(plan, unjudged.log)
+    with progress.stage("looking at pages"):
         pages = _some_pages(unjudged)
-        why_not = _why_no_ubm(plan, unjudged.log)
         if pages is not None and not why_not:
-            outlooks.append(_of_pages(pages, replace(plan, model=get_model(UBM)), statistics.n_queries))
-    found = None if pages is None else page_facts(pages.lazy())
-    n_pages = None if found is None else _pages_in_all(found, unjudged.rows.used)
-    return Look(facts, moved, found, n_pages, tuple(outlooks), {UBM: why_not} if why_not else {})
+            outlooks.append(_of_pages(pages, replace(plan, model=get_model(UBM)), facts.queries))
+        of_pages = None if pages is None else page_facts(pages.lazy())
+    return Look(
+        facts=facts,
+        moved=movement(statistics.pair_signatures).in_all(found.share),
+        pages=of_pages,
+        all_pages=None if of_pages is None else _pages_in_all(of_pages, unjudged.rows.used),
+        outlooks=tuple(outlooks),
+        why_not={UBM: why_not} if why_not else {},
+    )
 
 
 @dataclass(frozen=True)
 class _LookedAt:
-    """One part of the log: what it says, and its compressed counts."""
+    """One part of the log: what it says, and its compressed counts, where it is one of the sample."""
 
     facts: PartFacts
-    part: PartStatistics
+    part: PartStatistics | None
 
 
 @dataclass(frozen=True)
@@ -87,26 +94,53 @@ class _OfPart:
     Attributes:
         plan: what they count.
         kept_in: the directory for compressed counts; None keeps them in memory.
+        most: so many parts, the first ones, are compressed; None for all.
     """
 
     plan: StatisticsPlan
     kept_in: Path | None
+    most: int | None = None
 
     def __call__(self, number: int, statistics: pl.LazyFrame) -> _LookedAt | None:
         """What the part says; None where it is empty."""
         frame = statistics.collect()
         if not frame.height:
             return None
+        if self.most is not None and number >= self.most:
+            return _LookedAt(facts_of(frame), None)
         part = compress_part(frame, self.plan).without_pairs()
         stored = part if self.kept_in is None else store_part(part, number, self.kept_in)
         return _LookedAt(facts_of(frame), stored)
 
 
-def _counted(unjudged: Unjudged, plan: StatisticsPlan, engine: Engine, progress: Progress) -> list[_LookedAt]:
-    parts = unjudged.read.statistics(plan)
-    work = _OfPart(plan, None if parts.in_memory else engine.scratch)
-    found: list[_LookedAt] = []
+def _counted(
+    unjudged: Unjudged, plan: StatisticsPlan, engine: Engine, progress: Progress
+) -> tuple[LogFacts, SufficientStatistics, Outlook] | None:
+    """What the counts say, and what the model can expect of them; None where nothing is left to count.
+
+    A sample that cannot be compared says nothing of the whole: then all of it is looked at.
+    """
+    for most in (MOST_PARTS, None):
+        parts = _parts(unjudged, _OfPart(plan, engine.scratch, most), progress)
+        if not parts:
+            return None
+        facts, sample = (
+            add_facts([part.facts for part in parts]),
+            [part.part for part in parts if part.part is not None],
+        )
+        if sample:
+            statistics = merge_parts(sample, plan)
+            found = outlook(statistics, statistics.n_queries / facts.queries)
+            if found.carries or len(sample) == len(parts):
+                return facts, statistics, found
+    return None
+
+
+def _parts(unjudged: Unjudged, work: _OfPart, progress: Progress) -> list[_LookedAt]:
+    parts = unjudged.read.statistics(work.plan)
+    work = replace(work, kept_in=None) if parts.in_memory else work
     with progress.stage("counting", parts.number) as stage:
+        found: list[_LookedAt] = []
         for of_part in parts.map(work):
             stage.advance()
             found += [] if of_part is None else [of_part]

@@ -379,6 +379,26 @@ def test_a_log_in_several_parts_says_what_it_says_in_one(
     assert "about 3,000 pages" in run_in_process("check", "log.parquet").stdout
 
 
+def test_of_many_parts_some_tell_the_errors_of_all(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write_parquet(tmp_path / "log.parquet")
+
+    whole = checked(run_in_process, "log.parquet")
+    monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 1000)
+    monkeypatch.setattr("posbias.io.checking.look.MOST_PARTS", 6)
+    sample = checked(run_in_process, "log.parquet")
+
+    assert 0.2 < sample["models"]["pbm"]["share_of_queries"] < 0.7
+    assert (whole["totals"]["pairs_exact"], sample["totals"]["pairs_exact"]) == (True, False)
+    for name in ("impressions", "clicks", "queries", "documents"):
+        assert sample["totals"][name] == whole["totals"][name]
+    assert sample["totals"]["pairs"] == pytest.approx(whole["totals"]["pairs"], rel=0.05)
+    errors = [[cell["std_error"] for cell in found["models"]["pbm"]["cells"][1:]] for found in (sample, whole)]
+    assert errors[0] == pytest.approx(errors[1], rel=0.5)
+    assert "(query, doc) pairs" in run_in_process("check", "log.parquet").stdout.partition("about")[2]
+
+
 # --- how it is said -------------------------------------------------------------------------------------------
 
 
