@@ -16,6 +16,8 @@ PosbiasError
 A message says what was found, where, and what to do. The command line prints it and exits with code 2.
 """
 
+from collections.abc import Mapping, Sequence
+
 
 class PosbiasError(Exception):
     """The root of the tree: what the command line turns into one message and exit code 2."""
@@ -38,11 +40,15 @@ class RoleError(SchemaError):
 
     Attributes:
         options: what to say instead: options with columns, or with COLUMN where there is no guess.
+        several: the columns that could each play a role, by the option that names it.
     """
 
-    def __init__(self, message: str, options: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, message: str, options: tuple[str, ...] = (), several: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
         super().__init__(message)
         self.options = options
+        self.several = several or {}
 
 
 class StatisticsError(PosbiasError):

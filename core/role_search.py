@@ -282,6 +282,7 @@ class _Search:
         raise RoleError(
             _said(self.where, problems, f"The columns are: {_listed(self.columns)}.{hint}"),
             options_of_hint if hint else tuple(word for option in options for word in option),
+            {self.flags[role]: tuple(names) for role, names in several.items()},
         )
 
 

@@ -83,7 +83,7 @@ def text_values(reading: ReadingOptions) -> TextValues:
     if both:
         raise UsageError(f"--false {reading.false}: {both[0]} is also in --true {reading.true}. Leave it out of one.")
     values = TextValues(reading.decimal is not None, true, false, reading.timestamp_format)
-    return values.without_words if reading.input_format == _UBI else values
+    return values if reading.input_format in _ROWS else values.without_words
 
 
 def check_standard_input(inputs: Sequence[str], reading: ReadingOptions) -> None:

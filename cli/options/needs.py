@@ -234,6 +234,11 @@ _merged = only_where(
 _COUNTING: Needs = {**_READING, "period": (_logs, _days), "gate": (_merged,)}
 
 
+# --- check ------------------------------------------------------------------------------------------------------
+
+_CHECKING: Needs = {name: needs for name, needs in _READING.items() if name != "max_bad_rows"} | {"period": (_days,)}
+
+
 # --- simulate ---------------------------------------------------------------------------------------------------
 
 _labels = only_where(lambda asked: asked["labels"] is not None, "it only works with --labels FILE")
@@ -268,5 +273,7 @@ NEEDS: Mapping[str, Needs] = {
         ),
     },
     "simulate": _SIMULATING,
+    "check": _CHECKING,
+    "init": _CHECKING,
 }
 """By command and parameter. A parameter may have several needs; the first that is not met is said."""

@@ -198,7 +198,7 @@ class EstimationOptions:
 
 _Force = Annotated[bool, option("--force", "Replace an existing result, in one step.", _OUTPUT)]
 _Quiet = Annotated[bool, option("--quiet", "No progress bars or summary; warnings and errors only.", _OUTPUT)]
-_Json = Annotated[bool, option("--json", "Print the manifest on stdout.", _OUTPUT)]
+_Json = Annotated[bool, option("--json", "Print the manifest, or what a check found, as JSON on stdout.", _OUTPUT)]
 _Config = Annotated[
     Path | None,
     option(
@@ -247,3 +247,21 @@ class OutputOrInfoOptions:
                 "-o DIR is missing: say where to write the statistics. (To describe existing ones, use --info.)"
             )
         return OutputOptions(self.output, force=self.force, quiet=self.quiet, json=self.json, config=self.config)
+
+
+@dataclass(frozen=True)
+class InitOptions:
+    """What is said where a file of options is written."""
+
+    force: _Force = False
+    quiet: _Quiet = False
+    config: _Config = None
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What is printed where nothing is written."""
+
+    quiet: _Quiet = False
+    json: _Json = False
+    config: _Config = None

@@ -115,6 +115,40 @@ class Reading:
     said: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Unjudged:
+    """A log that was read; whether an estimate can be made from it has still to be asked.
+
+    Attributes:
+        log: as it was read: for UBI, that which was made of its documents.
+        read: its good rows.
+        sources: path by digest of its files.
+        rows: the counts of its rows, for the manifest.
+        said: what a reader should know of how it was read.
+    """
+
+    log: Log
+    read: ReadLog
+    sources: dict[str, str]
+    rows: Rows
+    said: tuple[str, ...]
+
+    def judge(self) -> None:
+        """See that an estimate can be made from what was read.
+
+        Raises:
+            SchemaError: no row is left, too many are left out, or nothing can be estimated from those that are left.
+        """
+        first, rows = self.log.request.inputs[0], self.rows
+        if rows.read == 0:
+            raise SchemaError(f"{first}: the log holds no rows.")
+        if rows.used == 0:
+            reasons = ", ".join(f"{count:,} x {why}" for why, count in rows.rejected.items())
+            raise SchemaError(f"{first}: every row was rejected ({reasons}).")
+        check_dropped(first, rows.rejected, rows.read, self.log.request.max_bad_rows)
+        check_totals(first, self.read.totals, _advice_on_clicks(self.log))
+
+
 def read_log(
     log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, today: date, *, keep_sessions: bool = False
 ) -> Reading:
@@ -123,6 +157,23 @@ def read_log(
     Raises:
         SchemaError: rows or pages break the contract, no row is left, too many are left out, or nothing can be
             estimated from those that are left.
+        LogFormatError: a file cannot be read, or was changed meanwhile.
+    """
+    found = read_unjudged(log, plan, engine, progress, keep_sessions=keep_sessions)
+    found.judge()
+    if plan.period == "quarter":
+        plan = replace(plan, period=found.read.log.rules.period)
+    days = _days(found.read, today) if plan.period else None
+    return Reading(found.read, plan, found.sources, found.rows, days, found.said)
+
+
+def read_unjudged(
+    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, *, keep_sessions: bool = False
+) -> Unjudged:
+    """Read a log.
+
+    Raises:
+        SchemaError: rows or pages break the contract.
         LogFormatError: a file cannot be read, or was changed meanwhile.
     """
     log, said = _with_known_quotes(log, engine, progress)
@@ -142,19 +193,9 @@ def read_log(
         )
     named.check_unchanged()
     used = read.rows_read - sum(read.rejected.values())
-    if read.rows_read == 0:
-        raise SchemaError(f"{log.request.inputs[0]}: the log holds no rows.")
-    if used == 0:
-        reasons = ", ".join(f"{rows:,} x {why}" for why, rows in read.rejected.items())
-        raise SchemaError(f"{log.request.inputs[0]}: every row was rejected ({reasons}).")
-    check_dropped(log.request.inputs[0], read.rejected, read.rows_read, log.request.max_bad_rows)
-    check_totals(log.request.inputs[0], read.totals, _advice_on_clicks(log))
     orphans = UNSET if read.clicks_without_impression is None else read.clicks_without_impression
     rows = _with_account(Rows(read.rows_read, used, read.rejected, orphans), reader, account)
-    if plan.period == "quarter":
-        plan = replace(plan, period=read.log.rules.period)
-    days = _days(read, today) if plan.period else None
-    return Reading(read, plan, sources, rows, days, (*_links(named), *said))
+    return Unjudged(log, read, sources, rows, (*_links(named), *said))
 
 
 def _with_account(rows: Rows, reader: RawReader | None, account: RawLines | None) -> Rows:

@@ -17,8 +17,14 @@ from posbias.io.log.sources import Source
 _SAMPLED_LINES, _SAMPLED_ROWS = 100, 10_000
 _MOSTLY = 0.5
 _TEXT = ("ndjson", "csv", "tsv")
-_SHOWN_WORDS = ("impression", "impressions", "shown", "show", "view", "viewed", "display", "displayed", "exposure")
-_CLICKED_WORDS = ("click", "clicks", "clicked", "tap", "select", "selected", "searchclick", "productclick")
+_SHOWN_WORDS = (
+    *("impression", "impressions", "shown", "show", "view", "viewed", "display", "displayed", "exposure"),
+    *("viewitemlist", "viewsearchresults", "productimpression", "searchimpression", "itemimpression"),
+)
+_CLICKED_WORDS = (
+    *("click", "clicks", "clicked", "tap", "select", "selected", "searchclick", "productclick"),
+    *("selectitem", "selectcontent", "itemclick", "resultclick"),
+)
 _LIKELY_NAMES = ("event", "action", "type", "kind")
 _CERTAIN_WORDS = ("impression", "click")
 _MOST_KINDS = 50  # a column of more is none of kinds of events

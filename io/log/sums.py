@@ -31,7 +31,7 @@ def check_no_sums(log: Log) -> None:
     named = weight is not None and plain(weight) in NAMES_OF_COUNTS
     count = weight if named or not log.has_sessions else None
     count = count or unused_count(log)
-    if count is None or log.roles.click is None or not _are_sums(log, count, log.roles.click):
+    if count is None or log.roles.click is None or not are_sums(log, count, log.roles.click):
         return
     instead = f"instead of --click-counts{' and --weight-column' if count == weight else ''}"
     raise SchemaError(
@@ -41,7 +41,7 @@ def check_no_sums(log: Log) -> None:
     )
 
 
-def _are_sums(log: Log, impressions: str, clicks: str) -> bool:
+def are_sums(log: Log, impressions: str, clicks: str) -> bool:
     """Whether two columns hold whole numbers, impressions >= clicks, that differ, and some rows several clicks."""
     counts = pl.col(impressions).alias("impressions"), pl.col(clicks).alias("clicks")
     with reading(log.sources):

@@ -12,6 +12,7 @@ clusters        errors that users, markets or days share: by query, by a column 
 tests           size and power of every test
 feedback        rankers that learn from clicks: what auto chooses, and the test that it rests on
 model           of the tests of the model: false alarms and power
+check           the standard errors that `posbias check` expects, against actual errors, on 50 logs per kind
 guards          against logs of what was clicked: false alarms, and how many are found
 days            that do not look like the others: false alarms, and how many are found
 real            the real logs beside the repository (../shared/data), where they are there
@@ -29,6 +30,7 @@ from collections.abc import Callable, Mapping
 from processes import table_console
 from recovery_accuracy import accuracy
 from recovery_attractiveness import attractiveness
+from recovery_check import check
 from recovery_checks import checks
 from recovery_clusters import clusters
 from recovery_contexts import contexts
@@ -54,12 +56,16 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "tests": lambda console, asked: tests(console, asked.replications),
     "feedback": lambda console, asked: feedback(console, asked.replications),
     "model": lambda console, asked: model_tests(console, asked.replications),
+    "check": lambda console, asked: check(console, min(asked.replications, CHECKED)),
     "guards": lambda console, asked: guards(console, asked.replications),
     "days": lambda console, asked: days(console, asked.replications),
     "real": lambda console, _: real(console),
     "speed": lambda console, asked: speed(console, asked.impressions),
     "cost": lambda console, asked: cost(console, asked.impressions, asked.runs),
 }
+
+CHECKED = 50
+"""Logs per kind for `check`."""
 
 
 def main() -> None:

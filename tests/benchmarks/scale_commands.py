@@ -78,11 +78,13 @@ def stages_of(log: Path, model: Model) -> list[Stage]:
         options = ("--propensities", target("fit"), "--layout", layout)
         return posbias("weight", layout, *options, bare=_COPIED)
 
+    check = ("check", str(log), "--quiet", "--memory", MEMORY, "--temp-dir", str(temp))
     counts = counting_query(model)
     of_model = () if model == "pbm" else ("--model", model)
     return [
         duckdb(_SUMMED, _SUM.format(counts=counts)),
         duckdb(_WRITTEN, _WRITE.format(counts=counts, file=target("counts.parquet"))),
+        Stage("check", (*POSBIAS, *check), temp=temp, bare=_SUMMED),
         posbias("collect", "statistics", *of_model),
         posbias("fit", "fit", *of_model, "--no-compare"),
         posbias("run", "run", *of_model),

@@ -1,6 +1,7 @@
 """The Spark engine gives what the Polars engine gives: run for real, in local mode."""
 
 import base64
+import json
 import pickle
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
@@ -428,3 +429,17 @@ def test_spark_counts_a_document_twice_on_a_page_as_is_said(
     polars, spark = both("fit", tmp_path / "log.parquet", *words.split())
     assert bool(polars.manifest["rows"]["rejected"]) is ("first" in words)
     assert_same_result(spark, polars)
+
+
+def test_a_log_is_checked_on_a_cluster_as_it_is_here(
+    days: list[Path], run_in_process: RunPosbias, tmp_path: Path
+) -> None:
+    before = {path.name for path in tmp_path.iterdir()}
+    here, there = (json.loads(run_in_process("check", *days, *engine, "--json").stdout) for engine in ((), SPARK))
+
+    assert there["command"] == [*here["command"], *SPARK]
+    for part in ("carries_estimate", "rows", "totals", "queries", "pages", "movement", "warnings"):
+        assert there[part] == here[part]
+    errors = [[cell["std_error"] for cell in found["models"]["ubm"]["cells"]] for found in (there, here)]
+    assert errors[0] == pytest.approx(errors[1], nan_ok=True)
+    assert {path.name for path in tmp_path.iterdir()} == before

@@ -1,0 +1,182 @@
+"""What the statistics of a log say of its positions and queries: sums over parts, each of which holds whole queries."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats, Integers, sum_by_number
+from posbias.core.arrays.linalg import student_quantile
+from posbias.core.check.distinct import Sketch
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY
+
+_CONFIDENCE = 0.975
+_DENSE = 4  # cells of a full table per row, up to which it is worth it
+_QUERIES = "queries"
+_N, _C = pl.col(IMPRESSIONS).cast(pl.Float64), pl.col(CLICKS).cast(pl.Float64)
+
+
+@dataclass(frozen=True)
+class PartFacts:
+    """What one part says; `add_facts` makes those of the log of them.
+
+    Attributes:
+        positions: per position `impressions`, `clicks`, `queries`, and the sums over queries of their squares and
+            products.
+        queries: number of queries.
+        squares: sum over queries of their squared impressions.
+        largest: the query with the most impressions, and how many.
+        docs: the documents, counted.
+        days: `day` and `impressions`, where the statistics keep days; else empty.
+    """
+
+    positions: pl.DataFrame
+    queries: int
+    squares: float
+    largest: tuple[str, float]
+    docs: Sketch
+    days: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class LogFacts:
+    """What the whole log says.
+
+    Attributes:
+        positions: `position`, `impressions`, `clicks`, `ctr`, `ctr_low`, `ctr_high`, sorted; the 95 % interval is
+            clustered by query, null where one query alone holds the position.
+        queries: number of queries.
+        effective_queries: so many queries of one size are as concentrated: (sum n_q)^2 / sum n_q^2.
+        largest_query: the query with the most impressions.
+        largest_share: its share of the impressions.
+        docs: number of documents.
+        docs_exact: whether that is exact, not an estimate within some percent.
+        days: impressions by day, as 2026-01-31; empty where none are known.
+    """
+
+    positions: pl.DataFrame
+    queries: int
+    effective_queries: float
+    largest_query: str
+    largest_share: float
+    docs: int
+    docs_exact: bool
+    days: dict[str, float]
+
+    @property
+    def impressions(self) -> float:
+        """All impressions."""
+        return float(self.positions[IMPRESSIONS].sum())
+
+    @property
+    def clicks(self) -> float:
+        """All clicks."""
+        return float(self.positions[CLICKS].sum())
+
+
+def facts_of(statistics: pl.DataFrame) -> PartFacts:
+    """What the statistics of whole queries say.
+
+    Args:
+        statistics: `query`, `doc`, `position`, further keys, `impressions`, `clicks`; the rows of a query together.
+    """
+    by_query = _by_query_and_position(statistics)
+    sizes = sum_by_number(by_query.query, by_query.impressions, int(by_query.query[-1]) + 1)
+    largest = int(sizes.argmax())
+    first_row = int(statistics[QUERY].rle_id().search_sorted(largest))
+    return PartFacts(
+        positions=by_query.sums(),
+        queries=len(sizes),
+        squares=float((sizes * sizes).sum()),
+        largest=(_in_words(statistics[QUERY][first_row]), float(sizes[largest])),
+        docs=Sketch.of(statistics[DOC]),
+        days=_days(statistics),
+    )
+
+
+@dataclass(frozen=True)
+class _ByQuery:
+    """Counts per query, numbered, and position; each of shape (C,). Some may be 0."""
+
+    query: Integers
+    position: Integers
+    impressions: Floats
+    clicks: Floats
+
+    def sums(self) -> pl.DataFrame:
+        """Per position `impressions`, `clicks`, `queries`, `nn`, `nc` and `cc`: sums over its queries."""
+        n, c = self.impressions, self.clicks
+        values = {
+            IMPRESSIONS: n,
+            CLICKS: c,
+            _QUERIES: (n > 0).astype(np.float64),
+            "nn": n * n,
+            "nc": n * c,
+            "cc": c * c,
+        }
+        positions, number = np.unique(self.position, return_inverse=True)
+        sums = {name: sum_by_number(number, each, len(positions)) for name, each in values.items()}
+        return pl.DataFrame({POSITION: positions, **sums}).filter(pl.col(_QUERIES) > 0)
+
+
+def _by_query_and_position(statistics: pl.DataFrame) -> _ByQuery:
+    """Added up in a table of all queries and positions, or of those that there are, where that would be too large."""
+    query, position = statistics[QUERY].rle_id().to_numpy().astype(np.int64), statistics[POSITION].to_numpy()
+    width = int(position.max()) + 1
+    key, n_keys = query * width + position, (int(query[-1]) + 1) * width
+    if n_keys <= _DENSE * len(key):
+        keys = np.arange(n_keys)
+    else:
+        keys, key = np.unique(key, return_inverse=True)
+    counts = (statistics[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
+    added = [sum_by_number(key, count, len(keys)) for count in counts]
+    return _ByQuery(keys // width, keys % width, added[0], added[1])
+
+
+def _in_words(key: object) -> str:
+    """A key as text: that of several columns by its values."""
+    return ", ".join(map(str, key.values())) if isinstance(key, dict) else str(key)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _days(statistics: pl.DataFrame) -> pl.DataFrame:
+    if PERIOD not in statistics.columns:
+        return pl.DataFrame(schema={"day": pl.Date, IMPRESSIONS: pl.Float64})
+    return statistics.group_by(pl.col(PERIOD).cast(pl.Date).alias("day")).agg(_N.sum())
+
+
+def add_facts(parts: Sequence[PartFacts]) -> LogFacts:
+    """The facts of a log from those of all its parts."""
+    sums = pl.concat([part.positions for part in parts]).group_by(POSITION).sum().sort(POSITION)
+    total = float(sums[IMPRESSIONS].sum())
+    name, size = max((part.largest for part in parts), key=lambda entry: entry[1])
+    docs = Sketch.union([part.docs for part in parts])
+    days = pl.concat([part.days for part in parts]).group_by("day").sum().sort("day")
+    return LogFacts(
+        positions=_rates(sums),
+        queries=sum(part.queries for part in parts),
+        effective_queries=total**2 / sum(part.squares for part in parts),
+        largest_query=name,
+        largest_share=size / total,
+        docs=docs.number,
+        docs_exact=docs.exact,
+        days=dict(days.select(pl.col("day").cast(pl.String), IMPRESSIONS).iter_rows()),
+    )
+
+
+def _rates(sums: pl.DataFrame) -> pl.DataFrame:
+    """Click rates p = C / N with their intervals.
+
+    A ratio of sums over Q queries has the variance Q / (Q - 1) sum (c_q - p n_q)^2 / N^2 (Cochran 1977, section 6.4);
+    the interval is that of Student's t with Q - 1 degrees of freedom, cut at 0 and 1.
+    """
+    n, c, nn, nc, cc = (sums[name].to_numpy() for name in (IMPRESSIONS, CLICKS, "nn", "nc", "cc"))
+    queries = sums[_QUERIES].to_numpy()
+    rate = c / n
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.maximum(cc - 2 * rate * nc + rate**2 * nn, 0.0) * queries / (queries - 1)
+        half = student_quantile(_CONFIDENCE, np.maximum(queries - 1, 1)) * np.sqrt(spread) / n
+    half = np.where(queries > 1, half, np.nan)
+    low, high = np.clip(rate - half, 0, 1), np.clip(rate + half, 0, 1)
+    intervals = [pl.Series(name, values, nan_to_null=True) for name, values in (("ctr_low", low), ("ctr_high", high))]
+    return sums.select(POSITION, IMPRESSIONS, CLICKS, pl.Series("ctr", rate), *intervals)

@@ -1,0 +1,98 @@
+"""Which column plays which role: guesses are taken, and said to be guesses."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from posbias.core.column_names import plain
+from posbias.core.errors import RoleError
+from posbias.core.schema import ALIASES, FLAGS, QUERY, SESSION
+from posbias.io.log.findings import Finding
+from posbias.io.log.log import Log
+from posbias.io.log.recognition.guesses import guess_by_values
+from posbias.io.log.scan import reading, scan_sources
+from posbias.io.log.sources import Source
+
+NO_QUERY = Finding(
+    "no column looks like the query: each document is compared with itself", ("--no-query",), certain=False
+)
+_NO_GUESS = "COLUMN"
+_ROWS = 20_000
+_ROLE_OF = {flag: role for role, flag in FLAGS.items() if role in ALIASES}
+_PAGE_IDS = ("serpid", "searchid", "pageviewid", "impressionid")
+"""Of several columns that could be the session, that of a page."""
+
+
+def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]]) -> list[Finding]:
+    """What the names of columns say of their roles, where well-known names do not say it; else what their values say.
+
+    Args:
+        opened: opens the log.
+        sources: finds its files.
+
+    Raises:
+        RoleError: a role has no column, and there is nothing to guess one from.
+        PosbiasError: the log cannot be opened.
+    """
+    try:
+        guessed = opened().guessed
+    except RoleError as error:
+        words = _chosen(error.options, error.several)
+        pairs = dict(zip(words[::2], words[1::2], strict=True))
+        unknown = [flag for flag, column in pairs.items() if column == _NO_GUESS and flag in _ROLE_OF]
+        by_values = _by_values(sources(), unknown, pairs) if unknown else {}
+        pairs |= by_values
+        lacking = [flag for flag, column in pairs.items() if column == _NO_GUESS]
+        without_query = [NO_QUERY] if lacking == [FLAGS[QUERY]] else []
+        if not pairs or (lacking and not without_query):
+            raise
+        return [
+            _guess(flag, column, error.several.get(flag, ()), by_values=flag in by_values)
+            for flag, column in pairs.items()
+            if column != _NO_GUESS
+        ] + without_query
+    return [_guess(flag, column) for flag, column in guessed]
+
+
+def _by_values(sources: Sequence[Source], flags: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    """Columns by flag, guessed from the first rows of the first file; those of well-known names are left out."""
+    with reading(sources):
+        rows = scan_sources(sources[:1]).head(_ROWS).collect(engine="streaming")
+    roles = [_ROLE_OF[flag] for flag in flags]
+    taken = {
+        role: name
+        for role, names in ALIASES.items()
+        if role not in roles
+        for name in rows.columns
+        if plain(name) in map(plain, names)
+    }
+    taken |= {_ROLE_OF[flag]: column for flag, column in known.items() if column != _NO_GUESS and flag in _ROLE_OF}
+    wanted = roles if SESSION in taken else [*roles, SESSION]
+    found = guess_by_values(rows, wanted, taken)
+    return {FLAGS[role]: column for role, column in found.items()}
+
+
+def _guess(flag: str, column: str, several: Sequence[str] = (), *, by_values: bool = False) -> Finding:
+    others = [name for name in several if name != column]
+    beside = f", not {' or '.join(map(repr, others))}" if others else ""
+    beside += ", by what it holds" if by_values else ""
+    said = f"the {flag.removeprefix('--').replace('-', ' ')} is taken to be column {column!r}{beside}"
+    return Finding(said, option(flag, column), certain=False)
+
+
+def option(flag: str, value: str) -> tuple[str, ...]:
+    """An option with its value, as words of a command line; a value may begin with a dash."""
+    return (f"{flag}={value}",) if value.startswith("-") else (flag, value)
+
+
+def _chosen(options: Sequence[str], several: Mapping[str, Sequence[str]]) -> list[str]:
+    """Flags and columns in turn; of several columns the one that is the most usual."""
+    words = [word for said in options for word in (said.split("=", 1) if said.startswith("--") else [said])]
+    for at, flag in enumerate(words[:-1]):
+        if flag in several and words[at + 1] == _NO_GUESS:
+            words[at + 1] = min(several[flag], key=lambda name, flag=flag: _rank(name, flag))
+    return words
+
+
+def _rank(name: str, flag: str) -> int:
+    known = [plain(alias) for alias in ALIASES[_ROLE_OF[flag]]] if flag in _ROLE_OF else []
+    order = [*_PAGE_IDS, *known] if _ROLE_OF.get(flag) == "session" else known
+    return order.index(plain(name)) if plain(name) in order else len(order)

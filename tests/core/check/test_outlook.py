@@ -1,0 +1,120 @@
+"""What is expected of an estimate, and what is said of it."""
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+import pytest
+
+from posbias.core.check.counts import add_facts, facts_of
+from posbias.core.check.outlook import Outlook, movement, outlook
+from posbias.core.check.pages import page_facts
+from posbias.core.check.remarks import Client, advice, reasons_against, warnings_of
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
+from posbias.core.models import get_model
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+LOG = SimulationOptions(n_sessions=6000, n_queries=400, n_positions=4, docs_per_query=8, query_exponent=0.0, seed=1)
+
+
+def counted(log: pl.DataFrame) -> pl.DataFrame:
+    plan = StatisticsPlan(get_model("pbm"))
+    return plan.count(nw.from_native(log.lazy())).to_native().sort(plan.keys).collect()
+
+
+def statistics_of(log: pl.DataFrame) -> SufficientStatistics:
+    plan = StatisticsPlan(get_model("pbm"))
+    return merge_parts([compress_part(counted(log), plan)], plan)
+
+
+def test_a_sample_of_queries_tells_the_errors_of_the_whole_log() -> None:
+    log = simulate(LOG).log
+    half = statistics_of(log.filter(pl.col("query").hash(1) % 2 == 0))
+    whole = statistics_of(log)
+
+    expected = outlook(half, half.n_queries / whole.n_queries)
+
+    assert expected.errors == pytest.approx(outlook(whole).errors, rel=0.25)
+    assert np.all(expected.errors < outlook(half).errors)
+
+
+def test_pairs_that_move_are_counted_one_by_one() -> None:
+    log = simulate(LOG).log
+    per_pair = log.group_by("query", "doc").agg(
+        places=pl.col("position").n_unique(), clicks=pl.col("click").sum(), shown=pl.len()
+    )
+    moved = per_pair.filter(pl.col("places") > 1)
+
+    found = movement(statistics_of(log).pair_signatures)
+
+    assert (found.pairs, found.moved) == (per_pair.height, moved.height)
+    assert found.linking == moved.filter(pl.col("clicks") > 0).height
+    assert found.share == pytest.approx(moved["shown"].sum() / log.height)
+
+
+def test_a_log_without_links_has_a_reason_and_no_errors() -> None:
+    fixed = simulate(LOG).log.with_columns(doc="position")
+
+    found = outlook(statistics_of(fixed))
+
+    assert not found.carries
+    assert found.reason is not None
+    assert len(found.errors) == 0
+    assert found.cells["impressions"].to_list() == [6000] * 4
+
+
+def remarks(log: pl.DataFrame, *, time_column: str | None = None, has_time: bool = False) -> tuple[Outlook, list[str]]:
+    statistics, facts = statistics_of(log), add_facts([facts_of(counted(log))])
+    found = outlook(statistics)
+    moved = movement(statistics.pair_signatures)
+    return found, advice(facts, moved, [found], time_column=time_column, has_time=has_time)
+
+
+def test_thin_positions_are_advised_to_be_smoothed_or_left_out() -> None:
+    thin = simulate(LOG).log.filter((pl.col("position") < 4) | (pl.col("session") % 60 == 0))
+
+    _, said = remarks(thin)
+
+    assert any(
+        "positions from 4 on have fewer than 100 clicks each. Or leave them out: --max-position 3" in s for s in said
+    )
+    assert any(s.startswith("more queries") for s in said)
+
+
+def test_a_column_of_times_is_advised_unless_time_is_known() -> None:
+    log = simulate(LOG).log
+
+    assert remarks(log)[1] == []
+    assert remarks(log, time_column="ts", has_time=True)[1] == []
+    assert [s.split(":")[0] for s in remarks(log, time_column="ts")[1]] == ["--timestamp ts"]
+
+
+def test_cells_that_cannot_be_compared_are_a_reason_against_an_estimate() -> None:
+    own = pl.when(pl.col("position") == 4).then(pl.col("doc") + 100).otherwise(pl.col("doc"))
+    log = simulate(LOG).log.with_columns(doc=own)
+
+    found, said = remarks(log)
+
+    facts = add_facts([facts_of(counted(log))])
+    assert "1 of 4 cells cannot be compared with the others" in reasons_against(found, facts)[0]
+    assert said[0].startswith("swaps")
+
+
+def test_what_is_odd_about_a_log_is_said_and_nothing_about_others() -> None:
+    log = simulate(LOG).log
+    gaps = log.filter((pl.col("position") != 2) | (pl.col("session") % 4 > 0))
+    late = log.filter(pl.col("position") > 1)
+    one_query = log.with_columns(query=pl.when(pl.col("session") % 2 == 0).then(0).otherwise("query"))
+
+    def said(of: pl.DataFrame, client: Client | None = None) -> str:
+        return " ".join(warnings_of(add_facts([facts_of(counted(of))]), page_facts(of.lazy()), client))
+
+    assert said(log) == ""
+    assert said(log, Client("ip", 0.03, 6000)) == ""
+    assert "one value of 'ip' has 30% of the first 6,000 rows" in said(log, Client("ip", 0.3, 6000))
+    assert "25.0% of the pages lack positions" in said(gaps)
+    assert "no result stands above position 2" in said(late)
+    assert "one query has 50% of the impressions" in said(one_query)
+    assert "1 of 3 positions have no click" in said(
+        log.filter((pl.col("position") < 3) | (pl.col("click") == 0)).filter(pl.col("position") < 4)
+    )
