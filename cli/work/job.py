@@ -21,7 +21,7 @@ from posbias.io.forms.recognition import find_form
 from posbias.io.log.log import Log
 from posbias.io.log.opening import open_log
 from posbias.io.log.request import LogRequest
-from posbias.io.log.sources import find_sources
+from posbias.io.log.text_files import find_log_files
 from posbias.io.stores.store import Statistics, find_statistics
 
 ESTIMATED = "estimate"
@@ -152,7 +152,7 @@ def _opened(request: LogRequest) -> Log:
         return open_log(request)
     except RoleError as error:
         of_rows = request.raw is None and request.events is None and request.clicks is None
-        findings = find_form(find_sources(request.inputs)) if of_rows else []
+        findings = find_form(find_log_files(request.inputs, request.dialect)) if of_rows else []
         if not findings:
             raise
         known = error.options if findings[0].options[0] != "--input-format" else ()

@@ -10,7 +10,7 @@ from posbias.io.log.dialect import PLAIN, Dialect
 from posbias.io.log.scan import TEXT_SEPARATORS, first_fields, reading
 from posbias.io.log.sources import Source, check_whole, find_sources
 from posbias.io.log.text_copies import STANDARD_INPUT, as_lines, in_utf8, spool_standard_input
-from posbias.io.places.locations import ObjectUrl
+from posbias.io.places.locations import Location, ObjectUrl
 
 _TELLING = 1 << 16  # bytes
 _PAIR = 2  # bytes of a letter of UTF-16
@@ -50,7 +50,20 @@ def check_dialect_matters(sources: Sequence[Source], dialect: Dialect) -> None:
         )
 
 
+_made: dict[tuple[Source, Dialect], Source] = {}
+_piped: list[Source] = []
+"""What was copied already, by what it was made of: a command may open its log several times."""
+
+
 def _standard_input() -> Source:
+    """Standard input as a file; the same one if it is asked for again."""
+    if _piped and _is_there(_piped[0].place):
+        return _piped[0]
+    _piped[:] = [_spooled_input()]
+    return _piped[0]
+
+
+def _spooled_input() -> Source:
     spooled = spool_standard_input()
     status = spooled.stat()
     if not status.st_size:
@@ -80,8 +93,22 @@ def _check_last_line(spooled: Path) -> None:
         )
 
 
+def _is_there(copy: Location) -> bool:
+    return isinstance(copy, Path) and copy.exists()
+
+
 def _in_dialect(source: Source, dialect: Dialect) -> Source:
     """A file with its dialect, and a copy where it has to be one."""
+    made = _made.get((source, dialect))
+    if made is not None and _is_there(made.place):
+        return made
+    read = _read_in(source, dialect)
+    if read.place != source.place:
+        _made[source, dialect] = read
+    return read
+
+
+def _read_in(source: Source, dialect: Dialect) -> Source:
     if source.format not in {*TEXT_SEPARATORS, "ndjson", "json"}:
         return source
     if dialect.encoding is not None:
