@@ -10,6 +10,24 @@ _NEARLY = 0.85
 """Likeness of a name to a known one (difflib) from which it is taken for a typing error."""
 
 
+CLIENTS = frozenset(
+    (
+        *("client", "clientid", "user", "userid", "userpseudoid", "customer", "customerid", "visitor", "visitorid"),
+        *("cookie", "cookieid", "deviceid", "ip", "ipaddress", "remoteaddr"),
+        *("account", "accountid", "member"),
+    )
+)
+"""What columns are called that say who looked at a page, without case, `_` and `-`."""
+
+TIMES = frozenset(
+    (
+        *("timestamp", "time", "date", "datetime", "day", "ts", "eventtime", "eventdate", "eventtimestamp"),
+        *("createdat", "shownat", "searchtime", "querytime", "servertime", "receivedat", "occurredat"),
+    )
+)
+"""What columns are called that say when it was shown, likewise."""
+
+
 def plain(name: str) -> str:
     """A name without what people write differently, e.g. `SessionID`, `session-id`, `session_id` -> `sessionid`."""
     return _MARKS.sub("", name).lower()

@@ -277,6 +277,8 @@ class _Search:
             flag, guess = self.flags[role], guessed.get(role)
             say = shlex.join(_option(flag, guess or ""))
             advice = f"Name it with {flag} COLUMN." if guess is None else f"Is it {guess!r}? Then say {say}."
+            if role == QUERY:
+                advice += " If the log has none, say --no-query."
             problems.append(f"no column looks like the {role} (known names: {_listed(ALIASES[role])}). {advice}")
         options = [_option(self.flags[role], guessed.get(role, "COLUMN")) for role in (*several, *missing)]
         raise RoleError(

@@ -3,41 +3,19 @@
 import polars as pl
 
 from posbias.core.check.remarks import Client
-from posbias.core.column_names import plain
+from posbias.core.column_names import CLIENTS, TIMES, plain
 from posbias.io.log.log import Log
 from posbias.io.log.scan import reading, scan_sources, schema_of
 
 _ROWS, _FEWEST = 1_000_000, 1000
 _FEW_CLIENTS = 20  # fewer are kinds of clients
-_CLIENTS = frozenset(
-    (
-        *("client", "clientid", "user", "userid", "userpseudoid", "customer", "customerid", "visitor", "visitorid"),
-        *(
-            "cookie",
-            "cookieid",
-            "deviceid",
-            "ip",
-            "ipaddress",
-            "remoteaddr",
-            "account",
-            "accountid",
-            "member",
-        ),
-    )
-)
-_TIMES = frozenset(
-    (
-        *("timestamp", "time", "date", "datetime", "day", "ts", "eventtime", "eventdate", "eventtimestamp"),
-        *("createdat", "shownat", "searchtime", "querytime", "servertime", "receivedat", "occurredat"),
-    )
-)
 
 
 def largest_client(log: Log) -> Client | None:
     """The client with the most of the first rows; None where no column is called like one."""
     if log.raw is not None:
         return None
-    column = next((name for name in _free(log) if plain(name) in _CLIENTS), None)
+    column = next((name for name in _free(log) if plain(name) in CLIENTS), None)
     if column is None:
         return None
     with reading(log.sources):
@@ -54,7 +32,7 @@ def unused_time(log: Log) -> str | None:
     """A column that seems to hold times, and is not used."""
     if log.raw is not None or log.roles.timestamp is not None or log.request.rules.day is not None:
         return None
-    return next((name for name in _free(log) if plain(name) in _TIMES), None)
+    return next((name for name in _free(log) if plain(name) in TIMES), None)
 
 
 def _free(log: Log) -> list[str]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from posbias.core.schema import ALIASES, CLICK, DOC, POSITION
+from posbias.core.column_names import plain
+from posbias.core.role_search import NAMES_IN_EXPORTS
+from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY
 from posbias.io.log.findings import Finding
 from posbias.io.log.nested import holds_lists
 from posbias.io.log.scan import reading, scan_sources
@@ -19,6 +21,8 @@ _LONGER_THAN_WORDS = 1.5  # entries per row: what is shorter may be text of a fe
 _SEPARATORS = (JSON, ";", "|", ",", SPACE)
 _SUFFIX = re.compile(r".+?([^\w\s])(?:0|1|true|false)")
 _CLICKS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
+
+_QUERIES = {plain(name) for name in ALIASES[QUERY]} | NAMES_IN_EXPORTS[QUERY]
 
 Lists = Mapping[str, list[list[str]]]
 """By column: the entries of each row, as text."""
@@ -133,6 +137,14 @@ def _findings(columns: _Columns, scanned: pl.LazyFrame) -> list[Finding]:
         if scanned.select(pl.col(columns.clicked).is_null().any()).collect(engine="streaming").item():
             found.append(Finding("an empty cell there means that nothing was clicked", ("--null-click", "0")))
     if columns.suffix is not None:
+        if not _QUERIES.intersection(map(plain, scanned.collect_schema())):
+            found.append(
+                Finding(
+                    "no column is called like a query: each document is compared with itself",
+                    ("--no-query",),
+                    certain=False,
+                )
+            )
         found.append(
             Finding(
                 f"ids have their click behind {columns.suffix!r}",

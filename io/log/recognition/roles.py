@@ -1,14 +1,16 @@
 """Which column plays which role: guesses are taken, and said to be guesses."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from posbias.core.column_names import plain
+import polars as pl
+
+from posbias.core.column_names import CLIENTS, TIMES, plain
 from posbias.core.errors import RoleError
 from posbias.core.schema import ALIASES, FLAGS, QUERY, SESSION
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
 from posbias.io.log.recognition.guesses import guess_by_values
-from posbias.io.log.scan import reading, scan_sources
+from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
 
 NO_QUERY = Finding(
@@ -41,7 +43,8 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
         by_values = _by_values(sources(), unknown, pairs) if unknown else {}
         pairs |= by_values
         lacking = [flag for flag, column in pairs.items() if column == _NO_GUESS]
-        without_query = [NO_QUERY] if lacking == [FLAGS[QUERY]] else []
+        has_none = lacking == [FLAGS[QUERY]] and not _left(sources(), pairs.values())
+        without_query = [NO_QUERY] if has_none else []
         if not pairs or (lacking and not without_query):
             raise
         return [
@@ -50,6 +53,20 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
             if column != _NO_GUESS
         ] + without_query
     return [_guess(flag, column) for flag, column in guessed]
+
+
+def _left(sources: Sequence[Source], guessed: Collection[str]) -> list[str]:
+    """Columns that could hold a query: they play no role, and are no pages, users, times or fractions."""
+    with reading(sources):
+        schema = schema_of(sources[0])
+    known = {plain(name) for role, names in ALIASES.items() if role != QUERY for name in names} | CLIENTS | TIMES
+    return [
+        name
+        for name, dtype in schema.items()
+        if name not in guessed
+        and plain(name) not in known
+        and (dtype.is_integer() or isinstance(dtype, pl.String | pl.Categorical | pl.Enum))
+    ]
 
 
 def _by_values(sources: Sequence[Source], flags: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
