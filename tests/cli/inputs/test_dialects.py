@@ -118,15 +118,15 @@ def test_an_option_that_means_nothing_is_refused(run_in_process: Run, tmp_path: 
 
 
 @pytest.mark.slow
-def test_spark_reads_a_dialect_as_this_machine_does(run_in_process: Run, tmp_path: Path) -> None:
+def test_spark_reads_a_dialect_as_this_machine_does(run_posbias: Run, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_bytes(WORDS.write_csv(separator=";").encode("utf-16"))
     text = "--separator ; --encoding utf-16 --true yes --false no --decimal ,"
     times = ("--timestamp", "day", "--timestamp-format", "%d.%m.%Y %H:%M")
     asked = ("collect", "log.csv", *text.split(), *times, "--weight-column", "copies", "-o", "out")
-    assert run_in_process(*asked).returncode == 0
+    assert run_posbias(*asked).returncode == 0
     here = counted(tmp_path)
 
-    done = run_in_process(*asked, "--force", "--engine", "spark")
+    done = run_posbias(*asked, "--force", "--engine", "spark")
 
     assert done.returncode == 0, done.stderr
     assert counted(tmp_path) == here
