@@ -9,6 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from posbias.cli.console import counted, line
+from posbias.io.forms import get_form
+from posbias.io.log.event_table import EVENTS
 
 _NARROW, _WIDE = 60, 78
 _MOST_ROWS = 30
@@ -45,9 +47,7 @@ def _listed(before: str, sentences: Sequence[str]) -> list[RenderableType]:
 
 def _recognised(found: Mapping[str, Any]) -> list[RenderableType]:
     formats = ", ".join(found["formats"])
-    said: list[RenderableType] = [
-        line(f"log: {counted(found['files'], 'files')} of {formats}, {_FORMS[found['form']]}")
-    ]
+    said: list[RenderableType] = [line(f"log: {counted(found['files'], 'files')} of {formats}, {_form(found['form'])}")]
     columns = [f"{role} {' and '.join(map(_column, held))}" for role, held in found["columns"].items()]
     said.append(line(f"columns: {'; '.join(columns)}"))
     for finding in found["findings"]:
@@ -60,9 +60,14 @@ def _recognised(found: Mapping[str, Any]) -> list[RenderableType]:
 _FORMS = {
     "flat": "one row per impression",
     "nested": "one row per page",
-    "ubi": "OpenSearch UBI",
     "sums": "one row per sum of impressions",
+    EVENTS: "one row per impression or click",
 }
+
+
+def _form(name: str) -> str:
+    """What a row is, or whose raw files these are."""
+    return _FORMS[name] if name in _FORMS else get_form(name).title
 
 
 def _column(held: Mapping[str, Any]) -> str:

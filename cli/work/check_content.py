@@ -12,6 +12,7 @@ from posbias.core.check.remarks import Client, rows_of
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.weights import as_count
 from posbias.io.checking.look import Look
+from posbias.io.log.headers import OURS
 from posbias.io.log.log import Log
 from posbias.io.log.scan import schema_of
 
@@ -80,11 +81,11 @@ def _columns(log: Log) -> dict[str, Any]:
         WEIGHT: _one(roles.weight),
         "timestamp": _one(roles.timestamp),
     }
-    schema: dict[str, pl.DataType] = {} if log.raw is not None else dict(schema_of(log.sources[0]))
+    schema: dict[str, pl.DataType] = {} if log.raw is not None and log.raw.of_lines else dict(schema_of(log.sources[0]))
     return {
         role: [{"column": name, "type": str(schema[name]) if name in schema else None} for name in names]
         for role, names in played.items()
-        if names
+        if names and not any(name.startswith(OURS) for name in names)
     }
 
 

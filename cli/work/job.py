@@ -156,7 +156,10 @@ def _opened(request: LogRequest) -> Log:
         if not findings:
             raise
         known = error.options if findings[0].options[0] != "--input-format" else ()
-        raise RoleError(f"{error} {findings[0].said}", (*_without_click(known), *findings[0].options)) from error
+        said = findings[0].said
+        raise RoleError(
+            f"{error} {said[:1].upper()}{said[1:]}.", (*_without_click(known), *findings[0].options)
+        ) from error
 
 
 def _without_click(options: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,17 +11,19 @@ from posbias.cli.options.options import CountingOptions, EstimationOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.words import values_of, with_words, words_of
 from posbias.cli.work.job import Job, resolve
-from posbias.core.errors import PosbiasError, RoleError, SchemaError, UsageError
+from posbias.core.errors import LogFormatError, PosbiasError, RoleError, SchemaError, UsageError
 from posbias.io.forms.recognition import find_form
 from posbias.io.log.dialects import find_dialects
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
+from posbias.io.log.recognition.events import find_base_of_events, find_page_time
 from posbias.io.log.recognition.lists import find_lists
 from posbias.io.log.recognition.pages import find_duplicates, find_pages
 from posbias.io.log.recognition.roles import find_roles
 from posbias.io.log.recognition.sample import first_texts
 from posbias.io.log.recognition.values import find_clicks, find_position_base, find_sums
-from posbias.io.log.sources import Source
+from posbias.io.log.sources import Source, find_sources
+from posbias.io.log.text_copies import STANDARD_INPUT
 from posbias.io.log.text_files import find_log_files
 from posbias.io.log.written_values import find_click_words, find_timestamp_format
 from posbias.io.stores.store import find_statistics
@@ -124,7 +126,12 @@ def _dialect(asked: Asked) -> list[Finding]:
     reading = asked.reading
     said = (reading.separator, reading.encoding, reading.columns)
     is_said = any(value is not None for value in said) or asked.reading.input_format not in _ROWS
-    return [] if is_said else find_dialects(asked.sources())
+    if is_said:
+        return []
+    try:
+        return find_dialects(asked.sources())
+    except LogFormatError:  # of an encoding that must be said to open it
+        return find_dialects(find_sources([name for name in asked.logs if name != STANDARD_INPUT]))
 
 
 def _lists(asked: Asked) -> list[Finding]:
@@ -163,6 +170,8 @@ STEPS: tuple[Step, ...] = (
     lambda asked: [] if _is_said(asked, "impressions", "click_counts") else find_sums(asked.open_log()),
     lambda asked: [] if _is_said(asked, "position_base") else find_position_base(asked.open_log()),
     lambda asked: [] if _is_said(asked, *_CLICKS_ARE_SAID) else find_clicks(asked.open_log()),
+    lambda asked: [] if asked.reading.position_base is not None else find_base_of_events(asked.open_log()),
+    lambda asked: find_page_time(asked.open_log()),
     lambda asked: find_pages(asked.open_log()),
     lambda asked: find_duplicates(asked.open_log()),
 )

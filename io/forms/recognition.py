@@ -56,8 +56,8 @@ def _source_of(source: Source) -> Finding | None:
     if fitting <= _MOSTLY * max(len(documents), 1):
         return None
     certain = fitting == len(documents)
-    said = "These are" if certain else f"{fitting} of the first {len(documents)} lines look like"
-    return Finding(f"{said} events of {form.title}.", ("--input-format", form.name), certain)
+    said = "these are" if certain else f"{fitting} of the first {len(documents)} lines look like"
+    return Finding(f"{said} events of {form.title}", ("--input-format", form.name), certain)
 
 
 def _fitting(form: Form, lines: Sequence[str], documents: Sequence[Document | None]) -> int:
@@ -96,8 +96,8 @@ def _kinds_in(column: pl.Series) -> Finding | None:
     options = (*(SHOWN_FLAG, f"{name}={shown[0]}"), *(CLICKED_FLAG, f"{name}={clicked[0]}"))
     kinds = ", ".join(f"{kind} ({rows:,})" for kind, rows in counts.most_common())
     certain = (_word(shown[0]), _word(clicked[0])) == _CERTAIN_WORDS
-    said = f"The rows are events: {name!r} holds {kinds} in the sample; {shown[0]} is read as shown, {clicked[0]} as "
-    return Finding(f"{said}clicked.", options, certain)
+    said = f"the rows are events: {name!r} holds {kinds} in the sample; {shown[0]} is read as shown, {clicked[0]} as "
+    return Finding(f"{said}clicked", options, certain)
 
 
 def _called(counts: Counter[str], words: Sequence[str]) -> list[str]:

@@ -165,7 +165,7 @@ class EventReader(RawReader):
         schema, time = schema_of(source), self.request.time
         rows = scan_sources([source], self.as_text)
         schema = rows.collect_schema()
-        shown, clicked = self._fits(self.request.shown, schema), self._fits(self.request.clicked, schema)
+        shown, clicked = self.is_shown(schema), self._fits(self.request.clicked, schema)
         session, doc = list(self.found.session), list(self.found.doc)
         at = pl.lit(None, pl.Int64) if time is None else moment(time, schema[time])
         kind = pl.when(shown).then(_SHOWN).when(clicked).then(_CLICKED).otherwise(_OTHER)
@@ -241,6 +241,10 @@ class EventReader(RawReader):
     def _columns(self) -> list[str]:
         names = [*self.found.columns(), *([self.request.time] if self.request.time else [])]
         return [name for name in dict.fromkeys(names) if name != CLICKED_EVENT]
+
+    def is_shown(self, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+        """Which rows are impressions."""
+        return self._fits(self.request.shown, schema)
 
     def _fits(self, wanted: Sequence[ClickRows], schema: Mapping[str, pl.DataType]) -> pl.Expr:
         return pl.any_horizontal(rows.holds(schema[rows.column]) for rows in wanted)

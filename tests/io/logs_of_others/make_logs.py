@@ -184,6 +184,22 @@ def events(pages: Sequence[Page]) -> dict[str, bytes]:
     return {"events.csv": _table(("event_type", "page_view_id", "query", "item_id", "position"), rows).encode()}
 
 
+def visits(pages: Sequence[Page]) -> dict[str, bytes]:
+    """Events of visits with times, and no id of the page; positions from 0."""
+    rows: list[tuple[object, ...]] = []
+    for page in pages:
+        visit = f"v{page.number // 3}"
+        rows += [("impression", visit, page.time.isoformat(), page.query, doc, at - 1) for at, doc, _ in page.rows]
+        rows += [
+            ("click", visit, (page.time + timedelta(seconds=9 + at)).isoformat(), page.query, doc, at - 1)
+            for at, doc, click in page.rows
+            if click
+        ]
+    return {
+        "visits.csv": _table(("event_type", "session_id", "timestamp", "query", "doc_id", "position"), rows).encode()
+    }
+
+
 def ga4(pages: Sequence[Page]) -> dict[str, bytes]:
     """Items of view_item_list and select_item, flat, as they are queried from BigQuery; indices from 1."""
     rows: list[tuple[object, ...]] = []
@@ -291,7 +307,7 @@ def yandex(pages: Sequence[Page]) -> dict[str, bytes]:
 FORMS: dict[str, Write] = {
     write.__name__: write
     for write in (
-        *(flat, semicolons, without_header, structs, text_lists, json_array, sums, events, ga4, mind, metarank),
+        *(flat, semicolons, without_header, structs, text_lists, json_array, sums, events, visits, ga4, mind, metarank),
         *(behavioral_analytics, ubi_1_0, yandex),
     )
 }
