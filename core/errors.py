@@ -16,8 +16,6 @@ PosbiasError
 A message says what was found, where, and what to do. The command line prints it and exits with code 2.
 """
 
-from collections.abc import Mapping, Sequence
-
 
 class PosbiasError(Exception):
     """The root of the tree: what the command line turns into one message and exit code 2."""
@@ -44,7 +42,7 @@ class RoleError(SchemaError):
     """
 
     def __init__(
-        self, message: str, options: tuple[str, ...] = (), several: Mapping[str, Sequence[str]] | None = None
+        self, message: str, options: tuple[str, ...] = (), several: dict[str, tuple[str, ...]] | None = None
     ) -> None:
         super().__init__(message)
         self.options = options
