@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.reading import ReadingOptions
@@ -204,7 +205,7 @@ def _seconds(text: str) -> int:
     return int(found[1]) * _SECONDS[found[2]]
 
 
-def raw_reader(reading: ReadingOptions) -> RawReader | None:
+def raw_reader(reading: ReadingOptions, *, no_query: bool) -> RawReader | None:
     """What makes a log of the raw files of a source; None for another log.
 
     Raises:
@@ -220,7 +221,9 @@ def raw_reader(reading: ReadingOptions) -> RawReader | None:
         raise UsageError(f"--clicks: in {form.title}, clicks are among the events. Give all files as inputs.")
     if reading.click_counts:
         raise UsageError(f"--click-counts: an event of {form.title} is one click. Leave it out.")
-    return form.reader(_raw_rules(reading))
+    if no_query and not form.may_lack_queries:
+        raise UsageError(f"--no-query: the pages of --input-format {form.name} have queries. Leave it out.")
+    return form.reader(replace(_raw_rules(reading), no_query=no_query))
 
 
 def _raw_rules(reading: ReadingOptions) -> RawRules:

@@ -102,7 +102,7 @@ class Job:
             no_query=columns.no_query,
         )
         inputs.check_standard_input(self.inputs, reading)
-        base, raw = inputs.position_base(reading), inputs.raw_reader(reading)
+        base, raw = inputs.position_base(reading), inputs.raw_reader(reading, no_query=columns.no_query)
         return _opened(
             LogRequest(
                 inputs=self.inputs,

@@ -5,7 +5,6 @@ from posbias.cli.options.reading import ReadingOptions
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 
-_ROWS = ("auto", "flat", "nested")
 _ONE_EACH = (
     "compares the documents of a page, and without queries (--no-query) each is compared with itself only. Name what "
     "pages have in common, such as the slot, with --query COLUMN instead"
@@ -28,11 +27,6 @@ def check_no_query(
     """
     refused = [
         (columns.query, "--query", "--no-query says that the log has none. Leave one of them out"),
-        (
-            reading.input_format not in _ROWS,
-            "--no-query",
-            f"the pages of --input-format {reading.input_format} have queries. Leave it out",
-        ),
         (plan.model.needs_session, f"--model {plan.model.name}", _ONE_EACH),
         (sessions_for, sessions_for, _ONE_EACH),
         (reading.duplicate_docs == "first", "--duplicate-docs first", "cannot be combined with --no-query. Use keep"),

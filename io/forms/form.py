@@ -14,10 +14,12 @@ class Form(Plugin):
     Attributes:
         title: for people.
         has_actions: whether its events have actions, so that it is said which of them are clicks.
+        may_lack_queries: whether its pages may be those of a recommender (--no-query).
     """
 
     title: ClassVar[str]
     has_actions: ClassVar[bool] = False
+    may_lack_queries: ClassVar[bool] = False
 
     @abstractmethod
     def reader(self, rules: RawRules) -> RawReader:
@@ -27,6 +29,11 @@ class Form(Plugin):
         """Whether a JSON object is one of its lines."""
         del document
         return False
+
+    def lacks_query(self, document: dict[str, Any]) -> bool | None:
+        """Whether a page has no query; None for what is no page."""
+        del document
+        return None
 
     def knows_fields(self, fields: Sequence[str]) -> bool:
         """Whether the fields of a line between tabs are those of one of its lines."""

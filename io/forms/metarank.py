@@ -10,6 +10,7 @@ from posbias.io.forms.lines import Document, Line, Outcome, click_line, document
 from posbias.io.forms.pages import PageForm
 from posbias.io.log.raw import RawRules
 
+_RANKING = "ranking"
 _OTHERS = ("item", "user")
 
 
@@ -19,6 +20,7 @@ class Metarank(PageForm):
     name: ClassVar[str] = "metarank"
     title: ClassVar[str] = "Metarank"
     has_actions: ClassVar[bool] = True
+    may_lack_queries: ClassVar[bool] = True
     expected: ClassVar[str] = (
         "Metarank's events are read as NDJSON, one per line; name the file .ndjson or .jsonl (.gz, .zst)."
     )
@@ -29,11 +31,15 @@ class Metarank(PageForm):
         if document is None:
             return Line(Outcome.NOT_READ)
         kind = document.get("event")
-        if kind == "ranking":
-            return _ranking(document)
+        if kind == _RANKING:
+            return _ranking(document, no_query=rules.no_query)
         if kind == "interaction":
             return _interaction(document, rules.click_actions)
         return Line(Outcome.OTHER_ACTION, action=kind) if kind in _OTHERS else Line(Outcome.UNKNOWN)
+
+    def lacks_query(self, document: dict[str, Any]) -> bool | None:
+        """Whether a ranking is that of a recommender."""
+        return _query(document.get("fields")) is None if document.get("event") == _RANKING else None
 
     def knows_document(self, document: dict[str, Any]) -> bool:
         """A ranking has items, an interaction a type, and metadata fields."""
@@ -41,14 +47,14 @@ class Metarank(PageForm):
         return needed.get(str(document.get("event"))) in document and "timestamp" in document
 
 
-def _ranking(document: Document) -> Line:
+def _ranking(document: Document, *, no_query: bool) -> Line:
     page = text_of(document.get("id"))
     return page_line(
         Line(
             key=page,
             page=page,
             visit=text_of(document.get("session")),
-            query=_query(document.get("fields")),
+            query="" if no_query else _query(document.get("fields")),
             docs=ids_in(document.get("items"), "id"),
             timestamp=text_of(document.get("timestamp")),
             user=text_of(document.get("user")),

@@ -57,6 +57,10 @@ def _source_of(source: Source) -> Finding | None:
         return None
     certain = fitting == len(documents)
     said = "these are" if certain else f"{fitting} of the first {len(documents)} lines look like"
+    lacking = [form.lacks_query(document) for document in documents if document is not None]
+    if form.may_lack_queries and True in lacking and False not in lacking:
+        options = ("--input-format", form.name, "--no-query")
+        return Finding(f"{said} events of {form.title}, of pages without queries", options, certain)
     return Finding(f"{said} events of {form.title}", ("--input-format", form.name), certain)
 
 

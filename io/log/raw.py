@@ -39,11 +39,13 @@ class RawRules:
         click_actions: the actions that are clicks, where a source has several.
         bases: the number of the topmost position in the ordinals of each action of UBI; no number, no trust: the
             official sample mixes ordinals from 0 and from 1.
+        no_query: whether pages have no query, where the source allows that.
     """
 
     impressions: Impressions = "hits"
     click_actions: tuple[str, ...] = ("click",)
     bases: Mapping[str, int] = field(default_factory=dict[str, int])
+    no_query: bool = False
 
 
 @dataclass(frozen=True)

@@ -258,6 +258,13 @@ def metarank(pages: Sequence[Page]) -> dict[str, bytes]:
     return {"metarank.jsonl": _lines([item, *lines])}
 
 
+def metarank_feed(pages: Sequence[Page]) -> dict[str, bytes]:
+    """Metarank's events of a recommender, whose rankings have no query."""
+    lines = [json.loads(line) for line in metarank(pages)["metarank.jsonl"].splitlines()]
+    without = [line | ({"fields": []} if line["event"] == "ranking" else {}) for line in lines]
+    return {"metarank_feed.jsonl": _lines(without)}
+
+
 def behavioral_analytics(pages: Sequence[Page]) -> dict[str, bytes]:
     """Events of Elasticsearch's behavioral analytics."""
     lines: list[object] = []
@@ -307,8 +314,22 @@ def yandex(pages: Sequence[Page]) -> dict[str, bytes]:
 FORMS: dict[str, Write] = {
     write.__name__: write
     for write in (
-        *(flat, semicolons, without_header, structs, text_lists, json_array, sums, events, visits, ga4, mind, metarank),
-        *(behavioral_analytics, ubi_1_0, yandex),
+        *(
+            flat,
+            semicolons,
+            without_header,
+            structs,
+            text_lists,
+            json_array,
+            sums,
+            events,
+            visits,
+            ga4,
+            mind,
+            metarank,
+            metarank_feed,
+        ),
+        *(metarank, metarank_feed, behavioral_analytics, ubi_1_0, yandex),
     )
 }
 

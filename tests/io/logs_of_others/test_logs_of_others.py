@@ -12,7 +12,7 @@ from make_logs import FORMS, QUERIES, Page, draw_pages
 
 Run = Callable[..., CompletedProcess[str]]
 
-WITHOUT_QUERIES = ("mind",)
+WITHOUT_QUERIES = ("mind", "metarank_feed")
 PAGES = draw_pages()
 
 
@@ -29,7 +29,7 @@ def expected(form: str) -> dict[tuple[str, str, int], tuple[int, int]]:
 
 
 def _named(form: str, page: Page, doc: str, number: dict[str, str]) -> tuple[str, str]:
-    if form == "mind":
+    if form in WITHOUT_QUERIES:
         return doc, doc
     if form == "yandex":
         return str(QUERIES.index(page.query)), number[doc]
