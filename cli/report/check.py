@@ -95,6 +95,11 @@ def _totals(content: Mapping[str, Any]) -> list[RenderableType]:
     return said
 
 
+_LINKING, _ERROR = "linking\nclicks", "error to\nexpect"
+_LEFT_OUT_FIRST = (_LINKING, _ERROR)
+"""Columns that go where a table is too wide: no number is cut."""
+
+
 def _positions(content: Mapping[str, Any], width: int) -> RenderableType:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     rows = content["positions"]
@@ -108,10 +113,13 @@ def _positions(content: Mapping[str, Any], width: int) -> RenderableType:
     if width >= _NARROW:
         columns["95 %\ninterval"] = [_interval(row["ctr_low"], row["ctr_high"]) for row in rows]
     if cells:
-        columns["error to\nexpect"] = [_error(cells.get(row["position"])) for row in rows]
+        columns[_ERROR] = [_error(cells.get(row["position"])) for row in rows]
     if cells and width >= _WIDE:
         share = content["models"][_PBM]["share_of_queries"]
-        columns["linking\nclicks"] = [f"{_linking(cells.get(row['position'])) / share:,.0f}" for row in rows]
+        columns[_LINKING] = [f"{_linking(cells.get(row['position'])) / share:,.0f}" for row in rows]
+    for name in _LEFT_OUT_FIRST:
+        if _width(columns) > width:
+            columns.pop(name, None)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for values in list(zip(*columns.values(), strict=True))[:_MOST_ROWS]:
@@ -119,6 +127,11 @@ def _positions(content: Mapping[str, Any], width: int) -> RenderableType:
     if len(rows) > _MOST_ROWS:
         table.caption = f"... and {len(rows) - _MOST_ROWS} more positions (--json has all)"
     return table
+
+
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    """How wide a table is."""
+    return sum(2 + max(map(len, [*name.split("\n"), *values])) for name, values in columns.items())
 
 
 def _linking(cell: Mapping[str, Any] | None) -> float:

@@ -403,19 +403,26 @@ def test_of_many_parts_some_tell_the_errors_of_all(
 
 
 @pytest.mark.parametrize("width", [50, 80, 120])
-def test_the_table_for_people_fits_the_terminal(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int
+@pytest.mark.parametrize("rows_of_each", [1, 40_000])
+def test_the_table_for_people_fits_the_terminal_and_cuts_no_number(
+    *,
+    run_in_process: Run,
+    log: pl.DataFrame,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    rows_of_each: int,
 ) -> None:
-    log.write_parquet(tmp_path / "log.parquet")
+    log.with_columns(copies=pl.lit(rows_of_each)).write_parquet(tmp_path / "log.parquet")
     monkeypatch.setattr("posbias.cli.commands.check._WIDTH_IN_A_FILE", width)
 
-    done = run_in_process("check", "log.parquet")
+    done = run_in_process("check", "log.parquet", "--weight-column", "copies")
 
     assert done.returncode == 0
     *report, _, command = done.stdout.splitlines()
     assert max(map(len, report)) <= width
     assert "…" not in done.stdout
-    assert command == "posbias run log.parquet -o result"
+    assert command == "posbias run log.parquet --weight-column copies -o result"
     assert done.stderr == ""
 
 
