@@ -116,7 +116,7 @@ ReadLine = Callable[[str], Line]
 
 _LINES_AT_ONCE = 2048  # as objects, which take ten times what they take in columns
 
-_TYPES: dict[str, pl.DataType] = {
+RECORD_TYPES: dict[str, pl.DataType] = {
     OUTCOME: pl.UInt8(),
     KIND: pl.UInt8(),
     ACTION: pl.String(),
@@ -130,26 +130,32 @@ _TYPES: dict[str, pl.DataType] = {
     TIMESTAMP: pl.String(),
     USER: pl.String(),
 }
+"""The columns of records: the fields of a line."""
 
 
 def read_records(source: Source, number: int, read: ReadLine) -> pl.LazyFrame:
     """One record per line of a file, with its place and its time."""
 
     def of_some(lines: pl.Series) -> pl.DataFrame:
-        found = [read(line) if line and not line.isspace() else Line(Outcome.BLANK) for line in lines]
-        made = {name: [line[place] for line in found] for place, name in enumerate(_TYPES)}
-        return pl.DataFrame(made, schema=_TYPES)
+        return records_of([read(line) if line and not line.isspace() else Line(Outcome.BLANK) for line in lines])
 
     def of_lines(lines: pl.Series) -> pl.Series:
         parts = [of_some(lines.slice(at, _LINES_AT_ONCE)) for at in range(0, max(len(lines), 1), _LINES_AT_ONCE)]
         return pl.concat(parts).to_struct("record")
 
-    record = pl.col(LINE).map_batches(of_lines, return_dtype=pl.Struct(_TYPES), is_elementwise=True)
+    record = pl.col(LINE).map_batches(of_lines, return_dtype=pl.Struct(RECORD_TYPES), is_elementwise=True)
     return (
         scan_lines(source)
         .select(pl.lit(number, pl.UInt32).alias(FILE), ROW, record.alias("record"))
         .unnest("record")
         .with_columns(text_moment(pl.col(TIMESTAMP)).alias(MOMENT))
+    )
+
+
+def records_of(lines: Sequence[Line]) -> pl.DataFrame:
+    """What lines say, as columns."""
+    return pl.DataFrame(
+        {name: [line[place] for line in lines] for place, name in enumerate(RECORD_TYPES)}, schema=RECORD_TYPES
     )
 
 

@@ -13,13 +13,12 @@ def format_of_content(start: bytes) -> str | None:
     """The format of a file that begins so: an object per line, an array of them, or text with tabs or without.
 
     Returns:
-        "parquet", "ipc", "ndjson", "json", "tsv" or "csv"; None where it is no text.
+        "parquet", "ipc", "ndjson", "xml", "json", "tsv" or "csv"; None where it is no text.
     """
     known = next((form for magic, form in _MAGIC.items() if start.startswith(magic)), None)
     if known is not None:
         return known
-    if start.startswith(_GZIP):
-        start = _unpacked(start)
+    start = unpacked_start(start)
     is_wide = wide_encoding(start) is not None
     for mark in _MARKS:
         start = start.removeprefix(mark)
@@ -30,6 +29,8 @@ def format_of_content(start: bytes) -> str | None:
     first = start.lstrip()
     if first.startswith(b"{"):
         return "ndjson"
+    if first.startswith(b"<"):
+        return "xml"
     if first.startswith(b"[") and first[1:].lstrip()[:1] in {b"{", b"]", b""}:
         return "json"
     line = first.splitlines()[0]
@@ -42,6 +43,11 @@ def wide_encoding(start: bytes) -> str | None:
         return "utf-16"
     zeros = [place for place, byte in enumerate(start[:2]) if byte == 0]
     return {0: "utf-16-be", 1: "utf-16-le"}[zeros[0]] if len(zeros) == 1 else None
+
+
+def unpacked_start(start: bytes) -> bytes:
+    """The beginning of a file, without its wrapper where it is packed by gzip."""
+    return _unpacked(start) if start.startswith(_GZIP) else start
 
 
 def _unpacked(start: bytes) -> bytes:

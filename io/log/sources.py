@@ -40,7 +40,7 @@ _COMPRESSIBLE = ("csv", "tsv", "ndjson")
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
-_TOLD_BY_CONTENT = ("", ".json", ".txt", ".log", *_COMPRESSIONS)
+_TOLD_BY_CONTENT = ("", ".json", ".txt", ".log", ".xml", *_COMPRESSIONS)
 _TELLING = 1 << 16  # bytes
 _LONGEST_MAGIC = 8
 _MEBIBYTE = 1 << 20
