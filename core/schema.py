@@ -4,7 +4,7 @@ A *session* is one results page shown once (not a visit). An *impression* is one
 A *position* is a slot, 1-based inside the tool. A *pair* is a (query, document).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from posbias.core.randomization import RandomizedRows
 
@@ -112,6 +112,17 @@ class RequestedRoles:
     impressions: str | None = None
     clicked: str | None = None
     no_query: bool = False
+
+    def or_else(self, *, session: str, query: str, doc: str, position: str, click: str) -> "RequestedRoles":
+        """The columns that were named, and these for the others."""
+        return replace(
+            self,
+            session=self.session or (session,),
+            query=self.query or (query,),
+            doc=self.doc or (doc,),
+            position=self.position or position,
+            click=self.click or click,
+        )
 
 
 @dataclass(frozen=True)

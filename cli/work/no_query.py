@@ -2,8 +2,8 @@
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.reading import ReadingOptions
+from posbias.cli.work.refusals import Refusal, refuse
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.errors import UsageError
 
 _ONE_EACH = (
     "compares the documents of a page, and without queries (--no-query) each is compared with itself only. Name what "
@@ -25,12 +25,10 @@ def check_no_query(
     Raises:
         UsageError: there is one.
     """
-    refused = [
+    refusals: list[Refusal] = [
         (columns.query, "--query", "--no-query says that the log has none. Leave one of them out"),
         (plan.model.needs_session, f"--model {plan.model.name}", _ONE_EACH),
         (sessions_for, sessions_for, _ONE_EACH),
         (reading.duplicate_docs == "first", "--duplicate-docs first", "cannot be combined with --no-query. Use keep"),
     ]
-    for is_asked, option, reason in refused:
-        if is_asked:
-            raise UsageError(f"{option}: {reason}.")
+    refuse(refusals)

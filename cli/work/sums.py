@@ -2,8 +2,8 @@
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.reading import ReadingOptions
+from posbias.cli.work.refusals import Refusal, refuse
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.errors import UsageError
 
 
 def check_sums(columns: ColumnOptions, reading: ReadingOptions, plan: StatisticsPlan, sessions_for: str | None) -> None:
@@ -19,7 +19,7 @@ def check_sums(columns: ColumnOptions, reading: ReadingOptions, plan: Statistics
         UsageError: there is one.
     """
     of_pages = "needs whole pages, which a table of sums (--impressions) does not hold. Leave it out, or give the log"
-    refused = [
+    refusals: list[Refusal] = [
         (
             reading.click_counts,
             "--click-counts",
@@ -37,9 +37,7 @@ def check_sums(columns: ColumnOptions, reading: ReadingOptions, plan: Statistics
         (plan.model.needs_session, f"--model {plan.model.name}", of_pages),
         (sessions_for, sessions_for, of_pages),
     ]
-    for is_asked, option, reason in refused:
-        if is_asked:
-            raise UsageError(f"{option}: {reason}.")
+    refuse(refusals)
 
 
 _ROWS = "a row of a table of sums (--impressions) is one query, document and position. Leave it out"

@@ -25,9 +25,9 @@ from posbias.io.features.rows import (
 from posbias.io.features.table import FeatureTable, open_features
 from posbias.io.layouts.parts import LaidOut, LaidOutSplits, Split, keep_rows, splits_of
 from posbias.io.layouts.training_set import Feature
+from posbias.io.log.fingerprints import check_unchanged
 from posbias.io.log.log import Log
 from posbias.io.log.scan import untyped_columns
-from posbias.io.log.sources import check_unchanged
 from posbias.io.progress import Progress
 from posbias.io.temporary.kept import KeptFrame, keep
 

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import polars as pl
@@ -89,14 +89,7 @@ class PageReader(RawReader):
 
     def roles(self, requested: RequestedRoles) -> RequestedRoles:
         """The columns that were named, and those that are made for the others."""
-        return replace(
-            requested,
-            session=requested.session or (PAGE,),
-            query=requested.query or (QUERY,),
-            doc=requested.doc or (DOC,),
-            position=requested.position or POSITION,
-            click=requested.click or CLICK,
-        )
+        return requested.or_else(session=PAGE, query=QUERY, doc=DOC, position=POSITION, click=CLICK)
 
     def records(self, source: Source, number: int) -> pl.LazyFrame:
         """One record per line."""

@@ -21,12 +21,13 @@ from posbias.core.schema import (
     Roles,
 )
 from posbias.io.log.click_table import ClicksRequest, ClickTable
+from posbias.io.log.fingerprints import check_unchanged, digests
 from posbias.io.log.headers import OURS
 from posbias.io.log.nested import Nesting
 from posbias.io.log.raw import CLICKED_EVENT, OF_FILE, OF_ROW, RawReader
 from posbias.io.log.request import LogRequest
 from posbias.io.log.scan import FILE, ROW, reading, scan_sources, scan_with_place
-from posbias.io.log.sources import Source, check_unchanged, digests
+from posbias.io.log.sources import Source
 
 CLICKED = "posbias_clicked"
 """The column that a table of clicks brings."""

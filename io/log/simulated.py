@@ -9,8 +9,9 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.schema import ALIASES, DOC, QUERY
+from posbias.io.log.fingerprints import digests
 from posbias.io.log.scan import reading, scan_sources
-from posbias.io.log.sources import digests, find_sources
+from posbias.io.log.sources import find_sources
 
 LOG = "log.parquet"
 TRUTH = "truth.parquet"

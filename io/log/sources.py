@@ -10,7 +10,6 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 from urllib.parse import unquote
 
-from posbias.core.credentials import masked
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.io.log.contents import format_of_content
 from posbias.io.log.dialect import PLAIN, Dialect
@@ -18,7 +17,7 @@ from posbias.io.log.folders import FoundFile, check_listable, files_below, is_re
 from posbias.io.places.file_names import is_text
 from posbias.io.places.locations import Location, ObjectUrl, location
 from posbias.io.places.object_names import named_objects
-from posbias.io.places.object_stores import StoredObject, find_object, read_object, read_range, read_ranges
+from posbias.io.places.object_stores import StoredObject, read_object, read_range, read_ranges
 from posbias.io.places.plain_files import checksum
 from posbias.io.results.manifest import FILE_NAME, LARGEST
 from posbias.io.results.uploads import is_unfinished
@@ -47,7 +46,6 @@ _MEBIBYTE = 1 << 20
 _DIGESTED_WHOLE = 64 << 20  # bytes
 _REQUESTS_AT_ONCE = 16
 _RANGES_AT_ONCE = 8  # of one object: 8 MiB in memory for each of the requests at once
-_MAY_BE_EMPTY = 1 << 16  # bytes of headers and footers alone
 
 _Found = TypeVar("_Found")
 
@@ -140,74 +138,14 @@ def find_sources(names: Sequence[str]) -> list[Source]:
 def _readable(name: str) -> list[Source]:
     try:
         sources = _expand(_checked(name))
-        for _ in _each(check_whole, sources):
+        for _ in each_source(check_whole, sources):
             pass
     except OSError as error:
         raise LogFormatError(f"{error.filename or name}: cannot be read: {error.strerror}.") from error
     return sources
 
 
-def digests(sources: Sequence[Source], holds_rows: Callable[[Source], bool]) -> dict[str, str]:
-    """Path by digest, of the files that hold rows.
-
-    Args:
-        sources: the files.
-        holds_rows: tells files with rows from those without, which may well be equal.
-
-    Raises:
-        UsageError: two files hold the same rows.
-    """
-
-    def fingerprint(source: Source) -> str | None:
-        return None if source.bytes < _MAY_BE_EMPTY and not holds_rows(source) else source.digest()
-
-    found: dict[str, str] = {}
-    for source, digest in zip(sources, _each(fingerprint, sources), strict=True):
-        if digest is None:
-            continue
-        if digest in found:
-            raise UsageError(
-                f"{source.path} and {found[digest]} hold the same data: their rows would be counted twice. "
-                "Name one of them."
-            )
-        found[digest] = masked(str(source.path))
-    return found
-
-
-def check_unchanged(sources: Sequence[Source]) -> None:
-    """See that files that were read are still those that were found.
-
-    Raises:
-        LogFormatError: one was changed, replaced or removed meanwhile.
-    """
-    for source, now in zip(sources, _each(_version, sources), strict=True):
-        if now != (source.file, source.bytes, _in_its_precision(source, source.modified)):
-            what = "is gone" if now is None else "was changed or replaced"
-            raise LogFormatError(
-                f"{source.path}: {what} while it was read, so what was counted is unknown. Run again when "
-                "nothing is writing to it."
-            )
-
-
-def _in_its_precision(source: Source, modified: int) -> int:
-    """A time in nanoseconds, or in seconds where an object store says no more when it is asked for one object."""
-    return modified if source.store is None else modified // 10**9
-
-
-def _version(source: Source) -> tuple[tuple[int, int] | None, int, int] | None:
-    """What tells one state of a file or object from another; None where it is gone."""
-    origin = source.origin
-    if isinstance(origin, ObjectUrl):
-        found = find_object(origin)
-        return None if found is None else (None, found.bytes, _in_its_precision(source, found.modified))
-    try:
-        status = origin.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns
-
-
-def _each(work: Callable[[Source], _Found], sources: Sequence[Source]) -> Iterator[_Found]:
+def each_source(work: Callable[[Source], _Found], sources: Sequence[Source]) -> Iterator[_Found]:
     """Do the same with each source; several at a time where each takes a round trip to an object store."""
     if all(source.store is None for source in sources):
         yield from map(work, sources)

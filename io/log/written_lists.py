@@ -11,6 +11,8 @@ from posbias.core.errors import UsageError
 JSON, SPACE, TAB = "json", "space", "tab"
 """The separators that have names."""
 
+_NAMES = f"{JSON}, {SPACE} or {TAB}"
+
 _ENTRY = r'(?:"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null)'
 _FLAT_LIST = rf"^\s*\[\s*(?:{_ENTRY}\s*(?:,\s*{_ENTRY}\s*)*)?\]\s*$"
 
@@ -37,10 +39,13 @@ class ListRules:
         Raises:
             UsageError: a letter or digit is no separator.
         """
-        for flag, mark in (("--list-separator", separator), ("--click-suffix", click_suffix)):
-            if mark is not None and mark not in (JSON, SPACE, TAB) and any(map(str.isalnum, mark)):
-                names = f"{JSON}, {SPACE} or {TAB}" if flag == "--list-separator" else "a mark such as -"
-                raise UsageError(f"{flag} {mark}: letters and digits stand in ids. Give a mark such as ; or {names}.")
+        said = {
+            f"--list-separator {separator}": ("" if separator in {JSON, SPACE, TAB} else separator, f";, or {_NAMES}"),
+            f"--click-suffix {click_suffix}": (click_suffix, "-"),
+        }
+        for option, (mark, usual) in said.items():
+            if any(map(str.isalnum, mark or "")):
+                raise UsageError(f"{option}: letters and digits stand in ids. Give a mark such as {usual}.")
         return cls("\t" if separator == TAB else separator, click_suffix, order_is_position)
 
     def as_list(self, column: str) -> pl.Expr:

@@ -1,9 +1,5 @@
 """What the fields of UBI documents are called, and the columns of the log that is made of them."""
 
-from dataclasses import replace
-
-from posbias.core.schema import RequestedRoles
-
 IMPRESSION = "impression"
 """The action of an event that says that a document was shown."""
 
@@ -14,15 +10,3 @@ OF_THE_QUERY = ("timestamp", "client_id", "application")
 
 COLUMNS = (QUERY_ID, USER_QUERY, OBJECT_ID, POSITION, CLICK, *OF_THE_QUERY)
 """The columns of the log that is made of UBI documents."""
-
-
-def with_usual_columns(requested: RequestedRoles) -> RequestedRoles:
-    """The columns that were named, and those of UBI for the others."""
-    return replace(
-        requested,
-        session=requested.session or (QUERY_ID,),
-        query=requested.query or (USER_QUERY,),
-        doc=requested.doc or (OBJECT_ID,),
-        position=requested.position or POSITION,
-        click=requested.click or CLICK,
-    )

@@ -11,7 +11,7 @@ from posbias.io.log.raw import Outcomes, RawReader, RawRules, Resolved
 from posbias.io.log.rows import RawLines
 from posbias.io.log.scan import FILE, LINE, scan_lines
 from posbias.io.log.sources import Source
-from posbias.io.ubi.fields import COLUMNS, QUERY_ID, with_usual_columns
+from posbias.io.ubi.fields import CLICK, COLUMNS, OBJECT_ID, POSITION, QUERY_ID, USER_QUERY
 from posbias.io.ubi.outcomes import OUTCOMES
 from posbias.io.ubi.pages import BY_ORDINAL, CLICKS, CONTRADICTING, PAGES, resolve
 from posbias.io.ubi.records import read_records
@@ -42,7 +42,7 @@ class UbiReader(RawReader):
 
     def roles(self, requested: RequestedRoles) -> RequestedRoles:
         """The columns that were named, and those of UBI for the others."""
-        return with_usual_columns(requested)
+        return requested.or_else(session=QUERY_ID, query=USER_QUERY, doc=OBJECT_ID, position=POSITION, click=CLICK)
 
     def records(self, source: Source, number: int) -> pl.LazyFrame:
         """One record per line."""

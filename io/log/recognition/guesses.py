@@ -11,7 +11,8 @@ from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
 
 _MOSTLY = 0.95
 _LONGEST_PAGE = 1000
-_FLAGS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
+FLAGS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
+"""What a column of clicks holds, as text."""
 
 
 def guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
@@ -81,7 +82,7 @@ def _climbing(column: pl.Series) -> float:
 
 def _is_flag(column: pl.Series) -> bool:
     values = {value.lower() for value in column.cast(pl.String).drop_nulls().unique().to_list()}
-    return bool(values) and values <= _FLAGS and not values <= {"0", "0.0", "false"}
+    return bool(values) and values <= FLAGS and not values <= {"0", "0.0", "false"}
 
 
 def _share(holds: pl.Series) -> float:

@@ -11,6 +11,8 @@ from posbias.core.role_search import NAMES_IN_EXPORTS
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY
 from posbias.io.log.findings import Finding
 from posbias.io.log.nested import holds_lists
+from posbias.io.log.recognition.guesses import FLAGS
+from posbias.io.log.recognition.roles import NO_QUERY
 from posbias.io.log.scan import reading, scan_sources
 from posbias.io.log.sources import Source
 from posbias.io.log.written_lists import JSON, SPACE, ListRules
@@ -20,8 +22,6 @@ _NEARLY_ALL = 0.95
 _LONGER_THAN_WORDS = 1.5  # entries per row: what is shorter may be text of a few words
 _SEPARATORS = (JSON, ";", "|", ",", SPACE)
 _SUFFIX = re.compile(r".+?([^\w\s])(?:0|1|true|false)")
-_CLICKS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
-
 _QUERIES = {plain(name) for name in ALIASES[QUERY]} | NAMES_IN_EXPORTS[QUERY]
 
 Lists = Mapping[str, list[list[str]]]
@@ -95,7 +95,7 @@ def _with_suffix(lists: Lists) -> _Columns | None:
 
 def _with_click_lists(lists: Lists) -> _Columns | None:
     """A list of 0 and 1, or of true and false, and one of documents of the same length."""
-    clicks = [name for name, rows in lists.items() if _all_entries(rows, _CLICKS) and _mean_length(rows) > 1]
+    clicks = [name for name, rows in lists.items() if _all_entries(rows, FLAGS) and _mean_length(rows) > 1]
     click = _by_name(clicks, CLICK) or (clicks[0] if clicks else None)
     if click is None:
         return None
@@ -138,13 +138,7 @@ def _findings(columns: _Columns, scanned: pl.LazyFrame) -> list[Finding]:
             found.append(Finding("an empty cell there means that nothing was clicked", ("--null-click", "0")))
     if columns.suffix is not None:
         if not _QUERIES.intersection(map(plain, scanned.collect_schema())):
-            found.append(
-                Finding(
-                    "no column is called like a query: each document is compared with itself",
-                    ("--no-query",),
-                    certain=False,
-                )
-            )
+            found.append(NO_QUERY)
         found.append(
             Finding(
                 f"ids have their click behind {columns.suffix!r}",

@@ -16,6 +16,8 @@ from posbias.io.log.sources import Source
 NO_QUERY = Finding(
     "no column looks like the query: each document is compared with itself", ("--no-query",), certain=False
 )
+"""What is said where there is nothing to compare documents by."""
+
 _NO_GUESS = "COLUMN"
 _ROWS = 20_000
 _ROLE_OF = {flag: role for role, flag in FLAGS.items() if role in ALIASES}

@@ -11,7 +11,8 @@ import pytest
 from posbias.core.errors import LogFormatError
 from posbias.io.engines.local import LocalEngine
 from posbias.io.features import of_parts
-from posbias.io.log.sources import check_unchanged, find_sources
+from posbias.io.log.fingerprints import check_unchanged
+from posbias.io.log.sources import find_sources
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 

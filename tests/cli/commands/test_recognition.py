@@ -1,0 +1,217 @@
+"""`posbias check`: what is recognised of a log is a command that reads it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from checked_logs import POSITIONS, Run, checked, good_log
+
+CLICK = pl.col("click")
+
+
+@pytest.fixture(scope="module")
+def log() -> pl.DataFrame:
+    """Return a log that needs no option."""
+    return good_log()
+
+
+def totals_of_run(run: Run, command: list[str], folder: Path) -> dict[str, Any]:
+    """What the main job counts with the command that was found."""
+    done = run(*command, "-o", "out", "--no-compare")
+    assert done.returncode in {0, 1}, done.stderr
+    return json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))["totals"]
+
+
+def visits(log: pl.DataFrame) -> pl.DataFrame:
+    """The log with three pages, of different queries or times, under each session."""
+    return log.with_columns(pl.col("session") // 3, query_time=pl.col("timestamp")).drop("timestamp")
+
+
+def sums(log: pl.DataFrame) -> pl.DataFrame:
+    return log.group_by("query", "doc", "position").agg(views=pl.len(), clicks=CLICK.cast(pl.Int64).sum())
+
+
+FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
+    "well-known names": (lambda log: log, []),
+    "names of others": (
+        lambda log: log.rename({"query": "search_term", "doc": "objectID", "position": "slot", "click": "isClicked"}),
+        ["--query", "search_term", "--doc", "objectID", "--position", "slot", "--click", "isClicked"],
+    ),
+    "names that are guessed": (
+        lambda log: log.rename({"query": "our search", "doc": "theItem", "position": "gridPlace", "click": "tapped"}),
+        ["--query", "our search", "--doc", "theItem", "--position", "gridPlace", "--click", "tapped"],
+    ),
+    "names in another language": (
+        lambda log: log.drop("timestamp").rename(
+            {"session": "sitzung", "query": "suche", "doc": "artikel", "position": "rang", "click": "geklickt"}
+        ),
+        ["--session", "sitzung", "--query", "suche", "--doc", "artikel", "--position", "rang", "--click", "geklickt"],
+    ),
+    "two names for a role": (
+        lambda log: log.with_columns(item_id=pl.col("doc").hash()).with_columns(doc_id="doc").drop("doc"),
+        ["--doc", "doc_id"],
+    ),
+    "positions from 0": (lambda log: log.with_columns(pl.col("position") - 1), ["--position-base", "0"]),
+    "counts of clicks": (
+        lambda log: log.with_columns(pl.when(CLICK == 1).then(1 + pl.col("session") % 3).otherwise(0).alias("click")),
+        ["--click-counts"],
+    ),
+    "empty where there is no click": (
+        lambda log: log.with_columns(pl.when(CLICK == 1).then(CLICK)),
+        ["--null-click", "0"],
+    ),
+    "sums": (sums, ["--impressions", "views"]),
+    "positions from 0, names of others, empty cells": (
+        lambda log: log.select(
+            "session", "query", sku="doc", rank=pl.col("position") - 1, clicked=pl.when(CLICK == 1).then(1)
+        ),
+        ["--doc", "sku", "--position-base", "0", "--null-click", "0"],
+    ),
+    "visits": (visits, ["--session", "session", "--session", "query_time"]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_the_command_that_is_found_reads_the_log_with_the_right_totals(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str, ending: str
+) -> None:
+    make, options = FORMS[form]
+    file = tmp_path / f"log.{ending}"
+    made = make(log)
+    made.write_parquet(file) if ending == "parquet" else made.write_csv(file)
+
+    found = checked(run_in_process, file.name)
+
+    assert found["command"] == ["run", file.name, *options]
+    assert found["carries_estimate"] is True
+    totals = totals_of_run(run_in_process, found["command"], tmp_path)
+    assert (totals["impressions"], totals["clicks"]) == (log.height, log["click"].sum())
+    assert (found["totals"]["impressions"], found["totals"]["clicks"]) == (log.height, log["click"].sum())
+
+
+def test_lists_are_recognised_without_an_option(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    pages = log.sort("session", "position").group_by("session", "query", maintain_order=True).agg("doc", "click")
+    pages.write_ndjson(tmp_path / "pages.ndjson")
+
+    found = checked(run_in_process, "pages.ndjson")
+
+    assert found["command"] == ["run", "pages.ndjson"]
+    assert found["recognised"]["form"] == "nested"
+    assert found["totals"]["impressions"] == log.height
+
+
+def test_ubi_is_recognised(run_in_process: Run, shared_data: Path, tmp_path: Path) -> None:
+    sample = shared_data / "opensearch_ubi_sample.ndjson.gz"
+
+    found = checked(run_in_process, sample, code=1)
+
+    assert found["command"] == ["run", str(sample), "--input-format", "ubi"]
+    assert totals_are(run_in_process, found, tmp_path)
+
+
+def totals_are(run: Run, found: dict[str, Any], folder: Path) -> bool:
+    done = run("collect", *found["command"][1:], "-o", "out")
+    assert done.returncode == 0, done.stderr
+    counted = json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))["statistics"]
+    return (counted["impressions"], counted["clicks"]) == (found["totals"]["impressions"], found["totals"]["clicks"])
+
+
+def test_clicks_apart_and_whatever_the_user_says_are_kept_in_the_command(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    log.drop("click").rename({"doc": "artikel"}).write_csv(tmp_path / "shown.csv")
+    log.filter(CLICK == 1).select("session", artikel="doc").write_csv(tmp_path / "clicks.csv")
+    said = ["--clicks", "clicks.csv", "--doc", "artikel", "--clicks-doc", "artikel", "--max-position", "4"]
+
+    found = checked(run_in_process, "shown.csv", *said)
+
+    assert found["command"][:2] == ["run", "shown.csv"]
+    pairs = zip(said[::2], said[1::2], strict=True)
+    held = list(zip(found["command"][2::2], found["command"][3::2], strict=True))
+    assert sorted(held) == sorted(pairs)
+    within = log.filter(pl.col("position") <= 4)
+    assert totals_of_run(run_in_process, found["command"], tmp_path)["clicks"] == within["click"].sum()
+
+
+def test_what_is_said_in_a_file_is_kept_in_the_command(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    log.rename({"doc": "artikel"}).write_csv(tmp_path / "log.csv")
+    (tmp_path / "posbias.toml").write_text('doc = "artikel"\nmin-propensity = 0.02\n', encoding="utf-8")
+
+    assert checked(run_in_process, "log.csv")["command"] == ["run", "log.csv", "--doc", "artikel"]
+
+
+def test_what_would_have_no_effect_on_a_run_is_not_in_the_command(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    log.write_csv(tmp_path / "log.csv")
+    (tmp_path / "posbias.toml").write_text('click-actions = "tap"\nmax-bad-rows = 0.1\n', encoding="utf-8")
+
+    found = checked(run_in_process, "log.csv")
+    (tmp_path / "posbias.toml").unlink()
+
+    assert found["command"] == ["run", "log.csv"]
+    assert totals_of_run(run_in_process, found["command"], tmp_path)["impressions"] == log.height
+
+
+def test_rows_that_stand_twice_are_said_to_do_so(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    pl.concat([log, log]).write_parquet(tmp_path / "log.parquet")
+
+    found = checked(run_in_process, "log.parquet", code=1)
+
+    assert found["command"] == ["run", "log.parquet"]
+    assert "100.00% of the pages hold rows twice" in found["recognised"]["findings"][0]["said"]
+
+
+def test_a_name_that_begins_with_a_dash_is_no_option(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    log.rename({"doc": "-item"}).write_csv(tmp_path / "-log.csv")
+
+    found = checked(run_in_process, "--doc=-item", "./-log.csv")
+
+    assert found["command"] == ["run", "./-log.csv", "--doc=-item"]
+    assert totals_of_run(run_in_process, found["command"], tmp_path)["impressions"] == log.height
+
+
+def test_a_few_bad_rows_and_documents_twice_on_a_page_are_counted_and_said(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    # On one page in twenty, the document at the top stands at the end once more.
+    twice = (pl.col("session") % 20 == 0) & (pl.col("position") == POSITIONS)
+    first = pl.col("doc").first().over("session", order_by="position")
+    no_doc = pl.col("session").is_in([7, 8])
+    broken = log.with_columns(pl.when(twice).then(first).when(no_doc).then(None).otherwise("doc").alias("doc"))
+    broken.write_csv(tmp_path / "log.csv")
+
+    found = checked(run_in_process, "log.csv")
+
+    assert found["command"] == ["run", "log.csv", "--on-bad-rows", "drop", "--duplicate-docs", "first"]
+    assert found["rows"]["rejected"]["the document is missing"] == 2 * POSITIONS
+    assert found["rows"]["rejected"]["the document stands further up on the page"] == 150
+    totals = totals_of_run(run_in_process, found["command"], tmp_path)
+    assert totals["impressions"] == found["totals"]["impressions"] == found["rows"]["used"]
+
+
+def test_a_mark_of_a_missing_position_is_no_top_position(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    marked = pl.when(pl.col("session") == 3).then(0).otherwise(pl.col("position"))
+    log.with_columns(marked.alias("position")).write_parquet(tmp_path / "log.parquet")
+
+    found = checked(run_in_process, "log.parquet")
+
+    assert found["command"] == ["run", "log.parquet", "--on-bad-rows", "drop"]
+
+
+def test_nothing_is_guessed_from_values_where_rows_are_in_no_order(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    shuffled = log.sample(fraction=1, shuffle=True, seed=1).with_columns(chance=pl.col("doc").hash() / 2**64)
+    shuffled.drop("session").rename({"query": "suche"}).write_parquet(tmp_path / "log.parquet")
+
+    done = run_in_process("check", "log.parquet")
+
+    assert done.returncode == 2
+    assert "no column looks like the query" in done.stderr
