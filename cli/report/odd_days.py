@@ -18,8 +18,9 @@ def odd_day_warnings(looks: Sequence[DayLook], others: str) -> list[str]:
         others: what these are called, in the plural.
     """
     odd = [look for look in looks if look.is_odd]
-    said = [f"{look.day} does not look like the {others}: {'; '.join(_facts(look))}. Look at its log." for look in odd][
-        :_MOST_DAYS
+    said = [
+        f"{look.day} does not look like the {others}: {'; '.join(_facts(look))}. Look at its rows."
+        for look in odd[:_MOST_DAYS]
     ]
     if len(odd) > _MOST_DAYS:
         rest = [look.day for look in odd[_MOST_DAYS:]]
