@@ -8,6 +8,7 @@ from posbias.cli.options.effects import Need, Situation, only_where
 from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.core.estimators import JointEstimator, get_estimator, methods_that_take, options_of_some_methods
+from posbias.core.learners.methods import get_learner, learners_that_take, options_of_some_learners
 from posbias.core.training.layouts import get_layout, layouts_that_take, options_of_some_layouts
 from posbias.io.forms import forms
 
@@ -218,6 +219,28 @@ def _never(reason: str) -> Need:
 _OF_THE_FIT = _never("training files do not depend on it; it belongs to the fit, where the propensities come from")
 
 
+# --- learning ---------------------------------------------------------------------------------------------------
+
+
+def _known_to_learner(option: str) -> Need:
+    able = learners_that_take(option)
+    return only_where(
+        lambda asked: get_learner(asked["learner"]).name in able, f"it applies only to --learner {', '.join(able)}"
+    )
+
+
+def _learns_with_theta(asked: Situation) -> str | None:
+    learner = get_learner(asked["learner"])
+    return None if learner.uses_propensities else f"--learner {learner.name} takes no propensities"
+
+
+_LEARNING: Needs = {
+    **{name: (_known_to_learner(name),) for name in options_of_some_learners()},
+    "propensity": (_learns_with_theta,),
+    "missing": _WEIGHTING["missing"],
+}
+
+
 # --- collect ----------------------------------------------------------------------------------------------------
 
 _to_write = only_where(lambda asked: not asked["info"], "--info writes nothing")
@@ -272,6 +295,15 @@ NEEDS: Mapping[str, Needs] = {
             ("timestamp", "period_column", "stratify", "cluster_column", "randomized_where"), (_OF_THE_FIT,)
         ),
     },
+    "train": {
+        **_READING,
+        **_LEARNING,
+        **dict.fromkeys(
+            ("timestamp", "period_column", "stratify", "cluster_column", "randomized_where"),
+            (_never("learners do not depend on it; it belongs to the fit, where the propensities come from"),),
+        ),
+    },
+    "score": {},
     "simulate": _SIMULATING,
     "check": _CHECKING,
     "init": _CHECKING,

@@ -23,6 +23,7 @@ Gradients = Callable[[Floats], tuple[Floats, Floats]]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
+_ROWS_FOR_THREADS = 50_000  # with fewer, threads wait for one another longer than they work
 _CHUNK = 1 << 16  # rows that are predicted at once
 
 
@@ -48,7 +49,7 @@ class TreeOptions:
         leaves: the most leaves of a tree.
         leaf_rows: the fewest rows of a leaf.
         bins: the most bins of a feature.
-        threads: how many to use; 0: all.
+        threads: how many to use; 0: all, where there are rows enough.
         seed: of what is drawn.
     """
 
@@ -60,8 +61,7 @@ class TreeOptions:
     threads: int = 0
     seed: int = 0
 
-    @property
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self, n_rows: int) -> dict[str, Any]:
         """As LightGBM calls them. The same rows give the same trees, whatever the number of threads."""
         return {
             "objective": "none",
@@ -69,7 +69,7 @@ class TreeOptions:
             "num_leaves": self.leaves,
             "min_data_in_leaf": self.leaf_rows,
             "max_bin": self.bins,
-            "num_threads": self.threads,
+            "num_threads": self.threads or (1 if n_rows < _ROWS_FOR_THREADS else 0),
             "seed": self.seed,
             "deterministic": True,
             "force_row_wise": True,
@@ -99,14 +99,22 @@ class BinnedRows:
     Attributes:
         dataset: LightGBM's.
         options: how trees are grown on them.
+        n_rows: number of rows.
     """
 
     dataset: Any
     options: TreeOptions
+    n_rows: int
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """How trees are grown on them, as LightGBM calls it."""
+        return self.options.parameters(self.n_rows)
 
     def subset(self, rows: Integers) -> "BinnedRows":
         """Some rows, in ascending order, with the same bins."""
-        return replace(self, dataset=self.dataset.subset(rows.tolist(), params=self.options.parameters))
+        subset = self.dataset.subset(rows.tolist(), params=self.parameters)
+        return replace(self, dataset=subset, n_rows=len(rows))
 
 
 def bin_rows(rows: Rows, names: Sequence[str], categorical: Sequence[int], options: TreeOptions) -> BinnedRows:
@@ -143,11 +151,11 @@ def bin_rows(rows: Rows, names: Sequence[str], categorical: Sequence[int], optio
         label=np.zeros(len(rows)),
         feature_name=model_names(names),
         categorical_feature=list(categorical),
-        params=options.parameters,
+        params=options.parameters(len(rows)),
         free_raw_data=True,
     )
     try:
-        return BinnedRows(dataset.construct(), options)
+        return BinnedRows(dataset.construct(), options, len(rows))
     except lightgbm.basic.LightGBMError as error:
         raise SchemaError(f"LightGBM does not take these features: {error}") from error
 
@@ -176,7 +184,7 @@ class BoostedTrees:
         lightgbm = import_lightgbm()
         self.start = start
         self.n_trees = 0
-        self._booster: Any = lightgbm.Booster(rows.options.parameters, rows.dataset)
+        self._booster: Any = lightgbm.Booster(rows.parameters, rows.dataset)
         for number, more in enumerate(apart):
             self._booster.add_valid(more.dataset, str(number))
 
@@ -212,10 +220,10 @@ class BoostedTrees:
         self._booster.eval_train(keep)
         return found[0]
 
-    def gain_and_splits(self) -> tuple[Floats, Integers]:
-        """How much each feature has lowered the loss, and in how many splits, shapes (F,)."""
-        gain: Floats = self._booster.feature_importance("gain")
-        splits: Integers = self._booster.feature_importance("split")
+    def gain_and_splits(self, trees: int | None = None) -> tuple[Floats, Integers]:
+        """How much each feature has lowered the loss in the first trees, and in how many splits, shapes (F,)."""
+        gain: Floats = self._booster.feature_importance("gain", trees)
+        splits: Integers = self._booster.feature_importance("split", trees)
         return gain.astype(np.float64), splits.astype(np.int64)
 
     def model_text(self, trees: int | None = None, objective: str = "regression") -> str:

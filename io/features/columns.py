@@ -66,7 +66,7 @@ def feature_columns(
     words = {name: _text(name, untyped) for name in texts if name not in numbers}
     categories = _categories(frames, words, untyped, where)
     features = tuple(Feature(name, categories.get(name)) for name in names)
-    read = (_text(name, untyped) if name in categories else _number(name, schema[name]).alias(name) for name in names)
+    read = (_text(name, untyped) if name in categories else as_number(name, schema[name]).alias(name) for name in names)
     return FeatureColumns(features, tuple(read))
 
 
@@ -116,7 +116,8 @@ def _text(name: str, untyped: Collection[str]) -> pl.Expr:
     return pl.when(text.str.strip_chars() != "").then(text).alias(name) if name in untyped else text
 
 
-def _number(name: str, dtype: pl.DataType) -> pl.Expr:
+def as_number(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A feature as trainers take numbers; null where a text is none."""
     if isinstance(dtype, _TEXTS):
         return pl.col(name).str.strip_chars().cast(pl.Float64, strict=False)
     if isinstance(dtype, pl.Boolean):

@@ -13,7 +13,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, SchemaError, StatisticsError
 from posbias.core.fit.fitted_theta import FittedTheta, covariance_of, covariance_table
-from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
+from posbias.core.fit.propensities import EXAMINATION, PROPENSITY, STD_ERROR
 from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
 from posbias.core.training.layouts.layout import LayoutOfCounts, Posterior, RowsOfPairs, WeightedCounts
 from posbias.core.training.replicates import draw_propensities, relative_covariance
@@ -66,9 +66,18 @@ def _drawn(
     return draw_propensities(theta, covariance_of(cells, covariance), options.replicates)
 
 
+def examination_of(cells: pl.DataFrame, propensities: pl.DataFrame) -> Floats:
+    """Theta of cells as a probability, nan where the table has none, shape (K,).
+
+    Raises:
+        SchemaError: a context has another type than in the table.
+    """
+    return _of_cells(cells, propensities, EXAMINATION).cast(pl.Float64).fill_null(np.nan).to_numpy()
+
+
 def posterior_attractiveness(statistics: SufficientStatistics, theta: FittedTheta) -> Posterior:
     """What is known of the attractiveness of each signature under a fitted theta."""
-    examination = _of_cells(statistics.cells, theta.propensities, "examination").fill_null(np.nan).to_numpy()
+    examination = examination_of(statistics.cells, theta.propensities)
     table = statistics.pair_signatures
     gamma, std_dev = posterior_by_position(table, examination, theta.prior, statistics.position_of_cell)
     if theta.covariance is None:

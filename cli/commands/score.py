@@ -1,0 +1,44 @@
+"""`posbias score`: scores of new documents, by a model of `train`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from posbias.cli.console import counted, line
+from posbias.cli.options.option import option
+from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.values import parse_memory
+from posbias.cli.report.result import open_result
+from posbias.io.learning.model_files import read_model
+from posbias.io.learning.new_documents import open_new_documents
+from posbias.io.learning.scores import score_rows, write_scores
+from posbias.io.places.locations import location
+
+
+def score(
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Documents to score: their ids, and the model's features.")
+    ],
+    model: Annotated[Path, option("--model", "Directory written by `posbias train`.")],
+    output: OutputOptions,
+    query: Annotated[str | None, option("--query", "Column of the query.", metavar="COLUMN")] = None,
+    doc: Annotated[str | None, option("--doc", "Column of the document.", metavar="COLUMN")] = None,
+    memory: Annotated[str, option("--memory", "Target for the peak memory of the process.", metavar="SIZE")] = "2GiB",
+) -> int:
+    """Score documents with a model that `posbias train` wrote.
+
+    Example: posbias score candidates.parquet --model ranker -o scored
+    """
+    stored = read_model(location(model))
+    found = open_new_documents(inputs, query, doc, stored.features)
+    with open_result("score", output, inputs, [], [str(model)]) as result:
+        with result.progress.stage("scoring") as stage:
+            n_rows = write_scores(score_rows(found, stored, parse_memory(memory)), result.folder, stage)
+        result.content |= {
+            "model": str(model),
+            "sources": {str(source.path): source.digest() for source in found.sources},
+            "documents": n_rows,
+        }
+        result.tables.append(line(f"scored {counted(n_rows, 'documents')}"))
+    return result.exit_code

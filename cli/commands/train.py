@@ -1,0 +1,60 @@
+"""`posbias train`: a ranker, from clicks and the propensities of a fit."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.learning import LearningOptions
+from posbias.cli.options.option import option
+from posbias.cli.options.options import CountingOptions, OutputOptions
+from posbias.cli.options.reading import ReadingOptions
+from posbias.cli.report.result import open_result
+from posbias.cli.work import learning, steps
+from posbias.cli.work.engine import open_engine
+from posbias.cli.work.job import Kept, resolve
+from posbias.cli.work.plan import check_same_cells, like_the_fit
+from posbias.io.fits.read import read_fit
+from posbias.io.places.locations import location
+from posbias.io.stores.store import find_statistics
+
+
+def train(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs; for most learners, statistics will do."),
+    ],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    learned: LearningOptions,
+    output: OutputOptions,
+    propensities: Annotated[
+        Path | None, option("--propensities", "Directory written by `posbias fit` or `run`.")
+    ] = None,
+) -> int:
+    """Train a ranker on clicks, corrected for position bias.
+
+    Example: posbias train logs/*.parquet --features features.parquet --propensities fit -o ranker
+    """
+    request = learning.requested(learned, propensities)
+    place = None if propensities is None else location(propensities)
+    fitted = None if place is None else read_fit(place)
+    counting, statistics = CountingOptions(period="none"), find_statistics(inputs)
+    if fitted is not None and place is not None and not statistics:
+        columns, counting = like_the_fit(fitted.plan, columns, place)
+    kept = Kept(request.needs_sessions, request.features.columns, request.features.tables)
+    job = resolve(inputs, columns, reading, counting, statistics=statistics, kept=kept)
+    also_read = [str(propensities or ""), *(reading.clicks or ()), *request.features.tables]
+    with (
+        open_result(
+            "train", output, inputs, [columns, reading, learned], [name for name in also_read if name]
+        ) as result,
+        open_engine(reading, output.output) as engine,
+    ):
+        counted = steps.count(job, engine, result)
+        if fitted is not None and place is not None:
+            result.content["propensities"] = str(place)
+            check_same_cells(counted.plan, fitted.plan, place)
+        learning.learn(counted, None if fitted is None else fitted.theta, request, engine, result)
+    return result.exit_code

@@ -1,0 +1,88 @@
+"""The options of learners: which, from what, how long, and what only some of them know."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from posbias.cli.options.option import option
+from posbias.core.errors import UsageError
+from posbias.core.learners.boosting import TreeOptions
+from posbias.core.learners.learner import LearningOptions as CoreOptions
+from posbias.core.learners.methods import learner_names
+from posbias.core.training.weights import Source
+from posbias.io.features.of_parts import Missing
+
+_LEARNING = "Learning"
+
+
+@dataclass(frozen=True)
+class LearningOptions:
+    """What is learnt, and how."""
+
+    learner: Annotated[
+        str,
+        option(
+            "--learner",
+            "pbm: the likelihood of the position-based model, the propensities given. "
+            f"For comparison: {', '.join(learner_names()[1:])}.",
+            _LEARNING,
+            metavar="NAME",
+        ),
+    ] = "pbm"
+    features: Annotated[
+        list[str] | None,
+        option("--features", "Table of features by query and document, or by document. Repeatable.", _LEARNING),
+    ] = None
+    feature: Annotated[
+        list[str] | None,
+        option("--feature", "Log column to use as a feature. Repeatable.", _LEARNING, metavar="COLUMN"),
+    ] = None
+    missing: Annotated[
+        Missing,
+        option("--missing", "Documents without features: stop, drop them, or leave the values empty.", _LEARNING),
+    ] = "error"
+    propensity: Annotated[
+        Source,
+        option("--propensity", "Learn with the smooth curve where the fitted error is large, or never.", _LEARNING),
+    ] = "smooth"
+    validation: Annotated[
+        float,
+        option("--validation", "Share of queries to hold out, by a hash of the id.", _LEARNING, metavar="X"),
+    ] = 0.0
+    early_stopping: Annotated[
+        int | None,
+        option(
+            "--early-stopping",
+            "Stop once held-out queries have fared no better for N rounds, and keep the best.",
+            _LEARNING,
+            min=1,
+            metavar="N",
+        ),
+    ] = None
+    trees: Annotated[int, option("--trees", "Number of trees.", _LEARNING, min=1, max=100_000, metavar="N")] = 100
+    learning_rate: Annotated[float, option("--learning-rate", "Shrinkage of each tree.", _LEARNING, metavar="X")] = 0.1
+    leaves: Annotated[int, option("--leaves", "Leaves of a tree.", _LEARNING, min=2, max=4096, metavar="N")] = 15
+    leaf_documents: Annotated[
+        int, option("--leaf-documents", "Fewest documents of a leaf.", _LEARNING, min=1, metavar="N")
+    ] = 10
+    seed: Annotated[int, option("--seed", "Random seed.", _LEARNING, min=0, max=2**31 - 1, metavar="N")] = 0
+
+    def asked(self) -> CoreOptions:
+        """The options as a learner takes them.
+
+        Raises:
+            UsageError: a value is out of range, or options do not go together.
+        """
+        if not 0 < self.learning_rate <= 1:
+            raise UsageError(f"--learning-rate {self.learning_rate:g}: must be above 0 and at most 1.")
+        if not 0 <= self.validation < 1:
+            raise UsageError(f"--validation {self.validation:g}: must be at least 0 and below 1, e.g. 0.1.")
+        if self.early_stopping is not None and not self.validation:
+            raise UsageError("--early-stopping needs held-out queries: say, --validation 0.1.")
+        trees = TreeOptions(
+            trees=self.trees,
+            rate=self.learning_rate,
+            leaves=self.leaves,
+            leaf_rows=self.leaf_documents,
+            seed=self.seed,
+        )
+        return CoreOptions(trees=trees, early_stopping=self.early_stopping, seed=self.seed)

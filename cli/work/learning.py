@@ -1,0 +1,167 @@
+"""From counts and propensities to a trained ranker: what `train` does once a log has been counted."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from posbias.cli.console import line
+from posbias.cli.options.learning import LearningOptions
+from posbias.cli.report import learned as report
+from posbias.cli.report.result import WITH_DOUBTS, Result
+from posbias.core.arrays.count_table import Floats
+from posbias.core.errors import IdentifiabilityError, UsageError
+from posbias.core.fit.fit import WANTED_CLICK_SHARE
+from posbias.core.fit.fitted_theta import FittedTheta
+from posbias.core.learners.learner import Learned, Learner
+from posbias.core.learners.learner import LearningOptions as CoreOptions
+from posbias.core.learners.methods import get_learner
+from posbias.core.learners.models import FactorModel, RowModel
+from posbias.core.schema import RESERVED
+from posbias.core.training.thin_cells import choose_propensities
+from posbias.io.counting.count import CountedLog
+from posbias.io.engines.engine import Engine
+from posbias.io.features.of_parts import WantedFeatures
+from posbias.io.layouts.pair_weights import examination_of
+from posbias.io.learning.documents import Documents, Wanted, prepare
+from posbias.io.learning.model_files import importance_table, write_model
+from posbias.io.learning.scores import with_scores, write_scores
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be learnt.
+
+    Attributes:
+        learner: how.
+        options: what is asked of it.
+        asked: as it was said.
+    """
+
+    learner: Learner
+    options: CoreOptions
+    asked: LearningOptions
+
+    @property
+    def needs_sessions(self) -> str | None:
+        """The option for which pages must be kept together while a log is read, if there is one."""
+        return f"--learner {self.learner.name}" if self.learner.source == "pages" else None
+
+    @property
+    def features(self) -> WantedFeatures:
+        """Which features, and what becomes of documents without."""
+        return WantedFeatures(tuple(self.asked.features or ()), tuple(self.asked.feature or ()), self.asked.missing)
+
+
+def requested(asked: LearningOptions, propensities: Path | None) -> Request:
+    """Read the options, and find wrong ones before anything is read.
+
+    Raises:
+        UsageError: a value is out of range, or something that the learner needs is not named.
+    """
+    learner, options = get_learner(asked.learner), asked.asked()
+    has_features = bool(asked.features or asked.feature)
+    if learner.needs_features and not has_features:
+        raise UsageError(
+            f"--learner {learner.name}: learns from features. Name them: --features TABLE, or --feature COLUMN of the "
+            "log."
+        )
+    if not learner.needs_features and has_features:
+        raise UsageError(f"--learner {learner.name}: learns without features. Leave --features and --feature out.")
+    if learner.uses_propensities and propensities is None:
+        raise UsageError(
+            f"--learner {learner.name}: needs propensities. Name a directory of `posbias fit`: --propensities DIR."
+        )
+    for name in asked.feature or ():
+        if name in RESERVED:
+            raise UsageError(f"--feature {name}: this name is reserved. Rename the column to use it as a feature.")
+    return Request(learner, options, asked)
+
+
+def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engine: Engine, result: Result) -> None:
+    """Learn, and write the model, its scores and what it was learnt by.
+
+    Raises:
+        IdentifiabilityError: there is nothing to learn from.
+    """
+    learner = request.learner
+    examination = _examination(counted, theta, request, result)
+    wanted = Wanted(
+        request.features, request.asked.validation, pages=learner.source == "pages", items=not learner.needs_features
+    )
+    documents = prepare(counted, examination, wanted, engine, result.progress)
+    result.warnings += documents.warnings
+    _check_clicks(documents, result)
+    rounds = request.options.trees.trees if learner.needs_features else request.options.epochs
+    with result.progress.stage("learning", rounds, unit="rounds") as stage:
+        learned = learner.learn(documents.data, request.options, stage.advance)
+    section = write_model(learned, documents.features, result.folder, is_probability=learner.is_probability)
+    with result.progress.stage("writing", len(documents.parts)) as stage:
+        scores = documents.by_part(_scores(learned.model, documents))
+        parts = (with_scores(rows, found, is_probability=learner.is_probability) for rows, found in scores)
+        write_scores(parts, result.folder, stage)
+    result.content |= {
+        "learner": {"name": learner.name, "reference": learner.reference, **learned.report},
+        "model": section,
+        "documents": _sizes(documents),
+        "features": documents.report,
+    }
+    _report(learned, documents, result)
+
+
+def _examination(counted: CountedLog, theta: FittedTheta | None, request: Request, result: Result) -> Floats:
+    """Theta of the cells, as the learner is to take it; 1 everywhere where it takes none."""
+    if theta is None or not request.learner.uses_propensities:
+        return np.ones(counted.statistics.n_cells)
+    chosen = choose_propensities(theta.propensities, request.asked.propensity)
+    result.content["learnt_with"] = {
+        "propensity": request.asked.propensity,
+        "largest_std_error": chosen.largest_error,
+        "smooth_at": chosen.smooth,
+    }
+    return examination_of(counted.statistics.cells, chosen.table)
+
+
+def _check_clicks(documents: Documents, result: Result) -> None:
+    """See that there are clicks to learn from, and say how many lie in cells without a propensity.
+
+    Raises:
+        IdentifiabilityError: there are none.
+    """
+    data = documents.data
+    known = data.known[data.counts.cell]
+    clicks, learnt = float(data.counts.clicks.sum()), float(data.counts.clicks[known].sum())
+    result.content["clicks"] = {"learnt": learnt, "without_propensity": clicks - learnt}
+    if not learnt:
+        raise IdentifiabilityError(
+            "there is nothing to learn from: no click lies in a cell that has a propensity. Add more days of logs."
+        )
+    if learnt < clicks:
+        share = 1 - learnt / clicks
+        result.warnings.append(
+            f"{clicks - learnt:,.0f} clicks ({share:.1%}) lie in cells without a propensity. Nothing is learnt there."
+        )
+    if learnt < WANTED_CLICK_SHARE * clicks:
+        result.exit_code = WITH_DOUBTS
+
+
+def _scores(model: RowModel | FactorModel, documents: Documents) -> Floats:
+    features = documents.data.features
+    if isinstance(model, RowModel) and features is not None:
+        return model.scores(features.rows)
+    raise TypeError(f"no scores of a {type(model).__name__}")
+
+
+def _sizes(documents: Documents) -> dict[str, int]:
+    data = documents.data
+    return {
+        "documents": data.n_documents,
+        "held_out": len(data.apart),
+        "queries": int(data.query[-1]) + 1,
+    }
+
+
+def _report(learned: Learned, documents: Documents, result: Result) -> None:
+    result.tables += [line(sentence) for sentence in report.sentences(learned, documents.data)]
+    if learned.importance is not None:
+        result.tables.append(report.importance(importance_table(learned.importance, documents.features)))

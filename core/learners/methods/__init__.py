@@ -1,0 +1,30 @@
+"""The learners. Each is one file here, a class below `Learner`, with its paper; it is found because it lies here."""
+
+from posbias.core.learners.learner import Learner
+from posbias.core.registry import Room
+
+_LEARNERS = Room(__name__, __path__, (Learner,), "--learner")
+
+
+def learner_names() -> list[str]:
+    """The learners, in the order in which lists show them."""
+    return _LEARNERS.names
+
+
+def get_learner(name: str) -> Learner:
+    """The learner of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return _LEARNERS.get(name)
+
+
+def options_of_some_learners() -> list[str]:
+    """The options that are not for all learners."""
+    return list(dict.fromkeys(option for learner in _LEARNERS.plugins.values() for option in learner.takes))
+
+
+def learners_that_take(option: str) -> list[str]:
+    """The learners that know an option that is not for all."""
+    return [name for name, learner in _LEARNERS.plugins.items() if option in learner.takes]

@@ -1,0 +1,231 @@
+"""From a counted log to documents with their counts and features, as learners take them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import SIGNATURE
+from posbias.core.errors import SchemaError
+from posbias.core.learners.boosting import Rows
+from posbias.core.learners.data import Features, LearningData, Pages
+from posbias.core.log.page_order import in_page_order
+from posbias.core.schema import CLICK, DOC, PAIR, QUERY, SESSION, WEIGHT
+from posbias.core.training.layouts import GROUP, get_layout
+from posbias.core.training.split import in_validation
+from posbias.io.counting.count import CountedLog, PairsOfPart
+from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.features.chunks import chunks, rows_per_chunk
+from posbias.io.features.of_parts import FeaturedRows, FeaturesOfPart, WantedFeatures, bring_features
+from posbias.io.features.rows import held
+from posbias.io.layouts.parts import LaidOut, keep_rows
+from posbias.io.layouts.training_set import Feature
+from posbias.io.learning.encoding import encoded
+from posbias.io.learning.matrix import MatrixWriter
+from posbias.io.progress import Progress
+
+_DOCUMENT = "posbias_document"
+_CELL = "posbias_cell"
+_OWN_WEIGHT = "posbias_own_weight"
+_SHARE_OF_FEATURES = 4  # of the memory: those of a part, if they fit, are held as long as they are read
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a learner needs of a log.
+
+    Attributes:
+        features: which, where it learns from features.
+        validation: the share of queries that are set apart.
+        pages: whether it needs the pages.
+        items: whether it needs to know documents across queries.
+    """
+
+    features: WantedFeatures
+    validation: float = 0.0
+    pages: bool = False
+    items: bool = False
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The documents of a log, and what is learnt from them.
+
+    Attributes:
+        data: as learners take it.
+        parts: `query` and `doc` of the documents, in the order of their numbers.
+        features: the features, in their order.
+        report: what the manifest says of them.
+        warnings: what a reader must know.
+    """
+
+    data: LearningData
+    parts: tuple[pl.LazyFrame, ...]
+    features: tuple[Feature, ...]
+    report: dict[str, Any]
+    warnings: tuple[str, ...]
+
+    def by_part(self, values: Floats) -> Iterator[tuple[pl.DataFrame, Floats]]:
+        """`query` and `doc`, part by part, and what an array of shape (D,) holds for them."""
+        first = 0
+        for part in self.parts:
+            rows = part.collect()
+            yield rows, values[first : first + rows.height]
+            first += rows.height
+
+
+def prepare(counted: CountedLog, examination: Floats, wanted: Wanted, engine: Engine, progress: Progress) -> Documents:
+    """Add up the counts of every document, bring its features, and number the pages where they are wanted.
+
+    Args:
+        counted: the log; with its pages, where these are wanted.
+        examination: theta of each cell as a probability, nan where it is not known, shape (K,).
+        wanted: what the learner needs.
+        engine: where the parts are.
+        progress: is told.
+
+    Raises:
+        LogFormatError: a table of features cannot be read.
+        SchemaError: features cannot be learnt from, or documents have none; or no query is left to learn from.
+    """
+    laid_out: list[LaidOut] = []
+    tables: list[CountTable] = []
+    folder = None if counted.in_memory else engine.scratch
+    first = 0
+    for part in counted.parts:
+        rows, table = _documents_of(part, counted)
+        tables.append(table)
+        numbered = rows.with_columns(pl.int_range(first, first + rows.height, dtype=pl.Int64).alias(_DOCUMENT))
+        kept = keep_rows(folder, f"documents-{part.number:05d}", numbered, None)
+        laid_out += [] if kept is None else [kept]
+        first += rows.height
+    counts = concatenate(tables)
+    featured = bring_features(
+        {"training": laid_out}, wanted.features, get_layout("judgments"), counted.read, engine, progress
+    )
+    parts = featured.parts["training"]
+    rows, numbers = _matrix(parts, featured, engine, progress)
+    if len(numbers) < counts.n_units:
+        counts = counts.take(numbers)
+    data = LearningData(
+        query=_query_numbers([part for part, _ in parts]),
+        held_out=_held_out([part for part, _ in parts], wanted.validation),
+        counts=counts,
+        examination=examination,
+        position=counted.statistics.position_of_cell,
+        features=Features(rows, _names(featured), _categorical(featured)) if featured.features else None,
+    )
+    scans = tuple(part.rows.scan().select(PAIR) for part, _ in parts)
+    if not (~data.held_out).any():
+        raise SchemaError(
+            "no query is left to learn from. Set less apart with --validation."
+            if wanted.validation
+            else "no document is left to learn from: see --missing."
+        )
+    if wanted.items:
+        data = replace(data, item=_items(scans))
+    if wanted.pages and counted.read is not None:
+        data = replace(data, pages=_pages(counted.read, counted.plan, counted.statistics.cells, scans))
+    return Documents(data, scans, featured.features, featured.report, featured.warnings)
+
+
+def _documents_of(part: PairsOfPart, counted: CountedLog) -> tuple[pl.DataFrame, CountTable]:
+    """The documents of a part, `group`, `query`, `doc`, and the counts of each over all of its contexts."""
+    pairs = part.kept.load()
+    signature = part.signature[pairs[SIGNATURE].to_numpy()].astype(np.int64)
+    by_pair = counted.statistics.pair_signatures.take(signature)
+    document = pairs.select(pl.struct(PAIR).rle_id()).to_series().to_numpy()
+    first = np.flatnonzero(np.diff(document, prepend=-1))
+    rows = pairs[first].select(pl.col(QUERY).rle_id().cast(pl.Int64).alias(GROUP), QUERY, DOC)
+    start = by_pair.start[np.append(first, len(document))]  # cells of two contexts are not the same
+    return rows, replace(by_pair, start=start, multiplicity=np.ones(rows.height))
+
+
+def _matrix(
+    parts: Sequence[tuple[LaidOut, FeaturesOfPart]], featured: FeaturedRows, engine: Engine, progress: Progress
+) -> tuple[Rows, Integers]:
+    """The features of all documents, and the numbers that these had before some were left out."""
+    in_memory = all(part.rows.in_memory for part, _ in parts)
+    writer = MatrixWriter(None if in_memory else engine.scratch / "features.f64", len(featured.features))
+    numbers: list[Integers] = []
+    with progress.stage("encoding", len(parts)) as stage:
+        for part, features in parts:
+            rows = part.rows.scan()
+            if not featured.features:
+                numbers.append(rows.select(_DOCUMENT).collect().to_series().to_numpy())
+                continue
+            tables = tuple(held(table, engine.memory // _SHARE_OF_FEATURES) for table in features.tables)
+            of_part = FeaturesOfPart(features.own, tables)
+            for chunk in chunks(rows, rows_per_chunk(len(featured.features), engine.memory)):
+                with_features = of_part.bring(chunk, rows.collect_schema().names())
+                writer.write(encoded(with_features, featured.features))
+                numbers.append(with_features[_DOCUMENT].to_numpy())
+            stage.advance()
+    return writer.rows(), np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
+
+
+def _names(featured: FeaturedRows) -> tuple[str, ...]:
+    return tuple(feature.name for feature in featured.features)
+
+
+def _categorical(featured: FeaturedRows) -> tuple[int, ...]:
+    return tuple(number for number, feature in enumerate(featured.features) if feature.categories is not None)
+
+
+def _query_numbers(parts: Sequence[LaidOut]) -> Integers:
+    found: list[Integers] = []
+    before = 0
+    for part in parts:
+        groups = part.rows.scan().select(pl.col(GROUP).rle_id().cast(pl.Int64)).collect().to_series().to_numpy()
+        found.append(groups + before)
+        before += int(groups[-1]) + 1
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _held_out(parts: Sequence[LaidOut], share: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Whether the query of each document is set apart, by a hash of it, as in training files."""
+    if not share:
+        return np.zeros(sum(part.n_rows for part in parts), np.bool_)
+    queries = (part.rows.scan().select(QUERY).collect().to_series() for part in parts)
+    return np.concatenate([in_validation(query, share).to_numpy() for query in queries])
+
+
+def _items(parts: Sequence[pl.LazyFrame]) -> Integers:
+    docs = pl.concat(part.select(DOC) for part in parts).collect().to_series()
+    return docs.rank("dense").to_numpy().astype(np.int64) - 1
+
+
+def _pages(read: ReadLog, plan: StatisticsPlan, cells: pl.DataFrame, documents: Sequence[pl.LazyFrame]) -> Pages:
+    """The pages of a log, with the numbers of its documents; what was left out is left out of its pages."""
+    numbered = pl.concat(documents).with_row_index(_DOCUMENT)
+    found = list(read.buckets.map(partial(_pages_of, plan=plan, cells=cells, documents=numbered)))
+    lengths = np.concatenate([lengths for lengths, _ in found])
+    shown = pl.concat(rows for _, rows in found)
+    return Pages(
+        start=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)]),
+        document=shown[_DOCUMENT].to_numpy().astype(np.int64),
+        cell=shown[_CELL].to_numpy().astype(np.int64),
+        click=shown[CLICK].to_numpy().astype(np.float64),
+    )
+
+
+def _pages_of(
+    _: int, impressions: pl.LazyFrame, plan: StatisticsPlan, cells: pl.DataFrame, documents: pl.LazyFrame
+) -> tuple[Integers, pl.DataFrame]:
+    """The length of each page of a bucket, and its impressions from top to bottom."""
+    own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
+    in_cells = plan.with_cells_in_memory(in_page_order(impressions.collect(engine="streaming")))
+    cell_numbers = cells.with_row_index(_CELL)
+    wanted = documents.join(in_cells.lazy().select(PAIR).unique(), on=PAIR, how="semi").collect(engine="streaming")
+    shown = (
+        in_cells.join(cell_numbers, on=list(plan.cell_columns), how="inner", nulls_equal=True, maintain_order="left")
+        .join(wanted, on=PAIR, how="inner", maintain_order="left")
+        .select(SESSION, _DOCUMENT, _CELL, (pl.col(CLICK).cast(pl.Float64) * own).alias(CLICK))
+    )
+    lengths = shown.select(pl.col(SESSION).rle().struct.field("len")).to_series().to_numpy().astype(np.int64)
+    return lengths, shown.drop(SESSION)

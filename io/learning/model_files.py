@@ -1,0 +1,157 @@
+"""A model on disk: the file that holds it, its features, and a script that scores new rows.
+
+`model.txt` is LightGBM's own file, `model.npz` holds arrays. Both are data from outside when they are read again: the
+manifest holds their checksums, and arrays are read without pickle.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal
+from zipfile import BadZipFile
+
+import msgspec
+import numpy as np
+import polars as pl
+import xxhash
+
+from posbias.core.errors import LogFormatError, UsageError
+from posbias.core.escapes import escaped_json
+from posbias.core.learners.boosting import Forest
+from posbias.core.learners.learner import Learned
+from posbias.core.learners.models import FactorModel, NetworkModel, RowModel, TreeModel
+from posbias.io.layouts.training_set import Feature
+from posbias.io.learning.load_script import load_script
+from posbias.io.places.local_copies import on_disk
+from posbias.io.places.locations import Location
+from posbias.io.results.manifest import FILE_NAME as MANIFEST
+from posbias.io.results.manifest import read_manifest
+
+Kind = Literal["trees", "network"]
+
+_FILES: dict[Kind, str] = {"trees": "model.txt", "network": "model.npz"}
+FEATURE = "feature"
+"""The column of the importance that names a feature."""
+
+_CURVE, _IMPORTANCE, _FEATURES = "learning_curve.parquet", "feature_importance.parquet", "features.json"
+
+
+class FeatureSection(msgspec.Struct, frozen=True):
+    """A feature of a model."""
+
+    name: str
+    categories: tuple[str, ...] | None = None
+
+
+class ModelSection(msgspec.Struct, frozen=True):
+    """What the manifest says of a model.
+
+    Attributes:
+        kind: what holds it.
+        checksum: of its file.
+        is_probability: whether 1 / (1 + exp(-score)) is an attractiveness.
+        features: what it learnt from, in their order.
+    """
+
+    kind: Kind
+    checksum: str
+    is_probability: bool
+    features: tuple[FeatureSection, ...]
+
+
+class _Trained(msgspec.Struct, frozen=True):
+    model: ModelSection
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A model that was read.
+
+    Attributes:
+        model: it.
+        features: what it learnt from, in their order.
+        is_probability: whether 1 / (1 + exp(-score)) is an attractiveness.
+    """
+
+    model: RowModel
+    features: tuple[Feature, ...]
+    is_probability: bool
+
+
+def write_model(learned: Learned, features: Sequence[Feature], folder: Path, *, is_probability: bool) -> ModelSection:
+    """Write what was learnt, but for the scores; return what the manifest says of it."""
+    kind, content = _content(learned.model)
+    (folder / _FILES[kind]).write_bytes(content)
+    described = [{"name": feature.name, "categories": feature.categories} for feature in features]
+    text = escaped_json(json.dumps(described, ensure_ascii=False, indent=1))
+    (folder / _FEATURES).write_text(text + "\n", encoding="utf-8")
+    (folder / "load.py").write_text(load_script(kind), encoding="utf-8")
+    learned.curve.write_parquet(folder / _CURVE)
+    if learned.importance is not None:
+        importance_table(learned.importance, features).write_parquet(folder / _IMPORTANCE)
+    return ModelSection(
+        kind,
+        _checksum(content),
+        is_probability,
+        tuple(FeatureSection(feature.name, feature.categories) for feature in features),
+    )
+
+
+def importance_table(importance: pl.DataFrame, features: Sequence[Feature]) -> pl.DataFrame:
+    """The importance of features by name, the largest first."""
+    names = pl.Series(FEATURE, [feature.name for feature in features], pl.String)
+    return importance.with_columns(names).sort("gain", FEATURE, descending=[True, False])
+
+
+def _content(model: RowModel | FactorModel) -> tuple[Kind, bytes]:
+    if isinstance(model, TreeModel):
+        return "trees", model.forest.text.encode()
+    if isinstance(model, NetworkModel):
+        return "network", _packed(model.arrays())
+    raise TypeError(f"no file holds a {type(model).__name__}")
+
+
+def _packed(arrays: Mapping[str, Any]) -> bytes:
+    """Arrays as a file of NumPy's, the same bytes for the same arrays."""
+    file = BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    return file.getvalue()
+
+
+def _checksum(content: bytes) -> str:
+    return xxhash.xxh3_128_hexdigest(content)
+
+
+def read_model(place: Location) -> StoredModel:
+    """The model in a directory that `train` wrote.
+
+    Raises:
+        LogFormatError: it is damaged.
+        UsageError: what the directory holds is no model.
+    """
+    with on_disk(place, (MANIFEST, *_FILES.values())) as folder:
+        manifest = read_manifest(folder, "train")
+        if "model" not in manifest.content:
+            raise UsageError(f"--model {folder}: holds no model. Name the directory that `posbias train` wrote.")
+        said = manifest.typed(_Trained, LogFormatError, "Run `posbias train` again.").model
+        path = folder / _FILES[said.kind]
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise LogFormatError(f"{path}: cannot be read: {error.strerror}. Run `posbias train` again.") from error
+    if _checksum(content) != said.checksum:
+        raise LogFormatError(f"{path}: is not the file that was written: its checksum differs. Train again.")
+    features = tuple(Feature(feature.name, feature.categories) for feature in said.features)
+    return StoredModel(_model(said.kind, content, str(path)), features, said.is_probability)
+
+
+def _model(kind: Kind, content: bytes, where: str) -> RowModel:
+    if kind == "trees":
+        return TreeModel(Forest(content.decode()))
+    try:
+        with np.load(BytesIO(content), allow_pickle=False) as arrays:
+            return NetworkModel.of_arrays(dict(arrays), where)
+    except (ValueError, BadZipFile, OSError) as error:
+        raise LogFormatError(f"{where}: cannot be read: {error}. Train again.") from error

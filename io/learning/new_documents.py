@@ -1,0 +1,122 @@
+"""Rows of a file that are to be scored: their keys, and their features as a model sees them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.errors import SchemaError
+from posbias.core.schema import ALIASES, DOC, QUERY
+from posbias.io.features.chunks import rows_per_chunk
+from posbias.io.features.columns import as_number
+from posbias.io.layouts.training_set import Feature
+from posbias.io.learning.encoding import check_numbers, encoded
+from posbias.io.log.headers import check_headers
+from posbias.io.log.quoting import resolve_quotes
+from posbias.io.log.scan import reading, scan_sources
+from posbias.io.log.sources import Source, find_sources
+
+
+@dataclass(frozen=True)
+class NewDocuments:
+    """Rows to be scored.
+
+    Attributes:
+        sources: the files.
+        keys: the columns that become `query` (where there is one) and `doc`, by role.
+        rows: keys and features as they stand there.
+        features: of the model, in their order.
+    """
+
+    sources: tuple[Source, ...]
+    keys: dict[str, str]
+    rows: pl.LazyFrame
+    features: tuple[Feature, ...]
+
+    def chunks(self, memory: int) -> Iterator[tuple[pl.DataFrame, Floats]]:
+        """The rows in their order, some at a time: their keys, and their features, shape (n, F).
+
+        Raises:
+            LogFormatError: a file cannot be read.
+            SchemaError: a feature that was numbers in training holds other text.
+        """
+        size = rows_per_chunk(len(self.features), memory)
+        where = str(self.sources[0].path)
+        with reading(self.sources):
+            for rows in self.rows.collect_batches(chunk_size=size, maintain_order=True, engine="streaming"):
+                schema = rows.schema
+                numbers = rows.select(
+                    pl.col(feature.name)
+                    if feature.categories is not None
+                    else as_number(feature.name, schema[feature.name]).alias(feature.name)
+                    for feature in self.features
+                )
+                check_numbers(rows, numbers, self.features, where)
+                yield (
+                    rows.select(pl.col(name).alias(role) for role, name in self.keys.items()),
+                    encoded(numbers, self.features),
+                )
+
+
+def open_new_documents(
+    inputs: Sequence[str], query: str | None, doc: str | None, features: Sequence[Feature]
+) -> NewDocuments:
+    """Find the rows to be scored. Only headers are read.
+
+    Args:
+        inputs: files, globs and directories.
+        query: the column of the query; None: the well-known one, if there is one.
+        doc: the column of the document; None: the well-known one.
+        features: of the model.
+
+    Raises:
+        LogFormatError: a file is missing or cannot be read.
+        SchemaError: there is no document, or a feature is missing.
+    """
+    sources = resolve_quotes(find_sources(inputs))[0]
+    where = str(sources[0].path)
+    with reading(sources):
+        raw = scan_sources(sources)
+        schema = raw.collect_schema()
+        check_headers(sources, schema)
+    keys = {QUERY: _column(QUERY, query, schema, where), DOC: _column(DOC, doc, schema, where)}
+    if keys[DOC] is None:
+        raise SchemaError(
+            f"{where}: no column says which document a row is about. Name it with --doc COLUMN. The columns are: "
+            f"{', '.join(schema)}."
+        )
+    lacking = [feature.name for feature in features if feature.name not in schema]
+    if lacking:
+        raise SchemaError(
+            f"{where}: has no column {lacking[0]!r}{f' and {len(lacking) - 1} more' if len(lacking) > 1 else ''}, "
+            "which the model learnt from. Add it, empty where it is not known."
+        )
+    for feature in features:
+        dtype = schema[feature.name]
+        if dtype.is_nested() or dtype.is_temporal() or (feature.categories is None and dtype == pl.Binary):
+            raise SchemaError(f"{where}: the feature {feature.name!r} holds {dtype}; the model learnt from others.")
+    named = {role: name for role, name in keys.items() if name is not None}
+    return NewDocuments(
+        sources, named, raw.select([*dict.fromkeys([*named.values(), *_names(features)])]), tuple(features)
+    )
+
+
+def _names(features: Sequence[Feature]) -> list[str]:
+    return [feature.name for feature in features]
+
+
+def _column(role: str, named: str | None, schema: pl.Schema, where: str) -> str | None:
+    """The column that plays a role.
+
+    Raises:
+        SchemaError: the one that is named is not there, or several could be it.
+    """
+    if named is not None:
+        if named not in schema:
+            raise SchemaError(f"{where}: has no column {named!r} (--{role}). The columns are: {', '.join(schema)}.")
+        return named
+    known = [name for name in schema if name.lower() in ALIASES[role]]
+    if len(known) > 1:
+        raise SchemaError(f"{where}: {', '.join(known)} could be the {role}. Name it with --{role} COLUMN.")
+    return known[0] if known else None

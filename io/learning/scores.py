@@ -1,0 +1,58 @@
+"""`scores.parquet`: the score of each document, and its attractiveness where the model says it."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.errors import SchemaError
+from posbias.core.learners.links import sigmoid
+from posbias.io.learning.model_files import StoredModel
+from posbias.io.learning.new_documents import NewDocuments
+from posbias.io.progress import Stage
+from posbias.io.results.tables import write_in_one_file
+
+SCORES = "scores.parquet"
+SCORE, ATTRACTIVENESS = "score", "attractiveness"
+
+
+def with_scores(rows: pl.DataFrame, scores: Floats, *, is_probability: bool) -> pl.DataFrame:
+    """Rows with `score`, and `attractiveness`: 1 / (1 + exp(-score)), null where scores are no logits."""
+    attractiveness = sigmoid(scores) if is_probability else np.full(len(scores), np.nan)
+    return rows.with_columns(
+        pl.Series(SCORE, scores, pl.Float64), pl.Series(ATTRACTIVENESS, attractiveness, pl.Float64, nan_to_null=True)
+    )
+
+
+def score_rows(documents: NewDocuments, stored: StoredModel, memory: int) -> Iterator[pl.DataFrame]:
+    """Score documents, some at a time.
+
+    Raises:
+        SchemaError: there are none.
+    """
+    for rows, features in documents.chunks(memory):
+        if rows.height:
+            yield with_scores(rows, stored.model.scores(features), is_probability=stored.is_probability)
+
+
+def write_scores(parts: Iterable[pl.DataFrame], folder: Path, stage: Stage) -> int:
+    """Write `scores.parquet`; return its number of rows.
+
+    Raises:
+        SchemaError: there are none.
+    """
+    n_rows = 0
+
+    def counted() -> Iterator[pl.DataFrame]:
+        nonlocal n_rows
+        for part in parts:
+            n_rows += part.height
+            yield part
+
+    for _ in write_in_one_file(counted(), folder / SCORES):
+        stage.advance()
+    if not n_rows:
+        raise SchemaError("there is no row to score.")
+    return n_rows
