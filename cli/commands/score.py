@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from posbias.cli.console import counted, line
-from posbias.cli.options.option import option
 from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.shared import Doc, Memory, Query
 from posbias.cli.options.values import parse_memory
 from posbias.cli.report.result import open_result
 from posbias.io.learning.model_files import read_model
@@ -20,18 +20,18 @@ def score(
     inputs: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="Documents to score: their ids, and the model's features.")
     ],
-    model: Annotated[Path, option("--model", "Directory written by `posbias train`.")],
+    model: Annotated[Path, typer.Option("--model", help="Directory written by `posbias train`.", metavar="DIR")],
     output: OutputOptions,
-    query: Annotated[str | None, option("--query", "Column of the query.", metavar="COLUMN")] = None,
-    doc: Annotated[str | None, option("--doc", "Column of the document.", metavar="COLUMN")] = None,
-    memory: Annotated[str, option("--memory", "Target for the peak memory of the process.", metavar="SIZE")] = "2GiB",
+    query: Query = None,
+    doc: Doc = None,
+    memory: Memory = "2GiB",
 ) -> int:
     """Score documents with a model that `posbias train` wrote.
 
     Example: posbias score candidates.parquet --model ranker -o scored
     """
     stored = read_model(location(model))
-    found = open_new_documents(inputs, query, doc, stored.features)
+    found = open_new_documents(inputs, tuple(query or ()), tuple(doc or ()), stored.features)
     with open_result("score", output, inputs, [], [str(model)]) as result:
         with result.progress.stage("scoring") as stage:
             n_rows = write_scores(score_rows(found, stored, parse_memory(memory)), result.folder, stage)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from posbias.cli.options.option import option
+from posbias.cli.options.shared import Doc, Query
 
 _COLUMNS = "Columns of the log"
 
@@ -16,12 +17,12 @@ class ColumnOptions:
         list[str] | None,
         option("--session", "One results page, shown once (not a visit). Repeat for several columns.", _COLUMNS),
     ] = None
-    query: Annotated[list[str] | None, option("--query", "The query. Repeat for several columns.", _COLUMNS)] = None
+    query: Query = None
     no_query: Annotated[
         bool,
         option("--no-query", "The log has no queries: each document is compared with itself.", _COLUMNS),
     ] = False
-    doc: Annotated[list[str] | None, option("--doc", "The document. Repeat for several columns.", _COLUMNS)] = None
+    doc: Doc = None
     position: Annotated[str | None, option("--position", "The position on the page.", _COLUMNS)] = None
     click: Annotated[
         str | None, option("--click", "Whether the document was clicked: 0/1 or true/false.", _COLUMNS)

@@ -26,6 +26,9 @@ from posbias.core.errors import UsageError
 from posbias.io.places.regular_files import read_regular
 
 DEFAULT_FILE = "posbias.toml"
+OF_ITS_OWN = (("score", "model"),)
+"""Commands and options whose name means something else in other commands: what is set for all is not meant for them."""
+
 _ITSELF, _DAY = "config", "date"
 _LONGEST_SHOWN = 60
 
@@ -66,7 +69,8 @@ def defaults_for(
     own = {name: _own_section(file, name, content.get(name, {})) for name in options}
     for name, section in own.items():
         section.check_known(options[name])
-    return shared.values(options[command]) | own[command].values(options[command])
+    same = {name: option for name, option in options[command].items() if (command, name) not in OF_ITS_OWN}
+    return shared.values(same) | own[command].values(options[command])
 
 
 def _own_section(file: Path, command: str, content: object) -> "_Section":

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from posbias.cli.options.option import option
+from posbias.cli.options.shared import Feature, Features, MissingFeatures, Propensity, Validation
 from posbias.core.errors import UsageError
 from posbias.core.learners.boosting import TreeOptions
 from posbias.core.learners.learner import LearningOptions as CoreOptions
 from posbias.core.learners.methods import learner_names
-from posbias.core.training.weights import Source
-from posbias.io.features.of_parts import Missing
 
 _LEARNING = "Learning"
 
@@ -28,26 +27,11 @@ class LearningOptions:
             metavar="NAME",
         ),
     ] = "pbm"
-    features: Annotated[
-        list[str] | None,
-        option("--features", "Table of features by query and document, or by document. Repeatable.", _LEARNING),
-    ] = None
-    feature: Annotated[
-        list[str] | None,
-        option("--feature", "Log column to use as a feature. Repeatable.", _LEARNING, metavar="COLUMN"),
-    ] = None
-    missing: Annotated[
-        Missing,
-        option("--missing", "Documents without features: stop, drop them, or leave the values empty.", _LEARNING),
-    ] = "error"
-    propensity: Annotated[
-        Source,
-        option("--propensity", "Learn with the smooth curve where the fitted error is large, or never.", _LEARNING),
-    ] = "smooth"
-    validation: Annotated[
-        float,
-        option("--validation", "Share of queries to hold out, by a hash of the id.", _LEARNING, metavar="X"),
-    ] = 0.0
+    features: Features = None
+    feature: Feature = None
+    missing: MissingFeatures = "error"
+    propensity: Propensity = "smooth"
+    validation: Validation = 0.0
     early_stopping: Annotated[
         int | None,
         option(
@@ -64,7 +48,7 @@ class LearningOptions:
     leaf_documents: Annotated[
         int, option("--leaf-documents", "Fewest documents of a leaf.", _LEARNING, min=1, metavar="N")
     ] = 10
-    seed: Annotated[int, option("--seed", "Random seed.", _LEARNING, min=0, max=2**31 - 1, metavar="N")] = 0
+    seed: Annotated[int, option("--seed", "Random seed.", _LEARNING, min=0, metavar="N")] = 0
 
     def asked(self) -> CoreOptions:
         """The options as a learner takes them.

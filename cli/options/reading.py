@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from posbias.cli.options.option import option
+from posbias.cli.options.shared import Memory
 from posbias.core.log.duplicates import DuplicateDocs
 from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
 from posbias.io.forms import form_names
@@ -221,7 +222,7 @@ class ReadingOptions:
         CheckPages,
         option("--check-pages", "Check a sample of a large log's pages, or all of them.", _READING),
     ] = "sample"
-    memory: Annotated[str, option("--memory", "Target for peak memory.", _READING)] = "2GiB"
+    memory: Memory = "2GiB"
     temp_dir: Annotated[
         Path | None,
         option("--temp-dir", "Directory for temporary files; the system's by default.", _READING),

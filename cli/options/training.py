@@ -4,11 +4,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from posbias.cli.options.option import option
-from posbias.core.fit.refinements import LARGEST_ERROR
+from posbias.cli.options.shared import Feature, Features, MissingFeatures, Propensity, Validation
 from posbias.core.training.layouts import Grouping, layouts_in_words
-from posbias.core.training.weights import Negatives, Rate, Source
+from posbias.core.training.weights import Negatives, Rate
 from posbias.io.engines.engine import OnBadRows
-from posbias.io.features.of_parts import Missing
 from posbias.io.formats import format_names
 
 _WEIGHTING = "Weighting"
@@ -35,33 +34,14 @@ class TrainingOptions:
         Grouping | None,
         option("--group", "What is ranked together: all pages of a query, or each page on its own.", _WEIGHTING),
     ] = None
-    features: Annotated[
-        list[str] | None,
-        option("--features", "Table of features by query and document, or by document. Repeatable.", _WEIGHTING),
-    ] = None
-    feature: Annotated[
-        list[str] | None,
-        option("--feature", "Log column to use as a feature. Repeatable.", _WEIGHTING, metavar="COLUMN"),
-    ] = None
-    missing: Annotated[
-        Missing,
-        option("--missing", "Rows without features: stop, drop them, or leave the values empty.", _WEIGHTING),
-    ] = "error"
-    validation: Annotated[
-        float,
-        option("--validation", "Share to hold out in validation/, by a hash of the id.", _WEIGHTING, metavar="X"),
-    ] = 0.0
+    features: Features = None
+    feature: Feature = None
+    missing: MissingFeatures = "error"
+    validation: Validation = 0.0
     validation_by: Annotated[
         Grouping, option("--validation-by", "What to hold out: whole queries or sessions.", _WEIGHTING)
     ] = "query"
-    propensity: Annotated[
-        Source,
-        option(
-            "--propensity",
-            f"smooth: weigh by the smooth curve where the standard error exceeds {LARGEST_ERROR}. fitted: never.",
-            _WEIGHTING,
-        ),
-    ] = "smooth"
+    propensity: Propensity = "smooth"
     min_propensity: Annotated[float, option("--min-propensity", "Clip propensities at this minimum.", _WEIGHTING)] = (
         0.01
     )

@@ -23,6 +23,7 @@ Gradients = Callable[[Floats], tuple[Floats, Floats]]
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
+_NAMED = 5  # features, in messages
 _ROWS_FOR_THREADS = 50_000  # with fewer, threads wait for one another longer than they work
 _CHUNK = 1 << 16  # rows that are predicted at once
 
@@ -70,7 +71,7 @@ class TreeOptions:
             "min_data_in_leaf": self.leaf_rows,
             "max_bin": self.bins,
             "num_threads": self.threads or (1 if n_rows < _ROWS_FOR_THREADS else 0),
-            "seed": self.seed,
+            "seed": self.seed % (1 << 31),  # LightGBM takes no larger one
             "deterministic": True,
             "force_row_wise": True,
             "verbose": -1,
@@ -155,9 +156,19 @@ def bin_rows(rows: Rows, names: Sequence[str], categorical: Sequence[int], optio
         free_raw_data=True,
     )
     try:
-        return BinnedRows(dataset.construct(), options, len(rows))
+        dataset.construct()
     except lightgbm.basic.LightGBMError as error:
         raise SchemaError(f"LightGBM does not take these features: {error}") from error
+    if not any(dataset.feature_num_bin(number) > 1 for number in range(len(names))):
+        raise SchemaError(
+            f"none of the features {_in_words(names)} splits the {len(rows):,} documents into leaves of "
+            f"{options.leaf_rows} or more. Name features that differ between documents, or allow smaller leaves."
+        )
+    return BinnedRows(dataset, options, len(rows))
+
+
+def _in_words(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
 
 
 def model_names(names: Sequence[str]) -> list[str]:

@@ -24,13 +24,13 @@ class NewDocuments:
 
     Attributes:
         sources: the files.
-        keys: the columns that become `query` (where there is one) and `doc`, by role.
+        keys: the columns that become `query` (where there are any) and `doc`, by role.
         rows: keys and features as they stand there.
         features: of the model, in their order.
     """
 
     sources: tuple[Source, ...]
-    keys: dict[str, str]
+    keys: dict[str, tuple[str, ...]]
     rows: pl.LazyFrame
     features: tuple[Feature, ...]
 
@@ -53,21 +53,19 @@ class NewDocuments:
                     for feature in self.features
                 )
                 check_numbers(rows, numbers, self.features, where)
-                yield (
-                    rows.select(pl.col(name).alias(role) for role, name in self.keys.items()),
-                    encoded(numbers, self.features),
-                )
+                keys = rows.select(_as_key(names).alias(role) for role, names in self.keys.items())
+                yield keys, encoded(numbers, self.features)
 
 
 def open_new_documents(
-    inputs: Sequence[str], query: str | None, doc: str | None, features: Sequence[Feature]
+    inputs: Sequence[str], query: tuple[str, ...], doc: tuple[str, ...], features: Sequence[Feature]
 ) -> NewDocuments:
     """Find the rows to be scored. Only headers are read.
 
     Args:
         inputs: files, globs and directories.
-        query: the column of the query; None: the well-known one, if there is one.
-        doc: the column of the document; None: the well-known one.
+        query: the columns of the query; none: the well-known one, if there is one.
+        doc: the columns of the document; none: the well-known one.
         features: of the model.
 
     Raises:
@@ -80,8 +78,8 @@ def open_new_documents(
         raw = scan_sources(sources)
         schema = raw.collect_schema()
         check_headers(sources, schema)
-    keys = {QUERY: _column(QUERY, query, schema, where), DOC: _column(DOC, doc, schema, where)}
-    if keys[DOC] is None:
+    keys = {QUERY: _columns(QUERY, query, schema, where), DOC: _columns(DOC, doc, schema, where)}
+    if not keys[DOC]:
         raise SchemaError(
             f"{where}: no column says which document a row is about. Name it with --doc COLUMN. The columns are: "
             f"{', '.join(schema)}."
@@ -96,27 +94,30 @@ def open_new_documents(
         dtype = schema[feature.name]
         if dtype.is_nested() or dtype.is_temporal() or (feature.categories is None and dtype == pl.Binary):
             raise SchemaError(f"{where}: the feature {feature.name!r} holds {dtype}; the model learnt from others.")
-    named = {role: name for role, name in keys.items() if name is not None}
-    return NewDocuments(
-        sources, named, raw.select([*dict.fromkeys([*named.values(), *_names(features)])]), tuple(features)
-    )
+    named = {role: names for role, names in keys.items() if names}
+    wanted = [*(name for names in named.values() for name in names), *_names(features)]
+    return NewDocuments(sources, named, raw.select([*dict.fromkeys(wanted)]), tuple(features))
 
 
 def _names(features: Sequence[Feature]) -> list[str]:
     return [feature.name for feature in features]
 
 
-def _column(role: str, named: str | None, schema: pl.Schema, where: str) -> str | None:
-    """The column that plays a role.
+def _as_key(names: tuple[str, ...]) -> pl.Expr:
+    """A key as logs have it: a struct where several columns make it."""
+    return pl.col(names[0]) if len(names) == 1 else pl.struct(names)
+
+
+def _columns(role: str, named: tuple[str, ...], schema: pl.Schema, where: str) -> tuple[str, ...]:
+    """The columns that play a role.
 
     Raises:
-        SchemaError: the one that is named is not there, or several could be it.
+        SchemaError: one that is named is not there, or several could be it.
     """
-    if named is not None:
-        if named not in schema:
-            raise SchemaError(f"{where}: has no column {named!r} (--{role}). The columns are: {', '.join(schema)}.")
-        return named
-    known = [name for name in schema if name.lower() in ALIASES[role]]
-    if len(known) > 1:
+    for name in named:
+        if name not in schema:
+            raise SchemaError(f"{where}: has no column {name!r} (--{role}). The columns are: {', '.join(schema)}.")
+    known = named or tuple(name for name in schema if name.lower() in ALIASES[role])
+    if not named and len(known) > 1:
         raise SchemaError(f"{where}: {', '.join(known)} could be the {role}. Name it with --{role} COLUMN.")
-    return known[0] if known else None
+    return known

@@ -19,6 +19,7 @@ from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from posbias.cli.main import app
+from posbias.cli.options.config import OF_ITS_OWN
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 RunPosbias = Callable[..., CompletedProcess[str]]
@@ -92,7 +93,7 @@ def test_one_name_means_one_thing_in_every_command() -> None:
     texts: dict[str, set[str | None]] = {}
     for name in COMMANDS:
         for option in GROUP.commands[name].params:
-            if isinstance(option, TyperOption):
+            if isinstance(option, TyperOption) and (name, option.name) not in OF_ITS_OWN:
                 texts.setdefault(option.opts[0], set()).add(option.help)
     assert {name for name, helps in texts.items() if len(helps) > 1} == set()
 
@@ -100,7 +101,7 @@ def test_one_name_means_one_thing_in_every_command() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_has_its_environment_variable(name: str) -> None:
     for option in GROUP.commands[name].params:
-        if isinstance(option, TyperOption) and option.opts[0] != "--help":
+        if isinstance(option, TyperOption) and option.opts[0] != "--help" and (name, option.name) not in OF_ITS_OWN:
             expected = "POSBIAS_" + option.opts[0].removeprefix("--").replace("-", "_").upper()
             assert option.envvar == expected
 

@@ -150,7 +150,19 @@ TRIALS = {
     "grades": Trial("--grades 3"),
     "unidentified": Trial("--unidentified error"),
     "propensities": Trial("--propensities other_fit"),
+    "learner": Trial("--learner naive"),
+    "early_stopping": Trial("--early-stopping 2", "--validation 0.3"),
+    "trees": Trial("--trees 5"),
+    "learning_rate": Trial("--learning-rate 0.5"),
+    "leaves": Trial("--leaves 3"),
+    "leaf_documents": Trial("--leaf-documents 40"),
     "info": Trial("--info"),
+}
+
+IN_SCORES = {
+    "model": Trial("--model other_ranker"),
+    "query": Trial("--query topic"),
+    "doc": Trial("--doc family"),
 }
 
 IN_A_SIMULATION = {
@@ -270,6 +282,9 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pl.concat([kinds, clicked]).write_parquet(folder / "kinds.parquet")
     features = log.select("query", "doc").unique(maintain_order=True).with_row_index("width")
     features.write_parquet(folder / "features.parquet")
+    numbers = features.select("query", "doc", shade=pl.col("doc") % 7, depth=pl.col("query") % 5)
+    numbers.write_parquet(folder / "numbers.parquet")
+    numbers.with_columns(topic=-pl.col("query"), family=-pl.col("doc")).write_parquet(folder / "candidates.parquet")
     grades = pl.DataFrame({"query": [n // 4 for n in range(120)], "doc": list(range(120))})
     graded = grades.with_columns(label=pl.col("doc") % 4, length=(pl.col("doc") * 7) % 11, age=(pl.col("doc") * 5) % 13)
     graded.write_csv(folder / "labels.csv")
@@ -348,12 +363,19 @@ def bench(run_in_process: Run, log_folder: Path, outcomes: dict[tuple[object, ..
         "other_day": "collect shifted.parquet --date 2026-01-20",
         "fit": "fit log.parquet",
         "other_fit": "fit log.parquet --max-position 4",
+        "ranker": "train log.parquet --propensities fit --features numbers.parquet",
+        "other_ranker": "train log.parquet --learner naive --features numbers.parquet",
     }
     for name, words in made.items():
         if not (log_folder / name).exists():
             done = run_in_process(*words.split(), "-o", name, cwd=log_folder)
             assert done.returncode == 0, done.stderr
     return Bench(run_in_process, log_folder, outcomes)
+
+
+def trials_of(command: str) -> dict[str, Trial]:
+    """The trials of a command's options."""
+    return {"simulate": IN_A_SIMULATION, "score": IN_SCORES}.get(command, TRIALS)
 
 
 def options_of(command: str) -> list[TyperOption]:
@@ -368,7 +390,7 @@ def faults(bench: Bench, situation: str, only: Iterable[str] | None = None) -> l
     names = set(options) - set(HOW_NOT_WHAT) if only is None else set(only) & set(options)
     found: list[str] = []
     for name in sorted(names):
-        trial = (IN_A_SIMULATION if command == "simulate" else TRIALS)[name]
+        trial = trials_of(command)[name]
         if name == "group" and "--layout session" in situation:
             trial = OTHER_GROUP
         flag, *value = trial.words.split()
@@ -414,6 +436,9 @@ def fields_of(*groups: type) -> set[str]:
         "collect statistics other_day",
         "weight log.parquet --propensities fit",
         "weight dayless --propensities fit",
+        "train log.parquet --propensities fit --features numbers.parquet --missing nan",
+        "train dayless --propensities fit --features numbers.parquet --missing nan",
+        "score candidates.parquet --model ranker",
     ],
 )
 def test_an_option_has_an_effect_or_is_refused_whatever_the_input(bench: Bench, situation: str) -> None:
@@ -451,6 +476,6 @@ def test_an_option_has_an_effect_or_is_refused_in_every_simulation(bench: Bench,
 
 def test_every_option_is_tried_or_said_to_be_about_how_the_work_is_done() -> None:
     for command in COMMANDS:
-        trials = IN_A_SIMULATION if command == "simulate" else TRIALS
+        trials = trials_of(command)
         names = {option.name for option in options_of(command)}
         assert names - set(trials) == set(HOW_NOT_WHAT) & names

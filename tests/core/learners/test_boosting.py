@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.errors import SchemaError
 from posbias.core.learners.boosting import BoostedTrees, Forest, TreeOptions, bin_rows, model_names
 from posbias.core.learners.links import sigmoid
 
@@ -90,3 +91,11 @@ def test_where_nothing_can_be_learnt_the_start_is_predicted(rows: Floats) -> Non
 
 def test_names_that_a_model_file_cannot_hold_stand_there_by_their_number() -> None:
     assert model_names(NAMES) == ["price", "f1", "f2", "stock"]
+
+
+def test_features_that_split_nothing_are_an_error_that_names_them(rows: Floats) -> None:
+    constant = np.ones_like(rows)
+    with pytest.raises(SchemaError, match=r"none of the features price, age in days, \{odd\}, stock splits the 2,000"):
+        bin_rows(constant, NAMES, [], TreeOptions())
+    with pytest.raises(SchemaError, match="leaves of 10 or more"):
+        bin_rows(rows[:12], NAMES, [], TreeOptions())

@@ -1,0 +1,38 @@
+"""Options that stand in several groups, each declared once: what is said of it is then the same everywhere."""
+
+from typing import Annotated
+
+from posbias.cli.options.option import option
+from posbias.core.fit.refinements import LARGEST_ERROR
+from posbias.core.training.weights import Source
+from posbias.io.features.of_parts import Missing
+
+_COLUMNS, _FEATURES, _READING, _WEIGHTING = "Columns of the log", "Features", "Reading", "Weighting"
+
+Query = Annotated[list[str] | None, option("--query", "The query. Repeat for several columns.", _COLUMNS)]
+Doc = Annotated[list[str] | None, option("--doc", "The document. Repeat for several columns.", _COLUMNS)]
+Memory = Annotated[str, option("--memory", "Target for peak memory.", _READING)]
+Features = Annotated[
+    list[str] | None,
+    option("--features", "Table of features by query and document, or by document. Repeatable.", _FEATURES),
+]
+Feature = Annotated[
+    list[str] | None,
+    option("--feature", "Log column to use as a feature. Repeatable.", _FEATURES, metavar="COLUMN"),
+]
+MissingFeatures = Annotated[
+    Missing,
+    option("--missing", "Rows without features: stop, drop them, or leave the values empty.", _FEATURES),
+]
+Validation = Annotated[
+    float,
+    option("--validation", "Share to hold out for validation, by a hash of the id.", _WEIGHTING, metavar="X"),
+]
+Propensity = Annotated[
+    Source,
+    option(
+        "--propensity",
+        f"smooth: use the smooth curve where the standard error exceeds {LARGEST_ERROR}. fitted: never.",
+        _WEIGHTING,
+    ),
+]
