@@ -1,9 +1,12 @@
 """Learners of `posbias train`, each on the same logs, judged by what the logs were drawn from.
 
     python tests/benchmarks/learners.py rankers [--seeds 3] [--only pbm,naive] [--quick]
+    python tests/benchmarks/learners.py cost [--impressions 100000 1000000 10000000] [--features 40] [--text]
 
 `rankers`: NDCG@10 on the true labels of held-out queries, in the worlds of `value.py` (real documents, drawn clicks).
-Two processes work at once, in one thread each.
+`cost`: seconds and peak memory of `train`.
+
+Two processes work at once, in one thread each, except for the cost.
 """
 
 import argparse
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PARTS = {"rankers": "learners_rankers"}
+PARTS = {"rankers": "learners_rankers", "cost": "learners_cost"}
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from recovery_logs import in_parallel
 from rich.table import Table
 from value_learners import lambdarank
 from value_measure import CONDITIONAL, NAIVE, judged_rows, ndcg
-from value_worlds import FILES, Documents, Fold, Setting, draw_folds
+from value_worlds import FILES, Documents, Floats, Fold, Setting, draw_folds
 
 from posbias.core.learners.methods import get_learner, learner_names
 
@@ -122,9 +122,7 @@ def measure(task: tuple[str, int, str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_MEASURED)
 
 
-def _measured(
-    variant: Variant, fold: Fold, theta: dict[str, np.ndarray], seed: int, setting: Setting
-) -> dict[str, object]:
+def _measured(variant: Variant, fold: Fold, theta: dict[str, Floats], seed: int, setting: Setting) -> dict[str, object]:
     data = learning_data(fold, theta[variant.source])
     if variant.networks:
         data = with_validation(data, seed)
@@ -170,6 +168,6 @@ def print_table(results: pl.DataFrame, settings: list[str]) -> None:
 def _cell(values: pl.Series) -> str:
     if not len(values):
         return "-"
-    found = values.to_numpy()
+    found: Floats = values.to_numpy()
     error = f" ± {found.std(ddof=1) / len(found) ** 0.5:.3f}" if len(found) > 1 else ""
     return f"{found.mean():.3f}{error}"
