@@ -135,8 +135,9 @@ def _measured(variant: Variant, fold: Fold, theta: dict[str, Floats], seed: int,
         "seconds": spent,
     }
     if learned.propensities is not None:
-        own, truth = learned.propensities / learned.propensities[0], setting.examination
-        found["theta_error"] = float(np.nanmean(np.abs(own / truth - 1)[1:]))
+        own: Floats = learned.propensities / learned.propensities[0]
+        relative: Floats = np.abs(own / setting.examination - 1)
+        found["theta_error"] = float(np.nanmean(relative[1:]))
     return found
 
 
@@ -152,7 +153,7 @@ def print_table(results: pl.DataFrame, settings: list[str]) -> None:
     table.add_column("error of its theta", justify="right")
     table.add_column("CPU s", justify="right")
     for (method,), rows in results.group_by("method", maintain_order=True):
-        cells = [_cell(rows.filter(pl.col("setting") == name)["ndcg"]) for name in settings]
+        cells = [cell(rows.filter(pl.col("setting") == name)["ndcg"]) for name in settings]
         known = " / ".join("-" if value is None else f"{value:.3f}" for value in PROTOTYPES.get(str(method), ()))
         error, seconds = rows.select(pl.col("theta_error").mean(), pl.col("seconds").median()).row(0)
         table.add_row(
@@ -165,9 +166,9 @@ def print_table(results: pl.DataFrame, settings: list[str]) -> None:
     table_console().print(table)
 
 
-def _cell(values: pl.Series) -> str:
+def cell(values: pl.Series) -> str:
+    """A mean and its standard error."""
     if not len(values):
         return "-"
-    found: Floats = values.to_numpy()
-    error = f" ± {found.std(ddof=1) / len(found) ** 0.5:.3f}" if len(found) > 1 else ""
-    return f"{found.mean():.3f}{error}"
+    mean, spread = values.to_frame("value").select(mean=pl.col("value").mean(), spread=pl.col("value").std()).row(0)
+    return f"{mean:.3f} ± {spread / len(values) ** 0.5:.3f}" if len(values) > 1 else f"{mean:.3f}"
