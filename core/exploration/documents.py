@@ -1,0 +1,79 @@
+"""Which documents of a query to show next: those that may be among its best.
+
+A document's upper confidence bound is the 97.5 % quantile of the posterior of its attractiveness, taken for a Beta
+distribution of the same mean m and standard deviation s, in which the errors of theta are included:
+
+    u = quantile of Beta(m t, (1 - m) t) at .975,    t = m (1 - m) / s^2 - 1
+
+Worth showing are the documents whose bound lies above the k-th best mean of their query: each of them may be one of
+the k best, and for the others the log already says that they are not.
+
+Sources: Auer, Cesa-Bianchi & Fischer 2002 (UCB); Kaufmann, Cappe & Garivier 2012 (Bayes-UCB, quantiles of posteriors).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.linalg import beta_quantile
+
+ATTRACTIVENESS, STD_DEV = "attractiveness", "std_dev"
+UCB, RANK, MEAN_RANK = "ucb", "rank", "attractiveness_rank"
+
+LEVEL = 0.975
+"""Of the quantile: the upper end of a 95 % interval."""
+
+_LEAST_DEVIATION = 1e-12
+_LEAST_MEAN = 1e-9
+
+
+def upper_bounds(mean: Floats, std_dev: Floats) -> Floats:
+    """The quantile of each posterior, shape (J,), at least its mean and at most 1.
+
+    Args:
+        mean: of attractiveness, from 0 to 1.
+        std_dev: likewise, at least 0; above that of any distribution on [0, 1] with the mean, it is taken for this.
+    """
+    within = np.clip(mean, _LEAST_MEAN, 1 - _LEAST_MEAN)
+    strength = within * (1 - within) / np.maximum(std_dev, _LEAST_DEVIATION) ** 2 - 1
+    strength = np.maximum(strength, _LEAST_MEAN)
+    return np.clip(beta_quantile(within * strength, (1 - within) * strength, LEVEL), mean, 1.0)
+
+
+def documents_to_show(pairs: pl.DataFrame, query: Sequence[str], top: int) -> pl.DataFrame:
+    """The documents that may be among the best of their query, each query's by their bound.
+
+    Args:
+        pairs: rows of `attractiveness.parquet`, each query whole and together.
+        query: the columns that tell queries (and contexts) apart.
+        top: k, how many documents of a query count as its best.
+
+    Returns:
+        Their rows with `ucb`, `rank` (by the bound within the query, from 1), `attractiveness_rank` (by the mean). Of a
+        query with k documents or fewer, all of them.
+    """
+    bound = upper_bounds(*(pairs[name].cast(pl.Float64).to_numpy() for name in (ATTRACTIVENESS, STD_DEV)))
+    group = pl.struct(query).rle_id()
+    ranked = (
+        pairs.with_columns(pl.Series(UCB, bound), group.alias(_GROUP))
+        .with_columns(
+            _rank(UCB, ATTRACTIVENESS).alias(RANK),
+            _rank(ATTRACTIVENESS, UCB).alias(MEAN_RANK),
+        )
+        .with_columns(pl.col(ATTRACTIVENESS).filter(pl.col(MEAN_RANK) == top).first().over(_GROUP).alias(_BEST))
+    )
+    worth = ranked.filter(
+        pl.col(_BEST).is_null() | (pl.col(MEAN_RANK) <= top) | (pl.col(UCB) > pl.col(_BEST))
+    )
+    return worth.sort(_GROUP, RANK).drop(_GROUP, _BEST)
+
+
+_GROUP, _BEST = "posbias_group", "posbias_best"
+
+
+def _rank(by: str, then: str) -> pl.Expr:
+    """From 1, the largest first; equal ones in the order in which they come."""
+    order = pl.struct(-pl.col(by), -pl.col(then)).rank("ordinal")
+    return order.over(_GROUP).cast(pl.Int64)
