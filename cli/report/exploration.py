@@ -47,18 +47,21 @@ def plan_lines(plan: Plan) -> list[str]:
     """The swaps of the plan, and what each is worth."""
     swaps = [f"{one}-{other} on {counted(pages, 'pages')}" for (one, other), pages in pages_of(plan).items()]
     best = "-".join(map(str, plan.best))
+    widest = {
+        "now": plan.now,
+        "without swaps": plan.unswapped,
+        f"with {best} alone": plan.alone[plan.best],
+        "with the plan": plan.planned,
+    }
     return [
         f"plan: swap {', '.join(swaps)}, half of the time on each page",
-        f"widest interval: {_width(plan.now.largest)} now, {_width(plan.unswapped.largest)} without swaps, "
-        f"{_width(plan.alone[plan.best].largest)} with {best} alone, {_width(plan.planned.largest)} with the plan",
+        f"widest interval: {', '.join(f'{_width(found.largest)} {when}' for when, found in widest.items())}",
     ]
 
 
 def marks(plan: Plan) -> list[RandomizedRows]:
     """How the swaps of the plan are named where the pages are read again."""
-    return [
-        RandomizedRows(MARK, f"swap {one}-{other}", (one, other)) for one, other in sorted(pages_of(plan))
-    ]
+    return [RandomizedRows(MARK, f"swap {one}-{other}", (one, other)) for one, other in sorted(pages_of(plan))]
 
 
 def next_steps(plan: Plan, before: Sequence[RandomizedRows]) -> list[str]:
@@ -72,7 +75,7 @@ def next_steps(plan: Plan, before: Sequence[RandomizedRows]) -> list[str]:
     named = " or ".join(repr(rows.value) for rows in wanted)
     flags = " ".join(f"--randomized-where {shlex.quote(str(rows))}" for rows in (*before, *wanted))
     alone = f"posbias fit NEW_LOG --method randomized {flags} -o swapped"
-    mark = f"mark every page that takes part, swapped or not: {named} in a column such as `{MARK}`; all others are empty"
+    mark = f"mark every page that takes part, swapped or not, with {named} in a column such as `{MARK}`"
     if before:
         return [mark, f"then: posbias fit LOGS NEW_LOG --method randomized {flags} -o fit"]
     return [mark, "then, all pages together: posbias fit LOGS NEW_LOG -o fit", f"or the swapped pages alone: {alone}"]

@@ -6,7 +6,10 @@ distribution of the same mean m and standard deviation s, in which the errors of
     u = quantile of Beta(m t, (1 - m) t) at .975,    t = m (1 - m) / s^2 - 1
 
 Worth showing are the documents whose bound lies above the k-th best mean of their query: each of them may be one of
-the k best, and for the others the log already says that they are not.
+the k best, and for the others the log already says that they are not. By the bound itself, good documents come first
+(exploration that costs few clicks). Most is learnt where the bound reaches furthest beyond what is known:
+
+    reach = u - max(m, k-th best mean of the query)
 
 Sources: Auer, Cesa-Bianchi & Fischer 2002 (UCB); Kaufmann, Cappe & Garivier 2012 (Bayes-UCB, quantiles of posteriors).
 """
@@ -20,7 +23,8 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import beta_quantile
 
 ATTRACTIVENESS, STD_DEV = "attractiveness", "std_dev"
-UCB, RANK, MEAN_RANK = "ucb", "rank", "attractiveness_rank"
+UCB, REACH = "ucb", "reach"
+RANK, MEAN_RANK, REACH_RANK = "rank", "attractiveness_rank", "reach_rank"
 
 LEVEL = 0.975
 """Of the quantile: the upper end of a 95 % interval."""
@@ -51,23 +55,20 @@ def documents_to_show(pairs: pl.DataFrame, query: Sequence[str], top: int) -> pl
         top: k, how many documents of a query count as its best.
 
     Returns:
-        Their rows with `ucb`, `rank` (by the bound within the query, from 1), `attractiveness_rank` (by the mean). Of a
-        query with k documents or fewer, all of them.
+        Their rows with `ucb`, `reach`, and what these say of the order within the query, from 1: `rank` (by the bound),
+        `attractiveness_rank` (by the mean), `reach_rank`. Of a query with k documents or fewer, all of them.
     """
     bound = upper_bounds(*(pairs[name].cast(pl.Float64).to_numpy() for name in (ATTRACTIVENESS, STD_DEV)))
-    group = pl.struct(query).rle_id()
+    mean, best = pl.col(ATTRACTIVENESS), pl.col(_BEST)
     ranked = (
-        pairs.with_columns(pl.Series(UCB, bound), group.alias(_GROUP))
-        .with_columns(
-            _rank(UCB, ATTRACTIVENESS).alias(RANK),
-            _rank(ATTRACTIVENESS, UCB).alias(MEAN_RANK),
-        )
-        .with_columns(pl.col(ATTRACTIVENESS).filter(pl.col(MEAN_RANK) == top).first().over(_GROUP).alias(_BEST))
+        pairs.with_columns(pl.Series(UCB, bound), pl.struct(query).rle_id().alias(_GROUP))
+        .with_columns(_rank(UCB, ATTRACTIVENESS).alias(RANK), _rank(ATTRACTIVENESS, UCB).alias(MEAN_RANK))
+        .with_columns(mean.filter(pl.col(MEAN_RANK) == top).first().over(_GROUP).alias(_BEST))
+        .with_columns((pl.col(UCB) - pl.max_horizontal(mean, best)).alias(REACH))
+        .with_columns(_rank(REACH, UCB).alias(REACH_RANK))
     )
-    worth = ranked.filter(
-        pl.col(_BEST).is_null() | (pl.col(MEAN_RANK) <= top) | (pl.col(UCB) > pl.col(_BEST))
-    )
-    return worth.sort(_GROUP, RANK).drop(_GROUP, _BEST)
+    worth = ranked.filter(best.is_null() | (pl.col(MEAN_RANK) <= top) | (pl.col(UCB) > best))
+    return worth.sort(_GROUP, RANK).select(*pairs.columns, UCB, REACH, RANK, MEAN_RANK, REACH_RANK)
 
 
 _GROUP, _BEST = "posbias_group", "posbias_best"

@@ -39,7 +39,7 @@ class KnownFit:
 
     @property
     def wanted(self) -> dict[str, str]:
-        """The columns of the table that are needed, by what they stand for. With contexts, what each one's own data say."""
+        """The columns that are needed, by what they stand for; with contexts, those of each one's own data."""
         of = _UNSHRUNK if self.context else _FREE
         return {name: f"{of}{name}" for name in ("propensity", "ci_low", "ci_high")}
 
@@ -57,7 +57,7 @@ class KnownFit:
         counts = self.table.select(pl.col(IMPRESSIONS, CLICKS).cast(pl.Float64))
         broken = counts.filter(~((pl.col(CLICKS) >= 0) & (pl.col(IMPRESSIONS) > 0) & pl.col(IMPRESSIONS).is_finite()))
         if broken.height or counts.null_count().sum_horizontal().item():
-            raise LogFormatError(f"{where}: a cell has no impressions, or counts that are none. Run `posbias fit` again.")
+            raise LogFormatError(f"{where}: a cell has no impressions, or no counts. Run `posbias fit` again.")
 
     def numbers(self, name: str) -> Floats:
         """A column of the table, NaN where nothing is known."""

@@ -1,6 +1,6 @@
 """What `explore` reads of a fit: its cells with all that is known of them, and attractiveness, query by query."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -193,11 +193,12 @@ def whole_queries(fit: ExploredFit) -> Iterator[pl.DataFrame]:
         LogFormatError: there is no such table, or it holds what no fit writes.
     """
     parquet: Any = import_module("pyarrow.parquet")
+    to_polars = cast("Callable[[object], pl.DataFrame]", pl.from_arrow)  # pyright: ignore[reportUnknownMemberType]
     path, held = fit.documents, pl.DataFrame()
     try:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
-                rows = cast("pl.DataFrame", pl.from_arrow(batch))
+                rows = to_polars(batch)
                 _check_rows(rows, fit)
                 held = rows if not held.height else pl.concat([held, rows])
                 number = held.select(pl.struct(fit.query).rle_id()).to_series()

@@ -28,7 +28,7 @@ def widths_table(cells: pl.DataFrame, plan: Plan) -> pl.DataFrame:
 
 
 def swaps_table(plan: Plan) -> pl.DataFrame:
-    """One row per swap, the best first: what it makes of the intervals if it takes all pages, and its part in the plan."""
+    """One row per swap, the best first: what becomes of the intervals if it has all pages, and its part in the plan."""
     pages = pages_of(plan)
     rows = [
         {
