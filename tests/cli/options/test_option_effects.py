@@ -151,6 +151,8 @@ TRIALS = {
     "unidentified": Trial("--unidentified error"),
     "propensities": Trial("--propensities other_fit"),
     "info": Trial("--info"),
+    "pages": Trial("--pages 77"),
+    "top": Trial("--top 2"),
 }
 
 IN_A_SIMULATION = {
@@ -414,6 +416,7 @@ def fields_of(*groups: type) -> set[str]:
         "collect statistics other_day",
         "weight log.parquet --propensities fit",
         "weight dayless --propensities fit",
+        "explore fit",
     ],
 )
 def test_an_option_has_an_effect_or_is_refused_whatever_the_input(bench: Bench, situation: str) -> None:

@@ -1,0 +1,54 @@
+"""Documents worth showing: upper bounds of posteriors, and which of them reach above the best known."""
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from posbias.core.exploration.documents import LEVEL, documents_to_show, upper_bounds
+
+
+def test_a_bound_is_the_quantile_of_the_posterior() -> None:
+    a, b = np.array([1.0, 30.0, 0.5, 400.0]), np.array([2.0, 70.0, 20.0, 3.0])
+    posterior = stats.beta(a, b)
+    np.testing.assert_allclose(upper_bounds(posterior.mean(), posterior.std()), posterior.ppf(LEVEL), rtol=1e-8)
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(0.0, 0.0), (1.0, 0.0), (0.3, 0.0), (0.5, 0.9), (1e-12, 1e-3)])
+def test_a_bound_lies_between_the_mean_and_one(mean: float, deviation: float) -> None:
+    (bound,) = upper_bounds(np.array([mean]), np.array([deviation]))
+    assert mean <= bound <= 1
+
+
+def pairs(rows: list[tuple[str, str, float, float]]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=["query", "doc", "attractiveness", "std_dev"], orient="row")
+
+
+def test_documents_are_shown_whose_bound_reaches_above_the_last_of_the_best() -> None:
+    table = pairs(
+        [
+            *(("a", "good", 0.6, 0.01), ("a", "second", 0.4, 0.01), ("a", "unknown", 0.3, 0.2)),
+            *(("a", "known to be worse", 0.3, 0.01), ("a", "nearly", 0.39, 0.02)),
+            *(("b", "only", 0.1, 0.001), ("b", "other", 0.05, 0.001)),
+        ]
+    )
+    worth = documents_to_show(table, ["query"], 2)
+    assert worth["query"].to_list() == ["a"] * 4 + ["b"] * 2
+    assert worth["doc"].to_list() == ["unknown", "good", "nearly", "second", "only", "other"]
+    assert worth["rank"].to_list() == [1, 2, 3, 4, 1, 2]
+    assert worth["attractiveness_rank"].to_list() == [4, 1, 3, 2, 1, 2]
+    assert worth["reach_rank"].to_list()[:2] == [1, 3]
+    reach = dict(zip(worth["doc"], worth["reach"], strict=True))
+    bound = dict(zip(worth["doc"], worth["ucb"], strict=True))
+    assert reach["unknown"] == pytest.approx(bound["unknown"] - 0.4)
+    assert reach["good"] == pytest.approx(bound["good"] - 0.6)
+
+
+def test_of_a_query_with_few_documents_all_are_shown() -> None:
+    table = pairs([("a", "one", 0.5, 0.001), ("a", "two", 0.01, 0.001)])
+    assert documents_to_show(table, ["query"], 5)["doc"].to_list() == ["one", "two"]
+
+
+def test_each_of_the_best_is_shown_also_where_means_are_equal() -> None:
+    table = pairs([("a", name, 0.5, 0.0) for name in "vwxyz"])
+    assert documents_to_show(table, ["query"], 3).height == 3
