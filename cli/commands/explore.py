@@ -15,6 +15,7 @@ from posbias.cli.report import exploration as report
 from posbias.cli.report.result import WITH_DOUBTS, Result, open_result
 from posbias.core.exploration.documents import MEAN_RANK, documents_to_show
 from posbias.core.exploration.swaps import make_plan
+from posbias.core.schema import QUERY
 from posbias.io.fits.explore import ExploredFit, open_explored, whole_queries
 from posbias.io.places.locations import location
 from posbias.io.progress import Stage
@@ -85,8 +86,8 @@ def _choose_documents(explored: ExploredFit, top: int, result: Result) -> None:
 
 def _chosen(explored: ExploredFit, top: int, totals: Totals, stage: Stage) -> Iterator[pl.DataFrame]:
     for pairs in whole_queries(explored):
-        worth = documents_to_show(pairs, explored.query, top)
-        totals.queries += pairs.select(pl.struct(explored.query).rle_id().last()).item() + 1
+        worth = documents_to_show(pairs, explored.context, top)
+        totals.queries += pairs[QUERY].n_unique()
         totals.documents += pairs.height
         totals.shown += worth.height
         totals.challengers += int((worth[MEAN_RANK] > top).sum())

@@ -21,6 +21,7 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import beta_quantile
+from posbias.core.schema import QUERY
 
 ATTRACTIVENESS, STD_DEV = "attractiveness", "std_dev"
 UCB, REACH = "ucb", "reach"
@@ -43,38 +44,42 @@ def upper_bounds(mean: Floats, std_dev: Floats) -> Floats:
     within = np.clip(mean, _LEAST_MEAN, 1 - _LEAST_MEAN)
     strength = within * (1 - within) / np.maximum(std_dev, _LEAST_DEVIATION) ** 2 - 1
     strength = np.maximum(strength, _LEAST_MEAN)
-    return np.clip(beta_quantile(within * strength, (1 - within) * strength, LEVEL), mean, 1.0)
+    bound = np.clip(beta_quantile(within * strength, (1 - within) * strength, LEVEL), mean, 1.0)
+    return np.where(std_dev > _LEAST_DEVIATION, bound, mean)
 
 
-def documents_to_show(pairs: pl.DataFrame, query: Sequence[str], top: int) -> pl.DataFrame:
+def documents_to_show(pairs: pl.DataFrame, context: Sequence[str], top: int) -> pl.DataFrame:
     """The documents that may be among the best of their query, each query's by their bound.
 
     Args:
         pairs: rows of `attractiveness.parquet`, each query whole and together.
-        query: the columns that tell queries (and contexts) apart.
+        context: the columns within a query that tell contexts apart, each with best documents of its own.
         top: k, how many documents of a query count as its best.
 
     Returns:
-        Their rows with `ucb`, `reach`, and what these say of the order within the query, from 1: `rank` (by the bound),
-        `attractiveness_rank` (by the mean), `reach_rank`. Of a query with k documents or fewer, all of them.
+        Their rows, query by query and context by context, with `ucb`, `reach`, and what these say of the order there,
+        from 1: `rank` (by the bound), `attractiveness_rank` (by the mean), `reach_rank`. Of a query with k documents
+        or fewer, all of them.
     """
     bound = upper_bounds(*(pairs[name].cast(pl.Float64).to_numpy() for name in (ATTRACTIVENESS, STD_DEV)))
+    group = (_QUERY, *context)
     mean, best = pl.col(ATTRACTIVENESS), pl.col(_BEST)
     ranked = (
-        pairs.with_columns(pl.Series(UCB, bound), pl.struct(query).rle_id().alias(_GROUP))
-        .with_columns(_rank(UCB, ATTRACTIVENESS).alias(RANK), _rank(ATTRACTIVENESS, UCB).alias(MEAN_RANK))
-        .with_columns(mean.filter(pl.col(MEAN_RANK) == top).first().over(_GROUP).alias(_BEST))
+        pairs.with_columns(pl.Series(UCB, bound), pl.col(QUERY).rle_id().alias(_QUERY))
+        .sort(group, maintain_order=True)
+        .with_columns(_rank(UCB, ATTRACTIVENESS, group).alias(RANK), _rank(ATTRACTIVENESS, UCB, group).alias(MEAN_RANK))
+        .with_columns(mean.filter(pl.col(MEAN_RANK) == top).first().over(group).alias(_BEST))
         .with_columns((pl.col(UCB) - pl.max_horizontal(mean, best)).alias(REACH))
-        .with_columns(_rank(REACH, UCB).alias(REACH_RANK))
+        .with_columns(_rank(REACH, UCB, group).alias(REACH_RANK))
     )
     worth = ranked.filter(best.is_null() | (pl.col(MEAN_RANK) <= top) | (pl.col(UCB) > best))
-    return worth.sort(_GROUP, RANK).select(*pairs.columns, UCB, REACH, RANK, MEAN_RANK, REACH_RANK)
+    return worth.sort(*group, RANK).select(*pairs.columns, UCB, REACH, RANK, MEAN_RANK, REACH_RANK)
 
 
-_GROUP, _BEST = "posbias_group", "posbias_best"
+_QUERY, _BEST = "posbias_query", "posbias_best"
 
 
-def _rank(by: str, then: str) -> pl.Expr:
+def _rank(by: str, then: str, group: Sequence[str]) -> pl.Expr:
     """From 1, the largest first; equal ones in the order in which they come."""
     order = pl.struct(-pl.col(by), -pl.col(then)).rank("ordinal")
-    return order.over(_GROUP).cast(pl.Int64)
+    return order.over(group).cast(pl.Int64)

@@ -69,7 +69,7 @@ class ExploredFit:
         randomized: the randomised rows that theta is from, where it is from such.
         converged: whether the fit converged.
         documents: the file of attractiveness.
-        query: the columns that tell queries and contexts apart there.
+        context: the columns that tell contexts apart there.
         n_documents: how many rows it has.
     """
 
@@ -78,7 +78,7 @@ class ExploredFit:
     randomized: tuple[RandomizedRows, ...]
     converged: bool
     documents: Path
-    query: tuple[str, ...]
+    context: tuple[str, ...]
     n_documents: int
 
 
@@ -104,7 +104,7 @@ def open_explored(place: Location) -> Generator[ExploredFit]:
             randomized=plan.randomized if known.strata == "randomized" else (),
             converged=said.estimate.converged,
             documents=documents,
-            query=(QUERY, *plan.context),
+            context=plan.context,
             n_documents=_number_of_rows(documents),
         )
         check_still_there(manifest, place)
@@ -201,7 +201,7 @@ def whole_queries(fit: ExploredFit) -> Iterator[pl.DataFrame]:
                 rows = to_polars(batch)
                 _check_rows(rows, fit)
                 held = rows if not held.height else pl.concat([held, rows])
-                number = held.select(pl.struct(fit.query).rle_id()).to_series()
+                number = held[QUERY].rle_id()
                 whole = number < number[-1]
                 if whole.any():
                     yield held.filter(whole)
@@ -213,7 +213,7 @@ def whole_queries(fit: ExploredFit) -> Iterator[pl.DataFrame]:
 
 
 def _check_rows(rows: pl.DataFrame, fit: ExploredFit) -> None:
-    missing = [name for name in (*fit.query, ATTRACTIVENESS, STD_DEV) if name not in rows.columns]
+    missing = [name for name in (QUERY, *fit.context, ATTRACTIVENESS, STD_DEV) if name not in rows.columns]
     if missing:
         raise LogFormatError(f"{fit.documents}: has no column {missing[0]!r}. {_AGAIN}")
     mean, deviation = pl.col(ATTRACTIVENESS), pl.col(STD_DEV)

@@ -78,10 +78,8 @@ def test_the_same_fit_gives_the_same_bytes_and_piece_by_piece_the_same_documents
     assert one.equals(pieces)
 
 
-def test_the_pages_of_a_plan_are_read_as_it_says_and_have_the_widths_that_it_says(
-    run_in_process: Run, world: Path
-) -> None:
-    done = run_in_process("explore", "fit", "--pages", "3000", "-o", "plan", "--json")
+def test_the_pages_of_a_plan_are_read_as_it_says(run_in_process: Run, world: Path) -> None:
+    done = run_in_process("explore", "fit", "--pages", "3000", "-o", world / "plan", "--json")
     plan = json.loads(done.stdout)["swaps"]["plan"]
     flags = [word for entry in plan for word in ("--randomized-where", entry["mark"])]
     assert " ".join(shlex.quote(word) for word in flags) in " ".join(done.stderr.split())
@@ -107,13 +105,13 @@ def test_positions_that_nothing_links_have_an_infinite_width_now_and_a_finite_on
     done = run_in_process("explore", "fit", "-o", "plan", "--pages", "2000", "--json")
     assert done.returncode == 0, done.stderr
     widths = pl.read_parquet(tmp_path / "plan" / "widths.parquet")
-    assert np.isinf(widths["width"]).to_list() == [False, False, False, True, True]
-    assert np.isinf(widths["width_without_swaps"]).sum() == 2
-    assert np.isfinite(widths["width_with_plan"]).all()
+    assert widths["width"].is_infinite().to_list() == [False, False, False, True, True]
+    assert widths["width_without_swaps"].is_infinite().sum() == 2
+    assert widths["width_with_plan"].is_finite().all()
     said = json.loads(done.stdout)["swaps"]
     assert said["largest_width"]["now"] is None
     assert said["without_interval"] == {"now": 2, "with_plan": 0}
-    assert all(one <= 3 < other for one, other in (entry["positions"] for entry in said["plan"][:1]))
+    assert any(one <= 3 < other for one, other in (entry["positions"] for entry in said["plan"]))
 
 
 def test_each_context_has_its_widths_and_its_share_of_the_pages(run_in_process: Run, tmp_path: Path) -> None:
@@ -154,7 +152,7 @@ def test_a_fit_from_which_no_swaps_can_be_planned_is_refused_and_says_why(
     done = run_in_process("explore", "other", "-o", "plan")
     assert done.returncode == 2
     assert said in done.stderr
-    assert options.split()[0] in done.stderr
+    assert options.split(maxsplit=1)[0] in done.stderr
     assert not (world / "plan").exists()
 
 
@@ -179,7 +177,7 @@ def test_a_fit_that_lacks_what_is_needed_or_is_damaged_is_refused(run_in_process
     broken: list[tuple[str, pl.DataFrame | None, str]] = [
         ("theta_covariance.parquet", matrices.drop("shared_clicks"), "does not say which clicks compare"),
         ("theta_covariance.parquet", None, "does not say which clicks compare"),
-        ("theta_covariance.parquet", matrices.reverse(), "have other cells"),
+        ("theta_covariance.parquet", matrices.with_columns(pl.col("position") + 1), "have other cells"),
         (
             "theta_covariance.parquet",
             matrices.with_columns(shared_clicks=pl.col("shared_clicks").list.eval(-pl.element())),
