@@ -111,9 +111,10 @@ class Curve:
 
     @cached_property
     def _usual_design_effect(self) -> float:
-        """The median over the cells that have an interval; 1 without any."""
-        known = np.isfinite(self.std_error) & (self.std_error > 0) & np.isfinite(self._variance) & (self._variance > 0)
-        return float(np.median(self.std_error[known] ** 2 / self._variance[known])) if known.any() else 1.0
+        """The median over the cells; one without an interval counts as 1, so that a doubtful one decides nothing."""
+        known = np.isfinite(self.std_error) & np.isfinite(self._variance) & (self._variance > 0)
+        effect = np.divide(self.std_error**2, self._variance, out=np.ones_like(self.std_error), where=known)
+        return float(np.median(np.delete(effect, self.reference))) if len(effect) > 1 else 1.0
 
     def std_errors_after(self, growth: float, swaps: Mapping[Swap, float]) -> Floats:
         """The standard errors of log propensity after further pages; infinite where there is none.
@@ -134,10 +135,16 @@ class Curve:
         return np.sqrt(variance)
 
     def widths(self, std_error: Floats) -> Floats:
-        """The widths of 95 % intervals of log propensity with these standard errors; as many degrees of freedom."""
-        known = np.isfinite(self.width) & (self.std_error > 0) & np.isfinite(self.std_error)
-        scaled = np.divide(self.width * std_error, self.std_error, out=np.zeros_like(std_error), where=known)
-        return np.where(known, scaled, 2 * NORMAL * std_error)
+        """The widths of 95 % intervals of log propensity with these standard errors.
+
+        An interval of few degrees of freedom is wider by a factor, which comes nearer to the usual one as the variance
+        falls.
+        """
+        known = np.isfinite(self.width) & (self.std_error > 0) & np.isfinite(std_error)
+        factor = np.divide(self.width, self.std_error, out=np.full_like(std_error, 2 * NORMAL), where=known)
+        usual = float(np.median(np.delete(factor, self.reference))) if len(factor) > 1 else 2 * NORMAL
+        left = np.divide(std_error**2, self.std_error**2, out=np.zeros_like(std_error), where=known)
+        return (usual + (factor - usual) * np.minimum(left, 1.0)) * std_error
 
     def _information_after(self, growth: float, swaps: Mapping[Swap, float]) -> Floats:
         moves = [(*cells, share) for swap, share in swaps.items() if (cells := self._cells_of(swap)) is not None]

@@ -127,3 +127,11 @@ def test_a_position_that_few_pages_show_is_swapped_on_few() -> None:
     rare = replace(curve, impressions=np.array([1_000.0, 1_000, 1_000, 100]))
     swaps = {(1, 4): 1.0}
     assert rare.std_errors_after(0.5, swaps)[3] > curve.std_errors_after(0.5, swaps)[3]
+
+
+def test_one_doubtful_interval_does_not_widen_those_that_are_not_known() -> None:
+    curve = curve_of(at_home())
+    doubtful = replace(curve, shared=curve.shared + 0.01, std_error=np.array([0.0, 90.0, np.inf, np.inf]))
+    swaps = {(1, 3): 0.5, (1, 4): 0.5}
+    plain = replace(doubtful, std_error=np.array([0.0, np.inf, np.inf, np.inf]))
+    np.testing.assert_allclose(doubtful.std_errors_after(1, swaps)[2:], plain.std_errors_after(1, swaps)[2:])
