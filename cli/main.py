@@ -8,7 +8,7 @@ import typer
 
 from posbias.cli import interrupts, streams
 from posbias.cli.command import CANNOT_RUN, command, guarded
-from posbias.cli.commands import check, collect, fit, init, run, score, simulate, train, weight
+from posbias.cli.commands import check, collect, explore, fit, init, run, score, simulate, train, weight
 from posbias.cli.console import complain, escape_warnings
 from posbias.cli.options.usage_errors import Application
 
@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 _COMMANDS = (
     *(run.run, check.check, init.init, collect.collect, fit.fit, weight.weight),
-    *(train.train, score.score, simulate.simulate),
+    *(train.train, score.score, explore.explore, simulate.simulate),
 )
 for function in _COMMANDS:
     command(app)(function)

@@ -307,5 +307,6 @@ NEEDS: Mapping[str, Needs] = {
     "simulate": _SIMULATING,
     "check": _CHECKING,
     "init": _CHECKING,
+    "explore": {},
 }
 """By command and parameter. A parameter may have several needs; the first that is not met is said."""

@@ -146,6 +146,11 @@ def beta_distribution(a: Floats, b: Floats, x: Floats) -> Floats:
     return cast("Floats", import_module("scipy.special").betainc(a, b, x))
 
 
+def beta_quantile(a: Floats, b: Floats, probability: float) -> Floats:
+    """The x with P(X <= x) = probability for each X ~ Beta(a, b), a, b > 0."""
+    return cast("Floats", import_module("scipy.special").betaincinv(a, b, probability))
+
+
 def minimize_within(loss_and_slope: Callable[[Floats], tuple[float, Floats]], start: Floats, limits: Floats) -> Floats:
     """The minimum of a smooth function in a box, by L-BFGS-B (Byrd, Lu, Nocedal & Zhu 1995).
 

@@ -33,13 +33,14 @@ from posbias.core.fit.diagnostics import (
     previous_click_test,
     silence_below_clicks,
 )
-from posbias.core.fit.fitted_theta import FittedTheta, covariance_table
+from posbias.core.fit.fitted_theta import FittedTheta, covariance_table, with_shared_clicks
 from posbias.core.fit.joint_causes import JointCauses, find_causes
 from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import PeriodChoice, choose_period
 from posbias.core.fit.propensities import propensity_table, with_unshrunk
 from posbias.core.fit.refinements import is_thin, with_shape, with_shrinkage
+from posbias.core.fit.shared_clicks import SharedClicks
 from posbias.core.fit.theta_errors import ThetaErrors
 from posbias.core.shapes import FREE, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
@@ -129,9 +130,16 @@ class Fit:
     @property
     def theta(self) -> FittedTheta:
         """What training files are made from."""
-        covariance = self.theta_errors.covariance
+        covariance, shared = self.theta_errors.covariance, self.shared_clicks
         table = None if covariance is None else covariance_table(self.statistics.cells, covariance)
+        if table is not None and shared is not None:
+            table = with_shared_clicks(table, shared.clicks)
         return FittedTheta(self.propensities, self.prior, table)
+
+    @cached_property
+    def shared_clicks(self) -> SharedClicks | None:
+        """Which clicks compare which cells; None where that is not known."""
+        return SharedClicks.of(self.statistics, self.free, self.period.used)
 
     @property
     def doubtful(self) -> bool:

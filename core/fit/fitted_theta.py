@@ -1,7 +1,7 @@
 """What training files are made from: propensities, the prior of attractiveness, and how far theta may be off.
 
 The covariance of log examination has a table of its own: the cell columns, and a list `covariance` with one entry for
-each cell, in the order of the rows.
+each cell, in the order of the rows. Beside it may stand a list `shared_clicks`, likewise.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.errors import LogFormatError
 
 COVARIANCE = "covariance"
+SHARED_CLICKS = "shared_clicks"
 
 _ROUNDING = 1e-8  # of an entry, on both sides of the diagonal
 _ROW = "posbias_row"
@@ -45,6 +46,16 @@ def covariance_table(cells: pl.DataFrame, covariance: Floats) -> pl.DataFrame:
     return cells.with_columns(pl.Series(COVARIANCE, covariance, pl.List(pl.Float64)))
 
 
+def with_shared_clicks(table: pl.DataFrame, shared: Floats) -> pl.DataFrame:
+    """The table with the clicks that compare cells (`fit.shared_clicks`), shape (K, K)."""
+    return table.with_columns(pl.Series(SHARED_CLICKS, shared, pl.List(pl.Float64)))
+
+
+def matrix_of(column: pl.Series) -> Floats:
+    """A column of lists as a matrix, shape (K, K)."""
+    return np.array(column.to_list(), np.float64).reshape(len(column), len(column))
+
+
 def covariance_of(cells: pl.DataFrame, table: pl.DataFrame) -> Floats:
     """The covariance of log examination of some cells, shape (K, K); rows of cells that the table lacks are 0.
 
@@ -56,7 +67,7 @@ def covariance_of(cells: pl.DataFrame, table: pl.DataFrame) -> Floats:
     row = cells.join(keys, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)[_ROW]
     known = row.is_not_null().to_numpy()
     there = row.fill_null(0).to_numpy()
-    whole = np.array(table[COVARIANCE].to_list(), np.float64).reshape(table.height, table.height)
+    whole = matrix_of(table[COVARIANCE])
     return np.where(np.outer(known, known), whole[np.ix_(there, there)], 0.0)
 
 
@@ -71,15 +82,25 @@ def check_covariance(table: pl.DataFrame, cells: Sequence[str], *, where: str) -
     Raises:
         LogFormatError: it cannot.
     """
-    if table.columns != [*cells, COVARIANCE] or table.schema[COVARIANCE] != pl.List(pl.Float64):
+    lists = [name for name in table.columns if name not in cells]
+    expected = table.columns == [*cells, *lists] and lists in ([COVARIANCE], [COVARIANCE, SHARED_CLICKS])
+    if not expected or any(table.schema[name] != pl.List(pl.Float64) for name in lists):
         raise LogFormatError(f"{where}: the columns must be {', '.join(cells)} and a list {COVARIANCE!r}.")
-    lengths = table[COVARIANCE].list.len()
-    if not (lengths == table.height).all():
-        raise LogFormatError(f"{where}: {COVARIANCE!r} must have an entry for each of the {table.height} rows.")
-    covariance = np.array(table[COVARIANCE].to_list(), np.float64).reshape(table.height, table.height)
+    for name in lists:
+        if not (table[name].list.len() == table.height).fill_null(value=False).all():
+            raise LogFormatError(f"{where}: {name!r} must have an entry for each of the {table.height} rows.")
+    covariance = matrix_of(table[COVARIANCE])
     variance = np.diag(covariance)
     largest = np.sqrt(np.outer(variance.clip(0), variance.clip(0))) * (1 + _ROUNDING) + _ROUNDING
     symmetric = np.abs(covariance - covariance.T) <= _ROUNDING * largest
     if not (np.isfinite(covariance).all() and (variance >= 0).all() and symmetric.all()):
         raise LogFormatError(f"{where}: {COVARIANCE!r} is no covariance: it must be finite and symmetric.")
+    if SHARED_CLICKS in lists:
+        _check_shared_clicks(matrix_of(table[SHARED_CLICKS]), where=where)
     return table
+
+
+def _check_shared_clicks(shared: Floats, *, where: str) -> None:
+    symmetric = np.abs(shared - shared.T) <= _ROUNDING * (np.abs(shared) + 1)
+    if not (np.isfinite(shared).all() and (shared >= 0).all() and symmetric.all()):
+        raise LogFormatError(f"{where}: {SHARED_CLICKS!r} must be finite, at least 0 and symmetric.")

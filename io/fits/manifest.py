@@ -95,6 +95,7 @@ class FitSection(EstimateSection, frozen=True, kw_only=True):
     period: PeriodSection
     attractiveness_prior: PriorSection
     query_spread: float
+    strata: float | UnsetType = UNSET
     clicks: dict[str, list[Number]]
     shape_against_free: ContrastSection | None
     bins_against_free: ContrastSection | None
@@ -122,6 +123,7 @@ def fit_section(fit: Fit) -> FitSection:
         period=PeriodSection.of(fit.period),
         attractiveness_prior=PriorSection.of(fit.prior),
         query_spread=fit.theta_errors.query_spread,
+        strata=UNSET if fit.shared_clicks is None else fit.shared_clicks.n_strata,
         clicks={"observed": numbers(clicks), "expected": numbers(fit.expected_clicks)},
         shape_against_free=ContrastSection.of(None if fit.shape is None else fit.shape.test, clusters),
         bins_against_free=ContrastSection.of(None if fit.bins is None else fit.bins.contrasts, clusters),

@@ -78,7 +78,7 @@ def read_propensities(folder: Path, cells: Sequence[str]) -> pl.DataFrame:
         raise LogFormatError(f"{str(folder)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
     if not path.is_file():
         raise LogFormatError(f"{folder}: holds no {path.name}. Name the directory that `posbias fit` or `run` wrote.")
-    return check_propensities(_read(path), cells, where=str(path))
+    return check_propensities(read_table(path), cells, where=str(path))
 
 
 def read_covariance(folder: Path, cells: Sequence[str]) -> pl.DataFrame | None:
@@ -88,10 +88,15 @@ def read_covariance(folder: Path, cells: Sequence[str]) -> pl.DataFrame | None:
         LogFormatError: it is damaged, or is none.
     """
     path = folder / f"{THETA_COVARIANCE}.parquet"
-    return check_covariance(_read(path), cells, where=str(path)) if path.is_file() else None
+    return check_covariance(read_table(path), cells, where=str(path)) if path.is_file() else None
 
 
-def _read(path: Path) -> pl.DataFrame:
+def read_table(path: Path) -> pl.DataFrame:
+    """A Parquet file of a result.
+
+    Raises:
+        LogFormatError: it is none.
+    """
     try:
         return pl.read_parquet(path, glob=False, hive_partitioning=False)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:

@@ -29,6 +29,9 @@ RESULTS = "io/results/README.md"
 LONGEST_FIRST_PAGE, LONGEST = 250, 350  # lines
 MEASURED = ("tests/benchmarks/README.md", "tests/benchmarks/recovery.md")
 
+EXPLORED = ("widths.parquet", "swaps.parquet", "documents.parquet")
+"""What `explore` writes."""
+
 NOT_RUN = {
     "posbias run logs/*.parquet -o result --engine spark": "starts Spark: tests/io/engines/test_spark.py",
     "posbias run logs/*.parquet -o result --engine spark --master spark://host:7077": (
@@ -189,6 +192,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         do("run", "ubm/log.parquet", "--model", "ubm", "-o", "browsing")
         pl.read_parquet("ubm/log.parquet").select("doc", price="doc").unique().write_parquet("prices.parquet")
         do("train", "ubm/log.parquet", "--propensities", "browsing", "--features", "prices.parquet", "-o", "ranker")
+        do("explore", "by-device", "--top", "2", "-o", "explored")
         by = ("--context", "device", "--stratify", "segment", "--timestamp", "timestamp")
         do("collect", "pbm/log.parquet", *by, "--randomized-where", "policy=random", "-o", "counts")
         do("collect", "ubm/log.parquet", "--model", "ubm", "-o", "ubm-counts")
@@ -211,6 +215,7 @@ def do(*words: str) -> None:
         (RESULTS, "## Models", "`feature_importance.parquet`, the", ["ranker/feature_importance.parquet"]),
         (RESULTS, "## Simulated logs", "`log.parquet`", ["*/log.parquet"]),
         (RESULTS, "## Simulated logs", "`truth.parquet`", ["*/truth.parquet", "*/attractiveness_truth.parquet"]),
+        *((RESULTS, "## What to show next", f"`{name}`", [f"*/{name}"]) for name in EXPLORED),
         ("io/stores/README.md", "## Columns", "", ["counts/*.parquet", "ubm-counts/*.parquet"]),
     ],
 )

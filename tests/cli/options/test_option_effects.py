@@ -157,6 +157,8 @@ TRIALS = {
     "leaves": Trial("--leaves 3"),
     "leaf_documents": Trial("--leaf-documents 40"),
     "info": Trial("--info"),
+    "pages": Trial("--pages 77"),
+    "top": Trial("--top 2"),
 }
 
 IN_SCORES = {
@@ -439,6 +441,7 @@ def fields_of(*groups: type) -> set[str]:
         "train log.parquet --propensities fit --features numbers.parquet --missing nan",
         "train dayless --propensities fit --features numbers.parquet --missing nan",
         "score candidates.parquet --model ranker",
+        "explore fit",
     ],
 )
 def test_an_option_has_an_effect_or_is_refused_whatever_the_input(bench: Bench, situation: str) -> None:

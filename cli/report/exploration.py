@@ -1,0 +1,120 @@
+"""What an exploration says to a person: how wide the intervals will be, which swaps to make, how to read them after."""
+
+import shlex
+from collections.abc import Sequence
+from math import isinf
+from typing import Any
+
+import numpy as np
+import polars as pl
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from posbias.cli.console import counted, line, shown
+from posbias.core.exploration.swaps import Plan
+from posbias.core.randomization import RandomizedRows
+from posbias.io.results.exploration import pages_of, widths_table
+
+MARK = "experiment"
+"""The column that the examples mark pages in."""
+
+_MOST_ROWS = 30
+_HEADINGS = {
+    "width": "width now",
+    "width_without_swaps": "without\nswaps",
+    "width_with_best_swap": "best swap\nalone",
+    "width_with_plan": "with the\nplan",
+}
+
+
+def widths_report(cells: pl.DataFrame, plan: Plan) -> RenderableType:
+    """The widths of the intervals, by cell."""
+    rows = widths_table(cells, plan).to_dicts()
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in (*cells.columns, *_HEADINGS.values()):
+        table.add_column(shown(name) if name in cells.columns else name, justify="right", no_wrap=True)
+    for row in rows[:_MOST_ROWS]:
+        labels = [shown(str(row[name])) for name in cells.columns]
+        table.add_row(*labels, *(_width(row[name]) for name in _HEADINGS))
+    if len(rows) > _MOST_ROWS:
+        table.caption = f"... and {len(rows) - _MOST_ROWS} more cells in widths.parquet"
+    title = f"95 % intervals of log propensity, now and after {counted(plan.pages, 'further pages')}"
+    return Group(line(title), table)
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """The swaps of the plan, and what each is worth."""
+    swaps = [f"{one}-{other} on {counted(pages, 'pages')}" for (one, other), pages in pages_of(plan).items()]
+    best = "-".join(map(str, plan.best))
+    widest = {
+        "now": plan.now,
+        "without swaps": plan.unswapped,
+        f"with {best} alone": plan.alone[plan.best],
+        "with the plan": plan.planned,
+    }
+    return [
+        f"plan: swap {', '.join(swaps)}, half of the time on each page",
+        f"widest interval: {', '.join(f'{_width(found.largest)} {when}' for when, found in widest.items())}",
+    ]
+
+
+def marks(plan: Plan) -> list[RandomizedRows]:
+    """How the swaps of the plan are named where the pages are read again."""
+    return [RandomizedRows(MARK, f"swap {one}-{other}", (one, other)) for one, other in sorted(pages_of(plan))]
+
+
+def next_steps(plan: Plan, before: Sequence[RandomizedRows]) -> list[str]:
+    """How to mark the pages, and how to read them.
+
+    Args:
+        plan: the plan.
+        before: the randomised rows that the fit rests on, if it does.
+    """
+    wanted = marks(plan)
+    named = " or ".join(repr(rows.value) for rows in wanted)
+    flags = " ".join(f"--randomized-where {shlex.quote(str(rows))}" for rows in (*before, *wanted))
+    alone = f"posbias fit NEW_LOG --method randomized {flags} -o swapped"
+    mark = f"mark every page that takes part, swapped or not, with {named} in a column such as `{MARK}`"
+    if before:
+        return [mark, f"then: posbias fit LOGS NEW_LOG --method randomized {flags} -o fit"]
+    return [mark, "then, all pages together: posbias fit LOGS NEW_LOG -o fit", f"or the swapped pages alone: {alone}"]
+
+
+def documents_line(counts: dict[str, int], top: int) -> str:
+    """How many documents may be among the best."""
+    return (
+        f"documents: of {counted(counts['documents'], 'documents')} of {counted(counts['queries'], 'queries')}, "
+        f"{counts['shown']:,} may be among the {top:,} best of their query; {counts['challengers']:,} of them are not "
+        "by what is known so far"
+    )
+
+
+def plan_section(plan: Plan) -> dict[str, Any]:
+    """The plan for the manifest; null for an interval that is infinite."""
+    return {
+        "pages": plan.pages,
+        "plan": [
+            {"positions": list(swap), "pages": pages, "mark": str(rows)}
+            for (swap, pages), rows in zip(sorted(pages_of(plan).items()), marks(plan), strict=True)
+        ],
+        "best_swap": list(plan.best),
+        "largest_width": {
+            "now": _finite(plan.now.largest),
+            "without_swaps": _finite(plan.unswapped.largest),
+            "with_best_swap": _finite(plan.alone[plan.best].largest),
+            "with_plan": _finite(plan.planned.largest),
+        },
+        "without_interval": {
+            "now": int(np.isinf(plan.now.width).sum()),
+            "with_plan": plan.planned.badness[0],
+        },
+    }
+
+
+def _finite(width: float) -> float | None:
+    return None if isinf(width) else width
+
+
+def _width(width: float) -> str:
+    return "none" if isinf(width) else f"{width:.3f}"
