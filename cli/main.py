@@ -8,7 +8,7 @@ import typer
 
 from posbias.cli import interrupts, streams
 from posbias.cli.command import CANNOT_RUN, command, guarded
-from posbias.cli.commands import check, collect, fit, init, run, simulate, weight
+from posbias.cli.commands import check, collect, evaluate, fit, init, run, simulate, weight
 from posbias.cli.console import complain, escape_warnings
 from posbias.cli.options.usage_errors import Application
 
@@ -29,7 +29,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for function in (run.run, check.check, init.init, collect.collect, fit.fit, weight.weight, simulate.simulate):
+for function in (
+    *(run.run, check.check, init.init, collect.collect, fit.fit, weight.weight),
+    *(evaluate.evaluate, simulate.simulate),
+):
     command(app)(function)
 
 

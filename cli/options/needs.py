@@ -218,6 +218,20 @@ def _never(reason: str) -> Need:
 _OF_THE_FIT = _never("training files do not depend on it; it belongs to the fit, where the propensities come from")
 
 
+# --- evaluating -------------------------------------------------------------------------------------------------
+
+_OF_PROPENSITIES = _never("rankings do not depend on it; it belongs to the fit, where the propensities come from")
+_EVALUATING: Needs = {
+    "bound": (
+        only_where(lambda asked: asked["candidates"] == "page", "weights by query (--candidates query) have no bound"),
+        only_where(lambda asked: asked["weight_column"] is None, "pages with weights are no independent pages"),
+    ),
+    **dict.fromkeys(
+        ("timestamp", "period_column", "stratify", "cluster_column", "randomized_where"), (_OF_PROPENSITIES,)
+    ),
+}
+
+
 # --- collect ----------------------------------------------------------------------------------------------------
 
 _to_write = only_where(lambda asked: not asked["info"], "--info writes nothing")
@@ -272,6 +286,7 @@ NEEDS: Mapping[str, Needs] = {
             ("timestamp", "period_column", "stratify", "cluster_column", "randomized_where"), (_OF_THE_FIT,)
         ),
     },
+    "evaluate": {**_READING, **_EVALUATING},
     "simulate": _SIMULATING,
     "check": _CHECKING,
     "init": _CHECKING,
