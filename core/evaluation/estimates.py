@@ -86,16 +86,17 @@ class Evaluation:
 
     def value(self, ranking: int, measure: Measure, estimator: Estimator) -> Value:
         """What a ranking is worth."""
-        found = self._term(ranking, measure, estimator)
+        found = self.term(ranking, measure, estimator)
         return self._with_error(found.value, found, estimator)
 
     def difference(self, ranking: int, baseline: int, measure: Measure, estimator: Estimator) -> Value:
         """How much more than the baseline a ranking is worth."""
-        one, other = self._term(ranking, measure, estimator), self._term(baseline, measure, estimator)
-        between = _Term(one.value - other.value, one.influence - other.influence, one.slope - other.slope)
+        one, other = self.term(ranking, measure, estimator), self.term(baseline, measure, estimator)
+        between = Term(one.value - other.value, one.influence - other.influence, one.slope - other.slope)
         return self._with_error(between.value, between, estimator)
 
-    def _term(self, ranking: int, measure: Measure, estimator: Estimator) -> "_Term":
+    def term(self, ranking: int, measure: Measure, estimator: Estimator) -> "Term":
+        """A value, and how it depends on the sums and on log theta."""
         totals, number = self.totals, measures().index(measure)
         column = self.asked.column(ranking, number, weighted=estimator != "naive")
         by = SUM_WEIGHT if estimator == "snips" else N_PAGES
@@ -103,7 +104,7 @@ class Evaluation:
         influence, slope = np.zeros(len(totals.sums)), np.zeros(len(totals.weight_moves))
         nowhere = ranking == 0 and self.asked.candidates == "query" and not measure.cut
         if divisor <= 0 or nowhere:
-            return _Term(np.nan, influence, slope)
+            return Term(np.nan, influence, slope)
         value = float(totals.sums[column]) / divisor
         influence[column] = 1.0 / divisor
         influence[by] -= value / divisor
@@ -111,9 +112,9 @@ class Evaluation:
             slope = -totals.moves[ranking, number] / divisor
         if estimator == "snips":
             slope = slope + value * totals.weight_moves / divisor
-        return _Term(value, influence, slope)
+        return Term(value, influence, slope)
 
-    def _with_error(self, value: float, term: "_Term", estimator: Estimator) -> Value:
+    def _with_error(self, value: float, term: "Term", estimator: Estimator) -> Value:
         totals = self.totals
         n_queries = totals.n_queries
         by, squared = (SUM_WEIGHT, totals.weight_squared) if estimator == "snips" else (N_PAGES, totals.pages_squared)
@@ -134,8 +135,14 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class _Term:
-    """A value, and how it depends on the sums and on log theta."""
+class Term:
+    """A value, and how it depends on the sums and on log theta.
+
+    Attributes:
+        value: it, NaN where there is none.
+        influence: its derivative by the sums, shape (P,).
+        slope: its derivative by log theta, shape (K,).
+    """
 
     value: float
     influence: Floats

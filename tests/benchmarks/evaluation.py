@@ -25,6 +25,7 @@ import argparse
 import tempfile
 from collections import defaultdict
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,6 @@ from numpy.typing import NDArray
 from processes import POSBIAS, Stage, measure, table_console
 from recovery_logs import in_parallel
 from rich.table import Table
-from scipy import stats
 from value_measure import ndcg
 from value_worlds import DATA, FILES, SHOWN, Documents, Fold, Setting, draw_folds
 
@@ -46,6 +46,8 @@ from posbias.core.evaluation.query_sums import N_CLICKS
 from posbias.core.evaluation.shown import Candidates
 from posbias.core.evaluation.tables import Bound
 from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
+
+stats: Any = import_module("scipy.stats")  # it has no types
 
 Floats = NDArray[np.float64]
 
@@ -142,7 +144,7 @@ def interval_tables(n_logs: int) -> list[Table]:
     title = f"share of {n_logs} logs whose 95 % interval holds the truth"
     coverage = Table(title=title, box=None)
     coverage.add_column("")
-    worlds = [f"{n} queries, Zipf {zipf}\n{candidates}s" for n, zipf, candidates in WORLDS]
+    worlds = [f"{n} queries, Zipf {zipf}\nby {candidates}" for n, zipf, candidates in WORLDS]
     for name in worlds:
         coverage.add_column(name, justify="right")
     size = Table(title="two rankings that are equally good are told apart (at 5 %)", box=None)

@@ -71,7 +71,11 @@ class _Trees:
 
     def step(self, gradient: Floats, hessian: Floats) -> None:
         """Add a tree."""
-        self.trees.update(fobj=lambda _predicted, _data: (gradient, np.maximum(hessian, _SMALLEST)))
+
+        def derivatives(_: Floats, __: object) -> tuple[Floats, Floats]:
+            return gradient, np.maximum(hessian, _SMALLEST)
+
+        self.trees.update(fobj=derivatives)
         last = self.trees.current_iteration() - 1
         self.score += self.trees.predict(self.features, num_threads=1, start_iteration=last, num_iteration=1)
 
@@ -117,7 +121,7 @@ def _by_page(features: NDArray[np.float32], log: pl.DataFrame, theta: Floats | N
         weighted = click / np.maximum(np.exp(log_theta - log_theta[0]), 0.01)
         total = weighted.sum(axis=1, keepdims=True)
         terms = total * share - weighted, total * share * (1 - share)
-        gradient, hessian = (np.bincount(document[there], term[there], len(docs)) * 1.0 for term in terms)
+        gradient, hessian = (np.bincount(document[there], term[there], len(docs)).astype(np.float64) for term in terms)
         trees.step(gradient, hessian)
         if theta is None:
             relevance = np.clip(share / share[:, :1], 1 / _MAXIMAL, _MAXIMAL)

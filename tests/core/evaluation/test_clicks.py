@@ -1,7 +1,6 @@
 """Sums over clicks, values and errors of rankings: against loops over pages, and against what must not matter."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.evaluation.estimates import Evaluation, holm
 from posbias.core.evaluation.lists import RANK, RANKING, SCORE, ranked
@@ -50,11 +50,11 @@ class Case:
         ]
         return ranked(pl.concat(numbered))
 
-    def evaluation(self, candidates: Candidates, theta: Sequence[float] | None = None) -> Evaluation:
+    def evaluation(self, candidates: Candidates, theta: Floats | None = None) -> Evaluation:
         """What is found, perhaps with another theta."""
         asked = Asked(3, DEPTH, candidates)
         cells = self.cells
-        cells = cells if theta is None else CellWeights(cells.cells, np.array(theta), TAU)
+        cells = cells if theta is None else CellWeights(cells.cells, theta, TAU)
         rows = rows_of_pages(self.log, PLAN, cells)
         pages = pages_by_query(rows)
         shown = shown_of(rows if candidates == "page" else counted_rows(rows), pages)
@@ -87,7 +87,7 @@ def by_loops(case: Case, candidates: Candidates) -> dict[tuple[int, str, str], f
     theta = dict(enumerate([*THETA, 0.0], start=1))
     pages_of_query = {query: rows["session"].n_unique() for (query,), rows in case.log.group_by("query")}
     seen = {
-        key: rows["position"].replace_strict(theta, return_dtype=pl.Float64).sum()
+        key: sum(theta[position] for position in rows["position"].to_list())
         for key, rows in case.log.group_by("query", "doc")
     }
     for _, page in case.log.group_by("session", maintain_order=True):
@@ -146,7 +146,7 @@ def test_the_slope_by_theta_is_the_derivative(case: Case, candidates: Candidates
     found = case.evaluation(candidates)
     for measure in (DCG, ARP):
         for estimator in ("ips", "snips"):
-            slope = found._term(1, measure, estimator).slope
+            slope = found.term(1, measure, estimator).slope
             for cell in range(len(THETA)):
                 moved = [theta * np.where(np.arange(5) == cell, math.exp(sign * step), 1.0) for sign in (1, -1)]
                 high, low = (case.evaluation(candidates, at).value(1, measure, estimator).value for at in moved)
@@ -178,8 +178,8 @@ def test_the_error_is_the_jackknife_over_queries(case: Case) -> None:
 
 def test_a_clipped_weight_does_not_follow_theta(case: Case) -> None:
     found = case.evaluation("page")
-    assert found._term(1, DCG, "ips").slope[3] == 0
-    assert found._term(1, DCG, "ips").slope[2] < 0
+    assert found.term(1, DCG, "ips").slope[3] == 0
+    assert found.term(1, DCG, "ips").slope[2] < 0
     assert found.totals.clipped == case.log.filter(position=4)["click"].sum() > 0
     assert found.totals.unweighted == case.log.filter(position=5)["click"].sum() > 0
 
