@@ -132,7 +132,9 @@ def warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     """What a reader must know before believing a value."""
     totals, found = evaluation.totals, list[str]()
     clicks = float(totals.sums[N_CLICKS])
-    if totals.unweighted:
+    if clicks <= totals.unweighted:
+        found.append("no click lies in a cell with a propensity: this log says nothing of rankings.")
+    elif totals.unweighted:
         found.append(
             f"{totals.unweighted:,.0f} of {clicks:,.0f} clicks lie in cells without a propensity: only the naive "
             "values count them."

@@ -8,6 +8,7 @@ from posbias.cli.options.evaluation import EvaluationOptions
 from posbias.cli.report import evaluation as report
 from posbias.cli.report import summary
 from posbias.cli.report.result import WITH_DOUBTS, Result
+from posbias.cli.work.training_files import weights_from
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.evaluation.query_sums import N_CLICKS, Asked
@@ -113,6 +114,7 @@ def evaluate(
     differences = difference_table(found.evaluation, compared, judged)
     write_small_table(metrics, result.folder, METRICS, csv=asked.csv)
     write_small_table(differences, result.folder, DIFFERENCES, csv=asked.csv)
+    result.content["weights_from"] = weights_from(asked.propensity, chosen)
     if chosen.smooth:
         result.tables.append(summary.smooth_weights_line(chosen))
     _describe(found, rankings, compared, bound, result)

@@ -315,8 +315,10 @@ def count_top(found: QuerySums, lists: pl.DataFrame, asked: Asked) -> tuple[Floa
         lists: of these queries, perhaps of others.
         asked: what is asked.
     """
-    top = lists.filter(pl.col(RANK) <= asked.depth).join(found.queries, on=QUERY, nulls_equal=True)
-    never = top.join(found.documents, on=[QUERY, DOC], how="anti", nulls_equal=True)
+    top = lists.filter(pl.col(RANK) <= asked.depth).join(
+        found.queries, on=QUERY, nulls_equal=True, maintain_order="left"
+    )
+    never = top.join(found.documents, on=[QUERY, DOC], how="anti", nulls_equal=True, maintain_order="left")
     shown, unseen = (
         _by(rows[RANKING].cast(pl.Int64).to_numpy(), rows[PAGES].to_numpy(), asked.n_rankings) for rows in (top, never)
     )

@@ -105,13 +105,20 @@ def rows_of_pages(impressions: pl.DataFrame, plan: StatisticsPlan, weights: Cell
 
 def pages_by_query(rows: pl.DataFrame) -> pl.DataFrame:
     """`query`, `PAGES` (the sum of their mean weights) and their number, of `rows_of_pages`."""
-    pages = rows.group_by(QUERY, PAGE).agg(pl.col(IMPRESSIONS).mean())
-    return pages.group_by(QUERY).agg(pl.col(IMPRESSIONS).sum().alias(PAGES), pl.len().cast(pl.Int64).alias(PAGE))
+    pages = rows.group_by(QUERY, PAGE, maintain_order=True).agg(pl.col(IMPRESSIONS).mean())
+    return pages.group_by(QUERY, maintain_order=True).agg(
+        pl.col(IMPRESSIONS).sum().alias(PAGES), pl.len().cast(pl.Int64).alias(PAGE)
+    )
 
 
 def counted_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Pages added up: `query`, `doc`, `position`, `CELL`, `impressions`, `clicks`."""
-    return rows.group_by(QUERY, DOC, POSITION, CELL).agg(pl.col(IMPRESSIONS, CLICKS).sum())
+    """Pages, or what is counted of them already, added up.
+
+    Returns:
+        `query`, `doc`, `position`, `CELL`, `impressions`, `clicks`, in an order that sums can rely on.
+    """
+    keys = (QUERY, DOC, POSITION, CELL)
+    return rows.group_by(keys, maintain_order=True).agg(pl.col(IMPRESSIONS, CLICKS).sum())
 
 
 def shown_of(rows: pl.DataFrame, by_query: pl.DataFrame) -> Shown:

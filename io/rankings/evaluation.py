@@ -133,9 +133,15 @@ class _Look:
 def _look(number: int, impressions: pl.LazyFrame, plan: StatisticsPlan, folder: Path | None) -> _Look:
     cells = plan.count_cells(nw.from_native(impressions)).to_native().collect(engine="streaming")
     queries = impressions.select(QUERY).unique().collect(engine="streaming")
-    by_page = impressions.group_by(SESSION).agg(pl.col(WEIGHT).mean() if plan.weighted else pl.lit(1.0).alias(WEIGHT))
-    pages = by_page.select(pl.col(WEIGHT).sum()).collect(engine="streaming").item()
-    return _Look(number, cells, float(pages), keep(queries, folder, f"queries-{number:05d}"))
+    return _Look(number, cells, _pages(impressions, plan), keep(queries, folder, f"queries-{number:05d}"))
+
+
+def _pages(impressions: pl.LazyFrame, plan: StatisticsPlan) -> float:
+    """The number of pages, or the sum of their weights."""
+    if not plan.weighted:
+        return float(impressions.select(pl.col(SESSION).n_unique()).collect(engine="streaming").item())
+    weights = impressions.group_by(SESSION).agg(pl.col(WEIGHT).cast(pl.Float64).mean()).collect(engine="streaming")
+    return float(weights.sort(SESSION)[WEIGHT].sum())
 
 
 @dataclass(frozen=True)
@@ -159,10 +165,9 @@ class _Work:
             parts = [self._sums(rows, pages_by_query(rows), lists) for rows in pieces]
         else:
             counted = [(counted_rows(rows), pages_by_query(rows)) for rows in pieces]
-            rows = pl.concat(rows for rows, _ in counted)
-            keys = [name for name in rows.columns if name not in (IMPRESSIONS, CLICKS)]
-            pages = pl.concat(pages for _, pages in counted).group_by(QUERY).sum()
-            parts = [self._sums(rows.group_by(keys).agg(pl.col(IMPRESSIONS, CLICKS).sum()), pages, lists)]
+            rows = counted_rows(pl.concat(rows for rows, _ in counted))
+            pages = pl.concat(pages for _, pages in counted).group_by(QUERY, maintain_order=True).sum()
+            parts = [self._sums(rows, pages, lists)]
         return Totals.of(merged(parts), lists, self.asked, self.pages)
 
     def _sums(self, rows: pl.DataFrame, pages: pl.DataFrame, lists: pl.DataFrame) -> QuerySums:

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.errors import LogFormatError
-from posbias.io.log.scan import LINE, ROW, reading, scan_lines
+from posbias.io.log.scan import LINE, ROW, scan_lines
 from posbias.io.log.sources import Source, named_paths
 
 RUN, QRELS = ("query", "q0", "doc", "rank", "score", "tag"), ("query", "iteration", "doc", "relevance")
@@ -40,14 +40,20 @@ def open_trec(name: str, fields: tuple[str, ...]) -> TrecFile:
     source = _source(name)
     lines = scan_lines(source).with_columns(pl.col(LINE).str.strip_chars().str.strip_prefix("\ufeff"))
     lines = lines.filter(pl.col(LINE) != "")
+    said = " ".join(fields)
     groups = "".join(rf"(?P<{field}>\S+)\s+" for field in fields[:-1]) + rf"(?P<{fields[-1]}>\S+)"
     found = pl.col(LINE).str.extract_groups(f"^{groups}$")
-    with reading([source]):
+    try:
         others = lines.filter(found.struct.field(fields[0]).is_null()).head(1).collect(engine="streaming")
+        is_empty = not lines.head(1).collect(engine="streaming").height
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise LogFormatError(f"{name}: cannot be read as text: {str(error).splitlines()[0]}.") from error
+    if is_empty:
+        raise LogFormatError(f"{name}: holds no line. {_WHAT[fields][:1].upper()}{_WHAT[fields][1:]} is {said}.")
     if others.height:
         number, line = others.select(ROW, LINE).row(0)
         raise LogFormatError(
-            f"{name}: line {number} is not {_WHAT[fields]} ({' '.join(fields)}): {line[:80]}. Is it a table? Then give "
+            f"{name}: line {number} is not {_WHAT[fields]} ({said}): {line[:80]}. Is it a table? Then give "
             "it a name that says so, such as .csv or .parquet."
         )
     return TrecFile(source, lines.select(found.alias(LINE)).unnest(LINE))

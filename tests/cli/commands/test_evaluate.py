@@ -181,6 +181,22 @@ def test_bounds_are_below_the_value_and_only_where_they_hold(evaluate: Run, tmp_
     assert tables(tmp_path)[0]["hoeffding_bound"].null_count() == metrics.height
 
 
+@pytest.mark.parametrize("candidates", ["page", "query"])
+def test_the_same_input_gives_the_same_bytes(run_in_process: Run, place: Path, tmp_path: Path, candidates: str) -> None:
+    log = pl.read_parquet(place / "log.parquet").with_columns(copies=1 + pl.col("doc") % 3 / 7)
+    log.write_parquet(tmp_path / "weighted.parquet")
+    words = ("--propensities", "fit", "--scores", "good.parquet", "--rankings", "two.run", "--candidates", candidates)
+    found: set[bytes] = set()
+    for number in range(3):
+        out = tmp_path / str(number)
+        done = run_in_process(
+            "evaluate", tmp_path / "weighted.parquet", "--weight-column", "copies", *words, "-o", out, cwd=place
+        )
+        assert done.returncode == DONE, done.stderr
+        found.add(b"".join((out / name).read_bytes() for name in ("metrics.parquet", "differences.parquet")))
+    assert len(found) == 1
+
+
 def test_csv_holds_the_same_tables(evaluate: Run, tmp_path: Path) -> None:
     evaluate("--scores", "good.parquet", "--csv")
     assert pl.read_csv(tmp_path / "out" / "metrics.csv").columns == METRICS
@@ -220,6 +236,8 @@ def test_a_log_in_many_buckets_says_the_same(run_in_process: Run, place: Path, t
         (("--scores", "good.parquet", "--bound", "0.9", "--candidates", "query"), "has no effect here"),
         (("--scores", "good.parquet", "--min-propensity", "0"), "must be above 0 and at most 1"),
         (("--scores", "good.parquet", "--no-query"), "without queries"),
+        (("--rankings", "blank.run"), "blank.run: holds no line. A line of a TREC run is query q0 doc rank score tag."),
+        (("--rankings", "bytes.run"), "bytes.run: cannot be read as text"),
         (("--scores", "twice.parquet"), "documents stand more than once in a query, e.g. query 0, doc 0"),
         (("--scores", "nan.csv"), "1 rows have no score that is a finite number, e.g. that of query 0, doc 1"),
     ],
@@ -232,6 +250,8 @@ def test_what_cannot_be_evaluated_is_one_clear_error(
     good.with_columns(
         score=pl.when((pl.col("query") == 0) & (pl.col("doc") == 1)).then(None).otherwise("score")
     ).write_csv(place / "nan.csv")
+    (place / "blank.run").write_text("\n \n")
+    (place / "bytes.run").write_bytes(b"1 Q0 2 1 0.5 \xff\xfe\n")
     done = evaluate(*words)
 
     assert done.returncode == UNUSABLE
@@ -267,6 +287,27 @@ def test_clicks_without_a_propensity_are_told_and_doubted(run_in_process: Run, p
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["evaluation"]["clicks_without_propensity"] == clicks
     assert "clicks lie in cells without a propensity" in " ".join(done.stderr.split())
+
+
+def test_a_log_without_clicks_says_nothing_of_rankings(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    pl.read_parquet(place / "log.parquet").filter(click=0).write_parquet(tmp_path / "quiet.parquet")
+    words = ("--propensities", "fit", "--scores", "good.parquet", "-o", tmp_path / "out")
+    done = run_in_process("evaluate", tmp_path / "quiet.parquet", *words, cwd=place)
+    assert done.returncode == WITH_DOUBTS
+    assert "this log says nothing of rankings" in " ".join(done.stderr.split())
+
+
+def test_rankings_meet_logs_whose_ids_have_several_columns(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    halved = {"half": pl.col("query") % 2, "query": pl.format("=q{}", pl.col("query") // 2)}
+    for name in ("log.parquet", "good.parquet"):
+        pl.read_parquet(place / name).with_columns(**halved).write_parquet(tmp_path / name)
+    values: list[list[float]] = []
+    for folder, ids in ((place, ()), (tmp_path, ("--query", "query", "--query", "half"))):
+        files = ("--propensities", place / "fit", "--scores", "good.parquet", "-o", tmp_path / folder.name / "out")
+        done = run_in_process("evaluate", "log.parquet", *ids, *files, cwd=folder)
+        assert done.returncode == DONE, done.stderr
+        values.append(pl.read_parquet(tmp_path / folder.name / "out" / "metrics.parquet")["value"].to_list())
+    assert values[1] == pytest.approx(values[0])
 
 
 def test_contexts_and_browsing_models_weigh_by_their_own_cells(run_in_process: Run, tmp_path: Path) -> None:
