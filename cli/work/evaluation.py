@@ -108,7 +108,7 @@ def evaluate(
     if asked.judgments is not None:
         judgments = read_judgments(asked.judgments, log.roles, log.schema)
         judged = judged_lists(rankings, judgments, what)
-    bound = None if asked.bound is None else Bound(asked.bound, found.weights)
+    bound = _bound(asked, plan, found)
     metrics = metric_table(found.evaluation, names, judged, bound)
     compared = comparison(names, baseline)
     differences = difference_table(found.evaluation, compared, judged)
@@ -123,6 +123,12 @@ def evaluate(
     result.tables += report.lines(said)
     result.content["verdicts"] = said
     result.warnings += report.warnings(found.evaluation, names)
+
+
+def _bound(asked: EvaluationOptions, plan: StatisticsPlan, found: Evaluated) -> Bound | None:
+    """The bound that is asked for; none where no independent pages have weights that do not depend on the clicks."""
+    holds = asked.candidates == "page" and not plan.weighted
+    return Bound(asked.bound, found.weights) if asked.bound is not None and holds else None
 
 
 def _baseline(request: Request, rankings: Rankings) -> int:
