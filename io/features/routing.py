@@ -41,7 +41,7 @@ def route(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame], folder: Pat
     if not keys_of_part:
         return []
     parts = route_rows(table.rows, table.keys, table.sources, keys_of_part, folder, memory)
-    if not any(folder.iterdir()):
+    if not any(folder.iterdir()) and any(keys.head(1).collect().height for keys in keys_of_part):
         raise SchemaError(_nothing_found(table, keys_of_part))
     _check_once(table, parts)
     for part in parts:
