@@ -8,7 +8,7 @@ import typer
 
 from posbias.cli import interrupts, streams
 from posbias.cli.command import CANNOT_RUN, command, guarded
-from posbias.cli.commands import check, collect, explore, fit, init, run, score, simulate, train, weight
+from posbias.cli.commands import check, collect, evaluate, explore, fit, init, run, score, simulate, train, weight
 from posbias.cli.console import complain, escape_warnings
 from posbias.cli.options.usage_errors import Application
 
@@ -30,8 +30,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 _COMMANDS = (
-    *(run.run, check.check, init.init, collect.collect, fit.fit, weight.weight),
-    *(train.train, score.score, explore.explore, simulate.simulate),
+    *(run.run, check.check, init.init, collect.collect, fit.fit, weight.weight, train.train, score.score),
+    *(evaluate.evaluate, explore.explore, simulate.simulate),
 )
 for function in _COMMANDS:
     command(app)(function)

@@ -241,6 +241,20 @@ _LEARNING: Needs = {
 }
 
 
+# --- evaluating -------------------------------------------------------------------------------------------------
+
+_OF_PROPENSITIES = _never("rankings do not depend on it; it belongs to the fit, where the propensities come from")
+_EVALUATING: Needs = {
+    "bound": (
+        only_where(lambda asked: asked["candidates"] == "page", "weights by query (--candidates query) have no bound"),
+        only_where(lambda asked: asked["weight_column"] is None, "pages with weights are no independent pages"),
+    ),
+    **dict.fromkeys(
+        ("timestamp", "period_column", "stratify", "cluster_column", "randomized_where"), (_OF_PROPENSITIES,)
+    ),
+}
+
+
 # --- collect ----------------------------------------------------------------------------------------------------
 
 _to_write = only_where(lambda asked: not asked["info"], "--info writes nothing")
@@ -304,6 +318,7 @@ NEEDS: Mapping[str, Needs] = {
         ),
     },
     "score": {},
+    "evaluate": {**_READING, **_EVALUATING},
     "simulate": _SIMULATING,
     "check": _CHECKING,
     "init": _CHECKING,

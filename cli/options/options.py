@@ -190,9 +190,7 @@ class EstimationOptions:
             _ESTIMATING,
         ),
     ] = None
-    csv: Annotated[
-        bool, option("--csv", "Also write propensities and attractiveness as CSV, for spreadsheets.", _OUTPUT)
-    ] = False
+    csv: Annotated[bool, option("--csv", "Also write the tables as CSV, for spreadsheets.", _OUTPUT)] = False
     strict: Annotated[bool, option("--strict", "Exit with code 1 if any cell is not identified.", _ESTIMATING)] = False
 
 

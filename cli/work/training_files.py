@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -22,8 +23,8 @@ from posbias.core.training.layouts import (
     get_layout,
     layouts_of_pages,
 )
-from posbias.core.training.thin_cells import choose_propensities
-from posbias.core.training.weights import ClickWeights, WeightOptions
+from posbias.core.training.thin_cells import ChosenPropensities, choose_propensities
+from posbias.core.training.weights import ClickWeights, Source, WeightOptions
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.of_parts import WantedFeatures, bring_features
@@ -206,14 +207,15 @@ def _write_pages(
 def _chosen(propensities: pl.DataFrame, request: Request, result: Result) -> pl.DataFrame:
     """The propensities to weigh by; where they are not the fitted ones, the summary and the manifest say so."""
     chosen = choose_propensities(propensities, request.asked.propensity)
-    result.content["weights_from"] = {
-        "propensity": request.asked.propensity,
-        "largest_std_error": chosen.largest_error,
-        "smooth_at": chosen.smooth,
-    }
+    result.content["weights_from"] = weights_from(request.asked.propensity, chosen)
     if chosen.smooth:
         result.tables.append(summary.smooth_weights_line(chosen))
     return chosen.table
+
+
+def weights_from(asked: Source, chosen: ChosenPropensities) -> dict[str, Any]:
+    """Which propensities weights are made from, for the manifest."""
+    return {"propensity": asked, "largest_std_error": chosen.largest_error, "smooth_at": chosen.smooth}
 
 
 def _weights(counts: pl.DataFrame, propensities: pl.DataFrame, theta: FittedTheta, request: Request) -> ClickWeights:

@@ -9,6 +9,7 @@ from posbias.core.errors import SchemaError
 from posbias.io.features.columns import check_finite, described
 from posbias.io.features.table import FeatureTable
 from posbias.io.log.scan import reading
+from posbias.io.log.sources import Source
 from posbias.io.temporary.files import check_room, temporary_files
 
 _HASH, _PART = "posbias_hash", "posbias_part"
@@ -39,42 +40,62 @@ def route(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame], folder: Pat
     """
     if not keys_of_part:
         return []
-    wanted = _parts_by_hash(table, keys_of_part)
-    check_room(folder.parent, _least_bytes(table, wanted.height))
-    routed = table.rows.with_columns(_hash(table.keys)).join(
-        wanted.lazy(), on=_HASH, how="inner", build_side="force_right"
-    )
-    with reading(table.sources), temporary_files(folder.parent):
-        folder.mkdir()
-        _write_by_part(routed.drop(_HASH), folder, memory // _SHARE)
-    if wanted.height and not any(folder.iterdir()):
+    parts = route_rows(table.rows, table.keys, table.sources, keys_of_part, folder, memory)
+    if not any(folder.iterdir()) and any(keys.head(1).collect().height for keys in keys_of_part):
         raise SchemaError(_nothing_found(table, keys_of_part))
-    parts = [_part(table, folder, number) for number in range(len(keys_of_part))]
     _check_once(table, parts)
     for part in parts:
         check_finite(part, [feature.name for feature in table.features], table.keys, table.where)
     return parts
 
 
+def route_rows(
+    rows: pl.LazyFrame,
+    keys: Sequence[str],
+    sources: Sequence[Source],
+    keys_of_part: Sequence[pl.LazyFrame],
+    folder: Path,
+    memory: int,
+) -> list[pl.LazyFrame]:
+    """The rows with the keys of each part, on disk, in one pass; for the other arguments see `route`.
+
+    Args:
+        rows: a table.
+        keys: its columns that parts are looked up by.
+        sources: the files that it is read from.
+        keys_of_part: these columns of each part.
+        folder: where to put the rows.
+        memory: target for the memory of the process.
+
+    Raises:
+        LogFormatError: the table cannot be read.
+        OutputError: there is no room.
+    """
+    wanted = _parts_by_hash(keys, keys_of_part)
+    schema = rows.collect_schema()
+    in_table = sum(source.bytes for source in sources)
+    check_room(folder.parent, min(in_table, wanted.height * (len(schema) - len(keys)) * _LEAST_BYTES))
+    routed = rows.with_columns(_hash(keys)).join(wanted.lazy(), on=_HASH, how="inner", build_side="force_right")
+    with reading(sources), temporary_files(folder.parent):
+        folder.mkdir()
+        _write_by_part(routed.drop(_HASH), folder, memory // _SHARE)
+    return [_part(schema, folder, number) for number in range(len(keys_of_part))]
+
+
 def _hash(keys: Sequence[str]) -> pl.Expr:
     return pl.struct(keys).hash().alias(_HASH)
 
 
-def _parts_by_hash(table: FeatureTable, keys_of_part: Sequence[pl.LazyFrame]) -> pl.DataFrame:
+def _parts_by_hash(keys: Sequence[str], keys_of_part: Sequence[pl.LazyFrame]) -> pl.DataFrame:
     """Which parts want which keys, each once. Two keys of one hash would share their parts, which does no harm."""
     found = [
-        keys.select(_hash(table.keys))
+        of_part.select(_hash(keys))
         .unique()
         .collect(engine="streaming")
         .with_columns(pl.lit(number, pl.UInt32).alias(_PART))
-        for number, keys in enumerate(keys_of_part)
+        for number, of_part in enumerate(keys_of_part)
     ]
     return pl.concat(found)
-
-
-def _least_bytes(table: FeatureTable, wanted: int) -> int:
-    in_table = sum(source.bytes for source in table.sources)
-    return min(in_table, wanted * len(table.features) * _LEAST_BYTES)
 
 
 def _write_by_part(rows: pl.LazyFrame, folder: Path, most_bytes: int) -> None:
@@ -99,10 +120,10 @@ def _flush(waiting: Sequence[pl.DataFrame], folder: Path, flush: int) -> None:
         rows.write_parquet(folder / f"{number:05d}-{flush:05d}.parquet", compression="lz4", statistics=False)
 
 
-def _part(table: FeatureTable, folder: Path, number: int) -> pl.LazyFrame:
+def _part(schema: pl.Schema, folder: Path, number: int) -> pl.LazyFrame:
     paths = sorted(folder.glob(f"{number:05d}-*.parquet"))
     if not paths:  # no row has its keys
-        return pl.LazyFrame(schema=table.rows.collect_schema())
+        return pl.LazyFrame(schema=schema)
     return pl.scan_parquet(paths, hive_partitioning=False, glob=False)
 
 

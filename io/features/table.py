@@ -42,14 +42,14 @@ class FeatureTable:
 
 
 @dataclass(frozen=True)
-class TableHead:
-    """What the headers of a table say.
+class KeyedTable:
+    """A table about queries and documents, as its headers say.
 
     Attributes:
         sources: its files.
         schema: the types of its columns.
         keys: what a row is about: `query` and `doc`, or `doc` alone; each in the type of the log.
-        names: the features.
+        names: its other columns.
         raw: its rows as they stand there. Those without a key are left out.
     """
 
@@ -58,6 +58,11 @@ class TableHead:
     keys: dict[str, pl.Expr]
     names: list[str]
     raw: pl.LazyFrame
+
+    @property
+    def where(self) -> str:
+        """What it is called in messages."""
+        return _where(self.sources)
 
 
 def check_features(log: Log | None, tables: Sequence[str], columns: Sequence[str]) -> None:
@@ -108,8 +113,30 @@ def open_features(
 
 def read_head(
     sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl.DataType], taken: Collection[str]
-) -> TableHead:
-    """What the headers of files say; the other arguments and the errors are those of `open_features`."""
+) -> KeyedTable:
+    """What the headers of files say, the other columns being features; see `open_features` for the rest."""
+    head = read_keys(sources, roles, id_types)
+    if not head.names:
+        raise SchemaError(f"{head.where}: holds no feature, only the columns {', '.join(head.schema)}.")
+    for name in head.names:
+        if name in taken:
+            raise SchemaError(f"{head.where}: there is another feature {name!r}. Rename one of them.")
+    check_columns(head.schema, head.names, head.where)
+    return head
+
+
+def read_keys(sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl.DataType]) -> KeyedTable:
+    """Find the keys of a table by the headers of its files, and bring them to the types of the log.
+
+    Args:
+        sources: its files.
+        roles: the columns of the log; keys have the log's names here too, or a well-known one.
+        id_types: the types of `query` and `doc` in canonical impressions.
+
+    Raises:
+        LogFormatError: a file cannot be read.
+        SchemaError: there is no document, or a key cannot meet the log's.
+    """
     where = _where(sources)
     with reading(sources):
         raw = scan_sources(sources)
@@ -118,24 +145,17 @@ def read_head(
         _check_files_agree(sources)
     columns = _key_columns(roles, schema, where)
     used = {name for theirs in columns.values() for name in theirs}
-    names = [name for name in schema if name not in used]
-    if not names:
-        raise SchemaError(f"{where}: holds no feature, only the columns {', '.join(schema)}.")
-    for name in names:
-        if name in taken:
-            raise SchemaError(f"{where}: there is another feature {name!r}. Rename one of them.")
-    check_columns(schema, names, where)
     keys: dict[str, pl.Expr] = {}
     for role, theirs in columns.items():
         ours = roles.query if role == QUERY else roles.doc
         types = _types_of(ours, id_types[role])
         parts = [
-            _as_key(name, schema[name], dtype, where).alias(our)
+            as_key(name, schema[name], dtype, where).alias(our)
             for name, our, dtype in zip(theirs, ours, types, strict=True)
         ]
         keys[role] = parts[0] if len(parts) == 1 else pl.struct(parts)
         raw = raw.filter(part.is_not_null() for part in parts)
-    return TableHead(tuple(sources), schema, keys, names, raw)
+    return KeyedTable(tuple(sources), schema, keys, [name for name in schema if name not in used], raw)
 
 
 def _where(sources: Sequence[Source]) -> str:
@@ -198,7 +218,7 @@ def _columns_of(role: str, ours: Sequence[str], names: Sequence[str], where: str
     return tuple(known)
 
 
-def _as_key(name: str, theirs: pl.DataType, ours: pl.DataType, where: str) -> pl.Expr:
+def as_key(name: str, theirs: pl.DataType, ours: pl.DataType, where: str) -> pl.Expr:
     """A column of a key in the type of the log's ids; null where that cannot hold the value.
 
     Raises:

@@ -41,7 +41,7 @@ def weights_for(
         StatisticsError: they are, and no errors are known.
     """
     cells = counts.drop(IMPRESSIONS, CLICKS, SQUARED_CLICKS, strict=False)
-    theta = _of_cells(cells, propensities, PROPENSITY)
+    theta = propensities_of_cells(cells, propensities, PROPENSITY)
     impressions, clicks = (counts[name].cast(pl.Float64).to_numpy() for name in (IMPRESSIONS, CLICKS))
     squared = counts[SQUARED_CLICKS].fill_null(np.nan).to_numpy() if SQUARED_CLICKS in counts.columns else None
     known = theta.fill_null(np.nan).to_numpy()
@@ -53,17 +53,31 @@ def _drawn(
     cells: pl.DataFrame, theta: Floats, propensities: pl.DataFrame, fitted: FittedTheta, options: WeightOptions
 ) -> Floats:
     """Other propensities of the cells that the log allows as well, shape (N, K)."""
-    if fitted.covariance is None:
+    covariance = covariance_of_theta(cells, propensities, fitted)
+    if covariance is None:
         raise StatisticsError(
             f"--replicates {options.replicates}: the errors of the propensities are not known together: the fit has no "
             "theta_covariance.parquet. Estimate again by a method with standard errors."
         )
+    return draw_propensities(theta, covariance, options.replicates)
+
+
+def covariance_of_theta(cells: pl.DataFrame, propensities: pl.DataFrame, fitted: FittedTheta) -> Floats | None:
+    """The covariance of the log propensities that weights are made from, shape (K, K); None where it is not known.
+
+    Args:
+        cells: the cell columns, K rows.
+        propensities: the table to make weights from, with its standard errors, a row for each of the fitted cells.
+        fitted: theta as it was fitted.
+    """
+    if fitted.covariance is None:
+        return None
     keys = fitted.propensities.select(cells.columns)
     examination = covariance_of(keys, fitted.covariance)
     chosen = propensities[STD_ERROR].cast(pl.Float64).fill_null(np.nan).to_numpy()
     table = fitted.propensities.select(*cells.columns, PROPENSITY, STD_ERROR)
     covariance = covariance_table(keys, relative_covariance(table, examination, chosen))
-    return draw_propensities(theta, covariance_of(cells, covariance), options.replicates)
+    return covariance_of(cells, covariance)
 
 
 def examination_of(cells: pl.DataFrame, propensities: pl.DataFrame) -> Floats:
@@ -72,7 +86,7 @@ def examination_of(cells: pl.DataFrame, propensities: pl.DataFrame) -> Floats:
     Raises:
         SchemaError: a context has another type than in the table.
     """
-    return _of_cells(cells, propensities, EXAMINATION).cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return propensities_of_cells(cells, propensities, EXAMINATION).cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
 def posterior_attractiveness(statistics: SufficientStatistics, theta: FittedTheta) -> Posterior:
@@ -112,7 +126,7 @@ def by_signature(
     return layout.by_signature(counts)
 
 
-def _of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, column: str) -> pl.Series:
+def propensities_of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, column: str) -> pl.Series:
     """A column of a propensity table for the given cells, null for those that the table lacks.
 
     Raises:

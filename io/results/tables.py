@@ -26,9 +26,14 @@ _STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "use_
 
 def write_propensities(table: pl.DataFrame, folder: Path, *, csv: bool) -> None:
     """Write `propensities.parquet`, and `propensities.csv` for people if asked for."""
-    table.write_parquet(folder / f"{PROPENSITIES}.parquet")
+    write_small_table(table, folder, PROPENSITIES, csv=csv)
+
+
+def write_small_table(table: pl.DataFrame, folder: Path, name: str, *, csv: bool) -> None:
+    """Write a table that fits into memory as Parquet, and as CSV for people if asked for."""
+    table.write_parquet(folder / f"{name}.parquet")
     if csv:
-        as_spreadsheet_columns(table.lazy()).sink_csv(folder / f"{PROPENSITIES}.csv")
+        as_spreadsheet_columns(table.lazy()).sink_csv(folder / f"{name}.csv")
 
 
 def write_covariance(theta: FittedTheta, folder: Path) -> None:

@@ -196,6 +196,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         by = ("--context", "device", "--stratify", "segment", "--timestamp", "timestamp")
         do("collect", "pbm/log.parquet", *by, "--randomized-where", "policy=random", "-o", "counts")
         do("collect", "ubm/log.parquet", "--model", "ubm", "-o", "ubm-counts")
+        scores = pl.read_parquet("pbm/attractiveness_truth.parquet").select("query", "doc", score="attractiveness")
+        scores.unique(["query", "doc"], maintain_order=True).write_parquet("scores.parquet")
+        evaluated = ("pbm/log.parquet", "--propensities", "by-device", "--scores", "true=scores.parquet")
+        do("evaluate", *evaluated, "-o", "evaluated")
     return folder
 
 
@@ -213,6 +217,8 @@ def do(*words: str) -> None:
         (RESULTS, "## Models", "`scores.parquet`, of", ["ranker/scores.parquet"]),
         (RESULTS, "## Models", "`learning_curve.parquet`:", ["ranker/learning_curve.parquet"]),
         (RESULTS, "## Models", "`feature_importance.parquet`, the", ["ranker/feature_importance.parquet"]),
+        (RESULTS, "## Rankings", "`metrics.parquet`,", ["*/metrics.parquet"]),
+        (RESULTS, "## Rankings", "`differences.parquet`, one", ["*/differences.parquet"]),
         (RESULTS, "## Simulated logs", "`log.parquet`", ["*/log.parquet"]),
         (RESULTS, "## Simulated logs", "`truth.parquet`", ["*/truth.parquet", "*/attractiveness_truth.parquet"]),
         *((RESULTS, "## What to show next", f"`{name}`", [f"*/{name}"]) for name in EXPLORED),

@@ -154,6 +154,11 @@ def make_workspace(folder: Path, repository: Path) -> None:
     _write_gzip(folder / "shown.csv.gz", small.drop("click"))
     _write_gzip(folder / "clicks.csv.gz", small.filter(pl.col("click") == 1).select("session", "doc"))
     shutil.copyfile(samples / "web_search_features.parquet", folder / "documents.parquet")
+    small.write_parquet(folder / "heldout.parquet")
+    pairs = small.select("query", "doc").unique(maintain_order=True)
+    for name, seed in (("new", 0), ("old", 1)):
+        score = pl.struct("query", "doc").hash(seed) % 1000 / 1000
+        pairs.with_columns(score=score).write_csv(folder / f"{name}.csv")
     ubi = repository.parent / "shared" / "data" / UBI_SAMPLE
     if ubi.is_file():
         shutil.copyfile(ubi, folder / UBI_SAMPLE)

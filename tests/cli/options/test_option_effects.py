@@ -156,6 +156,13 @@ TRIALS = {
     "learning_rate": Trial("--learning-rate 0.5"),
     "leaves": Trial("--leaves 3"),
     "leaf_documents": Trial("--leaf-documents 40"),
+    "scores": Trial("--scores other.csv"),
+    "rankings": Trial("--rankings list.run"),
+    "judgments": Trial("--judgments judged.csv"),
+    "cutoff": Trial("--cutoff 1"),
+    "candidates": Trial("--candidates query"),
+    "baseline": Trial("--baseline scored"),
+    "bound": Trial("--bound 0.9"),
     "info": Trial("--info"),
     "pages": Trial("--pages 77"),
     "top": Trial("--top 2"),
@@ -202,6 +209,16 @@ IN_A_SIMULATION = {
 OTHER_GROUP = Trial("--group query")  # of the layout whose rows are grouped by session
 
 
+def write_rankings(folder: Path, pairs: pl.DataFrame) -> None:
+    """Write rankings of these documents, and judgments."""
+    grade = pl.struct("query", "doc").hash() % 5
+    pairs.with_columns(score=grade).write_csv(folder / "other.csv")
+    pairs.with_columns(relevance=grade).write_csv(folder / "judged.csv")
+    for name, score in (("scored", pl.struct("doc", "query").hash(3) % 1000), ("list", pl.col("doc"))):
+        lines = pairs.select(pl.format("{} Q0 {} 0 {} " + name, "query", "doc", score)).to_series()
+        (folder / f"{name}.run").write_text("\n".join(lines), encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a log in which every option of a log finds something."""
@@ -235,6 +252,7 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     log = pl.concat([log, *elsewhere])
     log.write_parquet(folder / "log.parquet")
+    write_rankings(folder, log.select("query", "doc").unique(maintain_order=True))
     log.with_columns(pl.col("position") + 1).write_parquet(folder / "shifted.parquet")
     log.with_columns(pl.col("click").cast(pl.Int64) * 2).write_parquet(folder / "counts.parquet")
     log.with_columns(shown=pl.col("position") + 1).write_parquet(folder / "sums.parquet")
@@ -442,6 +460,8 @@ def fields_of(*groups: type) -> set[str]:
         "train dayless --propensities fit --features numbers.parquet --missing nan",
         "score candidates.parquet --model ranker",
         "explore fit",
+        "evaluate log.parquet --propensities fit --rankings scored.run",
+        "evaluate log.parquet --propensities fit --rankings scored.run --candidates query",
     ],
 )
 def test_an_option_has_an_effect_or_is_refused_whatever_the_input(bench: Bench, situation: str) -> None:

@@ -1,0 +1,76 @@
+"""The options of evaluating rankings by clicks."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from posbias.cli.options.option import option
+from posbias.core.evaluation.shown import Candidates
+from posbias.core.fit.refinements import LARGEST_ERROR
+from posbias.core.training.weights import Source
+
+_RANKINGS, _WEIGHTING, _OUTPUT = "Rankings", "Weighting", "Output"
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Which rankings are evaluated, and how."""
+
+    scores: Annotated[
+        list[str] | None,
+        option(
+            "--scores",
+            "A ranking as a table of query, doc and score; NAME=FILE says its name. Repeatable.",
+            _RANKINGS,
+            metavar="FILE",
+        ),
+    ] = None
+    rankings: Annotated[
+        list[str] | None,
+        option("--rankings", "A ranking as a TREC run; NAME=FILE says its name. Repeatable.", _RANKINGS, metavar="RUN"),
+    ] = None
+    judgments: Annotated[
+        str | None,
+        option(
+            "--judgments",
+            "Judgments for NDCG: TREC qrels, or a table of query, doc and relevance.",
+            _RANKINGS,
+            metavar="FILE",
+        ),
+    ] = None
+    cutoff: Annotated[
+        int, option("--cutoff", "DCG and NDCG look at so many ranks.", _RANKINGS, short="-k", min=1, metavar="K")
+    ] = 10
+    candidates: Annotated[
+        Candidates,
+        option("--candidates", "What a document is ranked among: those on its page, or all of its query.", _RANKINGS),
+    ] = "page"
+    baseline: Annotated[
+        str | None,
+        option(
+            "--baseline",
+            "The ranking that others are compared with: the first by default; logged is the log's own.",
+            _RANKINGS,
+            metavar="NAME",
+        ),
+    ] = None
+    bound: Annotated[
+        float | None,
+        option(
+            "--bound",
+            "Also give lower bounds on DCG that hold at this confidence for any number of pages, e.g. 0.95.",
+            _RANKINGS,
+            metavar="C",
+        ),
+    ] = None
+    propensity: Annotated[
+        Source,
+        option(
+            "--propensity",
+            f"smooth: weigh by the smooth curve where the standard error exceeds {LARGEST_ERROR}. fitted: never.",
+            _WEIGHTING,
+        ),
+    ] = "smooth"
+    min_propensity: Annotated[float, option("--min-propensity", "Clip propensities at this minimum.", _WEIGHTING)] = (
+        0.01
+    )
+    csv: Annotated[bool, option("--csv", "Also write the tables as CSV, for spreadsheets.", _OUTPUT)] = False

@@ -1,0 +1,164 @@
+"""Values of rankings with their errors, and differences between rankings.
+
+With sums over all queries, N pages, A and B of `query_sums`, and W the weight of all clicks:
+
+    naive = A / N        ips = B / N        snips = B / W (self-normalised)
+
+The error has two parts. That of the log is the jackknife's over queries (clusters) g, on the linearised value:
+
+    V_log = (G - 1)/G sum_g (e_g / (1 - N_g/N))^2,        e_g = (B_g - value D_g) / D,   D = N or W
+
+That of theta is first order: g_e = d value / d log theta_e, V_theta = g' S g, S the covariance of log theta; a clipped
+weight does not follow theta. The interval is value +- t sqrt(V_log + V_theta), its degrees of freedom nu = G* - 1 by
+Satterthwaite's rule, where G* = (sum_g D_g)^2 / sum_g D_g^2 says how many equal queries the log is worth.
+
+A difference between two rankings has the errors of the difference of their e_g and g: it is paired.
+
+Sources: Joachims, Swaminathan & Schnabel 2017 (IPS); Swaminathan & Joachims 2015 (self-normalisation); Bell &
+McCaffrey 2002 (jackknife over clusters); Holm 1979.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.linalg import student_quantile, student_tail
+from posbias.core.evaluation.measures import Measure, measures
+from posbias.core.evaluation.query_sums import N_PAGES, SUM_WEIGHT, Asked
+from posbias.core.evaluation.totals import Totals
+
+Estimator = Literal["naive", "ips", "snips"]
+ESTIMATORS: tuple[Estimator, ...] = ("naive", "ips", "snips")
+
+CONFIDENCE = 0.95
+
+_MANY = 1e9  # degrees of freedom: as good as infinitely many
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value with its error; what is not known is NaN.
+
+    Attributes:
+        value: it.
+        std_error: of it.
+        low: lower end of the 95 % interval.
+        high: its upper end.
+        std_error_of_theta: the part of the error that is that of theta.
+        degrees: of freedom.
+    """
+
+    value: float
+    std_error: float
+    low: float
+    high: float
+    std_error_of_theta: float
+    degrees: float
+
+    @property
+    def p_value(self) -> float:
+        """Of the value being 0, on both sides; NaN without an error."""
+        if not self.std_error > 0:
+            return np.nan
+        return 2.0 * float(student_tail(np.array(abs(self.value) / self.std_error), np.array(min(self.degrees, _MANY))))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The sums of a log, and how far theta may be off.
+
+    Attributes:
+        totals: the sums.
+        asked: what was asked.
+        covariance: of log theta, shape (K, K); None where theta is taken as known.
+    """
+
+    totals: Totals
+    asked: Asked
+    covariance: Floats | None
+
+    @property
+    def effective_queries(self) -> float:
+        """G*, by the pages of queries."""
+        return float(self.totals.sums[N_PAGES]) ** 2 / self.totals.pages_squared
+
+    def value(self, ranking: int, measure: Measure, estimator: Estimator) -> Value:
+        """What a ranking is worth."""
+        found = self.term(ranking, measure, estimator)
+        return self._with_error(found.value, found, estimator)
+
+    def difference(self, ranking: int, baseline: int, measure: Measure, estimator: Estimator) -> Value:
+        """How much more than the baseline a ranking is worth."""
+        one, other = self.term(ranking, measure, estimator), self.term(baseline, measure, estimator)
+        between = Term(one.value - other.value, one.influence - other.influence, one.slope - other.slope)
+        return self._with_error(between.value, between, estimator)
+
+    def term(self, ranking: int, measure: Measure, estimator: Estimator) -> "Term":
+        """A value, and how it depends on the sums and on log theta."""
+        totals, number = self.totals, measures().index(measure)
+        column = self.asked.column(ranking, number, weighted=estimator != "naive")
+        by = SUM_WEIGHT if estimator == "snips" else N_PAGES
+        divisor = float(totals.sums[by])
+        influence, slope = np.zeros(len(totals.sums)), np.zeros(len(totals.weight_moves))
+        nowhere = ranking == 0 and self.asked.candidates == "query" and not measure.cut
+        if divisor <= 0 or nowhere:
+            return Term(np.nan, influence, slope)
+        value = float(totals.sums[column]) / divisor
+        influence[column] = 1.0 / divisor
+        influence[by] -= value / divisor
+        if estimator != "naive":
+            slope = -totals.moves[ranking, number] / divisor
+        if estimator == "snips":
+            slope = slope + value * totals.weight_moves / divisor
+        return Term(value, influence, slope)
+
+    def _with_error(self, value: float, term: "Term", estimator: Estimator) -> Value:
+        totals = self.totals
+        n_queries = totals.n_queries
+        by, squared = (SUM_WEIGHT, totals.weight_squared) if estimator == "snips" else (N_PAGES, totals.pages_squared)
+        if n_queries <= 1 or not np.isfinite(value):
+            return Value(value, *[np.nan] * 5)
+        spread = float(term.influence @ totals.moments @ term.influence)
+        of_log = max(spread, 0.0) * (n_queries - 1) / n_queries
+        of_theta = 0.0 if self.covariance is None else max(float(term.slope @ self.covariance @ term.slope), 0.0)
+        effective = float(totals.sums[by]) ** 2 / squared
+        of_queries = max(min(effective, n_queries) - 1.0, 1.0)
+        variance = of_log + of_theta
+        if variance <= 0:
+            return Value(value, 0.0, value, value, 0.0, of_queries)
+        degrees = of_queries * variance**2 / of_log**2 if of_log > 0 else np.inf
+        error = float(np.sqrt(variance))
+        margin = t_quantile(degrees) * error
+        return Value(value, error, value - margin, value + margin, float(np.sqrt(of_theta)), degrees)
+
+
+@dataclass(frozen=True)
+class Term:
+    """A value, and how it depends on the sums and on log theta.
+
+    Attributes:
+        value: it, NaN where there is none.
+        influence: its derivative by the sums, shape (P,).
+        slope: its derivative by log theta, shape (K,).
+    """
+
+    value: float
+    influence: Floats
+    slope: Floats
+
+
+def t_quantile(degrees: float) -> float:
+    """Half the width of the 95 % interval of a t distribution, infinitely many degrees being a normal one."""
+    return float(student_quantile((1 + CONFIDENCE) / 2, np.array(min(degrees, _MANY))))
+
+
+def holm(p_values: Floats) -> Floats:
+    """P-values for which all of several comparisons hold together, by Holm's steps; NaN stays and does not count."""
+    known = np.flatnonzero(np.isfinite(p_values))
+    order = known[np.argsort(p_values[known], kind="stable")]
+    steps = len(order) - np.arange(len(order))
+    adjusted = np.full(len(p_values), np.nan)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p_values[order] * steps), 1.0)
+    return adjusted

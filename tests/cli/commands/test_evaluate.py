@@ -1,0 +1,346 @@
+"""`posbias evaluate`: what it writes and says, and what it refuses."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+DONE, WITH_DOUBTS, UNUSABLE = 0, 1, 2
+METRICS = [
+    *("ranking", "metric", "k", "estimator", "value", "std_error", "ci_low", "ci_high", "std_error_of_theta"),
+    *("queries", "hoeffding_bound", "bernstein_bound"),
+]
+DIFFERENCES = [
+    *("ranking", "baseline", "metric", "k", "estimator", "difference", "std_error", "ci_low", "ci_high"),
+    *("p_value", "p_value_holm", "verdict"),
+]
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with logs, scores, a run and judgments."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    found = simulate(SimulationOptions("pbm", 4_000, 80, 12, 6, days=0, seed=1, ranker_strength=1.5))
+    found.log.write_parquet(folder / "log.parquet")
+    truth = found.attractiveness
+    rng = np.random.default_rng(0)
+    noise = pl.Series(rng.standard_normal(truth.height))
+    good = truth.select("query", "doc", score=pl.col("attractiveness") + 0.05 * noise)
+    good.write_parquet(folder / "good.parquet")
+    truth.select("query", "doc", score=-pl.col("attractiveness") + 0.05 * noise).write_csv(folder / "bad.csv")
+    good.filter(pl.col("doc") < 9).write_parquet(folder / "some.parquet")
+    truth.with_columns(doc=pl.col("doc") + 1000, score=0.0).write_parquet(folder / "others.parquet")
+    run = good.select(
+        pl.format(
+            "{} Q0 {} 0 {} {}",
+            "query",
+            "doc",
+            "score",
+            pl.when(pl.col("query") < 40).then(pl.lit("a")).otherwise(pl.lit("b")),
+        )
+    )
+    lines = run.to_series().to_list()
+    (folder / "two.run").write_text("\n".join(lines) + "\n")
+    (folder / "one.run").write_text("\n".join(line[:-1] + "x" for line in lines) + "\n\n")
+    grade = (pl.col("attractiveness") * 4).round().cast(pl.Int64)
+    truth.select("query", "doc", relevance=grade).write_csv(folder / "judged.csv")
+    judged = truth.select(pl.format("{} 0 {} {}", "query", "doc", grade)).to_series()
+    (folder / "judged.qrels").write_text("\n".join(judged) + "\n")
+    return folder
+
+
+@pytest.fixture
+def place(drawn: Path, run_in_process: Run) -> Path:
+    """Return the folder, with a fit."""
+    if not (drawn / "fit").exists():
+        done = run_in_process("fit", "log.parquet", "-o", "fit", cwd=drawn)
+        assert done.returncode == DONE, done.stderr
+    return drawn
+
+
+@pytest.fixture
+def evaluate(run_in_process: Run, place: Path, tmp_path: Path) -> Callable[..., CompletedProcess[str]]:
+    """Return a function that evaluates rankings into tmp_path/out."""
+
+    def run(*words: str, log: str = "log.parquet") -> CompletedProcess[str]:
+        out = str(tmp_path / "out")
+        return run_in_process("evaluate", log, "--propensities", "fit", *words, "-o", out, "--force", cwd=place)
+
+    return run
+
+
+def tables(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, Any]]:
+    """Return what was written."""
+    manifest = json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))
+    metrics, differences = (pl.read_parquet(folder / "out" / f"{name}.parquet") for name in ("metrics", "differences"))
+    return metrics, differences, manifest
+
+
+def value_of(metrics: pl.DataFrame, ranking: str, metric: str, estimator: str) -> float:
+    """Return one value."""
+    return metrics.filter(ranking=ranking, metric=metric, estimator=estimator)["value"].item()
+
+
+def test_ips_finds_the_better_ranking_where_naive_clicks_prefer_the_logs_own(evaluate: Run, tmp_path: Path) -> None:
+    done = evaluate("--scores", "good.parquet", "--scores", "bad.csv", "--baseline", "logged")
+    assert done.returncode == DONE, done.stderr
+    metrics, differences, manifest = tables(tmp_path)
+
+    assert metrics.columns == METRICS
+    assert differences.columns == DIFFERENCES
+    assert metrics["ranking"].unique(maintain_order=True).to_list() == ["logged", "good", "bad"]
+    naive, ips = (
+        {name: value_of(metrics, name, "dcg", by) for name in ("logged", "good", "bad")} for by in ("naive", "ips")
+    )
+    assert naive["logged"] > naive["good"] > naive["bad"]
+    assert ips["good"] > ips["logged"] > ips["bad"]
+    verdicts = dict(differences.filter(metric="dcg", estimator="snips").select("ranking", "verdict").iter_rows())
+    assert verdicts == {"good": "better", "bad": "worse"}
+    assert differences.filter(estimator="naive")["verdict"].null_count() == 4
+    assert manifest["command"] == "evaluate"
+    assert manifest["verdicts"][0].startswith("good against logged: DCG@10 better (+0.")
+    assert "good against logged: DCG@10 better" in " ".join(done.stderr.split())
+
+
+def test_less_is_better_in_arp(evaluate: Run, tmp_path: Path) -> None:
+    evaluate("--scores", "good.parquet", "--scores", "bad.csv")
+    _, differences, _ = tables(tmp_path)
+    bad = differences.filter(ranking="bad", metric="arp", estimator="snips").row(0, named=True)
+    assert bad["baseline"] == "good"
+    assert bad["difference"] > 0
+    assert bad["verdict"] == "worse"
+
+
+def test_the_baseline_is_the_logs_own_for_one_ranking_and_the_first_of_several(evaluate: Run, tmp_path: Path) -> None:
+    evaluate("--scores", "good.parquet")
+    assert tables(tmp_path)[1]["baseline"].unique().to_list() == ["logged"]
+    evaluate("--scores", "bad.csv", "--scores", "good.parquet")
+    assert tables(tmp_path)[1]["baseline"].unique().to_list() == ["bad"]
+
+
+def test_a_run_says_the_same_as_the_table_with_its_scores(evaluate: Run, tmp_path: Path) -> None:
+    done = evaluate("--scores", "good.parquet", "--rankings", "one.run")
+    assert done.returncode == DONE, done.stderr
+    metrics, differences, _ = tables(tmp_path)
+    assert value_of(metrics, "one", "dcg", "ips") == pytest.approx(value_of(metrics, "good", "dcg", "ips"), rel=1e-12)
+    one = differences.filter(ranking="one", metric="dcg", estimator="ips").row(0, named=True)
+    assert one["difference"] == pytest.approx(0, abs=1e-12)
+    assert one["verdict"] == "not significant"
+
+
+def test_a_run_with_several_tags_is_several_rankings(evaluate: Run, tmp_path: Path) -> None:
+    done = evaluate("--rankings", "two.run", "--rankings", "mine=two.run")
+    assert done.returncode == DONE, done.stderr
+    metrics, _, manifest = tables(tmp_path)
+    assert metrics["ranking"].unique(maintain_order=True).to_list() == ["logged", "a", "b", "mine-a", "mine-b"]
+    lacking = {entry["name"]: entry["pages_without_score"] for entry in manifest["rankings"]}
+    assert 0 < lacking["a"] < 1
+    assert lacking["a"] + lacking["b"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("judgments", ["judged.csv", "judged.qrels"])
+def test_judgments_give_ndcg_and_paired_differences(evaluate: Run, tmp_path: Path, judgments: str) -> None:
+    done = evaluate("--scores", "good.parquet", "--scores", "bad.csv", "--judgments", judgments, "-k", "5")
+    assert done.returncode == DONE, done.stderr
+    metrics, differences, _ = tables(tmp_path)
+    good, bad = (value_of(metrics, name, "ndcg", "judgments") for name in ("good", "bad"))
+    assert bad < good < 1
+    judged = differences.filter(metric="ndcg").row(0, named=True)
+    assert (judged["ranking"], judged["verdict"], judged["k"]) == ("bad", "worse", 5)
+    assert judged["difference"] == pytest.approx(bad - good)
+
+
+def test_documents_without_scores_are_counted_and_warned_of(evaluate: Run, tmp_path: Path, place: Path) -> None:
+    done = evaluate("--scores", "some.parquet")
+    log = pl.read_parquet(place / "log.parquet")
+    share = log.filter(pl.col("doc") >= 9, click=1).height / log.filter(click=1).height
+    manifest = tables(tmp_path)[2]
+    assert manifest["rankings"][0]["clicks_without_score"] == pytest.approx(share)
+    assert f"some has no score for the documents of {share:.1%} of the clicks" in done.stderr
+
+
+def test_bounds_are_below_the_value_and_only_where_they_hold(evaluate: Run, tmp_path: Path) -> None:
+    done = evaluate("--scores", "good.parquet", "--bound", "0.95")
+    assert done.returncode == DONE, done.stderr
+    metrics, _, manifest = tables(tmp_path)
+    bounded = metrics.filter(pl.col("hoeffding_bound").is_not_null())
+    assert bounded.select("metric", "estimator").unique().rows() == [("dcg", "ips")]
+    assert (bounded["hoeffding_bound"] < bounded["value"]).all()
+    assert (bounded["bernstein_bound"] < bounded["value"]).all()
+    assert manifest["evaluation"]["bound"]["confidence"] == 0.95
+    assert "theta as known" in manifest["evaluation"]["bound"]["says"]
+    evaluate("--scores", "good.parquet")
+    assert tables(tmp_path)[0]["hoeffding_bound"].null_count() == metrics.height
+
+
+@pytest.mark.parametrize("words", [("--candidates", "query"), ("--weight-column", "session")])
+def test_a_bound_that_is_set_elsewhere_is_left_aside_where_it_does_not_hold(
+    run_in_process: Run, place: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    log = pl.read_parquet(place / "log.parquet").with_columns(pl.col("session") + 1)
+    log.write_parquet(tmp_path / "log.parquet")
+    shared = ("--propensities", "fit", "--scores", "good.parquet", "-o", tmp_path / "out")
+    done = run_in_process("evaluate", tmp_path / "log.parquet", *shared, *words, cwd=place, POSBIAS_BOUND="0.9")
+    assert done.returncode == DONE, done.stderr
+    metrics, _, manifest = tables(tmp_path)
+    assert metrics["hoeffding_bound"].null_count() == metrics.height
+    assert "bound" not in manifest["evaluation"]
+
+
+@pytest.mark.parametrize("candidates", ["page", "query"])
+def test_the_same_input_gives_the_same_bytes(run_in_process: Run, place: Path, tmp_path: Path, candidates: str) -> None:
+    log = pl.read_parquet(place / "log.parquet").with_columns(copies=1 + pl.col("doc") % 3 / 7)
+    log.write_parquet(tmp_path / "weighted.parquet")
+    words = ("--propensities", "fit", "--scores", "good.parquet", "--rankings", "two.run", "--candidates", candidates)
+    found: set[bytes] = set()
+    for number in range(3):
+        out = tmp_path / str(number)
+        done = run_in_process(
+            "evaluate", tmp_path / "weighted.parquet", "--weight-column", "copies", *words, "-o", out, cwd=place
+        )
+        assert done.returncode == DONE, done.stderr
+        found.add(b"".join((out / name).read_bytes() for name in ("metrics.parquet", "differences.parquet")))
+    assert len(found) == 1
+
+
+def test_csv_holds_the_same_tables(evaluate: Run, tmp_path: Path) -> None:
+    evaluate("--scores", "good.parquet", "--csv")
+    assert pl.read_csv(tmp_path / "out" / "metrics.csv").columns == METRICS
+    assert pl.read_csv(tmp_path / "out" / "differences.csv").columns == DIFFERENCES
+
+
+@pytest.mark.parametrize("candidates", ["page", "query"])
+def test_a_log_in_many_buckets_says_the_same(run_in_process: Run, place: Path, tmp_path: Path, candidates: str) -> None:
+    log = pl.read_parquet(place / "log.parquet")
+    copies = [log.with_columns(pl.col("session") + copy * 10_000) for copy in range(8)]  # too many for 256 MiB at once
+    pl.concat(copies).write_parquet(tmp_path / "large.parquet")
+    words = ("--propensities", "fit", "--scores", "good.parquet", "--candidates", candidates, "--memory", "256MiB")
+    found: list[pl.DataFrame] = []
+    for name, path in (("small", place / "log.parquet"), ("large", tmp_path / "large.parquet")):
+        done = run_in_process("evaluate", path, *words, "-o", tmp_path / name, cwd=place)
+        assert done.returncode == DONE, done.stderr
+        found.append(pl.read_parquet(tmp_path / name / "metrics.parquet").drop_nulls("value"))
+    assert np.allclose(found[0]["value"], found[1]["value"], rtol=1e-9)
+    assert np.allclose(found[0]["std_error"], found[1]["std_error"], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no ranking to evaluate"),
+        (("--scores", "nothing.parquet"), "no such file or directory"),
+        (("--rankings", "nothing.run"), "nothing.run: no such file"),
+        (("--scores", "log.parquet"), "no column is the score of a document (score)"),
+        (("--scores", "good.parquet", "--scores", "good.parquet"), "another ranking is called 'good'"),
+        (("--scores", "logged=good.parquet"), "'logged' is the log's own ranking"),
+        (("--scores", "good.parquet", "--baseline", "best"), "there are logged, good"),
+        (("--scores", "others.parquet"), "others has a score for no document that the log shows"),
+        (("--rankings", "judged.qrels"), "line 1 is not a line of a TREC run"),
+        (("--scores", "good.parquet", "--judgments", "one.run"), "line 1 is not a line of TREC qrels"),
+        (("--scores", "good.parquet", "--judgments", "good.parquet"), "no column is the relevance of a document"),
+        (("--scores", "good.parquet", "--bound", "95"), "--bound 95: must be above 0 and below 1"),
+        (("--scores", "good.parquet", "--bound", "0.9", "--candidates", "query"), "has no effect here"),
+        (("--scores", "good.parquet", "--min-propensity", "0"), "must be above 0 and at most 1"),
+        (("--scores", "good.parquet", "--no-query"), "without queries"),
+        (("--rankings", "blank.run"), "blank.run: holds no line. A line of a TREC run is query q0 doc rank score tag."),
+        (("--rankings", "bytes.run"), "bytes.run: cannot be read as text"),
+        (("--scores", "twice.parquet"), "documents stand more than once in a query, e.g. query 0, doc 0"),
+        (("--scores", "nan.csv"), "1 rows have no score that is a finite number, e.g. that of query 0, doc 1"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_one_clear_error(
+    evaluate: Run, place: Path, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    good = pl.read_parquet(place / "good.parquet").sort("query", "doc")
+    pl.concat([good, good.head(1)]).write_parquet(place / "twice.parquet")
+    good.with_columns(
+        score=pl.when((pl.col("query") == 0) & (pl.col("doc") == 1)).then(None).otherwise("score")
+    ).write_csv(place / "nan.csv")
+    (place / "blank.run").write_text("\n \n")
+    (place / "bytes.run").write_bytes(b"1 Q0 2 1 0.5 \xff\xfe\n")
+    done = evaluate(*words)
+
+    assert done.returncode == UNUSABLE
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_statistics_hold_no_pages(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    run_in_process("collect", "log.parquet", "-o", tmp_path / "counts", cwd=place)
+    words = ("--propensities", "fit", "--scores", "good.parquet", "-o", tmp_path / "out")
+    done = run_in_process("evaluate", tmp_path / "counts", *words, cwd=place)
+    assert done.returncode == UNUSABLE
+    assert "holds statistics, and rankings are evaluated on pages. Give the logs." in " ".join(done.stderr.split())
+
+
+def test_clicks_without_a_propensity_are_told_and_doubted(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    fit = pl.read_parquet(place / "fit" / "propensities.parquet")
+    lost = pl.col("position") == 3
+    changed = fit.with_columns(
+        pl.when(lost).then(None).otherwise("propensity").alias("propensity"),
+        pl.when(lost).then(None).otherwise("examination").alias("examination"),
+    )
+    folder = tmp_path / "changed"
+    folder.mkdir()
+    for path in (place / "fit").iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    changed.write_parquet(folder / "propensities.parquet")
+    words = ("--propensities", folder, "--scores", "good.parquet", "-o", tmp_path / "out")
+    done = run_in_process("evaluate", "log.parquet", *words, cwd=place)
+    assert done.returncode == WITH_DOUBTS
+    clicks = pl.read_parquet(place / "log.parquet").filter(position=3)["click"].sum()
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["evaluation"]["clicks_without_propensity"] == clicks
+    assert "clicks lie in cells without a propensity" in " ".join(done.stderr.split())
+
+
+def test_a_log_without_clicks_says_nothing_of_rankings(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    pl.read_parquet(place / "log.parquet").filter(click=0).write_parquet(tmp_path / "quiet.parquet")
+    words = ("--propensities", "fit", "--scores", "good.parquet", "-o", tmp_path / "out")
+    done = run_in_process("evaluate", tmp_path / "quiet.parquet", *words, cwd=place)
+    assert done.returncode == WITH_DOUBTS
+    assert "this log says nothing of rankings" in " ".join(done.stderr.split())
+
+
+def test_rankings_meet_logs_whose_ids_have_several_columns(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    halved = {"half": pl.col("query") % 2, "query": pl.format("=q{}", pl.col("query") // 2)}
+    for name in ("log.parquet", "good.parquet"):
+        pl.read_parquet(place / name).with_columns(**halved).write_parquet(tmp_path / name)
+    values: list[list[float]] = []
+    for folder, ids in ((place, ()), (tmp_path, ("--query", "query", "--query", "half"))):
+        files = ("--propensities", place / "fit", "--scores", "good.parquet", "-o", tmp_path / folder.name / "out")
+        done = run_in_process("evaluate", "log.parquet", *ids, *files, cwd=folder)
+        assert done.returncode == DONE, done.stderr
+        values.append(pl.read_parquet(tmp_path / folder.name / "out" / "metrics.parquet")["value"].to_list())
+    assert values[1] == pytest.approx(values[0])
+
+
+def test_contexts_and_browsing_models_weigh_by_their_own_cells(run_in_process: Run, tmp_path: Path) -> None:
+    options = SimulationOptions("ubm", 3_000, 30, 10, 5, days=0, seed=2)
+    found = simulate(options)
+    found.log.write_parquet(tmp_path / "ubm.parquet")
+    found.attractiveness.rename({"attractiveness": "score"}).write_parquet(tmp_path / "true.parquet")
+    assert run_in_process("fit", "ubm.parquet", "--model", "ubm", "-o", "fit").returncode in {DONE, WITH_DOUBTS}
+    done = run_in_process("evaluate", "ubm.parquet", "--propensities", "fit", "--scores", "true.parquet", "-o", "out")
+    assert done.returncode in {DONE, WITH_DOUBTS}, done.stderr
+    metrics, differences, _ = tables(tmp_path)
+    log, theta = found.log.sort("session", "position"), pl.read_parquet(tmp_path / "fit" / "propensities.parquet")
+    clicked = pl.when(pl.col("click") == 1).then("position").otherwise(0)
+    above = log.with_columns(previous_click=clicked).with_columns(
+        pl.col("previous_click").shift(1, fill_value=0).cum_max().over("session").cast(pl.Int32)
+    )
+    weighted = above.join(theta.select("position", "previous_click", "propensity"), on=["position", "previous_click"])
+    gain = pl.col("click") / pl.col("propensity") / (pl.col("position") + 1).cast(pl.Float64).log(2)
+    assert value_of(metrics, "logged", "dcg", "ips") == pytest.approx(
+        weighted.select(gain.sum()).item() / 3_000, rel=1e-9
+    )
+    assert differences.filter(metric="dcg", estimator="snips")["verdict"].to_list() == ["better"]

@@ -1,0 +1,263 @@
+"""Sums over clicks, values and errors of rankings: against loops over pages, and against what must not matter."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+import pytest
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.evaluation.estimates import Evaluation, holm
+from posbias.core.evaluation.lists import RANK, RANKING, SCORE, ranked
+from posbias.core.evaluation.measures import measures
+from posbias.core.evaluation.query_sums import N_PAGES, Asked, count_top, merged, query_sums
+from posbias.core.evaluation.shown import CellWeights, counted_rows, pages_by_query, rows_of_pages, shown_of
+from posbias.core.evaluation.totals import Totals
+from posbias.core.models import get_model
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+Candidates = Literal["page", "query"]
+DCG, ARP = measures()
+PLAN = StatisticsPlan(get_model("pbm"))
+THETA = (1.0, 0.6, 0.3, 0.05)
+TAU, DEPTH = 0.1, 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """A log, two rankings, theta."""
+
+    log: pl.DataFrame
+    scores: tuple[pl.DataFrame, ...]
+
+    @property
+    def cells(self) -> CellWeights:
+        """The last position has a clipped weight, the one below it no propensity."""
+        counts = PLAN.count_cells(nw.from_native(self.log.lazy())).to_native().collect().sort("position")
+        theta = np.array([*THETA, math.nan])[: counts.height]
+        return CellWeights(counts.select("position"), theta, TAU)
+
+    @property
+    def lists(self) -> pl.DataFrame:
+        """Both rankings."""
+        numbered = [
+            own.select(pl.lit(number, pl.UInt16).alias(RANKING), "query", "doc", pl.col("score").alias(SCORE))
+            for number, own in enumerate(self.scores, start=1)
+        ]
+        return ranked(pl.concat(numbered))
+
+    def evaluation(self, candidates: Candidates, theta: Floats | None = None) -> Evaluation:
+        """What is found, perhaps with another theta."""
+        asked = Asked(3, DEPTH, candidates)
+        cells = self.cells
+        cells = cells if theta is None else CellWeights(cells.cells, theta, TAU)
+        rows = rows_of_pages(self.log, PLAN, cells)
+        pages = pages_by_query(rows)
+        shown = shown_of(rows if candidates == "page" else counted_rows(rows), pages)
+        found = query_sums(shown, self.lists, cells, asked)
+        totals = Totals.of(found, self.lists, asked, float(found.sums[:, N_PAGES].sum()))
+        return Evaluation(totals, asked, np.diag(np.full(len(cells.propensity), 0.01)))
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    """Pages of 5 positions, some documents without a score, some scores equal."""
+    drawn = simulate(SimulationOptions("pbm", 300, 12, 8, 5, days=0, seed=3, query_exponent=0.3))
+    rng = np.random.default_rng(1)
+    truth = drawn.attractiveness
+    good = truth.select("query", "doc", score=(pl.col("attractiveness") * 4).round())
+    lacking = truth.select("query", "doc", score=pl.Series(rng.standard_normal(truth.height)))
+    return Case(drawn.log, (good, lacking.filter(pl.col("doc") % 4 != 1)))
+
+
+def ranks_of_query(case: Case, number: int, query: int) -> list[int]:
+    """The documents of a list, by score and then by id as text, both downwards."""
+    own = case.scores[number].filter(query=query).select("score", "doc").rows()
+    return [doc for _, doc in sorted(own, key=lambda row: (row[0], str(row[1])), reverse=True)]
+
+
+def by_loops(case: Case, candidates: Candidates) -> dict[tuple[int, str, str], float]:
+    """Values of the rankings, computed page by page."""
+    sums: dict[tuple[int, str, str], float] = {}
+    weight_of_all, n_pages = 0.0, 0
+    theta = dict(enumerate([*THETA, 0.0], start=1))
+    pages_of_query = {query: rows["session"].n_unique() for (query,), rows in case.log.group_by("query")}
+    seen = {
+        key: sum(theta[position] for position in rows["position"].to_list())
+        for key, rows in case.log.group_by("query", "doc")
+    }
+    for _, page in case.log.group_by("session", maintain_order=True):
+        n_pages += 1
+        query = page["query"][0]
+        shown = page.sort("position").select("doc", "position", "click").rows()
+        for doc, position, click in shown:
+            if not click:
+                continue
+            by_cell = 1 / max(theta[position], TAU) if theta[position] else 0.0
+            by_query = 1 / max(seen[query, doc] / pages_of_query[query], TAU) if theta[position] else 0.0
+            weight_of_all += by_cell if candidates == "page" else by_query
+            for number in range(3):
+                if number:
+                    listed = ranks_of_query(case, number - 1, query)
+                    own = [name for name in listed if candidates == "query" or name in [row[0] for row in shown]]
+                    rank = own.index(doc) + 1 if doc in own else None
+                    last = len(shown) if candidates == "page" else len(listed) + 1
+                else:
+                    rank, last = position, position
+                weight = by_cell if candidates == "page" or not number else by_query
+                terms = {
+                    "dcg": 1 / math.log2(1 + rank) if rank is not None and rank <= DEPTH else 0.0,
+                    "arp": float(last if rank is None else rank),
+                }
+                for measure, term in terms.items():
+                    for estimator, factor in (("naive", 1.0), ("ips", weight)):
+                        key = number, measure, estimator
+                        sums[key] = sums.get(key, 0.0) + factor * term
+    values = {key: total / n_pages for key, total in sums.items()}
+    return values | {
+        (number, measure, "snips"): total / weight_of_all
+        for (number, measure, estimator), total in sums.items()
+        if estimator == "ips"
+    }
+
+
+@pytest.mark.parametrize("candidates", ["page", "query"])
+def test_values_are_those_of_a_loop_over_pages(case: Case, candidates: Candidates) -> None:
+    found, expected = case.evaluation(candidates), by_loops(case, candidates)
+    for (number, measure, estimator), value in expected.items():
+        if number == 0 and measure == "arp" and candidates == "query":
+            continue
+        got = found.value(number, DCG if measure == "dcg" else ARP, estimator).value  # type: ignore[arg-type]
+        assert got == pytest.approx(value, rel=1e-12), (number, measure, estimator)
+
+
+def test_the_logs_own_ranking_has_no_average_position_among_all_documents_of_a_query(case: Case) -> None:
+    assert math.isnan(case.evaluation("query").value(0, ARP, "snips").value)
+    assert case.evaluation("page").value(0, ARP, "snips").value > 1
+
+
+@pytest.mark.parametrize("candidates", ["page", "query"])
+def test_the_slope_by_theta_is_the_derivative(case: Case, candidates: Candidates) -> None:
+    step, theta = 1e-6, np.array([*THETA, math.nan])
+    found = case.evaluation(candidates)
+    for measure in (DCG, ARP):
+        for estimator in ("ips", "snips"):
+            slope = found.term(1, measure, estimator).slope
+            for cell in range(len(THETA)):
+                moved = [theta * np.where(np.arange(5) == cell, math.exp(sign * step), 1.0) for sign in (1, -1)]
+                high, low = (case.evaluation(candidates, at).value(1, measure, estimator).value for at in moved)
+                assert slope[cell] == pytest.approx((high - low) / (2 * step), abs=2e-6), (
+                    measure.name,
+                    estimator,
+                    cell,
+                )
+
+
+def test_the_error_is_the_jackknife_over_queries(case: Case) -> None:
+    found = case.evaluation("page")
+    queries = case.log["query"].unique().sort().to_list()
+    without = [Case(case.log.filter(pl.col("query") != query), case.scores).evaluation("page") for query in queries]
+    for ranking, baseline in ((1, None), (1, 2)):
+
+        def value(of: Evaluation, one: int = ranking, other: int | None = baseline) -> float:
+            own = of.value(one, DCG, "ips") if other is None else of.difference(one, other, DCG, "ips")
+            return own.value
+
+        apart = np.array([value(of) for of in without]) - value(found)
+        spread = (len(queries) - 1) / len(queries) * np.sum(apart**2)
+        got = found.value(ranking, DCG, "ips") if baseline is None else found.difference(1, 2, DCG, "ips")
+        of_log = got.std_error**2 - got.std_error_of_theta**2
+        assert of_log == pytest.approx(spread, rel=1e-9)
+        assert got.std_error_of_theta > 0
+        assert got.low < got.value < got.high
+
+
+def test_a_clipped_weight_does_not_follow_theta(case: Case) -> None:
+    found = case.evaluation("page")
+    assert found.term(1, DCG, "ips").slope[3] == 0
+    assert found.term(1, DCG, "ips").slope[2] < 0
+    assert found.totals.clipped == case.log.filter(position=4)["click"].sum() > 0
+    assert found.totals.unweighted == case.log.filter(position=5)["click"].sum() > 0
+
+
+def test_pieces_of_a_part_add_up_to_the_part(case: Case) -> None:
+    asked, cells, lists = Asked(3, DEPTH, "page"), case.cells, case.lists
+    parts = [case.log, *(case.log.filter(pl.col("session") % 3 == rest) for rest in range(3))]
+    rows = [rows_of_pages(part, PLAN, cells) for part in parts]
+    whole, *pieces = (query_sums(shown_of(part, pages_by_query(part)), lists, cells, asked) for part in rows)
+    together = merged(pieces)
+    one, other = (Totals.of(found, lists, asked, 300.0) for found in (whole, together))
+    np.testing.assert_allclose(other.moments, one.moments, rtol=1e-12)
+    np.testing.assert_allclose(other.moves, one.moves, rtol=1e-12)
+    np.testing.assert_allclose(other.squares, one.squares, rtol=1e-12)
+    assert other.n_pages == one.n_pages == 300
+    assert other.missing.never_shown.tolist() == one.missing.never_shown.tolist()
+
+
+def test_what_a_ranking_lacks_is_counted(case: Case) -> None:
+    missing = case.evaluation("page").totals.missing
+    without = case.log.filter(pl.col("doc") % 4 == 1)
+    assert missing.impressions.tolist() == [0, 0, without.height]
+    assert missing.clicks.tolist() == [0, 0, without["click"].sum()]
+    only = Case(case.log, (case.scores[0], case.scores[1].filter(pl.col("query") > 0)))
+    assert only.evaluation("page").totals.missing.pages[2] == case.log.filter(query=0)["session"].n_unique()
+
+
+def test_documents_on_top_that_were_never_shown_are_counted_by_page() -> None:
+    log = pl.DataFrame(
+        {"session": [1, 1, 2, 2, 3], "query": [1, 1, 1, 1, 2], "doc": [1, 2, 2, 3, 1], "position": [1, 2, 1, 2, 1]},
+        schema_overrides={"position": pl.Int32},
+    ).with_columns(click=pl.lit(1, pl.Int8))
+    scores = pl.DataFrame({"query": [1, 1, 1, 2], "doc": [9, 1, 2, 8], "score": [3.0, 2.0, 1.0, 1.0]})
+    case = Case(log, (scores, scores.filter(pl.col("doc") < 9)))
+    asked, cells = Asked(3, DEPTH, "page"), case.cells
+    rows = rows_of_pages(log, PLAN, cells)
+    found = query_sums(shown_of(rows, pages_by_query(rows)), case.lists, cells, asked)
+    top, never = count_top(found, case.lists, asked)
+    assert top.tolist() == [0, 2 * 2 + 1, 2 * 2 + 1]
+    assert never.tolist() == [0, 2 + 1, 1]
+
+
+def test_equal_scores_stand_in_the_order_of_trec_eval() -> None:
+    scores = pl.DataFrame({"query": ["q"] * 4, "doc": [9, 10, 2, 30], "posbias_score": [1.0, 1.0, 1.0, 2.0]})
+    lists = ranked(scores.with_columns(pl.lit(1, pl.UInt16).alias(RANKING)))
+    assert lists.sort(RANK)["doc"].to_list() == [30, 9, 2, 10]  # as text, the last letters first
+
+
+def test_weights_of_queries_give_what_every_page_would_show() -> None:
+    """IPS of a ranking by `--candidates query` is its expected DCG, also of documents that few pages showed."""
+    options = SimulationOptions("pbm", 60_000, 5, 12, 4, days=0, seed=2, ranker_strength=1.0)
+    drawn = simulate(options)
+    truth = drawn.attractiveness
+    rng = np.random.default_rng(0)
+    scores = truth.select("query", "doc", score=pl.Series(rng.standard_normal(truth.height)))
+    pages = drawn.log.group_by("query").agg(pages=pl.col("session").n_unique())
+    lists = ranked(scores.select(pl.lit(1, pl.UInt16).alias(RANKING), "query", "doc", pl.col("score").alias(SCORE)))
+    top = lists.filter(pl.col(RANK) <= DEPTH).join(truth, on=["query", "doc"]).join(pages, on="query")
+    gain = pl.col("attractiveness") * pl.col("pages") / (pl.col(RANK) + 1).cast(pl.Float64).log(2)
+    expected = top.select(gain.sum()).item() / options.n_sessions
+    cells = CellWeights(drawn.propensities.select("position"), drawn.propensities["propensity"].to_numpy(), 1e-3)
+    rows = rows_of_pages(drawn.log, PLAN, cells)
+    asked = Asked(2, DEPTH, "query")
+    found = query_sums(shown_of(counted_rows(rows), pages_by_query(rows)), lists, cells, asked)
+    evaluation = Evaluation(Totals.of(found, lists, asked, float(options.n_sessions)), asked, None)
+    assert evaluation.value(1, DCG, "ips").value == pytest.approx(expected, rel=0.03)
+    assert evaluation.value(1, DCG, "naive").value < 0.7 * expected
+
+
+def test_one_query_says_nothing_of_the_error(case: Case) -> None:
+    only = Case(case.log.filter(query=0), case.scores).evaluation("page").value(1, DCG, "ips")
+    assert only.value > 0
+    assert math.isnan(only.std_error)
+    assert math.isnan(only.p_value)
+
+
+def test_holm_takes_steps_from_the_smallest_p_value() -> None:
+    found = holm(np.array([0.01, math.nan, 0.04, 0.03]))
+    assert found[[0, 2, 3]].tolist() == pytest.approx([0.03, 0.06, 0.06])
+    assert math.isnan(found[1])
+    assert holm(np.array([0.6, 0.7])).tolist() == [1.0, 1.0]
