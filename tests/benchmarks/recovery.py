@@ -9,6 +9,7 @@ attractiveness  what the standard deviation of attractiveness is worth
 thin            curves from few clicks: `--shape smooth` beside free and power, from seeds that it was not chosen on
 contexts        error and coverage where contexts are shrunk towards each other
 clusters        errors that users, markets or days share: by query, by a column of the log, two-way
+replicates      what the spread of replicate weights is worth
 tests           size and power of every test
 feedback        rankers that learn from clicks: what auto chooses, and the test that it rests on
 model           of the tests of the model: false alarms and power
@@ -40,6 +41,7 @@ from recovery_feedback import feedback
 from recovery_guards import guards
 from recovery_model_tests import model_tests
 from recovery_real import real
+from recovery_replicates import replicates
 from recovery_speed import IMPRESSIONS, cost, speed
 from recovery_tests import tests
 from recovery_thin import thin
@@ -53,6 +55,7 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "thin": lambda console, asked: thin(console, asked.replications),
     "contexts": lambda console, asked: contexts(console, asked.replications),
     "clusters": lambda console, asked: clusters(console, asked.replications),
+    "replicates": lambda console, asked: replicates(console, asked.replications),
     "tests": lambda console, asked: tests(console, asked.replications),
     "feedback": lambda console, asked: feedback(console, asked.replications),
     "model": lambda console, asked: model_tests(console, asked.replications),
