@@ -16,6 +16,7 @@ model           of the tests of the model: false alarms and power
 check           the standard errors that `posbias check` expects, against actual errors, on 50 logs per kind
 guards          against logs of what was clicked: false alarms, and how many are found
 days            that do not look like the others: false alarms, and how many are found
+fepois          theta by pyfixest's Poisson regression with fixed effects, where `--pyfixest` says where that is
 real            the real logs beside the repository (../shared/data), where they are there
 speed           conditional and joint fits of a compressed log of 10M impressions
 cost            what `posbias fit` takes beyond `posbias collect`, whole processes
@@ -27,6 +28,7 @@ where time is measured.
 import argparse
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from processes import table_console
 from recovery_accuracy import accuracy
@@ -38,6 +40,7 @@ from recovery_contexts import contexts
 from recovery_coverage import coverage
 from recovery_days import days
 from recovery_feedback import feedback
+from recovery_fepois import fepois
 from recovery_guards import guards
 from recovery_model_tests import model_tests
 from recovery_real import real
@@ -62,6 +65,7 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "check": lambda console, asked: check(console, min(asked.replications, CHECKED)),
     "guards": lambda console, asked: guards(console, asked.replications),
     "days": lambda console, asked: days(console, asked.replications),
+    "fepois": lambda console, asked: fepois(console, asked.pyfixest),
     "real": lambda console, _: real(console),
     "speed": lambda console, asked: speed(console, asked.impressions),
     "cost": lambda console, asked: cost(console, asked.impressions, asked.runs),
@@ -79,6 +83,7 @@ def main() -> None:
     parser.add_argument("--replications", type=int, default=200, help="logs per kind, for the other parts")
     parser.add_argument("--impressions", type=int, default=IMPRESSIONS, help="of the log that is timed")
     parser.add_argument("--runs", type=int, default=3, help="of each process that is timed")
+    parser.add_argument("--pyfixest", type=Path, help="environment that holds pyfixest, for fepois")
     asked = parser.parse_args()
     console = table_console()
     for name in PARTS if asked.part == "all" else (asked.part,):
