@@ -53,7 +53,7 @@ def joint_p_values(p_values: Floats, correlation: Floats, degrees: Floats, *, tw
         return bound
     maximum = _Maximum(shrunk_correlation(correlation, degrees), two_sided=two_sided)
     score = np.log(np.clip(p_values, _SMALLEST, _LARGEST))
-    nodes: Floats = np.linspace(score.min(), score.max(), _NODES)
+    nodes = np.linspace(float(score.min()), float(score.max()), _NODES)
     relative = np.array([maximum.relative_to_bound(float(p)) for p in np.exp(nodes)])
     joint = np.clip(n_contrasts * p_values * np.exp(np.interp(score, nodes, np.log(relative))), p_values, bound)
     order = np.argsort(p_values)
