@@ -155,13 +155,12 @@ def linear_contrast_test(
 
 
 def correlation_of(covariance: Floats) -> Floats:
-    """The correlations in a covariance, shape (M, M); 0 beside what has no error."""
-    with np.errstate(invalid="ignore"):
-        sd = np.sqrt(np.diag(covariance))
-    known = sd > 0
-    both = np.outer(known, known)
-    scale = np.outer(np.where(known, sd, 1.0), np.where(known, sd, 1.0))
-    correlation = np.clip(np.where(both, covariance, 0.0) / scale, -1.0, 1.0)
+    """The correlations in a covariance, shape (M, M); 0 beside what has no error, or none that is a number."""
+    variance = np.diag(covariance)
+    known = (variance > 0) & np.isfinite(variance)
+    both = np.outer(known, known) & np.isfinite(covariance)
+    sd = np.sqrt(np.where(known, variance, 1.0))
+    correlation = np.clip(np.where(both, covariance, 0.0) / np.outer(sd, sd), -1.0, 1.0)
     np.fill_diagonal(correlation, 1.0)
     return correlation
 

@@ -17,6 +17,7 @@ from posbias.core.standard_errors.contrasts import (
     FittedStrata,
     ScoredEstimate,
     contrast_test,
+    correlation_of,
     difference_errors,
     difference_test,
     linear_contrast_test,
@@ -166,6 +167,15 @@ def test_linear_contrasts_of_cells_without_an_error_are_left_out() -> None:
 def test_the_tail_keeps_its_digits_far_out() -> None:
     found = contrast_test(np.array([30.0]), np.ones(1), np.array([1e9]))
     assert 0 < found.p_value < 1e-190
+
+
+def test_what_has_no_error_or_an_infinite_one_has_no_correlations() -> None:
+    unknown = np.array(
+        [[4.0, 3.0, 0, 1, np.nan], [3, 9, 0, 1, np.nan], [0, 0, 0, 0, 0], [1, 1, 0, np.inf, 1], [np.nan] * 5]
+    )
+    expected = np.eye(5)
+    expected[0, 1] = expected[1, 0] = 0.5
+    np.testing.assert_allclose(correlation_of(unknown), expected)
 
 
 def test_contrasts_that_say_the_same_count_once() -> None:
