@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--replications", type=int, default=200, help="logs per kind, for the other parts")
     parser.add_argument("--impressions", type=int, default=IMPRESSIONS, help="of the log that is timed")
     parser.add_argument("--runs", type=int, default=3, help="of each process that is timed")
-    parser.add_argument("--pyfixest", type=Path, help="environment that holds pyfixest, for fepois")
+    parser.add_argument("--pyfixest", type=Path, metavar="DIR", help="environment that holds pyfixest, for fepois")
     asked = parser.parse_args()
     console = table_console()
     for name in PARTS if asked.part == "all" else (asked.part,):
