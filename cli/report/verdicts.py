@@ -6,7 +6,7 @@ import polars as pl
 from posbias.cli.console import counted
 from posbias.cli.report.model_verdicts import model_verdicts, model_warnings
 from posbias.cli.report.summary import cell_in_words
-from posbias.core.estimators import ConditionalEstimator, JointEstimator
+from posbias.core.estimators import ConditionalEstimator, JointEstimator, get_estimator
 from posbias.core.estimators.placement_test import PlacementTest
 from posbias.core.estimators.randomized import RandomizedEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
@@ -14,6 +14,7 @@ from posbias.core.fit.joint_comparison import NOTABLE, JointComparison
 from posbias.core.fit.period_words import why
 from posbias.core.priors import BetaPrior
 from posbias.core.schema import PREVIOUS_CLICK
+from posbias.core.shapes import FREE
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest
 from posbias.core.training.weights import WeightSummary
@@ -29,6 +30,10 @@ _PLURAL = {
     "two-way": "queries or values of {}",
 }
 _MORE_QUERIES = " More queries would narrow the intervals; more sessions of the same queries hardly would."
+_OTHER_CLUSTERS = (
+    " The intervals allow for what queries share, not for what users, markets or days share across queries: if the log "
+    "has such a column, name it with --cluster-column, and they allow for both."
+)
 
 
 def fit_verdicts(fit: Fit) -> list[str]:
@@ -220,7 +225,14 @@ def _few_clusters(fit: Fit) -> list[str]:
     where = "" if len(few) == len(known) else f" for {len(few)} of {len(known)} intervals"
     worth = f"{few.min():.0f}" if round(few.min()) == round(few.max()) else f"{few.min():.0f} to {few.max():.0f}"
     sentence = f"few or very unequal {units}; effective number of {units}: about {worth}{where}."
-    return [sentence + (_MORE_QUERIES if units == "queries" else "")]
+    if estimate.errors_by != "query":
+        return [sentence]
+    return [sentence + _MORE_QUERIES + (_OTHER_CLUSTERS if _can_cluster_by_column(fit) else "")]
+
+
+def _can_cluster_by_column(fit: Fit) -> bool:
+    able = "two-way" in get_estimator(fit.estimate.method).clusters
+    return able and fit.options.shape == FREE and not fit.options.bootstrap
 
 
 def _feedback(fit: Fit) -> list[str]:

@@ -115,6 +115,11 @@ def student_tail(statistic: Floats, degrees: Floats) -> Floats:
     return cast("Floats", import_module("scipy.special").stdtr(degrees, -statistic))
 
 
+def normal_quantile(probability: Floats) -> Floats:
+    """Quantile of the standard normal distribution, exact far out in the lower tail."""
+    return cast("Floats", import_module("scipy.special").ndtri(probability))
+
+
 def chi_square_tail(statistic: float, degrees: float) -> float:
     """P(X > statistic) of a chi-square, whose degrees of freedom need not be whole; 1 below 0."""
     return float(import_module("scipy.special").gammaincc(degrees / 2, max(statistic, 0.0) / 2))

@@ -11,7 +11,8 @@ from posbias.core.counts.sufficient_statistics import Strata, SufficientStatisti
 from posbias.core.errors import UsageError
 from posbias.core.estimators.harvesting import HarvestedPropensities
 from posbias.core.priors import BetaPrior
-from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.cluster import ClusterErrors
+from posbias.core.standard_errors.contrasts import FittedStrata, correlation_of
 from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.theta.joint import EMOptions, JointFit
 from posbias.core.theta.linkage import Linkage, find_linkage
@@ -95,6 +96,19 @@ class Estimate:
     joint: FittedJointly | None = None
     errors_by: Cluster | None = None
     n_clusters: int = 0
+
+    @property
+    def correlation(self) -> Floats:
+        """Of the log propensities, shape (K, K), by the clusters and without a shape; 0 beside cells without an error.
+
+        The identity where the method has no errors.
+        """
+        correlation = np.eye(len(self.propensity))
+        errors = self.intervals if self.fitted is None else self.fitted.errors
+        if isinstance(errors, ClusterErrors):
+            free = np.setdiff1d(np.flatnonzero(self.linkage.identified), self.linkage.references)
+            correlation[np.ix_(free, free)] = correlation_of(errors.covariance)
+        return correlation
 
 
 def linkage_of(statistics: SufficientStatistics, strata: Strata, options: EstimationOptions) -> Linkage:

@@ -56,7 +56,12 @@ def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
     if shape == "power":
         _, first = np.unique(np.where(tested, estimate.linkage.reference_of, -1), return_index=True)
         tested &= np.isin(np.arange(len(tested)), first)
-    test = contrast_test(np.where(tested, np.log(estimate.propensity), np.nan), std_error, clusters)
+    test = contrast_test(
+        np.where(tested, np.log(estimate.propensity), np.nan),
+        std_error,
+        clusters,
+        correlation=None if shape == "power" else estimate.correlation,
+    )
     return test if silence is None else _with_silence(test, silence.p_value)
 
 

@@ -11,7 +11,7 @@ u is the score of log theta, v minus its derivative, and I minus the derivative 
 w = s (1 - v0) x / (1 - x)^2 is the curvature of the Beta prior of x = gamma_j or theta_e. The observed v and w, not
 their expectations: where pairs are rare they differ, and V then understates or hides the bias.
 
-"Joint EM is biased here" when in some cell D differs from 0 at the level .05 (Bonferroni) and |exp D - 1| > 5 %. It
+"Joint EM is biased here" when in some cell D differs from 0 at the level .05 over all cells, and |exp D - 1| > 5 %. It
 detects the bias by sparsity and by the prior only, which `joint_causes` tells apart: under feedback or personalisation
 both estimates move together.
 """
@@ -88,11 +88,11 @@ def compare_with_joint(conditional: FittedStrata, joint: FittedJointly) -> Joint
     """
     scored = _scored_joint(joint, conditional.strata, conditional.fit.linkage)
     log_ratio = scored.log_theta - conditional.fit.log_theta
-    std_error = difference_errors(conditional.scored(), scored)
+    errors = difference_errors(conditional.scored(), scored)
     return JointComparison(
         log_ratio=log_ratio,
-        std_error=std_error,
-        test=contrast_test(log_ratio, std_error, conditional.errors.degrees),
+        std_error=errors.std_error,
+        test=contrast_test(log_ratio, errors.std_error, conditional.errors.degrees, correlation=errors.correlation),
         converged=conditional.fit.converged and joint.fit.converged,
     )
 

@@ -41,12 +41,12 @@ def log_covariance(estimate: Estimate) -> Floats | None:
 
     Standard deviations are the half-widths of the intervals over z_.975, so that few clusters count; where a cell has
     none, what the counts alone would give. Rows of cells that are not identified are 0. Correlations are those of the
-    clustered covariance of the free estimate.
+    clustered covariance, that of the free estimate where there is a shape.
     """
     spread = _spread_of_cells(estimate)
     if spread is None or len(spread) > MOST_CELLS:
         return None
-    relative = np.outer(spread, spread) * _correlation(estimate)
+    relative = np.outer(spread, spread) * estimate.correlation
     identified = np.flatnonzero(estimate.linkage.identified)
     to_largest = np.eye(len(spread))
     to_largest[identified, _largest_of(estimate)[identified]] -= 1.0
@@ -67,19 +67,6 @@ def _spread_of_cells(estimate: Estimate) -> Floats | None:
         by_counts[fit.free_cells] = np.sqrt(np.diag(inverse(fit.information)))
         spread = np.where(np.isfinite(spread), spread, by_counts)
     return np.where(known, np.nan_to_num(spread, posinf=0.0), 0.0)
-
-
-def _correlation(estimate: Estimate) -> Floats:
-    """Of the log propensities, shape (K, K)."""
-    correlation = np.eye(len(estimate.propensity))
-    if estimate.fitted is not None:
-        fit, errors = estimate.fitted.fit, estimate.fitted.errors
-        variance = np.diag(errors.covariance)
-        known = np.flatnonzero(variance > 0)
-        sd = np.sqrt(variance[known])
-        cells = fit.free_cells[known]
-        correlation[np.ix_(cells, cells)] = errors.covariance[np.ix_(known, known)] / np.outer(sd, sd)
-    return correlation
 
 
 def _largest_of(estimate: Estimate) -> Integers:

@@ -1,8 +1,9 @@
 """Tests of differences: several contrasts of log propensities at once, and two estimates from the same log.
 
 A contrast D_m with standard error sd_m and nu_m degrees of freedom is judged by Student's t; of M contrasts the one
-with the smallest tail decides, at the level .05 / M (Bonferroni), whatever their correlation. For D = L b, b with the
-clustered covariance V and the effective clusters nu_k of each cell,
+with the smallest tail decides, and its p-value is the probability of so small a tail in any of them (`max_t`), or M
+times its own where their correlations are not known (Bonferroni). For D = L b, b with the clustered covariance V and
+the effective clusters nu_k of each cell,
 
     sd_m^2 = (L V L')_mm,    nu_m = min(nu_k over the cells k with L_mk^2 V_kk > .01 sum_l L_ml^2 V_ll)
 
@@ -31,6 +32,7 @@ from posbias.core.arrays.members import Members
 from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import ClusterErrors
+from posbias.core.standard_errors.max_t import joint_p_values
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
@@ -50,12 +52,12 @@ class ContrastTest:
     Attributes:
         statistic: D / sd of the deciding contrast, its absolute value in a two-sided test; NaN without contrasts.
         degrees: its degrees of freedom, >= 1.
-        p_value: the probability of such a statistic if all contrasts are 0, times M, at most 1.
+        p_value: the probability that any contrast shows as much if all are 0.
         n_contrasts: M, contrasts with a standard error.
         largest: index of the deciding contrast among those given, -1 without contrasts.
         difference: its D, a difference of log propensities.
         std_error: its standard error.
-        p_values: shape (M',), of each contrast that was given, times M, at most 1; NaN where it was left out.
+        p_values: shape (M',), the same for each contrast that was given; NaN where it was left out.
     """
 
     statistic: float
@@ -78,6 +80,7 @@ def contrast_test(
     std_error: Floats,
     degrees: Floats,
     *,
+    correlation: Floats | None = None,
     alternative: Alternative = "two-sided",
 ) -> ContrastTest:
     """Test that all contrasts are 0 (two-sided), or that none is above 0 (greater).
@@ -86,6 +89,7 @@ def contrast_test(
         difference: shape (M,), D.
         std_error: shape (M,); a contrast whose error is 0 or NaN is left out.
         degrees: shape (M,), degrees of freedom of the error: the effective clusters; at least 1 is taken.
+        correlation: shape (M, M), of the errors; None where it is not known.
         alternative: what counts against the hypothesis.
     """
     usable = np.flatnonzero(np.isfinite(difference) & (std_error > 0))
@@ -97,7 +101,12 @@ def contrast_test(
     statistic = np.abs(ratio) if two_sided else ratio
     known_degrees = np.maximum(np.nan_to_num(degrees[usable], nan=1.0), 1.0)
     tail = student_tail(statistic, known_degrees)
-    p_values[usable] = np.minimum((2 if two_sided else 1) * len(usable) * tail, 1.0)
+    alone = np.minimum((2 if two_sided else 1) * tail, 1.0)
+    if correlation is None:
+        p_values[usable] = np.minimum(len(usable) * alone, 1.0)
+    else:
+        of_usable = correlation[np.ix_(usable, usable)]
+        p_values[usable] = joint_p_values(alone, of_usable, known_degrees, two_sided=two_sided)
     deciding = np.lexsort((-statistic, tail))[0]  # far out, all tails are 0
     largest = int(usable[deciding])
     return ContrastTest(
@@ -135,12 +144,25 @@ def linear_contrast_test(
     degrees = errors.degrees[free]
     notable = parts > _NOTABLE * parts.sum(axis=1, keepdims=True)
     fewest = np.where(notable, degrees, np.inf).min(axis=1, initial=np.inf)
+    of_contrasts = of_free @ covariance @ of_free.T
     return contrast_test(
         np.where(usable, contrasts @ np.nan_to_num(fit.log_theta), np.nan),
-        np.sqrt(np.maximum(_quadratic(of_free, covariance, of_free), 0.0)),
+        np.sqrt(np.maximum(np.diag(of_contrasts), 0.0)),
         np.where(usable & notable.any(axis=1), fewest, np.nan),
+        correlation=correlation_of(of_contrasts),
         alternative=alternative,
     )
+
+
+def correlation_of(covariance: Floats) -> Floats:
+    """The correlations in a covariance, shape (M, M); 0 beside what has no error, or none that is a number."""
+    variance = np.diag(covariance)
+    known = (variance > 0) & np.isfinite(variance)
+    both = np.outer(known, known) & np.isfinite(covariance)
+    sd = np.sqrt(np.where(known, variance, 1.0))
+    correlation = np.clip(np.where(both, covariance, 0.0) / np.outer(sd, sd), -1.0, 1.0)
+    np.fill_diagonal(correlation, 1.0)
+    return correlation
 
 
 @dataclass(frozen=True)
@@ -218,32 +240,46 @@ def sum_by_cluster(table: CountTable, entry_scores: Floats, members: Members) ->
     return clusters, sparse_product(counts, by_unit_and_cell(table, entry_scores))
 
 
-def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> Floats:
-    """Standard error of first - second, cell by cell, from the same clusters.
+@dataclass(frozen=True)
+class DifferenceErrors:
+    """How sure the difference of two estimates from the same clusters is.
 
-    Returns:
-        Shape (K,); NaN where one of the two has no error or clusters agree so well that their scores vanish, 0 where
-        the two estimates are the same function of the log.
+    Attributes:
+        std_error: shape (K,); NaN where one of the two has no error or clusters agree so well that their scores vanish,
+            0 where the two estimates are the same function of the log.
+        correlation: shape (K, K).
     """
+
+    std_error: Floats
+    correlation: Floats
+
+
+def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> DifferenceErrors:
+    """Errors of first - second, cell by cell, from the same clusters."""
     _, of_first, of_second = np.intersect1d(first.clusters, second.clusters, assume_unique=True, return_indices=True)
     mixed = sparse_product(first.scores[of_first].T, second.scores[of_second]).toarray()
     own = first.first_order_error, second.first_order_error
     with np.errstate(invalid="ignore", divide="ignore"):  # a reference has no error to divide by
-        variance = own[0] ** 2 + own[1] ** 2 - 2 * _quadratic(first.response, mixed, second.response)
+        covariance = first.response @ gram(first.scores) @ first.response.T
+        covariance += second.response @ gram(second.scores) @ second.response.T
+        between = first.response @ mixed @ second.response.T
+        covariance -= between + between.T
         few_clusters = np.fmax(np.fmax(first.std_error / own[0], second.std_error / own[1]), 1.0)
-    error = np.sqrt(np.maximum(variance, 0.0))
+    error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     error[error < _ROUNDING * np.maximum(*own)] = 0.0
     agree = (own[0] < _ROUNDING * first.std_error) | (own[1] < _ROUNDING * second.std_error)
     usable = np.isfinite(first.std_error + second.std_error) & ~agree
-    return np.where(usable, few_clusters * error, np.nan)
+    return DifferenceErrors(np.where(usable, few_clusters * error, np.nan), correlation_of(covariance))
 
 
 def difference_test(first: ScoredEstimate, second: ScoredEstimate) -> ContrastTest:
     """Test that two estimates from the same clusters, relative to the same references, agree in every cell."""
+    errors = difference_errors(first, second)
     return contrast_test(
         first.log_theta - second.log_theta,
-        difference_errors(first, second),
+        errors.std_error,
         np.minimum(first.degrees, second.degrees),
+        correlation=errors.correlation,
     )
 
 

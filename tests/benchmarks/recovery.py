@@ -9,12 +9,14 @@ attractiveness  what the standard deviation of attractiveness is worth
 thin            curves from few clicks: `--shape smooth` beside free and power, from seeds that it was not chosen on
 contexts        error and coverage where contexts are shrunk towards each other
 clusters        errors that users, markets or days share: by query, by a column of the log, two-way
+replicates      what the spread of replicate weights is worth
 tests           size and power of every test
 feedback        rankers that learn from clicks: what auto chooses, and the test that it rests on
 model           of the tests of the model: false alarms and power
 check           the standard errors that `posbias check` expects, against actual errors, on 50 logs per kind
 guards          against logs of what was clicked: false alarms, and how many are found
 days            that do not look like the others: false alarms, and how many are found
+fepois          theta by pyfixest's Poisson regression with fixed effects, where `--pyfixest` says where that is
 real            the real logs beside the repository (../shared/data), where they are there
 speed           conditional and joint fits of a compressed log of 10M impressions
 cost            what `posbias fit` takes beyond `posbias collect`, whole processes
@@ -26,6 +28,7 @@ where time is measured.
 import argparse
 from argparse import Namespace
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from processes import table_console
 from recovery_accuracy import accuracy
@@ -37,9 +40,11 @@ from recovery_contexts import contexts
 from recovery_coverage import coverage
 from recovery_days import days
 from recovery_feedback import feedback
+from recovery_fepois import fepois
 from recovery_guards import guards
 from recovery_model_tests import model_tests
 from recovery_real import real
+from recovery_replicates import replicates
 from recovery_speed import IMPRESSIONS, cost, speed
 from recovery_tests import tests
 from recovery_thin import thin
@@ -53,12 +58,14 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "thin": lambda console, asked: thin(console, asked.replications),
     "contexts": lambda console, asked: contexts(console, asked.replications),
     "clusters": lambda console, asked: clusters(console, asked.replications),
+    "replicates": lambda console, asked: replicates(console, asked.replications),
     "tests": lambda console, asked: tests(console, asked.replications),
     "feedback": lambda console, asked: feedback(console, asked.replications),
     "model": lambda console, asked: model_tests(console, asked.replications),
     "check": lambda console, asked: check(console, min(asked.replications, CHECKED)),
     "guards": lambda console, asked: guards(console, asked.replications),
     "days": lambda console, asked: days(console, asked.replications),
+    "fepois": lambda console, asked: fepois(console, asked.pyfixest),
     "real": lambda console, _: real(console),
     "speed": lambda console, asked: speed(console, asked.impressions),
     "cost": lambda console, asked: cost(console, asked.impressions, asked.runs),
@@ -76,6 +83,7 @@ def main() -> None:
     parser.add_argument("--replications", type=int, default=200, help="logs per kind, for the other parts")
     parser.add_argument("--impressions", type=int, default=IMPRESSIONS, help="of the log that is timed")
     parser.add_argument("--runs", type=int, default=3, help="of each process that is timed")
+    parser.add_argument("--pyfixest", type=Path, metavar="DIR", help="environment that holds pyfixest, for fepois")
     asked = parser.parse_args()
     console = table_console()
     for name in PARTS if asked.part == "all" else (asked.part,):

@@ -61,6 +61,29 @@ def test_errors_see_what_markets_share_and_propensities_stay(run_in_process: Run
     assert min(np.divide(errors_in(tmp_path / "two-way"), errors_in(tmp_path / "query"))) > 1.3
 
 
+def test_a_log_of_few_queries_is_told_of_columns_that_cut_across_them(
+    run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    pl.read_parquet(log).filter(pl.col("query") < 6).write_parquet(tmp_path / "few.parquet")
+
+    def said(*options: str) -> str:
+        done = run_in_process("fit", "few.parquet", *options, "-o", "out", "--force")
+        assert done.returncode in {0, 1}, done.stderr
+        return " ".join(done.stderr.split())
+
+    advice = "not for what users, markets or days share across queries: if the log has such a column, name it"
+    assert f"{advice} with --cluster-column, and they allow for both." in said()
+    for where_it_does_not_work in (
+        ("--cluster-column", "market"),
+        ("--method", "allpairs"),
+        ("--shape", "power"),
+        ("--bootstrap", "99"),
+    ):
+        without = said(*where_it_does_not_work)
+        assert "effective number of" in without
+        assert advice not in without
+
+
 def test_statistics_of_days_that_keep_the_column_say_what_the_log_says(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:

@@ -231,7 +231,7 @@ def test_a_curve_that_falls_by_itself_stays_as_it_is() -> None:
     np.testing.assert_allclose(found.log_theta, fit.log_theta, atol=1e-9)
     np.testing.assert_allclose(found.intervals.std_error, errors.std_error, rtol=1e-8)
     np.testing.assert_array_equal(found.block, np.arange(5))
-    assert found.test.p_value == 1
+    assert found.test.p_value > 0.99
     assert found.warning is None
 
 

@@ -17,6 +17,7 @@ from posbias.core.standard_errors.contrasts import (
     FittedStrata,
     ScoredEstimate,
     contrast_test,
+    correlation_of,
     difference_errors,
     difference_test,
     linear_contrast_test,
@@ -73,7 +74,7 @@ def influence(impressions: Floats, clicks: Floats, log_theta: Floats, query: Int
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 8))
-def test_a_contrast_is_rejected_exactly_beyond_the_bonferroni_bound(seed: int, size: int) -> None:
+def test_without_correlations_a_contrast_is_rejected_exactly_beyond_the_bonferroni_bound(seed: int, size: int) -> None:
     rng = np.random.default_rng(seed)
     difference, std_error = rng.normal(0, 3, size), rng.uniform(0.5, 2, size)
     degrees = np.full(size, rng.uniform(1, 50))
@@ -123,7 +124,8 @@ def test_linear_contrasts_are_the_dense_formula() -> None:
     of_free, b = contrasts[:2, 1:], fit.log_theta[1:]
     sd = np.sqrt(np.diag(of_free @ errors.covariance @ of_free.T))
     degrees = np.where(of_free != 0, errors.degrees[1:], np.inf).min(axis=1)
-    expected = contrast_test(of_free @ b, sd, degrees)
+    correlation = of_free @ errors.covariance @ of_free.T / np.outer(sd, sd)
+    expected = contrast_test(of_free @ b, sd, degrees, correlation=correlation)
     assert found.n_contrasts == 2  # the third one compares a reference with nothing
     np.testing.assert_allclose(found.p_values[:2], expected.p_values, rtol=1e-10)
     assert found.degrees == pytest.approx(expected.degrees)
@@ -167,8 +169,51 @@ def test_the_tail_keeps_its_digits_far_out() -> None:
     assert 0 < found.p_value < 1e-190
 
 
-def dense_errors(impressions: Floats, clicks: Floats, query: Integers) -> Floats:
-    """The errors of pooled minus daily by the formula, on the cells other than the reference."""
+def test_what_has_no_error_or_an_infinite_one_has_no_correlations() -> None:
+    unknown = np.array(
+        [[4.0, 3.0, 0, 1, np.nan], [3, 9, 0, 1, np.nan], [0, 0, 0, 0, 0], [1, 1, 0, np.inf, 1], [np.nan] * 5]
+    )
+    expected = np.eye(5)
+    expected[0, 1] = expected[1, 0] = 0.5
+    np.testing.assert_allclose(correlation_of(unknown), expected)
+
+
+def test_contrasts_that_say_the_same_count_once() -> None:
+    impressions, clicks, query = daily_counts(3, n_queries=15)
+    fit, errors = fitted(CountTable.from_dense(impressions.sum(axis=1), clicks.sum(axis=1)), query)
+    one = np.array([[0, 1, -1, 0]], np.float64)
+    alone, repeated = (linear_contrast_test(np.tile(one, (times, 1)), fit, errors) for times in (1, 9))
+    assert repeated.n_contrasts == 9
+    assert repeated.p_value < 2 * alone.p_value < 9 * alone.p_value
+
+
+def test_a_difference_that_two_cells_share_counts_once() -> None:
+    """Three cells in the place of one: what they say is known from that one alone."""
+    pooled, daily = pooled_and_daily(*daily_counts(1, n_queries=40))
+    twin = np.array([0, 1, 1, 1])
+    first, second = (
+        replace(
+            one,
+            log_theta=one.log_theta[twin],
+            std_error=one.std_error[twin],
+            degrees=one.degrees[twin],
+            response=one.response[twin],
+        )
+        for one in (pooled, daily)
+    )
+    found = difference_test(first, second)
+    assert found.n_contrasts == 3
+    two = np.array([0, 1])
+    alone = contrast_test(
+        (first.log_theta - second.log_theta)[two],
+        difference_errors(first, second).std_error[two],
+        np.minimum(first.degrees, second.degrees)[two],
+    )
+    assert found.p_value == pytest.approx(alone.p_value, rel=0.05)
+
+
+def dense_errors(impressions: Floats, clicks: Floats, query: Integers) -> tuple[Floats, Floats]:
+    """The errors of pooled minus daily by the formula, on the cells other than the reference, and correlations."""
     pooled, daily = pooled_and_daily(impressions, clicks, query)
     first = influence(impressions.sum(axis=1), clicks.sum(axis=1), pooled.log_theta, query)
     by_day = impressions.reshape(-1, N_CELLS), clicks.reshape(-1, N_CELLS)
@@ -177,13 +222,21 @@ def dense_errors(impressions: Floats, clicks: Floats, query: Integers) -> Floats
     psi = np.array([first.get(g, zero) - second.get(g, zero) for g in first.keys() | second.keys()])
     plain = [np.sqrt(np.square(list(own.values())).sum(axis=0))[1:] for own in (first, second)]
     few_clusters = np.maximum(pooled.std_error[1:] / plain[0], daily.std_error[1:] / plain[1])
-    return np.maximum(few_clusters, 1) * np.sqrt(np.square(psi).sum(axis=0))[1:]
+    return np.maximum(few_clusters, 1) * np.sqrt(np.square(psi).sum(axis=0))[1:], cosines(psi[:, 1:])
+
+
+def cosines(psi: Floats) -> Floats:
+    length = np.sqrt(np.square(psi).sum(axis=0))
+    return psi.T @ psi / np.outer(length, length)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_errors_of_a_difference_are_the_dense_formula(seed: int) -> None:
     counts = daily_counts(seed, n_queries=15)
-    np.testing.assert_allclose(difference_errors(*pooled_and_daily(*counts))[1:], dense_errors(*counts), rtol=1e-8)
+    found = difference_errors(*pooled_and_daily(*counts))
+    std_error, correlation = dense_errors(*counts)
+    np.testing.assert_allclose(found.std_error[1:], std_error, rtol=1e-8)
+    np.testing.assert_allclose(found.correlation[1:, 1:], correlation, atol=1e-8)
 
 
 def test_a_query_that_counts_in_one_estimate_only_counts_in_the_difference() -> None:
@@ -193,9 +246,8 @@ def test_a_query_that_counts_in_one_estimate_only_counts_in_the_difference() -> 
     clicks[query == 0] = impressions[query == 0] // 2
     pooled, daily = pooled_and_daily(impressions, clicks, query)
     assert len(pooled.clusters) == len(daily.clusters) + 1
-    np.testing.assert_allclose(
-        difference_errors(pooled, daily)[1:], dense_errors(impressions, clicks, query), rtol=1e-8
-    )
+    expected, _ = dense_errors(impressions, clicks, query)
+    np.testing.assert_allclose(difference_errors(pooled, daily).std_error[1:], expected, rtol=1e-8)
 
 
 def test_an_estimate_does_not_differ_from_itself() -> None:
@@ -220,7 +272,8 @@ def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -
     expected = difference_errors(*pooled_and_daily(impressions, clicks, query))
     order = np.random.default_rng(seed).permutation(len(query))
     found = difference_errors(*pooled_and_daily(impressions[order], clicks[order], 99 - 7 * query[order]))
-    np.testing.assert_allclose(found, expected, rtol=1e-8)
+    np.testing.assert_allclose(found.std_error, expected.std_error, rtol=1e-8)
+    np.testing.assert_allclose(found.correlation, expected.correlation, atol=1e-8)
 
 
 def test_pooled_and_daily_estimates_of_a_static_ranker_rarely_differ() -> None:

@@ -1,9 +1,18 @@
 """Replicate weights: other propensities that the log allows as well, as often as their errors say."""
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
 
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import compress_part, merge_parts, over_frames
+from posbias.core.estimators import EstimationOptions
+from posbias.core.fit.fit import fit_statistics
+from posbias.core.fit.fitted_theta import covariance_of
+from posbias.core.models import get_model
+from posbias.core.priors import BetaPrior
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.replicates import draw_propensities, relative_covariance, replicate_names, weight_columns
 from posbias.core.training.weights import WeightOptions, click_weights
 
@@ -78,3 +87,30 @@ def test_replicate_weights_are_clipped_and_scaled_like_the_weights(*, normalize:
 def test_columns_of_weights_are_told_from_others_by_their_names() -> None:
     names = ["group", "weight", *replicate_names(2), "weight_3", "replicate_weight_x"]
     assert weight_columns(names) == ["weight", "replicate_weight_1", "replicate_weight_2"]
+
+
+def test_a_weighted_click_rate_varies_over_replicates_as_much_as_the_errors_of_theta_move_it() -> None:
+    """Over 40 logs: the spread of the replicates beside the change that the true propensities make."""
+    moved, spread = np.array([weighted_click_rate(seed) for seed in range(40)]).T
+    ratio = np.sqrt((spread**2).mean() / (moved**2).mean())
+    assert 0.75 < ratio < 1.4  # nominal 1: the denominator alone has a standard error of 11 %
+    assert (np.abs(moved) < 2 * spread).mean() >= 0.85
+
+
+def weighted_click_rate(seed: int) -> tuple[float, float]:
+    """How far the errors of theta move log sum(clicks / theta) in one log, and its spread over replicates."""
+    options = SimulationOptions(n_sessions=1_200, n_queries=25, docs_per_query=8, n_positions=5, seed=seed)
+    plan = StatisticsPlan(get_model("pbm"))
+    counts = plan.count(nw.from_native(simulate(options).log.lazy())).to_native().collect().sort(plan.keys)
+    statistics = merge_parts([compress_part(counts, plan)], plan, over_frames(counts))
+    asked = EstimationOptions(attractiveness_prior=BetaPrior(0.5, 2.0), reference=(1,))
+    fit = fit_statistics(statistics, "conditional", asked, compare=False)
+    _, clicks = statistics.cell_totals
+    fitted = fit.propensities.select("position", "propensity", "std_error")
+    assert fit.theta.covariance is not None
+    examination = covariance_of(statistics.cells, fit.theta.covariance)
+    covariance = relative_covariance(fitted, examination, fitted["std_error"].to_numpy())
+    theta = fit.estimate.propensity
+    others = np.log((clicks / draw_propensities(theta, covariance, 500)).sum(axis=1))
+    truth = 1 / np.arange(1, 6)
+    return float(np.log((clicks / theta).sum() / (clicks / truth).sum())), float(others.std(ddof=1))
