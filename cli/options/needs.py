@@ -231,6 +231,8 @@ def _known_to_learner(option: str) -> Need:
 
 def _learns_with_theta(asked: Situation) -> str | None:
     learner = get_learner(asked["learner"])
+    if learner.does_without is not None and asked[learner.does_without]:
+        return f"--{learner.does_without.replace('_', '-')} takes no propensities"
     return None if learner.uses_propensities else f"--learner {learner.name} takes no propensities"
 
 
