@@ -23,6 +23,8 @@ def main() -> None:
     streams.install()
     # A fit works on small matrices: more threads only wait for each other (2.4 s of processor time instead of 1.3 s).
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Threads of LightGBM that wait by spinning take what others could use: 18 s instead of 5 on busy cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     _load()()
 
 

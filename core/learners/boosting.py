@@ -78,6 +78,16 @@ class TreeOptions:
         }
 
 
+class _Unheard:
+    """Takes what LightGBM would print: what a user must know, we say ourselves."""
+
+    def info(self, _: str) -> None:
+        """Something happened."""
+
+    def warning(self, _: str) -> None:
+        """Something odd happened."""
+
+
 def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
     """LightGBM.
 
@@ -90,6 +100,7 @@ def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
         raise MissingExtraError(
             "training needs LightGBM, which is not installed. Run: python3 -m pip install 'posbias[learn]'"
         ) from error
+    lightgbm.register_logger(_Unheard())
     return lightgbm
 
 

@@ -49,7 +49,7 @@ class NewDocuments:
                 numbers = rows.select(
                     pl.col(feature.name)
                     if feature.categories is not None
-                    else as_number(feature.name, schema[feature.name]).alias(feature.name)
+                    else _as_number(feature.name, schema[feature.name]).alias(feature.name)
                     for feature in self.features
                 )
                 check_numbers(rows, numbers, self.features, where)
@@ -101,6 +101,15 @@ def open_new_documents(
 
 def _names(features: Sequence[Feature]) -> list[str]:
     return [feature.name for feature in features]
+
+
+def _as_number(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A number; in text, true and false are 1 and 0, as booleans were in training."""
+    number = as_number(name, dtype)
+    if not isinstance(dtype, pl.String):
+        return number
+    word = pl.col(name).str.strip_chars().str.to_lowercase()
+    return pl.when(word == "true").then(1.0).when(word == "false").then(0.0).otherwise(number)
 
 
 def _as_key(names: tuple[str, ...]) -> pl.Expr:

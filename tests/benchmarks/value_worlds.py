@@ -42,6 +42,7 @@ class Setting:
         n_sessions: pages, spread evenly over the training queries.
         eta: severity of the position bias.
         temperature: of the logging ranker.
+        strength: weight of the true label in the logging score: what no feature says and the ranker knows.
         page_seeds: how many seeds the methods that read pages, the slow ones, run on as well.
     """
 
@@ -49,6 +50,7 @@ class Setting:
     n_sessions: int = 30_000
     eta: float = 1.0
     temperature: float = 0.2
+    strength: float = 0.0
     page_seeds: int = 0
 
     @property
@@ -124,7 +126,7 @@ def draw_folds(documents: Documents, setting: Setting, seed: int) -> Iterator[Fo
     for part in range(FOLDS):
         held_out = np.sort(queries[part::FOLDS])
         training = np.setdiff1d(queries, held_out)
-        score = _logging_score(documents, training, rng)
+        score = _strengthened(_logging_score(documents, training, rng), documents, setting.strength)
         log = _draw_log(documents, training, score, setting, rng)
         yield Fold(documents, held_out, training, score, log)
 
@@ -141,6 +143,15 @@ def _logging_score(documents: Documents, training: Integers, rng: np.random.Gene
     slopes = cast("Floats", np.linalg.solve(penalised, x.T @ (y - y.mean()) / len(y)))
     score = cast("Floats", standardised @ slopes)
     return score / score.std()
+
+
+def _strengthened(score: Floats, documents: Documents, strength: float) -> Floats:
+    """A score that mixes in the true label, its standard deviation 1 again."""
+    if not strength:
+        return score
+    label = documents.label.astype(np.float64)
+    mixed = (1 - strength) * score + strength * (label - label.mean()) / label.std()
+    return mixed / mixed.std()
 
 
 def _draw_log(

@@ -93,9 +93,12 @@ def test_names_that_a_model_file_cannot_hold_stand_there_by_their_number() -> No
     assert model_names(NAMES) == ["price", "f1", "f2", "stock"]
 
 
-def test_features_that_split_nothing_are_an_error_that_names_them(rows: Floats) -> None:
+def test_features_that_split_nothing_are_an_error_that_names_them(
+    rows: Floats, capfd: pytest.CaptureFixture[str]
+) -> None:
     constant = np.ones_like(rows)
     with pytest.raises(SchemaError, match=r"none of the features price, age in days, \{odd\}, stock splits the 2,000"):
         bin_rows(constant, NAMES, [], TreeOptions())
     with pytest.raises(SchemaError, match="leaves of 10 or more"):
         bin_rows(rows[:12], NAMES, [], TreeOptions())
+    assert capfd.readouterr() == ("", "")

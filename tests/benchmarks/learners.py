@@ -1,0 +1,35 @@
+"""Learners of `posbias train`, each on the same logs, judged by what the logs were drawn from.
+
+    python tests/benchmarks/learners.py rankers [--seeds 3] [--only pbm,naive] [--quick]
+    python tests/benchmarks/learners.py mix [--seeds 3]
+    python tests/benchmarks/learners.py cost [--impressions 100000 1000000 10000000] [--features 40] [--text]
+
+`rankers`: NDCG@10 on the true labels of held-out queries, in the worlds of `value.py` (real documents, drawn clicks).
+`mix`: NDCG@5 where the logging ranker mixes relevance and noise.
+`cost`: seconds and peak memory of `train`.
+
+Two processes work at once, in one thread each, except for the cost.
+"""
+
+import argparse
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PARTS = {"rankers": "learners_rankers", "mix": "learners_mix", "cost": "learners_cost"}
+
+
+def main() -> None:
+    """Hand over to the part that is named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=PARTS)
+    part = parser.parse_args(sys.argv[1:2]).part
+    run: Callable[[list[str]], None] = import_module(PARTS[part]).run
+    run(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()
