@@ -16,7 +16,7 @@ from posbias.core.learners.models import RowModel
 OPTIONS = LearningOptions(TreeOptions(trees=60))
 
 
-def learn(name: str, data: LearningData, **more: Any) -> Learned:
+def learn(name: str, data: LearningData, **more: Any) -> Learned:  # noqa: ANN401 - fields of the options
     """What a learner makes of a log."""
     return get_learner(name).learn(data, replace(OPTIONS, **more), lambda: None)
 
@@ -35,7 +35,10 @@ def slope(loss: Callable[[Floats], float], at: Floats, number: int, step: float 
     return (loss(up) - loss(down)) / (2 * step)
 
 
-def with_pages(data: LearningData, pages: list[list[int]], cells: list[list[int]], clicks: list[list[int]]) -> LearningData:
+Numbers = list[list[int]]
+
+
+def with_pages(data: LearningData, pages: Numbers, cells: Numbers, clicks: Numbers) -> LearningData:
     """A log with other pages: the documents, the cells and the clicks of each."""
     start = np.cumsum([0, *map(len, pages)])
     shown, places = (np.array([number for page in numbers for number in page]) for numbers in (pages, cells))

@@ -103,8 +103,9 @@ def test_it_finds_propensities_of_its_own_relative_to_the_first_position() -> No
 
 def test_propensities_that_are_given_change_nothing() -> None:
     data = draw()
-    one, other = (learn("dla", replace(data, examination=theta)) for theta in (THETA, THETA**2))
-    np.testing.assert_array_equal(one.propensities, other.propensities)
+    one, other = (learn("dla", replace(data, examination=theta)).propensities for theta in (THETA, THETA**2))
+    assert one is not None
+    np.testing.assert_array_equal(one, other)
 
 
 def test_the_propensities_are_those_of_the_trees_that_are_kept() -> None:
@@ -112,4 +113,6 @@ def test_the_propensities_are_those_of_the_trees_that_are_kept() -> None:
     stopped = learn("dla", data, early_stopping=3)
     trees = stopped.report["trees"]
     fewer = learn("dla", data, trees=TreeOptions(trees=trees))
+    assert stopped.propensities is not None
+    assert fewer.propensities is not None
     np.testing.assert_allclose(stopped.propensities, fewer.propensities, rtol=1e-12)

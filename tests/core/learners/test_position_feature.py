@@ -1,6 +1,8 @@
 """`position-feature`: trees that see the position, and a model file that does not (Guo et al. 2019)."""
 
 from dataclasses import replace
+from importlib import import_module
+from typing import Any
 
 import lightgbm
 import numpy as np
@@ -29,7 +31,8 @@ def test_it_is_lightgbm_on_every_document_at_every_position_asked_for_position_o
         "min_data_in_leaf": round(LEAF * counts.n_entries / counts.n_units), "deterministic": True,
         "force_row_wise": True,
     }  # fmt: skip
-    own = lightgbm.train(parameters, lightgbm.Dataset(rows, rate, weight=counts.impressions), TREES)
+    train: Any = import_module("lightgbm").train  # its types are incomplete
+    own = train(parameters, lightgbm.Dataset(rows, rate, weight=counts.impressions), TREES)
     documents = np.asarray(data.features.rows)
     at_the_top = np.asarray(own.predict(np.column_stack([documents, np.ones(len(documents))]), raw_score=True))
     found = scores(learn("position-feature", data), documents)
@@ -46,7 +49,9 @@ def test_the_model_file_knows_the_features_alone() -> None:
 
 def test_the_position_takes_up_what_naive_takes_for_relevance() -> None:
     data, rows = draw(), np.random.default_rng(9).standard_normal((2_000, 2))
-    naive, corrected = (rank_correlation(scores(learn(name, data), rows), rows[:, 1]) for name in ("naive", "position-feature"))
+    naive, corrected = (
+        rank_correlation(scores(learn(name, data), rows), rows[:, 1]) for name in ("naive", "position-feature")
+    )
     assert naive > corrected + 0.1
     assert rank_correlation(scores(learn("position-feature", data), rows), true_scores(rows)) > 0.95
 

@@ -1,4 +1,4 @@
-"""`ipw-arp` and `ipw-dcg`: the propensity-weighted ranks of clicked documents (Joachims et al. 2017, Agarwal et al. 2019)."""
+"""`ipw-arp` and `ipw-dcg`: weighted ranks of clicked documents (Joachims et al. 2017, Agarwal et al. 2019)."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def loss_by_hand(data: LearningData, at: Floats, measure: RankMeasure) -> float:
         for place in np.flatnonzero(click):
             others = np.delete(document, place)
             rank = 1 + np.log2(1 + np.exp(at[others] - at[document[place]])).sum()
-            total += float(measure.cost(np.array([rank]))[0]) / THETA[cell[place]]
+            total += float(measure.cost(np.array([rank]))[0] / THETA[cell[place]])
     return total
 
 
