@@ -47,6 +47,7 @@ class LogisticLearner(Learner):
     about = "logistic regression, position one of its features"
     uses_propensities = False
     is_probability = True
+    draws = False
     takes = ("position_feature",)
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
