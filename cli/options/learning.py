@@ -7,6 +7,7 @@ from posbias.cli.options.option import option
 from posbias.cli.options.shared import Feature, Features, MissingFeatures, Propensity, Validation
 from posbias.core.errors import UsageError
 from posbias.core.learners.boosting import TreeOptions
+from posbias.core.learners.click_rate_pairs import MultipleTests
 from posbias.core.learners.learner import LearningOptions as CoreOptions
 from posbias.core.learners.methods import learner_names
 
@@ -49,6 +50,27 @@ class LearningOptions:
         int, option("--leaf-documents", "Fewest documents of a leaf.", _LEARNING, min=1, metavar="N")
     ] = 10
     seed: Annotated[int, option("--seed", "Random seed.", _LEARNING, min=0, metavar="N")] = 0
+    position_feature: Annotated[
+        bool,
+        option(
+            "--position-feature/--no-position-feature", "Whether a logistic regression sees the position.", _LEARNING
+        ),
+    ] = True
+    raw_rates: Annotated[
+        bool, option("--raw-rates", "Compare click rates without correcting them for position.", _LEARNING)
+    ] = False
+    significance: Annotated[
+        float,
+        option("--significance", "Level at which click rates of two documents differ.", _LEARNING, metavar="X"),
+    ] = 0.05
+    multiple_tests: Annotated[
+        MultipleTests,
+        option(
+            "--multiple-tests",
+            "What the level is about: each pair, any pair (bonferroni), or the share of false ones (fdr).",
+            _LEARNING,
+        ),
+    ] = "none"
 
     def asked(self) -> CoreOptions:
         """The options as a learner takes them.
@@ -62,6 +84,8 @@ class LearningOptions:
             raise UsageError(f"--validation {self.validation:g}: must be at least 0 and below 1, e.g. 0.1.")
         if self.early_stopping is not None and not self.validation:
             raise UsageError("--early-stopping needs held-out queries: say, --validation 0.1.")
+        if not 0 < self.significance < 1:
+            raise UsageError(f"--significance {self.significance:g}: must be above 0 and below 1, e.g. 0.05.")
         trees = TreeOptions(
             trees=self.trees,
             rate=self.learning_rate,
@@ -69,4 +93,12 @@ class LearningOptions:
             leaf_rows=self.leaf_documents,
             seed=self.seed,
         )
-        return CoreOptions(trees=trees, early_stopping=self.early_stopping, seed=self.seed)
+        return CoreOptions(
+            trees=trees,
+            early_stopping=self.early_stopping,
+            position_as_feature=self.position_feature,
+            significance=self.significance,
+            corrected=not self.raw_rates,
+            multiple_tests=self.multiple_tests,
+            seed=self.seed,
+        )

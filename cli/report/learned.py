@@ -10,15 +10,15 @@ from posbias.core.learners.learner import ROUND, TRAINING, VALIDATION, Learned
 _MOST_FEATURES = 10
 
 
-def sentences(learned: Learned, data: LearningData) -> list[str]:
-    """What was learnt from, and how well it fits."""
+def sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
+    """What was learnt from, and how well it fits by the measure of the learner."""
     apart = f", {len(data.apart):,} of them held out" if len(data.apart) else ""
     found = [f"learnt from {data.n_documents:,} documents of {int(data.query[-1]) + 1:,} queries{apart}"]
     curve = learned.curve
     if curve.height:
         last = curve.filter(pl.col(ROUND) == learned.report.get("trees", curve[ROUND][-1])).row(-1, named=True)
         values = [f"{value:.5f} {name}" for name in (TRAINING, VALIDATION) if (value := last[name]) is not None]
-        found.append(f"round {last[ROUND]:,}: log-likelihood per impression {', '.join(values)}")
+        found.append(f"round {last[ROUND]:,}: {measure} {', '.join(values)}")
     return found
 
 

@@ -24,7 +24,7 @@ from posbias.io.engines.engine import Engine
 from posbias.io.features.of_parts import WantedFeatures
 from posbias.io.layouts.pair_weights import examination_of
 from posbias.io.learning.documents import Documents, Wanted, prepare
-from posbias.io.learning.model_files import importance_table, write_model
+from posbias.io.learning.model_files import importance_table, write_learned_propensities, write_model
 from posbias.io.learning.scores import with_scores, write_scores
 
 
@@ -48,6 +48,12 @@ class Request:
         return f"--learner {self.learner.name}" if self.learner.source == "pages" else None
 
     @property
+    def uses_propensities(self) -> bool:
+        """Whether the learner takes theta, as it is asked."""
+        without = self.learner.does_without
+        return self.learner.uses_propensities and not (without is not None and getattr(self.asked, without))
+
+    @property
     def features(self) -> WantedFeatures:
         """Which features, and what becomes of documents without."""
         return WantedFeatures(tuple(self.asked.features or ()), tuple(self.asked.feature or ()), self.asked.missing)
@@ -68,14 +74,15 @@ def requested(asked: LearningOptions, propensities: Path | None) -> Request:
         )
     if not learner.needs_features and has_features:
         raise UsageError(f"--learner {learner.name}: learns without features. Leave --features and --feature out.")
-    if learner.uses_propensities and propensities is None:
+    request = Request(learner, options, asked)
+    if request.uses_propensities and propensities is None:
         raise UsageError(
             f"--learner {learner.name}: needs propensities. Name a directory of `posbias fit`: --propensities DIR."
         )
     for name in asked.feature or ():
         if name in RESERVED:
             raise UsageError(f"--feature {name}: this name is reserved. Rename the column to use it as a feature.")
-    return Request(learner, options, asked)
+    return request
 
 
 def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engine: Engine, result: Result) -> None:
@@ -95,23 +102,30 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     rounds = request.options.trees.trees if learner.needs_features else request.options.epochs
     with result.progress.stage("learning", rounds, unit="rounds") as stage:
         learned = learner.learn(documents.data, request.options, stage.advance)
+    if learned.propensities is not None:
+        write_learned_propensities(counted.statistics.cells, learned.propensities, result.folder)
     section = write_model(learned, documents.features, result.folder, is_probability=learner.is_probability)
     with result.progress.stage("writing", len(documents.parts)) as stage:
         scores = documents.by_part(_scores(learned.model, documents))
         parts = (with_scores(rows, found, is_probability=learner.is_probability) for rows, found in scores)
         write_scores(parts, result.folder, stage)
     result.content |= {
-        "learner": {"name": learner.name, "reference": learner.reference, **learned.report},
+        "learner": {
+            "name": learner.name,
+            "reference": learner.reference,
+            "measure": learner.measure,
+            **learned.report,
+        },
         "model": section,
         "documents": _sizes(documents),
         "features": documents.report,
     }
-    _report(learned, documents, result)
+    _report(learned, documents, learner.measure, result)
 
 
 def _examination(counted: CountedLog, theta: FittedTheta | None, request: Request, result: Result) -> Floats:
     """Theta of the cells, as the learner is to take it; 1 everywhere where it takes none."""
-    if theta is None or not request.learner.uses_propensities:
+    if theta is None or not request.uses_propensities:
         return np.ones(counted.statistics.n_cells)
     chosen = choose_propensities(theta.propensities, request.asked.propensity)
     result.content["learnt_with"] = {
@@ -161,7 +175,7 @@ def _sizes(documents: Documents) -> dict[str, int]:
     }
 
 
-def _report(learned: Learned, documents: Documents, result: Result) -> None:
-    result.tables += [line(sentence) for sentence in report.sentences(learned, documents.data)]
+def _report(learned: Learned, documents: Documents, measure: str, result: Result) -> None:
+    result.tables += [line(sentence) for sentence in report.sentences(learned, documents.data, measure)]
     if learned.importance is not None:
         result.tables.append(report.importance(importance_table(learned.importance, documents.features)))

@@ -9,7 +9,7 @@ Source: Friedman 2001; Ke et al. 2017.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -128,6 +128,13 @@ class BinnedRows:
         subset = self.dataset.subset(rows.tolist(), params=self.parameters)
         return replace(self, dataset=subset, n_rows=len(rows))
 
+    def graded(self, grades: Integers, query: Integers) -> "BinnedRows":
+        """The same, with the grade of each row and groups of rows that are ranked together, by ascending numbers."""
+        dataset = self.dataset.construct()
+        dataset.set_label(grades.astype(np.float64))
+        dataset.set_group(np.unique(query, return_counts=True)[1])
+        return self
+
 
 def bin_rows(rows: Rows, names: Sequence[str], categorical: Sequence[int], options: TreeOptions) -> BinnedRows:
     """Bin rows, a run of them at a time.
@@ -195,28 +202,35 @@ class BoostedTrees:
         n_trees: how many there are.
     """
 
-    def __init__(self, rows: BinnedRows, start: float, apart: Sequence[BinnedRows] = ()) -> None:
+    def __init__(
+        self,
+        rows: BinnedRows,
+        start: float,
+        apart: Sequence[BinnedRows] = (),
+        objective: Mapping[str, Any] | None = None,
+    ) -> None:
         """Begin without a tree.
 
         Args:
             rows: to learn from.
             start: the score to start with.
             apart: further rows to follow, with the bins of `rows`.
+            objective: one of LightGBM's own, with its parameters, for rows that have its labels.
         """
         lightgbm = import_lightgbm()
         self.start = start
         self.n_trees = 0
-        self._booster: Any = lightgbm.Booster(rows.parameters, rows.dataset)
+        self._booster: Any = lightgbm.Booster(rows.parameters | dict(objective or {}), rows.dataset)
         for number, more in enumerate(apart):
             self._booster.add_valid(more.dataset, str(number))
 
-    def grow(self, gradients: Gradients) -> bool:
-        """Add a tree; return whether one was found that splits the rows."""
+    def grow(self, gradients: Gradients | None = None) -> bool:
+        """Add a tree, on LightGBM's own objective without gradients; return whether one splits the rows."""
 
         def at(scores: Floats, _: object) -> tuple[Floats, Floats]:
-            return gradients(scores + self.start)
+            return gradients(scores + self.start) if gradients is not None else (scores, scores)
 
-        stopped: bool = self._booster.update(fobj=at)
+        stopped: bool = self._booster.update(fobj=None if gradients is None else at)
         self.n_trees = int(self._booster.num_trees())
         return not stopped
 
@@ -260,10 +274,10 @@ class BoostedTrees:
         if whole.num_trees():
             for leaf in range(whole.dump_model(num_iteration=1)["tree_info"][0]["num_leaves"]):
                 whole.set_leaf_output(0, leaf, whole.get_leaf_output(0, leaf) + self.start)
-        return _with_objective(whole.model_to_string(), objective)
+        return with_objective(whole.model_to_string(), objective)
 
 
-def _with_objective(text: str, objective: str) -> str:
+def with_objective(text: str, objective: str) -> str:
     """A model file that names its objective; one of a custom loss has none."""
     lines = text.split("\n")
     lines = [line for line in lines if not line.startswith("objective=")]

@@ -105,3 +105,9 @@ class LearningData:
     def apart(self) -> Integers:
         """The documents that are set apart, ascending."""
         return np.flatnonzero(self.held_out)
+
+
+def relative(theta: Floats) -> Floats:
+    """Theta of cells relative to the first one that has any, same shape."""
+    known = theta[np.isfinite(theta)]
+    return theta / known[0] if len(known) else theta

@@ -9,6 +9,7 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.learners.boosting import TreeOptions
+from posbias.core.learners.click_rate_pairs import MultipleTests
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.models import FactorModel, RowModel
 from posbias.core.registry import Plugin
@@ -48,7 +49,7 @@ class LearningOptions:
     position_as_feature: bool = True
     significance: float = 0.05
     corrected: bool = True
-    multiple_tests: Literal["none", "bonferroni", "fdr"] = "none"
+    multiple_tests: MultipleTests = "none"
     factors: int = 4
     epochs: int = 60
     seed: int = 0
@@ -84,7 +85,10 @@ class Learner(Plugin):
         source: what it learns from: counts by query and document, for which statistics will do, or pages.
         needs_features: whether it learns from features; else from who saw what.
         uses_propensities: whether it takes theta; else it needs none, or estimates its own.
+        does_without: the option under which it takes no theta all the same, if there is one.
         is_probability: whether 1 / (1 + exp(-score)) is an attractiveness.
+        draws: whether anything is drawn, so that the seed counts.
+        measure: what its learning curve shows, the larger the better.
         takes: the options that not all learners know and this one does.
     """
 
@@ -93,7 +97,10 @@ class Learner(Plugin):
     source: ClassVar[Source] = "counts"
     needs_features: ClassVar[bool] = True
     uses_propensities: ClassVar[bool] = True
+    does_without: ClassVar[str | None] = None
     is_probability: ClassVar[bool] = False
+    draws: ClassVar[bool] = True
+    measure: ClassVar[str] = "log-likelihood per impression"
     takes: ClassVar[tuple[str, ...]] = OF_TREES
 
     @abstractmethod

@@ -17,8 +17,10 @@ import numpy as np
 import polars as pl
 import xxhash
 
+from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.core.escapes import escaped_json
+from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.learners.boosting import Forest
 from posbias.core.learners.learner import Learned
 from posbias.core.learners.models import FactorModel, NetworkModel, RowModel, TreeModel
@@ -35,6 +37,7 @@ _FILES: dict[Kind, str] = {"trees": "model.txt", "network": "model.npz"}
 FEATURE = "feature"
 """The column of the importance that names a feature."""
 
+_LEARNED_PROPENSITIES = "learned_propensities.parquet"
 _CURVE, _IMPORTANCE, _FEATURES = "learning_curve.parquet", "feature_importance.parquet", "features.json"
 
 
@@ -97,6 +100,12 @@ def write_model(learned: Learned, features: Sequence[Feature], folder: Path, *, 
         is_probability,
         tuple(FeatureSection(feature.name, feature.categories) for feature in features),
     )
+
+
+def write_learned_propensities(cells: pl.DataFrame, propensities: Floats, folder: Path) -> None:
+    """Write the propensities of cells as a learner itself estimates them; null where it has none."""
+    column = pl.Series(PROPENSITY, propensities, pl.Float64).fill_nan(None)
+    cells.with_columns(column).write_parquet(folder / _LEARNED_PROPENSITIES)
 
 
 def importance_table(importance: pl.DataFrame, features: Sequence[Feature]) -> pl.DataFrame:

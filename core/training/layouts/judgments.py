@@ -24,7 +24,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.errors import StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
 from posbias.core.training.layouts.documents import sums_by_document
@@ -112,10 +112,20 @@ def top_rate(terms: Floats, multiplicity: Floats) -> float:
         terms: as from `rate_terms`, shape (J, 5).
         multiplicity: how many documents each signature stands for, shape (J,).
     """
-    rate = np.divide(terms[:, 2], terms[:, 3], out=np.zeros(len(terms)), where=terms[:, 3] > 0)
+    return top_of(np.divide(terms[:, 2], terms[:, 3], out=np.zeros(len(terms)), where=terms[:, 3] > 0), multiplicity)
+
+
+def top_of(rate: Floats, multiplicity: Floats) -> float:
+    """Of rates of shape (J,), the one that a hundredth exceed; 0 without any."""
     order = np.argsort(rate)
     above = multiplicity.sum() - np.cumsum(multiplicity[order])
     return float(rate[order][np.argmax(above <= _ABOVE_TOP * multiplicity.sum())]) if len(rate) else 0.0
+
+
+def grades_of(label: Floats, top: float, grades: int) -> Integers:
+    """The grade of each label, 0 .. grades - 1, same shape."""
+    steps = np.floor(grades * label / top) if top > 0 else np.zeros(len(label))
+    return np.minimum(steps, grades - 1).astype(np.int64)
 
 
 def judgment_rows(pairs: pl.DataFrame, terms: Floats, *, top: float, grades: int, whole: bool) -> pl.DataFrame:
@@ -136,12 +146,11 @@ def judgment_rows(pairs: pl.DataFrame, terms: Floats, *, top: float, grades: int
     seen = sums[:, 3] > 0
     sums = sums[seen]
     label = sums[:, 2] / sums[:, 3]
-    steps = np.floor(grades * label / top) if top > 0 else np.zeros(len(label))
     counts = pl.Int64 if whole else pl.Float64
     return documents.filter(pl.Series(seen)).with_columns(
         pl.Series(LABEL, label),
         pl.Series(LABEL_STD_DEV, np.sqrt(sums[:, 4]) / sums[:, 3]).fill_nan(None),
-        pl.Series(GRADE, np.minimum(steps, grades - 1).astype(np.int32)),
+        pl.Series(GRADE, grades_of(label, top, grades).astype(np.int32)),
         pl.Series(IMPRESSIONS, sums[:, 0]).cast(counts),
         pl.Series(CLICKS, sums[:, 1]).cast(counts),
         pl.lit(1.0).alias(WEIGHT),

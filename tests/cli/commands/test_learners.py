@@ -1,0 +1,161 @@
+"""The learners of `posbias train` on the command line: what each writes, and what it is refused."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import lightgbm
+import numpy as np
+import polars as pl
+import pytest
+
+from posbias.core.learners.methods import get_learner, learner_names
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+Run = Callable[..., CompletedProcess[str]]
+
+UNUSABLE = 2
+FROM_FEATURES = [name for name in learner_names() if get_learner(name).needs_features]
+OWN_PROPENSITIES = ["dla", "regression-em"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a log, features of numbers, and a fit."""
+    folder = tmp_path_factory.mktemp("learners")
+    log = simulate(SimulationOptions("pbm", 8_000, 40, 8, 5, seed=3)).log
+    log.with_columns(device=pl.col("session") % 2).write_parquet(folder / "log.parquet")
+    pairs = log.select("query", "doc").unique(maintain_order=True)
+    rng = np.random.default_rng(0)
+    features = pairs.with_columns(
+        length=pl.Series(rng.standard_normal(pairs.height)), age=pl.Series(rng.integers(0, 50, pairs.height))
+    )
+    features.write_parquet(folder / "features.parquet")
+    features.with_columns(colour=pl.Series(rng.choice(["red", "blue"], pairs.height))).write_parquet(
+        folder / "coloured.parquet"
+    )
+    for words in ("fit log.parquet -o fit", "collect log.parquet -o counts"):
+        command = (sys.executable, "-m", "posbias.cli", *words.split())
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def train(name: str, *more: str, log: str = "log.parquet", features: str = "features.parquet") -> tuple[str, ...]:
+    """The command, with propensities where the learner takes some."""
+    theta = ("--propensities", "fit") if get_learner(name).uses_propensities else ()
+    return ("train", log, "--features", features, *theta, "--learner", name, *more)
+
+
+@pytest.mark.parametrize("name", FROM_FEATURES)
+def test_every_learner_writes_a_model_that_scores_by_itself(
+    run_in_process: Run, place: Path, tmp_path: Path, name: str
+) -> None:
+    done = run_in_process(*train(name, "--validation", "0.3"), "-o", tmp_path / "ranker", cwd=place)
+    assert done.returncode == 0, done.stderr
+    scores = pl.read_parquet(tmp_path / "ranker" / "scores.parquet")
+    again = run_in_process(
+        "score", "features.parquet", "--model", tmp_path / "ranker", "-o", tmp_path / "scored", cwd=place
+    )
+    assert again.returncode == 0, again.stderr
+    joined = scores.join(pl.read_parquet(tmp_path / "scored" / "scores.parquet"), on=["query", "doc"])
+    assert joined.height == scores.height > 100
+    np.testing.assert_array_equal(joined["score"].to_numpy(), joined["score_right"].to_numpy())
+    said = json.loads((tmp_path / "ranker" / "manifest.json").read_text(encoding="utf-8"))["learner"]
+    learner = get_learner(name)
+    assert (said["name"], said["reference"], said["measure"]) == (name, learner.reference, learner.measure)
+    assert f"{learner.measure} " in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", OWN_PROPENSITIES)
+def test_propensities_that_a_learner_estimates_are_written_by_cell(
+    run_in_process: Run, place: Path, tmp_path: Path, name: str
+) -> None:
+    done = run_in_process(*train(name), "-o", tmp_path / "ranker", cwd=place)
+    assert done.returncode == 0, done.stderr
+    found = pl.read_parquet(tmp_path / "ranker" / "learned_propensities.parquet")
+    assert found.columns == ["position", "propensity"]
+    assert found["position"].to_list() == [1, 2, 3, 4, 5]
+    assert found["propensity"][0] == 1
+    wanted = pl.read_parquet(place / "fit" / "propensities.parquet")["propensity"]
+    assert ((found["propensity"] / wanted).log().abs() < np.log(2)).all()
+
+
+def test_learned_propensities_are_by_context_where_the_log_is(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    done = run_in_process(*train("regression-em", "--context", "device"), "-o", tmp_path / "ranker", cwd=place)
+    assert done.returncode == 0, done.stderr
+    found = pl.read_parquet(tmp_path / "ranker" / "learned_propensities.parquet")
+    assert set(found.columns) == {"position", "device", "propensity"}
+    assert found.height == 10
+
+
+def test_a_learner_with_given_propensities_writes_none(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    done = run_in_process(*train("ipw-arp", "--trees", "5"), "-o", tmp_path / "ranker", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ranker" / "learned_propensities.parquet").exists()
+
+
+@pytest.mark.parametrize("name", [name for name in FROM_FEATURES if get_learner(name).source == "counts"])
+def test_statistics_give_the_same_model_as_the_log(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
+    for number, log in enumerate(("log.parquet", "counts")):
+        done = run_in_process(*train(name, log=log), "-o", tmp_path / str(number), cwd=place)
+        assert done.returncode == 0, done.stderr
+    one, other = (pl.read_parquet(tmp_path / str(number) / "scores.parquet") for number in range(2))
+    assert one.equals(other)
+
+
+def test_the_model_file_of_position_feature_takes_the_features_of_the_table(
+    run_in_process: Run, place: Path, tmp_path: Path
+) -> None:
+    done = run_in_process(*train("position-feature"), "-o", tmp_path / "ranker", cwd=place)
+    assert done.returncode == 0, done.stderr
+    booster = lightgbm.Booster(model_file=str(tmp_path / "ranker" / "model.txt"))
+    assert booster.feature_name() == ["length", "age"]
+    scores = pl.read_parquet(tmp_path / "ranker" / "scores.parquet")
+    rows = scores.join(pl.read_parquet(place / "features.parquet"), on=["query", "doc"], maintain_order="left")
+    predicted = np.asarray(booster.predict(rows.select("length", "age").to_numpy()))
+    np.testing.assert_allclose(predicted, scores["attractiveness"].to_numpy(), rtol=0, atol=1e-12)
+
+
+WRONG = {
+    "raw rates and their propensities": (
+        train("gbrank", "--raw-rates", "--propensity", "fitted"),
+        "--propensity fitted: has no effect here: --raw-rates takes no propensities",
+    ),
+    "raw rates of another learner": (train("pbm", "--raw-rates"), "it applies only to --learner gbrank"),
+    "a level": (train("gbrank", "--significance", "1"), "--significance 1: must be above 0 and below 1"),
+    "no pair that differs": (
+        train("gbrank", "--significance", "1e-300"),
+        "none has click rates that differ at the level of 1e-300",
+    ),
+    "text in a linear model": (
+        train("logistic", features="coloured.parquet"),
+        "--learner logistic: learns from numbers, and the feature 'colour' is text",
+    ),
+    "trees of a linear model": (train("logistic", "--trees", "5"), "--trees 5: has no effect here"),
+    "a seed of what draws nothing": (train("logistic", "--seed", "5"), "--seed 5: has no effect here"),
+    "pages from statistics": (train("dla", log="counts"), "--learner dla"),
+    "no propensities": (
+        ("train", "log.parquet", "--features", "features.parquet", "--learner", "gbrank"),
+        "--learner gbrank: needs propensities",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_learner_cannot_do_is_said_and_nothing_is_written(
+    run_in_process: Run, place: Path, tmp_path: Path, name: str
+) -> None:
+    words, expected = WRONG[name]
+    done = run_in_process(*words, "-o", tmp_path / "out", cwd=place)
+    assert done.returncode == UNUSABLE, done.stderr
+    assert expected in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_gbrank_on_raw_rates_needs_no_fit(run_in_process: Run, place: Path, tmp_path: Path) -> None:
+    words = ("train", "log.parquet", "--features", "features.parquet", "--learner", "gbrank", "--raw-rates")
+    done = run_in_process(*words, "-o", tmp_path / "out", cwd=place)
+    assert done.returncode == 0, done.stderr

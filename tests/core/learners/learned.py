@@ -1,0 +1,56 @@
+"""What tests of learners share: learning without a command line, and slopes by small steps."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.learners.boosting import TreeOptions
+from posbias.core.learners.data import LearningData, Pages
+from posbias.core.learners.learner import Learned, LearningOptions
+from posbias.core.learners.methods import get_learner
+from posbias.core.learners.models import RowModel
+
+OPTIONS = LearningOptions(TreeOptions(trees=60))
+
+
+def learn(name: str, data: LearningData, **more: Any) -> Learned:  # noqa: ANN401 - fields of the options
+    """What a learner makes of a log."""
+    return get_learner(name).learn(data, replace(OPTIONS, **more), lambda: None)
+
+
+def scores(learned: Learned, rows: Floats) -> Floats:
+    """The scores of rows of features."""
+    assert isinstance(learned.model, RowModel)
+    return learned.model.scores(rows)
+
+
+def slope(loss: Callable[[Floats], float], at: Floats, number: int, step: float = 1e-5) -> float:
+    """The derivative of a loss by one of its arguments."""
+    up, down = at.copy(), at.copy()
+    up[number] += step
+    down[number] -= step
+    return (loss(up) - loss(down)) / (2 * step)
+
+
+Numbers = list[list[int]]
+
+
+def with_pages(data: LearningData, pages: Numbers, cells: Numbers, clicks: Numbers) -> LearningData:
+    """A log with other pages: the documents, the cells and the clicks of each."""
+    start = np.cumsum([0, *map(len, pages)])
+    shown, places = (np.array([number for page in numbers for number in page]) for numbers in (pages, cells))
+    clicked = np.array([click for page in clicks for click in page], np.float64)
+    return replace(data, pages=Pages(start, shown, places, clicked))
+
+
+def page_of(data: LearningData) -> list[tuple[Integers, Integers, Floats]]:
+    """Documents, cells and clicks of each page."""
+    assert data.pages is not None
+    pages = data.pages
+    return [
+        (pages.document[first:last], pages.cell[first:last], pages.click[first:last])
+        for first, last in zip(pages.start[:-1].tolist(), pages.start[1:].tolist(), strict=True)
+    ]

@@ -1,0 +1,187 @@
+"""`gbrank`: pairs of documents whose click rates differ, and averaged fits to them (Zheng et al. 2007)."""
+
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+from learned import learn, scores
+from learning_logs import draw, rank_correlation, true_scores
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.errors import IdentifiabilityError
+from posbias.core.learners import click_rate_pairs
+from posbias.core.learners.boosting import Forest, TreeOptions, bin_rows
+from posbias.core.learners.click_rate_pairs import (
+    MultipleTests,
+    RatePairs,
+    clicks_differ,
+    rates_differ,
+    significant_pairs,
+)
+from posbias.core.learners.learner import LearningOptions
+from posbias.core.learners.methods.gbrank import TAU, hinge_loss, learn_from, targets
+from posbias.core.learners.models import TreeModel
+
+scipy: Any = import_module("scipy.stats")  # no types
+
+RNG = np.random.default_rng(0)
+CLICKS = RNG.integers(0, 20, (2, 60)).astype(float)
+SHOWN = CLICKS + RNG.integers(1, 60, (2, 60))
+
+
+# --- which pairs ------------------------------------------------------------------------------------------------
+
+
+def test_corrected_clicks_are_compared_by_the_exact_binomial_test() -> None:
+    """Twice the smaller tail; SciPy's one-sided tests are the tails."""
+    found, one_is_higher = clicks_differ(CLICKS[0], SHOWN[0], CLICKS[1], SHOWN[1])
+    for number in range(60):
+        one, both = int(CLICKS[0, number]), int(CLICKS[:, number].sum())
+        chance = SHOWN[0, number] / SHOWN[:, number].sum()
+        tails = (
+            [scipy.binomtest(one, both, chance, side).pvalue for side in ("less", "greater")] if both else [1.0, 1.0]
+        )
+        assert found[number] == pytest.approx(min(1.0, 2 * min(tails)))
+        assert one_is_higher[number] == (tails[1] < tails[0])
+
+
+def test_raw_rates_are_compared_by_two_proportions() -> None:
+    """The square of z is Pearson's chi-squared of the table of two by two."""
+    found, _ = rates_differ(CLICKS[0], SHOWN[0], CLICKS[1], SHOWN[1])
+    for number in range(60):
+        one, other = CLICKS[:, number]
+        table = [[one, SHOWN[0, number] - one], [other, SHOWN[1, number] - other]]
+        wanted = scipy.chi2_contingency(table, correction=False).pvalue if one + other else 1.0
+        assert found[number] == pytest.approx(wanted)
+
+
+def pairs_of(p_values: list[float], multiple_tests: MultipleTests, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many of pairs with these p-values are significant at .05."""
+    waiting = list(p_values)
+
+    def tested(one: Floats, *_: Floats) -> tuple[Floats, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
+        return np.array([waiting.pop(0) for _ in one]), np.ones(len(one), np.bool_)
+
+    monkeypatch.setattr(click_rate_pairs, "clicks_differ", tested)
+    query = np.repeat(np.arange(len(p_values)), 2)  # two documents each: as many pairs as queries
+    ones = np.ones(len(query))
+    found = significant_pairs(query, ones, ones, corrected=True, level=0.05, multiple_tests=multiple_tests)
+    assert found.n_tested == len(p_values)
+    return len(found.higher)
+
+
+@pytest.mark.parametrize(("multiple_tests", "wanted"), [("none", 6), ("bonferroni", 2), ("fdr", 4)])
+def test_the_level_allows_for_many_pairs(
+    multiple_tests: MultipleTests, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten tests: .05 each; .005 each; the largest k with p_(k) <= .005 k, which is 4: .019 <= .02, .03 > .025."""
+    p_values = [0.04, 0.001, 0.9, 0.019, 0.012, 0.5, 0.03, 0.004, 0.7, 0.2]
+    assert pairs_of(p_values, multiple_tests, monkeypatch) == wanted
+
+
+def test_all_pairs_of_a_query_are_tested_and_none_across_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = np.sort(RNG.integers(0, 20, 300))
+    clicks, shown = RNG.binomial(30, 0.3, 300).astype(float), RNG.uniform(5, 60, 300)
+
+    def found(block: int) -> RatePairs:
+        monkeypatch.setattr(click_rate_pairs, "_BLOCK", block)
+        return significant_pairs(query, clicks, shown, corrected=True, level=0.05, multiple_tests="none")
+
+    at_once, in_blocks = found(1 << 20), found(50)
+    assert at_once.n_tested == sum(size * (size - 1) // 2 for size in np.bincount(query).tolist())
+    assert (query[at_once.higher] == query[at_once.lower]).all()
+    assert (clicks[at_once.higher] / shown[at_once.higher] > clicks[at_once.lower] / shown[at_once.lower]).all()
+    np.testing.assert_array_equal(at_once.higher, in_blocks.higher)
+    np.testing.assert_array_equal(at_once.lower, in_blocks.lower)
+
+
+def test_documents_that_were_not_shown_are_in_no_pair() -> None:
+    found = significant_pairs(
+        np.zeros(3, np.int64), np.array([50.0, 0, 5]), np.array([100.0, 0, 100]),
+        corrected=True, level=0.05, multiple_tests="none",
+    )  # fmt: skip
+    assert (found.higher.tolist(), found.lower.tolist(), found.n_tested) == ([0], [2], 1)
+
+
+# --- what is learnt from them -----------------------------------------------------------------------------------
+
+
+def test_targets_are_the_other_score_and_tau() -> None:
+    h = np.array([0.5, 2.0, -1.0, 9.0])
+    documents, target, weight = targets(np.array([0, 0]), np.array([1, 2]), h)
+    assert documents.tolist() == [0, 1, 2]
+    assert weight.tolist() == [2, 1, 1]
+    np.testing.assert_allclose(target, [((2.0 + TAU) + (-1.0 + TAU)) / 2, 0.5 - TAU, 0.5 - TAU])
+
+
+def test_fits_are_averaged_as_the_paper_says() -> None:
+    """h_m = (m h_{m-1} + g_m) / (m + 1): by hand, each g_m from LightGBM, against the model file."""
+    lightgbm: Any = import_module("lightgbm")  # its types are incomplete
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((400, 2))
+    higher, lower = rng.integers(0, 400, (2, 3_000))
+    swap = rows[higher, 0] + rng.standard_normal(3_000) < rows[lower, 0]
+    pairs = RatePairs(np.where(swap, lower, higher), np.where(swap, higher, lower), 3_000)
+    options = LearningOptions(TreeOptions(trees=60, threads=1))
+    binned = bin_rows(rows, ["a", "b"], [], options.trees)
+    nothing = RatePairs(np.zeros(0, np.int64), np.zeros(0, np.int64), 0)
+    model = learn_from(binned, pairs, nothing, options, lambda: None).model
+    assert isinstance(model, TreeModel)
+
+    h = np.zeros(400)
+    parameters = {"learning_rate": 0.1, "num_leaves": 15, "min_data_in_leaf": 10, "num_threads": 1, "verbose": -1}
+    for m in (1, 2, 3):
+        wrong = h[pairs.higher] < h[pairs.lower] + TAU
+        i, j = pairs.higher[wrong], pairs.lower[wrong]
+        inputs = np.concatenate([rows[i], rows[j]])  # one row each, as the paper has it
+        wanted = np.concatenate([h[j] + TAU, h[i] - TAU])
+        of_paper = {**parameters, "objective": "regression", "min_data_in_leaf": 10 * len(inputs) // 400}
+        g = lightgbm.train(of_paper, lightgbm.Dataset(inputs, wanted), 20)
+        h = (m * h + np.asarray(g.predict(rows))) / (m + 1)
+    assert rank_correlation(Forest(model.forest.text).scores(rows), h) > 0.98
+    assert np.abs(Forest(model.forest.text).scores(rows) - h).mean() < 0.05
+
+
+def test_the_curve_is_the_loss_of_the_model_that_is_written() -> None:
+    rng = np.random.default_rng(2)
+    rows = rng.standard_normal((300, 2))
+    order = np.argsort(-rows[:, 0])
+    pairs = RatePairs(order[:150], order[150:], 150)
+    options = LearningOptions(TreeOptions(trees=50, threads=1))
+    learned = learn_from(bin_rows(rows, ["a", "b"], [], options.trees), pairs, pairs, options, lambda: None)
+    assert isinstance(learned.model, TreeModel)
+    assert learned.curve["round"].to_list() == [20, 40, 50]
+    assert learned.curve["training"][-1] == pytest.approx(-hinge_loss(pairs, learned.model.scores(rows)))
+
+
+def test_it_stops_once_held_out_pairs_fare_no_better_and_keeps_the_best() -> None:
+    data = draw(held_out=0.4)
+    learned = learn("gbrank", data, trees=TreeOptions(trees=2_000), early_stopping=1)
+    kept = learned.report["trees"]
+    assert kept == learned.curve["round"][int(np.argmax(learned.curve["validation"].to_numpy()))]
+    fewer = learn("gbrank", data, trees=TreeOptions(trees=kept))
+    rows = np.random.default_rng(9).standard_normal((50, 2))
+    np.testing.assert_allclose(scores(learned, rows), scores(fewer, rows), rtol=0, atol=1e-12)
+
+
+def test_corrected_rates_rank_by_attractiveness_and_raw_ones_by_what_the_ranker_likes() -> None:
+    data, rows = draw(), np.random.default_rng(9).standard_normal((2_000, 2))
+    corrected, raw = (scores(learn("gbrank", data, corrected=asked), rows) for asked in (True, False))
+    assert rank_correlation(corrected, true_scores(rows)) > 0.8
+    assert rank_correlation(raw, rows[:, 1]) > rank_correlation(corrected, rows[:, 1]) + 0.2
+
+
+def test_raw_rates_need_no_propensities() -> None:
+    data = draw()
+    rows = np.random.default_rng(9).standard_normal((50, 2))
+    without = replace(data, examination=np.full(5, np.nan))
+    np.testing.assert_array_equal(
+        scores(learn("gbrank", without, corrected=False), rows), scores(learn("gbrank", data, corrected=False), rows)
+    )
+
+
+def test_a_log_without_a_significant_pair_is_an_error_that_says_how_many_were_tested() -> None:
+    with pytest.raises(IdentifiabilityError, match=r"of 1,596 pairs .* none .* level of 1e-300"):
+        learn("gbrank", draw(), significance=1e-300)

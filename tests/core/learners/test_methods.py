@@ -1,0 +1,66 @@
+"""What holds for every learner from features."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from learned import learn, scores
+from learning_logs import THETA, draw, rank_correlation, true_scores
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.learners.data import LearningData
+from posbias.core.learners.methods import get_learner, learner_names
+
+FROM_FEATURES = [name for name in learner_names() if get_learner(name).needs_features]
+HELD_OUT = 0.3
+
+
+@pytest.fixture(scope="module")
+def unseen() -> Floats:
+    return np.random.default_rng(9).standard_normal((1_000, 2))
+
+
+def without_clicks_apart(data: LearningData) -> LearningData:
+    """The same log, but that nothing of held-out queries was clicked."""
+    assert data.pages is not None
+    counts, pages = data.counts, data.pages
+    return replace(
+        data,
+        counts=replace(counts, clicks=np.where(data.held_out[counts.unit_of_entry], 0, counts.clicks)),
+        pages=replace(pages, click=np.where(data.held_out[pages.document], 0, pages.click)),
+    )
+
+
+@pytest.mark.parametrize("name", FROM_FEATURES)
+def test_a_learner_ranks_better_than_what_the_logging_ranker_likes(name: str, unseen: Floats) -> None:
+    found = scores(learn(name, draw()), unseen)
+    liking = 0.5 * unseen[:, 0] + unseen[:, 1]
+    assert rank_correlation(found, true_scores(unseen)) > rank_correlation(liking, true_scores(unseen)) + 0.2
+
+
+@pytest.mark.parametrize("name", FROM_FEATURES)
+def test_held_out_queries_are_not_learnt_from(name: str, unseen: Floats) -> None:
+    data = draw(held_out=HELD_OUT)
+    learned, other = (learn(name, log) for log in (data, without_clicks_apart(data)))
+    np.testing.assert_array_equal(scores(learned, unseen), scores(other, unseen))
+    assert learned.curve["validation"].null_count() == 0
+    assert learned.curve["training"].equals(other.curve["training"])
+
+
+@pytest.mark.parametrize("name", FROM_FEATURES)
+def test_the_same_log_and_seed_give_the_same_model(name: str, unseen: Floats) -> None:
+    one, other = (learn(name, draw(), seed=5) for _ in range(2))
+    np.testing.assert_array_equal(scores(one, unseen), scores(other, unseen))
+
+
+@pytest.mark.parametrize("name", [name for name in FROM_FEATURES if not get_learner(name).uses_propensities])
+def test_a_learner_that_takes_no_propensities_does_not_look_at_them(name: str, unseen: Floats) -> None:
+    data = draw()
+    one, other = (scores(learn(name, replace(data, examination=theta)), unseen) for theta in (THETA, np.ones(5)))
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", learner_names())
+def test_a_learner_names_its_paper(name: str) -> None:
+    assert re.search(r"\b(19|20)\d\d\b", get_learner(name).reference)
