@@ -48,6 +48,7 @@ class TreeOptions:
         leaves: the most leaves of a tree.
         leaf_rows: the fewest rows of a leaf.
         bins: the most bins of a feature.
+        binned_by: rows at most, drawn at random, whose values say where bins end.
         threads: how many to use; 0: all.
         seed: of what is drawn.
     """
@@ -57,6 +58,7 @@ class TreeOptions:
     leaves: int = 15
     leaf_rows: int = 10
     bins: int = 255
+    binned_by: int = 200_000
     threads: int = 0
     seed: int = 0
 
@@ -69,6 +71,7 @@ class TreeOptions:
             "num_leaves": self.leaves,
             "min_data_in_leaf": self.leaf_rows,
             "max_bin": self.bins,
+            "bin_construct_sample_cnt": self.binned_by,
             "num_threads": self.threads,
             "seed": self.seed,
             "deterministic": True,
@@ -87,7 +90,7 @@ def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
         import lightgbm  # noqa: PLC0415 - only learners need it
     except ImportError as error:
         raise MissingExtraError(
-            "training needs LightGBM, which is not installed. Run: python3 -m pip install 'posbias[learn]'"
+            "this needs LightGBM, which is not installed. Run: python3 -m pip install 'posbias[learn]'"
         ) from error
     return lightgbm
 

@@ -63,11 +63,11 @@ def session_sums(
         (n_sessions, n_rows),
         np.tile(weight, 2),
     )
-    scores = sparse_product(parts_of_score, _parts_of_score(linked, shares))
+    scores = sparse_product(parts_of_score, parts_of_score(linked, shares))
     return sum_scores(fit, ClusterScores(linked, shares, scores, clicks_on_unit, np.ones(n_sessions)))
 
 
-def _parts_of_score(linked: LinkedCounts, shares: Floats) -> Sparse:
+def parts_of_score(linked: LinkedCounts, shares: Floats) -> Sparse:
     """What clicks add to a score: -p_j by their unit, S rows, and 1_e by their cell, I rows."""
     table, n_cells = linked.table, len(linked.cells)
     return in_rows(
