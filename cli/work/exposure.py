@@ -35,9 +35,10 @@ def requested_rows(
     if method not in methods_of_rows():
         return None
     tables, columns, missing = tuple(features[0] or ()), tuple(features[1] or ()), features[2]
-    for name in (*columns, *([exposure.ranker_score] if exposure.ranker_score else [])):
+    named = [("--feature", name) for name in columns] + [("--ranker-score", exposure.ranker_score)]
+    for flag, name in named:
         if name in RESERVED:
-            raise UsageError(f"--feature {name}: this name is reserved. Rename the column to use it as a feature.")
+            raise UsageError(f"{flag} {name}: this name is reserved. Rename the column to use it as a feature.")
     if not tables and not columns:
         raise UsageError(
             f"--method {method}: says nothing without features. Name a table of them (--features FILE) or columns of "

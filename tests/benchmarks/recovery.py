@@ -15,6 +15,7 @@ model           of the tests of the model: false alarms and power
 check           the standard errors that `posbias check` expects, against actual errors, on 50 logs per kind
 guards          against logs of what was clicked: false alarms, and how many are found
 days            that do not look like the others: false alarms, and how many are found
+features        theta where no pair repeats, by features: error and coverage beside regression EM
 real            the real logs beside the repository (../shared/data), where they are there
 speed           conditional and joint fits of a compressed log of 10M impressions
 cost            what `posbias fit` takes beyond `posbias collect`, whole processes
@@ -36,6 +37,7 @@ from recovery_clusters import clusters
 from recovery_contexts import contexts
 from recovery_coverage import coverage
 from recovery_days import days
+from recovery_features import features
 from recovery_feedback import feedback
 from recovery_guards import guards
 from recovery_model_tests import model_tests
@@ -59,6 +61,7 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "check": lambda console, asked: check(console, min(asked.replications, CHECKED)),
     "guards": lambda console, asked: guards(console, asked.replications),
     "days": lambda console, asked: days(console, asked.replications),
+    "features": lambda console, asked: features(console, asked.replications),
     "real": lambda console, _: real(console),
     "speed": lambda console, asked: speed(console, asked.impressions),
     "cost": lambda console, asked: cost(console, asked.impressions, asked.runs),

@@ -182,6 +182,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         do("simulate", *world, "--model", "ubm", "-o", "ubm")
         do("run", "pbm/log.parquet", "--context", "device", "-o", "by-device")
         do("run", "ubm/log.parquet", "--model", "ubm", "-o", "browsing")
+        do("fit", "pbm/log.parquet", "--method", "features", "--feature", "segment", "-o", "by-features")
         by = ("--context", "device", "--stratify", "segment", "--timestamp", "timestamp")
         do("collect", "pbm/log.parquet", *by, "--randomized-where", "policy=random", "-o", "counts")
         do("collect", "ubm/log.parquet", "--model", "ubm", "-o", "ubm-counts")
