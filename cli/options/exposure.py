@@ -7,8 +7,7 @@ from posbias.cli.options.option import option
 from posbias.core.estimators import methods_of_rows
 from posbias.io.features.of_parts import Missing
 
-_ESTIMATING = "Estimating"
-_METHODS = " or ".join(methods_of_rows())
+_LEARNING = f"Learning from features (--method {' or '.join(methods_of_rows())})"
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class ExposureOptions:
         option(
             "--ranker-score",
             "Column of the log or of --features with the score that the ranker ordered the page by.",
-            _ESTIMATING,
+            _LEARNING,
             metavar="COLUMN",
         ),
     ] = None
@@ -29,7 +28,7 @@ class ExposureOptions:
         option(
             "--sample-pages",
             "Learn relevance and position from N pages at most; all pages are then scored.",
-            _ESTIMATING,
+            _LEARNING,
             min=2,
             metavar="N",
         ),
@@ -44,20 +43,20 @@ class FeatureOptions(ExposureOptions):
         list[str] | None,
         option(
             "--features",
-            f"With --method {_METHODS}: table of features by query and document, or by document. Repeatable.",
-            _ESTIMATING,
+            "Table of features by query and document, or by document. Repeatable.",
+            _LEARNING,
         ),
     ] = None
     feature: Annotated[
         list[str] | None,
         option(
             "--feature",
-            f"With --method {_METHODS}: log column to use as a feature. Repeatable.",
-            _ESTIMATING,
+            "Log column to use as a feature. Repeatable.",
+            _LEARNING,
             metavar="COLUMN",
         ),
     ] = None
     missing: Annotated[
         Missing,
-        option("--missing", "Rows without features: stop, drop them, or leave the values empty.", _ESTIMATING),
+        option("--missing", "Rows without features: stop, drop them, or leave the values empty.", _LEARNING),
     ] = "error"

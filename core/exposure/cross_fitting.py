@@ -18,6 +18,7 @@ class CrossFitted:
 
     Attributes:
         scores: of each row, by the trees that have not seen its fold, shape (n,).
+        rounds: how many found a split in some ensemble.
     """
 
     def __init__(self, rows: BinnedRows, fold: Integers, start: float) -> None:
@@ -29,6 +30,7 @@ class CrossFitted:
             start: the score to start with.
         """
         self.scores = np.full(len(fold), start)
+        self.rounds = 0
         self._apart = [np.flatnonzero(fold == one) for one in range(FOLDS)]
         self._seen = [np.flatnonzero(fold != one) for one in range(FOLDS)]
         self._trees = [
@@ -43,6 +45,7 @@ class CrossFitted:
             if trees.grow(lambda scores, rows=seen: gradients(rows, scores)):
                 grown = True
                 self.scores[apart] = trees.scores_apart()[0]
+        self.rounds += grown
         return grown
 
     def forests(self) -> tuple[Forest, ...]:

@@ -18,7 +18,7 @@ def draws_of(sessions: pl.Series, seed: int) -> Hashes:
     """
     mixed = np.array(hashes(sessions), np.int64).view(np.uint64)
     with np.errstate(over="ignore"):
-        mixed = mixed + _STEP * np.uint64(seed + 1)
+        mixed = mixed + _STEP * np.random.SeedSequence(seed).generate_state(1, np.uint64)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
         mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
     return mixed ^ (mixed >> np.uint64(31))

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers, sum_by_number
-from posbias.core.exposure.cross_fitting import CrossFitted
+from posbias.core.errors import IdentifiabilityError
+from posbias.core.exposure.cross_fitting import FOLDS, CrossFitted
 from posbias.core.learners.boosting import BinnedRows, Forest, TreeOptions
 from posbias.core.learners.links import logit, sigmoid
 
@@ -94,9 +95,23 @@ def learn_nuisances(features: BinnedRows, rows: LearningRows) -> Nuisances:
     Args:
         features: of the rows.
         rows: where they were shown, and which were clicked.
+
+    Raises:
+        IdentifiabilityError: there are too few rows, or the features say nothing.
     """
+    needed, smallest = 2 * features.options.leaf_rows, int(np.bincount(rows.fold, minlength=FOLDS).min())
+    if smallest < needed:
+        raise IdentifiabilityError(
+            f"features cannot be learnt from: of {len(rows.cell):,} rows, one half of the pages holds {smallest:,}, "
+            f"and trees need at least {needed:,} in each. Add more days, or raise --sample-pages."
+        )
     theta, relevance = _relevance(features, rows)
     place = _place(features, rows)
+    if not relevance.rounds and not place.rounds:
+        raise IdentifiabilityError(
+            f"the features tell neither which of {len(rows.cell):,} rows are clicked nor where they stand, so that no "
+            "rows can be compared as alike. Name other features (--features, --feature), or add more days."
+        )
     return Nuisances(relevance.forests(), place.forests(), relevance.scores, place.scores, theta)
 
 

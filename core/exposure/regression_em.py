@@ -88,13 +88,13 @@ def regression_em(
     for iteration in range(iterations):
         posteriors = expectation(theta[rows.cell], relevance, rows.click)
         label = (draws.random(len(relevance)) < posteriors.relevant).astype(np.float64)
-        relevance = _regressed(features, rows, label)
+        relevance = regressed(features, rows, label)
         theta = maximised_theta(rows, posteriors)
         on_iteration(f"regression EM {iteration + 1}")
     return theta
 
 
-def _regressed(features: BinnedRows, rows: LearningRows, label: Floats) -> Floats:
+def regressed(features: BinnedRows, rows: LearningRows, label: Floats) -> Floats:
     """Relevance by trees that are fitted anew to labels, shape (n,)."""
     mean = float(np.average(label, weights=rows.weight))
     steeper = replace(features, options=replace(features.options, rate=RATE))

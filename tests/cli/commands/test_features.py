@@ -146,7 +146,7 @@ def test_buckets_on_disk_say_the_same_as_a_log_in_memory(
     monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 4_000)
     assert run_in_process("fit", place / "log.parquet", *FEATURES, "-o", "split").returncode == 0
     split, whole = pl.read_parquet(tmp_path / "split/propensities.parquet"), found.propensities
-    difference = np.log(split["propensity"] / whole["propensity"]).to_numpy()[1:]
+    difference = np.log(split["propensity"].to_numpy() / whole["propensity"].to_numpy())[1:]
     assert (np.abs(difference) < whole["std_error"].to_numpy()[1:] / 3).all()  # trees of rows in another order
     np.testing.assert_allclose(split["std_error"].to_numpy()[1:], whole["std_error"].to_numpy()[1:], rtol=0.1)
 
@@ -255,6 +255,10 @@ def test_run_goes_on_to_training_files(place: Path, run_in_process: Run, tmp_pat
         ([*FEATURES, "--cluster", "pair"], "--cluster pair: only --method"),
         ([*FEATURES, "--reference", "9"], "--reference 9: there is no such cell"),
         ([*FEATURES, "--sample-pages", "1"], "--sample-pages"),
+        (
+            [*FEATURES, "--sample-pages", "20"],
+            "trees need at least 200 in each. Add more days",
+        ),
         ([*FEATURES, "--date", "2026-01-01", "--decay", "0.9"], "cannot be combined with --method features"),
         (["--feature", "price"], "--feature price: has no effect here"),
         (["--ranker-score", "score"], "--ranker-score score: has no effect here"),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.errors import IdentifiabilityError
 from posbias.core.exposure.nuisances import LearningRows, learn_nuisances, tree_options
 from posbias.core.learners.boosting import bin_rows
 from posbias.core.learners.links import sigmoid
@@ -16,7 +17,8 @@ def world(seed: int) -> tuple[Floats, LearningRows, Floats]:
     """Features, rows and relevance: pages whose ranker orders by half of what decides relevance."""
     draws = np.random.default_rng(seed)
     features = draws.normal(size=(N_PAGES, SHOWN, 2))
-    order = np.argsort(-(features[:, :, 0] + draws.gumbel(size=(N_PAGES, SHOWN))), axis=1)
+    score: Floats = features[:, :, 0] + draws.gumbel(size=(N_PAGES, SHOWN))
+    order = np.argsort(-score, axis=1)
     features = np.take_along_axis(features, order[:, :, np.newaxis], axis=1).reshape(-1, 2)
     relevance = sigmoid(features[:, 0] + features[:, 1] - 1)
     cell = np.tile(np.arange(SHOWN), N_PAGES)
@@ -63,6 +65,18 @@ def test_the_same_rows_give_the_same_trees(learned: tuple[Floats, LearningRows, 
     assert first.relevance == second.relevance
     assert first.place == second.place
     np.testing.assert_array_equal(first.theta, second.theta)
+
+
+def test_features_that_say_nothing_and_rows_that_are_too_few_are_refused(
+    learned: tuple[Floats, LearningRows, Floats],
+) -> None:
+    features, rows, _ = learned
+    two = (np.arange(len(rows.cell)) % 1_000 < 5).astype(float).reshape(-1, 1)  # too few for a leaf, in fact 50
+    with pytest.raises(IdentifiabilityError, match="neither which of 10,000 rows are clicked nor where they stand"):
+        learn_nuisances(bin_rows(np.hstack([two, two]), ["a", "b"], [], tree_options(1)), rows)
+    one_fold = LearningRows(rows.cell, rows.click, rows.weight, 0 * rows.fold, rows.position, rows.context)
+    with pytest.raises(IdentifiabilityError, match="of 10,000 rows, one half of the pages holds 0"):
+        learn_nuisances(bin_rows(features, ["a", "b"], [], tree_options(1)), one_fold)
 
 
 def test_a_row_of_weight_two_counts_as_two_rows(learned: tuple[Floats, LearningRows, Floats]) -> None:
