@@ -193,6 +193,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pl.read_parquet("ubm/log.parquet").select("doc", price="doc").unique().write_parquet("prices.parquet")
         do("train", "ubm/log.parquet", "--propensities", "browsing", "--features", "prices.parquet", "-o", "ranker")
         do("explore", "by-device", "--top", "2", "-o", "explored")
+        do("fit", "pbm/log.parquet", "--method", "features", "--feature", "segment", "-o", "by-features")
         by = ("--context", "device", "--stratify", "segment", "--timestamp", "timestamp")
         do("collect", "pbm/log.parquet", *by, "--randomized-where", "policy=random", "-o", "counts")
         do("collect", "ubm/log.parquet", "--model", "ubm", "-o", "ubm-counts")

@@ -121,7 +121,7 @@ def test_fits_are_averaged_as_the_paper_says() -> None:
     lightgbm: Any = import_module("lightgbm")  # its types are incomplete
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((400, 2))
-    higher, lower = rng.integers(0, 400, (2, 3_000))
+    higher, lower = rng.integers(0, 400, 3_000), rng.integers(0, 400, 3_000)
     swap = rows[higher, 0] + rng.standard_normal(3_000) < rows[lower, 0]
     pairs = RatePairs(np.where(swap, lower, higher), np.where(swap, higher, lower), 3_000)
     options = LearningOptions(TreeOptions(trees=60, threads=1))
