@@ -16,6 +16,7 @@ logs per world, of 5,000 pages. Errors are clustered by page.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ def draw_world(kind: str, seed: int, pages: int = PAGES) -> World:
     if kind.startswith("unseen"):
         relevance, score = relevance + 0.8 * unseen, 0.6 * score + 0.6 * unseen
     score = score / score.std()
-    race: Floats = score / _TEMPERATURE + draws.gumbel(size=score.shape)
+    race = cast("Floats", score / _TEMPERATURE + draws.gumbel(size=score.shape))
     order = np.argsort(-race, axis=1)[:, :SHOWN]
 
     def shown(values: Floats) -> Floats:
