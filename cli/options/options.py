@@ -140,8 +140,8 @@ class EstimationOptions:
         Cluster | None,
         option(
             "--cluster",
-            "Unit for clustering standard errors: query (the default), pair, session (which needs the log), column "
-            "or two-way (query and --cluster-column, the default with it).",
+            "Unit for clustering standard errors: query (the default), pair, session (which needs the log; default of "
+            "features), column or two-way (query and --cluster-column, the default with it).",
             _ESTIMATING,
             metavar="UNIT",
         ),
