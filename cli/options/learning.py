@@ -1,6 +1,7 @@
 """The options of learners: which, from what, how long, and what only some of them know."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated
 
 from posbias.cli.options.option import option
@@ -72,6 +73,23 @@ class LearningOptions:
         ),
     ] = "none"
 
+    epochs: Annotated[
+        int, option("--epochs", "Most passes of a network over the log.", _LEARNING, min=1, max=100_000, metavar="N")
+    ] = 60
+    observation_dropout: Annotated[
+        float,
+        option("--observation-dropout", "Chance with which the position is hidden.", _LEARNING, metavar="X"),
+    ] = 0.0
+    gradient_reversal: Annotated[
+        float,
+        option(
+            "--gradient-reversal",
+            "Strength of the reversed gradient that keeps position from predicting clicks.",
+            _LEARNING,
+            metavar="X",
+        ),
+    ] = 0.0
+
     def asked(self) -> CoreOptions:
         """The options as a learner takes them.
 
@@ -86,6 +104,10 @@ class LearningOptions:
             raise UsageError("--early-stopping needs held-out queries: say, --validation 0.1.")
         if not 0 < self.significance < 1:
             raise UsageError(f"--significance {self.significance:g}: must be above 0 and below 1, e.g. 0.05.")
+        if not 0 <= self.observation_dropout < 1:
+            raise UsageError(f"--observation-dropout {self.observation_dropout:g}: must be at least 0 and below 1.")
+        if not 0 <= self.gradient_reversal < inf:
+            raise UsageError(f"--gradient-reversal {self.gradient_reversal:g}: must be at least 0, e.g. 0.1.")
         trees = TreeOptions(
             trees=self.trees,
             rate=self.learning_rate,
@@ -100,5 +122,8 @@ class LearningOptions:
             significance=self.significance,
             corrected=not self.raw_rates,
             multiple_tests=self.multiple_tests,
+            epochs=self.epochs,
+            observation_dropout=self.observation_dropout,
+            gradient_reversal=self.gradient_reversal,
             seed=self.seed,
         )

@@ -99,7 +99,7 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     documents = prepare(counted, examination, wanted, engine, result.progress)
     result.warnings += documents.warnings
     _check_clicks(documents, result)
-    rounds = request.options.trees.trees if learner.needs_features else request.options.epochs
+    rounds = request.options.epochs if "epochs" in learner.takes else request.options.trees.trees
     with result.progress.stage("learning", rounds, unit="rounds") as stage:
         learned = learner.learn(documents.data, request.options, stage.advance)
     if learned.propensities is not None:

@@ -1,9 +1,27 @@
-"""Mean and standard deviation of features, a run of rows at a time."""
+"""Features that are numbers, their means and standard deviations, a run of rows at a time."""
 
 import numpy as np
 
 from posbias.core.arrays.count_table import Flags, Floats
+from posbias.core.errors import SchemaError
 from posbias.core.learners.boosting import Rows, runs
+from posbias.core.learners.data import Features, LearningData
+from posbias.core.learners.growing import features_of
+
+
+def numbers_of(data: LearningData, learner: str) -> Features:
+    """The features of the documents, all of them numbers.
+
+    Raises:
+        SchemaError: one is text.
+    """
+    features = features_of(data)
+    if features.categorical:
+        raise SchemaError(
+            f"--learner {learner}: learns from numbers, and the feature {features.names[features.categorical[0]]!r} is "
+            "text. Leave it out, or make columns of 0 and 1 of it."
+        )
+    return features
 
 
 def mean_and_scale(rows: Rows, wanted: Flags) -> tuple[Floats, Floats]:

@@ -22,13 +22,12 @@ from functools import cached_property
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
-from posbias.core.errors import SchemaError
 from posbias.core.learners.data import Features, LearningData
-from posbias.core.learners.growing import Rounds, features_of
+from posbias.core.learners.growing import Rounds
 from posbias.core.learners.learner import Learned, Learner, LearningOptions, OnRound
 from posbias.core.learners.links import logit, sigmoid
 from posbias.core.learners.models import NetworkModel
-from posbias.core.learners.standardizing import mean_and_scale
+from posbias.core.learners.standardizing import mean_and_scale, numbers_of
 
 _RIDGE = 1.0
 _MOST_ROUNDS = 100
@@ -108,13 +107,7 @@ class Regression:
         Raises:
             SchemaError: one is text.
         """
-        features = features_of(self.data)
-        if features.categorical:
-            raise SchemaError(
-                f"--learner logistic: learns from numbers, and the feature {features.names[features.categorical[0]]!r} "
-                "is text. Leave it out, or make columns of 0 and 1 of it."
-            )
-        return features
+        return numbers_of(self.data, LogisticLearner.name)
 
     @cached_property
     def _blank(self) -> NetworkModel:

@@ -171,6 +171,9 @@ TRIALS = {
     "raw_rates": Trial("--raw-rates", "--learner gbrank"),
     "significance": Trial("--significance 0.5", "--learner gbrank"),
     "multiple_tests": Trial("--multiple-tests bonferroni", "--learner gbrank"),
+    "epochs": Trial("--epochs 2", "--learner single-tower"),
+    "observation_dropout": Trial("--observation-dropout 0.5", "--learner pal-sum"),
+    "gradient_reversal": Trial("--gradient-reversal 0.5", "--learner pal-sum"),
     "info": Trial("--info"),
     "pages": Trial("--pages 77"),
     "top": Trial("--top 2"),
@@ -500,7 +503,7 @@ def test_an_option_has_an_effect_or_is_refused_with_every_layout(bench: Bench, l
     assert "\n".join(faults(bench, situation, fields_of(TrainingOptions))) == ""
 
 
-@pytest.mark.parametrize("learner", ["gbrank --significance 0.4", "gbrank --raw-rates", "logistic", "dla"])
+@pytest.mark.parametrize("learner", ["gbrank --significance 0.4", "gbrank --raw-rates", "logistic", "dla", "pal-sum"])
 def test_an_option_has_an_effect_or_is_refused_with_other_learners(bench: Bench, learner: str) -> None:
     situation = f"train log.parquet --propensities fit --features numbers.parquet --missing nan --learner {learner}"
     assert "\n".join(faults(bench, situation, fields_of(LearningOptions))) == ""

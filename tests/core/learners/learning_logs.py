@@ -15,15 +15,21 @@ def true_scores(rows: Floats) -> Floats:
     return 1.5 * rows[:, 0] - 1.0
 
 
-def draw(seed: int = 0, held_out: float = 0.0) -> LearningData:
-    """A log whose ranker likes the second feature, which says nothing, and the first a little."""
+def draw(seed: int = 0, held_out: float = 0.0, preference: float = 1.0) -> LearningData:
+    """A log whose ranker likes the second feature, which says nothing, and the first a little.
+
+    Args:
+        seed: of all that is drawn.
+        held_out: the share of queries that are held out.
+        preference: how much the ranker does so; 0: it shuffles.
+    """
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((N_QUERIES * N_DOCUMENTS, 2))
     liking = 0.5 * rows[:, 0] + rows[:, 1]
     query = np.repeat(np.arange(N_QUERIES), N_DOCUMENTS)
     of_page = rng.integers(N_QUERIES, size=N_PAGES)
     candidates = of_page[:, np.newaxis] * N_DOCUMENTS + np.arange(N_DOCUMENTS)
-    noisy = liking[candidates] + rng.gumbel(size=candidates.shape) * 0.5
+    noisy = preference * liking[candidates] + rng.gumbel(size=candidates.shape) * 0.5
     shown = np.take_along_axis(candidates, np.argsort(-noisy, axis=1)[:, :N_POSITIONS], axis=1)
     cell = np.tile(np.arange(N_POSITIONS), N_PAGES)
     document = shown.ravel()
