@@ -69,6 +69,16 @@ def test_every_learner_writes_a_model_that_scores_by_itself(
     assert f"{learner.measure} " in " ".join(done.stderr.split())
 
 
+@pytest.mark.parametrize("name", FROM_FEATURES)
+def test_the_same_seed_gives_the_same_bytes(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
+    for folder in ("one", "other"):
+        done = run_in_process(*train(name, "--seed", "5"), "-o", tmp_path / folder, cwd=place)
+        assert done.returncode == 0, done.stderr
+    for path in (tmp_path / "one").iterdir():
+        if path.name != "manifest.json":  # it holds the time that the work took
+            assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes(), path.name
+
+
 @pytest.mark.parametrize("name", OWN_PROPENSITIES)
 def test_propensities_that_a_learner_estimates_are_written_by_cell(
     run_in_process: Run, place: Path, tmp_path: Path, name: str
@@ -135,7 +145,6 @@ WRONG = {
         "--learner logistic: learns from numbers, and the feature 'colour' is text",
     ),
     "trees of a linear model": (train("logistic", "--trees", "5"), "--trees 5: has no effect here"),
-    "a seed of what draws nothing": (train("logistic", "--seed", "5"), "--seed 5: has no effect here"),
     "pages from statistics": (train("dla", log="counts"), "--learner dla"),
     "no propensities": (
         ("train", "log.parquet", "--features", "features.parquet", "--learner", "gbrank"),
