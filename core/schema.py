@@ -46,7 +46,8 @@ OUTPUT_COLUMNS = frozenset(
         *("ctr", "propensity", "examination", "std_error", "ci_low", "ci_high", "identified", "reason"),
         *("linking_pairs", "linking_clicks", "joint_propensity", "attractiveness", "std_dev", "signature"),
         *("smooth_propensity", "smooth_std_error", "smooth_ci_low", "smooth_ci_high"),
-        *("unshrunk_propensity", "unshrunk_ci_low", "unshrunk_ci_high", "covariance", "shared_clicks"),
+        *("unshrunk_propensity", "unshrunk_ci_low", "unshrunk_ci_high"),
+        *("covariance", "shared_clicks", "moment_propensity"),
     )
 )
 """What else stands beside contexts: the columns of the tables of a fit, and of what they are made from."""

@@ -5,11 +5,13 @@ from typing import Annotated
 import typer
 
 from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.exposure import FeatureOptions
 from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions, OutputOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.result import open_result
 from posbias.cli.work import steps
 from posbias.cli.work.engine import open_engine
+from posbias.cli.work.exposure import requested_rows
 from posbias.cli.work.job import Kept, requested_estimate, resolve
 
 
@@ -23,19 +25,22 @@ def fit(
     counting: CountingOptions,
     decay: DecayOptions,
     estimation: EstimationOptions,
+    features: FeatureOptions,
     output: OutputOptions,
 ) -> int:
     """Estimate propensities and attractiveness from logs or statistics.
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
-    estimate = requested_estimate(estimation, counting)
-    kept = Kept(sessions_for=estimate.needs_sessions)
+    named = features.features, features.feature, features.missing
+    rows = requested_rows(estimation.method, named, features, reading)
+    estimate = requested_estimate(estimation, counting, rows)
+    kept = Kept(estimate.needs_sessions, estimate.features.columns, estimate.features.tables)
     job = resolve(inputs, columns, reading, counting, kept=kept, decay=decay.decay)
     estimate.check(job)
-    groups = [columns, reading, counting, decay, estimation]
+    groups = [columns, reading, counting, decay, estimation, features]
     with (
-        open_result("fit", output, inputs, groups, reading.clicks or ()) as result,
+        open_result("fit", output, inputs, groups, [*(reading.clicks or ()), *kept.tables]) as result,
         open_engine(reading, output.output) as engine,
     ):
         counted = steps.count(job, engine, result)

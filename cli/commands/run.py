@@ -5,12 +5,14 @@ from typing import Annotated
 import typer
 
 from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.exposure import ExposureOptions
 from posbias.cli.options.options import CountingOptions, EstimationOptions, OutputOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.training import TrainingOptions
 from posbias.cli.report.result import open_result
 from posbias.cli.work import steps, training_files
 from posbias.cli.work.engine import open_engine
+from posbias.cli.work.exposure import requested_rows
 from posbias.cli.work.job import Kept, requested_estimate, resolve
 
 
@@ -20,6 +22,7 @@ def run(
     reading: ReadingOptions,
     counting: CountingOptions,
     estimation: EstimationOptions,
+    exposure: ExposureOptions,
     training: TrainingOptions,
     output: OutputOptions,
 ) -> int:
@@ -27,11 +30,14 @@ def run(
 
     Example: posbias run logs/*.parquet -o result
     """
-    estimate, files = requested_estimate(estimation, counting), training_files.requested(training)
-    kept = Kept(files.needs_sessions or estimate.needs_sessions, files.log_features, files.tables)
+    files = training_files.requested(training)
+    named = training.features, training.feature, training.missing
+    estimate = requested_estimate(estimation, counting, requested_rows(estimation.method, named, exposure, reading))
+    in_log = tuple(dict.fromkeys((*files.log_features, *estimate.features.columns)))
+    kept = Kept(files.needs_sessions or estimate.needs_sessions, in_log, files.tables)
     job = resolve(logs, columns, reading, counting, kept=kept)
     estimate.check(job)
-    groups = [columns, reading, counting, estimation, training]
+    groups = [columns, reading, counting, estimation, exposure, training]
     with (
         open_result("run", output, logs, groups, [*(reading.clicks or ()), *files.tables]) as result,
         open_engine(reading, output.output) as engine,

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from posbias.cli.options.option import option
+from posbias.cli.options.shared import Csv, MinPropensity, Propensity
 from posbias.core.evaluation.shown import Candidates
-from posbias.core.fit.refinements import LARGEST_ERROR
-from posbias.core.training.weights import Source
 
 _RANKINGS, _WEIGHTING, _OUTPUT = "Rankings", "Weighting", "Output"
 
@@ -62,15 +61,6 @@ class EvaluationOptions:
             metavar="C",
         ),
     ] = None
-    propensity: Annotated[
-        Source,
-        option(
-            "--propensity",
-            f"smooth: weigh by the smooth curve where the standard error exceeds {LARGEST_ERROR}. fitted: never.",
-            _WEIGHTING,
-        ),
-    ] = "smooth"
-    min_propensity: Annotated[float, option("--min-propensity", "Clip propensities at this minimum.", _WEIGHTING)] = (
-        0.01
-    )
-    csv: Annotated[bool, option("--csv", "Also write the tables as CSV, for spreadsheets.", _OUTPUT)] = False
+    propensity: Propensity = "smooth"
+    min_propensity: MinPropensity = 0.01
+    csv: Csv = False

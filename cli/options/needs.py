@@ -7,7 +7,13 @@ from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.effects import Need, Situation, only_where
 from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.core.estimators import JointEstimator, get_estimator, methods_that_take, options_of_some_methods
+from posbias.core.estimators import (
+    JointEstimator,
+    get_method,
+    methods_of_rows,
+    methods_that_take,
+    options_of_some_methods,
+)
 from posbias.core.learners.methods import get_learner, learners_that_take, options_of_some_learners
 from posbias.core.training.layouts import get_layout, layouts_that_take, options_of_some_layouts
 from posbias.io.forms import forms
@@ -127,7 +133,7 @@ def _known_to_method(option: str) -> Need:
     able = methods_that_take(option)
 
     def need(asked: Situation) -> str | None:
-        method = get_estimator(asked["method"]).name
+        method = get_method(asked["method"]).name
         return None if method in able else f"--method {method} does not support it. Methods that do: {', '.join(able)}"
 
     return need
@@ -147,12 +153,22 @@ def _cluster_column(asked: Situation) -> str | None:
         return f"the standard errors of --shape {asked['shape']} are clustered by query"
     if asked["cluster"] not in {None, "column", "two-way"}:
         return f"--cluster {asked['cluster']} does not use it"
-    if "column" not in get_estimator(asked["method"]).clusters:
+    if "column" not in get_method(asked["method"]).clusters:
         return f"--method {asked['method']} does not support it"
     return None
 
 
-_bootstrap = only_where(lambda asked: asked["bootstrap"] > 0, "only --bootstrap N is random")
+_of_rows_only = only_where(
+    lambda asked: asked["method"] in methods_of_rows(),
+    f"only --method {' and '.join(methods_of_rows())} learn from rows",
+)
+_with_tables = only_where(
+    lambda asked: bool(asked["features"]), "only a table of features (--features FILE) can lack rows"
+)
+_random = only_where(
+    lambda asked: asked["bootstrap"] > 0 or asked["method"] in methods_of_rows(),
+    "only --bootstrap N, and methods that sample pages, are random",
+)
 _joint = only_where(
     lambda asked: asked["method"] == JointEstimator.name or asked["compare"] is not False,
     "it applies only to joint EM, which is not run (--no-compare)",
@@ -162,7 +178,8 @@ _ESTIMATING: Needs = {
     "period": (_days,),
     "cluster_column": (_cluster_column,),
     "shrink": (_known_to_method("shrink"), _contexts),
-    "seed": (_bootstrap,),
+    "seed": (_random,),
+    **dict.fromkeys(("ranker_score", "sample_pages"), (_of_rows_only,)),
     "no_acceleration": (_joint,),
     "examination_prior": (_joint,),
 }
@@ -206,9 +223,11 @@ _WEIGHTING: Needs = {
             "nothing is held out. Say how much to hold out, e.g. --validation 0.1",
         ),
     ),
-    "missing": (
-        only_where(lambda asked: bool(asked["features"]), "only a table of features (--features FILE) can lack rows"),
-    ),
+    "missing": (_with_tables,),
+}
+_OF_FEATURES: Needs = {
+    **dict.fromkeys(("features", "feature"), (_of_rows_only,)),
+    "missing": (_of_rows_only, _with_tables),
 }
 
 
@@ -302,7 +321,7 @@ _SIMULATING: Needs = {
 
 NEEDS: Mapping[str, Needs] = {
     "run": {**_READING, **_ESTIMATING, **_WEIGHTING},
-    "fit": {**_READING, **_ESTIMATING},
+    "fit": {**_READING, **_ESTIMATING, **_OF_FEATURES},
     "collect": {name: (_to_write, *_COUNTING.get(name, ())) for name in (*_OF_WRITING, "output", "force", "quiet")},
     "weight": {
         **_READING,

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from posbias.cli.options.config import load_defaults
 from posbias.cli.options.option import option
+from posbias.cli.options.shared import Csv
 from posbias.core.errors import UsageError
-from posbias.core.estimators import estimator_names
+from posbias.core.estimators import method_names
 from posbias.core.estimators.estimate import Cluster, Period, Shrink
 from posbias.core.models import model_names
 from posbias.core.shapes import FREE, shapes_in_words
@@ -108,7 +109,7 @@ class EstimationOptions:
         option(
             "--method",
             "conditional: consistent on sparse logs, with standard errors. "
-            f"For comparison: {', '.join(estimator_names()[1:])}.",
+            f"For comparison: {', '.join(method_names()[1:])}.",
             _ESTIMATING,
             metavar="NAME",
         ),
@@ -139,8 +140,8 @@ class EstimationOptions:
         Cluster | None,
         option(
             "--cluster",
-            "Unit for clustering standard errors: query (the default), pair, session (which needs the log), column "
-            "or two-way (query and --cluster-column, the default with it).",
+            "Unit for clustering standard errors: query (the default), pair, session (which needs the log; default of "
+            "features), column or two-way (query and --cluster-column, the default with it).",
             _ESTIMATING,
             metavar="UNIT",
         ),
@@ -190,7 +191,7 @@ class EstimationOptions:
             _ESTIMATING,
         ),
     ] = None
-    csv: Annotated[bool, option("--csv", "Also write the tables as CSV, for spreadsheets.", _OUTPUT)] = False
+    csv: Csv = False
     strict: Annotated[bool, option("--strict", "Exit with code 1 if any cell is not identified.", _ESTIMATING)] = False
 
 

@@ -7,7 +7,8 @@ from posbias.core.fit.refinements import LARGEST_ERROR
 from posbias.core.training.weights import Source
 from posbias.io.features.of_parts import Missing
 
-_COLUMNS, _FEATURES, _READING, _WEIGHTING = "Columns of the log", "Features", "Reading", "Weighting"
+_COLUMNS, _FEATURES, _READING = "Columns of the log", "Features", "Reading"
+_WEIGHTING, _OUTPUT = "Weighting", "Output"
 
 Query = Annotated[list[str] | None, option("--query", "The query. Repeat for several columns.", _COLUMNS)]
 Doc = Annotated[list[str] | None, option("--doc", "The document. Repeat for several columns.", _COLUMNS)]
@@ -36,3 +37,5 @@ Propensity = Annotated[
         _WEIGHTING,
     ),
 ]
+MinPropensity = Annotated[float, option("--min-propensity", "Clip propensities at this minimum.", _WEIGHTING)]
+Csv = Annotated[bool, option("--csv", "Also write the tables as CSV, for spreadsheets.", _OUTPUT)]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from posbias.cli.options.option import option
-from posbias.cli.options.shared import Feature, Features, MissingFeatures, Propensity, Validation
+from posbias.cli.options.shared import Feature, Features, MinPropensity, MissingFeatures, Propensity, Validation
 from posbias.core.training.layouts import Grouping, layouts_in_words
 from posbias.core.training.weights import Negatives, Rate
 from posbias.io.engines.engine import OnBadRows
@@ -42,9 +42,7 @@ class TrainingOptions:
         Grouping, option("--validation-by", "What to hold out: whole queries or sessions.", _WEIGHTING)
     ] = "query"
     propensity: Propensity = "smooth"
-    min_propensity: Annotated[float, option("--min-propensity", "Clip propensities at this minimum.", _WEIGHTING)] = (
-        0.01
-    )
+    min_propensity: MinPropensity = 0.01
     self_normalize: Annotated[bool, option("--self-normalize", "Scale click weights to a mean of 1.", _WEIGHTING)] = (
         False
     )

@@ -94,11 +94,7 @@ def propensity_table(fit: Fit) -> RenderableType:
     }
     if not fit.propensities["ci_high"].is_null().all():
         columns["95 % interval"] = [_interval(row["ci_low"], row["ci_high"]) for row in rows]
-    if fit.shrunk is not None:
-        columns["unshrunk"] = [_number(row["unshrunk_propensity"]) for row in rows]
-        columns["its interval"] = [_interval(row["unshrunk_ci_low"], row["unshrunk_ci_high"]) for row in rows]
-    elif fit.joint is not None and fit.joint is not estimate:
-        columns["joint EM"] = [_number(row["joint_propensity"]) for row in rows]
+    columns |= _compared(fit, rows)
     if fit.shrunk is None and fit.propensities["linking_clicks"].sum():
         columns["linking\nclicks"] = [f"{row['linking_clicks']:,.0f}" for row in rows]
     for name in columns:
@@ -113,6 +109,20 @@ def propensity_table(fit: Fit) -> RenderableType:
     if len(remarks) > _MOST_REMARKS:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
     return Group(line(title), table, *map(line, remarks))
+
+
+def _compared(fit: Fit, rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """What stands beside the estimate: what contexts say by themselves, the moment estimate, or joint EM."""
+    if fit.shrunk is not None:
+        return {
+            "unshrunk": [_number(row["unshrunk_propensity"]) for row in rows],
+            "its interval": [_interval(row["unshrunk_ci_low"], row["unshrunk_ci_high"]) for row in rows],
+        }
+    if fit.from_rows is not None and fit.from_rows.moment is not None:
+        return {"moment": [_number(row["moment_propensity"]) for row in rows]}
+    if fit.joint is not None and fit.joint is not fit.estimate:
+        return {"joint EM": [_number(row["joint_propensity"]) for row in rows]}
+    return {}
 
 
 def smooth_weights_line(chosen: ChosenPropensities) -> RenderableType:

@@ -5,6 +5,7 @@ import polars as pl
 
 from posbias.cli.console import counted
 from posbias.cli.report.model_verdicts import model_verdicts, model_warnings
+from posbias.cli.report.rows_verdicts import rows_verdicts, rows_warnings
 from posbias.cli.report.summary import cell_in_words
 from posbias.core.estimators import ConditionalEstimator, JointEstimator, get_estimator
 from posbias.core.estimators.placement_test import PlacementTest
@@ -52,6 +53,7 @@ def fit_verdicts(fit: Fit) -> list[str]:
         said += _silence(fit) or [_previous_click(fit, fit.previous_click)]
     said += [_placed_at_random(test) for test in fit.placements if test.documents and test.p_value >= LEVEL]
     said += model_verdicts(fit)
+    said += rows_verdicts(fit)
     comparison = fit.comparison
     if comparison is not None and comparison.biased and fit.estimate.method != JOINT:
         said.append(f"{_biased(fit, comparison)} It is not used.")
@@ -71,6 +73,7 @@ def fit_warnings(fit: Fit) -> list[str]:
         *_sparsity(fit),
         *_placements(fit),
         *model_warnings(fit),
+        *rows_warnings(fit),
         *([fit.shape.warning] if fit.shape is not None and fit.shape.warning else []),
         *([fit.bins.warning] if fit.bins is not None and fit.bins.warning else []),
     ]

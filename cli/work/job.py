@@ -17,6 +17,8 @@ from posbias.core.errors import RoleError, StatisticsError, UsageError
 from posbias.core.estimators import check_method
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.schema import RequestedRoles
+from posbias.io.exposure.request import RowsRequest
+from posbias.io.features.of_parts import WantedFeatures
 from posbias.io.forms.recognition import find_form
 from posbias.io.log.log import Log
 from posbias.io.log.opening import open_log
@@ -214,16 +216,25 @@ class EstimateRequest:
         method: the estimator's name.
         options: what is asked of it.
         asked: as it was said.
+        rows: what the rows are asked for, by a method that needs them.
     """
 
     method: str
     options: estimators.EstimationOptions
     asked: EstimationOptions
+    rows: RowsRequest | None = None
 
     @property
     def needs_sessions(self) -> str | None:
         """The option for which pages must be kept together while a log is read, if there is one."""
+        if self.rows is not None:
+            return f"--method {self.method}"
         return "--cluster session" if self.options.cluster == "session" else None
+
+    @property
+    def features(self) -> WantedFeatures:
+        """The features that the method needs."""
+        return WantedFeatures() if self.rows is None else self.rows.wanted
 
     @property
     def option_of_joint_em(self) -> str | None:
@@ -240,13 +251,15 @@ class EstimateRequest:
         """
         if job.decay is not None and self.needs_sessions:
             raise UsageError(
-                f"--decay {job.decay:g}: cannot be combined with --cluster session. Leave one of them out."
+                f"--decay {job.decay:g}: cannot be combined with {self.needs_sessions}. Leave one of them out."
             )
         check_method(self.method, job.plan, self.options)
 
 
-def requested_estimate(estimation: EstimationOptions, counting: CountingOptions) -> EstimateRequest:
-    """Read the options of an estimate.
+def requested_estimate(
+    estimation: EstimationOptions, counting: CountingOptions, rows: RowsRequest | None = None
+) -> EstimateRequest:
+    """Read the options of an estimate; `rows` is what a method of rows is asked.
 
     Raises:
         UsageError: a value cannot be read, or is out of range.
@@ -268,4 +281,4 @@ def requested_estimate(estimation: EstimationOptions, counting: CountingOptions)
         shape=estimation.shape,
         shrink=estimation.shrink,
     )
-    return EstimateRequest(estimation.method, options, estimation)
+    return EstimateRequest(estimation.method, options, estimation, rows)

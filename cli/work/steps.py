@@ -10,6 +10,7 @@ from posbias.cli.report import summary, verdicts
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.cli.work.job import EstimateRequest, Job
 from posbias.core.fit.fit import LARGEST_COMPARISON, BesideCounts, Fit, fit_statistics
+from posbias.core.fit.from_rows import FromRows
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
 from posbias.io.counting.pages import sample_pages
@@ -103,9 +104,23 @@ def _describe(counted: CountedLog, result: Result) -> None:
     result.tables.append(summary.totals_line(totals))
 
 
+def _from_rows(counted: CountedLog, engine: Engine, request: EstimateRequest, result: Result) -> FromRows | None:
+    """What a method of rows finds in them, and what is said of its features; None for other methods."""
+    if request.rows is None:
+        return None
+    from posbias.io.exposure.estimate import estimate_from_rows  # noqa: PLC0415 - other methods need no trees
+
+    found = estimate_from_rows(counted, request.rows, request.options, engine, result.progress)
+    result.content["features_of_fit"] = found.features
+    result.tables.append(summary.features_line(found.features))
+    result.warnings += found.warnings
+    return found.found
+
+
 def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: Result) -> Fit:
     """Fit, write propensities and attractiveness, and say how sure they are."""
     asked = request.asked
+    from_rows = _from_rows(counted, engine, request, result)
     with result.progress.stage("fitting") as stage:
         found = fit_statistics(
             counted.statistics,
@@ -116,6 +131,7 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
                 sum_sessions=None if counted.read is None else partial(sum_sessions, counted.read),
                 unbinned=counted.unbinned,
                 pages=sample_pages(counted),
+                from_rows=from_rows,
             ),
             on_iteration=stage.say,
         )

@@ -1,6 +1,6 @@
-"""Ways to get theta: each returns the same estimate from the same statistics.
+"""Ways to get theta: each returns the same estimate from the same statistics, or from rows with features.
 
-An estimator is one file here: a class below `Estimator`. It is found because it lies here.
+A method is one file here: a class below `Estimator`, or below `MethodOfRows`. It is found because it lies here.
 """
 
 from dataclasses import fields
@@ -9,7 +9,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Cluster, Estimate, EstimationOptions
-from posbias.core.estimators.estimator import Estimator
+from posbias.core.estimators.estimator import Estimator, Method, MethodOfRows
 from posbias.core.estimators.joint import JointEstimator
 from posbias.core.registry import Room
 from posbias.core.shapes import FREE, get_shape
@@ -21,10 +21,15 @@ __all__ = [
     "EstimationOptions",
     "Estimator",
     "JointEstimator",
+    "Method",
+    "MethodOfRows",
     "check_method",
     "clusters_of",
     "estimator_names",
     "get_estimator",
+    "get_method",
+    "method_names",
+    "methods_of_rows",
     "methods_that_take",
     "options_of_some_methods",
 ]
@@ -35,37 +40,60 @@ MOST_REPLICATES = 10_000
 _OTHER_ESTIMATE = ("cluster", "bootstrap", "shape")
 """Options not for all methods without which the estimate is not the one that was asked for."""
 
-_ESTIMATORS = Room(__name__, __path__, (Estimator,), "--method")
+_METHODS: Room[Method] = Room(__name__, __path__, (Estimator, MethodOfRows), "--method")
+
+
+def method_names() -> list[str]:
+    """The methods, in the order in which help shows them."""
+    return _METHODS.names
 
 
 def estimator_names() -> list[str]:
-    """The estimators, in the order in which help shows them."""
-    return _ESTIMATORS.names
+    """Those of them that work on statistics."""
+    return [name for name, method in _METHODS.plugins.items() if isinstance(method, Estimator)]
 
 
-def get_estimator(name: str) -> Estimator:
-    """The estimator of that name.
+def methods_of_rows() -> list[str]:
+    """Those of them that need the features of every impression."""
+    return [name for name, method in _METHODS.plugins.items() if isinstance(method, MethodOfRows)]
+
+
+def get_method(name: str) -> Method:
+    """The method of that name.
 
     Raises:
         UsageError: there is none.
     """
-    return _ESTIMATORS.get(name)
+    return _METHODS.get(name)
+
+
+def get_estimator(name: str) -> Estimator:
+    """The method of that name that works on statistics.
+
+    Raises:
+        UsageError: there is none, or it needs the features of every impression.
+    """
+    method = get_method(name)
+    if not isinstance(method, Estimator):
+        raise UsageError(f"--method {name}: needs the features of every impression, and there are only counts.")
+    return method
 
 
 def options_of_some_methods() -> list[str]:
     """The options that are not for all methods."""
-    return list(dict.fromkeys(option for estimator in _ESTIMATORS.plugins.values() for option in estimator.takes))
+    return list(dict.fromkeys(option for method in _METHODS.plugins.values() for option in method.takes))
 
 
 def methods_that_take(option: str) -> list[str]:
     """The estimators that know an option that is not for all."""
-    return [name for name, estimator in _ESTIMATORS.plugins.items() if option in estimator.takes]
+    return [name for name, method in _METHODS.plugins.items() if option in method.takes]
 
 
 def clusters_of(name: str, plan: StatisticsPlan, options: EstimationOptions) -> Cluster:
     """By what errors are clustered: as asked, else both ways where a column is kept for that and can be used."""
-    able = "two-way" in get_estimator(name).clusters and options.shape == FREE and not options.bootstrap
-    return options.cluster or ("two-way" if plan.clusters and able else "query")
+    clusters = get_method(name).clusters
+    able = "two-way" in clusters and options.shape == FREE and not options.bootstrap
+    return options.cluster or ("two-way" if plan.clusters and able else clusters[0])
 
 
 def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) -> None:
@@ -74,10 +102,10 @@ def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) ->
     Raises:
         UsageError: there is no such method, or it cannot.
     """
-    estimator = get_estimator(name)
+    method = get_method(name)
     for option in fields(EstimationOptions):
         asked = getattr(options, option.name)
-        if option.name in _OTHER_ESTIMATE and asked != option.default and option.name not in estimator.takes:
+        if option.name in _OTHER_ESTIMATE and asked != option.default and option.name not in method.takes:
             able = ", ".join(methods_that_take(option.name))
             raise UsageError(f"--{option.name} {asked}: --method {name} does not support it. Methods that do: {able}.")
     if options.shape != FREE:
@@ -91,8 +119,8 @@ def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) ->
     if options.shape != FREE and not (by_query and not options.bootstrap):
         given = "--bootstrap" if options.bootstrap else "--cluster"
         raise UsageError(f"--shape {options.shape}: its standard errors are clustered by query. Leave out {given}.")
-    if "cluster" in estimator.takes and options.cluster is not None and options.cluster not in estimator.clusters:
-        able = [other.name for other in _ESTIMATORS.plugins.values() if options.cluster in other.clusters]
+    if "cluster" in method.takes and options.cluster is not None and options.cluster not in method.clusters:
+        able = [other.name for other in _METHODS.plugins.values() if options.cluster in other.clusters]
         raise UsageError(f"--cluster {options.cluster}: only --method {', '.join(able)} supports it.")
     if options.bootstrap and not by_query:
         raise UsageError(f"--bootstrap: it resamples queries. Leave out --cluster {options.cluster}.")
@@ -103,4 +131,4 @@ def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) ->
             f"--bootstrap {options.bootstrap}: at least {FEWEST_REPLICATES} replicates make an interval, and more than "
             f"{MOST_REPLICATES:,} make it no better."
         )
-    estimator.check(plan, options)
+    method.check(plan, options)

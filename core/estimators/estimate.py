@@ -8,14 +8,15 @@ import numpy as np
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
-from posbias.core.errors import UsageError
+from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.harvesting import HarvestedPropensities
 from posbias.core.priors import BetaPrior
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import FittedStrata, correlation_of
 from posbias.core.standard_errors.intervals import Intervals
+from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.joint import EMOptions, JointFit
-from posbias.core.theta.linkage import Linkage, find_linkage
+from posbias.core.theta.linkage import NO_CLICKS, NO_REFERENCE, Linkage, find_linkage
 
 Cluster = Literal["query", "pair", "session", "column", "two-way"]
 Period = Literal["auto", "none", "hour", "day", "week"]
@@ -66,6 +67,19 @@ class FittedJointly:
 
 
 @dataclass(frozen=True)
+class FittedCurve:
+    """A conditional fit with its errors, where it was fitted to something other than the log's own strata.
+
+    Attributes:
+        fit: the estimate.
+        errors: its errors.
+    """
+
+    fit: ConditionalFit
+    errors: ClusterErrors
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Theta per cell, each array of shape (K,), nan where nothing is known.
 
@@ -78,7 +92,8 @@ class Estimate:
         converged: whether the iterations converged.
         iterations: how many there were.
         attractiveness: gamma per pair signature where the method estimates it with theta, else None.
-        fitted: the conditional fit behind the estimate, where the method is one.
+        fitted: the conditional fit behind the estimate, where the method is one on the log's own strata.
+        curve: the conditional fit behind it, where it was fitted to strata of features.
         joint: the joint fit behind it, likewise.
         errors_by: what the errors are clustered by; None where the method has none.
         n_clusters: how many clusters there are.
@@ -96,6 +111,12 @@ class Estimate:
     joint: FittedJointly | None = None
     errors_by: Cluster | None = None
     n_clusters: int = 0
+    curve: FittedCurve | None = None
+
+    @property
+    def conditional(self) -> FittedStrata | FittedCurve | None:
+        """The conditional fit with its errors, whatever it was fitted to."""
+        return self.fitted or self.curve
 
     @property
     def correlation(self) -> Floats:
@@ -104,7 +125,7 @@ class Estimate:
         The identity where the method has no errors.
         """
         correlation = np.eye(len(self.propensity))
-        errors = self.intervals if self.fitted is None else self.fitted.errors
+        errors = self.intervals if self.conditional is None else self.conditional.errors
         if isinstance(errors, ClusterErrors):
             free = np.setdiff1d(np.flatnonzero(self.linkage.identified), self.linkage.references)
             correlation[np.ix_(free, free)] = correlation_of(errors.covariance)
@@ -138,6 +159,38 @@ def cells_like(statistics: SufficientStatistics, reference: tuple[int, ...]) -> 
         first, last = held[:, 0].min(), held[:, 0].max()
         raise UsageError(f"--reference {wanted}: there is no such cell; positions run from {first} to {last}.")
     return found
+
+
+def linkage_of_clicks(statistics: SufficientStatistics, options: EstimationOptions) -> Linkage:
+    """The linkage of a method that compares every cell that has a click: no pair has to link it.
+
+    Raises:
+        UsageError: there is no such reference cell.
+        IdentifiabilityError: there is no click, or none in the reference that was asked for.
+    """
+    _, clicks = statistics.cell_totals
+    asked = cells_like(statistics, options.reference) if options.reference else np.arange(statistics.n_cells)
+    reference_of = _first_of_context(statistics.context_of_cell, asked[clicks[asked] > 0])
+    known = (clicks > 0) & (reference_of >= 0)
+    if not known.any():
+        raise IdentifiabilityError(
+            "no cell (position) that could be the reference has a click, so there is no click rate to compare with."
+        )
+    reasons = np.select([known, clicks == 0], ["", NO_CLICKS], default=NO_REFERENCE)
+    return Linkage(
+        reference_of=np.where(reference_of >= 0, reference_of, 0),
+        identified=known,
+        reason=tuple(str(reason) or None for reason in reasons),
+        linking_pairs=np.zeros(statistics.n_cells),
+        linking_clicks=np.zeros(statistics.n_cells),
+        component=reference_of,
+    )
+
+
+def _first_of_context(context: Integers, candidates: Integers) -> Integers:
+    """The first candidate of each cell's context, -1 where it has none, shape (K,)."""
+    first = {int(context[cell]): int(cell) for cell in candidates[::-1]}
+    return np.array([first.get(int(number), -1) for number in context], np.int64)
 
 
 def clustered(strata: Strata, options: EstimationOptions) -> Strata:

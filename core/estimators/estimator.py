@@ -1,4 +1,4 @@
-"""What an estimator says of itself."""
+"""What a method says of itself: an estimator, which works on counts, or one that needs every impression's features."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -6,17 +6,18 @@ from typing import ClassVar
 
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
+from posbias.core.errors import UsageError
 from posbias.core.estimators.estimate import Cluster, Estimate, EstimationOptions
 from posbias.core.registry import Plugin
 
 
-class Estimator(Plugin):
-    """A way to get theta.
+class Method(Plugin):
+    """A way to get theta, as `--method` names it.
 
     Attributes:
         reference: the paper that it is from.
         takes: which of the `EstimationOptions` that are not for all methods it knows.
-        clusters: by what its errors may be clustered, if it knows the option `cluster`.
+        clusters: by what its errors may be clustered, the usual one first, if it knows the option `cluster`.
         uses_strata: whether it asks what shares one attractiveness, so that days and strata matter.
     """
 
@@ -27,6 +28,10 @@ class Estimator(Plugin):
 
     def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
         """Raise a UsageError if it cannot serve such a plan."""
+
+
+class Estimator(Method):
+    """A method that works on sufficient statistics."""
 
     @abstractmethod
     def estimate(
@@ -48,3 +53,20 @@ class Estimator(Plugin):
             IdentifiabilityError: nothing can be compared.
             UsageError: there is no such reference cell.
         """
+
+
+class MethodOfRows(Method):
+    """A method that needs the features of every impression: `core.exposure` estimates by it."""
+
+    clusters = ("session", "query")
+    uses_strata = False
+
+    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:  # noqa: ARG002 - every method takes both
+        """Raise a UsageError if rows cannot be read so, or examination depends on more than the position."""
+        if plan.model.beside_position:
+            raise UsageError(
+                f"--method {self.name}: only with --model pbm; what is clicked above a document depends on it, so that "
+                f"features cannot stand for its exposure below a click ({plan.model.beside_position})."
+            )
+        if plan.summed:
+            raise UsageError(f"--method {self.name}: needs a row for each impression, and --impressions adds them up.")

@@ -20,6 +20,7 @@ from posbias.core.estimators import (
     JointEstimator,
     check_method,
     get_estimator,
+    get_method,
 )
 from posbias.core.estimators.estimate import FittedJointly, relative_to_largest
 from posbias.core.estimators.placement_test import PlacementTest, placement_tests
@@ -34,11 +35,12 @@ from posbias.core.fit.diagnostics import (
     silence_below_clicks,
 )
 from posbias.core.fit.fitted_theta import FittedTheta, covariance_table, with_shared_clicks
+from posbias.core.fit.from_rows import FromRows, PairsTest, compare_with_pairs
 from posbias.core.fit.joint_causes import JointCauses, find_causes
 from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import PeriodChoice, choose_period
-from posbias.core.fit.propensities import propensity_table, with_unshrunk
+from posbias.core.fit.propensities import propensity_table, with_moment, with_unshrunk
 from posbias.core.fit.refinements import is_thin, with_shape, with_shrinkage
 from posbias.core.fit.shared_clicks import SharedClicks
 from posbias.core.fit.theta_errors import ThetaErrors
@@ -89,6 +91,8 @@ class Fit:
         placements: whether the rows that it is from were placed at random, where it is from randomised rows.
         bins: whether positions of one bin differ, where there are bins and the counts by position.
         model_tests: whether the model holds; None where there are no errors by query to judge it by.
+        from_rows: what a method found in the rows, where it is one of them.
+        against_pairs: the estimate from features against that from repeated pairs, where there are any.
     """
 
     statistics: SufficientStatistics
@@ -114,6 +118,8 @@ class Fit:
     placements: tuple[PlacementTest, ...]
     bins: BinsTest | None
     model_tests: ModelTests | None
+    from_rows: FromRows | None = None
+    against_pairs: PairsTest | None = None
 
     @property
     def converged(self) -> bool:
@@ -125,6 +131,8 @@ class Fit:
         """The propensity table."""
         joint = None if self.joint is None else self.joint.propensity
         table = propensity_table(self.statistics, self.estimate, joint, self.smooth)
+        if self.from_rows is not None and self.from_rows.moment is not None:
+            table = with_moment(table, self.from_rows.moment)
         return with_unshrunk(table, self.free) if self.statistics.plan.context else table
 
     @property
@@ -146,7 +154,8 @@ class Fit:
         """Whether the propensities are not to be taken at face value."""
         few_clicks = self.click_share < WANTED_CLICK_SHARE
         against_the_model = self.model_tests is not None and bool(self.model_tests.doubts)
-        return not self.converged or few_clicks or not self.period.claims or against_the_model
+        against_pairs = self.against_pairs is not None and self.against_pairs.rejected
+        return not self.converged or few_clicks or not self.period.claims or against_the_model or against_pairs
 
     @property
     def click_share(self) -> float:
@@ -177,11 +186,13 @@ class BesideCounts:
         sum_sessions: goes over the log once more, for errors by session.
         unbinned: the same log by position, where the statistics have bins: these are then tested.
         pages: a sample of its pages, for tests of the model.
+        from_rows: what a method of rows found in them.
     """
 
     sum_sessions: Callable[[FittedLog], ClusterSums] | None = None
     unbinned: SufficientStatistics | None = None
     pages: CountedPages | None = None
+    from_rows: FromRows | None = None
 
 
 def fit_statistics(
@@ -240,15 +251,15 @@ def _fit(
     compare: bool | None,
     beside: BesideCounts,
 ) -> Fit:
-    estimator = get_estimator(method)
+    found, uses_strata = beside.from_rows, get_method(method).uses_strata
     is_default = method == ConditionalEstimator.name
     own_rules = replace(options, max_iterations=None, tolerance=None)
     period = PeriodChoice()
-    if estimator.uses_strata:
+    if uses_strata:
         period = choose_period(statistics, options if is_default else own_rules, on_iteration)
     strata = statistics.strata(period.used)
     chosen = period.chosen if is_default else None
-    free = chosen or estimator.estimate(statistics, strata, options, on_iteration)
+    free = chosen or _estimated(statistics, strata, method, options, on_iteration, found)
     judged = with_wanted_errors(free, statistics, options, period.used, beside.sum_sessions)
     refined = _refined(judged, statistics, options)
     estimate = refined.estimate
@@ -284,7 +295,23 @@ def _fit(
         placements=placement_tests(statistics) if method == RandomizedEstimator.name else (),
         bins=_test_bins(judged, beside.unbinned, statistics, options, period),
         model_tests=_test_model(statistics, free, period, beside.pages),
+        from_rows=found,
+        against_pairs=None if found is None else compare_with_pairs(found.estimate, statistics, options),
     )
+
+
+def _estimated(
+    statistics: SufficientStatistics,
+    strata: Strata,
+    method: str,
+    options: EstimationOptions,
+    on_iteration: Callable[[str], None],
+    found: FromRows | None,
+) -> Estimate:
+    """The free estimate: as it was found in the rows, or from the counts."""
+    if found is not None:
+        return found.estimate
+    return get_estimator(method).estimate(statistics, strata, options, on_iteration)
 
 
 def _test_bins(
@@ -322,20 +349,20 @@ class _Refined:
 
 def _refined(free: Estimate, statistics: SufficientStatistics, options: EstimationOptions) -> _Refined:
     """The estimate under the shape that was asked for, or with its contexts shrunk; and whether these differ."""
-    fitted, position = free.fitted, statistics.position_of_cell
-    if fitted is None:
+    fitted, behind, position = free.fitted, free.conditional, statistics.position_of_cell
+    if behind is None:
         return _Refined(free)
-    contexts = compare_contexts(fitted.fit, fitted.errors, position) if statistics.plan.context else None
-    if options.shape != FREE:
+    contexts = compare_contexts(behind.fit, behind.errors, position) if statistics.plan.context else None
+    if options.shape != FREE and fitted is not None:
         estimate, shape = with_shape(free, fitted, options.shape, position)
         return _Refined(estimate, shape, shape if options.shape == SMOOTH else None, contexts=contexts)
     if statistics.plan.model.beside_position:
         return _Refined(free)
     if contexts is None:
-        return _Refined(free, smooth=_smooth_if_thin(free, fitted, position))
+        return _Refined(free, smooth=None if fitted is None else _smooth_if_thin(free, fitted, position))
     if options.shrink == "none":
         return _Refined(free, contexts=contexts)
-    estimate, shrunk = with_shrinkage(free, fitted, position)
+    estimate, shrunk = with_shrinkage(free, behind, position)
     return _Refined(estimate, shrunk=shrunk, contexts=contexts)
 
 

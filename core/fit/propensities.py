@@ -76,6 +76,15 @@ def with_unshrunk(table: pl.DataFrame, free: Estimate) -> pl.DataFrame:
     )
 
 
+def with_moment(table: pl.DataFrame, moment: Floats) -> pl.DataFrame:
+    """The table of an estimate from features, with what the moment equation says, relative to the same references.
+
+    Returns:
+        It with `moment_propensity`.
+    """
+    return table.with_columns(_known("moment_propensity", moment))
+
+
 def _known(name: str, values: Floats) -> pl.Series:
     return pl.Series(name, np.asarray(values, np.float64), nan_to_null=True)
 

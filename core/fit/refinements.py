@@ -8,6 +8,7 @@ from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.estimators.estimate import (
     Cluster,
     Estimate,
+    FittedCurve,
     relative_to_largest,
 )
 from posbias.core.shapes import get_shape
@@ -25,7 +26,7 @@ def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors,
 
     The upper limit of a cell without clicks stays: it is no matter of clusters.
     """
-    without_error = (_in_terms_of(by, reason) for reason in errors.reason)
+    without_error = (in_terms_of(by, reason) for reason in errors.reason)
     reason = tuple(unlinked or alone for unlinked, alone in zip(fitted.fit.linkage.reason, without_error, strict=True))
     high = np.where(fitted.fit.linkage.identified, errors.high, estimate.intervals.high)
     return replace(
@@ -45,7 +46,7 @@ _NAMES: dict[Cluster, tuple[str, str]] = {
 }
 
 
-def _in_terms_of(by: Cluster, reason: str | None) -> str | None:
+def in_terms_of(by: Cluster, reason: str | None) -> str | None:
     """Why there is no error, said of what the errors are clustered by; e.g. `one query alone` -> `one pair alone`."""
     if reason is None or by == "query":
         return reason
@@ -78,7 +79,7 @@ def is_thin(propensity: Floats, std_error: Floats) -> Flags:
 
 
 def with_shrinkage(
-    estimate: Estimate, fitted: FittedStrata, position_of_cell: Integers
+    estimate: Estimate, fitted: FittedStrata | FittedCurve, position_of_cell: Integers
 ) -> tuple[Estimate, ShrunkContexts]:
     """The estimate with each context shrunk towards the curve that they share, and how far.
 

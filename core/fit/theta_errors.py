@@ -61,8 +61,8 @@ def _spread_of_cells(estimate: Estimate) -> Floats | None:
     with np.errstate(divide="ignore", invalid="ignore"):
         half_width = (np.log(intervals.high) - np.log(intervals.low)) / 2
     spread = np.where(np.isfinite(half_width), half_width / _NORMAL, intervals.std_error)
-    if estimate.fitted is not None:
-        fit = estimate.fitted.fit
+    if estimate.conditional is not None:
+        fit = estimate.conditional.fit
         by_counts = np.zeros(len(spread))
         by_counts[fit.free_cells] = np.sqrt(np.diag(inverse(fit.information)))
         spread = np.where(np.isfinite(spread), spread, by_counts)

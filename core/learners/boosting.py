@@ -50,6 +50,7 @@ class TreeOptions:
         leaves: the most leaves of a tree.
         leaf_rows: the fewest rows of a leaf.
         bins: the most bins of a feature.
+        binned_by: rows at most, drawn at random, whose values say where bins end.
         threads: how many to use; 0: all, where there are rows enough.
         seed: of what is drawn.
     """
@@ -59,6 +60,7 @@ class TreeOptions:
     leaves: int = 15
     leaf_rows: int = 10
     bins: int = 255
+    binned_by: int = 200_000
     threads: int = 0
     seed: int = 0
 
@@ -72,6 +74,7 @@ class TreeOptions:
             "max_bin": self.bins,
             "num_threads": self.threads or (1 if n_rows < _ROWS_FOR_THREADS else 0),
             "seed": self.seed % (1 << 31),  # LightGBM takes no larger one
+            "bin_construct_sample_cnt": self.binned_by,
             "deterministic": True,
             "force_row_wise": True,
             "verbose": -1,
@@ -98,7 +101,7 @@ def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
         import lightgbm  # noqa: PLC0415 - only learners need it
     except ImportError as error:
         raise MissingExtraError(
-            "training needs LightGBM, which is not installed. Run: python3 -m pip install 'posbias[learn]'"
+            "this needs LightGBM, which is not installed. Run: python3 -m pip install 'posbias[learn]'"
         ) from error
     lightgbm.register_logger(_Unheard())
     return lightgbm

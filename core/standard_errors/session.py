@@ -57,17 +57,17 @@ def session_sums(
     shares = linked.shares(fit.log_theta[linked.cells])
     clicks_on_unit = counted(cluster, linked_unit, (n_sessions, len(linked.units)), weight)
     n_rows = len(linked.units) + len(linked.cells)
-    parts_of_score = counted(
+    parts = counted(
         np.tile(cluster, 2),
         np.concatenate([linked_unit, len(linked.units) + linked_cell]),
         (n_sessions, n_rows),
         np.tile(weight, 2),
     )
-    scores = sparse_product(parts_of_score, _parts_of_score(linked, shares))
+    scores = sparse_product(parts, parts_of_score(linked, shares))
     return sum_scores(fit, ClusterScores(linked, shares, scores, clicks_on_unit, np.ones(n_sessions)))
 
 
-def _parts_of_score(linked: LinkedCounts, shares: Floats) -> Sparse:
+def parts_of_score(linked: LinkedCounts, shares: Floats) -> Sparse:
     """What clicks add to a score: -p_j by their unit, S rows, and 1_e by their cell, I rows."""
     table, n_cells = linked.table, len(linked.cells)
     return in_rows(

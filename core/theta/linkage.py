@@ -195,5 +195,6 @@ def _why_nothing_is_linked(table: CountTable, n_linked: int) -> str:
         f"No two of the {n_shown} cells (positions) can be compared: no document was shown at two positions for the "
         "same query and clicked in such a way that clicks lead from one position to the other and back. Position "
         "swaps would help: let the same document appear at different positions for the same query now and then (more "
-        "days, a changed ranker, or a little randomisation), so that it is clicked at both."
+        "days, a changed ranker, or a little randomisation), so that it is clicked at both. Where no document is shown "
+        "twice for a query, features of the documents serve instead (`posbias fit LOGS --method features`)."
     )

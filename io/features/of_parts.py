@@ -145,7 +145,8 @@ def _route(
 ) -> tuple[list[FeaturesOfPart], list[MissingFeatures]]:
     """The features of each part, and what each table lacks."""
     keys = [part.rows.scan().select(PAIR) for part in parts]
-    folders = [engine.scratch / f"features-{number}" for number in range(len(found.tables))]
+    first = len(list(engine.scratch.glob("features-*")))  # a fit may have brought features before
+    folders = [engine.scratch / f"features-{first + number}" for number in range(len(found.tables))]
     routed = [route(table, keys, folder, engine.memory) for table, folder in zip(found.tables, folders, strict=True)]
     of_part = [FeaturesOfPart(found.in_rows, tuple(frames[n] for frames in routed)) for n in range(len(parts))]
     missing = [_missing(table, parts, frames, engine) for table, frames in zip(found.tables, routed, strict=True)]

@@ -88,6 +88,15 @@ def check_features(log: Log | None, tables: Sequence[str], columns: Sequence[str
         taken += read_head(find_sources([table]), log.roles, schema, taken).names
 
 
+def is_in_a_table(name: str, tables: Sequence[str]) -> bool:
+    """Whether one of some tables has a column of that name.
+
+    Raises:
+        LogFormatError: a file is missing or cannot be read.
+    """
+    return any(name in schema_of(find_sources([table])[0]) for table in tables)
+
+
 def open_features(
     inputs: Sequence[str], roles: Roles, id_types: Mapping[str, pl.DataType], taken: Collection[str] = ()
 ) -> FeatureTable:

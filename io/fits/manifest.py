@@ -21,6 +21,7 @@ from posbias.io.fits.verdict_sections import (
     Number,
     PeriodSection,
     PlacementSection,
+    RowsSection,
     numbers,
 )
 from posbias.io.stores.manifest_types import Position, Probability
@@ -107,6 +108,7 @@ class FitSection(EstimateSection, frozen=True, kw_only=True):
     joint_against_conditional: ComparisonSection | None
     joint_under_other_priors: CausesSection | None
     placed_at_random: list[PlacementSection]
+    from_rows: RowsSection | UnsetType = UNSET
 
 
 def fit_section(fit: Fit) -> FitSection:
@@ -135,6 +137,7 @@ def fit_section(fit: Fit) -> FitSection:
         joint_against_conditional=ComparisonSection.of(fit.comparison, by_query),
         joint_under_other_priors=CausesSection.of(fit.causes),
         placed_at_random=[PlacementSection.of(test) for test in fit.placements],
+        from_rows=UNSET if fit.from_rows is None else RowsSection.of(fit.from_rows, fit.against_pairs),
     )
 
 

@@ -7,6 +7,7 @@ from msgspec import UNSET, UnsetType
 from posbias.core.arrays.count_table import Floats
 from posbias.core.estimators.placement_test import PlacementTest
 from posbias.core.fit.feedback import FeedbackTest
+from posbias.core.fit.from_rows import FromRows, PairsTest
 from posbias.core.fit.joint_causes import JointCauses
 from posbias.core.fit.joint_comparison import JointComparison
 from posbias.core.fit.model_tests import ATTRACTIVENESS, TESTS, ModelTests
@@ -244,3 +245,36 @@ def numbers(values: Floats) -> list[Number]:
 
 def _number(value: float) -> Number:
     return value if np.isfinite(value) else None
+
+
+class PairsSection(msgspec.Struct, frozen=True):
+    """The estimate from features against that from repeated pairs."""
+
+    p_value: float
+    slope: Number
+    slope_std_error: Number
+    pairs: int
+    rejected: bool
+
+
+class RowsSection(msgspec.Struct, frozen=True):
+    """How an estimate was made from rows and their features."""
+
+    pages_learnt_from: int
+    pages: int
+    ranker_score: str | None
+    moment_propensity: list[Number] | None
+    against_pairs: PairsSection | None
+
+    @classmethod
+    def of(cls, found: FromRows, test: PairsTest | None) -> "RowsSection":
+        """What was found in the rows, and the test against pairs."""
+        return cls(
+            pages_learnt_from=found.pages,
+            pages=found.pages_in_all,
+            ranker_score=found.score,
+            moment_propensity=None if found.moment is None else numbers(found.moment),
+            against_pairs=None
+            if test is None
+            else PairsSection(test.p_value, test.slope, test.slope_error, test.pairs, test.rejected),
+        )

@@ -17,6 +17,7 @@ check           the standard errors that `posbias check` expects, against actual
 guards          against logs of what was clicked: false alarms, and how many are found
 days            that do not look like the others: false alarms, and how many are found
 fepois          theta by pyfixest's Poisson regression with fixed effects, where `--pyfixest` says where that is
+features        theta where no pair repeats, by features: error and coverage beside regression EM
 real            the real logs beside the repository (../shared/data), where they are there
 speed           conditional and joint fits of a compressed log of 10M impressions
 cost            what `posbias fit` takes beyond `posbias collect`, whole processes
@@ -39,6 +40,7 @@ from recovery_clusters import clusters
 from recovery_contexts import contexts
 from recovery_coverage import coverage
 from recovery_days import days
+from recovery_features import features
 from recovery_feedback import feedback
 from recovery_fepois import fepois
 from recovery_guards import guards
@@ -66,6 +68,7 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "guards": lambda console, asked: guards(console, asked.replications),
     "days": lambda console, asked: days(console, asked.replications),
     "fepois": lambda console, asked: fepois(console, asked.pyfixest),
+    "features": lambda console, asked: features(console, asked.replications),
     "real": lambda console, _: real(console),
     "speed": lambda console, asked: speed(console, asked.impressions),
     "cost": lambda console, asked: cost(console, asked.impressions, asked.runs),

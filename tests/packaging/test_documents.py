@@ -194,6 +194,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         do("train", "ubm/log.parquet", "--propensities", "browsing", "--features", "prices.parquet", "-o", "ranker")
         do("train", "pbm/log.parquet", "--learner", "regression-em", "--features", "prices.parquet", "-o", "em")
         do("explore", "by-device", "--top", "2", "-o", "explored")
+        do("fit", "pbm/log.parquet", "--method", "features", "--feature", "segment", "-o", "by-features")
         by = ("--context", "device", "--stratify", "segment", "--timestamp", "timestamp")
         do("collect", "pbm/log.parquet", *by, "--randomized-where", "policy=random", "-o", "counts")
         do("collect", "ubm/log.parquet", "--model", "ubm", "-o", "ubm-counts")

@@ -15,10 +15,11 @@ from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from posbias.cli.main import app
+from posbias.cli.options.exposure import FeatureOptions
 from posbias.cli.options.learning import LearningOptions
 from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions
 from posbias.cli.options.training import TrainingOptions
-from posbias.core.estimators import estimator_names
+from posbias.core.estimators import estimator_names, methods_of_rows
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.layouts import layout_names
 
@@ -128,6 +129,8 @@ TRIALS = {
     "seed": Trial("--seed 7", "--bootstrap 100"),
     "attractiveness_prior": Trial("--attractiveness-prior 0.3:5"),
     "examination_prior": Trial("--examination-prior 0.3:50"),
+    "ranker_score": Trial("--ranker-score copies"),
+    "sample_pages": Trial("--sample-pages 300"),
     "max_iterations": Trial("--max-iterations 1", "--tolerance 0"),
     "tolerance": Trial("--tolerance 0"),
     "no_acceleration": Trial("--no-acceleration"),
@@ -478,6 +481,14 @@ def test_an_option_has_an_effect_or_is_refused_with_every_method(bench: Bench, m
     marked = " --randomized-where policy=random" if method == "randomized" else ""
     situation = f"fit log.parquet --method {method}{marked}"
     groups = fields_of(EstimationOptions, CountingOptions, DecayOptions)
+    assert "\n".join(faults(bench, situation, groups)) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", methods_of_rows())
+def test_an_option_has_an_effect_or_is_refused_with_every_method_of_rows(bench: Bench, method: str) -> None:
+    situation = f"fit log.parquet --method {method} --feature price"
+    groups = fields_of(EstimationOptions, CountingOptions, DecayOptions, FeatureOptions)
     assert "\n".join(faults(bench, situation, groups)) == ""
 
 

@@ -121,8 +121,7 @@ def test_fits_are_averaged_as_the_paper_says() -> None:
     lightgbm: Any = import_module("lightgbm")  # its types are incomplete
     rng = np.random.default_rng(1)
     rows = rng.standard_normal((400, 2))
-    drawn = rng.integers(0, 400, (2, 3_000))
-    higher, lower = drawn[0], drawn[1]
+    higher, lower = rng.integers(0, 400, 3_000), rng.integers(0, 400, 3_000)
     swap = rows[higher, 0] + rng.standard_normal(3_000) < rows[lower, 0]
     pairs = RatePairs(np.where(swap, lower, higher), np.where(swap, higher, lower), 3_000)
     options = LearningOptions(TreeOptions(trees=60, threads=1))
@@ -132,13 +131,7 @@ def test_fits_are_averaged_as_the_paper_says() -> None:
     assert isinstance(model, TreeModel)
 
     h = np.zeros(400)
-    parameters = {
-        "learning_rate": 0.1,
-        "num_leaves": 15,
-        "min_data_in_leaf": 10,
-        "num_threads": 1,
-        "verbose": -1,
-    }
+    parameters = {"learning_rate": 0.1, "num_leaves": 15, "min_data_in_leaf": 10, "num_threads": 1, "verbose": -1}
     for m in (1, 2, 3):
         wrong = h[pairs.higher] < h[pairs.lower] + TAU
         i, j = pairs.higher[wrong], pairs.lower[wrong]

@@ -1,0 +1,297 @@
+"""`fit --method features` and `regression-em`: propensities where no (query, document) pair repeats."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import numpy as np
+import polars as pl
+import pytest
+from command_results import Output
+from typer.testing import CliRunner
+
+from posbias.cli.main import app
+
+Run = Callable[..., CompletedProcess[str]]
+
+SHOWN, DOCUMENTS = 5, 10
+THETA = 1 / np.arange(1.0, SHOWN + 1)
+FEATURES = ("--method", "features", "--feature", "price", "--feature", "age")
+
+
+def draw_log(pages: int, *, unseen: float = 0.0, twice: float = 0.0, seed: int = 0) -> pl.DataFrame:
+    """A log whose ranker orders by a score, with noise.
+
+    Args:
+        pages: how many.
+        unseen: how much the score knows of relevance that `price` and `age` do not show.
+        twice: the share of the queries that are asked on two pages.
+        seed: of the draws.
+    """
+    draws = np.random.default_rng(seed)
+    query = np.arange(pages)
+    again = np.flatnonzero(draws.random(pages // 2) < twice)
+    query[pages // 2 + again] = again
+    x, hidden = draws.normal(size=(pages, DOCUMENTS, 2))[query], draws.normal(size=(pages, DOCUMENTS))[query]
+    relevance = 1 / (1 + np.exp(1 - 1.2 * x[..., 0] - 0.8 * x[..., 1] - unseen * hidden))
+    score = 0.7 * x[..., 0] + unseen * hidden
+    order = np.argsort(-(score + 0.5 * draws.gumbel(size=score.shape)), axis=1)[:, :SHOWN]
+    page, position = np.repeat(np.arange(pages), SHOWN), np.tile(np.arange(SHOWN), pages)
+    doc = order.ravel()
+    click = draws.random(len(page)) < THETA[position] * relevance[page, doc]
+    return pl.DataFrame(
+        {
+            "session": page,
+            "query": query[page],
+            "doc": query[page] * DOCUMENTS + doc,
+            "position": position + 1,
+            "click": click.astype(np.int8),
+            "price": x[page, doc, 0],
+            "age": x[page, doc, 1],
+            "score": score[page, doc],
+            "colour": np.where(x[page, doc, 1] > 0, "red", "blue"),
+            "device": np.where(page % 2 == 0, "phone", "desk"),
+            "constant": 1,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with logs and a table of features."""
+    folder = tmp_path_factory.mktemp("features")
+    log = draw_log(3_000)
+    log.write_parquet(folder / "log.parquet")
+    log.select("doc", "price", "age").write_parquet(folder / "features.parquet")
+    log.select("doc", "price", "age", "score").head(10_000).write_parquet(folder / "some.parquet")
+    draw_log(6_000, unseen=1.5, twice=0.5).write_parquet(folder / "confounded.parquet")
+    draw_log(6_000, twice=0.5, seed=1).write_parquet(folder / "repeating.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fit(place: Path) -> Callable[..., tuple[Output, CompletedProcess[str]]]:
+    """Return a function that fits a log of the folder, each command line once."""
+    known: dict[tuple[str, ...], CompletedProcess[str]] = {}
+
+    def run(*words: str, log: str = "log.parquet") -> tuple[Output, CompletedProcess[str]]:
+        key, out = (log, *words), place / f"out-{len(known)}"
+        if key not in known:
+            result = CliRunner().invoke(app, ["fit", str(place / log), *words, "-o", str(out)], catch_exceptions=False)
+            known[key] = CompletedProcess([*key, str(out)], result.exit_code, result.stdout, result.stderr)
+        done = known[key]
+        return Output(Path(done.args[-1])), done
+
+    return run
+
+
+Fit = Callable[..., tuple[Output, CompletedProcess[str]]]
+
+
+def one_line(done: CompletedProcess[str]) -> str:
+    return " ".join(done.stderr.split())
+
+
+def test_a_plain_fit_says_that_features_would_serve_where_no_pair_repeats(fit: Fit) -> None:
+    _, done = fit()
+    assert done.returncode == 2
+    assert "features of the documents serve instead (`posbias fit LOGS --method features`)" in one_line(done)
+
+
+def test_theta_is_found_where_no_pair_repeats(fit: Fit) -> None:
+    found, done = fit(*FEATURES, "--ranker-score", "score")
+    assert done.returncode == 0
+    table = found.propensities
+    assert table["moment_propensity"].null_count() == 0
+    assert (table["ci_low"].to_numpy() <= THETA).all()
+    assert (table["ci_high"].to_numpy() >= THETA).all()
+    naive = table["ctr"].to_numpy() / table["ctr"][0]
+    off = np.abs(table["propensity"].to_numpy() / THETA - 1)[1:]
+    assert off.mean() < 0.1 < np.abs(naive / THETA - 1)[1:].mean()
+    assert table["identified"].all()
+    estimate = found.manifest["estimate"]
+    assert (estimate["method"], estimate["errors_by"], estimate["clusters"]) == ("features", "session", 3_000)
+
+
+def test_what_is_written_is_that_of_every_fit(fit: Fit, place: Path, run_in_process: Run) -> None:
+    found, _ = fit(*FEATURES, "--ranker-score", "score")
+    assert found.attractiveness.height == 15_000  # every pair, with what one impression and the prior say
+    assert found.attractiveness["attractiveness"].is_between(0, 1).all()
+    assert pl.read_parquet(found.folder / "theta_covariance.parquet").height == SHOWN
+    done = run_in_process("weight", place / "log.parquet", "--propensities", found.folder, "-o", "weighted")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_same_log_gives_the_same_bytes(fit: Fit, place: Path, run_in_process: Run, tmp_path: Path) -> None:
+    found, _ = fit(*FEATURES, "--ranker-score", "score")
+    words = ("fit", place / "log.parquet", *FEATURES, "--ranker-score", "score", "-o", "again")
+    assert run_in_process(*words).returncode == 0
+    for name in ("propensities.parquet", "theta_covariance.parquet", "attractiveness.parquet"):
+        assert (tmp_path / "again" / name).read_bytes() == (found.folder / name).read_bytes()
+
+
+def test_a_table_of_features_says_the_same_as_columns_of_the_log(fit: Fit, place: Path) -> None:
+    in_log, _ = fit(*FEATURES)
+    in_table, done = fit("--method", "features", "--features", str(place / "features.parquet"))
+    assert done.returncode == 0
+    assert in_table.propensities.equals(in_log.propensities)
+
+
+def test_buckets_on_disk_say_the_same_as_a_log_in_memory(
+    fit: Fit, place: Path, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _ = fit(*FEATURES)
+    monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 4_000)
+    assert run_in_process("fit", place / "log.parquet", *FEATURES, "-o", "split").returncode == 0
+    split, whole = pl.read_parquet(tmp_path / "split/propensities.parquet"), found.propensities
+    difference = np.log(split["propensity"].to_numpy() / whole["propensity"].to_numpy())[1:]
+    assert (np.abs(difference) < whole["std_error"].to_numpy()[1:] / 3).all()  # trees of rows in another order
+    np.testing.assert_allclose(split["std_error"].to_numpy()[1:], whole["std_error"].to_numpy()[1:], rtol=0.1)
+
+
+def test_without_the_rankers_score_it_is_said_what_cannot_be_ruled_out(fit: Fit) -> None:
+    cannot = "it cannot be ruled out that the ranker knows more"
+    _, without = fit(*FEATURES)
+    assert cannot in one_line(without)
+    assert without.returncode == 0
+    _, with_score = fit(*FEATURES, "--ranker-score", "score")
+    assert cannot not in one_line(with_score)
+
+
+def test_the_rankers_score_may_stand_in_a_table(fit: Fit, place: Path) -> None:
+    words = ("--method", "features", "--features", str(place / "some.parquet"), "--missing", "nan")
+    found, done = fit(*words, "--ranker-score", "score")
+    assert done.returncode == 0
+    assert found.manifest["estimate"]["from_rows"]["ranker_score"] == "score"
+    assert found.manifest["features_of_fit"]["names"] == ["price", "age", "score"]
+
+
+def test_pairs_that_repeat_contradict_features_that_do_not_show_what_the_ranker_knows(fit: Fit) -> None:
+    found, done = fit(*FEATURES, log="confounded.parquet")
+    test = found.manifest["estimate"]["from_rows"]["against_pairs"]
+    assert test["rejected"]
+    assert test["p_value"] < 0.001
+    assert test["slope"] < 0
+    assert "the pairs that repeat contradict the features" in one_line(done)
+    assert "propensities fall faster with the position" in one_line(done)
+    assert done.returncode == 1
+
+
+def test_the_rankers_score_reconciles_features_with_pairs_that_repeat(fit: Fit) -> None:
+    found, done = fit(*FEATURES, "--ranker-score", "score", log="confounded.parquet")
+    assert not found.manifest["estimate"]["from_rows"]["against_pairs"]["rejected"]
+    assert "the pairs that repeat do not contradict the features" in one_line(done)
+    assert done.returncode == 0
+
+
+def test_pairs_that_repeat_do_not_contradict_features_that_show_all(fit: Fit) -> None:
+    found, _ = fit(*FEATURES, log="repeating.parquet")
+    test = found.manifest["estimate"]["from_rows"]["against_pairs"]
+    assert test["pairs"] > 500
+    assert not test["rejected"]
+
+
+def test_pages_that_are_not_sampled_are_scored(fit: Fit) -> None:
+    found, done = fit(*FEATURES, "--sample-pages", "1000")
+    section = found.manifest["estimate"]["from_rows"]
+    assert 900 < section["pages_learnt_from"] < 1_100
+    assert section["pages"] == 3_000
+    assert found.manifest["estimate"]["clusters"] == 3_000
+    assert "of 3,000 pages (--sample-pages)" in one_line(done)
+
+
+def test_each_context_has_propensities_of_its_own(fit: Fit) -> None:
+    found, done = fit(*FEATURES, "--context", "device", "--shrink", "none")
+    assert done.returncode == 0
+    assert found.propensities["device"].to_list() == ["desk"] * SHOWN + ["phone"] * SHOWN
+    off = np.abs(found.propensities["propensity"].to_numpy() / np.tile(THETA, 2) - 1)
+    assert off.mean() < 0.15
+
+
+def test_errors_may_be_clustered_by_query(fit: Fit) -> None:
+    by_page, _ = fit(*FEATURES, log="repeating.parquet")
+    by_query, _ = fit(*FEATURES, "--cluster", "query", log="repeating.parquet")
+    assert by_query.manifest["estimate"]["errors_by"] == "query"
+    assert by_query.manifest["estimate"]["clusters"] < by_page.manifest["estimate"]["clusters"]
+    np.testing.assert_allclose(by_query.propensities["propensity"], by_page.propensities["propensity"], rtol=1e-12)
+    assert not by_query.propensities["std_error"].equals(by_page.propensities["std_error"])
+
+
+def test_regression_em_stands_beside_for_comparison(fit: Fit) -> None:
+    found, done = fit("--method", "regression-em", "--feature", "price", "--feature", "age", "--ranker-score", "score")
+    assert done.returncode == 0
+    assert found.propensities["std_error"].is_null().all()
+    propensity = found.propensities["propensity"].to_numpy()
+    assert (np.diff(propensity) < 0).all()
+    assert np.abs(propensity / THETA - 1)[1:].mean() < 0.35
+    assert found.manifest["estimate"]["from_rows"]["moment_propensity"] is None
+
+
+def test_run_goes_on_to_training_files(place: Path, run_in_process: Run, tmp_path: Path) -> None:
+    features = ("--method", "features", "--features", place / "features.parquet")
+    done = run_in_process("run", place / "log.parquet", *features, "--ranker-score", "score", "-o", "result")
+    assert done.returncode == 0, done.stderr
+    training = Output(tmp_path / "result").training
+    assert training.columns == ["query", "doc", "label", "weight", "price", "age"]
+    assert json.loads((tmp_path / "result/manifest.json").read_text())["estimate"]["method"] == "features"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--method", "features"], "--method features: says nothing without features"),
+        (["--method", "regression-em"], "--method regression-em: says nothing without features"),
+        ([*FEATURES, "--model", "ubm"], "--method features: only with --model pbm"),
+        ([*FEATURES, "--engine", "spark"], "--method features: runs on this machine only. Use --engine polars"),
+        ([*FEATURES, "--ranker-score", "colour"], "--ranker-score colour: the column holds text"),
+        ([*FEATURES, "--ranker-score", "nowhere"], "nowhere"),
+        ([*FEATURES, "--ranker-score", "click"], "--ranker-score click: this name is reserved"),
+        (["--method", "features", "--feature", "query"], "--feature query: this name is reserved"),
+        (["--method", "features", "--feature", "constant"], "the features say nothing: each has one value"),
+        ([*FEATURES, "--shape", "power"], "--shape power: has no effect here"),
+        ([*FEATURES, "--bootstrap", "100"], "--bootstrap 100: has no effect here"),
+        ([*FEATURES, "--cluster", "pair"], "--cluster pair: only --method"),
+        ([*FEATURES, "--reference", "9"], "--reference 9: there is no such cell"),
+        ([*FEATURES, "--sample-pages", "1"], "--sample-pages"),
+        (
+            [*FEATURES, "--sample-pages", "20"],
+            "trees need at least 200 in each. Add more days",
+        ),
+        ([*FEATURES, "--date", "2026-01-01", "--decay", "0.9"], "cannot be combined with --method features"),
+        (["--feature", "price"], "--feature price: has no effect here"),
+        (["--ranker-score", "score"], "--ranker-score score: has no effect here"),
+        (["--method", "features", "--features", "no.parquet"], "no.parquet"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    place: Path, run_in_process: Run, tmp_path: Path, words: list[str], said: str
+) -> None:
+    done = run_in_process("fit", place / "log.parquet", *words, "-o", "out")
+    assert done.returncode == 2
+    assert said in one_line(done)
+    assert not (tmp_path / "out").exists()
+
+
+def test_statistics_do_not_hold_what_features_need(place: Path, run_in_process: Run, tmp_path: Path) -> None:
+    assert run_in_process("collect", place / "log.parquet", "-o", "store").returncode == 0
+    words = ("--method", "features", "--features", place / "features.parquet")
+    done = run_in_process("fit", "store", *words, "-o", "out")
+    assert done.returncode == 2
+    assert "holds statistics; --method features needs the logs" in one_line(done)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_without_some_documents_stops_the_fit(place: Path, run_in_process: Run) -> None:
+    words = ("--method", "features", "--features", place / "some.parquet")
+    done = run_in_process("fit", place / "log.parquet", *words, "-o", "out")
+    assert done.returncode == 2
+    assert "has no features for" in one_line(done)
+
+
+def test_the_extra_that_is_needed_is_named(place: Path, run_in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    done = run_in_process("fit", place / "log.parquet", *FEATURES, "-o", "out")
+    assert done.returncode == 2
+    assert "python3 -m pip install 'posbias[learn]'" in one_line(done)
