@@ -51,12 +51,9 @@ class LearningOptions:
         int, option("--leaf-documents", "Fewest documents of a leaf.", _LEARNING, min=1, metavar="N")
     ] = 10
     seed: Annotated[int, option("--seed", "Random seed.", _LEARNING, min=0, metavar="N")] = 0
-    position_feature: Annotated[
-        bool,
-        option(
-            "--position-feature/--no-position-feature", "Whether a logistic regression sees the position.", _LEARNING
-        ),
-    ] = True
+    no_position_feature: Annotated[
+        bool, option("--no-position-feature", "Logistic regression without the position as a feature.", _LEARNING)
+    ] = False
     raw_rates: Annotated[
         bool, option("--raw-rates", "Compare click rates without correcting them for position.", _LEARNING)
     ] = False
@@ -118,7 +115,7 @@ class LearningOptions:
         return CoreOptions(
             trees=trees,
             early_stopping=self.early_stopping,
-            position_as_feature=self.position_feature,
+            position_as_feature=not self.no_position_feature,
             significance=self.significance,
             corrected=not self.raw_rates,
             multiple_tests=self.multiple_tests,

@@ -255,11 +255,9 @@ def _learns_with_theta(asked: Situation) -> str | None:
     return None if learner.uses_propensities else f"--learner {learner.name} takes no propensities"
 
 
-_draws = only_where(lambda asked: get_learner(asked["learner"]).draws, "this learner draws nothing")
 _LEARNING: Needs = {
     **{name: (_known_to_learner(name),) for name in options_of_some_learners()},
     "propensity": (_learns_with_theta,),
-    "seed": (_draws,),
     "missing": _WEIGHTING["missing"],
 }
 

@@ -23,7 +23,7 @@ import numpy as np
 from posbias.core.arrays.count_table import Floats, Integers, sum_by_number
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.links import sigmoid
-from posbias.core.learners.lists import Lists, clicked_lists
+from posbias.core.learners.lists import Lists, clicked_lists, lists_to_learn_from
 
 LEAST_PROPENSITY = 0.01
 """What propensities are clipped at, as in training files."""
@@ -61,10 +61,16 @@ class BoundedRanks:
     measure: RankMeasure
 
     @classmethod
-    def of(cls, data: LearningData, documents: Integers, measure: RankMeasure) -> "BoundedRanks":
-        """The clicks on some documents of a log, weighted by the propensities of their cells."""
+    def of(cls, data: LearningData, learner: str, measure: RankMeasure) -> tuple["BoundedRanks", "BoundedRanks | None"]:
+        """The clicks of a log to learn from and those held out, weighted by the propensities of their cells.
+
+        Raises:
+            IdentifiabilityError: nothing is ranked against anything.
+        """
         weight = np.where(data.known, 1 / np.maximum(data.theta, LEAST_PROPENSITY), 0.0)
-        return cls(clicked_lists(data, documents), weight, len(documents), measure)
+        learnt = cls(lists_to_learn_from(data, learner), weight, len(data.learnt), measure)
+        apart = cls(clicked_lists(data, data.apart), weight, len(data.apart), measure)
+        return learnt, apart if len(data.apart) else None
 
     def start(self) -> float:
         """0: only differences of scores count."""

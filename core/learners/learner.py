@@ -87,7 +87,6 @@ class Learner(Plugin):
         uses_propensities: whether it takes theta; else it needs none, or estimates its own.
         does_without: the option under which it takes no theta all the same, if there is one.
         is_probability: whether 1 / (1 + exp(-score)) is an attractiveness.
-        draws: whether anything is drawn, so that the seed counts.
         measure: what its learning curve shows, the larger the better.
         takes: the options that not all learners know and this one does.
     """
@@ -99,7 +98,6 @@ class Learner(Plugin):
     uses_propensities: ClassVar[bool] = True
     does_without: ClassVar[str | None] = None
     is_probability: ClassVar[bool] = False
-    draws: ClassVar[bool] = True
     measure: ClassVar[str] = "log-likelihood per impression"
     takes: ClassVar[tuple[str, ...]] = OF_TREES
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, reduce_rows
+from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.data import LearningData
 
 _BLOCK = 1 << 17  # impressions that are worked on at a time
@@ -43,6 +44,21 @@ def clicked_lists(data: LearningData, documents: Integers) -> list[Lists]:
         Lists(place[pages.document[shown]], pages.cell[shown], pages.click[shown])
         for shown in _impressions(pages.start, wanted)
     ]
+
+
+def lists_to_learn_from(data: LearningData, learner: str) -> list[Lists]:
+    """The pages that a learner learns from.
+
+    Raises:
+        IdentifiabilityError: nothing is ranked against anything there.
+    """
+    found = clicked_lists(data, data.learnt)
+    if not any(lists.document.shape[1] > 1 for lists in found):
+        raise IdentifiabilityError(
+            f"--learner {learner}: no page that is learnt from has a click and a second document to rank the clicked "
+            "one against. Name the columns of one results page with --session, or choose another learner, such as pbm."
+        )
+    return found
 
 
 def _impressions(start: Integers, wanted: Flags) -> Iterator[Integers]:

@@ -192,6 +192,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         do("run", "ubm/log.parquet", "--model", "ubm", "-o", "browsing")
         pl.read_parquet("ubm/log.parquet").select("doc", price="doc").unique().write_parquet("prices.parquet")
         do("train", "ubm/log.parquet", "--propensities", "browsing", "--features", "prices.parquet", "-o", "ranker")
+        do("train", "pbm/log.parquet", "--learner", "regression-em", "--features", "prices.parquet", "-o", "em")
         do("explore", "by-device", "--top", "2", "-o", "explored")
         do("fit", "pbm/log.parquet", "--method", "features", "--feature", "segment", "-o", "by-features")
         by = ("--context", "device", "--stratify", "segment", "--timestamp", "timestamp")
@@ -218,6 +219,7 @@ def do(*words: str) -> None:
         (RESULTS, "## Models", "`scores.parquet`, of", ["ranker/scores.parquet"]),
         (RESULTS, "## Models", "`learning_curve.parquet`:", ["ranker/learning_curve.parquet"]),
         (RESULTS, "## Models", "`feature_importance.parquet`, the", ["ranker/feature_importance.parquet"]),
+        (RESULTS, "## Models", "`learned_propensities.parquet`, a", ["em/learned_propensities.parquet"]),
         (RESULTS, "## Rankings", "`metrics.parquet`,", ["*/metrics.parquet"]),
         (RESULTS, "## Rankings", "`differences.parquet`, one", ["*/differences.parquet"]),
         (RESULTS, "## Simulated logs", "`log.parquet`", ["*/log.parquet"]),
@@ -309,6 +311,7 @@ def test_every_path_of_the_repository_that_is_named_is_there(repository: Path, n
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_is_short_enough_to_be_read(repository: Path, name: str) -> None:
     longest = {"README.md": LONGEST_FIRST_PAGE} | dict.fromkeys(MEASURED, 1000)  # tables, for the most part
+    longest[OPTIONS] = 400  # a line for every option
 
     assert len(read(repository, name).splitlines()) <= longest.get(name, LONGEST)
 

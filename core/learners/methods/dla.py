@@ -9,6 +9,8 @@ clipped at 100. After every tree for f, each g_k takes half a Newton step, w_k =
 
     g_k <- g_k - 1/2 sum_pages (W p_k - w_k) / sum_pages W p_k (1 - p_k),   p = softmax(g), W = sum_k w_k
 
+The learning curve shows how likely it is, per click, that of a page's documents this one was clicked: softmax(f + g).
+
 The paper takes stochastic steps of a network for f; here trees take Newton steps, over all pages.
 
 Source: Ai, Bi, Luo, Guo & Croft 2018.
@@ -23,10 +25,11 @@ from posbias.core.learners.boosting import BoostedTrees
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.growing import RAW, binned, grow
 from posbias.core.learners.learner import Learned, Learner, LearningOptions, OnRound
-from posbias.core.learners.lists import Lists, clicked_lists
+from posbias.core.learners.lists import Lists, clicked_lists, lists_to_learn_from
 
 _LARGEST_WEIGHT = 100.0
 _FLATTEST = 1e-6  # the least Hessian of a row
+_TINY = 1e-300
 _STEP = 0.5  # of a Newton step: theta and the ranker move at once
 
 
@@ -39,15 +42,13 @@ class DualLearner(Learner):
     about = "dual learning of ranker and propensities"
     source = "pages"
     uses_propensities = False
-    measure = "weighted log-softmax of clicked documents"
+    measure = "log-likelihood of which document of a page is clicked, per click"
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Grow a tree on weighted clicks and take a step of theta, in turn."""
         examination = Examination(data)
-        loss, held_out = (
-            WeightedSoftmax(clicked_lists(data, documents), len(documents), examination)
-            for documents in (data.learnt, data.apart)
-        )
+        loss = WeightedSoftmax(lists_to_learn_from(data, self.name), len(data.learnt), examination)
+        held_out = WeightedSoftmax(clicked_lists(data, data.apart), len(data.apart), examination)
         grown = grow(
             binned(data, options),
             loss,
@@ -136,10 +137,13 @@ class WeightedSoftmax:
         return gradient, np.maximum(hessian, _FLATTEST)
 
     def per_impression(self, scores: Floats) -> float:
-        """The log-softmax of the clicked documents, the weighted mean over the clicks, theta as it stands."""
-        total = weights = 0.0
+        """Log softmax(f + g) of what was clicked, the mean over the clicks.
+
+        Both losses change with their weights; this one does not, and rises as ranker and theta come to explain clicks.
+        """
+        total = clicks = 0.0
         for block in self.lists:
-            weight = block.click * self.examination.weight[block.cell]
-            total += float((weight * np.log(np.maximum(softmax(scores[block.document]), 1e-300))).sum())
-            weights += float(weight.sum())
-        return total / weights if weights else 0.0
+            share = softmax(scores[block.document] + self.examination.now[block.cell])
+            total += float((block.click * np.log(np.maximum(share, _TINY))).sum())
+            clicks += float(block.click.sum())
+        return total / clicks if clicks else 0.0

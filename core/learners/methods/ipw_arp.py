@@ -42,6 +42,6 @@ class IPWAverageRankLearner(Learner):
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Grow trees on the ranks of the clicks in cells that have a theta."""
-        loss, held_out = (BoundedRanks.of(data, documents, AverageRank()) for documents in (data.learnt, data.apart))
-        grown = grow(binned(data, options), loss, held_out if len(data.apart) else None, options, on_round)
+        loss, held_out = BoundedRanks.of(data, self.name, AverageRank())
+        grown = grow(binned(data, options), loss, held_out, options, on_round)
         return grown.learned(RAW)

@@ -46,8 +46,7 @@ class LogisticLearner(Learner):
     about = "logistic regression, position one of its features"
     uses_propensities = False
     is_probability = True
-    draws = False
-    takes = ("position_feature",)
+    takes = ("no_position_feature",)
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Take Newton's steps until they gain nothing."""

@@ -10,6 +10,7 @@ and what lies behind it are taken out of the tree. What is left predicts f(x, 1)
 Source: Guo et al. 2019 (position as an input with a fixed value in serving, their baseline).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,7 +25,6 @@ from posbias.core.learners.links import logit, sigmoid
 from posbias.core.learners.model_text import ModelText
 from posbias.core.learners.models import TreeModel
 
-POSITION = "posbias_position"
 TOP = 1.0
 """The position that all documents are given when they are scored."""
 
@@ -57,7 +57,15 @@ def _binned(data: LearningData, options: LearningOptions) -> BinnedRows:
     positions_each = counts.n_entries / max(counts.n_units, 1)
     trees = replace(options.trees, leaf_rows=max(round(options.trees.leaf_rows * positions_each), 1))
     rows = DocumentsAtPositions(features, counts.unit_of_entry, data.position[counts.cell])
-    return bin_rows(rows, [*features.names, POSITION], features.categorical, trees)
+    return bin_rows(rows, [*features.names, _name(features.names)], features.categorical, trees)
+
+
+def _name(others: Sequence[str]) -> str:
+    """What LightGBM calls the position as long as trees grow: no name of a feature."""
+    name = "position"
+    while name in others:
+        name += "_"
+    return name
 
 
 def _at_the_top(grown: Grown) -> Learned:

@@ -26,7 +26,8 @@ OWN_PROPENSITIES = ["dla", "regression-em"]
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a log, features of numbers, and a fit."""
     folder = tmp_path_factory.mktemp("learners")
-    log = simulate(SimulationOptions("pbm", 8_000, 40, 8, 5, seed=3)).log
+    log = simulate(SimulationOptions("pbm", 20_000, 60, 8, 5, seed=3)).log
+    log = log.with_columns(query=pl.format("q{}", "query"), doc=pl.format("d{}", "doc"))
     log.with_columns(device=pl.col("session") % 2).write_parquet(folder / "log.parquet")
     pairs = log.select("query", "doc").unique(maintain_order=True)
     rng = np.random.default_rng(0)
@@ -69,6 +70,16 @@ def test_every_learner_writes_a_model_that_scores_by_itself(
     assert f"{learner.measure} " in " ".join(done.stderr.split())
 
 
+@pytest.mark.parametrize("name", FROM_FEATURES)
+def test_the_same_seed_gives_the_same_bytes(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
+    for folder in ("one", "other"):
+        done = run_in_process(*train(name, "--seed", "5"), "-o", tmp_path / folder, cwd=place)
+        assert done.returncode == 0, done.stderr
+    for path in (tmp_path / "one").iterdir():
+        if path.name != "manifest.json":  # it holds the time that the work took
+            assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes(), path.name
+
+
 @pytest.mark.parametrize("name", OWN_PROPENSITIES)
 def test_propensities_that_a_learner_estimates_are_written_by_cell(
     run_in_process: Run, place: Path, tmp_path: Path, name: str
@@ -106,6 +117,17 @@ def test_statistics_give_the_same_model_as_the_log(run_in_process: Run, place: P
     assert one.equals(other)
 
 
+@pytest.mark.parametrize("name", ["logistic", "position-feature", "lambdarank", "ipw-dcg", "dla", "gbrank"])
+def test_features_on_disk_give_the_same_scores(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
+    for folder, memory in (("at-once", "2GiB"), ("parts", "256MiB")):
+        done = run_in_process(*train(name, "--memory", memory), "-o", tmp_path / folder, cwd=place)
+        assert done.returncode == 0, done.stderr
+    one, other = (pl.read_parquet(tmp_path / folder / "scores.parquet") for folder in ("at-once", "parts"))
+    assert not one.equals(other)  # it came in several parts
+    one, other = one.sort("query", "doc"), other.sort("query", "doc")
+    np.testing.assert_allclose(one["score"], other["score"], rtol=0, atol=1e-6)
+
+
 def test_the_model_file_of_position_feature_takes_the_features_of_the_table(
     run_in_process: Run, place: Path, tmp_path: Path
 ) -> None:
@@ -135,7 +157,6 @@ WRONG = {
         "--learner logistic: learns from numbers, and the feature 'colour' is text",
     ),
     "trees of a linear model": (train("logistic", "--trees", "5"), "--trees 5: has no effect here"),
-    "a seed of what draws nothing": (train("logistic", "--seed", "5"), "--seed 5: has no effect here"),
     "pages from statistics": (train("dla", log="counts"), "--learner dla"),
     "no propensities": (
         ("train", "log.parquet", "--features", "features.parquet", "--learner", "gbrank"),

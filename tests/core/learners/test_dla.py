@@ -108,6 +108,20 @@ def test_propensities_that_are_given_change_nothing() -> None:
     np.testing.assert_array_equal(one, other)
 
 
+def test_the_curve_is_how_likely_the_clicked_documents_are_among_those_of_their_page(small: LearningData) -> None:
+    at = np.random.default_rng(0).standard_normal(small.n_documents)
+    found = [
+        float((click * log_softmax(at[document] + EXAMINATION[cell])).sum()) for document, cell, click in page_of(small)
+    ]
+    clicks = sum(float(click.sum()) for _, _, click in page_of(small))
+    assert ranking_of(small).per_impression(at) == pytest.approx(sum(found) / clicks)
+
+
+def test_it_does_not_stop_because_its_weights_grow() -> None:
+    learned = learn("dla", draw(held_out=0.3), trees=TreeOptions(trees=100), early_stopping=5)
+    assert learned.report["trees"] > 10
+
+
 def test_the_propensities_are_those_of_the_trees_that_are_kept() -> None:
     data = draw(held_out=0.3)
     stopped = learn("dla", data, early_stopping=3)

@@ -56,6 +56,15 @@ def test_the_position_takes_up_what_naive_takes_for_relevance() -> None:
     assert rank_correlation(scores(learn("position-feature", data), rows), true_scores(rows)) > 0.95
 
 
+def test_a_feature_may_have_the_name_of_the_position() -> None:
+    data = draw()
+    assert data.features is not None
+    named = replace(data, features=replace(data.features, names=("position", "position_")))
+    model = learn("position-feature", named).model
+    assert isinstance(model, TreeModel)
+    assert lightgbm.Booster(model_str=model.forest.text).feature_name() == ["position", "position_"]
+
+
 def test_the_report_says_how_much_the_position_explained() -> None:
     learned = learn("position-feature", draw())
     assert learned.importance is not None

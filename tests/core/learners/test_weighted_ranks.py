@@ -8,11 +8,13 @@ from learned import learn, page_of, scores, slope, with_pages
 from learning_logs import THETA, draw
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.bounded_ranks import LEAST_PROPENSITY, BoundedRanks, RankMeasure
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.methods.ipw_arp import AverageRank
 from posbias.core.learners.methods.ipw_dcg import DiscountedGain
 
+NAME = "ipw-arp"
 MEASURES: list[RankMeasure] = [AverageRank(), DiscountedGain()]
 
 
@@ -38,7 +40,7 @@ def loss_by_hand(data: LearningData, at: Floats, measure: RankMeasure) -> float:
 @pytest.mark.parametrize("measure", MEASURES)
 def test_the_gradient_is_the_derivative_of_the_weighted_measure(small: LearningData, measure: RankMeasure) -> None:
     at = np.random.default_rng(0).standard_normal(small.n_documents)
-    gradient, hessian = BoundedRanks.of(small, small.learnt, measure).gradients(at)
+    gradient, hessian = BoundedRanks.of(small, NAME, measure)[0].gradients(at)
     slopes = [slope(lambda found: loss_by_hand(small, found, measure), at, number) for number in range(9)]
     np.testing.assert_allclose(gradient[:9], slopes, rtol=1e-6, atol=1e-8)
     assert (hessian > 0).all()
@@ -46,7 +48,7 @@ def test_the_gradient_is_the_derivative_of_the_weighted_measure(small: LearningD
 
 def test_the_hessian_of_the_average_rank_is_its_second_derivative(small: LearningData) -> None:
     at = np.random.default_rng(0).standard_normal(small.n_documents)
-    loss = BoundedRanks.of(small, small.learnt, AverageRank())
+    loss = BoundedRanks.of(small, NAME, AverageRank())[0]
     _, hessian = loss.gradients(at)
     for number in range(8):
         bend = slope(lambda found, number=number: float(loss.gradients(found)[0][number]), at, number)
@@ -57,13 +59,13 @@ def test_the_hessian_of_the_average_rank_is_its_second_derivative(small: Learnin
 def test_the_learning_curve_is_the_weighted_mean(small: LearningData, measure: RankMeasure) -> None:
     at = np.random.default_rng(1).standard_normal(small.n_documents)
     weights = sum(float((click / THETA[cell]).sum()) for _, cell, click in page_of(small))
-    found = BoundedRanks.of(small, small.learnt, measure).per_impression(at)
+    found = BoundedRanks.of(small, NAME, measure)[0].per_impression(at)
     assert found == pytest.approx(-loss_by_hand(small, at, measure) / weights)
 
 
 def test_the_bound_is_at_least_the_rank_and_is_the_rank_at_the_top(small: LearningData) -> None:
     page = with_pages(small, [[0, 1, 2]], [[0, 1, 2]], [[0, 1, 0]])
-    loss = BoundedRanks.of(page, page.learnt, AverageRank())
+    loss = BoundedRanks.of(page, NAME, AverageRank())[0]
     at = np.zeros(small.n_documents)
     for others, rank in (([-40.0, -40.0], 1), ([40.0, -40.0], 2), ([40.0, 40.0], 3)):
         at[[0, 2]] = others
@@ -80,7 +82,7 @@ def test_a_step_of_trees_lowers_the_loss(measure: RankMeasure) -> None:
 
 def test_clicks_weigh_the_inverse_of_propensities_that_are_clipped(small: LearningData) -> None:
     theta = np.array([1.0, 0.5, 0.001, np.nan, 0.2])
-    loss = BoundedRanks.of(replace(small, examination=theta), small.learnt, AverageRank())
+    loss = BoundedRanks.of(replace(small, examination=theta), NAME, AverageRank())[0]
     np.testing.assert_allclose(loss.weight, [1, 2, 1 / LEAST_PROPENSITY, 0, 5])
 
 
@@ -89,7 +91,7 @@ def test_clicks_without_a_propensity_teach_nothing_and_their_documents_are_still
 ) -> None:
     unknown = replace(small, examination=np.where(np.arange(len(THETA)) == 1, np.nan, THETA))
     page = with_pages(unknown, [[0, 1, 2]], [[0, 1, 2]], [[0, 1, 1]])
-    gradient, _ = BoundedRanks.of(page, page.learnt, AverageRank()).gradients(np.zeros(page.n_documents))
+    gradient, _ = BoundedRanks.of(page, NAME, AverageRank())[0].gradients(np.zeros(page.n_documents))
     pull = 1 / THETA[2] / 2 / np.log(2)
     np.testing.assert_allclose(gradient[:3], [pull, pull, -2 * pull])
 
@@ -103,3 +105,10 @@ def test_weights_change_what_is_learnt(name: str) -> None:
     )
     liked = [abs(float(np.corrcoef(found, rows[:, 1])[0, 1])) for found in (weighted, plain)]
     assert liked[0] < liked[1]  # what the ranker likes, and says nothing, counts for less
+
+
+@pytest.mark.parametrize("name", ["ipw-arp", "ipw-dcg", "dla"])
+def test_pages_of_one_document_teach_nothing_and_that_is_an_error(name: str) -> None:
+    lonely = with_pages(draw(), [[0], [1], [2]], [[0], [1], [0]], [[1], [1], [0]])
+    with pytest.raises(IdentifiabilityError, match=f"--learner {name}: no page .* a second document"):
+        learn(name, lonely)
