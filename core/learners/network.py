@@ -91,7 +91,9 @@ class Perceptron:
         of_weights: list[Reals] = []
         of_biases: list[Reals] = []
         for layer in range(len(self.weights) - 1, -1, -1):
-            of_weights.append(self._inputs[layer].T @ behind + np.float32(decay) * self.weights[layer])
+            of_weight: Reals = self._inputs[layer].T @ behind
+            of_weight += decay * self.weights[layer]
+            of_weights.append(of_weight)
             of_biases.append(behind.sum(axis=0))
             if layer:
                 behind = (behind @ self.weights[layer].T) * (self._inputs[layer] > 0)
