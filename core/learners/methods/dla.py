@@ -5,7 +5,7 @@
 
 gamma = softmax(f), theta = softmax(g); gamma_1 is that of the document at the top of the page, theta_1 that of the
 first position. Only ratios within a page count, so that sums over pages of different lengths do not mix. Weights are
-clipped at 100. After every tree for f, each g_k takes half a Newton step, w_k = gamma_1 / gamma_d where k was clicked:
+clipped at 100. With every tree for f, each g_k takes half a Newton step, w_k = gamma_1 / gamma_d where k was clicked:
 
     g_k <- g_k - 1/2 sum_pages (W p_k - w_k) / sum_pages W p_k (1 - p_k),   p = softmax(g), W = sum_k w_k
 
@@ -45,7 +45,7 @@ class DualLearner(Learner):
     measure = "log-likelihood of which document of a page is clicked, per click"
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Grow a tree on weighted clicks and take a step of theta, in turn."""
+        """Grow a tree on weighted clicks and take a step of theta, at once."""
         examination = Examination(data)
         loss = WeightedSoftmax(lists_to_learn_from(data, self.name), len(data.learnt), examination)
         held_out = WeightedSoftmax(clicked_lists(data, data.apart), len(data.apart), examination)
@@ -73,6 +73,7 @@ class Examination:
         self.now = np.zeros(len(data.position))
         self.after: list[Floats] = []
         self._first = int(np.argmin(data.position))
+        self._scores = np.zeros(len(data.learnt))
 
     @property
     def weight(self) -> Floats:
@@ -80,8 +81,9 @@ class Examination:
         return np.minimum(np.exp(-self.now), _LARGEST_WEIGHT)
 
     def step(self, lists: list[Lists], trees: BoostedTrees) -> None:
-        """Half a Newton step, at the scores of the trees."""
-        gradient, hessian = examination_gradients(lists, self.now, trees.scores())
+        """Half a Newton step at the scores that the last tree was grown on: both sides move from one place."""
+        gradient, hessian = examination_gradients(lists, self.now, self._scores)
+        self._scores = trees.scores()
         moved = self.now - _STEP * gradient / np.maximum(hessian, _FLATTEST)
         self.now = moved - moved[self._first]
         self.after.append(self.now)
