@@ -44,18 +44,26 @@ class Value:
     Attributes:
         value: it.
         std_error: of it.
-        low: lower end of the 95 % interval.
-        high: its upper end.
+        margin: half the width of the 95 % interval.
         std_error_of_theta: the part of the error that is that of theta.
         degrees: of freedom.
     """
 
     value: float
     std_error: float
-    low: float
-    high: float
+    margin: float
     std_error_of_theta: float
     degrees: float
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95 % interval."""
+        return self.value - self.margin
+
+    @property
+    def high(self) -> float:
+        """Its upper end."""
+        return self.value + self.margin
 
     @property
     def p_value(self) -> float:
@@ -119,7 +127,7 @@ class Evaluation:
         n_queries = totals.n_queries
         by, squared = (SUM_WEIGHT, totals.weight_squared) if estimator == "snips" else (N_PAGES, totals.pages_squared)
         if n_queries <= 1 or not np.isfinite(value):
-            return Value(value, *[np.nan] * 5)
+            return Value(value, *[np.nan] * 4)
         spread = float(term.influence @ totals.moments @ term.influence)
         of_log = max(spread, 0.0) * (n_queries - 1) / n_queries
         of_theta = 0.0 if self.covariance is None else max(float(term.slope @ self.covariance @ term.slope), 0.0)
@@ -127,11 +135,10 @@ class Evaluation:
         of_queries = max(min(effective, n_queries) - 1.0, 1.0)
         variance = of_log + of_theta
         if variance <= 0:
-            return Value(value, 0.0, value, value, 0.0, of_queries)
+            return Value(value, 0.0, 0.0, 0.0, of_queries)
         degrees = of_queries * variance**2 / of_log**2 if of_log > 0 else np.inf
         error = float(np.sqrt(variance))
-        margin = t_quantile(degrees) * error
-        return Value(value, error, value - margin, value + margin, float(np.sqrt(of_theta)), degrees)
+        return Value(value, error, t_quantile(degrees) * error, float(np.sqrt(of_theta)), degrees)
 
 
 @dataclass(frozen=True)

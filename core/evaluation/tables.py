@@ -193,10 +193,10 @@ def _mean(values: Floats) -> Value:
     """A mean over queries with its t interval."""
     n_queries, mean = len(values), float(np.mean(values))
     if n_queries <= 1:
-        return Value(mean, *[np.nan] * 5)
+        return Value(mean, *[np.nan] * 4)
     error, degrees = float(np.std(values, ddof=1) / np.sqrt(n_queries)), n_queries - 1.0
     margin = t_quantile(degrees) * error
-    return Value(mean, error, mean - margin, mean + margin, np.nan, degrees)
+    return Value(mean, error, margin, np.nan, degrees)
 
 
 def _table(rows: Sequence[tuple[object, ...]], schema: dict[str, Any]) -> pl.DataFrame:

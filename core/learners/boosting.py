@@ -182,8 +182,8 @@ def bin_rows(rows: Rows, names: Sequence[str], categorical: Sequence[int], optio
         raise SchemaError(f"LightGBM does not take these features: {error}") from error
     if not any(dataset.feature_num_bin(number) > 1 for number in range(len(names))):
         raise SchemaError(
-            f"none of the features {_in_words(names)} splits the {len(rows):,} documents into leaves of "
-            f"{options.leaf_rows} or more. Name features that differ between documents, or allow smaller leaves."
+            f"none of the features {_in_words(names)} splits the {len(rows):,} rows into leaves of "
+            f"{options.leaf_rows} or more. Name features that differ between rows, or allow smaller leaves."
         )
     return BinnedRows(dataset, options, len(rows))
 

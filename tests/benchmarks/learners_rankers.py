@@ -12,6 +12,7 @@ import polars as pl
 from learners_worlds import learn, learning_data, options_of, propensities, scores, with_validation
 from processes import table_console
 from recovery_logs import in_parallel
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from value_learners import lambdarank
 from value_measure import CONDITIONAL, NAIVE, judged_rows, ndcg
@@ -143,18 +144,17 @@ def _measured(variant: Variant, fold: Fold, theta: dict[str, Floats], seed: int,
 
 def print_table(results: pl.DataFrame, settings: list[str]) -> None:
     """A row per learner: the mean over seeds and folds, its standard error over seeds, and the prototype's."""
-    table = Table(
-        title=f"NDCG@{DEPTH} of rankers from clicks, +- standard error over seeds x folds", title_justify="left"
-    )
-    table.add_column("learner")
+    title = f"NDCG@{DEPTH} of rankers from clicks, ± standard error over seeds and folds"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("learner", no_wrap=True)
     for name in settings:
-        table.add_column(name, justify="right")
-    table.add_column("prototypes", justify="right")
-    table.add_column("error of its theta", justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("prototypes", justify="right", no_wrap=True)
+    table.add_column("error\nof theta", justify="right")
     table.add_column("CPU s", justify="right")
     for (method,), rows in results.group_by("method", maintain_order=True):
         cells = [cell(rows.filter(pl.col("setting") == name)["ndcg"]) for name in settings]
-        known = " / ".join("-" if value is None else f"{value:.3f}" for value in PROTOTYPES.get(str(method), ()))
+        known = " ".join("   -" if value is None else f"{value:.3f}"[1:] for value in PROTOTYPES.get(str(method), ()))
         error, seconds = rows.select(pl.col("theta_error").mean(), pl.col("seconds").median()).row(0)
         table.add_row(
             str(method),
@@ -171,4 +171,5 @@ def cell(values: pl.Series) -> str:
     if not len(values):
         return "-"
     mean, spread = values.to_frame("value").select(mean=pl.col("value").mean(), spread=pl.col("value").std()).row(0)
-    return f"{mean:.3f} ± {spread / len(values) ** 0.5:.3f}" if len(values) > 1 else f"{mean:.3f}"
+    error = f" ±{spread / len(values) ** 0.5:.3f}".replace("±0", "±") if len(values) > 1 else ""
+    return f"{mean:.3f}".removeprefix("0") + error

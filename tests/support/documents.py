@@ -155,6 +155,8 @@ def make_workspace(folder: Path, repository: Path) -> None:
     _write_gzip(folder / "clicks.csv.gz", small.filter(pl.col("click") == 1).select("session", "doc"))
     shutil.copyfile(samples / "web_search_features.parquet", folder / "documents.parquet")
     small.write_parquet(folder / "heldout.parquet")
+    (folder / "later").mkdir()
+    small.write_parquet(folder / "later" / "log.parquet")
     pairs = small.select("query", "doc").unique(maintain_order=True)
     for name, seed in (("new", 0), ("old", 1)):
         score = pl.struct("query", "doc").hash(seed) % 1000 / 1000
