@@ -1,6 +1,7 @@
 """The options of learners: which, from what, how long, and what only some of them know."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated
 
 from posbias.cli.options.option import option
@@ -71,6 +72,15 @@ class LearningOptions:
             _LEARNING,
         ),
     ] = "none"
+    factors: Annotated[
+        int, option("--factors", "Factors of queries and documents.", _LEARNING, min=1, max=1000, metavar="N")
+    ] = 4
+    regularization: Annotated[
+        float, option("--regularization", "Penalty on the squares of factors and biases.", _LEARNING, metavar="X")
+    ] = 5.0
+    steps: Annotated[
+        int, option("--steps", "Most steps of a learner of factors.", _LEARNING, min=1, max=100_000, metavar="N")
+    ] = 300
 
     def asked(self) -> CoreOptions:
         """The options as a learner takes them.
@@ -86,6 +96,8 @@ class LearningOptions:
             raise UsageError("--early-stopping needs held-out queries: say, --validation 0.1.")
         if not 0 < self.significance < 1:
             raise UsageError(f"--significance {self.significance:g}: must be above 0 and below 1, e.g. 0.05.")
+        if not 0 <= self.regularization < inf:
+            raise UsageError(f"--regularization {self.regularization:g}: must be at least 0, and finite.")
         trees = TreeOptions(
             trees=self.trees,
             rate=self.learning_rate,
@@ -100,5 +112,8 @@ class LearningOptions:
             significance=self.significance,
             corrected=not self.raw_rates,
             multiple_tests=self.multiple_tests,
+            factors=self.factors,
+            regularization=self.regularization,
+            steps=self.steps,
             seed=self.seed,
         )
