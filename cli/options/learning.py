@@ -69,6 +69,15 @@ class LearningOptions:
             _LEARNING,
         ),
     ] = "none"
+    factors: Annotated[
+        int, option("--factors", "Factors of queries and documents.", _LEARNING, min=1, max=1000, metavar="N")
+    ] = 4
+    regularization: Annotated[
+        float, option("--regularization", "Penalty on the squares of factors and biases.", _LEARNING, metavar="X")
+    ] = 5.0
+    steps: Annotated[
+        int, option("--steps", "Most steps of a learner of factors.", _LEARNING, min=1, max=100_000, metavar="N")
+    ] = 300
 
     epochs: Annotated[
         int, option("--epochs", "Most passes of a network over the log.", _LEARNING, min=1, max=100_000, metavar="N")
@@ -105,6 +114,8 @@ class LearningOptions:
             raise UsageError(f"--observation-dropout {self.observation_dropout:g}: must be at least 0 and below 1.")
         if not 0 <= self.gradient_reversal < inf:
             raise UsageError(f"--gradient-reversal {self.gradient_reversal:g}: must be at least 0, e.g. 0.1.")
+        if not 0 <= self.regularization < inf:
+            raise UsageError(f"--regularization {self.regularization:g}: must be at least 0, and finite.")
         trees = TreeOptions(
             trees=self.trees,
             rate=self.learning_rate,
@@ -122,5 +133,8 @@ class LearningOptions:
             epochs=self.epochs,
             observation_dropout=self.observation_dropout,
             gradient_reversal=self.gradient_reversal,
+            factors=self.factors,
+            regularization=self.regularization,
+            steps=self.steps,
             seed=self.seed,
         )

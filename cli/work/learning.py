@@ -99,12 +99,14 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     documents = prepare(counted, examination, wanted, engine, result.progress)
     result.warnings += documents.warnings
     _check_clicks(documents, result)
-    rounds = request.options.epochs if "epochs" in learner.takes else request.options.trees.trees
+    rounds = _most_rounds(request)
     with result.progress.stage("learning", rounds, unit="rounds") as stage:
         learned = learner.learn(documents.data, request.options, stage.advance)
     if learned.propensities is not None:
         write_learned_propensities(counted.statistics.cells, learned.propensities, result.folder)
-    section = write_model(learned, documents.features, result.folder, is_probability=learner.is_probability)
+    section = write_model(
+        learned, documents.features, result.folder, is_probability=learner.is_probability, ids=documents.ids
+    )
     with result.progress.stage("writing", len(documents.parts)) as stage:
         scores = documents.by_part(_scores(learned.model, documents))
         parts = (with_scores(rows, found, is_probability=learner.is_probability) for rows, found in scores)
@@ -121,6 +123,12 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
         "features": documents.report,
     }
     _report(learned, documents, learner.measure, result)
+
+
+def _most_rounds(request: Request) -> int:
+    """How many rounds there are at most: trees, passes of a network, or steps of factors."""
+    options, takes = request.options, request.learner.takes
+    return options.epochs if "epochs" in takes else options.steps if "steps" in takes else options.trees.trees
 
 
 def _examination(counted: CountedLog, theta: FittedTheta | None, request: Request, result: Result) -> Floats:
@@ -160,9 +168,11 @@ def _check_clicks(documents: Documents, result: Result) -> None:
 
 
 def _scores(model: RowModel | FactorModel, documents: Documents) -> Floats:
-    features = documents.data.features
-    if isinstance(model, RowModel) and features is not None:
-        return model.scores(features.rows)
+    data = documents.data
+    if isinstance(model, RowModel) and data.features is not None:
+        return model.scores(data.features.rows)
+    if isinstance(model, FactorModel) and data.item is not None:
+        return model.scores(data.query, data.item)
     raise TypeError(f"no scores of a {type(model).__name__}")
 
 

@@ -39,6 +39,8 @@ class LearningOptions:
         multiple_tests: how its level allows for many pairs.
         factors: number of factors of queries and documents.
         epochs: the most passes of a network over the data.
+        regularization: what the squares of factors and biases are penalised by, half of it.
+        steps: the most steps of a learner of factors.
         seed: of what is drawn.
     """
 
@@ -52,6 +54,8 @@ class LearningOptions:
     multiple_tests: MultipleTests = "none"
     factors: int = 4
     epochs: int = 60
+    regularization: float = 5.0
+    steps: int = 300
     seed: int = 0
 
 

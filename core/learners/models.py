@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.errors import LogFormatError
 from posbias.core.learners.boosting import Forest, Rows, runs
 
@@ -125,3 +125,45 @@ class FactorModel:
     item_bias: Floats
     query_factors: Floats
     item_factors: Floats
+
+    def scores(self, query: Integers, item: Integers) -> Floats:
+        """The score of queries and documents by their numbers, -1 for what was never seen, shape (n,)."""
+        biases = _of(self.query_bias, query) + _of(self.item_bias, item)
+        found: Floats = self.mean + biases
+        for of_query, of_item in zip(self.query_factors.T, self.item_factors.T, strict=True):
+            found = found + _of(of_query, query) * _of(of_item, item)
+        return found
+
+    def arrays(self) -> dict[str, Floats]:
+        """What `model.npz` holds."""
+        return {
+            "mean": np.array(self.mean),
+            "query_bias": self.query_bias,
+            "item_bias": self.item_bias,
+            "query_factors": self.query_factors,
+            "item_factors": self.item_factors,
+        }
+
+    @classmethod
+    def of_arrays(cls, arrays: Arrays, where: str) -> "FactorModel":
+        """The factors that arrays hold.
+
+        Raises:
+            LogFormatError: they hold none.
+        """
+        try:
+            found = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+            model = cls(float(found.pop("mean")), **found)
+            shapes = (model.query_factors.shape, model.item_factors.shape)
+            n_factors = shapes[0][1]
+            fits = shapes == ((*model.query_bias.shape, n_factors), (*model.item_bias.shape, n_factors))
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise LogFormatError(f"{where}: holds no factors: {error}. Train again.") from error
+        if not fits:
+            raise LogFormatError(f"{where}: holds no factors. Train again.")
+        return model
+
+
+def _of(values: Floats, number: Integers) -> Floats:
+    """Values by number; 0 for number -1."""
+    return np.append(values, 0.0)[number]

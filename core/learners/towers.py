@@ -1,8 +1,8 @@
 """Two towers on counts: a network for relevance, a number for each position, and what they say of a click together.
 
-One row is a document at a position, weighted by its impressions. Learning stops once held-out queries have fared no
-better for six passes; where none are set apart, an eighth of the queries is, by the seed. The standardised features of
-all documents are held in memory, four bytes a value.
+One row is a document at a position, weighted by its impressions. Learning stops once queries that are set apart have
+fared no better for six passes: an eighth of those to learn from, by the seed, or, with early stopping, the held-out
+ones. The learning curve shows them. The standardised features of all documents are held in memory, four bytes a value.
 """
 
 from abc import ABC, abstractmethod
@@ -14,15 +14,17 @@ import numpy as np
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
 from posbias.core.errors import IdentifiabilityError
+from posbias.core.learners.adam import Adam
 from posbias.core.learners.boosting import runs
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.growing import Rounds
 from posbias.core.learners.learner import Learned, Learner, LearningOptions, OnRound
 from posbias.core.learners.links import logit, sigmoid
 from posbias.core.learners.models import NetworkModel
-from posbias.core.learners.network import Adam, Perceptron, Reals
+from posbias.core.learners.network import Perceptron, Reals
 from posbias.core.learners.standardizing import mean_and_scale, numbers_of
 
+_POSITIONS, _ADVERSARY = "positions", "adversary"
 _HIDDEN = (64, 32)
 _BATCH, _SMALLEST_BATCH = 512, 32
 _FEWEST_STEPS = 50  # of a pass: small logs have small batches
@@ -110,10 +112,10 @@ class TowerLearner(Learner):
         """How relevance and position make a click."""
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        """Pass over the log until held-out queries fare no better.
+        """Pass over the log until queries that are set apart fare no better.
 
         Raises:
-            IdentifiabilityError: there is but one query, so that none can be held out.
+            IdentifiabilityError: there is but one query, so that none can be set apart.
             SchemaError: a feature is text.
         """
         run = _Run(data, self.name, self.towers(options), options, self.first_position)
@@ -139,8 +141,8 @@ class _Run:
         rows = numbers_of(data, name).rows
         self._data, self._towers = data, towers
         self._rng = np.random.default_rng(options.seed)
-        held_out, self._own = _held_out(data, self._rng)
-        mean, scale = mean_and_scale(rows, ~held_out)
+        stop_by, self._own = _to_stop_by(data, options, self._rng)
+        mean, scale = mean_and_scale(rows, ~(stop_by | data.held_out))
         self._blank = NetworkModel(mean, scale, (np.zeros((len(mean), 1)),), (np.zeros(1),))
         self._rows: Reals = np.concatenate(
             [self._blank.standardized(rows[chunk]).astype(np.float32) for chunk in runs(len(rows))]
@@ -150,8 +152,8 @@ class _Run:
         self._rate = counts.clicks / counts.impressions
         positions, place = np.unique(data.position, return_inverse=True)
         self._place: Integers = place[counts.cell]
-        apart = held_out[self._document]
-        self.learnt, self.apart = np.flatnonzero(~apart), np.flatnonzero(apart)
+        self.apart = np.flatnonzero(stop_by[self._document])
+        self.learnt = np.flatnonzero(~(stop_by | data.held_out)[self._document])
         self._network = Perceptron((len(mean), *_HIDDEN, 1), self._rng)
         start = self._impressions[self.learnt] @ self._rate[self.learnt] / self._impressions[self.learnt].sum()
         self._network.biases[-1][:] = logit(float(np.clip(start, *_RATES))) + first_position / 2
@@ -159,8 +161,8 @@ class _Run:
         self._adversary: Reals = np.zeros(2, np.float32)
         self._steps = (
             Adam(self._network.parameters, _RATE),
-            Adam([self._positions], _POSITION_RATE),
-            Adam([self._adversary], _POSITION_RATE),
+            Adam({_POSITIONS: self._positions}, _POSITION_RATE),
+            Adam({_ADVERSARY: self._adversary}, _POSITION_RATE),
         )
 
     def epoch(self) -> None:
@@ -177,8 +179,8 @@ class _Run:
             step = self._towers.step(batch, positions, adversary, self._rng)
             network, of_positions, of_adversary = self._steps
             network.step(self._network.backward(step.of_relevance.astype(np.float32), _DECAY))
-            of_positions.step([step.of_positions.astype(np.float32)])
-            of_adversary.step([step.of_adversary.astype(np.float32)])
+            of_positions.step({_POSITIONS: step.of_positions.astype(np.float32)})
+            of_adversary.step({_ADVERSARY: step.of_adversary.astype(np.float32)})
 
     def _relevance(self) -> Iterator[Floats]:
         for chunk in runs(len(self._rows)):
@@ -221,18 +223,22 @@ class _Run:
         return {"rounds": passes, **({"queries_set_apart_to_stop": self._own} if self._own else {})}
 
 
-def _held_out(data: LearningData, rng: np.random.Generator) -> tuple[Flags, int]:
-    """Whether each document is held out, and how many queries were set apart here, where the user set none apart.
+def _to_stop_by(data: LearningData, options: LearningOptions, rng: np.random.Generator) -> tuple[Flags, int]:
+    """The documents whose clicks say when to stop, and how many queries were set apart for that here.
+
+    Those of held-out queries, where early stopping is asked for; else these say nothing, and an eighth of the others
+    does.
 
     Raises:
-        IdentifiabilityError: there is but one query.
+        IdentifiabilityError: there is but one query to learn from.
     """
-    if data.held_out.any():
+    if options.early_stopping is not None and data.held_out.any():
         return data.held_out, 0
-    queries = np.unique(data.query)
+    queries = np.unique(data.query[~data.held_out])
     if len(queries) < 2:  # noqa: PLR2004 - one to learn from, one to stop by
         raise IdentifiabilityError(
-            "networks stop by the clicks of held-out queries, and the log has a single query. Use --learner pbm."
+            "networks stop by the clicks of queries that are set apart, and there is a single query to learn from. Use "
+            "--learner pbm."
         )
     apart = rng.choice(queries, max(len(queries) // _ONE_QUERY_IN, 1), replace=False)
     return np.isin(data.query, apart), len(apart)

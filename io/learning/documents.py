@@ -26,6 +26,7 @@ from posbias.io.features.rows import held
 from posbias.io.layouts.parts import LaidOut, keep_rows
 from posbias.io.layouts.training_set import Feature
 from posbias.io.learning.encoding import encoded
+from posbias.io.learning.ids import Ids
 from posbias.io.learning.matrix import MatrixWriter
 from posbias.io.progress import Progress
 
@@ -69,6 +70,18 @@ class Documents:
     features: tuple[Feature, ...]
     report: dict[str, Any]
     warnings: tuple[str, ...]
+
+    @property
+    def ids(self) -> Ids | None:
+        """The ids of queries and of documents across queries, by their numbers; None where the latter have none."""
+        if self.data.item is None:
+            return None
+        pairs = pl.concat(self.parts).collect()
+        queries, documents = (
+            pairs[column].gather(np.unique(numbers, return_index=True)[1])
+            for column, numbers in ((QUERY, self.data.query), (DOC, self.data.item))
+        )
+        return Ids(queries, documents)
 
     def by_part(self, values: Floats) -> Iterator[tuple[pl.DataFrame, Floats]]:
         """`query` and `doc`, part by part, and what an array of shape (D,) holds for them."""

@@ -62,9 +62,51 @@ LAYERS = sum(name.startswith("weight_") for name in MODEL)
     return hidden[:, 0]""",
 }
 
+_FACTORS = '''"""Scores queries and documents with the factors beside this file.
 
-def load_script(kind: Literal["trees", "network"]) -> str:
+    python load.py ROWS.parquet > scores.csv        (or ROWS.csv; columns `query` and `doc`)
+
+or, from Python: `score(rows)` with a Polars frame. What was never seen has bias and factors 0.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+HERE = Path(__file__).resolve().parent
+with np.load(HERE / "model.npz", allow_pickle=False) as file:
+    MODEL = dict(file)
+
+
+def numbers(rows: pl.DataFrame, column: str, name: str) -> np.ndarray:
+    """The place of each id among those that have factors, -1 where it has none."""
+    known = pl.read_parquet(HERE / name).with_row_index("number")
+    asked = rows.select(pl.col(column).cast(known.schema[column], strict=False))
+    found = asked.join(known, on=column, how="left", maintain_order="left")
+    return found["number"].cast(pl.Int64).fill_null(-1).to_numpy()
+
+
+def score(rows: pl.DataFrame) -> np.ndarray:
+    """The score of each row: the larger, the more relevant."""
+    padded = {name: np.concatenate([array, np.zeros_like(array[:1])]) for name, array in MODEL.items() if array.ndim}
+    query, doc = numbers(rows, "query", "queries.parquet"), numbers(rows, "doc", "documents.parquet")
+    biases = padded["query_bias"][query] + padded["item_bias"][doc]
+    return MODEL["mean"] + biases + (padded["query_factors"][query] * padded["item_factors"][doc]).sum(axis=1)
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    rows = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+    print(rows.select("query", "doc").with_columns(score=pl.Series(score(rows))).write_csv(), end="")
+'''
+
+
+def load_script(kind: Literal["trees", "network", "factors"]) -> str:
     """`load.py` for a kind of model."""
+    if kind == "factors":
+        return _FACTORS
     script = _SHARED
     for placeholder, text in (_TREES if kind == "trees" else _NETWORK).items():
         script = script.replace(f"@{placeholder}@", text)

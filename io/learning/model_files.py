@@ -25,15 +25,16 @@ from posbias.core.learners.boosting import Forest
 from posbias.core.learners.learner import Learned
 from posbias.core.learners.models import FactorModel, NetworkModel, RowModel, TreeModel
 from posbias.io.layouts.training_set import Feature
+from posbias.io.learning.ids import DOCUMENTS, QUERIES, Ids
 from posbias.io.learning.load_script import load_script
 from posbias.io.places.local_copies import on_disk
 from posbias.io.places.locations import Location
 from posbias.io.results.manifest import FILE_NAME as MANIFEST
 from posbias.io.results.manifest import read_manifest
 
-Kind = Literal["trees", "network"]
+Kind = Literal["trees", "network", "factors"]
 
-_FILES: dict[Kind, str] = {"trees": "model.txt", "network": "model.npz"}
+_FILES: dict[Kind, str] = {"trees": "model.txt", "network": "model.npz", "factors": "model.npz"}
 FEATURE = "feature"
 """The column of the importance that names a feature."""
 
@@ -76,17 +77,24 @@ class StoredModel:
         model: it.
         features: what it learnt from, in their order.
         is_probability: whether 1 / (1 + exp(-score)) is an attractiveness.
+        ids: what has factors, where the model is of factors.
     """
 
-    model: RowModel
+    model: RowModel | FactorModel
     features: tuple[Feature, ...]
     is_probability: bool
+    ids: Ids | None = None
 
 
-def write_model(learned: Learned, features: Sequence[Feature], folder: Path, *, is_probability: bool) -> ModelSection:
+def write_model(
+    learned: Learned, features: Sequence[Feature], folder: Path, *, is_probability: bool, ids: Ids | None = None
+) -> ModelSection:
     """Write what was learnt, but for the scores; return what the manifest says of it."""
     kind, content = _content(learned.model)
     (folder / _FILES[kind]).write_bytes(content)
+    for name, packed in ({} if ids is None else ids.files()).items():
+        (folder / name).write_bytes(packed)
+        content += packed
     described = [{"name": feature.name, "categories": feature.categories} for feature in features]
     text = escaped_json(json.dumps(described, ensure_ascii=False, indent=1))
     (folder / _FEATURES).write_text(text + "\n", encoding="utf-8")
@@ -119,6 +127,8 @@ def _content(model: RowModel | FactorModel) -> tuple[Kind, bytes]:
         return "trees", model.forest.text.encode()
     if isinstance(model, NetworkModel):
         return "network", _packed(model.arrays())
+    if isinstance(model, FactorModel):
+        return "factors", _packed(model.arrays())
     raise TypeError(f"no file holds a {type(model).__name__}")
 
 
@@ -140,7 +150,7 @@ def read_model(place: Location) -> StoredModel:
         LogFormatError: it is damaged.
         UsageError: what the directory holds is no model.
     """
-    with on_disk(place, (MANIFEST, *_FILES.values())) as folder:
+    with on_disk(place, (MANIFEST, *dict.fromkeys(_FILES.values()), QUERIES, DOCUMENTS)) as folder:
         manifest = read_manifest(folder, "train")
         if "model" not in manifest.content:
             raise UsageError(f"--model {folder}: holds no model. Name the directory that `posbias train` wrote.")
@@ -148,19 +158,30 @@ def read_model(place: Location) -> StoredModel:
         path = folder / _FILES[said.kind]
         try:
             content = path.read_bytes()
+            of_ids = [(folder / name).read_bytes() for name in (QUERIES, DOCUMENTS) if said.kind == "factors"]
         except OSError as error:
             raise LogFormatError(f"{path}: cannot be read: {error.strerror}. Run `posbias train` again.") from error
-    if _checksum(content) != said.checksum:
+    if _checksum(b"".join([content, *of_ids])) != said.checksum:
         raise LogFormatError(f"{path}: is not the file that was written: its checksum differs. Train again.")
     features = tuple(Feature(feature.name, feature.categories) for feature in said.features)
-    return StoredModel(_model(said.kind, content, str(path)), features, said.is_probability)
+    model = _model(said.kind, content, str(path))
+    ids = Ids.read(of_ids[0], of_ids[1], folder) if of_ids else None
+    if isinstance(model, FactorModel) and ids is not None:
+        _check_sizes(model, ids, str(path))
+    return StoredModel(model, features, said.is_probability, ids)
 
 
-def _model(kind: Kind, content: bytes, where: str) -> RowModel:
+def _check_sizes(model: FactorModel, ids: Ids, where: str) -> None:
+    if (len(model.query_bias), len(model.item_bias)) != (len(ids.queries), len(ids.documents)):
+        raise LogFormatError(f"{where}: has factors of other queries or documents than those beside it. Train again.")
+
+
+def _model(kind: Kind, content: bytes, where: str) -> RowModel | FactorModel:
     if kind == "trees":
         return TreeModel(Forest(content.decode()))
     try:
         with np.load(BytesIO(content), allow_pickle=False) as arrays:
-            return NetworkModel.of_arrays(dict(arrays), where)
+            of_arrays = NetworkModel.of_arrays if kind == "network" else FactorModel.of_arrays
+            return of_arrays(dict(arrays), where)
     except (ValueError, BadZipFile, OSError) as error:
         raise LogFormatError(f"{where}: cannot be read: {error}. Train again.") from error

@@ -9,6 +9,7 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import SchemaError
 from posbias.core.learners.links import sigmoid
+from posbias.core.learners.models import RowModel
 from posbias.io.learning.model_files import StoredModel
 from posbias.io.learning.new_documents import NewDocuments
 from posbias.io.progress import Stage
@@ -34,7 +35,15 @@ def score_rows(documents: NewDocuments, stored: StoredModel, memory: int) -> Ite
     """
     for rows, features in documents.chunks(memory):
         if rows.height:
-            yield with_scores(rows, stored.model.scores(features), is_probability=stored.is_probability)
+            yield with_scores(rows, _scores(stored, rows, features), is_probability=stored.is_probability)
+
+
+def _scores(stored: StoredModel, rows: pl.DataFrame, features: Floats) -> Floats:
+    if isinstance(stored.model, RowModel):
+        return stored.model.scores(features)
+    if stored.ids is None:
+        raise TypeError("factors without ids")
+    return stored.model.scores(*stored.ids.numbers(rows))
 
 
 def write_scores(parts: Iterable[pl.DataFrame], folder: Path, stage: Stage) -> int:

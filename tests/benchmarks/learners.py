@@ -2,10 +2,12 @@
 
     python tests/benchmarks/learners.py rankers [--seeds 3] [--only pbm,naive] [--quick]
     python tests/benchmarks/learners.py mix [--seeds 3]
+    python tests/benchmarks/learners.py factors [--seeds 3]
     python tests/benchmarks/learners.py cost [--impressions 100000 1000000 10000000] [--features 40] [--text]
 
 `rankers`: NDCG@10 on the true labels of held-out queries, in the worlds of `value.py` (real documents, drawn clicks).
 `mix`: NDCG@5 where the logging ranker mixes relevance and noise.
+`factors`: learners without features.
 `cost`: seconds and peak memory of `train`.
 
 Two processes work at once, in one thread each, except for the cost.
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PARTS = {"rankers": "learners_rankers", "mix": "learners_mix", "cost": "learners_cost"}
+PARTS = {"rankers": "learners_rankers", "mix": "learners_mix", "cost": "learners_cost", "factors": "learners_factors"}
 
 
 def main() -> None:

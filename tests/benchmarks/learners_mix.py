@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 from learners_rankers import cell
-from learners_worlds import learn, learning_data, options_of, scores, with_validation
+from learners_worlds import STOPPING, learn, learning_data, options_of, scores, with_validation
 from processes import table_console
 from recovery_logs import in_parallel
 from rich.table import Table
@@ -89,9 +89,10 @@ def measure(task: tuple[str, float, int, int]) -> pl.DataFrame:
         if learner not in learner_names() or known is None:
             continue
         data = learning_data(fold, known)
+        asked = options
         if learner in {"single-tower", "pal-product", "pal-sum"}:
-            data = with_validation(data, seed)
-        found = scores(learn(learner, data, options_of(seed, **options)), fold)
+            data, asked = with_validation(data, seed), {**options, **STOPPING}
+        found = scores(learn(learner, data, options_of(seed, **asked)), fold)
         value = ndcg(documents, found, fold.held_out, DEPTH)
         rows.append({"dataset": name, "weight": weight, "seed": seed, "method": method, "ndcg": value})
     return pl.DataFrame(rows)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from learners_worlds import learn, learning_data, options_of, propensities, scores, with_validation
+from learners_worlds import STOPPING, learn, learning_data, options_of, propensities, scores, with_validation
 from processes import table_console
 from recovery_logs import in_parallel
 from rich.box import SIMPLE_HEAD
@@ -125,10 +125,11 @@ def measure(task: tuple[str, int, str]) -> pl.DataFrame:
 
 def _measured(variant: Variant, fold: Fold, theta: dict[str, Floats], seed: int, setting: Setting) -> dict[str, object]:
     data = learning_data(fold, theta[variant.source])
+    options = dict(variant.options)
     if variant.networks:
-        data = with_validation(data, seed)
+        data, options = with_validation(data, seed), {**options, **STOPPING}
     start = time.process_time()
-    learned = learn(variant.learner, data, options_of(seed, **dict(variant.options)))
+    learned = learn(variant.learner, data, options_of(seed, **options))
     spent = time.process_time() - start
     found: dict[str, object] = {
         "method": variant.name,

@@ -18,6 +18,9 @@ from posbias.core.learners.models import RowModel
 VALIDATION = 8
 """Networks stop by the clicks of one training query in so many."""
 
+STOPPING = {"early_stopping": 6}
+"""When they stop."""
+
 
 def learning_data(fold: Fold, theta: Floats) -> LearningData:
     """The log of a fold, with propensities relative to the first position."""

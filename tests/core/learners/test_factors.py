@@ -1,0 +1,123 @@
+"""Learners of factors: their gradients, what held-out queries do to them, and what propensities change."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from learning_logs import draw
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.errors import LogFormatError
+from posbias.core.learners.adam import Adam
+from posbias.core.learners.data import LearningData
+from posbias.core.learners.factorizing import penalized
+from posbias.core.learners.learner import LearningOptions
+from posbias.core.learners.likelihood import ClickLikelihood
+from posbias.core.learners.methods import get_learner
+from posbias.core.learners.models import FactorModel
+from posbias.core.learners.squared_error import SquaredError
+
+NAMES = ["factors", "mf", "propensity-mf"]
+
+
+def with_items(held_out: float = 0.0) -> LearningData:
+    """A log in which the documents of all queries are the same eight."""
+    data = draw(held_out=held_out)
+    return replace(data, features=None, item=np.arange(data.n_documents) % 8)
+
+
+def learnt(name: str, data: LearningData, options: LearningOptions) -> FactorModel:
+    model = get_learner(name).learn(data, options, lambda: None).model
+    assert isinstance(model, FactorModel)
+    return model
+
+
+def test_adams_first_step_is_the_rate_and_its_second_is_the_published_one() -> None:
+    at = {"x": np.array([1.0, -2.0])}
+    adam = Adam(at, 0.1)
+    adam.step({"x": np.array([3.0, -0.5])})
+    np.testing.assert_allclose(at["x"], [0.9, -1.9], atol=1e-7)
+    adam.step({"x": np.array([1.0, -0.5])})
+    mean, square = (0.9 * 0.3 + 0.1 * 1) / (1 - 0.81), (0.999 * 0.009 + 0.001) / (1 - 0.999**2)
+    np.testing.assert_allclose(at["x"], [0.9 - 0.1 * mean / np.sqrt(square), -1.8], atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["likelihood", "error"])
+def test_gradients_are_those_of_the_penalized_loss(kind: str) -> None:
+    data, rng = with_items(), np.random.default_rng(1)
+    assert data.item is not None
+    query, item, strength = data.query, data.item, 2.0
+    shapes = {"mean": (1,), "query_bias": (60,), "item_bias": (8,), "query_factors": (60, 3), "item_factors": (8, 3)}
+    parameters = {name: 0.3 * rng.standard_normal(shape) for name, shape in shapes.items()}
+    of_clicks, of_error = ClickLikelihood(data.counts, data.theta), SquaredError(data.counts, data.theta)
+    shown = of_clicks.impressions.sum()
+
+    def scores() -> Floats:
+        parts = {name: values for name, values in parameters.items() if name != "mean"}
+        return FactorModel(float(parameters["mean"][0]), **parts).scores(query, item)
+
+    def total() -> float:
+        penalty = sum(float((values**2).sum()) for name, values in parameters.items() if name != "mean")
+        fit = of_clicks.per_impression(scores()) if kind == "likelihood" else of_error.per_impression(scores()) / 2
+        return -shown * fit + strength / 2 * penalty
+
+    by_score = (of_clicks if kind == "likelihood" else of_error).gradients(scores())[0]
+    found = penalized(parameters, query, item, by_score, strength)
+    for name, values in parameters.items():
+        for place in (0, values.size - 1):
+            flat = values.reshape(-1)
+            kept = flat[place]
+            around: list[float] = []
+            for step in (1e-4, -1e-4):
+                flat[place] = kept + step
+                around.append(total())
+            flat[place] = kept
+            assert found[name].reshape(-1)[place] == pytest.approx((around[0] - around[1]) / 2e-4, rel=1e-4, abs=1e-3)
+
+
+def test_without_a_penalty_squared_error_finds_click_rates() -> None:
+    data = with_items()
+    assert data.item is not None
+    model = learnt("mf", data, LearningOptions(factors=8, regularization=0.0, steps=2_000))
+    shown = data.counts.sum_by_unit(data.counts.impressions)
+    rates = data.counts.sum_by_unit(data.counts.clicks) / np.maximum(shown, 1)
+    often = shown > 0
+    np.testing.assert_allclose(model.scores(data.query, data.item)[often], rates[often], atol=0.02)
+
+
+def test_propensities_of_one_leave_matrix_factorization_as_it_is() -> None:
+    data = replace(with_items(), examination=np.ones(5))
+    one, other = (learnt(name, data, LearningOptions(steps=20)) for name in ("mf", "propensity-mf"))
+    np.testing.assert_allclose(one.query_factors, other.query_factors)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_held_out_queries_have_no_factors_and_change_nothing(name: str) -> None:
+    data = with_items(held_out=0.3)
+    counts = data.counts
+    blank = replace(counts, clicks=np.where(data.held_out[counts.unit_of_entry], 0, counts.clicks))
+    one, other = (learnt(name, log, LearningOptions(steps=20)) for log in (data, replace(data, counts=blank)))
+    np.testing.assert_array_equal(one.item_factors, other.item_factors)
+    apart = np.unique(data.query[data.apart])
+    assert not one.query_factors[apart].any()
+    assert not one.query_bias[apart].any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_seed_decides_what_is_drawn(name: str) -> None:
+    one, same, other = (learnt(name, with_items(), LearningOptions(steps=5, seed=seed)) for seed in (5, 5, 6))
+    np.testing.assert_array_equal(one.query_factors, same.query_factors)
+    assert not np.array_equal(one.query_factors, other.query_factors)
+
+
+def test_what_was_never_seen_has_bias_and_factors_0() -> None:
+    model = FactorModel(1.0, np.array([2.0]), np.array([4.0]), np.array([[3.0]]), np.array([[5.0]]))
+    np.testing.assert_array_equal(model.scores(np.array([0, -1, 0, -1]), np.array([0, 0, -1, -1])), [22, 5, 3, 1])
+
+
+def test_arrays_that_hold_no_factors_are_refused() -> None:
+    arrays = learnt("mf", with_items(), LearningOptions(steps=1)).arrays()
+    assert FactorModel.of_arrays(arrays, "model.npz").mean == arrays["mean"]
+    for wrong in ({}, arrays | {"item_factors": np.zeros((8, 2))}, arrays | {"more": np.zeros(1)}):
+        with pytest.raises(LogFormatError, match=r"^model\.npz: holds no factors"):
+            FactorModel.of_arrays(wrong, "model.npz")
