@@ -25,6 +25,9 @@ LENGTHS: tuple[Length, ...] = ("none", "week", "day", "hour")
 EVERY: dict[str, str] = {"week": "1w", "day": "1d", "hour": "1h", "quarter": "15m"}
 """In Polars' words."""
 
+COARSER = frozenset(f"posbias_{length}" for length in LENGTHS[1:])
+"""The columns of periods that are coarser than what statistics keep."""
+
 HALF = "posbias_half"
 """Whether a row lies in the later half of its stratum, by impressions."""
 

@@ -16,6 +16,7 @@ Hashes = NDArray[np.uint64]
 _Count = TypeVar("_Count", np.float64, np.int64)
 _Number = TypeVar("_Number", np.float64, np.uint64, np.bool_)
 
+_ROUNDING = 1e-9  # what is less than this, relative to what it is left of, is nothing
 _BLOCK = 1 << 18  # entries that are worked on at a time: 2 MB of floats, which stay in a cache
 
 
@@ -160,6 +161,31 @@ class CountTable:
             clicks=self.clicks[entry_kept],
             multiplicity=self.multiplicity,
         )
+
+    def less(self, other: "CountTable") -> "CountTable":
+        """The table without counts that are part of it: of the same units and cells, no larger than its own.
+
+        e.g. impressions [[3, 2]] less [[3, 1]] -> [[0, 1]], which is one entry
+        """
+        at = np.searchsorted(_entry_keys(self), _entry_keys(other))
+        impressions, clicks = self.impressions.copy(), self.clicks.copy()
+        impressions[at] -= other.impressions
+        clicks[at] -= other.clicks
+        kept = impressions > _ROUNDING * self.impressions  # sums of weights are rounded
+        rest = impressions[kept]
+        return CountTable(
+            n_cells=self.n_cells,
+            start=starts(np.bincount(self.unit_of_entry[kept], minlength=self.n_units)),
+            cell=self.cell[kept],
+            impressions=rest,
+            clicks=np.clip(clicks[kept], 0.0, rest),
+            multiplicity=self.multiplicity,
+        )
+
+
+def _entry_keys(table: CountTable) -> Integers:
+    """A number for the unit and cell of each entry, ascending, shape (R,)."""
+    return table.unit_of_entry * table.n_cells + table.cell
 
 
 def concatenate(tables: list[CountTable]) -> CountTable:

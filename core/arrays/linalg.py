@@ -151,6 +151,16 @@ def beta_distribution(a: Floats, b: Floats, x: Floats) -> Floats:
     return cast("Floats", import_module("scipy.special").betainc(a, b, x))
 
 
+def log_beta(a: Floats, b: Floats) -> Floats:
+    """The logarithm of the Beta function B(a, b), a, b > 0, broadcast."""
+    return cast("Floats", import_module("scipy.special").betaln(a, b))
+
+
+def digamma(x: Floats) -> Floats:
+    """The slope of log Gamma at x > 0."""
+    return cast("Floats", import_module("scipy.special").psi(x))
+
+
 def beta_quantile(a: Floats, b: Floats, probability: float) -> Floats:
     """The x with P(X <= x) = probability for each X ~ Beta(a, b), a, b > 0."""
     return cast("Floats", import_module("scipy.special").betaincinv(a, b, probability))

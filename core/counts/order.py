@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, POSITION, QUERY
 
 
@@ -59,14 +59,22 @@ def order_of_strata(rows: pl.DataFrame, unit: Sequence[str]) -> OrderSums:
         rows: statistics, sorted by unit, period and cell.
         unit: the columns that tell strata apart.
     """
-    clicked = pl.col(CLICKS).sum().over(unit) > 0
-    shown_again = pl.col(IMPRESSIONS).sum().over(unit) > pl.col(IMPRESSIONS).max().over(unit)
-    rows = rows.filter(clicked & shown_again)
+    if rows.height:
+        rows = rows.filter(_tells(rows, _runs(rows, unit)))
     if not rows.height:
         nothing = np.zeros(0)
         return OrderSums(nothing, nothing, nothing, nothing, nothing)
-    stratum, moment = _runs(rows, [*unit]), _runs(rows, [*unit, PERIOD])
+    stratum, moment = _runs(rows, unit), _runs(rows, [*unit, PERIOD])
     return _by_query(rows, stratum, moment)
+
+
+def _tells(rows: pl.DataFrame, stratum: Integers) -> Flags:
+    """Whether each row's stratum was clicked, and has more than one row with impressions, shape (R,)."""
+    first = np.flatnonzero(np.diff(stratum, prepend=-1))
+    shown, clicks = rows[IMPRESSIONS].to_numpy(), rows[CLICKS].to_numpy()
+    clicked = np.add.reduceat(clicks, first) > 0
+    again = np.add.reduceat(shown, first) > np.maximum.reduceat(shown, first)
+    return (clicked & again)[stratum]
 
 
 def _runs(rows: pl.DataFrame, columns: Sequence[str]) -> Integers:

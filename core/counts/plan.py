@@ -13,7 +13,7 @@ import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.models import FactorisedModel
-from posbias.core.periods import HALF, Length, Resolution, column_of, lengths_of
+from posbias.core.periods import COARSER, HALF, Length, Resolution, column_of, lengths_of
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, QUERY, RANDOMIZED, WEIGHT
 
@@ -91,6 +91,15 @@ class StatisticsPlan:
         marked = (RANDOMIZED,) if self.randomized else ()
         period = (PERIOD,) if self.period else ()
         return (*self.pair_columns, *period, *self.strata, *self.clusters, *marked, *self.model.cell_columns)
+
+    def keeps_order(self, unit: Sequence[str]) -> bool:
+        """Whether statistics that are sorted by the keys are sorted by a kind of unit, too, and within it by time."""
+        pair = len(self.pair_columns)
+        if tuple(unit[:pair]) != self.pair_columns:
+            return False
+        exact = tuple(PERIOD if name in COARSER else name for name in unit)
+        at_once = len(unit) == pair + 1 or not any(name in COARSER for name in unit)
+        return at_once and exact == self.keys[: len(unit)]
 
     @property
     def columns(self) -> tuple[str, ...]:

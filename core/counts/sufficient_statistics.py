@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.compression import compress, signature_keys
-from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers, Numbers
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, Numbers
 from posbias.core.arrays.members import Members
 from posbias.core.counts.merging import SortedSignatures, merge
 from posbias.core.counts.order import OrderSums, add_orders, order_of_strata
@@ -28,7 +28,8 @@ SIGNATURE = "signature"
 _CELL = "posbias_cell"
 _QUERY_NUMBER = "posbias_query"
 _LARGEST_INT32 = 2**31 - 1
-_Made = TypeVar("_Made", "PartOfStrata", "OrderSums", pl.DataFrame, Floats)
+_ROUNDING = 1e-9  # of sums of weights
+_Made = TypeVar("_Made", "PartOfStrata", "OrderSums", pl.DataFrame, Floats, tuple[pl.DataFrame, CountTable])
 
 OnRows = Callable[[Callable[[pl.DataFrame], _Made]], Iterable[_Made]]
 """Calls a function, which can travel, with the statistics of each part, and returns the results in their order."""
@@ -114,7 +115,8 @@ class SufficientStatistics:
         n_pairs: number of (query, doc) pairs.
         placements: where documents stand among randomised rows, if such rows are known and carry no weights.
         queries_of_part: number of queries of each part.
-        on_rows: goes over the statistics of the parts again, for periods and clusters, which not every fit needs.
+        on_rows: goes over the statistics of the parts again, for periods, clusters and randomised rows, which not every
+            fit needs.
     """
 
     plan: StatisticsPlan
@@ -259,8 +261,8 @@ def _compressed_unit(
 
 def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
     statistics, plan = without_clusters(statistics, plan)
-    rows = with_periods(statistics, unit).sort(*unit, PERIOD, *plan.model.cell_columns)
-    return order_of_strata(rows, unit)
+    rows = with_periods(statistics, unit)
+    return order_of_strata(rows if plan.keeps_order(unit) else rows.sort(*unit, PERIOD, *plan.model.cell_columns), unit)
 
 
 def count_units(
@@ -281,6 +283,22 @@ def count_units(
     rows = _added_up(_in_cells(statistics, plan, cells), unit, plan)
     table = _table(rows, unit, cells.height)
     return rows.select(*unit)[table.start[:-1]], table
+
+
+def count_randomized(
+    statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame
+) -> tuple[pl.DataFrame, CountTable]:
+    """The counts of the rows that were placed at random, by query and document.
+
+    Args:
+        statistics: of whole queries, sorted by the keys; some rows are marked.
+        plan: what was counted.
+        cells: the cell columns; a cell's number is its row.
+
+    Returns:
+        `query` and `doc`, one row per pair with such rows, and the table with the pairs in that order.
+    """
+    return count_units(statistics.filter(pl.col(RANDOMIZED) > 0), plan, cells, PAIR)
 
 
 def merge_parts(
@@ -352,25 +370,61 @@ def _added_up(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> 
     """The rows of one kind of unit, sorted by unit and cell: those of its finer parts are added up."""
     rows = with_periods(rows, tuple(unit))
     if HALF in unit:
-        rows = _in_halves(rows, [name for name in unit if name != HALF])
+        return _in_halves(rows, [name for name in unit if name != HALF], plan)
     if RANDOMIZED in unit:
         rows = rows.filter(pl.col(RANDOMIZED) > 0)
     elif {*unit, *plan.cell_columns} == set(plan.keys):
         return rows
+    if plan.keeps_order(unit):
+        return _summed(rows, _runs(rows, unit))
     counts = pl.col(IMPRESSIONS, CLICKS).sum()
     return rows.group_by(*unit, _CELL).agg(counts, pl.col(_QUERY_NUMBER).first()).sort(*unit, _CELL)
 
 
-def _in_halves(rows: pl.DataFrame, unit: Sequence[str]) -> pl.DataFrame:
-    """Rows with the half of their unit that they lie in: the earlier or the later half of its impressions.
+def _in_halves(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> pl.DataFrame:
+    """The rows of the halves of each unit that has a click: of the earlier and the later half of its impressions.
 
-    What was counted together stays together, in the half where its middle lies.
+    What was counted together stays together, in the half where its middle lies. Units without a click compare nothing.
     """
-    moments = rows.group_by(*unit, PERIOD).agg(pl.col(IMPRESSIONS).sum()).sort(*unit, PERIOD)
-    shown = pl.col(IMPRESSIONS)
-    middle, whole = shown.cum_sum().over(unit) - shown / 2, shown.sum().over(unit)
-    halves = moments.select(*unit, PERIOD, (2 * middle > whole).alias(HALF))
-    return rows.join(halves, on=[*unit, PERIOD], how="left", nulls_equal=True)
+    if not plan.keeps_order(unit):
+        rows = rows.sort(*unit, PERIOD)
+    of_row = _runs(rows, unit)
+    first = np.flatnonzero(np.diff(of_row, prepend=-1))
+    rows = rows.filter((np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0)[of_row] if len(first) else of_row > 0)
+    of_row = _runs(rows, unit)
+    later = _in_later_half(of_row, _runs(rows, [*unit, PERIOD]), rows[IMPRESSIONS].to_numpy())
+    return _summed(rows.with_columns(pl.Series(HALF, later)), 2 * of_row + later)
+
+
+def _in_later_half(unit: Integers, moment: Integers, impressions: Floats | Integers) -> Flags:
+    """Whether the middle of each row's moment lies in the later half of its unit, all of shape (R,), sorted by them."""
+    if not len(unit):
+        return np.zeros(0, np.bool_)
+    first = np.flatnonzero(np.diff(moment, prepend=-1))
+    of_moment, shown = unit[first], np.add.reduceat(impressions, first)
+    start = np.flatnonzero(np.diff(of_moment, prepend=-1))
+    up_to = np.cumsum(shown)
+    before = (up_to - shown)[start][of_moment]
+    whole = np.add.reduceat(shown, start)[of_moment]
+    return (2 * (up_to - before) - shown > whole * (1 + _ROUNDING))[moment]
+
+
+def _summed(rows: pl.DataFrame, unit_of_row: Integers) -> pl.DataFrame:
+    """One row per unit and cell, sorted by them, of rows that are sorted by unit, its number given for each."""
+    cell = rows[_CELL].to_numpy().astype(np.int64)
+    key = unit_of_row * (int(cell.max(initial=0)) + 1) + cell
+    order = np.argsort(key, kind="stable")
+    first = np.flatnonzero(np.diff(key[order], prepend=-1))
+    kept = rows[order[first]]
+    if not len(first):
+        return kept
+    sums = {name: np.add.reduceat(rows[name].to_numpy()[order], first) for name in (IMPRESSIONS, CLICKS)}
+    return kept.with_columns(pl.Series(name, values) for name, values in sums.items())
+
+
+def _runs(rows: pl.DataFrame, columns: Sequence[str]) -> Integers:
+    """The number of the run of equal values that each row lies in."""
+    return rows.select(pl.struct(columns).rle_id()).to_series().to_numpy().astype(np.int64)
 
 
 def _table(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> CountTable:

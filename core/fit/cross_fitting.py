@@ -6,25 +6,31 @@ impressions of each (unit, cell) are split at random into two halves A and B, an
 
     n_A = n / 2 (an odd one to either half),    c_A ~ Hypergeometric(c of n, n_A drawn),
 
-which gives two independent logs. In one half, a unit is high if it has more clicks than its query's units together
-would let expect at its cells, C_j > E_j sum C / sum E with E_j = sum_e n_je theta_e, else low. In the other half theta
-of the high ones is held against that of the low ones; then the halves change places. Against the model stands
+which gives two independent logs. One half says how attractive each unit is, by its clicks and those that its query's
+units together let expect at its cells, E_j = sum_e n_je theta_e,
 
-    theta_e^(1 + b/2) for the high ones, theta_e^(1 - b/2) for the low ones
+    s_j = (C_j + k r_q) / (E_j + k) - mean over the query,    r_q = sum C / sum E,    k = mean r / variance of C_j / E_j
 
-and b = 0 is tested (`score_test`), clustered by query, as both groups and both halves share queries. b < 0: attractive
-documents lose less by position, as under trust bias, or where position and attractiveness add up on the logit scale.
+(the mean is by clicks of the other half), and units are put into eight groups by s_j, each of the same clicks, scored
+by their mean s. In the other half theta of the groups is compared; then the halves change places. Against the model
+stands
+
+    log theta_e + b s_g D_e,    D_e = (1 - theta_e) log(theta_K) / (1 - theta_K),    K the cell of the lowest theta
+
+s being scaled so that the units above 0 lie 1 above the others, and b = 0 is tested (`score_test`), clustered by
+query, as groups and halves share queries. At K theta of the high ones is theta_K^b times that of the low ones. b < 0:
+attractive documents lose less by position, as under trust bias, or where position and attractiveness add up on the
+logit scale. D rises where theta falls: such departures are largest between the first positions, where most clicks are.
 
 Sources: Tukey 1949 (one degree of freedom for non-additivity); Chernozhukov et al. 2018 (cross-fitting).
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from posbias.core.arrays.count_table import (
     CountTable,
-    Flags,
     Floats,
     Hashes,
     Integers,
@@ -38,12 +44,17 @@ from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.contrasts import FittedStrata
 from posbias.core.standard_errors.score_test import FinerCells, ScoreTest, score_test
 
+N_GROUPS = 8
+"""Groups of units by attractiveness."""
+
 MOST_ENTRIES = 1 << 17
 """Counts that are split; in a larger log those of the queries that were shown most."""
 
 LARGEST_COUNT = 10**9
 """Impressions of a unit in a cell from which on no halves are drawn."""
 
+_LEAST_VARIANCE = 1e-4  # of attractiveness within queries, over its squared mean
+_ROUNDING = 1e-12
 _SEED = 20260101
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -64,11 +75,19 @@ def attractiveness_test(fitted: FittedStrata, group_of_cell: Integers) -> ScoreT
     kept = fitted.strata.signatures.only_cells(fitted.fit.linkage.identified).take(chosen.unit.astype(np.int64))
     if kept.impressions.max(initial=0) >= LARGEST_COUNT:
         return None
-    log_theta = np.nan_to_num(fitted.fit.log_theta)
-    grouped = _grouped(replace(kept, multiplicity=np.ones(kept.n_units)), chosen.cluster, np.exp(log_theta))
-    cell = np.repeat(np.arange(len(log_theta)), 2)
-    direction = log_theta[cell] * np.tile([-0.5, 0.5], len(log_theta))
-    return score_test(grouped, FinerCells(cell, direction, group_of_cell))
+    theta = np.exp(np.nan_to_num(fitted.fit.log_theta))
+    grouped = _grouped(replace(kept, multiplicity=np.ones(kept.n_units)), chosen.cluster, theta)
+    if grouped is None:
+        return None
+    cell = np.repeat(np.arange(len(theta)), N_GROUPS)
+    direction = _loss(theta)[cell] * np.tile(grouped.score, len(theta))
+    return score_test(grouped.strata, FinerCells(cell, direction, group_of_cell))
+
+
+def _loss(theta: Floats) -> Floats:
+    """D of each cell, shape (K,)."""
+    lowest = float(theta.min())
+    return (1 - theta) * (np.log(lowest) / (1 - lowest) if lowest < 1 else -1.0)
 
 
 def most_shown(strata: Strata, most: int = MOST_ENTRIES) -> Members:
@@ -116,34 +135,89 @@ def _with(table: CountTable, impressions: Integers, clicks: Integers) -> CountTa
     return CountTable(table.n_cells, table.start, table.cell, *counts, table.multiplicity)
 
 
-def _grouped(table: CountTable, query: Numbers, theta: Floats) -> Strata:
-    """Both folds: units of one half, in cells (e, low) or (e, high) by what the other half says."""
+@dataclass(frozen=True)
+class _Grouped:
+    """The units of both folds in cells (e, group), and the score of each group, shape (8,)."""
+
+    strata: Strata
+    score: Floats
+
+
+@dataclass(frozen=True)
+class _Fold:
+    """The units of one half, the query of each, how attractive the other half says they are, and their clicks."""
+
+    table: CountTable
+    query: Numbers
+    attractive: Floats
+    clicks: Floats
+
+
+def _grouped(table: CountTable, query: Numbers, theta: Floats) -> _Grouped | None:
+    """Both folds; None where a half has no click, or no query has two units that differ."""
     one, other = halves(table)
+    if not (one.clicks.any() and other.clicks.any()):
+        return None
     folds = [_fold(half, by, query, theta) for half, by in ((one, other), (other, one))]
-    queries = np.concatenate([of_fold for _, of_fold in folds])
-    return Strata(concatenate([fold for fold, _ in folds]), Members(np.arange(len(queries)), queries))
+    attractive, clicks = (np.concatenate([getattr(fold, name) for fold in folds]) for name in ("attractive", "clicks"))
+    if not len(attractive):
+        return None
+    group = _groups(attractive, clicks)
+    score = _scores(group, attractive, clicks)
+    of_fold = np.split(group, [folds[0].table.n_units])
+    tables = [_in_groups(fold.table, number) for fold, number in zip(folds, of_fold, strict=True)]
+    queries = np.concatenate([fold.query for fold in folds])
+    return _Grouped(Strata(concatenate(tables), Members(np.arange(len(queries)), queries)), score)
 
 
-def _fold(half: CountTable, by: CountTable, query: Numbers, theta: Floats) -> tuple[CountTable, Numbers]:
-    """The units of a half that link cells, in queries that have both high and low ones, and their queries."""
-    high = _clicked_more(by, query, theta)
+def _fold(half: CountTable, by: CountTable, query: Numbers, theta: Floats) -> _Fold:
+    """The units of a half that link cells, in queries whose units differ."""
+    rate = _click_rates(by, query, theta)
     half = _without_empty(half)
-    links, n_queries = half.links, int(query.max()) + 1
-    both = np.ones(n_queries, np.bool_)
-    for group in (high, ~high):
-        both &= np.bincount(query[links & group], minlength=n_queries) > 0
-    units = np.flatnonzero(links & both[query])
-    kept = half.take(units)
-    cell = 2 * kept.cell + np.repeat(high[units], kept.entries_of_unit)
-    return replace(kept, n_cells=2 * half.n_cells, cell=cell), query[units]
+    units = np.flatnonzero(half.links)
+    clicks, of_query, n_queries = half.sum_by_unit(half.clicks)[units], query[units], int(query.max()) + 1
+    usual = sum_by_number(of_query, clicks * rate[units], n_queries) / np.maximum(
+        sum_by_number(of_query, clicks, n_queries), 1
+    )
+    attractive = rate[units] - usual[of_query]
+    differ = np.bincount(of_query, np.abs(attractive) > _ROUNDING, minlength=n_queries)[of_query] > 0
+    return _Fold(half.take(units[differ]), of_query[differ], attractive[differ], clicks[differ])
 
 
-def _clicked_more(table: CountTable, query: Numbers, theta: Floats) -> Flags:
-    """The units with more clicks than expected, were all units of their query equally attractive, shape (J,)."""
+def _click_rates(table: CountTable, query: Numbers, theta: Floats) -> Floats:
+    """How attractive each unit is, shrunk towards its query, shape (J,)."""
     clicks, expected = table.sum_by_unit(table.clicks), table.sum_by_unit(table.impressions * theta[table.cell])
     n_queries = int(query.max()) + 1
-    clicks_of, expected_of = (sum_by_number(query, values, n_queries)[query] for values in (clicks, expected))
-    return clicks * expected_of > clicks_of * expected
+    clicks_of, expected_of = (sum_by_number(query, values, n_queries) for values in (clicks, expected))
+    usual = (clicks_of / np.maximum(expected_of, np.finfo(np.float64).tiny))[query]
+    mean = clicks.sum() / expected.sum()
+    beyond_chance = ((clicks - usual * expected) ** 2 - usual * expected).sum() / (expected**2).sum()
+    strength = mean / max(beyond_chance, _LEAST_VARIANCE * mean**2)
+    return (clicks + strength * usual) / (expected + strength)
+
+
+def _groups(attractive: Floats, clicks: Floats) -> Integers:
+    """The group of each unit, from the least attractive on, of the same clicks each."""
+    order = np.argsort(attractive, kind="stable")
+    middle = np.cumsum(clicks[order]) - clicks[order] / 2
+    group = np.empty(len(order), np.int64)
+    group[order] = np.minimum(middle / clicks.sum() * N_GROUPS, N_GROUPS - 1).astype(np.int64)
+    return group
+
+
+def _scores(group: Integers, attractive: Floats, clicks: Floats) -> Floats:
+    """The mean of each group by clicks, scaled so that those above 0 lie 1 above the others, shape (8,)."""
+    above = attractive > 0
+    apart = np.average(attractive[above], weights=clicks[above]) - np.average(
+        attractive[~above], weights=clicks[~above]
+    )
+    total = sum_by_number(group, clicks, N_GROUPS)
+    return sum_by_number(group, clicks * attractive, N_GROUPS) / np.maximum(total, 1) / apart
+
+
+def _in_groups(table: CountTable, group: Integers) -> CountTable:
+    cell = N_GROUPS * table.cell + np.repeat(group, table.entries_of_unit)
+    return replace(table, n_cells=N_GROUPS * table.n_cells, cell=cell)
 
 
 def _without_empty(table: CountTable) -> CountTable:

@@ -41,13 +41,24 @@ def _reason(look: PeriodLook) -> str:
     if look.outcome == "cannot be looked into":
         return f"within {within} the log has no finer times, so that feedback would not show"
     if look.outcome == "says too little":
-        if test is None or not np.isfinite(test.missed_bias):
-            return f"within {within} documents hardly move, so that feedback would not show"
-        return f"within {within} feedback that puts the slope of the curve off by {test.missed_bias:.2f} might not show"
+        return f"within {within} {_too_little(look)}"
     if test is not None and test.rejected:
         return f"within {within} clicks move documents ({_in_percent(test.move)}, p = {test.p_value:.1g})"
     p_value = np.nan if look.halves is None else look.halves.p_value
     return f"within {within} earlier and later halves differ from the whole (p = {p_value:.1g})"
+
+
+def _too_little(look: PeriodLook) -> str:
+    test = look.feedback
+    if test is None or not np.isfinite(test.missed_bias):
+        return "documents hardly move, so that feedback would not show"
+    if not test.enough:
+        return f"feedback that puts the slope of the curve off by {test.missed_bias:.2f} might not show"
+    if test.largest_bias > look.slope_width:
+        limit, width = f"{test.largest_bias:.2g}", f"{look.slope_width:.2g}"
+        return f"what is left of it may put the slope of the curve off by {limit}, and the intervals allow for {width}"
+    p_value = np.nan if look.halves is None else look.halves.p_value
+    return f"earlier and later halves may differ from the whole (p = {p_value:.2g})"
 
 
 def _moved(test: FeedbackTest) -> str:

@@ -9,10 +9,15 @@ all, by week, by day, by hour - and each time two tests ask whether clicks move 
 * halves: whether the estimate differs by more than chance from that by the earlier and the later half of each stratum
   (Hausman 1978), which holds half as much of what a ranker may have learnt.
 
-The coarsest length that survives is used: neither test rejects it, and the first would have found what matters. Where
-none survives there are two cases. Where feedback showed at some length, the estimate by the finest one is given,
-and no claim is made for it. Where none showed, but the log says too little, the finest is taken that identifies the
-same cells with errors at most 1.5 times those of the coarsest: it costs little and may help.
+The coarsest length that survives is used: neither test rejects it, and the first would have found what matters. Once
+feedback has shown at a coarser length, the ranker learns, and the question is only how often. Then a length survives
+only if feedback within it can do no more to the slope of the curve than the interval leaves open, and if halves differ
+by no more than they do in nine of ten logs.
+
+Where none survives there are two cases. Where feedback showed at some length, no claim is made: the estimate is that by
+the coarsest length which only this doubt keeps from surviving, else by the finest. Where none showed, but the log says
+too little, the finest is taken that identifies the same cells with errors at most 1.5 times those of the coarsest: it
+costs little and may help.
 """
 
 from collections.abc import Callable
@@ -21,11 +26,12 @@ from typing import Literal
 
 import numpy as np
 
+from posbias.core.arrays.count_table import Integers
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
-from posbias.core.fit.feedback import LEVEL_OF_EACH, FeedbackTest, feedback_test
+from posbias.core.fit.feedback import LEVEL_AFTER_FEEDBACK, LEVEL_OF_EACH, FeedbackTest, feedback_test
 from posbias.core.periods import Length
 from posbias.core.standard_errors.contrasts import ContrastTest, difference_test
 
@@ -45,6 +51,8 @@ class PeriodLook:
         feedback: whether clicks move documents within them, where the statistics keep moments within them.
         halves: whether halving the strata changes the estimate, where both exist.
         ordered: whether the statistics keep times within such periods, without which feedback cannot show.
+        learns: whether feedback showed at a coarser length.
+        slope_width: half the width of what the intervals leave open of eta, theta = position ** -eta; nan without any.
     """
 
     length: Length
@@ -52,6 +60,8 @@ class PeriodLook:
     feedback: FeedbackTest | None = None
     halves: ContrastTest | None = None
     ordered: bool = True
+    learns: bool = False
+    slope_width: float = np.nan
 
     @property
     def outcome(self) -> Outcome:
@@ -63,7 +73,20 @@ class PeriodLook:
             return "feedback"
         if not self.ordered:
             return "cannot be looked into"
-        return "survives" if self.feedback is not None and self.feedback.enough else "says too little"
+        return "survives" if self.enough and not self.in_doubt else "says too little"
+
+    @property
+    def enough(self) -> bool:
+        """Whether feedback that matters would have been found."""
+        return self.feedback is not None and self.feedback.enough
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a ranker that is known to learn may do so within it, and matter."""
+        if not self.learns or self.feedback is None:
+            return False
+        differs = self.halves is not None and self.halves.p_value < LEVEL_AFTER_FEEDBACK
+        return differs or self.feedback.largest_bias > self.slope_width
 
 
 @dataclass(frozen=True)
@@ -133,7 +156,8 @@ def choose_period(
     looks = list[PeriodLook]()
     for length in lengths:
         try:
-            looks.append(_look(statistics, length, options, on_iteration))
+            learns = any(look.outcome == "feedback" for look in looks)
+            looks.append(replace(_look(statistics, length, options, on_iteration), learns=learns))
         except IdentifiabilityError:
             if not looks:
                 raise
@@ -147,7 +171,8 @@ def _look(
     statistics: SufficientStatistics, length: Length, options: EstimationOptions, on_iteration: Callable[[str], None]
 ) -> PeriodLook:
     estimate = ConditionalEstimator().estimate(statistics, statistics.strata(length), options, on_iteration)
-    look = PeriodLook(length, estimate, ordered=length != statistics.plan.period)
+    width = _slope_width(estimate, statistics.position_of_cell)
+    look = PeriodLook(length, estimate, ordered=length != statistics.plan.period, slope_width=width)
     if not look.ordered:
         return look
     look = replace(look, feedback=feedback_test(statistics.order(length)))
@@ -161,12 +186,25 @@ def _look(
     return replace(look, halves=_difference(halves, estimate))
 
 
+def _slope_width(estimate: Estimate, position: Integers) -> float:
+    """The median over the cells of half the width of the interval of log theta, per log position."""
+    low, high = estimate.intervals.low, estimate.intervals.high
+    distance = np.abs(np.log(position) - np.log(position[estimate.linkage.references].min()))
+    known = np.isfinite(low) & np.isfinite(high) & (low > 0) & (high > low) & (distance > 0)
+    return float(np.median(np.log(high[known] / low[known]) / 2 / distance[known])) if known.any() else np.nan
+
+
 def _chosen(looks: tuple[PeriodLook, ...]) -> PeriodChoice:
     """The length that survives, else the finest, or the finest that costs little."""
     known = [look for look in looks if look.estimate is not None]
     choice = PeriodChoice(looks=looks)
-    used = choice.survivor or (known[-1] if choice.feedback_found else _finest_at_little_cost(known))
+    used = choice.survivor or (_likely(known) if choice.feedback_found else _finest_at_little_cost(known))
     return replace(choice, used=used.length, error_ratio=_error_ratio(known[0], used))
+
+
+def _likely(looks: list[PeriodLook]) -> PeriodLook:
+    """The coarsest of which nothing but doubt is known, else the finest."""
+    return next((look for look in looks if look.outcome == "says too little" and look.enough), looks[-1])
 
 
 def _finest_at_little_cost(looks: list[PeriodLook]) -> PeriodLook:

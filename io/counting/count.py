@@ -361,7 +361,7 @@ class _Compression:
             return None
         part = compress_part(frame, self.plan)
         pairs = keep(part.pairs, self.kept_in, f"pairs-{number:05d}")
-        again = self.plan.period or self.plan.clusters
+        again = self.plan.period or self.plan.clusters or self.plan.randomized
         rows = keep(frame, self.kept_in, f"rows-{number:05d}") if again else None
         part = part.without_pairs()
         return _Compressed(part if self.kept_in is None else store_part(part, number, self.kept_in), pairs, rows)
@@ -374,7 +374,7 @@ class _Compressed:
     Attributes:
         part: without its pairs.
         pairs: those, in memory or on disk.
-        rows: its statistics, likewise, where they can be parted by period or clusters.
+        rows: its statistics, likewise, where they can be parted by period, clusters or randomisation.
     """
 
     part: PartStatistics

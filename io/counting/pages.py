@@ -1,4 +1,4 @@
-"""A sample of the pages of a log, counted for tests of the model."""
+"""A sample of the pages of a log, for tests of the model and for a look at other ones."""
 
 from dataclasses import replace
 
@@ -6,6 +6,7 @@ import polars as pl
 
 from posbias.core.counts.clicks_above import CountedPages, count_pages
 from posbias.core.fit.model_tests import why_no_pages
+from posbias.core.fit.other_models import OtherModels, can_compare, compare_models
 from posbias.core.schema import QUERY, SESSION
 from posbias.io.counting.count import CountedLog
 
@@ -17,20 +18,34 @@ _SEED = 1  # not that of the buckets, which hold one in so many queries already
 
 
 def sample_pages(counted: CountedLog) -> CountedPages | None:
-    """Whole pages of some queries, by what was clicked above; None where there are none or they are not needed.
+    """Whole pages of some queries, by what was clicked above; None where there are none or they are not needed."""
+    if why_no_pages(counted.plan):
+        return None
+    sample = _some_rows(counted, MOST_ROWS)
+    by_position = replace(counted.plan, position_bins=())  # of a bin's positions, one is clicked more than the other
+    return None if sample is None else count_pages(sample, by_position)
 
-    In a larger log than `MOST_ROWS` they are those of a sample of queries, so that documents are seen as often as in
-    the whole log; where few queries hold most of it, a sample of pages.
+
+def other_models(counted: CountedLog) -> OtherModels | None:
+    """Which click models explain pages of the log better than the one that was fitted; None where nobody can say."""
+    sample = _some_rows(counted, MOST_ROWS // 2) if can_compare(counted.plan) else None
+    return None if sample is None else compare_models(sample, counted.plan.model.name)
+
+
+def _some_rows(counted: CountedLog, most: int) -> pl.DataFrame | None:
+    """Impressions of whole pages; None where there are none.
+
+    In a larger log than `most` they are those of a sample of queries, so that documents are seen as often as in the
+    whole log; where few queries hold most of it, a sample of pages.
     """
     pages = None if counted.read is None else counted.read.some_pages
-    if pages is None or why_no_pages(counted.plan):
+    if pages is None:
         return None
     rows = pages.select(pl.len()).collect(engine="streaming").item()
-    sample = _one_in(pages, QUERY, -(-rows // MOST_ROWS))
-    if rows > MOST_ROWS and not MOST_ROWS // _FAR_OFF <= sample.height <= _FAR_OFF * MOST_ROWS:
-        sample = _one_in(pages, SESSION, -(-rows // MOST_ROWS))
-    by_position = replace(counted.plan, position_bins=())  # of a bin's positions, one is clicked more than the other
-    return count_pages(sample, by_position) if sample.height else None
+    sample = _one_in(pages, QUERY, -(-rows // most))
+    if rows > most and not most // _FAR_OFF <= sample.height <= _FAR_OFF * most:
+        sample = _one_in(pages, SESSION, -(-rows // most))
+    return sample if sample.height else None
 
 
 def _one_in(pages: pl.LazyFrame, column: str, number: int) -> pl.DataFrame:

@@ -52,7 +52,11 @@ class ContrastSection(msgspec.Struct, frozen=True):
 
 
 class FeedbackSection(msgspec.Struct, frozen=True):
-    """Whether clicks move documents; `found_by_four_of_five` is the move that four of five such logs would show."""
+    """Whether clicks move documents.
+
+    `found_by_four_of_five` is the move that four of five such logs would show; `largest_bias_of_slope` what feedback
+    may do where the ranker learns.
+    """
 
     move: float
     std_error: float
@@ -61,14 +65,15 @@ class FeedbackSection(msgspec.Struct, frozen=True):
     rejected: bool
     found_by_four_of_five: float
     missed_bias_of_slope: Number
+    largest_bias_of_slope: Number
 
     @classmethod
     def of(cls, test: FeedbackTest | None) -> "FeedbackSection | None":
         """What a test found, where there is one."""
         if test is None:
             return None
-        missed = test.missed_bias if np.isfinite(test.missed_bias) else None
-        return cls(test.move, test.std_error, test.degrees, test.p_value, test.rejected, test.found, missed)
+        missed, largest = (value if np.isfinite(value) else None for value in (test.missed_bias, test.largest_bias))
+        return cls(test.move, test.std_error, test.degrees, test.p_value, test.rejected, test.found, missed, largest)
 
 
 class PeriodLookSection(msgspec.Struct, frozen=True):
@@ -79,6 +84,7 @@ class PeriodLookSection(msgspec.Struct, frozen=True):
     propensity: list[Number] | None
     feedback: FeedbackSection | None
     halves: ContrastSection | None
+    slope_width: Number
 
     @classmethod
     def of(cls, look: PeriodLook) -> "PeriodLookSection":
@@ -89,6 +95,7 @@ class PeriodLookSection(msgspec.Struct, frozen=True):
             propensity=None if look.estimate is None else numbers(look.estimate.propensity),
             feedback=FeedbackSection.of(look.feedback),
             halves=ContrastSection.of(look.halves, None if look.estimate is None else look.estimate.n_clusters),
+            slope_width=look.slope_width if np.isfinite(look.slope_width) else None,
         )
 
 

@@ -15,6 +15,7 @@ from posbias.io.log.sources import find_sources
 
 LOG = "log.parquet"
 TRUTH = "truth.parquet"
+PARAMETERS_TRUTH = "parameters_truth.parquet"
 ATTRACTIVENESS_TRUTH = "attractiveness_truth.parquet"
 
 _LABEL = "label"
@@ -36,10 +37,17 @@ def write_log(blocks: Iterable[pl.DataFrame], folder: Path) -> None:
             writer.close()
 
 
-def write_truth(propensities: pl.DataFrame, attractiveness: pl.DataFrame, folder: Path) -> None:
-    """Write `truth.parquet`, by cell, and `attractiveness_truth.parquet`, by (query, document)."""
-    propensities.write_parquet(folder / TRUTH)
-    attractiveness.write_parquet(folder / ATTRACTIVENESS_TRUTH)
+def write_truth(
+    propensities: pl.DataFrame, parameters: pl.DataFrame, attractiveness: pl.DataFrame, folder: Path
+) -> None:
+    """Write `truth.parquet`, by cell, `parameters_truth.parquet` and `attractiveness_truth.parquet`, by pair.
+
+    A table without columns says that the model has nothing of the kind, and is not written.
+    """
+    tables = {TRUTH: propensities, PARAMETERS_TRUTH: parameters, ATTRACTIVENESS_TRUTH: attractiveness}
+    for name, table in tables.items():
+        if table.columns:
+            table.write_parquet(folder / name)
 
 
 def read_labels(name: str) -> tuple[pl.DataFrame, dict[str, str]]:

@@ -17,10 +17,12 @@ check           the standard errors that `posbias check` expects, against actual
 guards          against logs of what was clicked: false alarms, and how many are found
 days            that do not look like the others: false alarms, and how many are found
 fepois          theta by pyfixest's Poisson regression with fixed effects, where `--pyfixest` says where that is
+ultr            intervention harvesting by the ULTR bias toolkit, where `--ultr` says where that is
 features        theta where no pair repeats, by features: error and coverage beside regression EM
 real            the real logs beside the repository (../shared/data), where they are there
 speed           conditional and joint fits of a compressed log of 10M impressions
 cost            what `posbias fit` takes beyond `posbias collect`, whole processes
+times           what `posbias fit` takes where the log has no times, dates, or times of day
 
 The logs are simulated (`recovery_worlds.py`), the same ones for the same seeds. Two processes work at once, except
 where time is measured.
@@ -47,9 +49,10 @@ from recovery_guards import guards
 from recovery_model_tests import model_tests
 from recovery_real import real
 from recovery_replicates import replicates
-from recovery_speed import IMPRESSIONS, cost, speed
+from recovery_speed import IMPRESSIONS, cost, speed, times
 from recovery_tests import tests
 from recovery_thin import thin
+from recovery_ultr import ultr
 from rich.console import Console
 
 PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
@@ -68,11 +71,16 @@ PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
     "guards": lambda console, asked: guards(console, asked.replications),
     "days": lambda console, asked: days(console, asked.replications),
     "fepois": lambda console, asked: fepois(console, asked.pyfixest),
+    "ultr": lambda console, asked: ultr(console, asked.ultr, min(asked.seeds, COMPARED)),
     "features": lambda console, asked: features(console, asked.replications),
     "real": lambda console, _: real(console),
     "speed": lambda console, asked: speed(console, asked.impressions),
     "cost": lambda console, asked: cost(console, asked.impressions, asked.runs),
+    "times": lambda console, asked: times(console, asked.impressions, asked.runs),
 }
+
+COMPARED = 5
+"""Logs per kind for `ultr`, of which each takes a quarter of a minute."""
 
 CHECKED = 50
 """Logs per kind for `check`."""
@@ -87,6 +95,7 @@ def main() -> None:
     parser.add_argument("--impressions", type=int, default=IMPRESSIONS, help="of the log that is timed")
     parser.add_argument("--runs", type=int, default=3, help="of each process that is timed")
     parser.add_argument("--pyfixest", type=Path, metavar="DIR", help="environment that holds pyfixest, for fepois")
+    parser.add_argument("--ultr", type=Path, metavar="DIR", help="environment that holds ultr_bias_toolkit, for ultr")
     asked = parser.parse_args()
     console = table_console()
     for name in PARTS if asked.part == "all" else (asked.part,):

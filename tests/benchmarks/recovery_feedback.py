@@ -2,7 +2,9 @@
 
 How auto decides was worked out, and its constants chosen, on the seeds 1000 to 1009; what is printed comes from the
 seeds 0, 1, 2 ... "before" is what auto did until it could see within days: the whole log, or days where their
-errors are at most 1.5 times as large or the two estimates differ.
+errors are at most 1.5 times as large or the two estimates differ. What is asked once feedback has shown (that what
+may be left of it fits the interval) was worked out on the seeds 1000 to 1016; the table of claims holds it against auto
+without that.
 """
 
 from collections import Counter
@@ -41,6 +43,9 @@ BASE = SimulationOptions(
 CONTINUOUS = 288
 """Updates a day that come to the same as one after each click: every five minutes, of some 60 sessions an hour."""
 UPDATES = {"none": 0, "1": 1, "4": 4, "24": 24, "continuous": CONTINUOUS}
+WEAK = 1.0
+"""Feedback of a third of the strength: its errors are as large as the intervals, and it may not show."""
+ALMOST_FIXED = {"ranker_strength": 30.0, "score_weight": 0.3}
 TESTED: tuple[Length, ...] = ("none", "week", "day", "hour")
 
 
@@ -52,8 +57,8 @@ class Kind:
     options: SimulationOptions
 
 
-def _learning(updates: int, **changes: object) -> SimulationOptions:
-    learns = {"feedback_strength": 3.0, "updates_per_day": updates} if updates else {}
+def _learning(updates: int, strength: float = 3.0, **changes: float) -> SimulationOptions:
+    learns = {"feedback_strength": strength, "updates_per_day": updates} if updates else {}
     return replace(BASE, **learns, **changes)
 
 
@@ -64,10 +69,16 @@ KINDS = (
         for name, updates in UPDATES.items()
     ),
     *(
-        Kind(f"almost fixed, {name}", _learning(updates, ranker_strength=30.0, score_weight=0.3))
+        Kind(f"{n_queries:,} queries, weakly {updates}", _learning(updates, WEAK, n_queries=n_queries))
+        for n_queries in (200, 2_000)
+        for updates in (1, 4, 24)
+    ),
+    *(
+        Kind(f"almost fixed, {name}", _learning(updates, **ALMOST_FIXED))
         for name, updates in UPDATES.items()
         if name != "continuous"
     ),
+    *(Kind(f"almost fixed, weakly {updates}", _learning(updates, WEAK, **ALMOST_FIXED)) for updates in (1, 4, 24)),
     *(
         Kind(f"60,000 in 3 days, {name}", _learning(updates, n_sessions=60_000, n_queries=50, days=3))
         for name, updates in UPDATES.items()
@@ -86,6 +97,7 @@ class Seen:
         warned: whether there is a warning.
         error: mean relative error of theta, but of the reference.
         covered: share of the intervals that contain the truth.
+        undemanding: error and coverage of what would be claimed if no more were asked once feedback has shown.
         before: whether days were kept, the error and the coverage, of what auto did before.
         tests: what the test of feedback found, by length.
     """
@@ -95,6 +107,7 @@ class Seen:
     warned: bool
     error: float
     covered: float
+    undemanding: tuple[float, float] | None
     before: tuple[bool, float, float]
     tests: dict[Length, FeedbackTest | None]
 
@@ -110,12 +123,15 @@ def measure_feedback(task: tuple[Kind, int]) -> Seen:
     if choice.chosen is None:
         raise ValueError("auto always estimates")
     kept, before = _before(statistics)
+    looks = (replace(look, learns=False) for look in choice.looks)
+    taken = next((look.estimate for look in looks if look.outcome == "survives"), None)
     return Seen(
         used=choice.used,
         claims=choice.claims,
         warned=choice.feedback_possible,
         error=_error(choice.chosen, truth),
         covered=_covered(choice.chosen, truth),
+        undemanding=None if taken is None else (_error(taken, truth), _covered(taken, truth)),
         before=(kept, _error(before, truth), _covered(before, truth)),
         tests={length: feedback_test(statistics.order(length)) for length in TESTED},
     )
@@ -153,6 +169,7 @@ def feedback(console: Console, replications: int) -> None:
     results = in_parallel(measure_feedback, tasks, "feedback")
     rows = {kind.name: results[number :: len(KINDS)] for number, kind in enumerate(KINDS)}
     console.print(_choices(rows, replications))
+    console.print(_claims(rows))
     console.print(_tests(rows))
 
 
@@ -175,6 +192,27 @@ def _choices(rows: dict[str, list[Seen]], replications: int) -> Table:
             " ".join(f"{value:.1%}".rstrip("%") for value in _error_and_cover(claimed)) if claimed else "-",
         )
     return table
+
+
+def _claims(rows: dict[str, list[Seen]]) -> Table:
+    title = "claims by --period auto, in % of the logs; error and coverage in % of what is claimed"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("queries, updates a day")
+    for name in ("logs", "before", "error", "cover", "now", "error", "cover"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, logs in rows.items():
+        before = [log.undemanding for log in logs if log.undemanding is not None]
+        now = [(log.error, log.covered) for log in logs if log.claims and not log.warned]
+        table.add_row(name, str(len(logs)), *(cell for found in (before, now) for cell in _claimed(found, len(logs))))
+    return table
+
+
+def _claimed(found: Sequence[tuple[float, float]], n_logs: int) -> tuple[str, str, str]:
+    share = f"{100 * len(found) / n_logs:.0f}"
+    if not found:
+        return share, "-", "-"
+    error, covered = np.nanmean(found, axis=0)
+    return share, f"{100 * error:.1f}", f"{100 * covered:.1f}"
 
 
 def _warned(log: Seen) -> bool:

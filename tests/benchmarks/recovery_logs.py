@@ -90,10 +90,12 @@ def heading(name: str) -> str:
     return f"{name[:half]}-\n{name[half:]}"
 
 
-def in_parallel(function: Callable[[Task], Result], tasks: Sequence[Task], description: str) -> list[Result]:
+def in_parallel(
+    function: Callable[[Task], Result], tasks: Sequence[Task], description: str, processes: int = PROCESSES
+) -> list[Result]:
     """The results, in the order of the tasks; each process computes in one thread."""
     # Spawned, not forked: a fork inherits Polars' locks, but not the threads that would release them.
-    pool = ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
     with patch.dict(os.environ, dict.fromkeys(_ONE_THREAD, "1")), pool:
         return _tracked(pool.map(function, tasks), len(tasks), description)
 

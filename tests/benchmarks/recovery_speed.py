@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import main_job
@@ -168,3 +169,39 @@ def _commands(log: Path) -> dict[str, tuple[str, ...]]:
         _FIT_KEPT: fit(kept, "--no-compare"),
         _COMPARE_KEPT: fit(kept, "--compare"),
     }
+
+
+_FIRST_MOMENT, _TWO_WEEKS = datetime(2026, 1, 5), timedelta(days=14)  # noqa: DTZ001 - logs without a zone
+_KINDS = ("no time", "dates", "times of day")
+
+
+def times(console: Console, n_impressions: int, runs: int) -> None:
+    """Processor time of `posbias fit`, by what the log says of time, round by round: the machine need not be idle."""
+    with simulated_log(n_impressions) as log:
+        logs = _with_times(log)
+        measured = {kind: Measured() for kind in _KINDS}
+        for _ in range(runs):
+            for kind, path in logs.items():
+                asked = () if kind == _KINDS[0] else ("--timestamp", "moment")
+                output = str(log.with_name("fit"))
+                measured[kind].add((*POSBIAS, "fit", str(path), *asked, "-o", output, "--force"))
+    title = f"posbias fit, {n_impressions:,} impressions over 14 days, --period auto, medians of {runs} runs"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("log")
+    for name in ("processor seconds", "to no time"):
+        table.add_column(name, justify="right")
+    seconds = {kind: statistics.median(result.cpu_seconds) for kind, result in measured.items()}
+    for kind in _KINDS:
+        table.add_row(kind, f"{seconds[kind]:.1f}", f"{seconds[kind] / seconds[_KINDS[0]]:.2f}")
+    console.print(table)
+
+
+def _with_times(log: Path) -> dict[str, Path]:
+    """The log, and copies with the date or the time of each session, evenly over two weeks."""
+    rows = pl.scan_parquet(log)
+    share = pl.col("session") / (pl.col("session").max() + 1)
+    moment = (pl.lit(_FIRST_MOMENT) + share * pl.lit(_TWO_WEEKS)).alias("moment")
+    logs = {kind: log.with_name(f"log-{number}.parquet") for number, kind in enumerate(_KINDS[1:])}
+    rows.with_columns(moment.dt.date()).sink_parquet(logs["dates"])
+    rows.with_columns(moment).sink_parquet(logs["times of day"])
+    return {_KINDS[0]: log, **logs}

@@ -71,6 +71,27 @@ def test_trust_in_positions_is_noticed_by_attractiveness() -> None:
     assert tests.attractiveness.test.difference < 0  # attractive documents lose less
 
 
+def test_position_and_attractiveness_that_add_up_as_log_odds_are_noticed() -> None:
+    many = replace(WORLD, n_queries=20_000, n_sessions=20_000, query_exponent=1.0, seed=3)
+    simulation = simulate(many)
+    attractiveness, position = truth(simulation)
+    odds = attractiveness / (1 - attractiveness) / position**1.2
+    tests = fitted(clicked_anew(simulation, odds / (1 + odds))).model_tests
+
+    assert tests is not None
+    assert tests.attractiveness is not None
+    assert ATTRACTIVENESS in tests.doubts
+    assert tests.attractiveness.test.difference < 0
+
+
+def test_where_every_query_has_one_document_nothing_is_said_of_attractive_ones() -> None:
+    log = simulate(WORLD).log.with_columns(query=pl.col("query") * 100 + pl.col("doc"), doc=pl.lit(0))
+    tests = fitted(log).model_tests
+
+    assert tests is not None
+    assert tests.attractiveness is None
+
+
 def test_a_cascade_is_noticed_though_no_cell_below_a_click_was_clicked() -> None:
     simulation = simulate(WORLD)
     attractiveness, _ = truth(simulation)
@@ -180,3 +201,16 @@ def test_weighted_counts_and_the_user_browsing_model_have_no_test_of_pages() -> 
     assert found is not None
     assert not found.found
     assert "weighted" in found.why_no_pages
+
+
+@pytest.mark.parametrize("documents", [1, 2])
+@pytest.mark.parametrize("clicks", [(1, 1), (1, 2), (2, 1), (2, 2)])
+def test_a_log_of_a_few_rows_is_fitted_even_where_a_half_of_it_has_no_click(
+    documents: int, clicks: tuple[int, int]
+) -> None:
+    rows = [
+        (doc, position, n < clicks[position - 1]) for doc in range(documents) for position in (1, 2) for n in (0, 1)
+    ]
+    log = pl.DataFrame(rows, schema=["doc", "position", "click"], orient="row").with_columns(query=0)
+
+    assert not fitted(log).doubtful

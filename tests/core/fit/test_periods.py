@@ -10,6 +10,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts, over_frames
 from posbias.core.estimators import EstimationOptions
 from posbias.core.estimators.estimate import Period
+from posbias.core.fit.period_words import why
 from posbias.core.fit.periods import PeriodChoice, choose_period
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -88,9 +89,43 @@ def test_no_claim_is_made_where_a_ranker_learns_within_the_day_and_hours_say_too
     assert not choice.claims
 
 
+def test_no_claim_is_made_for_days_where_a_weak_reaction_within_them_could_matter_and_not_show() -> None:
+    learns = SimulationOptions(
+        n_sessions=20_000,
+        n_queries=2_000,
+        docs_per_query=15,
+        n_positions=5,
+        query_exponent=0.7,
+        days=14,
+        attractiveness_scale=0.5,
+        feedback_strength=1.0,
+        updates_per_day=4,
+    )
+    choice = chosen_for(simulate(learns).log.with_columns(period=pl.col("timestamp").dt.truncate("15m")))
+    by_day = next(look for look in choice.looks if look.length == "day")
+
+    assert by_day.learns
+    assert by_day.feedback is not None
+    assert not by_day.feedback.rejected
+    assert by_day.feedback.largest_bias > by_day.slope_width > 0
+    assert not choice.claims
+    assert choice.used == "day"
+    assert "and the intervals allow for" in why(choice)
+
+
+def test_what_may_be_left_of_feedback_counts_only_where_the_ranker_is_known_to_learn() -> None:
+    look = chosen_for(learning_log(0)).looks[0]
+    narrow = replace(look, slope_width=0.0)
+
+    assert not narrow.in_doubt
+    assert narrow.outcome == "survives"
+    assert replace(narrow, learns=True).outcome == "says too little"
+    assert replace(look, learns=True, slope_width=1.0).outcome == "survives"
+
+
 def test_hours_survive_where_they_say_enough_of_a_ranker_that_learns_every_hour() -> None:
     options = SimulationOptions(n_sessions=60_000, n_queries=30, docs_per_query=15, n_positions=4, query_exponent=0.7)
-    learns = replace(options, attractiveness_scale=0.5, days=2, feedback_strength=3.0, updates_per_day=24)
+    learns = replace(options, attractiveness_scale=0.5, days=2, feedback_strength=3.0, updates_per_day=24, seed=6)
     log = simulate(learns).log
     choice = chosen_for(log.with_columns(period=pl.col("timestamp").dt.truncate("15m")))
 

@@ -1,0 +1,123 @@
+"""Which click model explains pages that contradict the one that was fitted: by held-out clicks of a sample of them.
+
+Every model is fitted to the pages of three sessions in four, and judged by the log-likelihood of the others,
+
+    mean over impressions of log P(c_r | c_1 .. c_(r-1)),
+
+in pairs with the model that was fitted; its standard error is that of the mean over sessions.
+
+Source: Chuklin, Markov & de Rijke 2015, chapter 5.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.linalg import normal_quantile
+from posbias.core.browsing.batch import Floats
+from posbias.core.browsing.em import EMOptions, fit, log_of_clicks
+from posbias.core.browsing.frames import UNIT, PagesInMemory, page_batches
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.models import click_model_names, get_click_model
+from posbias.core.models.click_rate import ClickRateModel
+from posbias.core.schema import PAIR, POSITION, SESSION
+
+_HELD_OUT = 4  # one session in so many
+_SEED = 3
+_PASSES = 60  # of EM: enough to tell models apart, in seconds
+_LEVEL = 0.01
+
+
+@dataclass(frozen=True)
+class OtherModel:
+    """A model beside the one that was fitted.
+
+    Attributes:
+        name: its name.
+        gain: of its held-out log-likelihood per impression over that of the fitted one.
+        std_error: of the gain, by session.
+    """
+
+    name: str
+    gain: float
+    std_error: float
+
+
+@dataclass(frozen=True)
+class OtherModels:
+    """The other models, the best first.
+
+    Attributes:
+        log_likelihood: of the fitted model, per held-out impression.
+        impressions: that were held out.
+        others: the others.
+    """
+
+    log_likelihood: float
+    impressions: int
+    others: tuple[OtherModel, ...]
+
+    @property
+    def better(self) -> OtherModel | None:
+        """The best, where it is better than the fitted one by more than chance, however many were tried."""
+        if not self.others:
+            return None
+        best, limit = self.others[0], -float(normal_quantile(np.array(_LEVEL / len(self.others))))
+        return best if best.gain > limit * best.std_error else None
+
+
+def can_compare(plan: StatisticsPlan) -> bool:
+    """Whether the fitted model is one of those that are judged by pages: without contexts, bins and weights."""
+    whole = not (plan.context or plan.position_bins or plan.weighted or plan.summed)
+    return whole and plan.model.name in click_model_names()
+
+
+def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
+    """Judge the click models that know examination or trust, beside the one that was fitted.
+
+    Args:
+        pages: canonical impressions of whole pages.
+        fitted: the name of the model.
+
+    Returns:
+        None where no session is left to hold out, or to learn from.
+    """
+    numbered = pages.with_columns((pl.struct(PAIR).rank("dense").cast(pl.Int64) - 1).alias(UNIT))
+    held_out = pl.col(SESSION).hash(_SEED) % _HELD_OUT == 0
+    learnt, judged = numbered.filter(~held_out), numbered.filter(held_out)
+    if not (learnt.height and judged.height):
+        return None
+    n_units, n_positions = int(numbered[UNIT].n_unique()), int(numbered.select(pl.max(POSITION)).item())
+    training = PagesInMemory(tuple(page_batches(learnt)), n_units, n_positions)
+    names = [fitted, *(name for name in click_model_names() if name != fitted and _is_rival(name))]
+    batches = page_batches(judged)
+    weight = np.concatenate([batch.weight for batch in batches])
+    by_page = {name: _by_page(name, training, PagesInMemory(tuple(batches), n_units, n_positions)) for name in names}
+    impressions = judged.height
+    others = [_other(name, by_page[name] - by_page[fitted], weight, impressions) for name in names[1:]]
+    return OtherModels(
+        log_likelihood=float(weight @ by_page[fitted]) / impressions,
+        impressions=impressions,
+        others=tuple(sorted(others, key=lambda other: -other.gain)),
+    )
+
+
+def _is_rival(name: str) -> bool:
+    return not isinstance(get_click_model(name), ClickRateModel)
+
+
+def _by_page(name: str, training: PagesInMemory, judged: PagesInMemory) -> Floats:
+    """The log-likelihood of each different page under a model."""
+    model = get_click_model(name)
+    parameters = fit(model, training, EMOptions(passes=_PASSES), lambda: None).parameters
+    sums = [log_of_clicks(model.given_clicks(parameters, batch), batch).sum(axis=1) for batch in judged.batches]
+    return np.concatenate(sums)
+
+
+def _other(name: str, difference: Floats, weight: Floats, impressions: int) -> OtherModel:
+    sessions = weight.sum()
+    mean = float(weight @ difference / sessions)
+    variance = float(weight @ (difference - mean) ** 2) / sessions
+    per_session = impressions / sessions
+    return OtherModel(name, mean / float(per_session), float(np.sqrt(variance / sessions) / per_session))
