@@ -59,7 +59,7 @@ class Room(Generic[P]):
         for module in modules:
             import_module(module)
         below = [kind for base in self.bases for kind in _below(base)]
-        found = [kind for kind in below if kind.__module__ in modules and not isabstract(kind)]
+        found = [kind for kind in below if kind.__module__ in modules and _is_whole(kind)]
         found.sort(key=lambda kind: (kind.rank, kind.name))
         by_name = {kind.name: kind() for kind in found}
         if len(by_name) < len(found):
@@ -80,6 +80,11 @@ class Room(Generic[P]):
         if name not in self.plugins:
             raise UsageError(f"{self.flag} {name}: unknown name; choose from {', '.join(self.plugins)}.")
         return self.plugins[name]
+
+
+def _is_whole(kind: type[Plugin]) -> bool:
+    """Whether a class is a plug-in itself: one without a name is what others are made from."""
+    return hasattr(kind, "name") and not isabstract(kind)
 
 
 def _below(base: type[P]) -> list[type[P]]:

@@ -1,18 +1,21 @@
-"""Click models: how an impression maps to an examination cell, P(click) = theta_cell * gamma_pair.
+"""Click models: how likely each click on a page is. Each is one file here, and is found because it lies here.
 
-A factorised model is one file here: a class below `FactorisedModel`. It is found because it lies here.
+Those below `FactorisedModel` say how an impression maps to an examination cell, P(click) = theta_cell * gamma_pair:
+they are what propensities are estimated for. The others are judged beside them.
 """
 
+from posbias.core.models.click_model import ClickModel
 from posbias.core.models.model import FactorisedModel
 from posbias.core.registry import Room
 
-__all__ = ["FactorisedModel", "get_model", "model_names"]
+__all__ = ["ClickModel", "FactorisedModel", "click_model_names", "get_click_model", "get_model", "model_names"]
 
 _MODELS = Room(__name__, __path__, (FactorisedModel,), "--model")
+_CLICK_MODELS = Room(__name__, __path__, (ClickModel,), "--models")
 
 
 def model_names() -> list[str]:
-    """The models, in the order in which help shows them."""
+    """The models that have propensities by cell, in the order in which help shows them."""
     return _MODELS.names
 
 
@@ -23,3 +26,17 @@ def get_model(name: str) -> FactorisedModel:
         UsageError: there is none.
     """
     return _MODELS.get(name)
+
+
+def click_model_names() -> list[str]:
+    """All click models, in the order in which help shows them."""
+    return _CLICK_MODELS.names
+
+
+def get_click_model(name: str) -> ClickModel:
+    """The click model of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return _CLICK_MODELS.get(name)

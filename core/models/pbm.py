@@ -4,15 +4,19 @@ import narwhals as nw
 import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
-from posbias.core.models.model import FactorisedModel
+from posbias.core.browsing.batch import Floats, PageBatch
+from posbias.core.browsing.parameters import Parameter, Parameters, at_position
+from posbias.core.models.model import ATTRACTIVENESS, FactorisedClickModel
 
 
-class PositionBasedModel(FactorisedModel):
+class PositionBasedModel(FactorisedClickModel):
     """PBM: P(click) = theta_k * gamma_qd, k the position. K cells."""
 
     name = "pbm"
     rank = 0
     reference = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
+    about = "examination depends on the position"
+    parameters = (ATTRACTIVENESS, Parameter("examination", "position"))
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """The position is the cell: nothing to add."""
@@ -21,3 +25,11 @@ class PositionBasedModel(FactorisedModel):
     def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
         """Nothing to add here either."""
         return impressions
+
+    def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:
+        """Theta of the position."""
+        return at_position(parameters[self.theta.name], pages.position)
+
+    def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
+        """Theta times gamma, whatever was clicked above."""
+        return self.given_clicks(parameters, pages)

@@ -5,12 +5,14 @@ import numpy as np
 import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
+from posbias.core.browsing.batch import Floats, PageBatch
+from posbias.core.browsing.parameters import Parameter, Parameters
 from posbias.core.log.page_order import PLACE, with_places
-from posbias.core.models.model import FactorisedModel
+from posbias.core.models.model import ATTRACTIVENESS, FactorisedClickModel
 from posbias.core.schema import CLICK, NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, SESSION
 
 
-class UserBrowsingModel(FactorisedModel):
+class UserBrowsingModel(FactorisedClickModel):
     """UBM: P(click) = theta_{r r'} * gamma_qd, r the position, r' that of the last click above it, 0 = none.
 
     K (K + 1) / 2 cells for pages of K positions.
@@ -19,6 +21,8 @@ class UserBrowsingModel(FactorisedModel):
     name = "ubm"
     rank = 1
     reference = "Dupret & Piwowarski 2008 (SIGIR)"
+    about = "examination depends on the position and on the last click above it"
+    parameters = (ATTRACTIVENESS, Parameter("examination", "position and previous click"))
     cell_columns = (POSITION, PREVIOUS_CLICK)
     needs_session = True
 
@@ -52,3 +56,24 @@ class UserBrowsingModel(FactorisedModel):
         above[0] = 0
         previous = np.maximum(above - page_start, NO_PREVIOUS_CLICK).astype(np.int32)
         return in_order.drop(PLACE).with_columns(pl.Series(PREVIOUS_CLICK, previous))
+
+    def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:
+        """Theta of the position and the last click above it."""
+        theta = parameters[self.theta.name]
+        last = len(theta) - 1
+        return theta[np.minimum(pages.position, last), np.minimum(pages.previous_click, last)]
+
+    def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
+        """P(C_r = 1) = sum over the last click r' of P(R' = r') theta_{r r'} gamma, from the top down."""
+        theta, gamma = parameters[self.theta.name], parameters[ATTRACTIVENESS.name][pages.unit]
+        position = np.minimum(pages.position, len(theta) - 1)
+        above = np.concatenate([np.zeros((pages.n_pages, 1), dtype=np.int64), position], axis=1)
+        probability = np.zeros(gamma.shape)
+        last_click = np.zeros((pages.n_pages, pages.n_ranks + 1))  # P(R' is none, the first, the second ...)
+        last_click[:, 0] = 1.0
+        for rank in range(pages.n_ranks):
+            clicked = theta[position[:, rank, np.newaxis], above[:, : rank + 1]] * gamma[:, rank, np.newaxis]
+            probability[:, rank] = (last_click[:, : rank + 1] * clicked).sum(axis=1)
+            last_click[:, : rank + 1] *= 1 - clicked
+            last_click[:, rank + 1] = probability[:, rank]
+        return probability

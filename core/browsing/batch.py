@@ -1,0 +1,108 @@
+"""Results pages as matrices, as click models take them: one row a page, one column a rank, from the top."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class PageBatch:
+    """N pages of at most L impressions; equal pages stand once, with their number. Shorter ones are padded below.
+
+    Attributes:
+        unit: shape (N, L), the number of what is shown: a (query, document), or what else the model's `unit_columns`
+            say; J, one more than the last, for one that was not seen when the model was fitted; 0 where padded.
+        position: shape (N, L), from 1, rising along a page, with gaps where the log has them; 1 where padded.
+        click: shape (N, L); False where padded.
+        shown: shape (N, L); False where padded.
+        weight: shape (N,), how often the page occurred, or the sum of its weights.
+        clicked_above: shape (N, L), the `previous_click` where rows stand by themselves (`rows_alone`); else None.
+    """
+
+    unit: Integers
+    position: Integers
+    click: Flags
+    shown: Flags
+    weight: Floats
+    clicked_above: Integers | None = None
+
+    @property
+    def n_pages(self) -> int:
+        """N."""
+        return len(self.weight)
+
+    @property
+    def n_ranks(self) -> int:
+        """L."""
+        return self.unit.shape[1]
+
+    @property
+    def row_weight(self) -> Floats:
+        """The weight of each impression, 0 where padded, shape (N, L)."""
+        return self.shown * self.weight[:, np.newaxis]
+
+    @property
+    def previous_click(self) -> Integers:
+        """The position of the last click above each impression, 0 where there is none, shape (N, L).
+
+        E.g.: position [1, 2, 4, 5], click [0, 1, 1, 0] -> [0, 0, 2, 4].
+        """
+        if self.clicked_above is not None:
+            return self.clicked_above
+        clicked = np.maximum.accumulate(np.where(self.click, self.position, 0), axis=1)
+        return np.concatenate([np.zeros((self.n_pages, 1), dtype=np.int64), clicked[:, :-1]], axis=1)
+
+    @property
+    def below_last_click(self) -> Flags:
+        """Whether an impression lies below the last click of its page; nowhere on pages without one, shape (N, L)."""
+        clicks = self._clicks_from_here
+        return (clicks == 0) & (clicks[:, :1] > 0) & self.shown
+
+    @property
+    def last_click(self) -> Flags:
+        """Whether an impression is the last click of its page, shape (N, L)."""
+        return self.click & (self._clicks_from_here == 1)
+
+    @property
+    def before_first_click(self) -> Flags:
+        """Whether no click stands above an impression, shape (N, L)."""
+        return (self.previous_click == 0) & self.shown
+
+    @property
+    def _clicks_from_here(self) -> Integers:
+        """The clicks on each impression and below it, shape (N, L)."""
+        return np.cumsum(self.click[:, ::-1], axis=1, dtype=np.int64)[:, ::-1]
+
+    def with_clicks(self, click: Flags) -> "PageBatch":
+        """The same pages with other clicks."""
+        return replace(self, click=click & self.shown)
+
+    def some(self, pages: slice) -> "PageBatch":
+        """Some of the pages."""
+        return PageBatch(
+            unit=self.unit[pages],
+            position=self.position[pages],
+            click=self.click[pages],
+            shown=self.shown[pages],
+            weight=self.weight[pages],
+            clicked_above=None if self.clicked_above is None else self.clicked_above[pages],
+        )
+
+    def rows_alone(self) -> "PageBatch":
+        """Each different impression as a page of its own, with its number, for models that look at no other one.
+
+        Impressions are the same where unit, position, click and `previous_click` are.
+        """
+        keys = [values[self.shown] for values in (self.unit, self.position, self.previous_click, self.click)]
+        weight = self.row_weight[self.shown]
+        order = np.lexsort(keys[::-1])
+        sorted_keys = np.stack([values[order] for values in keys])
+        starts = np.flatnonzero(np.r_[True, (sorted_keys[:, 1:] != sorted_keys[:, :-1]).any(axis=0)][: len(order)])
+        unit, position, above, click = (values[starts, np.newaxis] for values in sorted_keys.astype(np.int64))
+        sums = np.add.reduceat(weight[order], starts) if len(order) else weight
+        return PageBatch(unit, position, click == 1, np.ones((len(starts), 1), dtype=np.bool_), sums, above)

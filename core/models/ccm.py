@@ -1,0 +1,56 @@
+"""The click chain model: whether users go on after a click depends on how relevant the document was."""
+
+import numpy as np
+
+from posbias.core.browsing.batch import Floats, PageBatch
+from posbias.core.browsing.cascade import Posterior
+from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
+from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel
+
+AFTER_SKIP = Parameter("continuation_after_skip", "one", start=0.9)
+AFTER_IRRELEVANT = Parameter("continuation_after_irrelevant_click", "one", start=0.7)
+AFTER_RELEVANT = Parameter("continuation_after_relevant_click", "one", start=0.3)
+
+
+class ClickChainModel(CascadeModel):
+    """CCM: k(0) = tau_1, k(1) = tau_2 (1 - a_qd) + tau_3 a_qd.
+
+    Attractiveness and relevance are one here: after a click the document turns out relevant with probability a_qd, so
+    that whether users go on says something about it, too.
+    """
+
+    name = "ccm"
+    rank = 22
+    reference = "Guo et al. 2009 (WWW), by EM (Chuklin, Markov & de Rijke 2015)"
+    about = "users go on after a click, the less often the better the document"
+    parameters = (ATTRACTIVENESS, AFTER_SKIP, AFTER_IRRELEVANT, AFTER_RELEVANT)
+
+    def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
+        """Tau 1 after a skip; tau 2 or tau 3 after a click, by relevance."""
+        skipped, irrelevant, relevant = self._taus(parameters)
+        a = parameters[ATTRACTIVENESS.name][pages.unit]
+        return np.full(a.shape, skipped), irrelevant * (1 - a) + relevant * a
+
+    def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:
+        """Whether a clicked document was relevant is expected from whether its user went on."""
+        _, irrelevant, relevant = self._taus(parameters)
+        a = parameters[ATTRACTIVENESS.name][pages.unit]
+        k = irrelevant * (1 - a) + relevant * a
+        clicked = (pages.click & posterior.followed).astype(np.float64)
+        skipped = posterior.examined * posterior.followed * ~pages.click
+        on, off = clicked * posterior.went_on, clicked * (1 - posterior.went_on)
+        relevant_on, relevant_off = on * a * relevant / k, off * a * (1 - relevant) / (1 - k)
+        was_relevant = relevant_on + relevant_off
+        return {
+            ATTRACTIVENESS.name: Ratio(pages.click + was_relevant, posterior.examined + clicked),
+            AFTER_SKIP.name: Ratio(skipped * posterior.went_on, skipped),
+            AFTER_IRRELEVANT.name: Ratio(on - relevant_on, clicked - was_relevant),
+            AFTER_RELEVANT.name: Ratio(relevant_on, was_relevant),
+        }
+
+    @staticmethod
+    def _taus(parameters: Parameters) -> tuple[float, float, float]:
+        skipped, irrelevant, relevant = (
+            float(parameters[parameter.name]) for parameter in (AFTER_SKIP, AFTER_IRRELEVANT, AFTER_RELEVANT)
+        )
+        return skipped, irrelevant, relevant

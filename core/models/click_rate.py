@@ -1,0 +1,44 @@
+"""Click-through rates: models without examination, whose clicks do not depend on each other."""
+
+import numpy as np
+
+from posbias.core.browsing.batch import Flags, Floats, PageBatch
+from posbias.core.browsing.parameters import Parameters, Ratio, at_position
+from posbias.core.models.click_model import ClickModel
+from posbias.core.schema import PAIR
+
+
+class ClickRateModel(ClickModel):
+    """P(C_r = 1) = rho, a rate by what the one parameter of the model differs by."""
+
+    closed_form = True
+    rows_alone = True
+
+    def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:  # noqa: ARG002 - of any rates
+        """Clicks and impressions."""
+        return {self._rate: Ratio(pages.click.astype(np.float64), pages.shown.astype(np.float64))}
+
+    def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
+        """The rate, shape (N, L)."""
+        rates = parameters[self._rate]
+        shape = self.parameters[0].shape
+        if shape == "one":
+            return np.full(pages.unit.shape, float(rates))
+        return rates[pages.unit] if shape == "unit" else at_position(rates, pages.position)
+
+    def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
+        """The same, whatever was clicked above."""
+        return self.click_probability(parameters, pages)
+
+    def relevance(self, parameters: Parameters) -> Floats | None:
+        """The rate, where it is the document's own."""
+        of_documents = self.parameters[0].shape == "unit" and self.unit_columns == PAIR
+        return parameters[self._rate] if of_documents else None
+
+    def sample(self, parameters: Parameters, pages: PageBatch, rng: np.random.Generator) -> Flags:
+        """Draw clicks, all at once."""
+        return (rng.random(pages.shown.shape) < self.click_probability(parameters, pages)) & pages.shown
+
+    @property
+    def _rate(self) -> str:
+        return self.parameters[0].name
