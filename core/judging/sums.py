@@ -1,0 +1,206 @@
+"""What pages add to the measures of a click model, once as they are and once for each bootstrap sample of sessions.
+
+In a bootstrap sample every session counts a Poisson(1) number of times, so that sums over parts of a log are made
+apart from each other and in bounded memory. The draws are the same for all models: differences are paired.
+
+Sources: Efron 1979; Chamandy et al. 2012 (Poisson bootstrap).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from posbias.core.browsing.batch import Floats, PageBatch
+from posbias.core.browsing.em import SMALLEST_PROBABILITY, log_of_clicks
+from posbias.core.browsing.parameters import Parameters
+from posbias.core.models.click_model import ClickModel
+from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
+
+EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0])
+"""Of the bins of predicted probability by which calibration is judged."""
+
+_PAGES_AT_ONCE = 1 << 13
+_UNIT = "unit"
+
+
+@dataclass(frozen=True)
+class SampleWeights:
+    """How often each page counts: as it occurred, and in each of B bootstrap samples.
+
+    Attributes:
+        samples: B.
+        seed: of the draws.
+    """
+
+    samples: int
+    seed: int
+
+    def of(self, pages: PageBatch, number: int) -> Floats:
+        """The weights of the pages of a batch, shape (B + 1, N): how often they occurred, then a draw for each sample.
+
+        Args:
+            pages: the batch.
+            number: of the batch in the log, so that each has draws of its own.
+        """
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
+        drawn = rng.poisson(np.broadcast_to(pages.weight, (self.samples, pages.n_pages)))
+        return np.concatenate([pages.weight[np.newaxis], drawn.astype(np.float64)])
+
+
+@dataclass
+class ModelSums:
+    """The sums of one model, first over the log as it is, then over each bootstrap sample.
+
+    Attributes:
+        log_likelihood: of the mean over a session's positions of ln P(c_r | c_1 .. c_(r-1)), shape (B + 1,).
+        marginal: by position of log2 P(C_k = c_k), shape (B + 1, K + 1).
+        given_clicks: by position of log2 P(c_k | clicks above), likewise.
+        impossible: impressions with a click that the model holds impossible, shape (B + 1,).
+        predicted: by bin of the predicted probability, the sum of predictions, clicks and impressions, shape (3, bins).
+        squared: of the predicted minus the observed click rate of each unit and position, weighted by impressions.
+        compared: impressions of these.
+    """
+
+    samples: int
+    n_positions: int
+    log_likelihood: Floats = field(init=False)
+    marginal: Floats = field(init=False)
+    given_clicks: Floats = field(init=False)
+    impossible: float = 0.0
+    predicted: Floats = field(init=False)
+    squared: float = 0.0
+    compared: float = 0.0
+
+    def __post_init__(self) -> None:
+        rows, columns = self.samples + 1, self.n_positions + 1
+        self.log_likelihood = np.zeros(rows)
+        self.marginal, self.given_clicks = np.zeros((rows, columns)), np.zeros((rows, columns))
+        self.predicted = np.zeros((3, len(EDGES) - 1))
+
+
+@dataclass
+class SharedSums:
+    """What is the same for all models.
+
+    Attributes:
+        sessions: shape (B + 1,).
+        impressions: by position, shape (B + 1, K + 1).
+    """
+
+    samples: int
+    n_positions: int
+    sessions: Floats = field(init=False)
+    impressions: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sessions = np.zeros(self.samples + 1)
+        self.impressions = np.zeros((self.samples + 1, self.n_positions + 1))
+
+
+@dataclass(frozen=True)
+class JudgedModel:
+    """A model with its parameters.
+
+    Attributes:
+        model: it.
+        parameters: by name.
+    """
+
+    model: ClickModel
+    parameters: Parameters
+
+
+def add_pages(
+    judged: Sequence[JudgedModel],
+    batches: Sequence[PageBatch],
+    weights: Floats,
+    sums: Sequence[ModelSums],
+    shared: SharedSums,
+) -> pl.DataFrame:
+    """Add a batch of pages to the sums of all models.
+
+    Args:
+        judged: the models.
+        batches: the same pages for each of them, numbered by the units of each.
+        weights: how often each page counts, shape (B + 1, N).
+        sums: of each model.
+        shared: of all.
+
+    Returns:
+        By `unit` of the first model and `position`: `impressions`, `clicks`, and the clicks predicted by each model.
+    """
+    rates: list[pl.DataFrame] = []
+    for start in range(0, batches[0].n_pages, _PAGES_AT_ONCE):
+        some = slice(start, start + _PAGES_AT_ONCE)
+        weight = weights[:, some]
+        pieces = [batch.some(some) for batch in batches]
+        first = pieces[0]
+        shared.sessions += weight.sum(axis=1)
+        shared.impressions += weight @ _by_position(first.shown.astype(np.float64), first, shared.n_positions)
+        predicted = [_add(one, pages, weight, total) for one, pages, total in zip(judged, pieces, sums, strict=True)]
+        rates.append(_rates(first, weight[0], predicted))
+    return add_up_rates(rates)
+
+
+def add_up_rates(rates: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Rates of several batches."""
+    return pl.concat(rates).group_by(_UNIT, POSITION, maintain_order=True).sum()
+
+
+def add_rates(rates: pl.DataFrame, sums: Sequence[ModelSums]) -> None:
+    """Add how far predicted click rates are off to the sums of all models.
+
+    Args:
+        rates: of units that lie in no other such table.
+        sums: of each model.
+    """
+    impressions = rates[IMPRESSIONS].to_numpy()
+    observed = rates[CLICKS].to_numpy() / impressions
+    for number, total in enumerate(sums):
+        off = rates[_predicted(number)].to_numpy() / impressions - observed
+        total.squared += float(impressions @ off**2)
+        total.compared += float(impressions.sum())
+
+
+def _add(judged: JudgedModel, pages: PageBatch, weight: Floats, total: ModelSums) -> Floats:
+    """Add pages to the sums of a model; its click probabilities whatever was clicked above, shape (N, L)."""
+    given = judged.model.given_clicks(judged.parameters, pages)
+    marginal = judged.model.click_probability(judged.parameters, pages)
+    by_row = log_of_clicks(given, pages) * pages.shown
+    total.log_likelihood += weight @ (by_row.sum(axis=1) / np.maximum(pages.shown.sum(axis=1), 1))
+    of_marginal = log_of_clicks(marginal, pages) * pages.shown
+    total.given_clicks += weight @ _by_position(by_row / np.log(2), pages, total.n_positions)
+    total.marginal += weight @ _by_position(of_marginal / np.log(2), pages, total.n_positions)
+    row_weight = weight[0][:, np.newaxis] * pages.shown
+    total.impossible += float((row_weight * (pages.click & (given < SMALLEST_PROBABILITY))).sum())
+    place = np.clip(np.searchsorted(EDGES, given, side="right") - 1, 0, len(EDGES) - 2).ravel()
+    for row, values in enumerate((given, pages.click.astype(np.float64), np.ones(given.shape))):
+        total.predicted[row] += np.bincount(place, (row_weight * values).ravel(), minlength=len(EDGES) - 1)
+    return marginal
+
+
+def _by_position(values: Floats, pages: PageBatch, n_positions: int) -> Floats:
+    """Values by rank as values by position, shape (N, K + 1)."""
+    found = np.zeros((pages.n_pages, n_positions + 1))
+    rows = np.arange(pages.n_pages)
+    for rank in range(pages.n_ranks):
+        found[rows, pages.position[:, rank]] += values[:, rank]
+    return found
+
+
+def _rates(pages: PageBatch, weight: Floats, predicted: Sequence[Floats]) -> pl.DataFrame:
+    shown = pages.shown
+    row_weight = np.broadcast_to(weight[:, np.newaxis], shown.shape)[shown]
+    columns = {
+        _UNIT: pages.unit[shown],
+        POSITION: pages.position[shown],
+        IMPRESSIONS: row_weight,
+        CLICKS: row_weight * pages.click[shown],
+    } | {_predicted(number): row_weight * values[shown] for number, values in enumerate(predicted)}
+    return pl.DataFrame(columns).group_by(_UNIT, POSITION, maintain_order=True).sum()
+
+
+def _predicted(number: int) -> str:
+    return f"predicted {number}"

@@ -1,0 +1,155 @@
+"""What is written of judged click models: a row a model, a row a position, a row a parameter."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from posbias.core.browsing.em import FittedModel
+from posbias.core.judging.measures import ModelMeasures, by_log_likelihood, differences, positions
+from posbias.core.judging.relevance import Dependence
+from posbias.core.judging.sums import EDGES, SharedSums
+from posbias.core.models.click_model import ClickModel, ExaminationModel
+from posbias.core.models.model import FactorisedModel
+from posbias.core.schema import IMPRESSIONS, POSITION, PREVIOUS_CLICK
+
+JUDGED = ("ndcg", "auc", "dependence_on_ranker", "dependence_p_value")
+"""Columns that need judgments."""
+
+
+def model_table(
+    models: Sequence[ClickModel],
+    fitted: Sequence[FittedModel],
+    measures: Sequence[ModelMeasures],
+    judged: Mapping[str, Mapping[str, float | None]],
+) -> pl.DataFrame:
+    """The models, the best first: their measures, the difference to the best, and how they were fitted.
+
+    Args:
+        models: them.
+        fitted: with their parameters.
+        measures: by held-out pages.
+        judged: of a model's name, what judgments say of its relevance; empty without judgments.
+    """
+    apart = differences(measures)
+    rows = [
+        {
+            "model": models[number].name,
+            "log_likelihood": measures[number].log_likelihood.value,
+            "std_error": measures[number].log_likelihood.std_error,
+            "difference": apart[number].value,
+            "difference_std_error": apart[number].std_error,
+            "significant": apart[number].significant,
+            "perplexity": measures[number].perplexity.value,
+            "perplexity_std_error": measures[number].perplexity.std_error,
+            "conditional_perplexity": measures[number].conditional_perplexity.value,
+            "conditional_perplexity_std_error": measures[number].conditional_perplexity.std_error,
+            "rate_error": measures[number].rate_error,
+            "calibration_error": measures[number].calibration_error,
+            "impossible_clicks": measures[number].impossible_clicks,
+            "examination": _examination(models[number]),
+            "parameters": sum(values.size for values in fitted[number].parameters.values()),
+            "passes": fitted[number].passes,
+            "converged": fitted[number].converged,
+            **judged.get(models[number].name, {}),
+        }
+        for number in by_log_likelihood(measures)
+    ]
+    schema: dict[str, type[pl.Float64]] = dict.fromkeys(JUDGED, pl.Float64) if judged else {}
+    nothing = dict.fromkeys(schema)
+    return pl.DataFrame([{**nothing, **row} for row in rows], schema_overrides=schema, infer_schema_length=None)
+
+
+def _examination(model: ClickModel) -> str:
+    """Where a propensity lies."""
+    if isinstance(model, FactorisedModel):
+        return "cell"
+    return "row" if isinstance(model, ExaminationModel) else "none"
+
+
+def of_relevance(ndcg: float | None, auc: float | None, dependence: Dependence | None) -> dict[str, float | None]:
+    """The columns of a model that judgments allow."""
+    found = (None, None) if dependence is None else (dependence.correlation, dependence.p_value)
+    values = (ndcg, auc, *found)
+    return {
+        name: None if value is None or np.isnan(value) else value for name, value in zip(JUDGED, values, strict=True)
+    }
+
+
+def position_table(models: Sequence[ClickModel], measures: Sequence[ModelMeasures], shared: SharedSums) -> pl.DataFrame:
+    """Perplexity by model and position, with how often the position was held out."""
+    frames: list[pl.DataFrame] = []
+    for number in by_log_likelihood(measures):
+        one = measures[number]
+        both = one.perplexity_by_position, one.conditional_perplexity_by_position
+        frames.append(
+            pl.DataFrame(
+                {
+                    "model": models[number].name,
+                    POSITION: pl.Series(positions(shared), dtype=pl.Int32),
+                    "perplexity": [found.value for found in both[0]],
+                    "perplexity_std_error": [found.std_error for found in both[0]],
+                    "conditional_perplexity": [found.value for found in both[1]],
+                    "conditional_perplexity_std_error": [found.std_error for found in both[1]],
+                    IMPRESSIONS: shared.impressions[0][positions(shared)],
+                }
+            )
+        )
+    return pl.concat(frames)
+
+
+def calibration_table(models: Sequence[ClickModel], measures: Sequence[ModelMeasures]) -> pl.DataFrame:
+    """Clicks against predicted clicks, given the clicks above, by bin of predicted probability; only bins in use."""
+    frames: list[pl.DataFrame] = []
+    for number in by_log_likelihood(measures):
+        predicted, clicks, impressions = measures[number].sums.predicted
+        used = np.flatnonzero(impressions > 0)
+        frames.append(
+            pl.DataFrame(
+                {
+                    "model": [models[number].name] * len(used),
+                    "predicted_from": EDGES[:-1][used],
+                    "predicted_to": EDGES[1:][used],
+                    IMPRESSIONS: impressions[used],
+                    "predicted_rate": predicted[used] / impressions[used],
+                    "click_rate": clicks[used] / impressions[used],
+                }
+            )
+        )
+    return pl.concat(frames)
+
+
+def parameter_table(models: Sequence[ClickModel], fitted: Sequence[FittedModel]) -> pl.DataFrame:
+    """What all units of a model share; of parameters by unit, the mean and the strength of their prior.
+
+    Columns: `model`, `parameter`, `position`, `previous_click`, `value`, `prior_mean`, `prior_strength`; null where
+    there is none.
+    """
+    rows: list[dict[str, object]] = []
+    for model, one in zip(models, fitted, strict=True):
+        for parameter in model.parameters:
+            values = one.parameters[parameter.name]
+            own: dict[str, object] = {"model": model.name, "parameter": parameter.name}
+            if parameter.shape == "unit":
+                prior = one.priors[parameter.name]
+                rows.append({**own, "prior_mean": prior.mean, "prior_strength": prior.strength})
+            elif parameter.shape == "one":
+                rows.append({**own, "value": float(values)})
+            elif parameter.shape == "position":
+                rows += [{**own, POSITION: k, "value": float(values[k])} for k in range(1, len(values))]
+            else:
+                rows += [
+                    {**own, POSITION: k, PREVIOUS_CLICK: above, "value": float(values[k, above])}
+                    for k in range(1, len(values))
+                    for above in range(k)
+                ]
+    schema = {
+        "model": pl.String,
+        "parameter": pl.String,
+        POSITION: pl.Int32,
+        PREVIOUS_CLICK: pl.Int32,
+        "value": pl.Float64,
+        "prior_mean": pl.Float64,
+        "prior_strength": pl.Float64,
+    }
+    return pl.DataFrame(rows, schema=schema)

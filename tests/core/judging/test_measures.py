@@ -1,0 +1,143 @@
+"""The measures of click models against their definitions, page by page, and their errors against fresh logs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from posbias.core.browsing.batch import Floats, PageBatch
+from posbias.core.judging.measures import Measured, ModelMeasures, differences, positions
+from posbias.core.judging.sums import (
+    JudgedModel,
+    ModelSums,
+    SampleWeights,
+    SharedSums,
+    add_pages,
+    add_rates,
+    add_up_rates,
+)
+from posbias.core.models import get_click_model
+
+N_UNITS, N_POSITIONS, SAMPLES = 6, 5, 60
+
+
+def pages(rng: np.random.Generator, n_pages: int, length: int) -> PageBatch:
+    """Pages of units at positions with gaps, with clicks by chance."""
+    unit = rng.permuted(np.tile(np.arange(N_UNITS), (n_pages, 1)), axis=1)[:, :length]
+    position = np.sort(rng.permuted(np.tile(np.arange(1, N_POSITIONS + 1), (n_pages, 1)), axis=1)[:, :length], axis=1)
+    click = rng.random((n_pages, length)) < 0.3
+    return PageBatch(
+        unit, position, click, np.ones(click.shape, dtype=np.bool_), rng.integers(1, 4, n_pages).astype(np.float64)
+    )
+
+
+def judged_models(names: Sequence[str], seed: int = 0) -> list[JudgedModel]:
+    rng = np.random.default_rng(seed)
+    found: list[JudgedModel] = []
+    for name in names:
+        model = get_click_model(name)
+        values = {p.name: np.array(rng.uniform(0.2, 0.8, p.dimensions(N_UNITS, N_POSITIONS))) for p in model.parameters}
+        found.append(JudgedModel(model, values))
+    return found
+
+
+def measured(
+    judged: Sequence[JudgedModel], batches: Sequence[PageBatch], seed: int = 0
+) -> tuple[list[ModelMeasures], SharedSums]:
+    sums = [ModelSums(SAMPLES, N_POSITIONS) for _ in judged]
+    shared = SharedSums(SAMPLES, N_POSITIONS)
+    weights = SampleWeights(SAMPLES, seed)
+    rates = [
+        add_pages(judged, [batch] * len(judged), weights.of(batch, number), sums, shared)
+        for number, batch in enumerate(batches)
+    ]
+    add_rates(add_up_rates(rates), sums)
+    return [ModelMeasures(one, shared) for one in sums], shared
+
+
+def rows_of(batch: PageBatch) -> list[tuple[int, int]]:
+    """Page and rank of each impression, as often as its page occurred."""
+    return [
+        (page, rank)
+        for page in range(batch.n_pages)
+        for _ in range(int(batch.weight[page]))
+        for rank in range(batch.n_ranks)
+    ]
+
+
+@pytest.mark.parametrize("name", ["pbm", "ubm", "dbn"])
+def test_measures_are_those_of_the_definitions_row_by_row(name: str) -> None:
+    rng = np.random.default_rng(1)
+    batches = [pages(rng, 40, 3), pages(rng, 30, 5)]
+    (judged,) = judged_models([name])
+    (found,), shared = measured([judged], batches)
+    by_session: list[float] = []
+    marginal: dict[int, list[float]] = {}
+    conditional: dict[int, list[float]] = {}
+    rates: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for batch in batches:
+        given = judged.model.given_clicks(judged.parameters, batch)
+        alone = judged.model.click_probability(judged.parameters, batch)
+        for page in range(batch.n_pages):
+            logs: list[float] = []
+            for rank in range(batch.n_ranks):
+                click = bool(batch.click[page, rank])
+                logs.append(np.log(given[page, rank] if click else 1 - given[page, rank]))
+            by_session += [float(np.mean(logs))] * int(batch.weight[page])
+        for page, rank in rows_of(batch):
+            click, place = bool(batch.click[page, rank]), int(batch.position[page, rank])
+            for into, p in ((marginal, alone[page, rank]), (conditional, given[page, rank])):
+                into.setdefault(place, []).append(float(np.log2(p if click else 1 - p)))
+            rates.setdefault((int(batch.unit[page, rank]), place), []).append((float(click), float(alone[page, rank])))
+    assert found.log_likelihood.value == pytest.approx(np.mean(by_session))
+    assert positions(shared) == sorted(marginal)
+    for into, value in ((marginal, found.perplexity), (conditional, found.conditional_perplexity)):
+        assert value.value == pytest.approx(np.mean([2 ** -np.mean(logs) for logs in into.values()]))
+    squared = [
+        len(own) * (np.mean([click for click, _ in own]) - np.mean([p for _, p in own])) ** 2 for own in rates.values()
+    ]
+    assert found.rate_error == pytest.approx(np.sqrt(sum(squared) / sum(map(len, rates.values()))))
+
+
+def simulated(name: str, truth: dict[str, Floats], seed: int) -> PageBatch:
+    rng = np.random.default_rng(seed)
+    blank = pages(rng, 400, 4)
+    once = PageBatch(blank.unit, blank.position, blank.click, blank.shown, np.ones(blank.n_pages))
+    return once.with_clicks(get_click_model(name).sample(truth, once, rng))
+
+
+def test_standard_errors_are_the_spread_over_fresh_logs() -> None:
+    judged = judged_models(["pbm", "dctr"])
+    truth = dict(judged[0].parameters)
+    found = [measured(judged, [simulated("pbm", truth, seed)], seed)[0] for seed in range(80)]
+    for measure in ("log_likelihood", "perplexity", "conditional_perplexity"):
+        of_pbm: list[Measured] = [getattr(both[0], measure) for both in found]
+        spread = float(np.std([one.value for one in of_pbm], ddof=1))
+        assert float(np.mean([one.std_error for one in of_pbm])) == pytest.approx(spread, rel=0.25)
+
+
+def test_differences_are_paired_and_no_winner_is_named_among_equals() -> None:
+    """Two models of equal worth are told apart in about one log of twenty."""
+    judged = judged_models(["pbm", "pbm"], seed=3)
+    mixed = {name: (judged[0].parameters[name] + judged[1].parameters[name]) / 2 for name in judged[0].parameters}
+    same = [JudgedModel(judged[0].model, mixed)] * 2
+    (one, other), _ = measured(same, [simulated("pbm", mixed, 1)])
+    assert [apart.value for apart in differences([one, other])] == [0.0, 0.0]
+    assert not any(apart.significant for apart in differences([one, other]))
+
+
+def test_a_better_model_wins_by_more_than_chance() -> None:
+    judged = judged_models(["pbm", "dctr"])
+    found, _ = measured(judged, [simulated("pbm", dict(judged[0].parameters), 5)])
+    apart = differences(found)
+    assert apart[0].value == 0
+    assert apart[1].significant
+    assert 0 < apart[1].std_error < found[1].log_likelihood.std_error * 2
+
+
+def test_clicks_that_a_model_holds_impossible_are_counted() -> None:
+    (judged,) = judged_models(["cm"])
+    batch = pages(np.random.default_rng(2), 50, 4)
+    (found,), _ = measured([judged], [batch])
+    second = (np.cumsum(batch.click, axis=1) > 1) & batch.click
+    assert found.impossible_clicks == (batch.weight[:, np.newaxis] * second).sum() > 0
