@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posbias.core.browsing.parameters import Parameters
 from posbias.core.errors import UsageError
+from posbias.core.models import click_model_names
+from posbias.core.simulation.parameters import CELL_MODELS, model_parameters, shared_parameters, uses_theta
 
 Floats = NDArray[np.float64]
 Theta = float | tuple[float, ...]
@@ -16,6 +18,9 @@ Theta = float | tuple[float, ...]
 
 MOST_PAIRS = 10**8
 """(query, document, segment) that a world may hold: it stays in memory, at 24 bytes each or more."""
+
+MOST_RATES = 10**7
+"""(segment, query, document, position) that may have a click rate each: they stay in memory, too, and are written."""
 
 MOST_DAYS = 36_500
 MOST_UPDATES = 86_400
@@ -47,7 +52,8 @@ class SimulationOptions:
     """What to simulate.
 
     Attributes:
-        model: what examination depends on: `pbm`, the position; `ubm`, also the last clicked position above.
+        model: the click model that users follow, e.g. `pbm`: examination depends on the position; `ubm`: also on the
+            last clicked position above.
         n_sessions: number of results pages, >= 1.
         n_queries: number of queries Q, >= 1; some may never be drawn.
         docs_per_query: number of documents D that compete for a query, >= n_positions.
@@ -81,9 +87,12 @@ class SimulationOptions:
         swap_share: share of the sessions in a swap experiment.
         swaps: pairs of positions whose documents are swapped with probability 1/2; a session in an experiment draws
             one pair.
+        satisfaction_shape: (a, b), both > 0, of the Beta distribution of satisfaction; not used by other models.
+        parameters: by name, what all documents share in a model, in [0, 1]: one value, or K by position; what is not
+            given has a default. See `shared_parameters`.
     """
 
-    model: Literal["pbm", "ubm"] = "pbm"
+    model: str = "pbm"
     n_sessions: int = 10_000
     n_queries: int = 100
     docs_per_query: int = 20
@@ -108,6 +117,8 @@ class SimulationOptions:
     randomized_share: float = 0.0
     swap_share: float = 0.0
     swaps: tuple[tuple[int, int], ...] = ()
+    satisfaction_shape: tuple[float, float] = (1.0, 1.0)
+    parameters: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a world that cannot exist.
@@ -115,9 +126,14 @@ class SimulationOptions:
         Raises:
             UsageError: if an option lies outside its range.
         """
-        broken = _broken(self._demands_on_size())  # first: what is too large cannot be looked into
+        names = click_model_names()
+        first = {f"model is one of {', '.join(names)}": self.model in names} | self._demands_on_size()
+        broken = _broken(first)  # what is unknown, or too large, cannot be looked into
         broken = broken or _broken(
-            self._demands_on_the_world() | self._demands_on_theta() | self._demands_on_sessions()
+            self._demands_on_the_world()
+            | self._demands_on_theta()
+            | self._demands_on_sessions()
+            | self._demands_on_parameters()
         )
         if broken:
             raise UsageError(f"cannot simulate this: it requires that {'; '.join(broken)}.")
@@ -134,7 +150,6 @@ class SimulationOptions:
 
     def _demands_on_the_world(self) -> dict[str, bool]:
         return {
-            "model is pbm or ubm": self.model in {"pbm", "ubm"},
             "query_exponent is finite and at least 0": 0 <= self.query_exponent < np.inf,
             f"ranker_strength lies in [0, {LARGEST_STRENGTH:g}] or is inf": 0
             <= self.ranker_strength
@@ -143,6 +158,9 @@ class SimulationOptions:
             f"attractiveness_shape lies in [{SMALLEST_SHAPE:g}, {LARGEST_SHAPE:g}]": all(
                 SMALLEST_SHAPE <= value <= LARGEST_SHAPE for value in self.attractiveness_shape
             ),
+            f"satisfaction_shape lies in [{SMALLEST_SHAPE:g}, {LARGEST_SHAPE:g}]": all(
+                SMALLEST_SHAPE <= value <= LARGEST_SHAPE for value in self.satisfaction_shape
+            ),
             f"attractiveness_scale lies in [{SMALLEST_SCALE:g}, 1]": SMALLEST_SCALE <= self.attractiveness_scale <= 1,
             "seed is at least 0": self.seed >= 0,
             "score_weight lies in [0, 1]": 0 <= self.score_weight <= 1,
@@ -150,6 +168,8 @@ class SimulationOptions:
         }
 
     def _demands_on_theta(self) -> dict[str, bool]:
+        if not uses_theta(self.model):
+            return {}
         etas = [theta for theta in self._thetas if not isinstance(theta, tuple)]
         tables = [theta for theta in self._thetas if isinstance(theta, tuple)]
         demands = {
@@ -157,7 +177,6 @@ class SimulationOptions:
             f"theta has {len(self.cells)} values, one for each cell": all(
                 len(table) == len(self.cells) for table in tables
             ),
-            f"theta_shock lies in [0, {LARGEST_SHOCK:g}]": 0 <= self.theta_shock <= LARGEST_SHOCK,
         }
         if all(demands.values()):
             lowest, highest = self.examination.min(), self.examination.max()
@@ -182,6 +201,7 @@ class SimulationOptions:
             f"days is 0 to {MOST_DAYS:,}": 0 <= self.days <= MOST_DAYS,
             f"feedback_strength lies in [0, {LARGEST_STRENGTH:g}]": 0 <= self.feedback_strength <= LARGEST_STRENGTH,
             f"updates_per_day is 1 to {MOST_UPDATES:,}": 1 <= self.updates_per_day <= MOST_UPDATES,
+            f"theta_shock lies in [0, {LARGEST_SHOCK:g}]": 0 <= self.theta_shock <= LARGEST_SHOCK,
             "updates_per_day goes with feedback_strength": self.updates_per_day == 1 or self.feedback_strength > 0,
             "feedback_strength has two days or updates or more and a finite ranker_strength": self.feedback_strength
             == 0
@@ -194,6 +214,26 @@ class SimulationOptions:
             )
             and all(1 <= position <= self.n_positions for position in positions),
         }
+
+    def _demands_on_parameters(self) -> dict[str, bool]:
+        """Each parameter is one that the model has; contexts, readiness and shocks are those of theta by cell."""
+        by_cell = self.model in CELL_MODELS
+        known = {parameter.name: parameter for parameter in shared_parameters(self.model)}
+        unknown = [name for name, _ in self.parameters if name not in known]
+        of_model = ", ".join(known) or "none"
+        demands = {
+            "contexts, readiness and theta_shock are left out unless the model is pbm or ubm": by_cell
+            or (not self.contexts and self.readiness == (1.0,) and self.theta_shock == 0),
+            f"parameters are those that {self.model} has ({of_model}), not {', '.join(unknown)}": not unknown,
+            "each of parameters is given once": len(dict(self.parameters)) == len(self.parameters),
+        }
+        for name, values in self.parameters:
+            if name in known:
+                expected = known[name].n_values(self.n_positions)
+                many = f"one value, or {expected}, one for each position" if expected > 1 else "one value"
+                demands[f"{name} of parameters has {many}"] = len(values) in {1, expected}
+                demands[f"{name} of parameters lies in [0, 1]"] = all(0 <= value <= 1 for value in values)
+        return demands
 
     @property
     def cells(self) -> list[tuple[int, int]]:
@@ -215,6 +255,16 @@ class SimulationOptions:
         position, previous = np.array(self.cells, dtype=np.float64).T
         distance = position - previous
         return np.array([theta if isinstance(theta, tuple) else distance**-theta for theta in self._thetas])
+
+    @property
+    def theta_by_position(self) -> Floats:
+        """Theta of the first context by position, shape (K,), for models without contexts; 1 where it is not used."""
+        return self.examination[0] if uses_theta(self.model) else np.ones(self.n_positions)
+
+    @cached_property
+    def model_parameters(self) -> Parameters:
+        """What all documents share, as the click model takes it; nothing for PBM and UBM."""
+        return model_parameters(self.model, dict(self.parameters), self.theta_by_position)
 
     @property
     def _thetas(self) -> tuple[Theta, ...]:

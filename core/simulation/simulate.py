@@ -8,7 +8,8 @@ every click is Bernoulli with
     PBM: e = position r                          theta_e = r ** -eta
     UBM: e = (position r, previous click r')     theta_e = (r - r') ** -eta, r' = 0 where there is none
 
-unless theta is given as a table. Queries arrive with Zipfian frequency, and a Plackett-Luce ranker orders the
+unless theta is given as a table. Users of all other click models go down the page as their model says, see
+`posbias.core.simulation.users`. Queries arrive with Zipfian frequency, and a Plackett-Luce ranker orders the
 documents of a query anew in every session, following its scores as closely as asked: documents change places, and
 better ones stand higher, as in a real log. What real logs have beyond that is asked for by options: rankers that
 learn from clicks or know the user, contexts, sessions that end early or click more readily, experiments.
@@ -39,15 +40,14 @@ from posbias.core.simulation.rankers import (
     intervene,
     make_ranker,
 )
+from posbias.core.simulation.truth import true_attractiveness, true_parameters, true_propensities
+from posbias.core.simulation.users import make_users
 from posbias.core.simulation.worlds import (
     EXPERIMENT,
     SESSION,
     World,
     random_stream,
     random_world,
-    theta_shocks,
-    true_attractiveness,
-    true_propensities,
 )
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "simulate",
     "simulate_blocks",
     "true_attractiveness",
+    "true_parameters",
     "true_propensities",
 ]
 
@@ -78,11 +79,13 @@ class Simulation:
         log: see `simulate_blocks`.
         propensities: see `true_propensities`.
         attractiveness: see `true_attractiveness`.
+        parameters: see `true_parameters`.
     """
 
     log: pl.DataFrame
     propensities: pl.DataFrame
     attractiveness: pl.DataFrame
+    parameters: pl.DataFrame
 
 
 def simulate(options: SimulationOptions, world: World | None = None) -> Simulation:
@@ -92,6 +95,7 @@ def simulate(options: SimulationOptions, world: World | None = None) -> Simulati
         log=pl.concat(simulate_blocks(options, world), rechunk=True),
         propensities=true_propensities(options),
         attractiveness=true_attractiveness(options, world),
+        parameters=true_parameters(options),
     )
 
 
@@ -109,8 +113,7 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
     """
     world = world or random_world(options)
     ranker = make_ranker(options, world)
-    shocks = theta_shocks(options, len(world.query_ids))
-    examination = _examination(options)
+    users = make_users(options, world)
     popularity = np.arange(1.0, len(world.query_ids) + 1) ** -options.query_exponent
     popularity /= popularity.sum()
     for block, (update, number) in enumerate(_blocks(options, round(popularity @ world.n_docs))):
@@ -122,8 +125,7 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
         if (sessions.experiment != NO_EXPERIMENT).any():
             rearranging = random_stream(options, EXPERIMENT, block, 1)
             doc = intervene(doc, sessions.experiment, options.swaps, rearranging)
-        attraction = _attraction(sessions, doc, world, shocks)
-        click = draw_clicks(attraction, examination, rng, sessions.context)
+        click = users.click(sessions, doc, rng)
         ranker.observe(sessions, doc, click)
         yield _log_frame(options, sessions, doc, click, world)
 
@@ -136,27 +138,6 @@ def _blocks(options: SimulationOptions, scores_per_session: int) -> Iterator[tup
         first, end = (-(-at * options.n_sessions // n_updates) for at in (update, update + 1))
         for start in range(first, end, size):
             yield update, np.arange(start, min(start + size, end))
-
-
-def _examination(options: SimulationOptions) -> Floats:
-    """Theta as `draw_clicks` takes it: shape (C, K) for PBM, (C, K, K) for UBM."""
-    if options.model == "pbm":
-        return options.examination
-    position, previous = np.array(options.cells).T
-    n_contexts, n_positions = len(options.examination), options.n_positions
-    table = np.zeros((n_contexts, n_positions, n_positions))
-    table[:, position - 1, previous] = options.examination
-    return table
-
-
-def _attraction(sessions: Sessions, doc: Integers, world: World, shocks: Floats | None) -> Floats:
-    """Click probability given examination, shape (S, K): gamma * readiness * shock."""
-    query = sessions.query
-    attraction = world.attractiveness[sessions.segment[:, None], query[:, None], doc]
-    attraction *= sessions.readiness[:, None]
-    if shocks is not None:
-        attraction *= shocks[query]
-    return attraction
 
 
 def _log_frame(

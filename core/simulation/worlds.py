@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-WORLD, SESSION, NOISE, SEGMENT_WORLD, SHOCK, POPULARITY, TRAINING = 0, 1, 2, 3, 4, 5, 6
+WORLD, SESSION, NOISE, SEGMENT_WORLD, SHOCK, POPULARITY, TRAINING, SATISFACTION, RATES = 0, 1, 2, 3, 4, 5, 6, 7, 8
 SEGMENT, CONTEXT, READINESS, DEPTH, EXPERIMENT = 10, 11, 12, 13, 14
 """Streams of random numbers, so that one feature does not change what another one draws."""
 
@@ -96,50 +96,6 @@ def theta_shocks(options: SimulationOptions, n_queries: int) -> Floats | None:
         return None
     draw = random_stream(options, SHOCK).standard_normal((n_queries, options.n_positions))
     return np.exp(sigma * draw - sigma**2 / 2)
-
-
-def true_propensities(options: SimulationOptions) -> pl.DataFrame:
-    """The truth per cell.
-
-    Columns: position, previous_click (UBM only), device (only where there are contexts), propensity (theta relative
-    to the first cell, position 1, of the same context), examination (theta itself).
-    """
-    theta = options.examination
-    context, cell = np.indices(theta.shape)
-    position, previous = np.array(options.cells, dtype=np.int32)[cell.ravel()].T
-    frame = pl.DataFrame(
-        {
-            "position": position,
-            "previous_click": previous,
-            "device": context.ravel().astype(np.int32),
-            "propensity": (theta / theta[:, :1]).ravel(),
-            "examination": theta.ravel(),
-        }
-    )
-    needless = {"previous_click": options.model == "pbm", "device": not options.contexts}
-    return frame.drop(name for name, drop in needless.items() if drop)
-
-
-def true_attractiveness(options: SimulationOptions, world: World | None = None) -> pl.DataFrame:
-    """The truth per (query, document), shown or not: query, doc, segment (if there are several), attractiveness.
-
-    Where sessions differ in readiness, it is the mean over them.
-    """
-    world = world or random_world(options)
-    query, doc = np.nonzero(world.present)
-    segments = [
-        pl.DataFrame(
-            {
-                "query": world.query_ids.gather(query),
-                "doc": world.doc_ids.gather(world.start[query] + doc),
-                "segment": pl.repeat(segment, len(query), dtype=pl.Int32, eager=True),
-                "attractiveness": attractiveness[query, doc],
-            }
-        )
-        for segment, attractiveness in enumerate(world.attractiveness)
-    ]
-    frame = pl.concat(segments, rechunk=True)
-    return frame if options.segments > 1 else frame.drop("segment")
 
 
 def _beta(rng: np.random.Generator, shape: tuple[int, ...], options: SimulationOptions) -> Floats:

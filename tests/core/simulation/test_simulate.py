@@ -145,7 +145,7 @@ def test_a_table_of_theta_is_the_truth_in_the_order_of_the_cells() -> None:
         ({"attractiveness_shape": (0.0, 1.0)}, "attractiveness_shape"),
         ({"attractiveness_scale": 0.0}, "attractiveness_scale"),
         ({"seed": -1}, "seed"),
-        ({"model": "dbn"}, "model"),
+        ({"model": "unknown"}, "model"),
     ],
 )
 def test_an_impossible_world_is_refused_and_said_why(change: dict[str, object], demand: str) -> None:

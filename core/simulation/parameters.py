@@ -1,0 +1,145 @@
+"""What all documents share in a click model other than by cells: probabilities that are given, or have a default.
+
+    rank CTR                    rho_k = rho theta_k
+    trust bias                  P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma))
+    DCM, DBN and click chain    see the models: how likely users are to go on
+
+Sources: Agarwal, Wang, Li, Bendersky & Najork 2019 (trust bias); Vardasbi, de Rijke & Markov 2021 (its values);
+Chapelle & Zhang 2009 (users of the DBN go on nine times out of ten).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posbias.core.browsing.parameters import Parameters
+from posbias.core.models import get_click_model
+
+Floats = NDArray[np.float64]
+
+CELL_MODELS = ("pbm", "ubm")
+"""Models whose users examine by cell. Theta is all that their documents share."""
+
+
+@dataclass(frozen=True)
+class SharedParameter:
+    """A probability that may be given by its name.
+
+    Attributes:
+        name: by which it is given.
+        default: its values at positions from 1; the first one counts where it is the same at all of them.
+        by_position: whether positions differ in it.
+        times_theta: whether the model's own parameter is this one times theta, and so by position.
+        makes: the model's own parameter, where it has another name.
+    """
+
+    name: str
+    default: Callable[[Floats], Floats]
+    by_position: bool = False
+    times_theta: bool = False
+    makes: str | None = None
+
+    @property
+    def of_model(self) -> str:
+        """The name of the model's own parameter."""
+        return self.makes or self.name
+
+    def n_values(self, n_positions: int) -> int:
+        """How many values it has."""
+        return n_positions if self.by_position else 1
+
+
+def _always(value: float) -> Callable[[Floats], Floats]:
+    return lambda position: np.full(position.shape, value)
+
+
+def _trusted_if_relevant(position: Floats) -> Floats:
+    return 1 - (np.minimum(position, 20) + 1) / 100
+
+
+def _trusted_if_not(position: Floats) -> Floats:
+    return 0.65 / np.minimum(position, 10)
+
+
+def _goes_on_after_click(position: Floats) -> Floats:
+    return 0.75 * position**-0.3
+
+
+_CLICK_RATE = SharedParameter("click_rate", _always(1 / 3))  # as many clicks as on the mean document of Beta(1, 2)
+_PERCEIVED = SharedParameter(
+    "perceived_if_relevant", _trusted_if_relevant, by_position=True, times_theta=True, makes="click_if_relevant"
+)
+_PERCEIVED_IF_NOT = replace(
+    _PERCEIVED, name="perceived_if_not_relevant", default=_trusted_if_not, makes="click_if_not_relevant"
+)
+_SHARED: Mapping[str, tuple[SharedParameter, ...]] = {
+    **dict.fromkeys(CELL_MODELS, ()),
+    "gctr": (_CLICK_RATE,),
+    "rctr": (replace(_CLICK_RATE, times_theta=True),),
+    "tpbm": (_PERCEIVED, _PERCEIVED_IF_NOT),
+    "dcm": (SharedParameter("continuation", _goes_on_after_click, by_position=True),),
+    "dbn": (SharedParameter("continuation", _always(0.9)),),
+    "ccm": (
+        SharedParameter("continuation_after_skip", _always(0.9)),
+        SharedParameter("continuation_after_irrelevant_click", _always(0.7)),
+        SharedParameter("continuation_after_relevant_click", _always(0.3)),
+    ),
+}
+
+
+def shared_parameters(model: str) -> tuple[SharedParameter, ...]:
+    """What may be given for a model; of one that is not known here, what it says itself, with EM's start."""
+    if model in _SHARED:
+        return _SHARED[model]
+    return tuple(
+        SharedParameter(parameter.name, _always(parameter.start), parameter.shape == "position")
+        for parameter in get_click_model(model).parameters
+        if parameter.shape != "unit"
+    )
+
+
+def parameters_by_pair(model: str) -> tuple[str, ...]:
+    """The names of what documents differ in."""
+    if model in CELL_MODELS:
+        return ("attractiveness",)
+    return tuple(parameter.name for parameter in get_click_model(model).parameters if parameter.shape == "unit")
+
+
+def uses_theta(model: str) -> bool:
+    """Whether clicks depend on theta, given by cell or by an exponent eta."""
+    by_rank = any(parameter.times_theta for parameter in shared_parameters(model))
+    return by_rank or model in CELL_MODELS or has_rates_by_position(model)
+
+
+def has_rates_by_position(model: str) -> bool:
+    """Whether each document has a click rate of its own at each position."""
+    return model not in CELL_MODELS and "position" in get_click_model(model).unit_columns
+
+
+def values_by_position(parameter: SharedParameter, given: Mapping[str, tuple[float, ...]], n_positions: int) -> Floats:
+    """The values of a shared parameter, shape (K,); one that is given once holds for all positions."""
+    if parameter.name in given:
+        return np.broadcast_to(np.array(given[parameter.name], dtype=np.float64), n_positions)
+    values = parameter.default(np.arange(1.0, n_positions + 1))
+    return values if parameter.by_position else np.full(n_positions, values[0])
+
+
+def model_parameters(model: str, given: Mapping[str, tuple[float, ...]], theta: Floats) -> Parameters:
+    """The model's own parameters that documents share, as the model takes them.
+
+    Args:
+        model: its name.
+        given: values by the name of a shared parameter.
+        theta: shape (K,), examination by position.
+    """
+    shapes = {parameter.name: parameter for parameter in get_click_model(model).parameters}
+    found: dict[str, Floats] = {}
+    for parameter in shared_parameters(model):
+        values = values_by_position(parameter, given, len(theta))
+        values = values * theta if parameter.times_theta else values
+        dimensions = shapes[parameter.of_model].dimensions(0, len(theta))
+        by_position = np.concatenate([[0.0], values])  # positions count from 1
+        found[parameter.of_model] = by_position if len(dimensions) == 1 else np.full(dimensions, values[0])
+    return found
