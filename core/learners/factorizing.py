@@ -8,6 +8,8 @@ documents are ranked for users that were never seen.
 Source: Koren, Bell & Volinsky 2009.
 """
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +23,10 @@ from posbias.core.learners.models import FactorModel
 
 OF_FACTORS = ("factors", "regularization", "steps")
 """The options of learners of factors."""
+
+USUAL_PENALTY = 5.0
+WEIGHTED_PENALTY = 100.0
+"""Where clicks are weighted by 1 / theta: their variance is greater, by about the mean of that."""
 
 _RATE = 0.02
 _SPREAD = 0.1  # of the factors at the start
@@ -42,12 +48,18 @@ class LossOfScores(Protocol):
         ...
 
 
+def strength_of(options: LearningOptions, usual: float = USUAL_PENALTY) -> float:
+    """The penalty that is asked for, or the usual one."""
+    return usual if options.regularization is None else options.regularization
+
+
 def factorize(
     data: LearningData,
     loss: LossOfScores,
     apart: LossOfScores | None,
     options: LearningOptions,
     on_round: OnRound,
+    usual: float = USUAL_PENALTY,
 ) -> Learned:
     """Find factors.
 
@@ -57,30 +69,80 @@ def factorize(
         apart: of those held out, if there are any.
         options: what is asked.
         on_round: is called after every step.
+        usual: the penalty, unless one is asked for.
     """
     if data.item is None:
         raise TypeError("factors need to know documents across queries")
     query, item = data.query[data.learnt], data.item[data.learnt]
-    parameters = _start(int(data.query.max()) + 1, int(data.item.max()) + 1, loss.start(), query, item, options)
+    parameters, strength = start(data, loss.start(), options), strength_of(options, usual)
+
+    def gradients() -> dict[str, Floats]:
+        by_score = loss.gradients(model_of(parameters).scores(query, item))[0]
+        return penalized(parameters, query, item, by_score, strength)
+
+    fit = Fit(data, loss, apart)
+    return descend(parameters, gradients, lambda: model_of(parameters), fit, options, on_round)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well factors fit.
+
+    Attributes:
+        data: the log, with items.
+        loss: of the documents to learn from.
+        apart: of those held out, if there are any.
+    """
+
+    data: LearningData
+    loss: LossOfScores
+    apart: LossOfScores | None
+
+    def of(self, model: FactorModel) -> tuple[float, float | None]:
+        """How well a model fits what is learnt from, and what is held out."""
+        learnt = self.loss.per_impression(self._scores(model, self.data.learnt))
+        return learnt, self.apart.per_impression(self._scores(model, self.data.apart)) if self.apart else None
+
+    def _scores(self, model: FactorModel, documents: Integers) -> Floats:
+        if self.data.item is None:
+            raise TypeError("factors need to know documents across queries")
+        return model.scores(self.data.query[documents], self.data.item[documents])
+
+
+def descend(
+    parameters: dict[str, Floats],
+    gradients: Callable[[], dict[str, Floats]],
+    model: Callable[[], FactorModel],
+    fit: Fit,
+    options: LearningOptions,
+    on_round: OnRound,
+) -> Learned:
+    """Take steps of Adam, and keep the best.
+
+    Args:
+        parameters: where to begin; they change in place.
+        gradients: the derivatives by all parameters, as these are now.
+        model: what the parameters say now, a copy.
+        fit: how good that is.
+        options: what is asked.
+        on_round: is called after every step.
+    """
     adam, rounds = Adam(parameters, _RATE), Rounds(options.early_stopping)
-    model = _model(parameters)
-    scores = model.scores(query, item)
+    kept = model()
     for number in range(1, options.steps + 1):
-        adam.step(penalized(parameters, query, item, loss.gradients(scores)[0], options.regularization))
-        found = _model(parameters)
-        scores = found.scores(query, item)
-        held_out = apart.per_impression(found.scores(data.query[data.apart], data.item[data.apart])) if apart else None
-        rounds.add(number, loss.per_impression(scores), held_out)
+        adam.step(gradients())
+        found = model()
+        rounds.add(number, *fit.of(found))
         if rounds.best == number:
-            model = found
+            kept = found
         on_round()
         if rounds.over:
             break
-    return Learned(model, rounds.curve, report={"steps": rounds.best, "factors": options.factors})
+    return Learned(kept, rounds.curve, report={"steps": rounds.best, "factors": options.factors})
 
 
 def penalized(
-    parameters: dict[str, Floats], query: Integers, item: Integers, by_score: Floats, strength: float
+    parameters: Mapping[str, Floats], query: Integers, item: Integers, by_score: Floats, strength: float
 ) -> dict[str, Floats]:
     """The gradient of the loss and its penalty, by every parameter.
 
@@ -110,14 +172,21 @@ def _added(number: Integers, values: Floats, parameter: Floats, strength: float)
     return strength * parameter + np.column_stack(columns)
 
 
-def _start(
-    n_queries: int, n_items: int, mean: float, query: Integers, item: Integers, options: LearningOptions
-) -> dict[str, Floats]:
-    """Small factors drawn at random; 0 for what is only held out, which no gradient moves."""
+def start(data: LearningData, mean: float, options: LearningOptions) -> dict[str, Floats]:
+    """Small factors drawn at random; 0 for what is only held out, which no gradient moves.
+
+    Args:
+        data: the log, with items.
+        mean: the score that all documents begin with.
+        options: what is asked.
+    """
+    if data.item is None:
+        raise TypeError("factors need to know documents across queries")
+    n_queries, n_items = int(data.query.max()) + 1, int(data.item.max()) + 1
     rng = np.random.default_rng(options.seed)
     of_query, of_item = (_SPREAD * rng.standard_normal((size, options.factors)) for size in (n_queries, n_items))
-    of_query[np.bincount(query, minlength=n_queries) == 0] = 0.0
-    of_item[np.bincount(item, minlength=n_items) == 0] = 0.0
+    of_query[np.bincount(data.query[data.learnt], minlength=n_queries) == 0] = 0.0
+    of_item[np.bincount(data.item[data.learnt], minlength=n_items) == 0] = 0.0
     return {
         "mean": np.array([mean]),
         "query_bias": np.zeros(n_queries),
@@ -127,6 +196,7 @@ def _start(
     }
 
 
-def _model(parameters: dict[str, Floats]) -> FactorModel:
+def model_of(parameters: Mapping[str, Floats]) -> FactorModel:
+    """The model that parameters are now, a copy."""
     copies = {name: values.copy() for name, values in parameters.items() if name != "mean"}
     return FactorModel(float(parameters["mean"][0]), **copies)

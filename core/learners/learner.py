@@ -39,8 +39,10 @@ class LearningOptions:
         multiple_tests: how its level allows for many pairs.
         factors: number of factors of queries and documents.
         epochs: the most passes of a network over the data.
-        regularization: what the squares of factors and biases are penalised by, half of it.
+        regularization: what the squares of factors and biases are penalised by, half of it; None: as is usual for the
+            learner.
         steps: the most steps of a learner of factors.
+        tie: what squared differences between the factors of two tasks are penalised by, half of it.
         seed: of what is drawn.
     """
 
@@ -54,8 +56,9 @@ class LearningOptions:
     multiple_tests: MultipleTests = "none"
     factors: int = 4
     epochs: int = 60
-    regularization: float = 5.0
+    regularization: float | None = None
     steps: int = 300
+    tie: float = 20.0
     seed: int = 0
 
 
@@ -88,6 +91,7 @@ class Learner(Plugin):
         about: what it does, in the help of --learner.
         source: what it learns from: counts by query and document, for which statistics will do, or pages.
         needs_features: whether it learns from features; else from who saw what.
+        needs_randomized: whether it needs to know which rows were placed at random.
         uses_propensities: whether it takes theta; else it needs none, or estimates its own.
         does_without: the option under which it takes no theta all the same, if there is one.
         is_probability: whether 1 / (1 + exp(-score)) is an attractiveness.
@@ -99,6 +103,7 @@ class Learner(Plugin):
     about: ClassVar[str]
     source: ClassVar[Source] = "counts"
     needs_features: ClassVar[bool] = True
+    needs_randomized: ClassVar[bool] = False
     uses_propensities: ClassVar[bool] = True
     does_without: ClassVar[str | None] = None
     is_probability: ClassVar[bool] = False

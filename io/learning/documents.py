@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate, starts
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SIGNATURE
+from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized
 from posbias.core.errors import SchemaError
 from posbias.core.learners.boosting import Rows
 from posbias.core.learners.data import Features, LearningData, Pages
@@ -45,12 +45,14 @@ class Wanted:
         validation: the share of queries that are set apart.
         pages: whether it needs the pages.
         items: whether it needs to know documents across queries.
+        randomized: whether it needs to know which rows were placed at random.
     """
 
     features: WantedFeatures
     validation: float = 0.0
     pages: bool = False
     items: bool = False
+    randomized: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,8 @@ def prepare(counted: CountedLog, examination: Floats, wanted: Wanted, engine: En
         )
     if wanted.items:
         data = replace(data, item=_items(scans))
+    if wanted.randomized:
+        data = replace(data, randomized=_randomized(counted.statistics, scans))
     if wanted.pages and counted.read is not None:
         data = replace(data, pages=_pages(counted.read, counted.plan, counted.statistics.cells, scans))
     return Documents(data, scans, featured.features, featured.report, featured.warnings)
@@ -211,6 +215,20 @@ def _held_out(parts: Sequence[LaidOut], share: float) -> np.ndarray[Any, np.dtyp
 def _items(parts: Sequence[pl.LazyFrame]) -> Integers:
     docs = pl.concat(part.select(DOC) for part in parts).collect().to_series()
     return docs.rank("dense").to_numpy().astype(np.int64) - 1
+
+
+def _randomized(statistics: SufficientStatistics, documents: Sequence[pl.LazyFrame]) -> CountTable:
+    """The counts of the rows that were placed at random, by document; those without any have no entries."""
+    work = partial(count_randomized, plan=statistics.plan, cells=statistics.cells)
+    found = list(statistics.over_rows(work))
+    numbered = pl.concat(documents).with_row_index(_DOCUMENT)
+    placed = pl.concat(pairs for pairs, _ in found).lazy()
+    number = placed.join(numbered, on=PAIR, how="left", maintain_order="left").select(_DOCUMENT).collect()
+    table, of_unit = concatenate([table for _, table in found]), number.to_series().to_numpy().astype(np.int64)
+    entries = np.zeros(numbered.select(pl.len()).collect().item(), np.int64)
+    entries[of_unit] = table.entries_of_unit
+    in_order = table.take(np.argsort(of_unit))
+    return replace(in_order, start=starts(entries), multiplicity=np.ones(len(entries)))
 
 
 def _pages(read: ReadLog, plan: StatisticsPlan, cells: pl.DataFrame, documents: Sequence[pl.LazyFrame]) -> Pages:

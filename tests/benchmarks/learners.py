@@ -1,8 +1,8 @@
 """Learners of `posbias train`, each on the same logs, judged by what the logs were drawn from.
 
-    python tests/benchmarks/learners.py rankers [--seeds 3] [--only pbm,naive] [--quick]
-    python tests/benchmarks/learners.py mix [--seeds 3]
-    python tests/benchmarks/learners.py factors [--seeds 3]
+    python tests/benchmarks/learners.py rankers [--seeds 3] [--only pbm,naive] [--settings "6,000 pages;ClueWeb09"]
+    python tests/benchmarks/learners.py mix [--seeds 3] [--datasets LightGBM] [--weights 0 .6]
+    python tests/benchmarks/learners.py factors [--seeds 3] [--only clicks]
     python tests/benchmarks/learners.py cost [--impressions 100000 1000000 10000000] [--features 40] [--text]
 
 `rankers`: NDCG@10 on the true labels of held-out queries, in the worlds of `value.py` (real documents, drawn clicks).
@@ -10,7 +10,8 @@
 `factors`: learners without features.
 `cost`: seconds and peak memory of `train`.
 
-Two processes work at once, in one thread each, except for the cost.
+`rankers` and `mix` work in one thread a process, two processes at once or `--processes N`. What parts of them measure
+(`--first-seed`, `--settings`, `--datasets`, `--save FILE`) is put together with `--merge FILES` (`learners_parts.py`).
 """
 
 import argparse

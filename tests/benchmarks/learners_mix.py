@@ -15,15 +15,16 @@ from typing import Any, cast
 
 import numpy as np
 import polars as pl
+from learners_parts import Parts
 from learners_rankers import cell
 from learners_worlds import STOPPING, learn, learning_data, options_of, scores, with_validation
 from processes import table_console
-from recovery_logs import in_parallel
 from rich.table import Table
 from value_measure import CONDITIONAL, NAIVE, estimated, ndcg
 from value_rows import Log
 from value_worlds import CLICK_NOISE, FILES, FOLDS, HIGHEST_GRADE, SHOWN, Documents, Floats, Fold, Integers, Setting
 
+from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.methods import learner_names
 from posbias.core.simulation.simulate import draw_clicks, graded_attractiveness
 
@@ -52,27 +53,28 @@ METHODS: dict[str, tuple[str, dict[str, Any], str]] = {  # name: learner, its op
 def run(words: list[str]) -> None:
     """Measure, and print a table for each data set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
+    Parts.add_to(parser)
     parser.add_argument("--pages", type=int, default=PAGES)
+    parser.add_argument("--datasets", nargs="+", choices=FILES, default=list(FILES))
+    parser.add_argument("--weights", nargs="+", type=float, default=WEIGHTS)
     asked = parser.parse_args(words)
-    datasets = [name for name, path in FILES.items() if path.exists()]
-    tasks = [
-        (name, weight, seed, asked.pages) for name in datasets for weight in WEIGHTS for seed in range(asked.seeds)
-    ]
-    if not tasks:
+    parts, datasets = Parts.of(asked), [name for name in asked.datasets if FILES[name].exists()]
+    tasks = [(name, weight, seed, asked.pages) for seed in parts.seeds for name in datasets for weight in asked.weights]
+    if not tasks and not parts.merge:
         print("the judged documents are not here")
         return
-    results = pl.concat(in_parallel(measure, tasks, "mix"))
-    for name in datasets:
+    results = parts.measure(measure, tasks, "mix")
+    for name in results["dataset"].unique(maintain_order=True):
         table = Table(
             title=f"{name}: NDCG@{DEPTH} by the weight of relevance in the logging ranker", title_justify="left"
         )
         table.add_column("learner")
-        for weight in WEIGHTS:
+        weights = results["weight"].unique().sort()
+        for weight in weights:
             table.add_column(f"w = {weight:g}", justify="right")
         of_set = results.filter(pl.col("dataset") == name)
         for (method,), rows in of_set.group_by("method", maintain_order=True):
-            cells = (cell(rows.filter(pl.col("weight") == weight)["ndcg"]) for weight in WEIGHTS)
+            cells = (cell(rows.filter(pl.col("weight") == weight)["ndcg"]) for weight in weights)
             table.add_row(str(method), *cells)
         table_console().print(table)
 
@@ -92,10 +94,13 @@ def measure(task: tuple[str, float, int, int]) -> pl.DataFrame:
         asked = options
         if learner in {"single-tower", "pal-product", "pal-sum"}:
             data, asked = with_validation(data, seed), {**options, **STOPPING}
-        found = scores(learn(learner, data, options_of(seed, **asked)), fold)
-        value = ndcg(documents, found, fold.held_out, DEPTH)
+        try:
+            found = scores(learn(learner, data, options_of(seed, **asked)), fold)
+            value = ndcg(documents, found, fold.held_out, DEPTH)
+        except IdentifiabilityError:  # gbrank: no click rates that differ
+            value = None
         rows.append({"dataset": name, "weight": weight, "seed": seed, "method": method, "ndcg": value})
-    return pl.DataFrame(rows)
+    return pl.DataFrame(rows, schema_overrides={"ndcg": pl.Float64})
 
 
 def _conditional(fold: Fold) -> Floats | None:

@@ -25,6 +25,11 @@ def options_of_some_learners() -> list[str]:
     return list(dict.fromkeys(option for learner in _LEARNERS.plugins.values() for option in learner.takes))
 
 
+def learners_from_randomized() -> list[str]:
+    """The learners that need to know which rows were placed at random."""
+    return [name for name, learner in _LEARNERS.plugins.items() if learner.needs_randomized]
+
+
 def learners_that_take(option: str) -> list[str]:
     """The learners that know an option that is not for all."""
     return [name for name, learner in _LEARNERS.plugins.items() if option in learner.takes]

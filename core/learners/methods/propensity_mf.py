@@ -4,7 +4,7 @@ Sources: Schnabel, Swaminathan, Singh, Chandak & Joachims 2016; Saito et al. 202
 """
 
 from posbias.core.learners.data import LearningData
-from posbias.core.learners.factorizing import OF_FACTORS, factorize
+from posbias.core.learners.factorizing import OF_FACTORS, WEIGHTED_PENALTY, factorize
 from posbias.core.learners.learner import Learned, Learner, LearningOptions, OnRound
 from posbias.core.learners.squared_error import SquaredError
 
@@ -24,4 +24,4 @@ class PropensityMFLearner(Learner):
         """Find factors on the clicks of the cells that have a theta."""
         counts = data.counts.only_cells(data.known)
         loss, held_out = (SquaredError(counts.take(documents), data.theta) for documents in (data.learnt, data.apart))
-        return factorize(data, loss, held_out if len(data.apart) else None, options, on_round)
+        return factorize(data, loss, held_out if len(data.apart) else None, options, on_round, WEIGHTED_PENALTY)

@@ -17,13 +17,15 @@ from posbias.core.learners.methods import get_learner
 from posbias.core.learners.models import FactorModel
 from posbias.core.learners.squared_error import SquaredError
 
-NAMES = ["factors", "mf", "propensity-mf"]
+NAMES = ["factors", "mf", "propensity-mf", "cause"]
 
 
 def with_items(held_out: float = 0.0) -> LearningData:
     """A log in which the documents of all queries are the same eight."""
     data = draw(held_out=held_out)
-    return replace(data, features=None, item=np.arange(data.n_documents) % 8)
+    placed = replace(data.counts, clicks=np.minimum(data.counts.clicks, np.floor(data.counts.impressions / 2)))
+    placed = replace(placed, impressions=np.ceil(data.counts.impressions / 2))
+    return replace(data, features=None, item=np.arange(data.n_documents) % 8, randomized=placed)
 
 
 def learnt(name: str, data: LearningData, options: LearningOptions) -> FactorModel:
@@ -87,16 +89,72 @@ def test_without_a_penalty_squared_error_finds_click_rates() -> None:
 
 def test_propensities_of_one_leave_matrix_factorization_as_it_is() -> None:
     data = replace(with_items(), examination=np.ones(5))
-    one, other = (learnt(name, data, LearningOptions(steps=20)) for name in ("mf", "propensity-mf"))
+    asked = LearningOptions(steps=20, regularization=5.0)
+    one, other = (learnt(name, data, asked) for name in ("mf", "propensity-mf"))
     np.testing.assert_allclose(one.query_factors, other.query_factors)
+
+
+def best_by_least_squares(data: LearningData, penalty: float, factors: int) -> float:
+    """The least penalised error that alternating least squares come to, each step in closed form."""
+    assert data.item is not None
+    loss, rng = SquaredError(data.counts, data.theta), np.random.default_rng(0)
+    numbers = (data.query, data.item)
+    sides = [
+        np.column_stack([0.1 * rng.standard_normal((n.max() + 1, factors)), np.zeros(n.max() + 1)]) for n in numbers
+    ]
+    mean, scores = loss.start(), np.zeros(data.n_documents)
+    for _ in range(200):
+        for own, other in ((0, 1), (1, 0)):
+            given = sides[other][numbers[other]]
+            rows = np.column_stack([given[:, :-1], np.ones(len(given))])
+            rest = loss.clicks - loss.impressions * (mean + given[:, -1])
+            for number in range(len(sides[own])):
+                of = numbers[own] == number
+                normal = (rows[of].T * loss.impressions[of]) @ rows[of] + penalty * np.eye(factors + 1)
+                sides[own][number] = np.linalg.solve(normal, rows[of].T @ rest[of])
+        users, items = (side[number] for side, number in zip(sides, numbers, strict=True))
+        moved = users[:, -1] + items[:, -1] + (users[:, :-1] * items[:, :-1]).sum(axis=1)
+        mean = float((loss.clicks - loss.impressions * moved).sum() / loss.impressions.sum())
+        scores = np.asarray(mean + moved, np.float64)
+    return penalized_error(loss, scores, penalty, *sides)
+
+
+def penalized_error(loss: SquaredError, scores: Floats, penalty: float, *parameters: Floats) -> float:
+    error = -loss.impressions.sum() * loss.per_impression(scores) / 2
+    return float(error + penalty / 2 * sum(float((values**2).sum()) for values in parameters))
+
+
+@pytest.mark.parametrize("penalty", [5.0, 100.0])
+def test_steps_come_to_what_least_squares_find(penalty: float) -> None:
+    data = with_items()
+    assert data.item is not None
+    model = learnt("propensity-mf", data, LearningOptions(factors=2, regularization=penalty, steps=600))
+    arrays = model.arrays()
+    sides = [values for name, values in arrays.items() if name != "mean"]
+    loss = SquaredError(data.counts, data.theta)
+    found = penalized_error(loss, model.scores(data.query, data.item), penalty, *sides)
+    assert found <= best_by_least_squares(data, penalty, 2) * 1.002
+
+
+def test_weighted_clicks_are_penalized_more_unless_a_penalty_is_named() -> None:
+    data = with_items()
+    said = learnt("propensity-mf", data, LearningOptions(steps=20, regularization=100.0))
+    unsaid, weaker = (learnt("propensity-mf", data, LearningOptions(steps=20, regularization=x)) for x in (None, 5.0))
+    np.testing.assert_array_equal(said.query_factors, unsaid.query_factors)
+    assert not np.array_equal(weaker.query_factors, unsaid.query_factors)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_held_out_queries_have_no_factors_and_change_nothing(name: str) -> None:
     data = with_items(held_out=0.3)
     counts = data.counts
-    blank = replace(counts, clicks=np.where(data.held_out[counts.unit_of_entry], 0, counts.clicks))
-    one, other = (learnt(name, log, LearningOptions(steps=20)) for log in (data, replace(data, counts=blank)))
+    assert data.randomized is not None
+    blank, unclicked = (
+        replace(table, clicks=np.where(data.held_out[table.unit_of_entry], 0, table.clicks))
+        for table in (counts, data.randomized)
+    )
+    blanked = replace(data, counts=blank, randomized=unclicked)
+    one, other = (learnt(name, log, LearningOptions(steps=20)) for log in (data, blanked))
     np.testing.assert_array_equal(one.item_factors, other.item_factors)
     apart = np.unique(data.query[data.apart])
     assert not one.query_factors[apart].any()

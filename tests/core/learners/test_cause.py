@@ -1,0 +1,176 @@
+"""Causal embeddings: their gradients, what ties the two tasks, and a log that needs both."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.errors import IdentifiabilityError
+from posbias.core.learners.data import LearningData
+from posbias.core.learners.learner import LearningOptions
+from posbias.core.learners.likelihood import ClickLikelihood
+from posbias.core.learners.links import sigmoid
+from posbias.core.learners.methods import get_learner
+from posbias.core.learners.methods.cause import CONTROL, TREATMENT, of_task, tied
+from posbias.core.learners.models import FactorModel
+
+USERS, ITEMS = 80, 20
+BIASED, PLACED = 60, 8  # impressions of a user: of the logging ranker, and placed at random
+
+
+def counted(user: Integers, item: Integers, click: Floats, of: Flags) -> CountTable:
+    """Counts of some impressions, by user and item, in one cell."""
+    pair = (user * ITEMS + item)[of]
+    shown, clicked = (np.bincount(pair, weights, USERS * ITEMS) for weights in (np.ones(len(pair)), click[of]))
+    return CountTable.from_dense(shown[:, np.newaxis].astype(float), clicked[:, np.newaxis].astype(float))
+
+
+def drawn(seed: int = 0, placed: int = PLACED) -> tuple[LearningData, Floats]:
+    """A log whose ranker gives some items the better places, and the score of each user and item at random places.
+
+    What is liked by whom shows only in the many rows of that ranker; how much it favoured which item, only in the few
+    others.
+    """
+    rng = np.random.default_rng(seed)
+    liking = 1.2 * rng.standard_normal((USERS, 2)) @ rng.standard_normal((ITEMS, 2)).T
+    truth = liking + 0.5 * rng.standard_normal(ITEMS)
+    favour = 2.0 * rng.standard_normal(ITEMS)
+    user = np.repeat(np.arange(USERS), BIASED + placed)
+    at_random = np.tile(np.arange(BIASED + placed) >= BIASED, USERS)
+    item = rng.integers(ITEMS, size=len(user))
+    score = truth[user, item] - 1 + np.where(at_random, 0.0, favour[item])
+    click = (rng.random(len(user)) < sigmoid(score)).astype(float)
+    everything = np.ones(len(user), np.bool_)
+    data = LearningData(
+        query=np.repeat(np.arange(USERS), ITEMS),
+        held_out=np.zeros(USERS * ITEMS, np.bool_),
+        counts=counted(user, item, click, everything),
+        examination=np.ones(1),
+        position=np.array([1]),
+        item=np.tile(np.arange(ITEMS), USERS),
+        randomized=counted(user, item, click, at_random),
+    )
+    return data, truth
+
+
+def learnt(name: str, data: LearningData, **options: float) -> FactorModel:
+    asked = replace(LearningOptions(factors=2, regularization=1.0, tie=1.0, steps=120), **options)  # pyright: ignore[reportArgumentType]
+    model = get_learner(name).learn(data, asked, lambda: None).model
+    assert isinstance(model, FactorModel)
+    return model
+
+
+def agreement(model: FactorModel, truth: Floats) -> float:
+    """The correlation of scores and truth within users, on average."""
+    user, item = np.indices(truth.shape)
+    scores = model.scores(user.ravel(), item.ravel()).reshape(truth.shape)
+    return float(np.mean([np.corrcoef(*rows)[0, 1] for rows in zip(scores, truth, strict=True)]))
+
+
+def test_gradients_are_those_of_both_losses_and_all_penalties() -> None:
+    data, rng = drawn()[0], np.random.default_rng(1)
+    assert data.item is not None
+    assert data.randomized is not None
+    shapes = {"query_bias": (USERS,), "query_factors": (USERS, 3)}
+    for task in (CONTROL, TREATMENT):
+        shapes |= {f"{task}_mean": (1,), f"{task}_item_bias": (ITEMS,), f"{task}_item_factors": (ITEMS, 3)}
+    parameters = {name: 0.3 * rng.standard_normal(shape) for name, shape in shapes.items()}
+    losses = {
+        CONTROL: ClickLikelihood(data.counts.less(data.randomized), np.ones(1)),
+        TREATMENT: ClickLikelihood(data.randomized, np.ones(1)),
+    }
+
+    def scores(task: str) -> Floats:
+        own = of_task(parameters, task)
+        parts = {name: values for name, values in own.items() if name != "mean"}
+        return FactorModel(float(own["mean"][0]), **parts).scores(data.query, np.tile(np.arange(ITEMS), USERS))
+
+    def total() -> float:
+        fit = sum(loss.impressions.sum() * loss.per_impression(scores(task)) for task, loss in losses.items())
+        size = sum(float((values**2).sum()) for name, values in parameters.items() if not name.endswith("mean"))
+        apart = sum(
+            float(((parameters[f"{TREATMENT}_{name}"] - parameters[f"{CONTROL}_{name}"]) ** 2).sum())
+            for name in ("item_bias", "item_factors")
+        )
+        return -float(fit) + 2.0 / 2 * size + 3.0 / 2 * apart
+
+    by_score = {task: loss.gradients(scores(task))[0] for task, loss in losses.items()}
+    found = tied(parameters, data.query, data.item, by_score, (2.0, 3.0))
+    assert set(found) == set(parameters)
+    for name, values in parameters.items():
+        for place in (0, values.size - 1):
+            flat = values.reshape(-1)
+            kept = flat[place]
+            around: list[float] = []
+            for step in (1e-4, -1e-4):
+                flat[place] = kept + step
+                around.append(total())
+            flat[place] = kept
+            assert found[name].reshape(-1)[place] == pytest.approx((around[0] - around[1]) / 2e-4, rel=1e-4, abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_both_kinds_of_rows_rank_better_than_either_alone(seed: int) -> None:
+    data, truth = drawn(seed)
+    assert data.randomized is not None
+    both = agreement(learnt("cause", data), truth)
+    alone = [agreement(learnt("factors", replace(data, counts=counts)), truth) for counts in _of_each_kind(data)]
+    assert both > max(alone) + 0.05
+    assert both > agreement(learnt("factors", data), truth) + 0.05  # all rows, as if they were alike
+
+
+def _of_each_kind(data: LearningData) -> tuple[CountTable, CountTable]:
+    assert data.randomized is not None
+    return data.counts.less(data.randomized), data.randomized
+
+
+def test_a_strong_tie_leaves_documents_where_the_many_rows_put_them() -> None:
+    data = drawn()[0]
+    assert data.randomized is not None
+    few = learnt("cause", data, tie=0.0, regularization=5.0)
+    tied_up = learnt("cause", data, tie=100.0, regularization=5.0)
+    of_control = learnt("factors", replace(data, counts=data.counts.less(data.randomized)), regularization=5.0)
+    correlations = [np.corrcoef(model.item_bias, of_control.item_bias)[0, 1] for model in (few, tied_up)]
+    assert correlations[0] < 0.6
+    assert correlations[1] > 0.95
+
+
+def test_without_rows_of_the_ranker_the_others_are_learnt_from() -> None:
+    data, truth = drawn(placed=30)
+    assert data.randomized is not None
+    only = replace(data, counts=data.randomized)
+    assert agreement(learnt("cause", only), truth) > 0.3
+
+
+def test_no_row_at_random_is_an_error() -> None:
+    data = drawn()[0]
+    assert data.randomized is not None
+    with pytest.raises(IdentifiabilityError, match="placed at random"):
+        learnt("cause", replace(data, randomized=data.randomized.only_cells(np.zeros(1, np.bool_))))
+
+
+def test_learning_does_not_stop_early_by_rows_that_are_not_there() -> None:
+    data = drawn()[0]
+    assert data.randomized is not None
+    apart = data.query >= USERS // 2
+    rows = data.randomized
+    kept = np.where(apart[rows.unit_of_entry], 0, rows.impressions)
+    placed = CountTable.from_dense(
+        *(sum_by_number(rows.unit_of_entry, values, rows.n_units)[:, np.newaxis] for values in (kept, rows.clicks))
+    )
+    none_apart = replace(data, held_out=apart, randomized=placed)
+    with pytest.raises(IdentifiabilityError, match="no row of a held-out query was placed at random"):
+        learnt("cause", none_apart, early_stopping=5)
+    learned = get_learner("cause").learn(none_apart, LearningOptions(steps=3), lambda: None)
+    assert learned.curve["validation"].null_count() == learned.curve.height
+
+
+def test_counts_less_a_part_of_them_are_the_other_part() -> None:
+    rng = np.random.default_rng(2)
+    one, other = (rng.poisson(0.7, (20, 4)).astype(float) for _ in range(2))
+    clicks = [rng.binomial(shown.astype(int), 0.4).astype(float) for shown in (one, other)]
+    whole = CountTable.from_dense(one + other, clicks[0] + clicks[1])
+    found, wanted = whole.less(CountTable.from_dense(other, clicks[1])), CountTable.from_dense(one, clicks[0])
+    for name in ("start", "cell", "impressions", "clicks", "multiplicity"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
