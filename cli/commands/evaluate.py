@@ -7,32 +7,74 @@ import typer
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.evaluation import EvaluationOptions
+from posbias.cli.options.models import ModelsOptions
 from posbias.cli.options.option import option
 from posbias.cli.options.options import OutputOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.result import open_result
 from posbias.cli.work import evaluation, steps
+from posbias.cli.work import models as model_work
 from posbias.cli.work.engine import open_engine
 from posbias.cli.work.job import Kept, resolve
 from posbias.cli.work.plan import like_the_fit
+from posbias.core.errors import UsageError
 from posbias.io.fits.read import read_fit
 from posbias.io.places.locations import location
 
 
 def evaluate(
     inputs: Annotated[list[str], typer.Argument(metavar="LOGS...", help="Logs that the rankings did not learn from.")],
-    propensities: Annotated[Path, option("--propensities", "Directory written by `posbias fit` or `run`.")],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    rankings: EvaluationOptions,
+    models: ModelsOptions,
+    output: OutputOptions,
+    propensities: Annotated[
+        Path | None, option("--propensities", "Directory written by `posbias fit` or `run`.")
+    ] = None,
+) -> int:
+    """Evaluate rankings by clicks corrected for position bias, or click models by clicks they were not fitted to.
+
+    Example: posbias evaluate heldout.parquet --propensities fit --scores new.csv --scores old.csv -o evaluated
+
+    Example: posbias evaluate logs/*.parquet --models pbm,ubm,dbn -o judged
+    """
+    evaluation.check_logs(inputs)
+    if models.models is not None:
+        return _models(inputs, columns, reading, rankings, models, output)
+    return _rankings(inputs, columns, reading, rankings, output, propensities)
+
+
+def _models(
+    inputs: list[str],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    rankings: EvaluationOptions,
+    models: ModelsOptions,
+    output: OutputOptions,
+) -> int:
+    request = model_work.requested(models, rankings)
+    learn, test = model_work.jobs(inputs, columns, reading, request)
+    also_read = [*(reading.clicks or ()), *request.files]
+    with (
+        open_result("evaluate", output, inputs, [columns, reading, models], also_read) as result,
+        open_engine(reading, output.output) as engine,
+    ):
+        model_work.evaluate(learn, test, request, engine, result)
+    return result.exit_code
+
+
+def _rankings(
+    inputs: list[str],
     columns: ColumnOptions,
     reading: ReadingOptions,
     rankings: EvaluationOptions,
     output: OutputOptions,
+    propensities: Path | None,
 ) -> int:
-    """Evaluate rankings by clicks, corrected for position bias: DCG and average relevance position.
-
-    Example: posbias evaluate heldout.parquet --propensities fit --scores new.csv --scores old.csv -o evaluated
-    """
     request = evaluation.requested(rankings)
-    evaluation.check_logs(inputs)
+    if propensities is None:
+        raise UsageError("rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`.")
     place = location(propensities)
     fitted = read_fit(place)
     columns, counting = like_the_fit(fitted.plan, columns, place)

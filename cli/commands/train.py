@@ -1,5 +1,6 @@
 """`posbias train`: a ranker, from clicks and the propensities of a fit."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -40,11 +41,14 @@ def train(
     request = learning.requested(learned, propensities)
     place = None if propensities is None else location(propensities)
     fitted = None if place is None else read_fit(place)
+    placed = columns.randomized_where if request.learner.needs_randomized else None
     counting, statistics = CountingOptions(period="none"), find_statistics(inputs)
     if fitted is not None and place is not None and not statistics:
         columns, counting = like_the_fit(fitted.plan, columns, place)
+    columns = replace(columns, randomized_where=placed)
     kept = Kept(request.needs_sessions, request.features.columns, request.features.tables)
     job = resolve(inputs, columns, reading, counting, statistics=statistics, kept=kept)
+    learning.check_randomized(request, job.plan)
     also_read = [str(propensities or ""), *(reading.clicks or ()), *request.features.tables]
     with (
         open_result(

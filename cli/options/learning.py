@@ -9,6 +9,7 @@ from posbias.cli.options.shared import Feature, Features, MissingFeatures, Prope
 from posbias.core.errors import UsageError
 from posbias.core.learners.boosting import TreeOptions
 from posbias.core.learners.click_rate_pairs import MultipleTests
+from posbias.core.learners.factorizing import USUAL_PENALTY, WEIGHTED_PENALTY
 from posbias.core.learners.learner import LearningOptions as CoreOptions
 from posbias.core.learners.methods import learner_names
 
@@ -73,12 +74,27 @@ class LearningOptions:
         int, option("--factors", "Factors of queries and documents.", _LEARNING, min=1, max=1000, metavar="N")
     ] = 4
     regularization: Annotated[
-        float, option("--regularization", "Penalty on the squares of factors and biases.", _LEARNING, metavar="X")
-    ] = 5.0
+        float | None,
+        option(
+            "--regularization",
+            f"Penalty on the squares of factors and biases: {USUAL_PENALTY:g} unless said, {WEIGHTED_PENALTY:g} for "
+            "propensity-mf.",
+            _LEARNING,
+            metavar="X",
+        ),
+    ] = None
     steps: Annotated[
         int, option("--steps", "Most steps of a learner of factors.", _LEARNING, min=1, max=100_000, metavar="N")
     ] = 300
-
+    tie: Annotated[
+        float,
+        option(
+            "--tie",
+            "Penalty on squared differences between factors of rows placed at random and those of other rows.",
+            _LEARNING,
+            metavar="X",
+        ),
+    ] = 20.0
     epochs: Annotated[
         int, option("--epochs", "Most passes of a network over the log.", _LEARNING, min=1, max=100_000, metavar="N")
     ] = 60
@@ -114,8 +130,10 @@ class LearningOptions:
             raise UsageError(f"--observation-dropout {self.observation_dropout:g}: must be at least 0 and below 1.")
         if not 0 <= self.gradient_reversal < inf:
             raise UsageError(f"--gradient-reversal {self.gradient_reversal:g}: must be at least 0, e.g. 0.1.")
-        if not 0 <= self.regularization < inf:
+        if self.regularization is not None and not 0 <= self.regularization < inf:
             raise UsageError(f"--regularization {self.regularization:g}: must be at least 0, and finite.")
+        if not 0 <= self.tie < inf:
+            raise UsageError(f"--tie {self.tie:g}: must be at least 0, and finite.")
         trees = TreeOptions(
             trees=self.trees,
             rate=self.learning_rate,
@@ -136,5 +154,6 @@ class LearningOptions:
             factors=self.factors,
             regularization=self.regularization,
             steps=self.steps,
+            tie=self.tie,
             seed=self.seed,
         )

@@ -1,6 +1,6 @@
 """What each option needs to have an effect, command by command. What does not stand here always has one."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 
 from posbias.cli.options.columns import ColumnOptions
@@ -14,7 +14,14 @@ from posbias.core.estimators import (
     methods_that_take,
     options_of_some_methods,
 )
-from posbias.core.learners.methods import get_learner, learners_that_take, options_of_some_learners
+from posbias.core.learners.methods import (
+    get_learner,
+    learners_from_randomized,
+    learners_that_take,
+    options_of_some_learners,
+)
+from posbias.core.models import click_model_names
+from posbias.core.simulation.parameters import CELL_MODELS, parameters_by_pair, shared_parameters, uses_theta
 from posbias.core.training.layouts import get_layout, layouts_that_take, options_of_some_layouts
 from posbias.io.forms import forms
 
@@ -255,6 +262,10 @@ def _learns_with_theta(asked: Situation) -> str | None:
     return None if learner.uses_propensities else f"--learner {learner.name} takes no propensities"
 
 
+_learns_from_placed = only_where(
+    lambda asked: get_learner(asked["learner"]).needs_randomized,
+    f"it applies only to --learner {', '.join(learners_from_randomized())}",
+)
 _LEARNING: Needs = {
     **{name: (_known_to_learner(name),) for name in options_of_some_learners()},
     "propensity": (_learns_with_theta,),
@@ -265,14 +276,36 @@ _LEARNING: Needs = {
 # --- evaluating -------------------------------------------------------------------------------------------------
 
 _OF_PROPENSITIES = _never("rankings do not depend on it; it belongs to the fit, where the propensities come from")
+_rankings = only_where(lambda asked: asked["models"] is None, "click models are judged by pages (--models)")
+_models = only_where(lambda asked: asked["models"] is not None, "it is about click models (--models)")
+_split = only_where(lambda asked: not asked["test"], "--test is what models are judged by")
+
+
+def _of_time(asked: Situation) -> str | None:
+    if asked["models"] is None:
+        return _OF_PROPENSITIES(asked)
+    by_time = asked["split"] == "time" and not asked["test"]
+    return None if by_time else "click models do not depend on it, unless --split time holds the latest out"
+
+
+_of_judgments = only_where(
+    lambda asked: asked["models"] is None or asked["judgments"] is not None, "without --judgments there is no NDCG"
+)
 _EVALUATING: Needs = {
+    **dict.fromkeys(
+        ("propensities", "scores", "rankings", "candidates", "baseline", "propensity", "min_propensity"), (_rankings,)
+    ),
     "bound": (
+        _rankings,
         only_where(lambda asked: asked["candidates"] == "page", "weights by query (--candidates query) have no bound"),
         only_where(lambda asked: asked["weight_column"] is None, "pages with weights are no independent pages"),
     ),
-    **dict.fromkeys(
-        ("timestamp", "period_column", "stratify", "cluster_column", "randomized_where"), (_OF_PROPENSITIES,)
-    ),
+    "cutoff": (_of_judgments,),
+    "context": (_rankings,),
+    **dict.fromkeys(("split", "test_share"), (_models, _split)),
+    **dict.fromkeys(("test", "samples", "seed"), (_models,)),
+    "timestamp": (_of_time,),
+    **dict.fromkeys(("period_column", "stratify", "cluster_column", "randomized_where"), (_OF_PROPENSITIES,)),
 }
 
 
@@ -302,13 +335,38 @@ _CHECKING: Needs = {name: needs for name, needs in _READING.items() if name != "
 _labels = only_where(lambda asked: asked["labels"] is not None, "it only works with --labels FILE")
 _no_labels = only_where(lambda asked: asked["labels"] is None, "the labels determine it")
 _no_device = only_where(lambda asked: not asked["device"], "--device sets it")
+
+
+def _of_models(takes: Callable[[str], bool], reason: str | None = None) -> Need:
+    """A need of some models; one that does not exist is for the command to refuse."""
+
+    def need(asked: Situation) -> str | None:
+        model, names = asked["model"], click_model_names()
+        if model not in names or takes(model):
+            return None
+        return f"under --model {model} {reason}" if reason else _only_with(filter(takes, names))
+
+    return need
+
+
+def _only_with(models: Iterable[str]) -> str:
+    return f"it only works with --model {', '.join(models)}"
+
+
+_cells = _of_models(lambda model: model in CELL_MODELS)
+_documents = _of_models(lambda model: bool(parameters_by_pair(model)), "all documents have the same click rate")
+_theta = _of_models(uses_theta)
 _SIMULATING: Needs = {
-    "eta": (only_where(lambda asked: asked["theta"] is None, "--theta sets it"), _no_device),
-    "theta": (_no_device,),
+    "eta": (_theta, only_where(lambda asked: asked["theta"] is None, "--theta sets it"), _no_device),
+    "theta": (_theta, _no_device),
+    **dict.fromkeys(("device", "readiness", "theta_shock"), (_cells,)),
+    "attractiveness_scale": (_documents,),
+    "satisfaction": (_of_models(lambda model: "satisfaction" in parameters_by_pair(model)),),
+    "parameters": (_of_models(lambda model: bool(shared_parameters(model))),),
     "queries": (_no_labels,),
     "docs_per_query": (_no_labels,),
     "attractiveness": (_no_labels,),
-    "click_noise": (_labels,),
+    "click_noise": (_labels, _documents),
     "ranker": (_labels,),
     "ranker_queries": (
         _labels,
@@ -334,9 +392,10 @@ NEEDS: Mapping[str, Needs] = {
         **_READING,
         **_LEARNING,
         **dict.fromkeys(
-            ("timestamp", "period_column", "stratify", "cluster_column", "randomized_where"),
+            ("timestamp", "period_column", "stratify", "cluster_column"),
             (_never("learners do not depend on it; it belongs to the fit, where the propensities come from"),),
         ),
+        "randomized_where": (_learns_from_placed,),
     },
     "score": {},
     "evaluate": {**_READING, **_EVALUATING},

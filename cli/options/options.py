@@ -7,7 +7,7 @@ from typing import Annotated
 
 from posbias.cli.options.config import load_defaults
 from posbias.cli.options.option import option
-from posbias.cli.options.shared import Csv
+from posbias.cli.options.shared import MODEL_HELP, Csv
 from posbias.core.errors import UsageError
 from posbias.core.estimators import method_names
 from posbias.core.estimators.estimate import Cluster, Period, Shrink
@@ -30,7 +30,7 @@ class CountingOptions:
         str | None,
         option(
             "--model",
-            "What examination depends on: position (pbm, the default), or also the last click above (ubm).",
+            MODEL_HELP,
             _COUNTING,
             metavar=_one_of(model_names()),
         ),

@@ -10,6 +10,10 @@ from posbias.io.features.of_parts import Missing
 _COLUMNS, _FEATURES, _READING = "Columns of the log", "Features", "Reading"
 _WEIGHTING, _OUTPUT = "Weighting", "Output"
 
+MODEL_HELP = (
+    "The click model. What examination depends on: position (pbm, the default), also the last click above (ubm)."
+)
+
 Query = Annotated[list[str] | None, option("--query", "The query. Repeat for several columns.", _COLUMNS)]
 Doc = Annotated[list[str] | None, option("--doc", "The document. Repeat for several columns.", _COLUMNS)]
 Memory = Annotated[str, option("--memory", "Target for peak memory.", _READING)]

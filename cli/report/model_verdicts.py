@@ -5,6 +5,8 @@ import numpy as np
 from posbias.cli.report.summary import cell_in_words
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.model_tests import ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK, ModelTests
+from posbias.core.fit.other_models import OtherModels
+from posbias.core.models import model_names
 from posbias.core.standard_errors.score_test import ScoreTest
 
 _NAMES = {"pbm": "the position-based model", "ubm": "the user browsing model"}
@@ -40,6 +42,23 @@ def model_warnings(fit: Fit) -> list[str]:
     if tests.depends_on_clicks_above:
         said.append(_by_clicks_above(fit, tests))
     return said
+
+
+def other_model(fit: Fit, found: OtherModels | None) -> list[str]:
+    """Which other click model explains the clicks, where one does so by more than chance."""
+    if found is None or found.better is None:
+        return []
+    best, fitted = found.better, fit.statistics.plan.model.name
+    if best.name in model_names():
+        follow = f"Its propensities (--model {best.name}) hold where users do not differ in how readily they click."
+    else:
+        follow = "It has no propensity by position."
+    gain = f"{best.gain:.2g} (standard error {best.std_error:.1g}) above that of {fitted}, {found.log_likelihood:.3f}"
+    said = (
+        f"of the click models, {best.name} predicts held-out clicks best: its log-likelihood per impression is {gain}. "
+        f"{follow} `posbias evaluate LOGS --models {fitted},{best.name}` compares them on the whole log."
+    )
+    return [said]
 
 
 def _by_attractiveness(fit: Fit, found: ScoreTest, p_value: float) -> str:

@@ -59,7 +59,10 @@ def requested(asked: EvaluationOptions) -> Request:
         UsageError: a value is out of range, or no ranking is named.
     """
     if not (asked.scores or asked.rankings):
-        raise UsageError("no ranking to evaluate: name a table of scores (--scores FILE) or a TREC run (--rankings).")
+        raise UsageError(
+            "nothing to evaluate: name a table of scores (--scores FILE), a TREC run (--rankings FILE) or click "
+            "models (--models pbm,ubm)."
+        )
     if not 0 < asked.min_propensity <= 1:
         raise UsageError(f"--min-propensity {asked.min_propensity:g}: must be above 0 and at most 1.")
     if asked.bound is not None and not 0 < asked.bound < 1:
@@ -75,7 +78,9 @@ def check_logs(inputs: Sequence[str]) -> None:
     """
     found = find_statistics(inputs)
     if found:
-        raise StatisticsError(f"{found[0].path} holds statistics, and rankings are evaluated on pages. Give the logs.")
+        raise StatisticsError(
+            f"{found[0].path} holds statistics, and rankings and click models are evaluated on pages. Give the logs."
+        )
 
 
 def check_files(log: Log, request: Request) -> None:

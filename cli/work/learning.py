@@ -10,6 +10,7 @@ from posbias.cli.options.learning import LearningOptions
 from posbias.cli.report import learned as report
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.core.arrays.count_table import Floats
+from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.fitted_theta import FittedTheta
@@ -85,6 +86,19 @@ def requested(asked: LearningOptions, propensities: Path | None) -> Request:
     return request
 
 
+def check_randomized(request: Request, plan: StatisticsPlan) -> None:
+    """See that rows are known to be randomised, where the learner needs some.
+
+    Raises:
+        UsageError: they are not named.
+    """
+    if request.learner.needs_randomized and not plan.randomized:
+        raise UsageError(
+            f"--learner {request.learner.name}: say which rows were placed at random, for example --randomized-where "
+            "policy=random (with statistics: when they are collected)."
+        )
+
+
 def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engine: Engine, result: Result) -> None:
     """Learn, and write the model, its scores and what it was learnt by.
 
@@ -94,11 +108,16 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     learner = request.learner
     examination = _examination(counted, theta, request, result)
     wanted = Wanted(
-        request.features, request.asked.validation, pages=learner.source == "pages", items=not learner.needs_features
+        request.features,
+        request.asked.validation,
+        pages=learner.source == "pages",
+        items=not learner.needs_features,
+        randomized=learner.needs_randomized,
     )
     documents = prepare(counted, examination, wanted, engine, result.progress)
     result.warnings += documents.warnings
     _check_clicks(documents, result)
+    _check_placed(documents, counted.plan)
     rounds = _most_rounds(request)
     with result.progress.stage("learning", rounds, unit="rounds") as stage:
         learned = learner.learn(documents.data, request.options, stage.advance)
@@ -165,6 +184,18 @@ def _check_clicks(documents: Documents, result: Result) -> None:
         )
     if learnt < WANTED_CLICK_SHARE * clicks:
         result.exit_code = WITH_DOUBTS
+
+
+def _check_placed(documents: Documents, plan: StatisticsPlan) -> None:
+    """See that there are randomised rows to learn from, where they are wanted.
+
+    Raises:
+        IdentifiabilityError: no row is marked.
+    """
+    placed = documents.data.randomized
+    if placed is not None and not placed.n_entries:
+        asked = " or ".join(map(str, plan.randomized))
+        raise IdentifiabilityError(f"no row has {asked} (--randomized-where), so there is nothing to learn from.")
 
 
 def _scores(model: RowModel | FactorModel, documents: Documents) -> Floats:

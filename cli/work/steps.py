@@ -2,18 +2,19 @@
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import asdict
 from functools import partial
 
 from posbias.cli import clock
 from posbias.cli.console import line
-from posbias.cli.report import summary, verdicts
+from posbias.cli.report import model_verdicts, summary, verdicts
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.cli.work.job import EstimateRequest, Job
 from posbias.core.fit.fit import LARGEST_COMPARISON, BesideCounts, Fit, fit_statistics
 from posbias.core.fit.from_rows import FromRows
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
-from posbias.io.counting.pages import sample_pages
+from posbias.io.counting.pages import other_models, sample_pages
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.table import check_features
 from posbias.io.fits.manifest import fit_section
@@ -144,6 +145,8 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
     result.tables += [line(sentence) for sentence in said]
     result.content["verdicts"] = said
     result.warnings += verdicts.fit_warnings(found)
+    if asked.compare is not False and found.model_tests is not None and found.model_tests.rejected:
+        _look_at_other_models(counted, found, result)
     about_joint = request.option_of_joint_em
     if about_joint and found.joint is None and asked.compare is None:
         result.warnings.append(
@@ -154,3 +157,16 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
     if found.doubtful or (asked.strict and not all_identified):
         result.exit_code = WITH_DOUBTS
     return found
+
+
+def _look_at_other_models(counted: CountedLog, found: Fit, result: Result) -> None:
+    """Say which other click model explains the clicks that contradict the fitted one."""
+    with result.progress.stage("looking at other click models"):
+        others = other_models(counted)
+    result.warnings += model_verdicts.other_model(found, others)
+    if others is not None:
+        result.content["other_models"] = {
+            "log_likelihood": others.log_likelihood,
+            "held_out_impressions": others.impressions,
+            "models": [asdict(other) for other in others.others],
+        }

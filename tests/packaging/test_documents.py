@@ -27,7 +27,7 @@ DOCUMENTS = documents.documents(REPOSITORY)  # of the tests alone, if there is n
 OPTIONS = "cli/options/README.md"
 RESULTS = "io/results/README.md"
 LONGEST_FIRST_PAGE, LONGEST = 250, 350  # lines
-MEASURED = ("tests/benchmarks/README.md", "tests/benchmarks/recovery.md")
+MEASURED = tuple(f"tests/benchmarks/{name}.md" for name in ("README", "recovery", "recovery_verdicts"))
 
 EXPLORED = ("widths.parquet", "swaps.parquet", "documents.parquet")
 """What `explore` writes."""
@@ -188,6 +188,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         do("simulate", *world, *devices, "-o", "pbm")
         do("simulate", *world, "--model", "ubm", "-o", "ubm")
+        for model in ("dbn", "tpbm", "rdctr"):
+            do("simulate", "--sessions", "50", "--queries", "9", "--model", model, "-o", model)
         do("run", "pbm/log.parquet", "--context", "device", "-o", "by-device")
         do("run", "ubm/log.parquet", "--model", "ubm", "-o", "browsing")
         pl.read_parquet("ubm/log.parquet").select("doc", price="doc").unique().write_parquet("prices.parquet")
@@ -202,6 +204,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         scores.unique(["query", "doc"], maintain_order=True).write_parquet("scores.parquet")
         evaluated = ("pbm/log.parquet", "--propensities", "by-device", "--scores", "true=scores.parquet")
         do("evaluate", *evaluated, "-o", "evaluated")
+        graded = pl.col("attractiveness").mul(4).round().cast(pl.Int64)
+        truth = pl.read_parquet("pbm/attractiveness_truth.parquet").unique(["query", "doc"])
+        truth.select("query", "doc", relevance=graded).write_csv("judged.csv")
+        named = ("--models", "ubm,dbn,gctr", "--judgments", "judged.csv", "--test", "dbn/log.parquet")
+        do("evaluate", "pbm/log.parquet", *named, "-o", "models")
+        do("simulate", "--sessions", "4000", "--queries", "20", "--model", "dbn", "-o", "cascade")
+        do("fit", "cascade/log.parquet", "-o", "contradicted")
     return folder
 
 
@@ -222,8 +231,10 @@ def do(*words: str) -> None:
         (RESULTS, "## Models", "`learned_propensities.parquet`, a", ["em/learned_propensities.parquet"]),
         (RESULTS, "## Rankings", "`metrics.parquet`,", ["*/metrics.parquet"]),
         (RESULTS, "## Rankings", "`differences.parquet`, one", ["*/differences.parquet"]),
+        (RESULTS, "## Click models", "`models.parquet`, one", ["models/models.parquet"]),
+        (RESULTS, "## Click models", "`parameters.parquet` has", ["models/parameters.parquet"]),
         (RESULTS, "## Simulated logs", "`log.parquet`", ["*/log.parquet"]),
-        (RESULTS, "## Simulated logs", "`truth.parquet`", ["*/truth.parquet", "*/attractiveness_truth.parquet"]),
+        (RESULTS, "## Simulated logs", "`truth.parquet`", ["*/truth.parquet", "*/*_truth.parquet"]),
         *((RESULTS, "## What to show next", f"`{name}`", [f"*/{name}"]) for name in EXPLORED),
         ("io/stores/README.md", "## Columns", "", ["counts/*.parquet", "ubm-counts/*.parquet"]),
     ],
@@ -434,6 +445,7 @@ def test_every_script_that_prints_a_benchmark_has_its_place_in_the_document(repo
         "scale_peer_clax.py",
         "scale_peer_pyclick.py",
         "recovery_fepois_peer.py",
+        "recovery_ultr_peer.py",
     }  # run by others
 
     assert {path.name for path in scripts} - helpers == {path.name for path in benchmarks(repository)}

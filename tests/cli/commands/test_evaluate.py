@@ -235,7 +235,7 @@ def test_a_log_in_many_buckets_says_the_same(run_in_process: Run, place: Path, t
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "no ranking to evaluate"),
+        ((), "nothing to evaluate: name a table of scores"),
         (("--scores", "nothing.parquet"), "no such file or directory"),
         (("--rankings", "nothing.run"), "nothing.run: no such file"),
         (("--scores", "log.parquet"), "no column is the score of a document (score)"),
@@ -279,7 +279,9 @@ def test_statistics_hold_no_pages(run_in_process: Run, place: Path, tmp_path: Pa
     words = ("--propensities", "fit", "--scores", "good.parquet", "-o", tmp_path / "out")
     done = run_in_process("evaluate", tmp_path / "counts", *words, cwd=place)
     assert done.returncode == UNUSABLE
-    assert "holds statistics, and rankings are evaluated on pages. Give the logs." in " ".join(done.stderr.split())
+    assert "holds statistics, and rankings and click models are evaluated on pages. Give the logs." in " ".join(
+        done.stderr.split()
+    )
 
 
 def test_clicks_without_a_propensity_are_told_and_doubted(run_in_process: Run, place: Path, tmp_path: Path) -> None:

@@ -10,28 +10,36 @@ from subprocess import CompletedProcess
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
+from posbias.core.learners.data import LearningData
+from posbias.core.learners.learner import Learned, LearningOptions, OnRound
+from posbias.core.learners.methods.cause import CausELearner
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 Run = Callable[..., CompletedProcess[str]]
+AT_RANDOM = ("--randomized-where", "policy=random")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("factors")
-    simulate(SimulationOptions("pbm", 4_000, 30, 8, 5, seed=3)).log.write_parquet(folder / "log.parquet")
+    simulate(SimulationOptions("pbm", 4_000, 30, 8, 5, seed=3, randomized_share=0.2)).log.write_parquet(
+        folder / "log.parquet"
+    )
     command = (sys.executable, "-m", "posbias.cli", "fit", "log.parquet", "-o", "fit")
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return folder
 
 
 def train(run: Run, place: Path, name: str, into: Path) -> None:
-    theta = () if name == "mf" else ("--propensities", "fit")
-    done = run("train", "log.parquet", *theta, "--learner", name, "--steps", "20", "-o", into, cwd=place)
+    theta = () if name in {"mf", "cause"} else ("--propensities", "fit")
+    marked = AT_RANDOM if name == "cause" else ()
+    done = run("train", "log.parquet", *theta, *marked, "--learner", name, "--steps", "20", "-o", into, cwd=place)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", ["factors", "mf", "propensity-mf"])
+@pytest.mark.parametrize("name", ["factors", "mf", "propensity-mf", "cause"])
 def test_factors_score_the_same_again_and_by_their_script(
     run_in_process: Run, place: Path, tmp_path: Path, name: str
 ) -> None:
@@ -82,3 +90,90 @@ def test_a_penalty_that_is_none_is_refused(run_in_process: Run, place: Path, tmp
     words = ("train", "log.parquet", "--learner", "mf", "--regularization", value)
     done = run_in_process(*words, "-o", tmp_path / "model", cwd=place)
     assert (done.returncode, "--regularization" in done.stderr) == (2, True)
+
+
+def cause(run: Run, place: Path, into: Path, *words: str) -> CompletedProcess[str]:
+    return run("train", *words, "--learner", "cause", "--steps", "20", "-o", into, cwd=place)
+
+
+def test_rows_placed_at_random_are_known_in_logs_and_statistics(
+    run_in_process: Run, place: Path, tmp_path: Path
+) -> None:
+    done = run_in_process("collect", "log.parquet", *AT_RANDOM, "-o", tmp_path / "counts", cwd=place)
+    assert done.returncode == 0, done.stderr
+    inputs = {
+        "log": ("log.parquet", *AT_RANDOM),
+        "like the fit": ("log.parquet", *AT_RANDOM, "--propensities", "fit"),
+        "statistics": (str(tmp_path / "counts"),),
+    }
+    for name, words in inputs.items():
+        done = cause(run_in_process, place, tmp_path / name, *words)
+        assert done.returncode == 0, done.stderr
+    scores = [pl.read_parquet(tmp_path / name / "scores.parquet") for name in inputs]
+    assert scores[0].equals(scores[1])
+    assert scores[0].equals(scores[2])
+
+
+def test_what_was_placed_at_random_decides_what_causal_embeddings_learn(
+    run_in_process: Run, place: Path, tmp_path: Path
+) -> None:
+    for value in ("random", "ranker"):
+        marked = ("--randomized-where", f"policy={value}")
+        done = cause(run_in_process, place, tmp_path / value, "log.parquet", *marked)
+        assert done.returncode == 0, done.stderr
+    one, other = (pl.read_parquet(tmp_path / value / "scores.parquet")["score"] for value in ("random", "ranker"))
+    assert not one.equals(other)
+
+
+@pytest.mark.parametrize("memory", ["2GiB", "256MiB"])
+def test_each_document_has_the_counts_of_its_rows_placed_at_random(
+    run_in_process: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str
+) -> None:
+    learn, seen = CausELearner.learn, list[LearningData]()
+
+    def learn_and_keep(self: CausELearner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+        seen.append(data)
+        return learn(self, data, options, on_round)
+
+    monkeypatch.setattr(CausELearner, "learn", learn_and_keep)
+    done = cause(run_in_process, place, tmp_path / "model", "log.parquet", *AT_RANDOM, "--memory", memory)
+    assert done.returncode == 0, done.stderr
+    found = seen[0].randomized
+    assert found is not None
+    ids = pl.read_parquet(tmp_path / "model" / "scores.parquet", columns=["query", "doc"])
+    rows = ids[found.unit_of_entry].with_columns(
+        pl.Series("position", seen[0].position[found.cell]),
+        pl.Series("shown", found.impressions),
+        pl.Series("clicked", found.clicks),
+    )
+    keys = ("query", "doc", "position")
+    log = pl.read_parquet(place / "log.parquet").filter(pl.col("policy") == "random").group_by(keys)
+    wanted = log.agg(shown=pl.len().cast(pl.Float64), clicked=pl.col("click").sum().cast(pl.Float64))
+    ordered = [table.cast(dict.fromkeys(keys, pl.Int64)).sort(keys) for table in (rows, wanted)]
+    assert_frame_equal(*ordered)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "say which rows were placed at random"),
+        (("--randomized-where", "policy=never"), "no row has policy=never (--randomized-where)"),
+        (("--randomized-where", "nowhere=1"), "nowhere"),
+        ((*AT_RANDOM, "--tie", "-1"), "--tie -1"),
+        ((*AT_RANDOM, "--validation", "0.999"), "Set less apart with --validation"),
+    ],
+)
+def test_causal_embeddings_without_rows_placed_at_random_are_refused(
+    run_in_process: Run, place: Path, tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = cause(run_in_process, place, tmp_path / "model", "log.parquet", *words)
+    assert (done.returncode, said in " ".join(done.stderr.split())) == (2, True), done.stderr
+    assert not (tmp_path / "model").exists()
+
+
+def test_other_learners_say_that_they_need_no_rows_placed_at_random(
+    run_in_process: Run, place: Path, tmp_path: Path
+) -> None:
+    words = ("train", "log.parquet", *AT_RANDOM, "--learner", "mf", "-o", tmp_path / "model")
+    done = run_in_process(*words, cwd=place)
+    assert (done.returncode, "--learner cause" in done.stderr) == (2, True), done.stderr

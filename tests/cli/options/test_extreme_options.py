@@ -38,7 +38,14 @@ SMALL = {"--sessions": "40", "--queries": "5", "--positions": "3", "--docs-per-q
 LISTS = (*("1,nan", "1e300,1", "inf,1,1", "0,0,0", "1e308,1e308,1e308", ",", "1:2:3", "nan:1", "0:1", "1:"),)
 BETAS = ("1e-300:1e300", "1e-300:1e-300", "1e-6:1e6", "1e6:1e6", "1e-6:1e-6")
 SWAPS = ("1-1", "0-1", "1-99", f"1-{'9' * 5000}", "1-nan")
-FOR_A_CHANCE = {"--swap-share": ("--swap", "1-2"), "--segment-difference": ("--segments", "2")}
+PARAMETERS = (*("continuation=nan", "continuation=inf", "continuation=0", "continuation=1", "continuation=1e-300"),)
+OF_MANY = {"--attractiveness": BETAS, "--satisfaction": BETAS, "--swap": SWAPS, "--parameters": PARAMETERS}
+FOR_A_CHANCE = {
+    "--swap-share": ("--swap", "1-2"),
+    "--segment-difference": ("--segments", "2"),
+    "--satisfaction": ("--model", "sdbn"),
+    "--parameters": ("--model", "dbn"),
+}
 NO_NUMBER = ("--config", "--output", "--force", "--quiet", "--json", "--labels", "--ranker", "--model")
 
 
@@ -69,12 +76,15 @@ def assert_refused_or_done(done: CompletedProcess[str]) -> None:
 
 def assert_a_log_with_its_truth(folder: Path) -> None:
     """Probabilities are probabilities, and a page shows a document and a position once."""
-    log, truth, gamma = (
-        pl.read_parquet(folder / f"{name}.parquet") for name in ("log", "truth", "attractiveness_truth")
-    )
-    assert truth["examination"].is_between(0, 1, closed="right").all()
-    assert truth["propensity"].is_finite().all()
-    assert gamma["attractiveness"].is_between(0, 1).all()
+    log, gamma = (pl.read_parquet(folder / f"{name}.parquet") for name in ("log", "attractiveness_truth"))
+    if (folder / "truth.parquet").exists():
+        truth = pl.read_parquet(folder / "truth.parquet")
+        assert truth["examination"].is_between(0, 1, closed="right").all()
+        assert truth["propensity"].is_finite().all()
+    if (folder / "parameters_truth.parquet").exists():
+        assert pl.read_parquet(folder / "parameters_truth.parquet")["value"].is_between(0, 1).all()
+    for name in {"attractiveness", "satisfaction"} & set(gamma.columns):
+        assert gamma[name].is_between(0, 1).all()
     assert log["click"].is_between(0, 1).all()
     for name in ("doc", "position"):
         assert not log.select("session", name).is_duplicated().any()
@@ -89,9 +99,8 @@ NUMBERED = [
 
 @pytest.mark.parametrize("option", NUMBERED)
 def test_a_simulation_of_what_cannot_be_is_refused(run_in_process: Run, tmp_path: Path, option: str) -> None:
-    lists = {"--attractiveness": BETAS, "--swap": SWAPS}.get(option, ())
     others = [word for flag, value in SMALL.items() if flag != option for word in (flag, value)]
-    for number, value in enumerate((*NUMBERS, *LISTS, *lists)):
+    for number, value in enumerate((*NUMBERS, *LISTS, *OF_MANY.get(option, ()))):
         out = f"out{number}"
         done = run_in_process("simulate", *others, *FOR_A_CHANCE.get(option, ()), option, value, "-o", out, "--quiet")
         assert_refused_or_done(done)
@@ -107,6 +116,7 @@ def test_a_simulation_of_what_cannot_be_is_refused(run_in_process: Run, tmp_path
         *(
             "--positions 1000000000",
             "--positions 1000000000 --model ubm",
+            "--positions 1000000000 --model dbn",
             "--queries 99999999",
             "--sessions 999999999999",
         ),

@@ -20,6 +20,7 @@ from posbias.cli.options.learning import LearningOptions
 from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions
 from posbias.cli.options.training import TrainingOptions
 from posbias.core.estimators import estimator_names, methods_of_rows
+from posbias.core.models import click_model_names
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.layouts import layout_names
 
@@ -167,6 +168,11 @@ TRIALS = {
     "candidates": Trial("--candidates query"),
     "baseline": Trial("--baseline scored"),
     "bound": Trial("--bound 0.9"),
+    "models": Trial("--models dctr"),
+    "split": Trial("--split time", "--timestamp timestamp"),
+    "test_share": Trial("--test-share 0.5"),
+    "test": Trial("--test log.parquet"),
+    "samples": Trial("--samples 50"),
     "no_position_feature": Trial("--no-position-feature", "--learner logistic"),
     "raw_rates": Trial("--raw-rates", "--learner gbrank"),
     "significance": Trial("--significance 0.5", "--learner gbrank"),
@@ -177,6 +183,7 @@ TRIALS = {
     "factors": Trial("--factors 2", "--learner mf"),
     "regularization": Trial("--regularization 1", "--learner mf"),
     "steps": Trial("--steps 3", "--learner mf"),
+    "tie": Trial("--tie 1", "--learner cause --randomized-where policy=random"),
     "info": Trial("--info"),
     "pages": Trial("--pages 77"),
     "top": Trial("--top 2"),
@@ -199,6 +206,8 @@ IN_A_SIMULATION = {
     "theta": Trial("--theta 1,.9,.8"),
     "attractiveness": Trial("--attractiveness 3:1"),
     "attractiveness_scale": Trial("--attractiveness-scale 0.5"),
+    "satisfaction": Trial("--satisfaction 8:2", "--model sdbn"),
+    "parameters": Trial("--parameters continuation=.2", "--model dbn"),
     "seed": Trial("--seed 5"),
     "labels": Trial("--labels labels.csv"),
     "click_noise": Trial("--click-noise 0.4"),
@@ -476,6 +485,7 @@ def fields_of(*groups: type) -> set[str]:
         "explore fit",
         "evaluate log.parquet --propensities fit --rankings scored.run",
         "evaluate log.parquet --propensities fit --rankings scored.run --candidates query",
+        "evaluate log.parquet --models pbm,dctr --judgments judged.csv",
     ],
 )
 def test_an_option_has_an_effect_or_is_refused_whatever_the_input(bench: Bench, situation: str) -> None:
@@ -519,6 +529,8 @@ def test_an_option_has_an_effect_or_is_refused_with_other_learners(bench: Bench,
         "--sessions 50",
         *("--theta 1,.5,.25", "--device 0.5 --device 2", "--segments 2", "--swap 2-3"),
         *("--labels labels.csv", "--labels labels.csv --ranker weak"),
+        *(f"--model {name}" for name in click_model_names()),
+        *("--model gctr --labels labels.csv", "--model dbn --labels labels.csv"),
     ],
 )
 def test_an_option_has_an_effect_or_is_refused_in_every_simulation(bench: Bench, world: str) -> None:

@@ -1,0 +1,183 @@
+"""From the options of `evaluate --models` to click models that are judged by held-out clicks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from posbias.cli import clock
+from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.evaluation import EvaluationOptions
+from posbias.cli.options.models import ModelsOptions
+from posbias.cli.options.options import CountingOptions
+from posbias.cli.options.reading import ReadingOptions
+from posbias.cli.report import models as report
+from posbias.cli.report.result import WITH_DOUBTS, Result
+from posbias.cli.work import steps
+from posbias.cli.work.job import Job, Kept, resolve
+from posbias.core.browsing.em import EMOptions
+from posbias.core.errors import UsageError
+from posbias.core.evaluation.lists import RANKING, SCORE, ranked
+from posbias.core.evaluation.ndcg import ndcg_by_query
+from posbias.core.judging import tables
+from posbias.core.judging.relevance import GRADE, PLACE, VALUE, auc, dependence_on_ranker
+from posbias.core.models import ClickModel, click_model_names, get_click_model
+from posbias.core.schema import DOC, POSITION, QUERY
+from posbias.io.browsing.held_out import AllPages, BySession, ByTime, last_share
+from posbias.io.browsing.judge import Judged, Judging, Side, judge, relevance
+from posbias.io.counting.count import read_log
+from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.log.log import Log
+from posbias.io.rankings.read import read_judgments
+from posbias.io.results.tables import write_small_table
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        models: to judge, in the order in which they were named.
+        asked: the options of models.
+        judgments: a file of graded judgments, if there is one.
+        cutoff: of NDCG.
+        csv: whether tables are also written as CSV.
+    """
+
+    models: tuple[ClickModel, ...]
+    asked: ModelsOptions
+    judgments: str | None
+    cutoff: int
+    csv: bool
+
+    @property
+    def files(self) -> list[str]:
+        """What is read beside the log."""
+        return [*(self.asked.test or ()), *([] if self.judgments is None else [self.judgments])]
+
+
+def requested(asked: ModelsOptions, rankings: EvaluationOptions) -> Request:
+    """Read the options, and find wrong ones before anything is read.
+
+    Raises:
+        UsageError: a model is unknown or named twice, or a value is out of range.
+    """
+    words = (asked.models or ALL).split(",")
+    names = click_model_names() if words == [ALL] else words
+    if len(set(names)) < len(names):
+        raise UsageError(f"--models {asked.models}: names a model twice.")
+    if not 0 < asked.test_share < 1:
+        raise UsageError(f"--test-share {asked.test_share:g}: must be above 0 and below 1; it is a share of sessions.")
+    models = tuple(get_click_model(name) for name in names)
+    return Request(models, asked, rankings.judgments, rankings.cutoff, rankings.csv)
+
+
+def jobs(
+    inputs: Sequence[str], columns: ColumnOptions, reading: ReadingOptions, request: Request
+) -> tuple[Job, Job | None]:
+    """The log to learn from, and that to judge by where it is another one.
+
+    Raises:
+        UsageError: options do not go together.
+    """
+    asked = request.asked
+    if asked.test and reading.clicks:
+        raise UsageError("--test: clicks in a table of their own (--clicks) belong to one log. Use --split instead.")
+    by_time = asked.split == "time" and not asked.test
+    if by_time and columns.timestamp is None:
+        raise UsageError("--split time needs a column of dates or times: --timestamp COLUMN.")
+    of_the_fit = ("context", "period_column", "stratify", "cluster_column", "randomized_where")
+    of_pages = replace(columns, timestamp=columns.timestamp if by_time else None, **dict.fromkeys(of_the_fit))
+    kept = Kept(sessions_for="posbias evaluate --models")
+    counting = CountingOptions(period="auto" if by_time else "none")
+    first, *rest = (
+        resolve(named, of_pages, reading, counting, statistics=(), kept=kept)
+        for named in (inputs, *([asked.test] if asked.test else []))
+    )
+    return first, rest[0] if rest else None
+
+
+def evaluate(learn: Job, test: Job | None, request: Request, engine: Engine, result: Result) -> None:
+    """Fit the models, judge them, write the tables and say what they show."""
+    log = learn.open_log()
+    if request.judgments is not None and not (log.raw is not None and log.raw.of_lines):
+        read_judgments(request.judgments, log.roles, log.schema)
+    read = steps.read_pages(learn, engine, result)
+    other = None if test is None else _read_test(test, engine, result)
+    sides = _sides(read, other, request.asked)
+    in_memory = read.buckets.in_memory and (other is None or other.buckets.in_memory)
+    folder = engine.scratch / "pages"
+    folder.mkdir(mode=0o700)
+    judging = Judging(request.models, EMOptions(), request.asked.samples, request.asked.seed)
+    found = judge(*sides, judging, None if in_memory else folder, result.progress, same_parts=other is None)
+    of_judgments = _of_judgments(found, request, read.log)
+    table = tables.model_table(request.models, found.fitted, found.measures, of_judgments)
+    written = {
+        "models": table,
+        "perplexity_by_position": tables.position_table(request.models, found.measures, found.shared),
+        "calibration": tables.calibration_table(request.models, found.measures),
+        "parameters": tables.parameter_table(request.models, found.fitted),
+    }
+    for name, frame in written.items():
+        write_small_table(frame, result.folder, name, csv=request.csv)
+    result.content["models"] = [_entry(row) for row in table.iter_rows(named=True)]
+    result.content["pages"] = {
+        side: {"sessions": pages.n_sessions, "impressions": pages.n_impressions}
+        for side, pages in (("learnt", found.learnt), ("held_out", found.held_out))
+    }
+    result.tables += report.tables(table, found.held_out.n_sessions)
+    said = report.verdicts(table)
+    result.tables += report.lines(said)
+    result.content["verdicts"] = said
+    result.warnings += report.warnings(table, found)
+    if not all(one.converged for one in found.fitted):
+        result.exit_code = WITH_DOUBTS
+
+
+def _entry(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the table of models, as the manifest has it: without what is not known."""
+    return {name: value for name, value in row.items() if value is not None and value == value}  # noqa: PLR0124 - NaN
+
+
+def _read_test(test: Job, engine: Engine, result: Result) -> ReadLog:
+    log: Log = test.open_log()
+    found = read_log(log, test.plan, engine, result.progress, clock.today(), keep_sessions=True)
+    result.content["test"] = {"sources": found.sources, "rows": found.rows}
+    return found.read
+
+
+def _sides(read: ReadLog, other: ReadLog | None, asked: ModelsOptions) -> tuple[Side, Side]:
+    parts = read.buckets
+    if other is not None:
+        return Side(parts, AllPages()), Side(other.buckets, AllPages())
+    if asked.split == "session":
+        return Side(parts, BySession(asked.test_share, held_out=False)), Side(
+            parts, BySession(asked.test_share, held_out=True)
+        )
+    start = last_share(parts, asked.test_share)
+    return Side(parts, ByTime(start, held_out=False)), Side(parts, ByTime(start, held_out=True))
+
+
+def _of_judgments(found: Judged, request: Request, log: Log) -> dict[str, dict[str, float | None]]:
+    """NDCG, AUC and dependence on the ranker of each model that tells documents apart; nothing without judgments."""
+    if request.judgments is None:
+        return {}
+    judgments = read_judgments(request.judgments, log.roles, log.schema)
+    values = relevance(found, request.models)
+    said: dict[str, dict[str, float | None]] = {}
+    for model in request.models:
+        if model.name not in values.columns:
+            continue
+        own = values.select(QUERY, DOC, pl.col(model.name).alias(VALUE), pl.col(POSITION).alias(PLACE))
+        lists = ranked(own.select(pl.lit(1).alias(RANKING), QUERY, DOC, pl.col(VALUE).alias(SCORE)))
+        by_query = ndcg_by_query(lists, judgments, 2, request.cutoff)
+        joined = own.join(judgments, on=[QUERY, DOC], nulls_equal=True).rename({"relevance": GRADE})
+        dependence = dependence_on_ranker(joined, request.asked.seed)
+        mean = by_query["1"].mean()
+        said[model.name] = tables.of_relevance(
+            float(mean) if isinstance(mean, float) else None, auc(joined) if joined.height else None, dependence
+        )
+    return said
