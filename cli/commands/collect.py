@@ -69,7 +69,7 @@ def collect(
                 _merge(job, _store_at(target, statistics), limit, engine, result)
             else:
                 _count(job, engine, result)
-        result.tables.append(summary.statistics_line(result.content["statistics"]))
+        result.printed.append(summary.statistics_line(result.content["statistics"]))
     return result.exit_code
 
 
@@ -139,5 +139,5 @@ def _warn(said: Sequence[str], result: Result) -> None:
 
 
 def _describe(metadata: StatisticsMetadata, days: Days | None, said: Sequence[str], result: Result) -> None:
-    result.tables.append(summary.rows_line(metadata.rows))
+    result.printed += summary.rows_lines(metadata.rows)
     steps.describe_reading(days, said, result)

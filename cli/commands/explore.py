@@ -8,7 +8,6 @@ from typing import Annotated
 import polars as pl
 import typer
 
-from posbias.cli.console import line
 from posbias.cli.options.exploration import ExplorationOptions
 from posbias.cli.options.options import OutputOptions
 from posbias.cli.report import exploration as report
@@ -50,8 +49,8 @@ def _plan_swaps(explored: ExploredFit, pages: int, result: Result) -> None:
         plan = make_plan(explored.known.curves(), pages)
     write_plan(explored.cells, plan, result.folder)
     result.content["swaps"] = report.plan_section(plan)
-    result.tables.append(report.widths_report(explored.cells, plan))
-    result.tables += map(line, (*report.plan_lines(plan), *report.next_steps(plan, explored.randomized)))
+    result.printed += report.widths_report(explored.cells, plan)
+    result.printed += (*report.plan_lines(plan), *report.next_steps(plan, explored.randomized))
     missing = plan.planned.badness[0]
     if missing:
         result.warnings.append(
@@ -81,7 +80,7 @@ def _choose_documents(explored: ExploredFit, top: int, result: Result) -> None:
             pass
     counts = vars(totals)
     result.content["documents"] = {"top": top, **counts}
-    result.tables.append(line(report.documents_line(counts, top)))
+    result.printed.append(report.documents_line(counts, top))
 
 
 def _chosen(explored: ExploredFit, top: int, totals: Totals, stage: Stage) -> Iterator[pl.DataFrame]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli.console import counted, line
+from posbias.cli.console import counted
 from posbias.cli.options.options import OutputOptions
 from posbias.cli.options.shared import Doc, Memory, Query
 from posbias.cli.options.values import parse_memory
@@ -40,5 +40,5 @@ def score(
             "sources": {str(source.path): source.digest() for source in found.sources},
             "documents": n_rows,
         }
-        result.tables.append(line(f"scored {counted(n_rows, 'documents')}"))
+        result.printed.append(f"scored {counted(n_rows, 'documents')}")
     return result.exit_code

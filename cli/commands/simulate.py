@@ -7,11 +7,8 @@ from pathlib import Path
 from shlex import quote
 
 import polars as pl
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
 
-from posbias.cli.console import counted, line
+from posbias.cli.console import counted
 from posbias.cli.options.options import OutputOptions
 from posbias.cli.options.simulation import (
     ExperimentOptions,
@@ -23,6 +20,7 @@ from posbias.cli.options.simulation import (
     simulation_options,
 )
 from posbias.cli.report.result import Result, open_result
+from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
 from posbias.core.simulation.judgements import JudgementOptions, judged_world, usable_judgements
 from posbias.core.simulation.options import SimulationOptions
 from posbias.core.simulation.parameters import CELL_MODELS
@@ -34,7 +32,6 @@ from posbias.io.places.locations import Location, location
 from posbias.io.progress import Stage
 
 SCHEMA = "posbias.simulation"
-_MOST_ROWS = 30
 
 
 def simulate(
@@ -61,11 +58,8 @@ def simulate(
         propensities = true_propensities(options)
         write_truth(propensities, true_parameters(options), true_attractiveness(options, world), result.folder)
         result.content["simulated"] = totals.summary()
-        result.tables += [
-            line(totals.line()),
-            _rates_table(totals, propensities),
-            _next_step(options, location(output.output)),
-        ]
+        result.printed += [totals.line(), *_rates_table(totals, propensities)]
+        result.hints += _next_step(options, location(output.output))
     return result.exit_code
 
 
@@ -116,28 +110,32 @@ class Totals:
         return ", ".join(counted(number, name) for name, number in self.summary().items())
 
 
-def _rates_table(totals: Totals, propensities: pl.DataFrame) -> RenderableType:
+def _rates_table(totals: Totals, propensities: pl.DataFrame) -> list[Printed]:
     """Click rates beside the truth that they are often taken for; where that is by position alone."""
     by_position = propensities.columns == ["position", "propensity", "examination"]
     truth = propensities["propensity"].to_list() if by_position else []
-    table = Table(
-        title="click rates relative to position 1",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for name in ("position", "impressions", "clicks", "click rate", *(["true propensity"] if truth else [])):
-        table.add_column(name, justify="right", no_wrap=True)
-    top = totals.clicks[1] / totals.impressions[1]
-    for position in sorted(totals.impressions)[:_MOST_ROWS]:
-        impressions, clicks = totals.impressions[position], totals.clicks[position]
-        rate = f"{clicks / impressions / top:.3f}" if top else "-"
-        known = [f"{truth[position - 1]:.3f}"] if truth else []
-        table.add_row(str(position), f"{impressions:,}", f"{clicks:,}", rate, *known)
-    return table
+    positions = sorted(totals.impressions)
+    rates = {position: totals.clicks[position] / totals.impressions[position] for position in positions}
+    columns = [
+        Column("position", first(map(str, positions)), folded="posi-\ntion", label=True),
+        Column(
+            "impressions", first(f"{totals.impressions[position]:,}" for position in positions), folded="impres-\nsions"
+        ),
+        Column("clicks", first(f"{totals.clicks[position]:,}" for position in positions)),
+        Column(
+            "click rate",
+            first(f"{rates[position] / rates[1]:.3f}" if rates[1] else "-" for position in positions),
+            folded="click\nrate",
+        ),
+    ]
+    if truth:
+        known = first(f"{truth[position - 1]:.3f}" for position in positions)
+        columns.append(Column("true propensity", known, folded="true pro-\npensity"))
+    table = PrintedTable(tuple(columns), more(len(positions), f"positions in {LOG}"))
+    return ["click rates relative to position 1", table]
 
 
-def _next_step(options: SimulationOptions, folder: Location) -> RenderableType:
+def _next_step(options: SimulationOptions, folder: Location) -> list[str]:
     """The command that estimates from this log what is known about it."""
     flags = {
         "--model ubm": options.model == "ubm",
@@ -149,7 +147,7 @@ def _next_step(options: SimulationOptions, folder: Location) -> RenderableType:
     log = quote(str(folder / LOG))
     if options.model not in CELL_MODELS:
         rivals = ",".join(dict.fromkeys((options.model, *CELL_MODELS)))
-        return line(f"next: posbias evaluate {log} --models {rivals} -o judged")
+        return [f"next: posbias evaluate {log} --models {rivals} -o judged"]
     words = ["posbias run", log, *(flag for flag, wanted in flags.items() if wanted), "-o result"]
     then = f"then compare result/propensities.parquet with {folder / TRUTH}"
-    return Group(line(f"next: {' '.join(words)}"), line(then))
+    return [f"next: {' '.join(words)}", then]

@@ -26,7 +26,7 @@ from posbias.core.errors import UsageError
 from posbias.io.places.regular_files import read_regular
 
 DEFAULT_FILE = "posbias.toml"
-OF_ITS_OWN = (("score", "model"),)
+OF_ITS_OWN = (("score", "model"), ("show", "format"))
 """Commands and options whose name means something else in other commands: what is set for all is not meant for them."""
 
 _ITSELF, _DAY = "config", "date"

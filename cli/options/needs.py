@@ -431,5 +431,6 @@ NEEDS: Mapping[str, Needs] = {
     "check": _CHECKING,
     "init": _CHECKING,
     "explore": {},
+    "show": {"plot": (only_where(lambda asked: asked["format"] == "table", "it is drawn below --format table"),)},
 }
 """By command and parameter. A parameter may have several needs; the first that is not met is said."""

@@ -1,38 +1,31 @@
 """What is said of a fitted click model that has no propensity by cell."""
 
-from collections.abc import Sequence
-
 import polars as pl
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
 
-from posbias.cli.console import counted, line
+from posbias.cli.console import counted
+from posbias.cli.report.table import MOST_ROWS, Column, Printed, PrintedTable
 from posbias.core.browsing.table import STD_ERROR, VALUE
 from posbias.core.models.click_model import ExaminationModel
 from posbias.core.schema import POSITION
 from posbias.io.browsing.fitting import FittedToLog
 
-_MOST_POSITIONS = 50
 
-
-def tables(found: FittedToLog) -> list[RenderableType]:
+def tables(found: FittedToLog) -> list[Printed]:
     """The parameters that all documents share."""
     shared = found.parameters.filter(pl.col(VALUE).is_not_null())
+    said: list[Printed] = [f"{found.model.name}: {found.model.about}"]
     if not shared.height:
-        return []
-    with_positions = shared[POSITION].is_not_null().any()
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("parameter")
-    for title in (["position"] if with_positions else []) + ["value", "std. error"]:
-        table.add_column(title, justify="right")
-    for row in shared.head(_MOST_POSITIONS).iter_rows(named=True):
-        position = [str(row[POSITION])] if with_positions else []
-        error = row[STD_ERROR]
-        table.add_row(row["parameter"], *position, f"{row[VALUE]:.4f}", "-" if error is None else f"{error:.4f}")
-    left = shared.height - _MOST_POSITIONS
-    more = [line(f"and {counted(left, 'more')} in parameters.parquet")] if left > 0 else []
-    return [Group(line(f"{found.model.name}: {found.model.about}"), table, *more)]
+        return said
+    rows = shared.head(MOST_ROWS).to_dicts()
+    columns = [Column("parameter", tuple(row["parameter"] for row in rows), label=True, text=True)]
+    if shared[POSITION].is_not_null().any():
+        columns.append(Column("position", tuple(str(row[POSITION]) for row in rows), label=True))
+    columns.append(Column("value", tuple(f"{row[VALUE]:.4f}" for row in rows)))
+    errors = ("-" if row[STD_ERROR] is None else f"{row[STD_ERROR]:.4f}" for row in rows)
+    columns.append(Column("std. error", tuple(errors), folded="std.\nerror"))
+    left = shared.height - MOST_ROWS
+    more = f"and {counted(left, 'more')} in parameters.parquet" if left > 0 else ""
+    return [*said, PrintedTable(tuple(columns), more)]
 
 
 def verdicts(found: FittedToLog) -> list[str]:
@@ -63,8 +56,3 @@ def warnings(found: FittedToLog) -> list[str]:
     if not found.fitted.converged:
         said.append(f"EM had not converged after {found.fitted.passes:,} passes. Allow more: --max-iterations.")
     return said
-
-
-def lines(said: Sequence[str]) -> list[RenderableType]:
-    """Sentences to show."""
-    return [line(sentence) for sentence in said]

@@ -3,18 +3,16 @@
 from collections.abc import Sequence
 
 import polars as pl
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
 
-from posbias.cli.console import counted, line
+from posbias.cli.console import counted
+from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
 from posbias.core.evaluation.estimates import Evaluation
 from posbias.core.evaluation.measures import measures
 from posbias.core.evaluation.ndcg import NDCG
 from posbias.core.evaluation.query_sums import N_CLICKS, N_PAGES
 from posbias.core.evaluation.tables import JUDGED, NOT_SIGNIFICANT, Comparison
 
-_MOST_ROWS, _MOST_SAID = 30, 12
+_MOST_SAID = 12
 _MUCH_WITHOUT_SCORE, _MUCH_NEVER_SHOWN = 0.01, 0.1
 _DECIMALS = 4
 
@@ -41,29 +39,25 @@ def _share(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-def metrics_table(metrics: pl.DataFrame, cutoff: int) -> RenderableType:
+def metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
     """Values of each ranking, by naive clicks, IPS and self-normalised IPS with its interval."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("ranking", overflow="fold")
-    for measure in measures():
-        for name in ("naive", "IPS", "self-norm.", "95 % interval"):
-            table.add_column(f"{measure.title(cutoff)}\n{name}" if name == "naive" else f"\n{name}", justify="right")
-    judged = JUDGED in metrics["estimator"]
-    if judged:
-        table.add_column(f"NDCG@{cutoff}\njudged", justify="right")
     names = metrics["ranking"].unique(maintain_order=True).to_list()
     by_key = {(row["ranking"], row["metric"], row["estimator"]): row for row in metrics.iter_rows(named=True)}
-    for name in names[:_MOST_ROWS]:
-        cells: list[str] = []
-        for measure in measures():
-            own = [by_key[name, measure.name, estimator] for estimator in ("naive", "ips", "snips")]
-            cells += [*(_number(row["value"]) for row in own), _interval(own[-1]["ci_low"], own[-1]["ci_high"])]
-        if judged:
-            cells.append(_number(by_key.get((name, NDCG, JUDGED), {}).get("value")))
-        table.add_row(line(name), *cells)
-    if len(names) > _MOST_ROWS:
-        table.caption = f"... and {len(names) - _MOST_ROWS} more in metrics.parquet"
-    return Group(line("rankings by the clicks of this log; DCG: more is better, ARP: less is better"), table)
+    columns = [Column("ranking", first(names), label=True, text=True)]
+    for measure in measures():
+        title = measure.title(cutoff)
+        for heading, estimator, spare in (("naive", "naive", 2), ("IPS", "ips", 1), ("self-norm.", "snips", 0)):
+            values = first(_number(by_key[name, measure.name, estimator]["value"]) for name in names)
+            above = title if estimator == "naive" else ""
+            columns.append(Column(f"{above}\n{heading}", values, folded=f"{title}\n{heading}", spare=spare))
+        own = [by_key[name, measure.name, "snips"] for name in names]
+        intervals = first(_interval(row["ci_low"], row["ci_high"]) for row in own)
+        columns.append(Column("\n95 % interval", intervals, folded=f"{title}\n95 % interval", beside=True))
+    if JUDGED in metrics["estimator"]:
+        judged = first(_number(by_key.get((name, NDCG, JUDGED), {}).get("value")) for name in names)
+        columns.append(Column(f"NDCG@{cutoff}\njudged", judged))
+    table = PrintedTable(tuple(columns), more(len(names), "in metrics.parquet"))
+    return ["rankings by the clicks of this log; DCG: more is better, ARP: less is better", table]
 
 
 def _number(value: float | None) -> str:
@@ -74,7 +68,7 @@ def _interval(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"{low:.{_DECIMALS}f} - {high:.{_DECIMALS}f}"
 
 
-def remarks(evaluation: Evaluation, names: Sequence[str]) -> list[RenderableType]:
+def remarks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     """What the values rest on."""
     totals = evaluation.totals
     clicks = float(totals.sums[N_CLICKS])
@@ -83,7 +77,7 @@ def remarks(evaluation: Evaluation, names: Sequence[str]) -> list[RenderableType
         f"{counted(totals.n_pages, 'pages')}, {counted(clicks, 'clicks')}, {counted(totals.n_queries, 'queries')} "
         f"(worth {evaluation.effective_queries:,.0f} equal ones); {clipped:.1%} of the weighted clicks clipped"
     )
-    return [line(said), *map(line, _lacks(evaluation, names))]
+    return [said, *_lacks(evaluation, names)]
 
 
 def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
@@ -122,10 +116,10 @@ def verdicts(differences: pl.DataFrame, compared: Comparison) -> list[str]:
     return said
 
 
-def lines(said: Sequence[str]) -> list[RenderableType]:
+def lines(said: Sequence[str]) -> list[str]:
     """Sentences to show; the first ones of many."""
-    more = [f"... and {len(said) - _MOST_SAID} more in differences.parquet"] if len(said) > _MOST_SAID else []
-    return [line(sentence) for sentence in (*said[:_MOST_SAID], *more)]
+    rest = [f"... and {len(said) - _MOST_SAID} more in differences.parquet"] if len(said) > _MOST_SAID else []
+    return [*said[:_MOST_SAID], *rest]
 
 
 def warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
 
-from posbias.cli.console import counted, line, shown
+from posbias.cli.console import counted
+from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
 from posbias.core.exploration.swaps import Plan
 from posbias.core.randomization import RandomizedRows
 from posbias.io.results.exploration import pages_of, widths_table
@@ -19,7 +17,6 @@ from posbias.io.results.exploration import pages_of, widths_table
 MARK = "experiment"
 """The column that the examples mark pages in."""
 
-_MOST_ROWS = 30
 _HEADINGS = {
     "width": "width now",
     "width_without_swaps": "without\nswaps",
@@ -28,19 +25,15 @@ _HEADINGS = {
 }
 
 
-def widths_report(cells: pl.DataFrame, plan: Plan) -> RenderableType:
+def widths_report(cells: pl.DataFrame, plan: Plan) -> list[Printed]:
     """The widths of the intervals, by cell."""
     rows = widths_table(cells, plan).to_dicts()
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in (*cells.columns, *_HEADINGS.values()):
-        table.add_column(shown(name) if name in cells.columns else name, justify="right", no_wrap=True)
-    for row in rows[:_MOST_ROWS]:
-        labels = [shown(str(row[name])) for name in cells.columns]
-        table.add_row(*labels, *(_width(row[name]) for name in _HEADINGS))
-    if len(rows) > _MOST_ROWS:
-        table.caption = f"... and {len(rows) - _MOST_ROWS} more cells in widths.parquet"
+    columns = (
+        *(Column(name, first(str(row[name]) for row in rows), label=True) for name in cells.columns),
+        *(Column(heading, first(_width(row[name]) for row in rows)) for name, heading in _HEADINGS.items()),
+    )
     title = f"95 % intervals of log propensity, now and after {counted(plan.pages, 'further pages')}"
-    return Group(line(title), table)
+    return [title, PrintedTable(columns, more(len(rows), "cells in widths.parquet"))]
 
 
 def plan_lines(plan: Plan) -> list[str]:

@@ -1,9 +1,8 @@
 """What `train` shows: what was learnt from, how well it fits, and which features matter."""
 
 import polars as pl
-from rich.console import RenderableType
-from rich.table import Table
 
+from posbias.cli.report.table import Column, Printed, PrintedTable
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.learner import ROUND, TRAINING, VALIDATION, Learned
 
@@ -22,15 +21,14 @@ def sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
     return found
 
 
-def importance(table: pl.DataFrame) -> RenderableType:
+def importance(table: pl.DataFrame) -> list[Printed]:
     """The features that lowered the loss most."""
-    shown = Table(title="feature importance", title_justify="left", box=None, pad_edge=False)
-    shown.add_column("feature")
-    shown.add_column("share of gain", justify="right")
-    shown.add_column("splits", justify="right")
     total = float(table["gain"].sum()) or 1.0
-    for row in table.head(_MOST_FEATURES).iter_rows(named=True):
-        shown.add_row(row["feature"], f"{row['gain'] / total:.1%}", f"{row['splits']:,}")
-    if table.height > _MOST_FEATURES:
-        shown.add_row(f"and {table.height - _MOST_FEATURES:,} more", "", "")
-    return shown
+    top = table.head(_MOST_FEATURES)
+    rest = table.height - _MOST_FEATURES
+    columns = (
+        Column("feature", tuple(top["feature"]), label=True, text=True),
+        Column("share of gain", tuple(f"{gain / total:.1%}" for gain in top["gain"])),
+        Column("splits", tuple(f"{splits:,}" for splits in top["splits"])),
+    )
+    return ["feature importance", PrintedTable(columns, f"and {rest:,} more" if rest > 0 else "")]

@@ -3,39 +3,41 @@
 from collections.abc import Sequence
 
 import polars as pl
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
 
-from posbias.cli.console import counted, line
+from posbias.cli.console import counted
+from posbias.cli.report.table import Column, Printed, PrintedTable, first
 from posbias.core.judging.tables import JUDGED
 from posbias.io.browsing.judge import Judged
 
 _SURE = 0.05
 
 
-def tables(models: pl.DataFrame, sessions: int) -> list[RenderableType]:
+def tables(models: pl.DataFrame, sessions: int) -> list[Printed]:
     """The models, the best first."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("model")
-    for title in ("log-\nlikelihood", "below the\nbest", "std.\nerror", "perplexity", "given\nclicks", "rate\nerror"):
-        table.add_column(title, justify="right")
-    with_judgments = set(JUDGED) <= set(models.columns)
-    for title in ("NDCG", "AUC") if with_judgments else ():
-        table.add_column(title, justify="right")
-    for row in models.iter_rows(named=True):
-        best = row["difference"] == 0
-        cells = [
-            f"{row['log_likelihood']:.5f}",
-            "-" if best else f"{-row['difference']:.5f}",
-            "-" if best else f"{row['difference_std_error']:.5f}",
-            *(f"{row[name]:.4f}" for name in ("perplexity", "conditional_perplexity", "rate_error")),
-        ]
-        if with_judgments:
-            cells += ["-" if row[name] is None else f"{row[name]:.4f}" for name in JUDGED[:2]]
-        table.add_row(row["model"], *cells)
+    rows = models.to_dicts()
+
+    def column(heading: str, name: str, decimals: int = 4, spare: int = 0) -> Column:
+        return Column(
+            heading, first("-" if row[name] is None else f"{row[name]:.{decimals}f}" for row in rows), "", spare
+        )
+
+    def below_best(heading: str, name: str, sign: int) -> Column:
+        said = ("-" if row["difference"] == 0 else f"{sign * row[name]:.5f}" for row in rows)
+        return Column(heading, first(said))
+
+    columns = [
+        Column("model", first(row["model"] for row in rows), label=True, text=True),
+        column("log-\nlikelihood", "log_likelihood", 5),
+        below_best("below the\nbest", "difference", -1),
+        below_best("std.\nerror", "difference_std_error", 1),
+        column("perplexity", "perplexity", spare=1),
+        column("given\nclicks", "conditional_perplexity", spare=2),
+        column("rate\nerror", "rate_error", spare=3),
+    ]
+    if set(JUDGED) <= set(models.columns):
+        columns += [column(heading, name) for heading, name in zip(("NDCG", "AUC"), JUDGED[:2], strict=True)]
     title = f"click models by {counted(sessions, 'held-out sessions')}; log-likelihood per position: more is better"
-    return [Group(line(title), table)]
+    return [title, PrintedTable(tuple(columns))]
 
 
 def verdicts(models: pl.DataFrame) -> list[str]:
@@ -68,11 +70,6 @@ def _of_ranker(rows: Sequence[dict[str, float | str | None]]) -> list[str]:
                 f"(correlation {abs(rho):.2f}, p = {p_value:.2g})."
             )
     return found
-
-
-def lines(said: Sequence[str]) -> list[RenderableType]:
-    """Sentences to show."""
-    return [line(sentence) for sentence in said]
 
 
 def warnings(models: pl.DataFrame, found: Judged) -> list[str]:

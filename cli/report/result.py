@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from posbias.cli import streams
 from posbias.cli.console import complain, say, stderr_console
 from posbias.cli.interrupts import result_stands
 from posbias.cli.options.options import OutputOptions
 from posbias.cli.options.reading import ReadingOptions
+from posbias.cli.report.curve import Curve
 from posbias.cli.report.progress import show_progress
+from posbias.cli.report.table import Printed, renderable
 from posbias.io.log.sources import named_paths
 from posbias.io.places.locations import Location, ObjectUrl, location
 from posbias.io.progress import Progress
@@ -24,6 +26,8 @@ from posbias.io.results.output import output_directory
 from posbias.io.temporary.directories import take_doubtful
 
 DONE, WITH_DOUBTS = 0, 1
+PRINTED = "printed"
+"""The section of the manifest that holds what was printed."""
 
 
 @dataclass
@@ -34,7 +38,9 @@ class Result:
         folder: where to write; it becomes the output directory when all is done.
         progress: where stages are reported.
         content: sections of the manifest.
-        tables: what is shown at the end.
+        printed: what is shown at the end, and kept in the manifest.
+        hints: sentences that are shown after it, and hold for this moment only.
+        curve: what is drawn as well, on a terminal.
         warnings: sentences that are always shown.
         exit_code: 0, or 1 where the result is not to be taken at face value, or could not be printed.
     """
@@ -42,7 +48,9 @@ class Result:
     folder: Path
     progress: Progress
     content: dict[str, Any] = field(default_factory=dict[str, Any])
-    tables: list[RenderableType] = field(default_factory=list[RenderableType])
+    printed: list[Printed] = field(default_factory=list[Printed])
+    hints: list[str] = field(default_factory=list[str])
+    curve: Curve | None = None
     warnings: list[str] = field(default_factory=list[str])
     exit_code: int = DONE
 
@@ -79,7 +87,7 @@ def open_result(
             result = Result(folder, progress)
             yield result
         content = {"command": command, "inputs": inputs, "options": _plain(options), **result.content}
-        manifest = write_manifest(folder, {**content, "warnings": result.warnings})
+        manifest = write_manifest(folder, {**content, "warnings": result.warnings, PRINTED: result.printed})
         result_stands(result.exit_code)
     _report(result, manifest_text(manifest), output, console)
 
@@ -96,8 +104,10 @@ def is_same(path: Location, target: Location) -> bool:
 
 def _report(result: Result, manifest: str, output: OutputOptions, console: Console) -> None:
     if not output.quiet:
-        for table in result.tables:
-            say(console, table)
+        for one in (*result.printed, *result.hints):
+            say(console, renderable(one))
+        if result.curve is not None and console.is_terminal and sys.stdout.isatty():
+            say(console, result.curve)
     for warning in result.warnings:
         say(console, f"warning: {warning}", style="yellow")
     for path, why in take_doubtful().items():

@@ -1,14 +1,12 @@
 """What a result says to a person: tables and sentences, from what has been computed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import UNSET
-from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.table import Table
 
-from posbias.cli.console import counted, line, shown
+from posbias.cli.console import counted, shown
+from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
 from posbias.core.fit.fit import Fit
 from posbias.core.schema import POSITION
 from posbias.core.training.thin_cells import ChosenPropensities
@@ -17,18 +15,19 @@ from posbias.io.layouts.parts import Split
 from posbias.io.log.event_table import EVENTS
 from posbias.io.log.rows import RawLines, Rows
 
-_MOST_ROWS = 30
 _MOST_REMARKS = 10
 _THREE_DECIMALS = 0.01
 
+_Cells = list[dict[str, Any]]
 
-def rows_line(rows: Rows) -> RenderableType:
+
+def rows_lines(rows: Rows) -> list[str]:
     """What was read, and what was left out."""
-    said = line(f"rows: {rows_in_words(rows)}")
-    accounts = [] if rows.ubi is UNSET else _raw_lines("UBI", account=rows.ubi)
+    said = [f"rows: {rows_in_words(rows)}"]
+    said += [] if rows.ubi is UNSET else _raw_lines("UBI", account=rows.ubi)
     for name, account in ({} if rows.raw is UNSET else rows.raw).items():
-        accounts += _raw_lines(name, account=account, unit="rows" if name == EVENTS else "lines")
-    return Group(said, *map(line, accounts)) if accounts else said
+        said += _raw_lines(name, account=account, unit="rows" if name == EVENTS else "lines")
+    return said
 
 
 def _raw_lines(name: str, *, account: RawLines, unit: str = "lines") -> list[str]:
@@ -53,107 +52,115 @@ def rows_in_words(rows: Rows) -> str:
     return line + (f"; {counted(orphans, 'clicks')} without an impression" if orphans else "")
 
 
-def days_line(days: dict[str, Any]) -> RenderableType:
+def days_line(days: dict[str, Any]) -> str:
     """The days that were found."""
     span = days["first"] if days["number"] == 1 else f"{days['first']} to {days['last']}, {days['number']:,} days"
-    return line(f"days: {span}" + (f" (timestamps are {days['read_as']})" if "read_as" in days else ""))
+    return f"days: {span}" + (f" (timestamps are {days['read_as']})" if "read_as" in days else "")
 
 
-def totals_line(totals: dict[str, Any]) -> RenderableType:
+def totals_line(totals: dict[str, Any]) -> str:
     """What was counted."""
-    return line(
+    return (
         f"log: {counted(totals['impressions'], 'impressions')}, {counted(totals['clicks'], 'clicks')}, "
         f"{counted(totals['queries'], 'queries')}, {counted(totals['pairs'], '(query, doc) pairs')}"
     )
 
 
-def statistics_line(totals: dict[str, int | float]) -> RenderableType:
+def statistics_line(totals: dict[str, int | float]) -> str:
     """What was collected."""
-    return line(
+    return (
         f"statistics: {counted(totals['rows'], 'rows')} for {counted(totals['impressions'], 'impressions')} "
         f"and {counted(totals['clicks'], 'clicks')}"
     )
 
 
-def propensity_table(fit: Fit) -> RenderableType:
+def propensity_table(fit: Fit) -> list[Printed]:
     """Propensities with their intervals, what joint EM says, and the counts behind them; it fits into 80 columns.
 
     Where contexts are shrunk, what each one's own data say takes the place of joint EM and of some counts.
     """
-    estimate = fit.estimate
-    title = f"propensities by the {estimate.method} method, relative to {reference_in_words(fit)}"
+    title = f"propensities by the {fit.estimate.method} method, relative to {reference_in_words(fit)}"
     if fit.shrunk is not None:
         title += f"; each {', '.join(fit.statistics.plan.context)} is shrunk towards the others"
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     rows = fit.propensities.to_dicts()
-    columns: dict[str, list[str]] = {
-        **{shown(name).replace("_", "\n"): [_label(row[name]) for row in rows] for name in _cell_columns(fit)},
-        **({} if fit.shrunk is not None else {"impressions": [f"{row['impressions']:,.0f}" for row in rows]}),
-        "clicks": [f"{row['clicks']:,.0f}" for row in rows],
-        "propensity": [_number(row["propensity"]) for row in rows],
-    }
+    columns = [_cell_column(name, rows) for name in _cell_columns(fit)]
+    if fit.shrunk is None:
+        columns.append(_numbers("impressions", "impressions", rows, _count, folded="impres-\nsions"))
+    columns.append(_numbers("clicks", "clicks", rows, _count))
+    columns.append(_numbers("propensity", "propensity", rows, _number, folded="propen-\nsity"))
     if not fit.propensities["ci_high"].is_null().all():
-        columns["95 % interval"] = [_interval(row["ci_low"], row["ci_high"]) for row in rows]
-    columns |= _compared(fit, rows)
+        columns.append(_intervals("95 % interval", "ci", rows))
+    columns += _compared(fit, rows)
     if fit.shrunk is None and fit.propensities["linking_clicks"].sum():
-        columns["linking\nclicks"] = [f"{row['linking_clicks']:,.0f}" for row in rows]
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    for values in list(zip(*columns.values(), strict=True))[:_MOST_ROWS]:
-        table.add_row(*values)
-    if len(rows) > _MOST_ROWS:
-        table.caption = (
-            f"... and {len(rows) - _MOST_ROWS} more cells in propensities.parquet (--csv writes CSV as well)"
-        )
+        columns.append(_numbers("linking\nclicks", "linking_clicks", rows, _count, spare=1))
     remarks = [f"{cell_in_words(fit, number)}: {row['reason']}" for number, row in enumerate(rows) if row["reason"]]
     if len(remarks) > _MOST_REMARKS:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
-    return Group(line(title), table, *map(line, remarks))
+    below = more(len(rows), "cells in propensities.parquet (--csv writes CSV as well)")
+    return [title, PrintedTable(tuple(columns), below), *remarks]
 
 
-def _compared(fit: Fit, rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+def _cell_column(name: str, rows: _Cells) -> Column:
+    folded = "posi-\ntion" if name == POSITION else ""
+    return Column(
+        shown(name).replace("_", "\n"), first(label_in_words(row[name]) for row in rows), folded=folded, label=True
+    )
+
+
+def _numbers(
+    heading: str, name: str, rows: _Cells, written: Callable[[Any], str], *, folded: str = "", spare: int = 0
+) -> Column:
+    return Column(heading, first(written(row[name]) for row in rows), folded=folded, spare=spare)
+
+
+def _intervals(heading: str, name: str, rows: _Cells, spare: int = 0) -> Column:
+    cells = first(_interval(row[f"{name}_low"], row[f"{name}_high"]) for row in rows)
+    return Column(heading, cells, folded=heading.replace(" in", "\nin"), spare=spare, beside=True)
+
+
+def _compared(fit: Fit, rows: _Cells) -> list[Column]:
     """What stands beside the estimate: what contexts say by themselves, the moment estimate, or joint EM."""
     if fit.shrunk is not None:
-        return {
-            "unshrunk": [_number(row["unshrunk_propensity"]) for row in rows],
-            "its interval": [_interval(row["unshrunk_ci_low"], row["unshrunk_ci_high"]) for row in rows],
-        }
+        return [
+            _numbers("unshrunk", "unshrunk_propensity", rows, _number, spare=1),
+            _intervals("its interval", "unshrunk_ci", rows, spare=1),
+        ]
     if fit.from_rows is not None and fit.from_rows.moment is not None:
-        return {"moment": [_number(row["moment_propensity"]) for row in rows]}
+        return [_numbers("moment", "moment_propensity", rows, _number, spare=2)]
     if fit.joint is not None and fit.joint is not fit.estimate:
-        return {"joint EM": [_number(row["joint_propensity"]) for row in rows]}
-    return {}
+        return [_numbers("joint EM", "joint_propensity", rows, _number, spare=2)]
+    return []
 
 
-def smooth_weights_line(chosen: ChosenPropensities) -> RenderableType:
+def smooth_weights_line(chosen: ChosenPropensities) -> str:
     """Where weights are not made from the fitted propensities, and why."""
     several = len(chosen.smooth) > 1
-    return line(
+    return (
         f"weights: at {len(chosen.smooth)} of {chosen.known} positions the smooth curve is used, because the standard "
         f"error of the fitted propensit{'ies' if several else 'y'} exceeds {chosen.largest_error:.0%} "
         "(--propensity fitted: never)"
     )
 
 
-def weights_line(summary: WeightSummary) -> RenderableType:
+def weights_line(summary: WeightSummary) -> str:
     """What the weights do to the log."""
     size, clicks, clipped = summary.effective_sample_size, summary.clicks_weighted, summary.clicks_clipped
     worth = f", effective sample size {size:,.0f}" if size is not None else ""
     also = f"; {clipped:,.0f} clipped" if clipped else ""
-    return line(f"weights: {counted(clicks, 'clicks')} weighted{worth}{also}")
+    return f"weights: {counted(clicks, 'clicks')} weighted{worth}{also}"
 
 
-def training_sets_line(sizes: Mapping[Split, dict[str, int]]) -> RenderableType:
+def training_sets_line(sizes: Mapping[Split, dict[str, int]]) -> str:
     """How much there is to learn from."""
     said = [f"{split}: {', '.join(counted(n, what) for what, n in size.items())}" for split, size in sizes.items()]
-    return line("; ".join(said))
+    return "; ".join(said)
 
 
-def features_line(report: dict[str, Any]) -> RenderableType:
+def features_line(report: dict[str, Any]) -> str:
     """How many features rows have, and how many rows have none."""
     missing = sum(table["missing_rows"] for table in report["tables"])
     categorical = len(report["categorical"])
-    return line(
+    return (
         f"features: {len(report['names']):,}"
         + (f", {categorical:,} of them categorical" if categorical else "")
         + (f"; missing in {counted(missing, 'rows')}" if missing else "")
@@ -173,15 +180,20 @@ def reference_in_words(fit: Fit) -> str:
 def cell_in_words(fit: Fit, number: int) -> str:
     """A cell by its columns, e.g. `position 3, previous click 1`."""
     row = fit.statistics.cells.row(number, named=True)
-    return ", ".join(f"{shown(name).replace('_', ' ')} {_label(row[name])}" for name in _cell_columns(fit))
+    return ", ".join(f"{shown(name).replace('_', ' ')} {label_in_words(row[name])}" for name in _cell_columns(fit))
 
 
-def _label(value: object) -> str:
+def label_in_words(value: object) -> str:
+    """A value of a column of cells."""
     return "(none)" if value is None else shown(str(value))
 
 
 def _cell_columns(fit: Fit) -> list[str]:
     return fit.statistics.cells.columns
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
 
 
 def _number(value: float | None) -> str:

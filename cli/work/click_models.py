@@ -161,9 +161,8 @@ def _write(found: FittedToLog, request: Request, engine: Engine, result: Result)
     fitted = found.fitted
     section = ClickModelSection(request.model.name, fitted.passes, fitted.converged, groups, request.file)
     result.content[CLICK_MODEL] = section
-    result.tables += report.tables(found)
     result.content["verdicts"] = said = report.verdicts(found)
-    result.tables += report.lines(said)
+    result.printed += [*report.tables(found), *said]
     result.warnings += report.warnings(found)
     if not fitted.converged:
         result.exit_code = WITH_DOUBTS

@@ -121,11 +121,11 @@ def evaluate(
     write_small_table(differences, result.folder, DIFFERENCES, csv=asked.csv)
     result.content["weights_from"] = weights_from(asked.propensity, chosen)
     if chosen.smooth:
-        result.tables.append(summary.smooth_weights_line(chosen))
+        result.printed.append(summary.smooth_weights_line(chosen))
     _describe(found, rankings, compared, bound, result)
-    result.tables += [report.metrics_table(metrics, asked.cutoff), *report.remarks(found.evaluation, names)]
+    result.printed += [*report.metrics_table(metrics, asked.cutoff), *report.remarks(found.evaluation, names)]
     said = report.verdicts(differences, compared)
-    result.tables += report.lines(said)
+    result.printed += report.lines(said)
     result.content["verdicts"] = said
     result.warnings += report.warnings(found.evaluation, names)
 

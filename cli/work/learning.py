@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 
-from posbias.cli.console import line
 from posbias.cli.options.learning import LearningOptions
 from posbias.cli.report import learned as report
 from posbias.cli.report.result import WITH_DOUBTS, Result
@@ -217,6 +216,6 @@ def _sizes(documents: Documents) -> dict[str, int]:
 
 
 def _report(learned: Learned, documents: Documents, measure: str, result: Result) -> None:
-    result.tables += [line(sentence) for sentence in report.sentences(learned, documents.data, measure)]
+    result.printed += report.sentences(learned, documents.data, measure)
     if learned.importance is not None:
-        result.tables.append(report.importance(importance_table(learned.importance, documents.features)))
+        result.printed += report.importance(importance_table(learned.importance, documents.features))

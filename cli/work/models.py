@@ -128,9 +128,9 @@ def evaluate(learn: Job, test: Job | None, request: Request, engine: Engine, res
         side: {"sessions": pages.n_sessions, "impressions": pages.n_impressions}
         for side, pages in (("learnt", found.learnt), ("held_out", found.held_out))
     }
-    result.tables += report.tables(table, found.held_out.n_sessions)
+    result.printed += report.tables(table, found.held_out.n_sessions)
     said = report.verdicts(table)
-    result.tables += report.lines(said)
+    result.printed += said
     result.content["verdicts"] = said
     result.warnings += report.warnings(table, found)
     if not all(one.converged for one in found.fitted):

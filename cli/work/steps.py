@@ -6,8 +6,8 @@ from dataclasses import asdict
 from functools import partial
 
 from posbias.cli import clock
-from posbias.cli.console import line
 from posbias.cli.report import model_verdicts, summary, verdicts
+from posbias.cli.report.curve import Curve
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.cli.work.job import EstimateRequest, Job
 from posbias.core.fit.fit import LARGEST_COMPARISON, BesideCounts, Fit, fit_statistics
@@ -52,7 +52,7 @@ def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
         "sources": found.sources,
         "rows": found.rows,
     }
-    result.tables.append(summary.rows_line(found.rows))
+    result.printed += summary.rows_lines(found.rows)
     describe_reading(found.days, found.said, result)
     return found.read
 
@@ -74,10 +74,10 @@ def open_log(job: Job, result: Result) -> Log:
 
 def describe_reading(days: Days | None, said: Iterable[str], result: Result) -> None:
     """Say which days were found, and what else a reader should know of how a log was read."""
-    result.tables += map(line, said)
+    result.printed += said
     if days is not None:
         result.content["days"] = days.describe()
-        result.tables.append(summary.days_line(result.content["days"]))
+        result.printed.append(summary.days_line(result.content["days"]))
         result.warnings += days.warnings()
 
 
@@ -100,9 +100,9 @@ def _describe(counted: CountedLog, result: Result) -> None:
         "decay": describe_decay(counted.decay),
         "totals": totals,
     }
-    result.tables.append(summary.rows_line(counted.rows))
+    result.printed += summary.rows_lines(counted.rows)
     describe_reading(counted.days, counted.said, result)
-    result.tables.append(summary.totals_line(totals))
+    result.printed.append(summary.totals_line(totals))
 
 
 def _from_rows(counted: CountedLog, engine: Engine, request: EstimateRequest, result: Result) -> FromRows | None:
@@ -113,7 +113,7 @@ def _from_rows(counted: CountedLog, engine: Engine, request: EstimateRequest, re
 
     found = estimate_from_rows(counted, request.rows, request.options, engine, result.progress)
     result.content["features_of_fit"] = found.features
-    result.tables.append(summary.features_line(found.features))
+    result.printed.append(summary.features_line(found.features))
     result.warnings += found.warnings
     return found.found
 
@@ -140,9 +140,10 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
     write_covariance(found.theta, result.folder)
     write_attractiveness_of(counted, found, engine, result.folder, result.progress, csv=asked.csv)
     result.content["estimate"] = fit_section(found)
-    result.tables.append(summary.propensity_table(found))
+    result.printed += summary.propensity_table(found)
+    result.curve = Curve.of(found.propensities, counted.plan.cell_columns)
     said = verdicts.fit_verdicts(found)
-    result.tables += [line(sentence) for sentence in said]
+    result.printed += said
     result.content["verdicts"] = said
     result.warnings += verdicts.fit_warnings(found)
     if asked.compare is not False and found.model_tests is not None and found.model_tests.rejected:

@@ -212,7 +212,7 @@ def _chosen(propensities: pl.DataFrame, request: Request, result: Result) -> pl.
     chosen = choose_propensities(propensities, request.asked.propensity)
     result.content["weights_from"] = weights_from(request.asked.propensity, chosen)
     if chosen.smooth:
-        result.tables.append(summary.smooth_weights_line(chosen))
+        result.printed.append(summary.smooth_weights_line(chosen))
     return chosen.table
 
 
@@ -237,10 +237,10 @@ def write_laid_out(
     )
     result.content["grouped_by"] = request.grouping
     result.content["training_sets"] = sizes
-    result.tables.append(summary.training_sets_line(sizes))
+    result.printed.append(summary.training_sets_line(sizes))
     if rows.features:
         result.content["features"] = rows.report
-        result.tables.append(summary.features_line(rows.report))
+        result.printed.append(summary.features_line(rows.report))
     result.warnings += rows.warnings
 
 
@@ -251,5 +251,5 @@ def report_weights(weights: ClickWeights | RowWeights, result: Result) -> None:
     weighted, lost = weights.summary.clicks_weighted, weights.summary.clicks_without_propensity
     if not weighted or lost > (1 - WANTED_CLICK_SHARE) * (weighted + lost):
         result.exit_code = WITH_DOUBTS
-    result.tables.append(summary.weights_line(weights.summary))
+    result.printed.append(summary.weights_line(weights.summary))
     result.warnings += verdicts.weight_warnings(weights.summary)

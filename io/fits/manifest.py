@@ -1,10 +1,12 @@
 """What the manifest says about a fit, as types: written from a `Fit`, and read again by whoever builds on it."""
 
 from itertools import pairwise
+from math import isfinite
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+import polars as pl
 from msgspec import UNSET, Meta, UnsetType
 
 from posbias.core.arrays.count_table import Integers
@@ -25,6 +27,9 @@ from posbias.io.fits.verdict_sections import (
     numbers,
 )
 from posbias.io.stores.manifest_types import Position, Probability
+
+MOST_CELLS = 10_000
+"""Of more cells, only the table of propensities says what is known, and not the manifest."""
 
 Cell = dict[str, Any]
 """A cell by the values of its columns."""
@@ -109,6 +114,7 @@ class FitSection(EstimateSection, frozen=True, kw_only=True):
     joint_under_other_priors: CausesSection | None
     placed_at_random: list[PlacementSection]
     from_rows: RowsSection | UnsetType = UNSET
+    propensities: list[Cell] | UnsetType = UNSET
 
 
 def fit_section(fit: Fit) -> FitSection:
@@ -138,6 +144,7 @@ def fit_section(fit: Fit) -> FitSection:
         joint_under_other_priors=CausesSection.of(fit.causes),
         placed_at_random=[PlacementSection.of(test) for test in fit.placements],
         from_rows=UNSET if fit.from_rows is None else RowsSection.of(fit.from_rows, fit.against_pairs),
+        propensities=_rows(fit.propensities) if fit.propensities.height <= MOST_CELLS else UNSET,
     )
 
 
@@ -191,10 +198,15 @@ def _of_shape(fit: Fit) -> dict[str, Any]:
 
 
 def _cells(statistics: SufficientStatistics, cells: Integers) -> list[Cell]:
-    rows = statistics.cells[cells].rows(named=True)
-    return [{name: _plain(value) for name, value in row.items()} for row in rows]
+    return _rows(statistics.cells[cells])
+
+
+def _rows(table: pl.DataFrame) -> list[Cell]:
+    return [{name: _plain(value) for name, value in row.items()} for row in table.iter_rows(named=True)]
 
 
 def _plain(value: object) -> object:
     """A value that JSON knows, else its text."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
     return value if value is None or isinstance(value, bool | int | str) else str(value)

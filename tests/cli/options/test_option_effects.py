@@ -230,6 +230,11 @@ IN_A_SIMULATION = {
     "swap_share": Trial("--swap-share 0.7"),
 }
 
+IN_A_SHOW = {
+    "format": Trial("--format csv"),
+    "plot": Trial("--plot"),
+}
+
 OTHER_GROUP = Trial("--group query")  # of the layout whose rows are grouped by session
 
 
@@ -347,8 +352,8 @@ class Outcome:
     manifest: dict[str, object]
 
     def without_click_weights(self) -> "Outcome":
-        """The same without the manifest's account of click weights, which some layouts do not write."""
-        kept = {name: value for name, value in self.manifest.items() if not name.startswith("weights")}
+        """The same without the manifest's account of click weights, which some layouts do not write, nor print."""
+        kept = {name: value for name, value in self.manifest.items() if not name.startswith(("weights", "printed"))}
         return replace(self, manifest=kept)
 
     def is_that_of(self, other: "Outcome") -> bool:
@@ -379,7 +384,8 @@ class Bench:
 
     def _run(self, words: Iterable[str], environment: dict[str, str]) -> Outcome:
         out = self.place / "out"
-        output = () if "--info" in words or "POSBIAS_INFO" in environment else ("-o", "out")
+        writes_nothing = {"--info", "show"} & set(words) or "POSBIAS_INFO" in environment
+        output = () if writes_nothing else ("-o", "out")
         done = self.run(*words, *output, cwd=self.place, **environment)
         manifest, files = dict[str, object](), {"stdout": done.stdout}
         if out.exists():
@@ -420,7 +426,7 @@ def bench(run_in_process: Run, log_folder: Path, outcomes: dict[tuple[object, ..
 
 def trials_of(command: str) -> dict[str, Trial]:
     """The trials of a command's options."""
-    return {"simulate": IN_A_SIMULATION, "score": IN_SCORES}.get(command, TRIALS)
+    return {"simulate": IN_A_SIMULATION, "score": IN_SCORES, "show": IN_A_SHOW}.get(command, TRIALS)
 
 
 def options_of(command: str) -> list[TyperOption]:
@@ -485,6 +491,8 @@ def fields_of(*groups: type) -> set[str]:
         "train dayless --propensities fit --features numbers.parquet --missing nan",
         "score candidates.parquet --model ranker",
         "explore fit",
+        "show fit",
+        "show fit --format markdown",
         "evaluate log.parquet --propensities fit --rankings scored.run",
         "evaluate log.parquet --propensities fit --rankings scored.run --candidates query",
         "evaluate log.parquet --models pbm,dctr --judgments judged.csv",

@@ -1,0 +1,111 @@
+"""A result that was written before, printed again: from its manifest and its tables alone."""
+
+from typing import Any
+
+import msgspec
+import polars as pl
+import typer
+from msgspec import UNSET, UnsetType
+
+from posbias.cli.console import SafeConsole
+from posbias.cli.report.curve import Curve
+from posbias.cli.report.table import Printed, markdown, renderable
+from posbias.core.errors import LogFormatError, UsageError
+from posbias.io.results.manifest import manifest_text
+from posbias.io.results.plain_text import as_spreadsheet_columns
+from posbias.io.results.stored import StoredResult
+from posbias.io.results.tables import PROPENSITIES, read_table
+from posbias.io.stores.manifest_types import Counted
+
+_TABLES = (
+    PROPENSITIES,
+    *("metrics", "models", "widths", "feature_importance", "learning_curve", "truth", "parameters_truth"),
+)
+"""The table of a result, the first of these that it holds."""
+
+FILES = tuple(f"{name}.parquet" for name in _TABLES)
+"""What is read beside the manifest."""
+
+_WIDTH_IN_A_FILE = 120
+
+
+class _Printed(msgspec.Struct, frozen=True):
+    """What a manifest keeps of what was printed."""
+
+    printed: tuple[Printed, ...] | UnsetType = UNSET
+    warnings: tuple[str, ...] = ()
+
+
+class _Cells(msgspec.Struct, frozen=True):
+    """What a manifest says of cells."""
+
+    counted: Counted
+
+
+class _Weights(msgspec.Struct, frozen=True):
+    """What a manifest of training files says by position."""
+
+    weights_by_position: list[dict[str, Any]]
+
+
+def as_table(stored: StoredResult, *, plot: bool) -> None:
+    """Print the sentences and tables, and the curve if asked for."""
+    curve = _curve(stored) if plot else None
+    console = SafeConsole(stderr=False, width_in_a_file=_WIDTH_IN_A_FILE)
+    for one in _printed(stored):
+        console.print(renderable(one), crop=False)
+    if curve is not None:
+        console.print(curve, crop=False)
+
+
+def as_markdown(stored: StoredResult) -> None:
+    """Print the same as Markdown."""
+    typer.echo(markdown(_printed(stored)).encode(), nl=False)
+
+
+def as_csv(stored: StoredResult) -> None:
+    """Print the table of a result as `--csv` writes it.
+
+    Raises:
+        UsageError: it has none.
+    """
+    table = as_spreadsheet_columns(_table(stored).lazy()).collect()
+    typer.echo(table.write_csv().encode(), nl=False)
+
+
+def as_json(stored: StoredResult) -> None:
+    """Print the manifest as `--json` does."""
+    typer.echo(manifest_text(stored.content).encode(), nl=False)
+
+
+def _printed(stored: StoredResult) -> list[Printed]:
+    said = stored.typed(_Printed)
+    if said.printed is UNSET:
+        raise UsageError(
+            f"{stored.folder}: was made before results kept what they print. Make it again, or look at it with "
+            "--format json or csv."
+        )
+    return [*said.printed, *(f"warning: {sentence}" for sentence in said.warnings)]
+
+
+def _table(stored: StoredResult) -> pl.DataFrame:
+    found = next((name for name in FILES if name in stored.files), None)
+    if found is not None:
+        return read_table(stored.folder / found)
+    if "weights_by_position" in stored.content:
+        return pl.DataFrame(stored.typed(_Weights).weights_by_position)
+    raise UsageError(f"--format csv: what `posbias {stored.command}` writes has no such table. Use --format json.")
+
+
+def _curve(stored: StoredResult) -> Curve:
+    name = f"{PROPENSITIES}.parquet"
+    if name not in stored.files:
+        raise UsageError(
+            f"--plot: {stored.folder} holds no {name}. Name a directory that `posbias fit` or `run` wrote."
+        )
+    cells = stored.typed(_Cells).counted.plan().cell_columns
+    table = read_table(stored.folder / name)
+    missing = [column for column in (*cells, "propensity", "ci_low", "ci_high") if column not in table.columns]
+    if missing:
+        raise LogFormatError(f"{stored.folder / name}: has no column {missing[0]!r}. Run `posbias fit` again.")
+    return Curve.of(table, cells)

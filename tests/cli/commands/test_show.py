@@ -1,0 +1,252 @@
+"""`posbias show`: what was printed when a result was made, from its files alone; what is no result is refused."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from posbias.cli.main import app
+from posbias.io.results.manifest import checksum_of_content
+
+Run = Callable[..., CompletedProcess[str]]
+
+MADE = {
+    "sim": "simulate --sessions 1500 --queries 30 --docs-per-query 6 --positions 5 --days 2 --device 1 --device 2",
+    "browsed": "simulate --sessions 300 --queries 10 --model dbn",
+    "fit": "fit sim/log.parquet",
+    "by-device": "run sim/log.parquet --context device --validation 0.2",
+    "ubm": "fit browsed/log.parquet --model ubm",
+    "counts": "collect sim/log.parquet --timestamp timestamp",
+    "weighted": "weight sim/log.parquet --propensities fit",
+    "planned": "explore fit",
+    "ranker": "train sim/log.parquet --propensities fit --features docs.csv",
+    "scored": "score docs.csv --model ranker",
+    "evaluated": "evaluate sim/log.parquet --propensities fit --scores <b>|new=scores.csv",
+    "judged": "evaluate browsed/log.parquet --models pbm,dbn --samples 20",
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each command printed when it made its result, by result; they stand in the folder `.` of it."""
+    folder = tmp_path_factory.mktemp("shown")
+    printed = {"": str(folder)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name, words in MADE.items():
+            done = CliRunner().invoke(app, [*words.split(), "-o", name], catch_exceptions=False)
+            assert done.exit_code in {0, 1}, done.output
+            printed[name] = done.stderr
+            if name == "sim":
+                pairs = pl.read_parquet("sim/log.parquet").select("query", "doc").unique(maintain_order=True)
+                pairs.with_columns(score="doc").write_csv("scores.csv")
+                pairs.with_columns(price=pl.col("doc") * 1.5).write_csv("docs.csv")
+    return printed
+
+
+def folder_of(made: dict[str, str]) -> Path:
+    return Path(made[""])
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_result_is_shown_as_it_was_printed_when_it_was_made(
+    run_in_process: Run, made: dict[str, str], name: str, tmp_path: Path
+) -> None:
+    shutil.copytree(folder_of(made) / name, tmp_path / "elsewhere")  # without its inputs, and of another name
+    done = run_in_process("show", "elsewhere")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    hints = ("written: ", "next: ", "then compare ")
+    expected = [line for line in made[name].splitlines() if not line.startswith(hints)]
+    shown = done.stdout.split()
+    assert shown == " ".join(expected).split()  # sentences are folded at another place where a warning is long
+    assert len(shown) > 2
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_json_is_the_manifest_as_it_stands(run_in_process: Run, made: dict[str, str], name: str) -> None:
+    done = run_in_process("show", name, "--format", "json", cwd=folder_of(made))
+
+    assert (done.returncode, done.stdout) == (0, (folder_of(made) / name / "manifest.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        *(("fit", "propensities"), ("by-device", "propensities"), ("evaluated", "metrics"), ("judged", "models")),
+        *(("planned", "widths"), ("ranker", "feature_importance"), ("sim", "truth"), ("browsed", "parameters_truth")),
+    ],
+)
+def test_csv_is_the_table_with_all_rows_and_digits(
+    run_in_process: Run, made: dict[str, str], name: str, table: str
+) -> None:
+    done = run_in_process("show", name, "--format", "csv", cwd=folder_of(made))
+
+    held = pl.read_parquet(folder_of(made) / name / f"{table}.parquet")
+    assert (done.returncode, done.stdout) == (0, held.write_csv())
+
+
+def test_csv_of_training_files_is_their_weight_by_position(run_in_process: Run, made: dict[str, str]) -> None:
+    done = run_in_process("show", "weighted", "--format", "csv", cwd=folder_of(made))
+
+    assert done.stdout.splitlines()[0] == "position,clicks,weight_share"
+    assert len(done.stdout.splitlines()) == 6
+
+
+@pytest.mark.parametrize("name", ["counts", "scored"])
+def test_csv_of_what_has_no_table_is_refused(run_in_process: Run, made: dict[str, str], name: str) -> None:
+    done = run_in_process("show", name, "--format", "csv", cwd=folder_of(made))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "has no such table" in done.stderr
+
+
+def test_markdown_has_every_column_and_takes_names_for_text(run_in_process: Run, made: dict[str, str]) -> None:
+    done = run_in_process("show", "evaluated", "--format", "markdown", cwd=folder_of(made))
+
+    assert r"| \<b\>\|new |" in done.stdout
+    assert (
+        "| ranking | DCG@10 naive | DCG@10 IPS | DCG@10 self-norm. | DCG@10 95 % interval | ARP naive |" in done.stdout
+    )
+    widths = {len(line.replace(r"\|", "").split("|")) for line in done.stdout.splitlines() if line.startswith("|")}
+    assert len(widths) == 1
+
+
+def test_the_curve_has_a_line_for_every_cell(run_in_process: Run, made: dict[str, str]) -> None:
+    done = run_in_process("show", "by-device", "--plot", cwd=folder_of(made))
+
+    drawn = done.stdout.splitlines()[-10:]
+    assert [line.split()[:2] for line in drawn] == [[str(at), device] for device in "01" for at in range(1, 6)]
+    assert all("●" in line for line in drawn)
+
+
+@pytest.mark.parametrize("name", ["counts", "sim"])
+def test_there_is_no_curve_without_propensities(run_in_process: Run, made: dict[str, str], name: str) -> None:
+    done = run_in_process("show", name, "--plot", cwd=folder_of(made))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--plot: " in done.stderr
+
+
+def test_the_manifest_holds_the_propensities(made: dict[str, str]) -> None:
+    manifest = json.loads((folder_of(made) / "by-device" / "manifest.json").read_text(encoding="utf-8"))
+    table = pl.read_parquet(folder_of(made) / "by-device" / "propensities.parquet")
+
+    assert manifest["estimate"]["propensities"] == table.to_dicts()
+
+
+def on_a_terminal(words: list[str], folder: Path, columns: int, environment: dict[str, str]) -> str:
+    """What a command prints on a terminal of so many columns."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    command = [sys.executable, "-m", "posbias.cli", *words]
+    with subprocess.Popen(command, cwd=folder, stdin=its, stdout=its, stderr=its, env=environment) as process:
+        os.close(its)
+        printed = b""
+        with contextlib.suppress(OSError):  # the terminal is gone when the process is
+            while part := os.read(ours, 1 << 16):
+                printed += part
+    os.close(ours)
+    assert process.returncode == 0
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed.decode()).replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [120, 80, 50])
+def test_a_fit_ends_with_its_curve_on_a_terminal(
+    made: dict[str, str], clean_environment: dict[str, str], tmp_path: Path, columns: int
+) -> None:
+    log = folder_of(made) / "sim" / "log.parquet"
+    environment = clean_environment | {"PYTHONIOENCODING": "utf-8", "TERM": "xterm", "COLUMNS": str(columns)}
+    printed = on_a_terminal(["fit", str(log), "-o", "fit"], tmp_path, columns, environment)
+    shown = on_a_terminal(["show", "fit", "--plot"], tmp_path, columns, environment)
+
+    curve = printed[printed.rindex("position  0") :].splitlines()[:6]
+    assert [line for line in curve if "●" not in line] == curve[:1]
+    assert shown.endswith("\n".join(curve) + "\n")
+    assert max(map(len, shown.splitlines())) <= columns
+
+
+# --- what is no result ------------------------------------------------------------------------------------------
+
+
+def changed(folder: Path, change: Callable[[dict[str, object]], object], *, sealed: bool) -> None:
+    """Change a manifest; where it is sealed, its checksum is that of what it says then."""
+    path = folder / "manifest.json"
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    change(manifest)
+    if sealed:
+        manifest["checksum"] = checksum_of_content(manifest)
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def _uneven(manifest: dict[str, object]) -> None:
+    manifest["printed"] = [{"columns": [{"heading": "a", "cells": ["1"]}, {"heading": "b", "cells": []}]}]
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "not there": (shutil.rmtree, "is not there"),
+    "no manifest": (lambda at: (at / "manifest.json").unlink(), "holds no manifest.json"),
+    "of another program": (lambda at: (at / "manifest.json").write_text('{"name": "x"}'), "was not written by posbias"),
+    "no object": (lambda at: (at / "manifest.json").write_text("[1]"), "holds no JSON object"),
+    "cut off": (lambda at: (at / "manifest.json").write_text('{"command": "fit", '), "is damaged"),
+    "a link": (lambda at: (at / "manifest.json").unlink() or (at / "manifest.json").symlink_to("x"), "cannot be read"),
+    "edited": (
+        lambda at: changed(at, lambda said: said.update(warnings=[]) or said.update(x=1), sealed=False),
+        "changed",
+    ),
+    "of other types": (lambda at: changed(at, lambda said: said.update(printed=7), sealed=True), "is damaged"),
+    "a table of uneven columns": (lambda at: changed(at, _uneven, sealed=True), "differ in length"),
+    "made before": (lambda at: changed(at, lambda said: said.pop("printed"), sealed=True), "Make it again"),
+    "a table gone": (lambda at: (at / "propensities.parquet").unlink(), "propensities.parquet cannot be read"),
+    "a table cut off": (lambda at: (at / "attractiveness.parquet").write_bytes(b"PAR1"), "has 4 bytes, and had"),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_what_is_no_whole_result_is_refused(
+    run_in_process: Run, made: dict[str, str], tmp_path: Path, how: str
+) -> None:
+    shutil.copytree(folder_of(made) / "fit", tmp_path / "copy")
+    damage, expected = DAMAGE[how]
+    damage(tmp_path / "copy")
+    done = run_in_process("show", "copy")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("posbias: error: ")
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_is_no_result(run_in_process: Run, made: dict[str, str]) -> None:
+    done = run_in_process("show", "scores.csv", cwd=folder_of(made))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "scores.csv: is a file" in done.stderr
+
+
+def test_a_table_that_was_replaced_by_one_of_its_size_is_no_reason_for_a_traceback(
+    run_in_process: Run, made: dict[str, str], tmp_path: Path
+) -> None:
+    shutil.copytree(folder_of(made) / "fit", tmp_path / "copy")
+    table = tmp_path / "copy" / "propensities.parquet"
+    table.write_bytes(b"x" * table.stat().st_size)
+    for words in (("--format", "csv"), ("--plot",)):
+        done = run_in_process("show", "copy", *words)
+
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "cannot be read as Parquet" in done.stderr
