@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from posbias.core.browsing.batch import PageBatch
+from posbias.core.browsing.batch import Integers, PageBatch
 from posbias.core.log.page_order import in_page_order
 from posbias.core.schema import CLICK, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
 
@@ -97,18 +97,25 @@ def rows_alone(batches: Iterable[PageBatch]) -> pl.DataFrame:
 
 def as_batch(pages: pl.DataFrame) -> PageBatch:
     """The matrices of `grouped_pages`, their columns each in one piece, as models go down them rank by rank."""
-    n_ranks = _n_ranks(pages)
-    values = pages.select(pl.exclude(WEIGHT, PREVIOUS_CLICK).cast(pl.Int64)).to_numpy(order="fortran")
-    shown, position = values[:, :n_ranks], values[:, n_ranks:]
+    ranks = range(_n_ranks(pages))
+    shown = _matrix([pages[f"shown {rank}"] for rank in ranks])
     alone = PREVIOUS_CLICK in pages.columns
     return PageBatch(
         unit=shown >> 1,
-        position=position,
+        position=_matrix([pages[f"position {rank}"] for rank in ranks]),
         click=(shown & 1) == 1,
         shown=np.ones(shown.shape, dtype=np.bool_, order="F"),
         weight=pages[WEIGHT].to_numpy(),
-        clicked_above=pages[PREVIOUS_CLICK].cast(pl.Int64).to_numpy()[:, np.newaxis] if alone else None,
+        clicked_above=_matrix([pages[PREVIOUS_CLICK]]) if alone else None,
     )
+
+
+def _matrix(columns: Sequence[pl.Series]) -> Integers:
+    """Columns side by side. Done in NumPy: for few rows Polars would take longer than what is done with them."""
+    values = np.empty((len(columns[0]), len(columns)), dtype=np.int64, order="F")
+    for number, column in enumerate(columns):
+        values[:, number] = column.to_numpy()
+    return values
 
 
 def small_batches(pages: pl.DataFrame) -> Iterator[PageBatch]:
