@@ -25,7 +25,7 @@ from posbias.io.browsing.counts import bring_counts, rows_of_counts
 from posbias.io.browsing.fits import CLICK_MODEL, ClickModelFit, ClickModelSection, as_read
 from posbias.io.browsing.fitting import FittedToLog, fit_model, write_click_model
 from posbias.io.browsing.held_out import AllPages, UpToPosition
-from posbias.io.browsing.pages import bring_pages, number_units
+from posbias.io.browsing.pages import number_units, pages_to_learn_from
 from posbias.io.browsing.trust import check_positions, read_trust
 from posbias.io.browsing.weighing import weigh_documents, weigh_rows
 from posbias.io.counting.count import CountedLog
@@ -176,7 +176,7 @@ def _fit_to_pages(read: ReadLog, asked: Job, request: Request, engine: Engine, r
     of_pages = AllPages() if deepest is None else UpToPosition(deepest)
     with result.progress.stage("reading pages", parts.number):
         units = number_units(parts, request.model.unit_columns, of_pages, folder)
-        pages = bring_pages(parts, units, of_pages, folder, "pages", same_parts=True)
+        pages = pages_to_learn_from(parts, units, of_pages, folder, "pages")
     if request.file is not None:
         shown = {int(k) for batch in pages for k in np.unique(batch.position[batch.shown])}
         check_positions(request.trust, sorted(shown), request.file)

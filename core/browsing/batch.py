@@ -21,7 +21,8 @@ class PageBatch:
         click: shape (N, L); False where padded.
         shown: shape (N, L); False where padded.
         weight: shape (N,), how often the page occurred, or the sum of its weights.
-        clicked_above: shape (N, L), the `previous_click` where rows stand by themselves (`rows_alone`); else None.
+        clicked_above: shape (N, L), the `previous_click` where rows stand by themselves (see
+            `posbias.core.browsing.frames.rows_alone`); else None.
     """
 
     unit: Integers
@@ -92,17 +93,3 @@ class PageBatch:
             weight=self.weight[pages],
             clicked_above=None if self.clicked_above is None else self.clicked_above[pages],
         )
-
-    def rows_alone(self) -> "PageBatch":
-        """Each different impression as a page of its own, with its number, for models that look at no other one.
-
-        Impressions are the same where unit, position, click and `previous_click` are.
-        """
-        keys = [values[self.shown] for values in (self.unit, self.position, self.previous_click, self.click)]
-        weight = self.row_weight[self.shown]
-        order = np.lexsort(keys[::-1])
-        sorted_keys = np.stack([values[order] for values in keys])
-        starts = np.flatnonzero(np.r_[True, (sorted_keys[:, 1:] != sorted_keys[:, :-1]).any(axis=0)][: len(order)])
-        unit, position, above, click = (values[starts, np.newaxis] for values in sorted_keys.astype(np.int64))
-        sums = np.add.reduceat(weight[order], starts) if len(order) else weight
-        return PageBatch(unit, position, click == 1, np.ones((len(starts), 1), dtype=np.bool_), sums, above)

@@ -8,7 +8,7 @@ given or estimated from the log; those that all units share need none.
 Sources: Dempster, Laird & Rubin 1977; Varadhan & Roland 2008 (SQUAREM); Chuklin, Markov & de Rijke 2015, chapter 4.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
@@ -43,7 +43,11 @@ class TrainingPages(Protocol):
         ...
 
     def __iter__(self) -> Iterator[PageBatch]:
-        """The batches, always in the same order."""
+        """The batches, always in the same order; small ones are faster."""
+        ...
+
+    def rows_alone(self) -> "TrainingPages":
+        """Their impressions, each for itself; see `posbias.core.browsing.frames.rows_alone`."""
         ...
 
 
@@ -70,7 +74,7 @@ class FittedModel:
     Attributes:
         parameters: by name; see `Parameters`.
         priors: of the parameters by unit.
-        decided: the expected number of decisions of each parameter that was found, same shapes.
+        decided: of those that all units share and were found, the expected number of decisions, in their shapes.
         passes: that were made over the pages.
         converged: whether they ended by themselves.
     """
@@ -113,8 +117,8 @@ def fit(model: MadeOfRatios, pages: TrainingPages, options: EMOptions, on_pass: 
         options: how.
         on_pass: is called after each pass over the pages.
     """
-    batches = [batch.rows_alone() for batch in pages] if model.rows_alone else pages
-    problem = _Problem(model, batches, pages.n_units, pages.n_positions, options, on_pass)
+    again_and_again = model.rows_alone and not model.closed_form
+    problem = _Problem(model, pages.rows_alone() if again_and_again else pages, options, on_pass)
     values = problem.start()
     if not problem.wanted:
         return FittedModel(values, {}, {}, 0, converged=True)
@@ -137,13 +141,7 @@ class _Problem:
     """EM's map on the pages of a log."""
 
     def __init__(
-        self,
-        model: MadeOfRatios,
-        batches: Iterable[PageBatch],
-        n_units: int,
-        n_positions: int,
-        options: EMOptions,
-        on_pass: Callable[[], None],
+        self, model: MadeOfRatios, pages: TrainingPages, options: EMOptions, on_pass: Callable[[], None]
     ) -> None:
         self.wanted = [parameter for parameter in model.parameters if parameter.name not in options.fixed]
         self._known = {p.name: p.prior for p in self.wanted if p.prior is not None and not options.fixed}
@@ -153,8 +151,8 @@ class _Problem:
         if options.start is not None:
             self.priors = dict(options.start.priors)
         self.passes = 0
-        self._model, self._batches, self._options, self._on_pass = model, batches, options, on_pass
-        self._shapes = {p.name: p.dimensions(n_units, n_positions) for p in self.wanted}
+        self._model, self._pages, self._options, self._on_pass = model, pages, options, on_pass
+        self._shapes = {p.name: p.dimensions(pages.n_units, pages.n_positions) for p in self.wanted}
         self._steps: list[dict[str, Floats]] = []
         self._sums: dict[str, Ratio] = {}
         self._impressions = 0.0
@@ -167,29 +165,39 @@ class _Problem:
 
     @property
     def decided(self) -> dict[str, Floats]:
-        """The expected number of decisions at the last step."""
-        return {name: ratio.decided for name, ratio in self._sums.items()}
+        """The expected number of decisions at the last step, of what all units share."""
+        return {p.name: self._sums[p.name].decided for p in self.wanted if p.shape != "unit"}
 
-    def step(self, values: Parameters) -> tuple[dict[str, Floats], float]:
-        """One E-step and M-step from values, and the objective at these values."""
-        names = [p.name for p in self.wanted]
-        sums = {name: Ratio(np.zeros(self._shapes[name]), np.zeros(self._shapes[name])) for name in names}
-        log_likelihood = impressions = 0.0
-        for batch in self._batches:
-            weight = batch.row_weight
-            found = self._model.expected(values, batch)
+    def step(self, values: Parameters) -> dict[str, Floats]:
+        """One E-step and M-step from values."""
+        for _ in self._summed(values):
+            pass
+        return self.divided(values)
+
+    def step_and_objective(self, values: Parameters) -> tuple[dict[str, Floats], float]:
+        """The same, and the objective at these values, which takes half as long again."""
+        log_likelihood = 0.0
+        for pages in self._summed(values):
+            logs = log_of_clicks(self._model.given_clicks(values, pages), pages)
+            log_likelihood += float((pages.row_weight * logs).sum())
+        return self.divided(values), log_likelihood + self._log_prior(values)
+
+    def _summed(self, values: Parameters) -> Iterator[PageBatch]:
+        """Some pages after some, each added to the sums; these are whole when there is none left."""
+        self._sums = {}  # their memory is needed for the new ones
+        self._sums = {name: Ratio(np.zeros(shape), np.zeros(shape)) for name, shape in self._shapes.items()}
+        self._impressions = 0.0
+        for pages in self._pages:
+            weight = pages.row_weight
+            found = self._model.expected(values, pages)
             for parameter in self.wanted:
-                ratio, total = found[parameter.name], sums[parameter.name]
-                sums[parameter.name] = Ratio(
-                    total.favourable + _by_index(parameter, batch, weight * ratio.favourable, total.favourable.shape),
-                    total.decided + _by_index(parameter, batch, weight * ratio.decided, total.decided.shape),
-                )
-            log_likelihood += float((weight * log_of_clicks(self._model.given_clicks(values, batch), batch)).sum())
-            impressions += float(weight.sum())
-        self._sums, self._impressions = sums, impressions
+                ratio, total = found[parameter.name], self._sums[parameter.name]
+                _add(parameter, pages, weight * ratio.favourable, total.favourable)
+                _add(parameter, pages, weight * ratio.decided, total.decided)
+            self._impressions += float(weight.sum())
+            yield pages
         self.passes += 1
         self._on_pass()
-        return self.divided(values), log_likelihood + self._log_prior(values)
 
     def divided(self, values: Parameters) -> dict[str, Floats]:
         """The M-step from the last sums; what nothing decides keeps its value."""
@@ -200,15 +208,17 @@ class _Problem:
         """Cycles of SQUAREM until the objective hardly rises, and whether it came to that."""
         before = -np.inf
         while self.passes < self._options.passes:
-            first, _ = self.step(values)
-            second, objective = self.step(first)
+            first = self.step(values)
+            second, objective = self.step_and_objective(first)
             far = self._extrapolated(values, first, second)
-            following, objective_far = self.step(far)
-            if not objective_far >= objective:
-                following = second
+            values = second
+            del first, second  # large: the last step needs their memory
+            following, objective_far = self.step_and_objective(far)
+            if objective_far >= objective:
+                values = following
             if objective - before <= self._options.tolerance * max(self._impressions, 1.0):
-                return following, True
-            values, before = following, objective
+                return values, True
+            before = objective
         return values, False
 
     def estimate_priors(self) -> bool:
@@ -255,13 +265,18 @@ class _Problem:
     def _extrapolated(self, start: Parameters, first: Parameters, second: Parameters) -> dict[str, Floats]:
         """x0 - 2 a r + a^2 v, with r = x1 - x0, v = x2 - 2 x1 + x0, a = -|r| / |v| (Varadhan & Roland's S3)."""
         names = [p.name for p in self.wanted]
-        r = {name: first[name] - start[name] for name in names}
-        v = {name: second[name] - first[name] - r[name] for name in names}
-        squares = [sum(float((way[name] ** 2).sum()) for name in names) for way in (r, v)]
+        squares = np.zeros(2)
+        for name in names:
+            r = first[name] - start[name]
+            v = second[name] - first[name] - r
+            squares += float((r**2).sum()), float((v**2).sum())
         length = max(1.0, np.sqrt(squares[0] / max(squares[1], _TINY)))
-        return dict(second) | {
-            name: _within(start[name] + 2 * length * r[name] + length**2 * v[name]) for name in names
-        }
+        far = dict(second)
+        for name in names:
+            r = first[name] - start[name]
+            v = second[name] - first[name] - r
+            far[name] = _within(start[name] + 2 * length * r + length**2 * v)
+        return far
 
     def _log_prior(self, values: Parameters) -> float:
         """Of parameters by unit, s (v log x + (1 - v) log(1 - x))."""
@@ -296,18 +311,18 @@ def _within(probability: Floats) -> Floats:
     return np.array(np.clip(probability, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY))
 
 
-def _by_index(parameter: Parameter, batch: PageBatch, rows: Floats, shape: tuple[int, ...]) -> Floats:
-    """Rows of pages, shape (N, L), added up by what a parameter differs by."""
+def _add(parameter: Parameter, pages: PageBatch, rows: Floats, total: Floats) -> None:
+    """Add rows of pages, shape (N, L), to a total by what a parameter differs by."""
     if parameter.shape == "one":
-        return np.asarray(rows.sum())
+        total += rows.sum()
+        return
     if parameter.shape == "unit":
-        index = batch.unit
+        index = pages.unit
     elif parameter.shape == "position":
-        index = batch.position
+        index = pages.position
     else:
-        index = batch.position * shape[1] + batch.previous_click
-    added: Floats = np.bincount(index.ravel(), weights=rows.ravel(), minlength=int(np.prod(shape))).astype(np.float64)
-    return added.reshape(shape)
+        index = pages.position * total.shape[1] + pages.previous_click
+    np.add.at(total.reshape(-1), index.ravel(order="F"), rows.ravel(order="F"))
 
 
 def _divided(ratio: Ratio, prior: BetaPrior | None, before: Floats) -> Floats:

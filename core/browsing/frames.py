@@ -1,17 +1,19 @@
 """From impressions to pages as matrices."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
-from posbias.core.browsing.batch import PageBatch
+from posbias.core.browsing.batch import Integers, PageBatch
 from posbias.core.log.page_order import in_page_order
-from posbias.core.schema import CLICK, POSITION, SESSION, WEIGHT
+from posbias.core.schema import CLICK, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
 
 UNIT = "posbias_unit"
 """The column that numbers what is shown, from 0."""
+
+_IMPRESSIONS_AT_ONCE = 1 << 16
 
 
 def page_batches(impressions: pl.DataFrame) -> list[PageBatch]:
@@ -20,7 +22,7 @@ def page_batches(impressions: pl.DataFrame) -> list[PageBatch]:
     Args:
         impressions: see `grouped_pages`.
     """
-    return [as_batch(pages) for pages in grouped_pages(impressions)]
+    return [batch for pages in grouped_pages(impressions) for batch in small_batches(pages)]
 
 
 def grouped_pages(impressions: pl.DataFrame) -> list[pl.DataFrame]:
@@ -30,38 +32,100 @@ def grouped_pages(impressions: pl.DataFrame) -> list[pl.DataFrame]:
         impressions: `session`, `position`, `click` and UNIT, in any order; `weight` where pages have one, that of
             their first impression.
     """
+    return [pages for (pages,) in pages_in_numberings(impressions, (UNIT,))]
+
+
+def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list[tuple[pl.DataFrame, ...]]:
+    """The same in several numberings of what is shown: a row is one page in each of them.
+
+    Pages are different where they are in one of the numberings. (What was not learnt has one number for all, so that
+    pages may be equal in one numbering and not in another.)
+
+    Args:
+        impressions: as of `grouped_pages`, with a column of each numbering.
+        units: these columns.
+    """
     in_order = in_page_order(impressions)
     session = in_order[SESSION]
     starts = np.flatnonzero((session != session.shift(1)).fill_null(value=True).to_numpy())
     length = np.diff(np.append(starts, in_order.height))
     weight = in_order[WEIGHT].cast(pl.Float64).to_numpy()[starts] if WEIGHT in in_order.columns else None
-    shown = 2 * in_order[UNIT].cast(pl.Int64).to_numpy() + (in_order[CLICK] > 0).cast(pl.Int64).to_numpy()
+    click = (in_order[CLICK] > 0).cast(pl.Int64).to_numpy()
+    shown = {unit: 2 * in_order[unit].cast(pl.Int64).to_numpy() + click for unit in units}
     position = in_order[POSITION].cast(pl.Int32).to_numpy()
-    found: list[pl.DataFrame] = []
+    found: list[tuple[pl.DataFrame, ...]] = []
     for n_ranks in np.unique(length).tolist():
         pages = np.flatnonzero(length == n_ranks)
         rows = starts[pages, np.newaxis] + np.arange(n_ranks, dtype=np.int64)
         frame = pl.DataFrame(
-            {f"shown {rank}": shown[rows[:, rank]] for rank in range(n_ranks)}
+            {f"{unit} {rank}": shown[unit][rows[:, rank]] for unit in units for rank in range(n_ranks)}
             | {f"position {rank}": position[rows[:, rank]] for rank in range(n_ranks)}
             | {WEIGHT: np.ones(len(pages)) if weight is None else weight[pages]}
         )
-        found.append(frame.group_by(pl.exclude(WEIGHT), maintain_order=True).sum())
+        once = frame.group_by(pl.exclude(WEIGHT), maintain_order=True).sum()
+        found.append(tuple(_in_numbering(once, unit, n_ranks) for unit in units))
     return found
+
+
+def _in_numbering(pages: pl.DataFrame, unit: str, n_ranks: int) -> pl.DataFrame:
+    shown = (pl.col(f"{unit} {rank}").alias(f"shown {rank}") for rank in range(n_ranks))
+    return pages.select(*shown, *(f"position {rank}" for rank in range(n_ranks)), WEIGHT)
+
+
+def rows_alone(batches: Iterable[PageBatch]) -> pl.DataFrame:
+    """Each different impression as a page of its own, with its number, for models that look at no other one.
+
+    Impressions are the same where unit, position, click and `previous_click` are.
+
+    Returns:
+        As of `grouped_pages`, with `previous_click`.
+    """
+    frames: list[pl.DataFrame] = []
+    for batch in batches:
+        shown = batch.shown
+        columns = {
+            "shown 0": 2 * batch.unit[shown] + batch.click[shown],
+            "position 0": batch.position[shown].astype(np.int32),
+            PREVIOUS_CLICK: batch.previous_click[shown].astype(np.int32),
+            WEIGHT: batch.row_weight[shown],
+        }
+        frames.append(pl.DataFrame(columns).group_by(pl.exclude(WEIGHT), maintain_order=True).sum())
+    rows = pl.concat(frames)
+    once = rows.group_by(pl.exclude(WEIGHT), maintain_order=True).sum()
+    return once.sort(pl.col("shown 0") // 2, "position 0", PREVIOUS_CLICK, "shown 0")  # by unit first
 
 
 def as_batch(pages: pl.DataFrame) -> PageBatch:
     """The matrices of `grouped_pages`, their columns each in one piece, as models go down them rank by rank."""
-    n_ranks = (pages.width - 1) // 2
-    values = pages.select(pl.exclude(WEIGHT).cast(pl.Int64)).to_numpy(order="fortran")
-    shown, position = values[:, :n_ranks], values[:, n_ranks:]
+    ranks = range(_n_ranks(pages))
+    shown = _matrix([pages[f"shown {rank}"] for rank in ranks])
+    alone = PREVIOUS_CLICK in pages.columns
     return PageBatch(
         unit=shown >> 1,
-        position=position,
+        position=_matrix([pages[f"position {rank}"] for rank in ranks]),
         click=(shown & 1) == 1,
         shown=np.ones(shown.shape, dtype=np.bool_, order="F"),
         weight=pages[WEIGHT].to_numpy(),
+        clicked_above=_matrix([pages[PREVIOUS_CLICK]]) if alone else None,
     )
+
+
+def _matrix(columns: Sequence[pl.Series]) -> Integers:
+    """Columns side by side. Done in NumPy: for few rows Polars would take longer than what is done with them."""
+    values = np.empty((len(columns[0]), len(columns)), dtype=np.int64, order="F")
+    for number, column in enumerate(columns):
+        values[:, number] = column.to_numpy()
+    return values
+
+
+def small_batches(pages: pl.DataFrame) -> Iterator[PageBatch]:
+    """The same, so few pages at a time that what is computed of them stays in the processor's cache."""
+    n_pages = max(_IMPRESSIONS_AT_ONCE // _n_ranks(pages), 1)
+    return (as_batch(some) for some in pages.iter_slices(n_pages))
+
+
+def _n_ranks(pages: pl.DataFrame) -> int:
+    return sum(name.startswith("shown ") for name in pages.columns)
 
 
 @dataclass(frozen=True)
@@ -81,3 +145,7 @@ class PagesInMemory:
     def __iter__(self) -> Iterator[PageBatch]:
         """The batches."""
         return iter(self.batches)
+
+    def rows_alone(self) -> "PagesInMemory":
+        """Their impressions, each for itself."""
+        return PagesInMemory(tuple(small_batches(rows_alone(self.batches))), self.n_units, self.n_positions)

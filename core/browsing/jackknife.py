@@ -91,3 +91,7 @@ class _Without:
         for batch in self.pages:
             weight = np.where(self.group_of_unit[batch.unit[:, 0]] == self.group, 0.0, batch.weight)
             yield replace(batch, weight=weight)
+
+    def rows_alone(self) -> "_Without":
+        """Their impressions, each for itself."""
+        return _Without(self.pages.rows_alone(), self.group_of_unit, self.group)

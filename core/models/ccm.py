@@ -34,18 +34,23 @@ class ClickChainModel(CascadeModel):
     def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:
         """Whether a clicked document was relevant is expected from whether its user went on."""
         _, irrelevant, relevant = self._taus(parameters)
-        a = parameters[ATTRACTIVENESS.name][pages.unit]
+        decided = pages.click & posterior.followed
+        a, on = parameters[ATTRACTIVENESS.name][pages.unit[decided]], posterior.went_on[decided]
         k = irrelevant * (1 - a) + relevant * a
-        clicked = (pages.click & posterior.followed).astype(np.float64)
-        skipped = posterior.examined * posterior.followed * ~pages.click
-        on, off = clicked * posterior.went_on, clicked * (1 - posterior.went_on)
-        relevant_on, relevant_off = on * a * relevant / k, off * a * (1 - relevant) / (1 - k)
-        was_relevant = relevant_on + relevant_off
+        relevant_on, relevant_off = on * a * relevant / k, (1 - on) * a * (1 - relevant) / (1 - k)
+
+        def there(values: Floats) -> Floats:
+            everywhere = np.zeros(decided.shape)
+            everywhere[decided] = values
+            return everywhere
+
+        clicked, was_relevant = decided.astype(np.float64), there(relevant_on + relevant_off)
+        skipped = posterior.examined * (posterior.followed & ~pages.click)
         return {
             ATTRACTIVENESS.name: Ratio(pages.click + was_relevant, posterior.examined + clicked),
             AFTER_SKIP.name: Ratio(skipped * posterior.went_on, skipped),
-            AFTER_IRRELEVANT.name: Ratio(on - relevant_on, clicked - was_relevant),
-            AFTER_RELEVANT.name: Ratio(relevant_on, was_relevant),
+            AFTER_IRRELEVANT.name: Ratio(there(on - relevant_on), clicked - was_relevant),
+            AFTER_RELEVANT.name: Ratio(there(relevant_on), was_relevant),
         }
 
     @staticmethod

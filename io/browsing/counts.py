@@ -1,7 +1,6 @@
 """Statistics as pages of one impression each, for click models that need to know no more of a page."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,33 +8,16 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable
-from posbias.core.browsing.batch import PageBatch
 from posbias.core.browsing.frames import UNIT
 from posbias.core.counts.sufficient_statistics import SIGNATURE
-from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION, PREVIOUS_CLICK
-from posbias.io.browsing.pages import Units
+from posbias.core.counts.sums_of_weights import add_up_weights
+from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION, PREVIOUS_CLICK, WEIGHT
+from posbias.io.browsing.pages import LogPages, Units
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Parts
 from posbias.io.temporary.kept import KeptFrame, keep
 
-
-@dataclass(frozen=True)
-class CountedRows:
-    """Impressions that are the same, with their numbers, part by part.
-
-    Attributes:
-        parts: UNIT, `position`, `previous_click` (0 where statistics lack it), `impressions`, `clicks` of each part.
-        n_units: J.
-        n_positions: K.
-    """
-
-    parts: tuple[KeptFrame, ...]
-    n_units: int
-    n_positions: int
-
-    def __iter__(self) -> Iterator[PageBatch]:
-        """The batches, always in the same order."""
-        return (_as_batch(frame.load()) for frame in self.parts)
+_SHOWN, _POSITION = "shown 0", "position 0"
 
 
 def rows_of_counts(counted: CountedLog, folder: Path) -> list[KeptFrame]:
@@ -59,8 +41,8 @@ def _rows_of(part: PairsOfPart, table: CountTable, cells: pl.DataFrame) -> pl.Da
     )
 
 
-def bring_counts(parts: Parts, units: Units, columns: Sequence[str], folder: Path | None) -> CountedRows:
-    """Counts with the numbers of their units.
+def bring_counts(parts: Parts, units: Units, columns: Sequence[str], folder: Path | None) -> LogPages:
+    """Counts with the numbers of their units, each impression a page of its own.
 
     Args:
         parts: counts, as from `rows_of_counts`, the same parts in which the units were numbered.
@@ -68,32 +50,33 @@ def bring_counts(parts: Parts, units: Units, columns: Sequence[str], folder: Pat
         columns: those beside the pair's that are looked at.
         folder: a directory of ours for what does not stay in memory; None keeps all there.
     """
-    found = list(parts.map(partial(_counts_of, units=units, columns=tuple(columns), folder=folder)))
-    deepest = [frame.scan().select(pl.max(POSITION)).collect().item() for frame in found]
-    return CountedRows(tuple(found), units.number, max((k for k in deepest if k is not None), default=1))
+    found = list(parts.map(partial(_rows_alone_of, units=units, columns=tuple(columns), folder=folder)))
+    sums = [frame.scan().select(pl.max(_POSITION), pl.sum(WEIGHT)).collect().row(0) for frame in found]
+    return LogPages(
+        parts=tuple((frame,) for frame in found),
+        n_units=units.number,
+        n_positions=max((deepest for deepest, _ in sums if deepest is not None), default=1),
+        n_impressions=round(sum(impressions for _, impressions in sums)),
+        n_sessions=0,
+    )
 
 
-def _counts_of(
+def _rows_alone_of(
     part: int, statistics: pl.LazyFrame, units: Units, columns: tuple[str, ...], folder: Path | None
 ) -> KeptFrame:
-    above = pl.col(PREVIOUS_CLICK) if PREVIOUS_CLICK in columns else pl.lit(0, pl.Int64).alias(PREVIOUS_CLICK)
+    """Rows as from `rows_alone`: one of those that were clicked and one of the others, where there are any."""
+    above = pl.col(PREVIOUS_CLICK) if PREVIOUS_CLICK in columns else pl.lit(0).alias(PREVIOUS_CLICK)
     keys = (UNIT, POSITION, PREVIOUS_CLICK)
     counts = (
         statistics.join(units.of_part(part), on=list(units.columns), how="left", nulls_equal=True)
-        .select(UNIT, pl.col(POSITION).cast(pl.Int64), above.cast(pl.Int64), IMPRESSIONS, CLICKS)
-        .group_by(keys)
-        .agg(pl.col(IMPRESSIONS, CLICKS).sum().cast(pl.Float64))
-        .sort(keys)
+        .select(UNIT, pl.col(POSITION).cast(pl.Int32), above.cast(pl.Int32), IMPRESSIONS, CLICKS)
+        .collect(engine="streaming")
     )
-    return keep(counts.collect(engine="streaming"), folder, f"counts-{part:05d}")
-
-
-def _as_batch(counts: pl.DataFrame) -> PageBatch:
-    """Two pages a row, one that was clicked and one that was not; those that did not occur are left out."""
-    clicks = counts[CLICKS].to_numpy()
-    weight = np.concatenate([clicks, counts[IMPRESSIONS].to_numpy() - clicks])
-    seen = np.flatnonzero(weight > 0)
-    row = seen % max(len(clicks), 1)
-    unit, position, above = (counts[name].to_numpy()[row, np.newaxis] for name in (UNIT, POSITION, PREVIOUS_CLICK))
-    click = (seen < len(clicks))[:, np.newaxis]
-    return PageBatch(unit, position, click, np.ones(click.shape, dtype=np.bool_), weight[seen], above)
+    once = add_up_weights(counts.with_columns(pl.col(IMPRESSIONS, CLICKS).cast(pl.Float64)), keys)
+    place = (pl.col(POSITION).alias(_POSITION), PREVIOUS_CLICK)
+    rows = pl.concat(
+        once.select((2 * pl.col(UNIT) + click).cast(pl.Int64).alias(_SHOWN), *place, weight.alias(WEIGHT))
+        for click, weight in ((0, pl.col(IMPRESSIONS) - pl.col(CLICKS)), (1, pl.col(CLICKS)))
+    )
+    rows = rows.filter(pl.col(WEIGHT) > 0).sort(pl.col(_SHOWN) // 2, _POSITION, PREVIOUS_CLICK, _SHOWN)
+    return keep(rows, folder, f"counts-{part:05d}")

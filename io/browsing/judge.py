@@ -22,7 +22,7 @@ from posbias.core.judging.sums import (
 )
 from posbias.core.models import ClickModel
 from posbias.core.schema import DOC, PAIR, POSITION, QUERY
-from posbias.io.browsing.pages import LogPages, OfPages, Units, bring_pages, number_units
+from posbias.io.browsing.pages import LogPages, OfPages, Units, number_units, pages_to_judge_by, pages_to_learn_from
 from posbias.io.engines.engine import Parts
 from posbias.io.progress import Progress
 
@@ -103,18 +103,19 @@ def judge(
     Raises:
         SchemaError: one of the sides is empty.
     """
-    numbered: dict[tuple[str, ...], _Numbered] = {}
     kinds = tuple(dict.fromkeys([PAIR, *(model.unit_columns for model in judging.models)]))
-    with progress.stage("reading pages", 2 * len(kinds)) as stage:
+    with progress.stage("reading pages", len(kinds) + 1) as stage:
+        units: list[Units] = []
+        learnt: list[LogPages] = []
         for kind in kinds:
-            units = number_units(learn.parts, kind, learn.of_pages, folder)
-            name = f"learnt-{len(kind)}"
-            learnt = bring_pages(learn.parts, units, learn.of_pages, folder, name, same_parts=True)
+            units.append(number_units(learn.parts, kind, learn.of_pages, folder))
+            learnt.append(pages_to_learn_from(learn.parts, units[-1], learn.of_pages, folder, f"learnt-{len(kind)}"))
             stage.advance()
-            name = f"held-out-{len(kind)}"
-            judged_by = bring_pages(held_out.parts, units, held_out.of_pages, folder, name, same_parts=same_parts)
-            numbered[kind] = _Numbered(units, learnt, judged_by)
-            stage.advance()
+        judged_by = pages_to_judge_by(
+            held_out.parts, units, held_out.of_pages, folder, "held-out", same_parts=same_parts
+        )
+        stage.advance()
+    numbered = {kind: _Numbered(units[n], learnt[n], judged_by[n]) for n, kind in enumerate(kinds)}
     of_pairs = numbered[PAIR]
     _check_sides(of_pairs)
     fitted: list[FittedModel] = []

@@ -5,14 +5,14 @@ their own order. The pages of a log that does not fit into memory lie on disk, a
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 
 import polars as pl
 
 from posbias.core.browsing.batch import PageBatch
-from posbias.core.browsing.frames import UNIT, as_batch, grouped_pages
+from posbias.core.browsing.frames import UNIT, pages_in_numberings, rows_alone, small_batches
 from posbias.core.schema import CLICK, POSITION, SESSION, WEIGHT
 from posbias.io.engines.engine import Parts
 from posbias.io.temporary.kept import KeptFrame, keep
@@ -69,7 +69,23 @@ class LogPages:
 
     def __iter__(self) -> Iterator[PageBatch]:
         """The batches, always in the same order."""
-        return (as_batch(frame.load()) for frames in self.parts for frame in frames)
+        return (batch for frames in self.parts for frame in frames for batch in small_batches(frame.load()))
+
+    def rows_alone(self) -> "LogPages":
+        """Their impressions, each for itself; see `posbias.core.browsing.frames.rows_alone`. Made once."""
+        return self._rows_alone
+
+    @cached_property
+    def _rows_alone(self) -> "LogPages":
+        parts = tuple((_rows_of(frames),) for frames in self.parts if frames)
+        return replace(self, parts=parts)
+
+
+def _rows_of(frames: Sequence[KeptFrame]) -> KeptFrame:
+    """The rows of the pages of a part, kept where these are."""
+    rows = rows_alone(batch for frame in frames for batch in small_batches(frame.load()))
+    place = frames[0].place
+    return KeptFrame(rows) if isinstance(place, pl.DataFrame) else keep(rows, place.parent, f"{place.stem}-rows")
 
 
 def number_units(parts: Parts, columns: Sequence[str], of_pages: OfPages, folder: Path | None) -> Units:
@@ -96,33 +112,55 @@ def _units_of(
     return keep(units, folder, f"units-{len(columns)}-{part:05d}"), units.height
 
 
-def bring_pages(
-    parts: Parts, units: Units, of_pages: OfPages, folder: Path | None, name: str, *, same_parts: bool
-) -> LogPages:
-    """The pages of a log with the numbers of their units; J for what has none.
+def pages_to_learn_from(parts: Parts, units: Units, of_pages: OfPages, folder: Path | None, name: str) -> LogPages:
+    """The pages of a log with the numbers of their units, in the order of the first unit of each.
+
+    That order is for speed alone: what passes over them look up lies close together.
+
+    Args:
+        parts: canonical impressions, the same in which the units were numbered.
+        units: the numbers.
+        of_pages: which impressions.
+        folder: a directory of ours for what does not stay in memory; None keeps all there.
+        name: of the files there.
+    """
+    (pages,) = _bring(parts, _Pages((units,), of_pages, folder, name, same_parts=True, by_first_unit=True))
+    return pages
+
+
+def pages_to_judge_by(
+    parts: Parts, units: Sequence[Units], of_pages: OfPages, folder: Path | None, name: str, *, same_parts: bool
+) -> list[LogPages]:
+    """The pages of a log in several numberings, the same in each, in the same order; J for what has no number.
 
     Args:
         parts: canonical impressions.
-        units: the numbers.
+        units: the numberings.
         of_pages: which impressions.
         folder: a directory of ours for what does not stay in memory; None keeps all there.
         name: of the files there.
         same_parts: whether these are the parts in which the units were numbered.
     """
-    work = _Pages(units, of_pages, folder, name, same_parts)
+    return _bring(parts, _Pages(tuple(units), of_pages, folder, name, same_parts, by_first_unit=False))
+
+
+def _bring(parts: Parts, work: "_Pages") -> list[LogPages]:
     found = list(parts.map(work))
-    return LogPages(
-        parts=tuple(pages.frames for pages in found),
-        n_units=units.number,
-        n_positions=max((pages.n_positions for pages in found), default=1),
-        n_impressions=sum(pages.n_impressions for pages in found),
-        n_sessions=sum(pages.n_sessions for pages in found),
-    )
+    return [
+        LogPages(
+            parts=tuple(pages.frames[number] for pages in found),
+            n_units=units.number,
+            n_positions=max((pages.n_positions for pages in found), default=1),
+            n_impressions=sum(pages.n_impressions for pages in found),
+            n_sessions=sum(pages.n_sessions for pages in found),
+        )
+        for number, units in enumerate(work.units)
+    ]
 
 
 @dataclass(frozen=True)
 class _PagesOfPart:
-    frames: tuple[KeptFrame, ...]
+    frames: tuple[tuple[KeptFrame, ...], ...]  # of each numbering
     n_positions: int
     n_impressions: int
     n_sessions: int
@@ -132,32 +170,47 @@ class _PagesOfPart:
 class _Pages:
     """The work on a part."""
 
-    units: Units
+    units: tuple[Units, ...]
     of_pages: OfPages
     folder: Path | None
     name: str
     same_parts: bool
+    by_first_unit: bool
 
     def __call__(self, part: int, impressions: pl.LazyFrame) -> _PagesOfPart:
         """Its pages."""
-        columns = list(self.units.columns)
-        rows = self.of_pages(impressions)
-        kept = [SESSION, POSITION, CLICK, *([WEIGHT] if WEIGHT in rows.collect_schema() else [])]
-        numbers = self.units.of_part(part) if self.same_parts else self.units.scan()
-        numbered = (
-            rows.select(*dict.fromkeys([*columns, *kept]))
-            .join(numbers, on=columns, how="left", nulls_equal=True)
-            .select(*kept, pl.col(UNIT).fill_null(self.units.number))
-            .collect(engine="streaming")
-        )
+        numbered = self._numbered(part, self.of_pages(impressions)).collect(engine="streaming")
         if not numbered.height:
-            return _PagesOfPart((), 1, 0, 0)
-        pages = grouped_pages(numbered)
+            return _PagesOfPart(tuple(() for _ in self.units), 1, 0, 0)
+        pages = pages_in_numberings(numbered, [_number(number) for number in range(len(self.units))])
         return _PagesOfPart(
             frames=tuple(
-                keep(frame, self.folder, f"{self.name}-{part:05d}-{number:04d}") for number, frame in enumerate(pages)
+                tuple(
+                    self._kept(frames[number], f"{number}-{part:05d}-{place:04d}") for place, frames in enumerate(pages)
+                )
+                for number in range(len(self.units))
             ),
             n_positions=int(numbered.select(pl.max(POSITION)).item()),
             n_impressions=numbered.height,
             n_sessions=int(numbered[SESSION].n_unique()),
         )
+
+    def _numbered(self, part: int, rows: pl.LazyFrame) -> pl.LazyFrame:
+        kept = [SESSION, POSITION, CLICK, *([WEIGHT] if WEIGHT in rows.collect_schema() else [])]
+        known = dict.fromkeys(name for units in self.units for name in units.columns)
+        numbered = rows.select(*dict.fromkeys([*known, *kept]))
+        for number, units in enumerate(self.units):
+            ids = units.of_part(part) if self.same_parts else units.scan()
+            numbered = numbered.join(
+                ids.rename({UNIT: _number(number)}), on=list(units.columns), how="left", nulls_equal=True
+            ).with_columns(pl.col(_number(number)).fill_null(units.number))
+        return numbered.select(*kept, *(_number(number) for number in range(len(self.units))))
+
+    def _kept(self, pages: pl.DataFrame, place: str) -> KeptFrame:
+        in_order = pages.sort("shown 0", maintain_order=True) if self.by_first_unit else pages
+        return keep(in_order, self.folder, f"{self.name}-{place}")
+
+
+def _number(number: int) -> str:
+    """The column of a numbering."""
+    return f"{UNIT} {number}"

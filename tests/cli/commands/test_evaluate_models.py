@@ -6,6 +6,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -90,6 +91,30 @@ def test_documents_that_were_never_seen_get_the_mean_of_the_prior(
     prior = pl.read_parquet(tmp_path / "out" / "parameters.parquet").filter(model="dctr")["prior_mean"].item()
     rate = pl.read_parquet(place / "log.parquet")["click"].cast(pl.Float64).mean()
     assert table.filter(model="dctr")["calibration_error"].item() == pytest.approx(abs(prior - rate), abs=1e-9)
+
+
+def test_models_are_judged_by_the_same_pages_whatever_they_number_and_however_much_was_never_seen(
+    tmp_path: Path, run_in_process: Run
+) -> None:
+    """Unseen documents have one number: pages that show some are equal to one model and different to another."""
+    rng = np.random.default_rng(0)
+    n_sessions, length = 4_000, 3
+    session = np.repeat(np.arange(n_sessions), length)
+    rare = rng.zipf(1.3, n_sessions * length) % 100_000
+    position = np.tile(np.arange(1, length + 1), n_sessions)
+    click = rng.random(len(session)) < 0.5 / position
+    columns = {"session": session, "query": session % 3, "doc": rare * 4 + position, "position": position}
+    pl.DataFrame(columns | {"click": click.astype(np.int8)}).write_parquet(tmp_path / "rare.parquet")
+    for models in ("dctr,rdctr", "rdctr,dctr", "rdctr"):
+        out = tmp_path / models
+        done = run_in_process("evaluate", tmp_path / "rare.parquet", "--models", models, "-o", out)
+        assert done.returncode == DONE, done.stderr
+    both, turned, alone = (
+        pl.read_parquet(tmp_path / models / "models.parquet").filter(model="rdctr").row(0)
+        for models in ("dctr,rdctr", "rdctr,dctr", "rdctr")
+    )
+    assert both == turned
+    assert both[1:3] == alone[1:3]  # the log-likelihood and its standard error
 
 
 def test_judgments_add_ndcg_auc_and_the_dependence_on_the_ranker(

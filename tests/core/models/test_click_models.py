@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
 from posbias.core.browsing.em import EMOptions, fit, log_of_clicks
+from posbias.core.browsing.frames import PagesInMemory
 from posbias.core.browsing.parameters import Parameters
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.cascade import CascadeModel
@@ -171,6 +172,10 @@ class Shown:
     def __iter__(self) -> Iterator[PageBatch]:
         yield self.batch
 
+    def rows_alone(self) -> PagesInMemory:
+        """Their impressions, each for itself."""
+        return PagesInMemory((self.batch,), self.n_units, self.n_positions).rows_alone()
+
 
 def simulated(name: str, n_pages: int, seed: int) -> tuple[dict[str, Floats], Shown]:
     """The truth, and pages of 5 of 30 documents in random order with clicks of a model; always one truth."""
@@ -253,7 +258,7 @@ def test_equal_impressions_counted_once_change_nothing(name: str) -> None:
     model, (_, shown) = get_click_model(name), simulated(name, 300, 1)
     rng = np.random.default_rng(0)
     parameters = {p.name: np.array(rng.uniform(0.1, 0.9, p.dimensions(30, 5))) for p in model.parameters}
-    alone = shown.batch.rows_alone()
+    (alone,) = shown.rows_alone()
     assert alone.n_pages < shown.batch.n_pages * shown.batch.n_ranks
     assert log_likelihood(model, parameters, alone) == pytest.approx(log_likelihood(model, parameters, shown.batch))
     whole, counted = (sums_of(model, parameters, pages) for pages in (shown.batch, alone))

@@ -12,7 +12,7 @@ import pytest
 from posbias.core.errors import SchemaError
 from posbias.core.schema import PAIR
 from posbias.io.browsing.held_out import AllPages, BySession, ByTime, last_share
-from posbias.io.browsing.pages import LogPages, bring_pages, number_units
+from posbias.io.browsing.pages import LogPages, number_units, pages_to_judge_by, pages_to_learn_from
 
 Found = TypeVar("Found")
 
@@ -77,7 +77,7 @@ def test_pages_in_parts_and_on_disk_are_those_of_the_whole_log(tmp_path: Path, *
         folder.mkdir()
         held = parts(rows, n_parts)
         units = number_units(held, PAIR, AllPages(), folder if on_disk else None)
-        pages = bring_pages(held, units, AllPages(), folder if on_disk else None, "learnt", same_parts=True)
+        pages = pages_to_learn_from(held, units, AllPages(), folder if on_disk else None, "learnt")
         assert units.number == rows.select(PAIR).n_unique() == pages.n_units
         assert (pages.n_sessions, pages.n_impressions, pages.n_positions) == (60, 180, 3)
         found.append(as_rows(pages, units.scan().collect()))
@@ -88,7 +88,7 @@ def test_pages_in_parts_and_on_disk_are_those_of_the_whole_log(tmp_path: Path, *
 def test_documents_that_were_not_learnt_have_the_number_after_the_last() -> None:
     rows = log()
     units = number_units(parts(rows.filter(pl.col("doc") < 3), 2), PAIR, AllPages(), None)
-    pages = bring_pages(parts(rows, 3), units, AllPages(), None, "test", same_parts=False)
+    (pages,) = pages_to_judge_by(parts(rows, 3), [units], AllPages(), None, "test", same_parts=False)
     unknown = sum(float((batch.row_weight * (batch.unit == units.number)).sum()) for batch in pages)
     assert unknown == rows.filter(pl.col("doc") >= 3).height
 
