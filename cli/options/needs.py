@@ -377,6 +377,8 @@ _SIMULATING: Needs = {
 }
 
 
+_NOTHING_KEPT = "nothing is written without --output DIR"
+
 NEEDS: Mapping[str, Needs] = {
     "run": {**_READING, **_ESTIMATING, **_WEIGHTING},
     "fit": {**_READING, **_ESTIMATING, **_OF_FEATURES},
@@ -403,6 +405,7 @@ NEEDS: Mapping[str, Needs] = {
     "check": _CHECKING,
     "init": _CHECKING,
     "explore": {},
+    "compare": dict.fromkeys(("csv", "force"), (only_where(lambda asked: asked["output"] is not None, _NOTHING_KEPT),)),
     "show": {"plot": (only_where(lambda asked: asked["format"] == "table", "it is drawn below --format table"),)},
 }
 """By command and parameter. A parameter may have several needs; the first that is not met is said."""

@@ -229,6 +229,13 @@ IN_A_SIMULATION = {
     "swap_share": Trial("--swap-share 0.7"),
 }
 
+IN_A_COMPARISON = {
+    "by": Trial("--by day"),
+    "max_change": Trial("--max-change 0.0001"),
+    "fail_if": Trial("--fail-if unidentified"),
+    "csv": Trial("--csv"),
+}
+
 IN_A_SHOW = {
     "format": Trial("--format csv"),
     "plot": Trial("--plot"),
@@ -424,7 +431,9 @@ def bench(run_in_process: Run, log_folder: Path, outcomes: dict[tuple[object, ..
 
 def trials_of(command: str) -> dict[str, Trial]:
     """The trials of a command's options."""
-    return {"simulate": IN_A_SIMULATION, "score": IN_SCORES, "show": IN_A_SHOW}.get(command, TRIALS)
+    return {"simulate": IN_A_SIMULATION, "score": IN_SCORES, "show": IN_A_SHOW, "compare": IN_A_COMPARISON}.get(
+        command, TRIALS
+    )
 
 
 def options_of(command: str) -> list[TyperOption]:
@@ -489,6 +498,9 @@ def fields_of(*groups: type) -> set[str]:
         "train dayless --propensities fit --features numbers.parquet --missing nan",
         "score candidates.parquet --model ranker",
         "explore fit",
+        "compare fit other_fit",
+        "compare changed_fit fit",
+        "compare statistics",
         "show fit",
         "show fit --format markdown",
         "evaluate log.parquet --propensities fit --rankings scored.run",
