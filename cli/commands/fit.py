@@ -9,7 +9,7 @@ from posbias.cli.options.exposure import FeatureOptions
 from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions, OutputOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.result import open_result
-from posbias.cli.work import steps
+from posbias.cli.work import click_models, steps
 from posbias.cli.work.engine import open_engine
 from posbias.cli.work.exposure import requested_rows
 from posbias.cli.work.job import Kept, requested_estimate, resolve
@@ -32,13 +32,22 @@ def fit(
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
+    groups = [columns, reading, counting, decay, estimation, features]
+    model = click_models.requested(counting, estimation)
+    if model is not None:
+        job = click_models.job(inputs, columns, reading, counting, model.model)
+        with (
+            open_result("fit", output, inputs, groups, [*(reading.clicks or ()), *model.also_read]) as result,
+            open_engine(reading, output.output) as engine,
+        ):
+            click_models.fit(job, model, engine, result)
+        return result.exit_code
     named = features.features, features.feature, features.missing
     rows = requested_rows(estimation.method, named, features, reading)
     estimate = requested_estimate(estimation, counting, rows)
     kept = Kept(estimate.needs_sessions, estimate.features.columns, estimate.features.tables)
     job = resolve(inputs, columns, reading, counting, kept=kept, decay=decay.decay)
     estimate.check(job)
-    groups = [columns, reading, counting, decay, estimation, features]
     with (
         open_result("fit", output, inputs, groups, [*(reading.clicks or ()), *kept.tables]) as result,
         open_engine(reading, output.output) as engine,

@@ -10,7 +10,7 @@ from posbias.cli.options.options import CountingOptions, EstimationOptions, Outp
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.training import TrainingOptions
 from posbias.cli.report.result import open_result
-from posbias.cli.work import steps, training_files
+from posbias.cli.work import click_models, steps, training_files
 from posbias.cli.work.engine import open_engine
 from posbias.cli.work.exposure import requested_rows
 from posbias.cli.work.job import Kept, requested_estimate, resolve
@@ -31,13 +31,26 @@ def run(
     Example: posbias run logs/*.parquet -o result
     """
     files = training_files.requested(training)
+    groups = [columns, reading, counting, estimation, exposure, training]
+    model = click_models.requested(counting, estimation)
+    if model is not None:
+        click_models.check_weights(model.model, files)
+        kept = Kept(features=files.log_features, tables=files.tables)
+        job = click_models.job(logs, columns, reading, counting, model.model, kept)
+        also_read = [*(reading.clicks or ()), *files.tables, *model.also_read]
+        with (
+            open_result("run", output, logs, groups, also_read) as result,
+            open_engine(reading, output.output) as engine,
+        ):
+            read, fitted = click_models.fit_log(job, model, engine, result)
+            click_models.write_training_files(read, fitted, engine, files, result)
+        return result.exit_code
     named = training.features, training.feature, training.missing
     estimate = requested_estimate(estimation, counting, requested_rows(estimation.method, named, exposure, reading))
     in_log = tuple(dict.fromkeys((*files.log_features, *estimate.features.columns)))
     kept = Kept(files.needs_sessions or estimate.needs_sessions, in_log, files.tables)
     job = resolve(logs, columns, reading, counting, kept=kept)
     estimate.check(job)
-    groups = [columns, reading, counting, estimation, exposure, training]
     with (
         open_result("run", output, logs, groups, [*(reading.clicks or ()), *files.tables]) as result,
         open_engine(reading, output.output) as engine,

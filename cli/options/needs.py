@@ -20,7 +20,7 @@ from posbias.core.learners.methods import (
     learners_that_take,
     options_of_some_learners,
 )
-from posbias.core.models import click_model_names
+from posbias.core.models import click_model_names, model_names
 from posbias.core.simulation.parameters import CELL_MODELS, parameters_by_pair, shared_parameters, uses_theta
 from posbias.core.training.layouts import get_layout, layouts_that_take, options_of_some_layouts
 from posbias.io.forms import forms
@@ -180,6 +180,17 @@ _joint = only_where(
     lambda asked: asked["method"] == JointEstimator.name or asked["compare"] is not False,
     "it applies only to joint EM, which is not run (--no-compare)",
 )
+
+
+def _by_cell(asked: Situation) -> str | None:
+    """Only models with a propensity by cell have it; one that does not exist is for the command to refuse."""
+    model = asked["model"]
+    if model is None or model in model_names() or model not in click_model_names():
+        return None
+    return f"under --model {model}, nothing is estimated by cell"
+
+
+_given_trust = only_where(lambda asked: asked["model"] == "tpbm", "only --model tpbm corrects for trust in positions")
 _ESTIMATING: Needs = {
     **{name: (_known_to_method(name),) for name in options_of_some_methods()},
     "period": (_days,),
@@ -379,9 +390,26 @@ _SIMULATING: Needs = {
 
 _NOTHING_KEPT = "nothing is written without --output DIR"
 
+_OF_CELLS = (
+    *("method", "reference", "shape", "shrink", "cluster", "bootstrap", "seed", "examination_prior", "tolerance"),
+    *("no_acceleration", "compare", "strict", "position_bins", "period", "date", "decay", "ranker_score"),
+    *("sample_pages", "context", "timestamp", "period_column", "stratify", "cluster_column", "randomized_where"),
+)
+"""Options of estimates by cell."""
+
+
+def _estimating(needs: Needs, of_cells: tuple[str, ...]) -> Needs:
+    """The needs of a command that estimates: by cell, or the parameters of another click model."""
+    return {
+        **needs,
+        **{name: (_by_cell, *needs.get(name, ())) for name in of_cells},
+        "trust": (_given_trust,),
+    }
+
+
 NEEDS: Mapping[str, Needs] = {
-    "run": {**_READING, **_ESTIMATING, **_WEIGHTING},
-    "fit": {**_READING, **_ESTIMATING, **_OF_FEATURES},
+    "run": _estimating({**_READING, **_ESTIMATING, **_WEIGHTING}, (*_OF_CELLS, "propensity")),
+    "fit": _estimating({**_READING, **_ESTIMATING, **_OF_FEATURES}, (*_OF_CELLS, "features", "feature", "missing")),
     "collect": {name: (_to_write, *_COUNTING.get(name, ())) for name in (*_OF_WRITING, "output", "force", "quiet")},
     "weight": {
         **_READING,

@@ -11,7 +11,7 @@ from posbias.cli.options.shared import MODEL_HELP, Csv
 from posbias.core.errors import UsageError
 from posbias.core.estimators import method_names
 from posbias.core.estimators.estimate import Cluster, Period, Shrink
-from posbias.core.models import model_names
+from posbias.core.models import click_model_names, model_names
 from posbias.core.shapes import FREE, shapes_in_words
 
 
@@ -32,7 +32,7 @@ class CountingOptions:
             "--model",
             MODEL_HELP,
             _COUNTING,
-            metavar=_one_of(model_names()),
+            metavar=_one_of(list(dict.fromkeys([*model_names(), *click_model_names()]))),
         ),
     ] = None
     max_position: Annotated[
@@ -189,6 +189,15 @@ class EstimationOptions:
             "--compare/--no-compare",
             "Run joint EM as well, for comparison. On by default up to 200,000 signatures.",
             _ESTIMATING,
+        ),
+    ] = None
+    trust: Annotated[
+        str | None,
+        option(
+            "--trust",
+            "Table of the trust bias of --model tpbm: position, alpha and beta.",
+            _ESTIMATING,
+            metavar="FILE",
         ),
     ] = None
     csv: Csv = False

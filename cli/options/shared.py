@@ -11,7 +11,8 @@ _COLUMNS, _FEATURES, _READING = "Columns of the log", "Features", "Reading"
 _WEIGHTING, _OUTPUT = "Weighting", "Output"
 
 MODEL_HELP = (
-    "The click model. What examination depends on: position (pbm, the default), also the last click above (ubm)."
+    "The click model. What examination depends on: position (pbm, the default), also the last click above (ubm). "
+    "The others have no propensity by cell, and are for fit and run."
 )
 
 Query = Annotated[list[str] | None, option("--query", "The query. Repeat for several columns.", _COLUMNS)]

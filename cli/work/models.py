@@ -119,7 +119,7 @@ def evaluate(learn: Job, test: Job | None, request: Request, engine: Engine, res
         "models": table,
         "perplexity_by_position": tables.position_table(request.models, found.measures, found.shared),
         "calibration": tables.calibration_table(request.models, found.measures),
-        "parameters": tables.parameter_table(request.models, found.fitted),
+        "parameters": tables.parameters_table(request.models, found.fitted),
     }
     for name, frame in written.items():
         write_small_table(frame, result.folder, name, csv=request.csv)

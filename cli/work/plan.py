@@ -9,7 +9,7 @@ from posbias.cli.options.options import CountingOptions
 from posbias.cli.options.values import parse_bins
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
-from posbias.core.models import get_model
+from posbias.core.models import FactorisedModel, click_model_names, get_model, model_names
 from posbias.core.periods import Resolution
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import NAMES_TAKEN
@@ -20,7 +20,7 @@ DEFAULT_MODEL = "pbm"
 
 def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> StatisticsPlan:
     """What will be counted."""
-    model = get_model(counting.model or DEFAULT_MODEL)
+    model = _model(counting.model or DEFAULT_MODEL)
     version = [] if columns.period_column is None else [columns.period_column]
     clusters = [] if columns.cluster_column is None else [columns.cluster_column]
     named = (
@@ -63,6 +63,20 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
         weighted=columns.weight_column is not None,
         summed=columns.impressions is not None,
     )
+
+
+def _model(name: str) -> FactorisedModel:
+    """The model whose cells are counted.
+
+    Raises:
+        UsageError: there is none of that name, or it has no cells.
+    """
+    if name in click_model_names() and name not in model_names():
+        raise UsageError(
+            f"--model {name}: needs whole pages, and what is counted are impressions by cell, for "
+            f"{' and '.join(model_names())}. It is for `posbias fit` and `run`."
+        )
+    return get_model(name)
 
 
 def _resolution(columns: ColumnOptions, counting: CountingOptions) -> Resolution | None:

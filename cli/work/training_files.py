@@ -1,6 +1,7 @@
 """From options and propensities to training files: what `run` and `weight` do last."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from posbias.core.training.layouts import (
     get_layout,
     layouts_of_pages,
 )
+from posbias.core.training.layouts.pages import weighted_pages
+from posbias.core.training.row_weights import RowWeights
 from posbias.core.training.thin_cells import ChosenPropensities, choose_propensities
 from posbias.core.training.weights import ClickWeights, Source, WeightOptions
 from posbias.io.counting.count import CountedLog
@@ -163,12 +166,12 @@ def write_from_counts(
     terms, rows_of = by_signature(counted, layout, weights, request.options, weighed_by)
     buffer = request.buffer(None if counted.in_memory else engine.scratch)
     laid_out = lay_out_pairs(counted, terms, rows_of, engine, buffer, result.progress)
-    _report(weights, result)
+    report_weights(weights, result)
     if layout.one_row_each:
         left_out = documents_left_out(counted, laid_out, engine)
         result.content["documents_left_out"] = left_out
         result.warnings += verdicts.left_out_warnings(left_out)
-    _write(laid_out, counted.read, request, engine, result)
+    write_laid_out(laid_out, counted.read, request, engine, result)
 
 
 def write_from_pages(
@@ -197,11 +200,11 @@ def _write_pages(
     result: Result,
 ) -> None:
     in_rows = request.log_features if layout.shows_impressions else ()
-    pages = PageLayout(layout, request.grouping, plan, weights, in_rows)
+    pages = PageLayout(layout, request.grouping, partial(weighted_pages, plan=plan, weights=weights, features=in_rows))
     buffer = request.buffer(None if read.buckets.in_memory else engine.scratch)
-    laid_out = lay_out_pages(read, pages, buffer, result.progress)
-    _report(weights, result)
-    _write(laid_out, read, request, engine, result)
+    laid_out = lay_out_pages(read.buckets, pages, buffer, result.progress)
+    report_weights(weights, result)
+    write_laid_out(laid_out, read, request, engine, result)
 
 
 def _chosen(propensities: pl.DataFrame, request: Request, result: Result) -> pl.DataFrame:
@@ -220,11 +223,14 @@ def weights_from(asked: Source, chosen: ChosenPropensities) -> dict[str, Any]:
 
 def _weights(counts: pl.DataFrame, propensities: pl.DataFrame, theta: FittedTheta, request: Request) -> ClickWeights:
     weights = weights_for(counts, propensities, request.options, theta)
-    check_unidentified(weights, stop=request.asked.unidentified == "error")
+    check_unidentified(weights.summary, stop=request.asked.unidentified == "error")
     return weights
 
 
-def _write(laid_out: LaidOutSplits, read: ReadLog | None, request: Request, engine: Engine, result: Result) -> None:
+def write_laid_out(
+    laid_out: LaidOutSplits, read: ReadLog | None, request: Request, engine: Engine, result: Result
+) -> None:
+    """Bring features to laid-out rows, and write them."""
     rows = bring_features(laid_out, request.wanted_features, request.layout, read, engine, result.progress)
     sizes = write_training_sets(
         rows, request.layout, request.grouping, request.form, engine, result.folder, result.progress
@@ -238,7 +244,8 @@ def _write(laid_out: LaidOutSplits, read: ReadLog | None, request: Request, engi
     result.warnings += rows.warnings
 
 
-def _report(weights: ClickWeights, result: Result) -> None:
+def report_weights(weights: ClickWeights | RowWeights, result: Result) -> None:
+    """Say what weighting does to the log."""
     result.content["weights"] = weights.summary
     result.content["weights_by_position"] = weights.by_position.to_dicts()
     weighted, lost = weights.summary.clicks_weighted, weights.summary.clicks_without_propensity

@@ -17,14 +17,15 @@ import numpy as np
 from posbias.core.browsing.batch import Floats, PageBatch
 from posbias.core.browsing.beta_binomial import estimate_prior
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
-from posbias.core.priors import BetaPrior
+from posbias.core.priors import LARGEST_STRENGTH, BetaPrior
 
 SMALLEST_PROBABILITY = 1e-6
 """Parameters keep this far from 0 and 1: at the ends, EM divides by zero, and a single click would be impossible."""
 
 _FIRST_PRIOR = BetaPrior(0.5, 2.0)
 _MOST_PRIORS = 40  # estimates of the prior, each from where EM came to rest
-_PRIOR_CHANGE = 0.02  # of its mean, and of the logarithm of its strength: predictions do not notice less
+_PRIOR_CHANGE = 0.005  # of its mean, and of how far it draws a usual parameter: predictions do not notice less
+_LONGEST_LEAP = 8.0  # in steps of a prior
 _TINY = 1e-300
 
 
@@ -63,23 +64,6 @@ class MadeOfRatios(Protocol):
 
 
 @dataclass(frozen=True)
-class EMOptions:
-    """How parameters are found.
-
-    Attributes:
-        prior: of parameters by unit; None estimates it from the log.
-        passes: over the pages, at most.
-        tolerance: the gain in log-likelihood per impression, over one cycle of three passes, at which they end.
-        fixed: parameters that are given, and not found.
-    """
-
-    prior: BetaPrior | None = None
-    passes: int = 1000
-    tolerance: float = 1e-8
-    fixed: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
-
-
-@dataclass(frozen=True)
 class FittedModel:
     """A click model with its parameters.
 
@@ -96,6 +80,25 @@ class FittedModel:
     decided: dict[str, Floats]
     passes: int
     converged: bool
+
+
+@dataclass(frozen=True)
+class EMOptions:
+    """How parameters are found.
+
+    Attributes:
+        prior: of parameters by unit; None estimates it from the log.
+        passes: over the pages, at most.
+        tolerance: the gain in log-likelihood per impression, over one cycle of three passes, at which they end.
+        fixed: parameters that are given, and not found.
+        start: where EM begins, on as many units and positions, and with which priors, which then stay.
+    """
+
+    prior: BetaPrior | None = None
+    passes: int = 1000
+    tolerance: float = 1e-8
+    fixed: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
+    start: FittedModel | None = None
 
 
 def fit(model: MadeOfRatios, pages: TrainingPages, options: EMOptions, on_pass: Callable[[], None]) -> FittedModel:
@@ -143,15 +146,23 @@ class _Problem:
         on_pass: Callable[[], None],
     ) -> None:
         self.wanted = [parameter for parameter in model.parameters if parameter.name not in options.fixed]
-        self.priors = {p.name: p.prior or options.prior or _FIRST_PRIOR for p in self.wanted if p.shape == "unit"}
+        self._known = {p.name: p.prior for p in self.wanted if p.prior is not None and not options.fixed}
+        self.priors = {
+            p.name: self._known.get(p.name) or options.prior or _FIRST_PRIOR for p in self.wanted if p.shape == "unit"
+        }
+        if options.start is not None:
+            self.priors = dict(options.start.priors)
         self.passes = 0
         self._model, self._batches, self._options, self._on_pass = model, batches, options, on_pass
         self._shapes = {p.name: p.dimensions(n_units, n_positions) for p in self.wanted}
+        self._steps: list[dict[str, Floats]] = []
         self._sums: dict[str, Ratio] = {}
         self._impressions = 0.0
 
     def start(self) -> dict[str, Floats]:
         """Where EM begins."""
+        if self._options.start is not None:
+            return dict(self._options.start.parameters)
         return {p.name: np.full(self._shapes[p.name], p.start) for p in self.wanted} | dict(self._options.fixed)
 
     @property
@@ -202,19 +213,44 @@ class _Problem:
 
     def estimate_priors(self) -> bool:
         """Estimate the priors from the last sums, where that is asked, and say whether that changed them."""
-        if self._options.prior is not None:
+        if self._options.prior is not None or self._options.start is not None:
             return False
         before = self.priors
         self.priors = before | {
-            p.name: estimate_prior(self._sums[p.name].favourable[:-1], self._sums[p.name].decided[:-1])
-            for p in self.wanted
-            if p.shape == "unit" and p.prior is None
+            name: estimate_prior(ratio.favourable[:-1], ratio.decided[:-1])
+            for name, ratio in self._sums.items()
+            if name in before and name not in self._known
         }
         changes = [
-            max(abs(prior.mean - before[name].mean), abs(np.log(prior.strength / before[name].strength)))
+            max(abs(prior.mean - before[name].mean), self._change_of_strength(name, before[name], prior))
             for name, prior in self.priors.items()
         ]
-        return max(changes, default=0.0) > _PRIOR_CHANGE
+        moved = max(changes, default=0.0) > _PRIOR_CHANGE
+        if moved:
+            self._leap(before)
+        return moved
+
+    def _leap(self, before: Mapping[str, BetaPrior]) -> None:
+        """After two steps of the priors, go to where a geometric series of such steps ends (Aitken), or towards it."""
+        self._steps.append({name: _coordinates(self.priors[name]) - _coordinates(before[name]) for name in before})
+        if len(self._steps) < 2:  # noqa: PLR2004 - a first and a second step
+            return
+        first, second = self._steps
+        self._steps = []
+        for name, step in second.items():
+            shrinks = np.divide(step, first[name], out=np.zeros(2), where=first[name] != 0)
+            leap = np.where(shrinks > 0, shrinks / np.maximum(1 - shrinks, 1 / _LONGEST_LEAP), 0.0)
+            self.priors[name] = _prior_at(_coordinates(self.priors[name]) + np.minimum(leap, _LONGEST_LEAP) * step)
+
+    def _change_of_strength(self, name: str, before: BetaPrior, after: BetaPrior) -> float:
+        """How far another strength moves a usual parameter, relative to its shrinkage s / (s + n).
+
+        n is how often the parameter is decided that a usual decision is about. A prior that is much stronger than all
+        data may become stronger still, and nothing changes.
+        """
+        decided = self._sums[name].decided
+        usual = float((decided**2).sum() / max(decided.sum(), _TINY))
+        return abs(np.log(after.strength / before.strength)) * usual / (min(before.strength, after.strength) + usual)
 
     def _extrapolated(self, start: Parameters, first: Parameters, second: Parameters) -> dict[str, Floats]:
         """x0 - 2 a r + a^2 v, with r = x1 - x0, v = x2 - 2 x1 + x0, a = -|r| / |v| (Varadhan & Roland's S3)."""
@@ -244,6 +280,16 @@ def log_of_clicks(given_clicks: Floats, pages: PageBatch) -> Floats:
     """
     probability = _within(given_clicks)
     return np.log(np.where(pages.click, probability, 1 - probability))
+
+
+def _coordinates(prior: BetaPrior) -> Floats:
+    """A prior without bounds, shape (2,): the log-odds of its mean, and the logarithm of its strength."""
+    return np.array([np.log(prior.mean / (1 - prior.mean)), np.log(prior.strength)])
+
+
+def _prior_at(coordinates: Floats) -> BetaPrior:
+    strength = min(float(np.exp(coordinates[1])), LARGEST_STRENGTH)
+    return BetaPrior(1 / (1 + float(np.exp(-coordinates[0]))), strength)
 
 
 def _within(probability: Floats) -> Floats:

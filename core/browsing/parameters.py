@@ -21,7 +21,7 @@ class Parameter:
         name: as in the paper's words: attractiveness, satisfaction, examination, continuation.
         shape: what it differs by.
         start: the value that EM starts with.
-        prior: of a parameter by unit, where the log cannot tell it; None where it is estimated, or given.
+        prior: of a parameter by unit, where the log cannot tell it unless others are given; None where it can.
     """
 
     name: str

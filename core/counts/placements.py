@@ -39,7 +39,7 @@ class Placements:
     shown: pl.DataFrame
 
     def __add__(self, other: "Placements") -> "Placements":
-        sums = pl.concat([self.sums, other.sums]).group_by(RANDOMIZED).sum().sort(RANDOMIZED)
+        sums = pl.concat([self.sums, other.sums]).group_by(RANDOMIZED, maintain_order=True).sum().sort(RANDOMIZED)
         return Placements(sums, pl.concat([self.shown, other.shown]).unique().sort(RANDOMIZED, POSITION))
 
 
@@ -53,10 +53,12 @@ def sum_placements(statistics: pl.DataFrame, plan: StatisticsPlan) -> Placements
     rows = statistics.filter(pl.col(RANDOMIZED) > 0)
     within = [QUERY, *plan.context, RANDOMIZED]
     impressions = pl.col(IMPRESSIONS).cast(pl.Float64)
-    at_position = rows.group_by(*within, DOC, POSITION).agg(impressions.sum().alias("n"))
-    scored = at_position.join(_scores(at_position, within), on=[*within, POSITION], nulls_equal=True)
+    at_position = rows.group_by(*within, DOC, POSITION, maintain_order=True).agg(impressions.sum().alias("n"))
+    scored = at_position.join(
+        _scores(at_position, within), on=[*within, POSITION], nulls_equal=True, maintain_order="left"
+    )
     of_document = (
-        scored.group_by(*within, DOC)
+        scored.group_by(*within, DOC, maintain_order=True)
         .agg(
             n=pl.col("n").sum(),
             score=(pl.col("n") * pl.col("z")).sum(),
@@ -67,7 +69,7 @@ def sum_placements(statistics: pl.DataFrame, plan: StatisticsPlan) -> Placements
     )
     together = pl.col("score") ** 2 - pl.col("squares")
     variance = 2 * (pl.col("n") - 1) / pl.col("n")
-    of_query = of_document.group_by(*within).agg(
+    of_query = of_document.group_by(*within, maintain_order=True).agg(
         documents=pl.len().cast(pl.Int64),
         excess=(together / pl.col("n")).sum(),
         lowest_variance=variance.sum(),
@@ -75,7 +77,7 @@ def sum_placements(statistics: pl.DataFrame, plan: StatisticsPlan) -> Placements
         together=together.sum(),
         pairs=(pl.col("n") * (pl.col("n") - 1)).sum(),
     )
-    sums = of_query.with_columns(excess_squared=pl.col("excess") ** 2).group_by(RANDOMIZED)
+    sums = of_query.with_columns(excess_squared=pl.col("excess") ** 2).group_by(RANDOMIZED, maintain_order=True)
     return Placements(
         sums.agg(pl.len().cast(pl.Int64).alias("queries"), pl.col(_SUMS).sum()).sort(RANDOMIZED),
         rows.select(RANDOMIZED, POSITION).unique().sort(RANDOMIZED, POSITION),
@@ -85,7 +87,7 @@ def sum_placements(statistics: pl.DataFrame, plan: StatisticsPlan) -> Placements
 def _scores(at_position: pl.DataFrame, within: list[str]) -> pl.DataFrame:
     """The score z of each position of a query and experiment, and how many `positions` there are, if several."""
     n, position = pl.col("n"), pl.col(POSITION).cast(pl.Float64)
-    shown = at_position.group_by(*within, POSITION).agg(n.sum())
+    shown = at_position.group_by(*within, POSITION, maintain_order=True).agg(n.sum())
     mean = (n * position).sum().over(within) / n.sum().over(within)
     centered = shown.with_columns(away=position - mean, positions=pl.len().over(within)).filter(pl.col("positions") > 1)
     away = pl.col("away")

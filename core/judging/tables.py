@@ -6,12 +6,13 @@ import numpy as np
 import polars as pl
 
 from posbias.core.browsing.em import FittedModel
+from posbias.core.browsing.table import parameter_table
 from posbias.core.judging.measures import ModelMeasures, by_log_likelihood, differences, positions
 from posbias.core.judging.relevance import Dependence
 from posbias.core.judging.sums import EDGES, SharedSums
 from posbias.core.models.click_model import ClickModel, ExaminationModel
 from posbias.core.models.model import FactorisedModel
-from posbias.core.schema import IMPRESSIONS, POSITION, PREVIOUS_CLICK
+from posbias.core.schema import IMPRESSIONS, POSITION
 
 JUDGED = ("ndcg", "auc", "dependence_on_ranker", "dependence_p_value")
 """Columns that need judgments."""
@@ -119,37 +120,9 @@ def calibration_table(models: Sequence[ClickModel], measures: Sequence[ModelMeas
     return pl.concat(frames)
 
 
-def parameter_table(models: Sequence[ClickModel], fitted: Sequence[FittedModel]) -> pl.DataFrame:
-    """What all units of a model share; of parameters by unit, the mean and the strength of their prior.
-
-    Columns: `model`, `parameter`, `position`, `previous_click`, `value`, `prior_mean`, `prior_strength`; null where
-    there is none.
-    """
-    rows: list[dict[str, object]] = []
-    for model, one in zip(models, fitted, strict=True):
-        for parameter in model.parameters:
-            values = one.parameters[parameter.name]
-            own: dict[str, object] = {"model": model.name, "parameter": parameter.name}
-            if parameter.shape == "unit":
-                prior = one.priors[parameter.name]
-                rows.append({**own, "prior_mean": prior.mean, "prior_strength": prior.strength})
-            elif parameter.shape == "one":
-                rows.append({**own, "value": float(values)})
-            elif parameter.shape == "position":
-                rows += [{**own, POSITION: k, "value": float(values[k])} for k in range(1, len(values))]
-            else:
-                rows += [
-                    {**own, POSITION: k, PREVIOUS_CLICK: above, "value": float(values[k, above])}
-                    for k in range(1, len(values))
-                    for above in range(k)
-                ]
-    schema = {
-        "model": pl.String,
-        "parameter": pl.String,
-        POSITION: pl.Int32,
-        PREVIOUS_CLICK: pl.Int32,
-        "value": pl.Float64,
-        "prior_mean": pl.Float64,
-        "prior_strength": pl.Float64,
-    }
-    return pl.DataFrame(rows, schema=schema)
+def parameters_table(models: Sequence[ClickModel], fitted: Sequence[FittedModel]) -> pl.DataFrame:
+    """The parameters of all models; see `parameter_table`, with `model` first."""
+    return pl.concat(
+        parameter_table(model.parameters, one).select(pl.lit(model.name).alias("model"), pl.exclude("std_error"))
+        for model, one in zip(models, fitted, strict=True)
+    )

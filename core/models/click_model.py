@@ -26,6 +26,8 @@ class ClickModel(Plugin):
         closed_form: whether one pass over the log estimates it.
         rows_alone: whether a click depends on nothing else on its page than the last click above it, so that equal
             impressions can be counted whatever page they are on.
+        statistics_columns: the columns of statistics, beside the pair's, that it can be fitted from; none where it
+            needs whole pages.
     """
 
     reference: ClassVar[str]
@@ -34,6 +36,7 @@ class ClickModel(Plugin):
     unit_columns: ClassVar[tuple[str, ...]] = PAIR
     closed_form: ClassVar[bool] = False
     rows_alone: ClassVar[bool] = False
+    statistics_columns: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:

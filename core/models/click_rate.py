@@ -5,7 +5,7 @@ import numpy as np
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
 from posbias.core.browsing.parameters import Parameters, Ratio, at_position
 from posbias.core.models.click_model import ClickModel
-from posbias.core.schema import PAIR
+from posbias.core.schema import PAIR, POSITION
 
 
 class ClickRateModel(ClickModel):
@@ -13,6 +13,7 @@ class ClickRateModel(ClickModel):
 
     closed_form = True
     rows_alone = True
+    statistics_columns = (POSITION,)
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:  # noqa: ARG002 - of any rates
         """Clicks and impressions."""

@@ -6,6 +6,7 @@ from posbias.core.browsing.batch import Floats, PageBatch
 from posbias.core.browsing.cascade import Posterior
 from posbias.core.browsing.parameters import Parameters, Ratio
 from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel
+from posbias.core.schema import POSITION, PREVIOUS_CLICK
 
 
 class CascadeOfOneClickModel(CascadeModel):
@@ -17,6 +18,16 @@ class CascadeOfOneClickModel(CascadeModel):
     about = "users go down to the first click, and leave"
     parameters = (ATTRACTIVENESS,)
     closed_form = True
+    rows_alone = True
+    statistics_columns = (POSITION, PREVIOUS_CLICK)
+
+    def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
+        """Attractiveness, where no click stands above."""
+        return self.examination(parameters, pages) * parameters[ATTRACTIVENESS.name][pages.unit]
+
+    def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:  # noqa: ARG002 - nothing to find
+        """1 down to the first click, then 0."""
+        return pages.before_first_click.astype(np.float64)
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:  # noqa: ARG002 - of any values
         """All is examined down to the first click; what comes below, even clicks, says nothing."""

@@ -6,6 +6,7 @@ from posbias.core.browsing.batch import Floats, PageBatch
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio, at_position
 from posbias.core.models.click_model import ClickModel
 from posbias.core.priors import BetaPrior
+from posbias.core.schema import POSITION
 
 RELEVANCE = Parameter("relevance", "unit", prior=BetaPrior(0.5, 2.0))
 CLICK_IF_RELEVANT = Parameter("click_if_relevant", "position", start=0.6)
@@ -31,6 +32,7 @@ class TrustBiasModel(ClickModel):
     about = "PBM in which what stands high is clicked for that alone"
     parameters = (RELEVANCE, CLICK_IF_RELEVANT, CLICK_IF_NOT)
     rows_alone = True
+    statistics_columns = (POSITION,)
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
         """Each impression says whether its document is relevant, as far as a click or its absence tells that."""

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.schema import PERIOD, SESSION
+from posbias.core.schema import PERIOD, POSITION, SESSION
 from posbias.core.training.split import in_validation
 from posbias.io.engines.engine import Parts
 
@@ -20,6 +20,21 @@ class AllPages:
     def __call__(self, impressions: pl.LazyFrame) -> pl.LazyFrame:
         """The impressions as they are."""
         return impressions
+
+
+@dataclass(frozen=True)
+class UpToPosition:
+    """All of them, down to a position.
+
+    Attributes:
+        deepest: the last position.
+    """
+
+    deepest: int
+
+    def __call__(self, impressions: pl.LazyFrame) -> pl.LazyFrame:
+        """The upper impressions of each page."""
+        return impressions.filter(pl.col(POSITION) <= self.deepest)
 
 
 @dataclass(frozen=True)

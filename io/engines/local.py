@@ -15,6 +15,7 @@ import polars as pl
 
 from posbias.core.counts.packed import count_packed
 from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sums_of_weights import add_up_weights, count_weights
 from posbias.core.log.duplicates import mark_repeats
 from posbias.core.log.guards import LogTotals, PageEnds, count_page_ends, sum_page_ends
 from posbias.core.log.impressions import REJECTED
@@ -141,7 +142,7 @@ class LocalEngine:
                     _bucket_sink(together, _bucket_of_query(n_buckets), folder).collect(engine="streaming")
                 frames = _bucket_frames(folder, n_buckets)
             for frame in frames:
-                yield _collected(plan.add_up(nw.from_native(frame)).to_native().sort(plan.keys))
+                yield _added_up(frame, plan).lazy()
 
         return LocalParts(parts, None)
 
@@ -318,11 +319,20 @@ def _counted(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.LazyFrame:
         return _counted_at_once(impressions, plan).lazy()
     number = pl.col(SESSION if plan.model.needs_session else DOC).hash() % n_pieces
     pieces = [_counted_at_once(impressions.filter(number == piece), plan) for piece in range(n_pieces)]
-    return _collected(plan.add_up(nw.from_native(pl.concat(pieces).lazy())).to_native().sort(plan.keys))
+    return _added_up(pl.concat(pieces).lazy(), plan).lazy()
+
+
+def _added_up(counts: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
+    """Counts of equal keys added up, sorted by them."""
+    if counts.collect_schema()[IMPRESSIONS].is_float():
+        return add_up_weights(counts.collect(engine="streaming"), plan.keys)
+    return plan.add_up(nw.from_native(counts)).to_native().sort(plan.keys).collect(engine="streaming")
 
 
 def _counted_at_once(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
     in_cells = plan.with_cells_in_memory(impressions.collect(engine="streaming"))
+    if plan.weighted:
+        return count_weights(in_cells.lazy(), plan.keys)
     counted = count_packed(in_cells, plan)
     if counted is None:
         return plan.count_in_cells(nw.from_native(in_cells.lazy())).to_native().sort(plan.keys).collect()

@@ -22,6 +22,7 @@ from posbias.core.exploration.known import KnownFit
 from posbias.core.fit.fitted_theta import SHARED_CLICKS, matrix_of
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import QUERY
+from posbias.io.fits.read import require_propensities
 from posbias.io.places.local_copies import is_current, on_disk
 from posbias.io.places.locations import Location
 from posbias.io.places.plain_files import is_still
@@ -92,8 +93,7 @@ def open_explored(place: Location) -> Generator[ExploredFit]:
     """
     with on_disk(place, FILES) as folder:
         manifest = read_manifest(folder, "fit")
-        if "estimate" not in manifest.content:
-            raise UsageError(f"{folder}: holds no propensities. Name the directory that `posbias fit` wrote.")
+        require_propensities(manifest, str(folder))
         said = manifest.typed(_FitManifest, LogFormatError, _AGAIN)
         plan = said.counted.plan()
         _check_kind(plan, said.estimate, folder)

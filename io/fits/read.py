@@ -11,7 +11,7 @@ from posbias.io.fits.manifest import PriorSection
 from posbias.io.places.local_copies import is_current, on_disk
 from posbias.io.places.locations import Location
 from posbias.io.places.plain_files import is_still
-from posbias.io.results.manifest import read_manifest
+from posbias.io.results.manifest import Manifest, read_manifest
 from posbias.io.results.tables import FILES_OF_A_FIT, read_covariance, read_propensities
 from posbias.io.stores.manifest_types import Counted
 
@@ -49,13 +49,25 @@ def read_fit(place: Location) -> PreviousFit:
     """
     with on_disk(place, FILES_OF_A_FIT) as folder:
         manifest = read_manifest(folder, "fit")
-        if "estimate" not in manifest.content:
-            raise UsageError(
-                f"--propensities {folder}: holds no propensities. Name the directory that `posbias fit` wrote."
-            )
+        require_propensities(manifest, f"--propensities {folder}")
         said = manifest.typed(_FitManifest, LogFormatError, "Run `posbias fit` again.")
         plan = said.counted.plan()
         table, covariance = read_propensities(folder, plan.cell_columns), read_covariance(folder, plan.cell_columns)
         if not (is_still(manifest.path, manifest.state) and is_current(place)):
             raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
     return PreviousFit(plan, FittedTheta(table, said.estimate.attractiveness_prior.prior(), covariance))
+
+
+def require_propensities(manifest: Manifest, where: str) -> None:
+    """See that a result has propensities by cell.
+
+    Raises:
+        UsageError: it has none.
+    """
+    if "click_model" in manifest.content:
+        raise UsageError(
+            f"{where}: holds a click model that has no propensity by position. It serves `posbias weight`; fit --model "
+            "pbm or ubm for this command."
+        )
+    if "estimate" not in manifest.content:
+        raise UsageError(f"{where}: holds no propensities. Name the directory that `posbias fit` wrote.")

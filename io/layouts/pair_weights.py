@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 
@@ -11,13 +10,14 @@ from posbias.core.attractiveness.prior import posterior_by_position
 from posbias.core.attractiveness.uncertainty import with_errors_of_theta
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.counts.sums_of_weights import add_up_weights, count_cells
 from posbias.core.errors import IdentifiabilityError, SchemaError, StatisticsError
 from posbias.core.fit.fitted_theta import FittedTheta, covariance_of, covariance_table
 from posbias.core.fit.propensities import EXAMINATION, PROPENSITY, STD_ERROR
 from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
 from posbias.core.training.layouts.layout import LayoutOfCounts, Posterior, RowsOfPairs, WeightedCounts
 from posbias.core.training.replicates import draw_propensities, relative_covariance
-from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
+from posbias.core.training.weights import ClickWeights, WeightOptions, WeightSummary, click_weights
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import ReadLog
 
@@ -146,20 +146,20 @@ def propensities_of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, colum
 def counts_by_cell(read: ReadLog, plan: StatisticsPlan) -> pl.DataFrame:
     """The cell columns, `impressions` and `clicks` of a log, sorted by cell."""
     parts = read.buckets.map(partial(_count_cells, plan=plan))
-    return pl.concat(parts).group_by(plan.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(plan.cell_order)
+    return add_up_weights(pl.concat(parts), plan.cell_columns).sort(plan.cell_order)
 
 
 def _count_cells(_: int, impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
-    return plan.count_cells(nw.from_native(impressions)).to_native().collect(engine="streaming")
+    return count_cells(impressions, plan)
 
 
-def check_unidentified(weights: ClickWeights, *, stop: bool) -> None:
+def check_unidentified(summary: WeightSummary, *, stop: bool) -> None:
     """Stop where clicks would be left out and the user does not want that.
 
     Raises:
         IdentifiabilityError: some clicks lie in cells without a propensity.
     """
-    lost = weights.summary.clicks_without_propensity
+    lost = summary.clicks_without_propensity
     if stop and lost:
         raise IdentifiabilityError(
             f"{lost:,} clicks lie in cells without a propensity (--unidentified error). Leave them out with "
@@ -178,11 +178,11 @@ def with_squared_clicks(counts: pl.DataFrame, read: ReadLog | None, plan: Statis
     if read is None:
         return counts.with_columns(pl.lit(None, pl.Float64).alias(SQUARED_CLICKS))
     of_parts = pl.concat(read.buckets.map(partial(_squared_clicks, plan=plan)))
-    squared = of_parts.group_by(plan.cell_columns).agg(pl.col(SQUARED_CLICKS).sum())
+    squared = of_parts.group_by(plan.cell_columns, maintain_order=True).agg(pl.col(SQUARED_CLICKS).sum())
     return counts.join(squared, on=plan.cell_columns, how="left", maintain_order="left", nulls_equal=True)
 
 
 def _squared_clicks(_: int, impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
     squared = impressions.with_columns(pl.col(WEIGHT) ** 2)
-    counted = plan.count_cells(nw.from_native(squared)).to_native().collect(engine="streaming")
+    counted = count_cells(squared, plan)
     return counted.drop(IMPRESSIONS).rename({CLICKS: SQUARED_CLICKS})

@@ -3,24 +3,21 @@
 Only ids, labels and weights are kept, in memory where the log is, else on disk. Features come later.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.core.training.layouts import GROUP, Grouping, LayoutOfPages
 from posbias.core.training.layouts.layout import RowsOfPairs
-from posbias.core.training.layouts.pages import weighted_pages
 from posbias.core.training.split import in_validation
-from posbias.core.training.weights import ClickWeights
 from posbias.io.counting.count import CountedLog, PairsOfPart
-from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.engines.engine import Engine, Parts
 from posbias.io.progress import Progress, Stage
 from posbias.io.temporary.kept import KeptFrame, keep
 
@@ -52,6 +49,20 @@ class LaidOut:
 
 LaidOutSplits = dict[Split, list[LaidOut]]
 Kept = TypeVar("Kept")
+
+
+class PairsOfParts(Protocol):
+    """The documents of a log, part by part: a log that was counted, for one."""
+
+    @property
+    def pairs(self) -> tuple[KeptFrame, ...]:
+        """Those of each part."""
+        ...
+
+    @property
+    def parts(self) -> Iterator[PairsOfPart]:
+        """The same, with their signatures."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,7 @@ def keep_rows(folder: Path | None, name: str, rows: pl.DataFrame, preferences: p
 
 
 def lay_out_pairs(
-    counted: CountedLog,
+    pairs: PairsOfParts,
     by_signature: Floats,
     rows_of: RowsOfPairs,
     engine: Engine,
@@ -106,16 +117,16 @@ def lay_out_pairs(
     """Lay out counts by pair.
 
     Args:
-        counted: the log, counted.
+        pairs: the documents of each part.
         by_signature: what `rows_of` needs to know of each signature, shape (J, S).
         rows_of: the layout.
         engine: where the parts are.
         buffer: how and where the rows are kept.
         progress: is told.
     """
-    items = ((part, by_signature[part.signature]) for part in counted.parts)
+    items = ((part, by_signature[part.signature]) for part in pairs.parts)
     work = partial(_lay_out_pairs, rows_of=rows_of, buffer=buffer)
-    with progress.stage("weighting", len(counted.pairs)) as stage:
+    with progress.stage("weighting", len(pairs.pairs)) as stage:
         return _together(_advancing(engine.each(items, work), stage), buffer)
 
 
@@ -125,6 +136,11 @@ def documents_left_out(counted: CountedLog, laid_out: LaidOutSplits, engine: Eng
         documents = sum(engine.each(counted.pairs, _count_documents))
     else:
         documents = counted.statistics.n_pairs
+    return documents_without_row(documents, laid_out)
+
+
+def documents_without_row(documents: int, laid_out: LaidOutSplits) -> int:
+    """How many of so many documents have no row."""
     return documents - sum(part.n_rows for parts in laid_out.values() for part in parts)
 
 
@@ -147,27 +163,22 @@ class PageLayout:
     Attributes:
         layout: the layout.
         grouping: what stands together.
-        plan: says which cell an impression is in.
-        weights: the weight of a click in each cell.
-        features: columns of the log to keep beside.
+        weigh: makes weighted pages, as from `weighted_pages`, of whole pages. It travels: no lambda.
     """
 
     layout: LayoutOfPages
     grouping: Grouping
-    plan: StatisticsPlan
-    weights: ClickWeights
-    features: tuple[str, ...] = ()
+    weigh: Callable[[pl.DataFrame], pl.DataFrame]
 
     def rows(self, impressions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """The rows, and the preferences where the layout has them."""
-        pages = weighted_pages(impressions, self.plan, self.weights, self.features)
-        return self.layout.rows(pages, self.grouping)
+        return self.layout.rows(self.weigh(impressions), self.grouping)
 
 
-def lay_out_pages(read: ReadLog, layout: PageLayout, buffer: RowBuffer, progress: Progress) -> LaidOutSplits:
+def lay_out_pages(pages: Parts, layout: PageLayout, buffer: RowBuffer, progress: Progress) -> LaidOutSplits:
     """Lay out pages, bucket by bucket; a bucket that a frequent query makes large in pieces, where that is possible."""
-    with progress.stage("weighting", read.buckets.number) as stage:
-        parts = read.buckets.map(partial(_lay_out_bucket, layout=layout, buffer=buffer))
+    with progress.stage("weighting", pages.number) as stage:
+        parts = pages.map(partial(_lay_out_bucket, layout=layout, buffer=buffer))
         return _together(_advancing(parts, stage), buffer)
 
 

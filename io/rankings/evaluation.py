@@ -9,11 +9,11 @@ from functools import partial, reduce
 from operator import add
 from pathlib import Path
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 
 from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sums_of_weights import add_up_weights, count_cells
 from posbias.core.errors import SchemaError
 from posbias.core.evaluation.estimates import Evaluation
 from posbias.core.evaluation.lists import ranked
@@ -23,7 +23,7 @@ from posbias.core.evaluation.shown import CellWeights, counted_rows, pages_by_qu
 from posbias.core.evaluation.totals import Totals
 from posbias.core.fit.fitted_theta import FittedTheta
 from posbias.core.fit.propensities import PROPENSITY
-from posbias.core.schema import CLICKS, IMPRESSIONS, QUERY, SESSION, WEIGHT
+from posbias.core.schema import QUERY, SESSION, WEIGHT
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.routing import route_rows
 from posbias.io.layouts.pair_weights import covariance_of_theta, propensities_of_cells
@@ -91,7 +91,7 @@ def evaluate_rankings(
     folder.mkdir(mode=0o700)
     in_memory = read.buckets.in_memory
     looked = list(read.buckets.map(partial(_look, plan=plan, folder=None if in_memory else folder)))
-    counts = pl.concat(look.cells for look in looked).group_by(plan.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum())
+    counts = add_up_weights(pl.concat(look.cells for look in looked), plan.cell_columns)
     cells = counts.sort(plan.cell_order).select(plan.cell_columns)
     propensity = propensities_of_cells(cells, theta.propensities, PROPENSITY).fill_null(np.nan).to_numpy()
     weights = CellWeights(cells, propensity, theta.min_propensity)
@@ -131,7 +131,7 @@ class _Look:
 
 
 def _look(number: int, impressions: pl.LazyFrame, plan: StatisticsPlan, folder: Path | None) -> _Look:
-    cells = plan.count_cells(nw.from_native(impressions)).to_native().collect(engine="streaming")
+    cells = count_cells(impressions, plan)
     queries = impressions.select(QUERY).unique().collect(engine="streaming")
     return _Look(number, cells, _pages(impressions, plan), keep(queries, folder, f"queries-{number:05d}"))
 

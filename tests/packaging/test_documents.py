@@ -215,6 +215,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         do("evaluate", "pbm/log.parquet", *named, "-o", "models")
         do("simulate", "--sessions", "4000", "--queries", "20", "--model", "dbn", "-o", "cascade")
         do("fit", "cascade/log.parquet", "-o", "contradicted")
+        do("fit", "cascade/log.parquet", "--model", "dbn", "-o", "page-model")
+        do("fit", "cascade/log.parquet", "--model", "rdctr", "-o", "rates")
+        trust = {"position": range(1, 11), "alpha": [0.5] * 10, "beta": [0.1] * 10}
+        pl.DataFrame(trust).write_csv("trust.csv")
+        do("fit", "cascade/log.parquet", "--model", "tpbm", "--trust", "trust.csv", "-o", "trusted")
     return folder
 
 
@@ -237,7 +242,12 @@ def do(*words: str) -> None:
         (RESULTS, "## Rankings", "`metrics.parquet`,", ["*/metrics.parquet"]),
         (RESULTS, "## Rankings", "`differences.parquet`, one", ["*/differences.parquet"]),
         (RESULTS, "## Click models", "`models.parquet`, one", ["models/models.parquet"]),
-        (RESULTS, "## Click models", "`parameters.parquet` has", ["models/parameters.parquet"]),
+        (
+            RESULTS,
+            "## Click models",
+            "`parameters.parquet` has",
+            ["models/parameters.parquet", "page-model/parameters.parquet"],
+        ),
         (RESULTS, "## Simulated logs", "`log.parquet`", ["*/log.parquet"]),
         (RESULTS, "## Simulated logs", "`truth.parquet`", ["*/truth.parquet", "*/*_truth.parquet"]),
         *((RESULTS, "## What to show next", f"`{name}`", [f"*/{name}"]) for name in EXPLORED),

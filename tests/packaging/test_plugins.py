@@ -165,7 +165,7 @@ def done(
 def test_help_shows_what_was_added_behind_what_was_there(done: Done) -> None:
     _, said, _ = done.said["help"]
 
-    assert "[pbm|ubm|after-click]" in said
+    assert "[pbm|ubm|after-click|" in said
     assert "adjacent-chain, randomized, ctr, squared-ctr, features, regression-em." in said
     assert "Training rows by document (pointwise, judgments, ratios), click (clicked-group), page (session)" in said
     assert "xgboost, catboost, ranklib, jsonl." in said

@@ -28,7 +28,15 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.errors import StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
 from posbias.core.training.layouts.documents import sums_by_document
-from posbias.core.training.layouts.layout import GROUP, LABEL, LayoutOfCounts, Posterior, RowsOfPairs, WeightedCounts
+from posbias.core.training.layouts.layout import (
+    GROUP,
+    LABEL,
+    LayoutOfCounts,
+    Posterior,
+    RowsOfPairs,
+    WeighedDocuments,
+    WeightedCounts,
+)
 from posbias.core.training.weights import ClickWeights, WeightOptions
 
 GRADE = "grade"
@@ -54,6 +62,19 @@ class JudgmentsLayout(LayoutOfCounts):
         terms = rate_terms(counts.signatures, counts.weights, counts.options, posterior)
         top = top_rate(terms, counts.signatures.multiplicity)
         return terms, partial(judgment_rows, top=top, grades=counts.options.grades, whole=counts.whole)
+
+    def by_document(self, documents: WeighedDocuments) -> tuple[Floats, RowsOfPairs]:
+        """The same of each document; rates below 0, which trust bias leaves by chance, are held there."""
+        shown = documents.impressions
+        above, below = {
+            "posterior": (shown * documents.relevance, shown),
+            "coec": (documents.beyond, documents.expected),
+            "ips": (documents.attracted, shown),
+        }[documents.options.rate]
+        unknown = np.full(len(shown), np.nan)
+        terms = np.stack([shown, documents.clicks, np.maximum(above, 0.0), below, unknown], axis=1)
+        top, grades = top_rate(terms, np.ones(len(terms))), documents.options.grades
+        return terms, partial(judgment_rows, top=top, grades=grades, whole=documents.whole)
 
 
 def rate_terms(

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.errors import UsageError
 from posbias.core.registry import Plugin
 from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.core.training.weights import ClickWeights, WeightOptions
@@ -122,9 +123,45 @@ class WeightedCounts:
     whole: bool
 
 
+@dataclass(frozen=True)
+class WeighedDocuments:
+    """What layouts that add up by document are made from, where each impression has a propensity of its own.
+
+    Attributes:
+        impressions: of each document that have one, shape (J,).
+        clicks: among them.
+        beyond: the clicks beyond those that trust in the position explains, >= -impressions; all of them without trust.
+        attracted: the same, each worth the weight of its impression.
+        expected: what would have been clicked of an attractive document.
+        relevance: what the click model says of the document, nan where it says nothing.
+        options: which labels.
+        whole: whether impressions and clicks are whole numbers, not sums of weights.
+    """
+
+    impressions: Floats
+    clicks: Floats
+    beyond: Floats
+    attracted: Floats
+    expected: Floats
+    relevance: Floats
+    options: WeightOptions
+    whole: bool
+
+
 class LayoutOfCounts(Layout):
-    """A layout that is made from counts by query and document."""
+    """A layout that is made from counts by query and document; with `by_document`, also where there are no cells."""
 
     @abstractmethod
     def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
         """What must be known of each signature, shape (J, S), and what makes rows of it, part by part."""
+
+    def by_document(self, documents: WeighedDocuments) -> tuple[Floats, RowsOfPairs]:
+        """The same, where each document is a signature of its own, shape (J, S).
+
+        Raises:
+            UsageError: the layout has not said how.
+        """
+        del documents
+        raise UsageError(
+            f"--layout {self.name}: is made from counts by cell, and --model has none. Choose another layout."
+        )

@@ -15,7 +15,14 @@ import polars as pl
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.schema import WEIGHT
 from posbias.core.training.layouts.documents import sums_by_document
-from posbias.core.training.layouts.layout import GROUP, LABEL, LayoutOfCounts, RowsOfPairs, WeightedCounts
+from posbias.core.training.layouts.layout import (
+    GROUP,
+    LABEL,
+    LayoutOfCounts,
+    RowsOfPairs,
+    WeighedDocuments,
+    WeightedCounts,
+)
 from posbias.core.training.replicates import replicate_names
 from posbias.core.training.weights import ClickWeights
 
@@ -40,6 +47,10 @@ class PointwiseLayout(LayoutOfCounts):
         sums = positive_and_shown(counts.signatures, counts.weights, positive)
         further = [positive_under(counts.signatures, weight) for weight in counts.weights.replicates]
         return np.column_stack([sums, *further]), pointwise_rows
+
+    def by_document(self, documents: WeighedDocuments) -> tuple[Floats, RowsOfPairs]:
+        """W+, held at 0, and the impressions, shape (J, 2)."""
+        return np.column_stack([np.maximum(documents.attracted, 0.0), documents.impressions]), pointwise_rows
 
 
 def expected_attractions(signatures: CountTable, examination: Floats, attractiveness: Floats) -> Floats:

@@ -136,6 +136,7 @@ TRIALS = {
     "tolerance": Trial("--tolerance 0"),
     "no_acceleration": Trial("--no-acceleration"),
     "compare": Trial("--no-compare"),
+    "trust": Trial("--trust trust.csv", "--model tpbm"),
     "csv": Trial("--csv"),
     "strict": Trial("--strict"),
     "layout": Trial("--layout judgments"),
@@ -249,6 +250,7 @@ def write_rankings(folder: Path, pairs: pl.DataFrame) -> None:
     grade = pl.struct("query", "doc").hash() % 5
     pairs.with_columns(score=grade).write_csv(folder / "other.csv")
     pairs.with_columns(relevance=grade).write_csv(folder / "judged.csv")
+    pl.DataFrame({"position": range(1, 10), "alpha": [0.5] * 9, "beta": [0.1] * 9}).write_csv(folder / "trust.csv")
     for name, score in (("scored", pl.struct("doc", "query").hash(3) % 1000), ("list", pl.col("doc"))):
         lines = pairs.select(pl.format("{} Q0 {} 0 {} " + name, "query", "doc", score)).to_series()
         (folder / f"{name}.run").write_text("\n".join(lines), encoding="utf-8")

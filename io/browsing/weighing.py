@@ -1,0 +1,230 @@
+"""The impressions of a log, each with its examination under a fitted click model, or with what trust makes of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from posbias.core.browsing.batch import Floats
+from posbias.core.browsing.parameters import at_position
+from posbias.core.counts.sufficient_statistics import SIGNATURE
+from posbias.core.errors import SchemaError
+from posbias.core.fit.propensities import PROPENSITY
+from posbias.core.log.page_order import in_page_order
+from posbias.core.models.click_model import ClickModel, ExaminationModel
+from posbias.core.models.tpbm import CLICK_IF_NOT, CLICK_IF_RELEVANT
+from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION
+from posbias.core.training.examined_rows import examination_of_rows
+from posbias.core.training.layouts.layout import WeighedDocuments
+from posbias.core.training.row_weights import (
+    ATTRACTED,
+    BASELINE,
+    BEYOND,
+    EXPECTED,
+    RowWeights,
+    row_weights,
+    sums_by_position,
+    sums_of_documents,
+)
+from posbias.core.training.weights import WeightOptions
+from posbias.io.browsing.fits import ClickModelFit
+from posbias.io.counting.count import PairsOfPart
+from posbias.io.engines.engine import Engine, Parts
+from posbias.io.features.routing import route_rows
+from posbias.io.log.scan import scan_sources
+from posbias.io.log.sources import find_sources
+from posbias.io.progress import Progress
+from posbias.io.temporary.kept import KeptFrame, keep
+
+RELEVANCE = "posbias_relevance"
+_OF_ROWS = (PROPENSITY, BASELINE, RELEVANCE)
+
+
+@dataclass(frozen=True)
+class WeighedLog:
+    """A log whose impressions have propensities of their own.
+
+    Attributes:
+        parts: canonical impressions in page order, with `propensity` (null where there is none), BASELINE, RELEVANCE.
+        weights: what weighting does to it.
+    """
+
+    parts: tuple[KeptFrame, ...]
+    weights: RowWeights
+
+
+def weigh_rows(
+    impressions: Parts, fit: ClickModelFit, options: WeightOptions, engine: Engine, progress: Progress
+) -> WeighedLog:
+    """Find the examination of each impression of a log, given the clicks above it.
+
+    Args:
+        impressions: canonical ones, whole pages.
+        fit: the click model; a document that it has not seen has the mean of the prior.
+        options: clipping and normalisation.
+        engine: where the parts are.
+        progress: is told.
+
+    Raises:
+        SchemaError: ids have other types than in the fit.
+    """
+    folder = None if impressions.in_memory else engine.scratch
+    with progress.stage("examination", impressions.number) as stage:
+        documents = _documents(impressions, fit, engine)
+        work = partial(_weigh, fit=_Model.of(fit), documents=documents, options=options, folder=folder)
+        found: list[tuple[KeptFrame, pl.DataFrame]] = []
+        for part in impressions.map(work):
+            found.append(part)
+            stage.advance()
+    weights = row_weights(pl.concat(sums for _, sums in found), options)
+    return WeighedLog(tuple(frame for frame, _ in found), weights)
+
+
+def _documents(impressions: Parts, fit: ClickModelFit, engine: Engine) -> list[pl.LazyFrame] | None:
+    """The parameters of the documents of each part."""
+    if fit.documents is None:
+        return None
+    folder = None if impressions.in_memory else engine.scratch
+    keys = [frame.scan() for frame in impressions.map(partial(_keys_of, folder=folder))]
+    sources = find_sources([str(fit.documents)])
+    table = scan_sources(sources)
+    known, ours = table.collect_schema(), keys[0].collect_schema()
+    for name in PAIR:
+        if known[name] != ours[name] and not (known[name].is_integer() and ours[name].is_integer()):
+            raise SchemaError(
+                f"the {name} holds {ours[name]} in this log and {known[name]} in the fit, so that no document would be "
+                "known. Write both with the same type."
+            )
+    rows = table.select(*(pl.col(name).cast(ours[name]) for name in PAIR), *fit.prior_means)
+    return route_rows(rows, PAIR, sources, keys, engine.scratch / "documents", engine.memory)
+
+
+def _keys_of(number: int, impressions: pl.LazyFrame, folder: Path | None) -> KeptFrame:
+    return keep(impressions.select(PAIR).unique().collect(engine="streaming"), folder, f"keys-{number:05d}")
+
+
+@dataclass(frozen=True)
+class _Model:
+    """The part of a fit that travels."""
+
+    model: ClickModel
+    shared: dict[str, Floats]
+    prior_means: dict[str, float]
+    max_position: int | None
+
+    @classmethod
+    def of(cls, fit: ClickModelFit) -> "_Model":
+        """Without the file of documents."""
+        return cls(fit.model, fit.shared, fit.prior_means, fit.plan.max_position)
+
+
+def _weigh(
+    number: int,
+    impressions: pl.LazyFrame,
+    fit: _Model,
+    documents: Sequence[pl.LazyFrame] | None,
+    options: WeightOptions,
+    folder: Path | None,
+) -> tuple[KeptFrame, pl.DataFrame]:
+    if fit.max_position is not None:
+        impressions = impressions.filter(pl.col(POSITION) <= fit.max_position)
+    rows = in_page_order(impressions.collect(engine="streaming"))
+    of_rows = _of_rows(rows, fit, None if documents is None else documents[number])
+    rows = rows.with_columns(*_columns(rows, fit, of_rows))
+    return keep(rows, folder, f"weighed-{number:05d}"), sums_by_position(rows, options)
+
+
+def _of_rows(rows: pl.DataFrame, fit: _Model, documents: pl.LazyFrame | None) -> dict[str, Floats]:
+    """The parameters by document, each of the document of the row."""
+    if documents is None:
+        return {}
+    known = (
+        rows.lazy().select(PAIR).join(documents, on=PAIR, how="left", nulls_equal=True, maintain_order="left").collect()
+    )
+    return {name: known[name].fill_null(mean).to_numpy() for name, mean in fit.prior_means.items()}
+
+
+def _columns(rows: pl.DataFrame, fit: _Model, of_rows: Mapping[str, Floats]) -> list[pl.Series]:
+    model, baseline = fit.model, np.zeros(rows.height)
+    if isinstance(model, ExaminationModel):
+        propensity = examination_of_rows(model, rows, of_rows, fit.shared)
+    else:
+        position = rows[POSITION].cast(pl.Int64).to_numpy()
+        baseline = at_position(fit.shared[CLICK_IF_NOT.name], position)
+        propensity = at_position(fit.shared[CLICK_IF_RELEVANT.name], position) - baseline
+    relevance = model.relevance(of_rows)
+    known = np.where(propensity > 0, propensity, np.nan)
+    values = (known, baseline, np.full(rows.height, np.nan) if relevance is None else relevance)
+    return [pl.Series(name, of_column, nan_to_null=True) for name, of_column in zip(_OF_ROWS, values, strict=True)]
+
+
+@dataclass(frozen=True)
+class WeighedPairs:
+    """The documents of a weighed log, part by part, each a signature of its own.
+
+    Attributes:
+        pairs: `query`, `doc`, SIGNATURE (from 0 in each part) of each part.
+        first: the number of the first document of each part.
+        documents: what layouts make rows of.
+    """
+
+    pairs: tuple[KeptFrame, ...]
+    first: tuple[int, ...]
+    documents: WeighedDocuments
+
+    @property
+    def number(self) -> int:
+        """How many documents there are."""
+        return len(self.documents.impressions)
+
+    @property
+    def parts(self) -> Iterator[PairsOfPart]:
+        """The documents, with their numbers over all parts."""
+        ends = [*self.first[1:], self.number]
+        spans = zip(self.pairs, self.first, ends, strict=True)
+        return (
+            PairsOfPart(number, kept, np.arange(start, end, dtype=np.int64))
+            for number, (kept, start, end) in enumerate(spans)
+        )
+
+
+def weigh_documents(
+    log: WeighedLog, options: WeightOptions, engine: Engine, progress: Progress, *, whole: bool
+) -> WeighedPairs:
+    """Add up the weighed impressions of each document.
+
+    Args:
+        log: the impressions.
+        options: clipping, and which labels.
+        engine: where the parts are.
+        progress: is told.
+        whole: whether impressions count one each.
+    """
+    folder = None if all(part.in_memory for part in log.parts) else engine.scratch
+    work = partial(_add_up, options=options, factor=log.weights.factor, folder=folder)
+    with progress.stage("adding up", len(log.parts)) as stage:
+        found: list[tuple[KeptFrame, pl.DataFrame]] = []
+        for part in engine.each(list(enumerate(log.parts)), work):
+            found.append(part)
+            stage.advance()
+    sums = pl.concat(of_part for _, of_part in found)
+    first = np.cumsum([0, *(of_part.height for _, of_part in found)])[:-1].tolist()
+    columns = (IMPRESSIONS, CLICKS, BEYOND, ATTRACTED, EXPECTED, RELEVANCE)
+    values = [sums[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in columns]
+    documents = WeighedDocuments(*values, options=options, whole=whole)
+    return WeighedPairs(tuple(pairs for pairs, _ in found), tuple(first), documents)
+
+
+def _add_up(
+    item: tuple[int, KeptFrame], options: WeightOptions, factor: float, folder: Path | None
+) -> tuple[KeptFrame, pl.DataFrame]:
+    number, kept = item
+    rows = kept.load()
+    sums = sums_of_documents(rows, options, factor)
+    relevance = rows.group_by(PAIR, maintain_order=True).agg(pl.first(RELEVANCE))
+    sums = sums.join(relevance, on=PAIR, how="left", nulls_equal=True, maintain_order="left")
+    pairs = sums.select(PAIR).with_row_index(SIGNATURE)
+    return keep(pairs, folder, f"documents-{number:05d}"), sums.drop(PAIR)

@@ -1,0 +1,72 @@
+"""Weights of impressions with propensities of their own, by hand."""
+
+import polars as pl
+import pytest
+
+from posbias.core.training.row_weights import row_weights, sums_by_position, sums_of_documents, weighed_rows
+from posbias.core.training.weights import WeightOptions
+
+LOG = pl.DataFrame(
+    {
+        "session": [1, 1, 1, 2, 2],
+        "query": [1] * 5,
+        "doc": ["a", "b", "c", "b", "a"],
+        "position": [1, 2, 3, 1, 2],
+        "click": [1, 1, 1, 0, 1],
+        "propensity": [1.0, 0.5, None, 1.0, 0.2],
+        "posbias_baseline": [0.0, 0.1, 0.1, 0.1, 0.1],
+        "attractive": [0.1, 0.2, 0.3, 0.2, 0.1],
+    }
+)
+CLIPPED = WeightOptions(min_propensity=0.25)
+
+
+def test_the_summary_counts_clicks_by_what_becomes_of_them() -> None:
+    weights = row_weights(sums_by_position(LOG, CLIPPED), CLIPPED)
+    summary = weights.summary
+
+    assert (summary.clicks_weighted, summary.clicks_without_propensity, summary.clicks_clipped) == (3, 1, 1)
+    assert summary.impressions_without_propensity == 1
+    assert summary.weight_before_clipping == pytest.approx(1 + 2 + 5)
+    assert summary.weight_after_clipping == pytest.approx(1 + 2 + 4)
+    assert summary.effective_sample_size == pytest.approx(7**2 / (1 + 4 + 16))
+    assert weights.by_position.rows() == [(1, 1, pytest.approx(1 / 7)), (2, 2, pytest.approx(6 / 7)), (3, 0, 0.0)]
+
+
+def test_the_summary_of_parts_is_that_of_the_whole() -> None:
+    parts = pl.concat([sums_by_position(LOG.head(2), CLIPPED), sums_by_position(LOG.tail(3), CLIPPED)])
+    of_parts, whole = row_weights(parts, CLIPPED), row_weights(sums_by_position(LOG, CLIPPED), CLIPPED)
+
+    assert of_parts.summary == whole.summary
+    assert of_parts.by_position.equals(whole.by_position)
+
+
+def test_clicks_weigh_one_over_examination_and_other_impressions_one() -> None:
+    options = WeightOptions(min_propensity=0.25, self_normalize=True)
+    factor = row_weights(sums_by_position(LOG, options), options).factor
+    rows = weighed_rows(LOG, options, factor)
+
+    assert factor == pytest.approx(3 / 7)
+    assert rows["weight"].to_list() == [pytest.approx(3 / 7), pytest.approx(6 / 7), None, 1.0, pytest.approx(12 / 7)]
+    assert "attractive" in rows.columns
+
+
+def test_documents_add_up_what_lies_beyond_trust_in_the_position() -> None:
+    found = sums_of_documents(LOG, CLIPPED, 1.0)
+    rows = {row["doc"]: row for row in found.iter_rows(named=True)}
+
+    assert found["doc"].to_list() == ["a", "b", "c"]
+    assert rows["a"]["beyond_baseline"] == pytest.approx(1 + 0.9)
+    assert rows["a"]["attracted"] == pytest.approx(1 / 1 + 0.9 / 0.25)
+    assert rows["b"]["attracted"] == pytest.approx(0.9 / 0.5 - 0.1 / 1)
+    assert rows["b"]["expected"] == pytest.approx(1.5)
+    assert (rows["c"]["impressions"], rows["c"]["clicks"], rows["c"]["attracted"]) == (0, 0, 0)
+
+
+def test_rows_that_stand_for_several_count_so_often() -> None:
+    several = LOG.with_columns(weight=pl.Series([2.0, 1.0, 3.0, 1.0, 2.0]))
+    apart = pl.concat([LOG, LOG[[0, 2, 2, 4]]])
+
+    assert sums_of_documents(several, CLIPPED, 1.0).equals(sums_of_documents(apart, CLIPPED, 1.0))
+    assert row_weights(sums_by_position(several, CLIPPED), CLIPPED).summary.clicks_weighted == 5
+    assert weighed_rows(several, CLIPPED, 1.0)["weight"].to_list() == [2.0, 2.0, None, 1.0, 8.0]
