@@ -11,6 +11,7 @@ from posbias.cli.command import CANNOT_RUN, command, guarded
 from posbias.cli.commands import (
     check,
     collect,
+    compare,
     evaluate,
     explore,
     fit,
@@ -44,7 +45,7 @@ app = typer.Typer(
 )
 _COMMANDS = (
     *(run.run, check.check, init.init, collect.collect, fit.fit, weight.weight, train.train, score.score),
-    *(evaluate.evaluate, explore.explore, show.show, simulate.simulate),
+    *(evaluate.evaluate, explore.explore, compare.compare, show.show, simulate.simulate),
 )
 for function in _COMMANDS:
     command(app)(function)

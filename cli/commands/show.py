@@ -1,16 +1,13 @@
 """`posbias show`: a result as it was printed when it was made, on stdout."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from posbias.cli import streams
 from posbias.cli.options.showing import ShowingOptions
 from posbias.cli.report import shown
 from posbias.cli.report.result import DONE
-from posbias.core.errors import OutputError
 from posbias.io.places.locations import location
 from posbias.io.results.stored import open_stored
 
@@ -31,7 +28,5 @@ def show(
             "json": lambda: shown.as_json(stored),
         }
         forms[showing.format]()
-    lost = streams.why_lost(sys.stdout)
-    if lost is not None:
-        raise OutputError(f"stdout cannot be written: {lost}.")
+    shown.check_stdout()
     return DONE

@@ -388,6 +388,8 @@ _SIMULATING: Needs = {
 }
 
 
+_NOTHING_KEPT = "nothing is written without --output DIR"
+
 _OF_CELLS = (
     *("method", "reference", "shape", "shrink", "cluster", "bootstrap", "seed", "examination_prior", "tolerance"),
     *("no_acceleration", "compare", "strict", "position_bins", "period", "date", "decay", "ranker_score"),
@@ -431,6 +433,7 @@ NEEDS: Mapping[str, Needs] = {
     "check": _CHECKING,
     "init": _CHECKING,
     "explore": {},
+    "compare": dict.fromkeys(("csv", "force"), (only_where(lambda asked: asked["output"] is not None, _NOTHING_KEPT),)),
     "show": {"plot": (only_where(lambda asked: asked["format"] == "table", "it is drawn below --format table"),)},
 }
 """By command and parameter. A parameter may have several needs; the first that is not met is said."""

@@ -232,6 +232,24 @@ class OutputOptions:
 
 
 @dataclass(frozen=True)
+class OutputOrPrintOptions:
+    """Where the result goes, if it is to be kept, and what is printed."""
+
+    output: Annotated[Path | None, _output] = None
+    csv: Csv = False
+    force: _Force = False
+    quiet: _Quiet = False
+    json: _Json = False
+    config: _Config = None
+
+    def to_write(self) -> OutputOptions | None:
+        """The options of a result; None where none is written."""
+        if self.output is None:
+            return None
+        return OutputOptions(self.output, force=self.force, quiet=self.quiet, json=self.json, config=self.config)
+
+
+@dataclass(frozen=True)
 class OutputOrInfoOptions:
     """Where the result goes; none is written where statistics are only described."""
 

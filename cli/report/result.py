@@ -25,7 +25,7 @@ from posbias.io.results.manifest import manifest_text, write_manifest
 from posbias.io.results.output import output_directory
 from posbias.io.temporary.directories import take_doubtful
 
-DONE, WITH_DOUBTS = 0, 1
+DONE, WITH_DOUBTS, CHANGED = 0, 1, 3
 PRINTED = "printed"
 """The section of the manifest that holds what was printed."""
 
@@ -42,7 +42,8 @@ class Result:
         hints: sentences that are shown after it, and hold for this moment only.
         curve: what is drawn as well, on a terminal.
         warnings: sentences that are always shown.
-        exit_code: 0, or 1 where the result is not to be taken at face value, or could not be printed.
+        exit_code: 0, or 1 where the result is not to be taken at face value, or could not be printed; 3 where a
+            condition of a comparison is met.
     """
 
     folder: Path

@@ -1,16 +1,20 @@
 """A result that was written before, printed again: from its manifest and its tables alone."""
 
+import sys
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import polars as pl
 import typer
 from msgspec import UNSET, UnsetType
+from rich.console import RenderableType
 
+from posbias.cli import streams
 from posbias.cli.console import SafeConsole
 from posbias.cli.report.curve import Curve
 from posbias.cli.report.table import Printed, markdown, renderable
-from posbias.core.errors import LogFormatError, UsageError
+from posbias.core.errors import LogFormatError, OutputError, UsageError
 from posbias.io.results.manifest import manifest_text
 from posbias.io.results.plain_text import as_spreadsheet_columns
 from posbias.io.results.stored import StoredResult
@@ -19,7 +23,7 @@ from posbias.io.stores.manifest_types import Counted
 
 _TABLES = (
     PROPENSITIES,
-    *("metrics", "models", "widths", "feature_importance", "learning_curve", "truth", "parameters_truth"),
+    *("comparison", "metrics", "models", "widths", "feature_importance", "learning_curve", "truth", "parameters_truth", "parameters"),
 )
 """The table of a result, the first of these that it holds."""
 
@@ -48,14 +52,28 @@ class _Weights(msgspec.Struct, frozen=True):
     weights_by_position: list[dict[str, Any]]
 
 
+def print_on_stdout(contents: Iterable[RenderableType]) -> None:
+    """Print tables and sentences on stdout, as a terminal or a file has room."""
+    console = SafeConsole(stderr=False, width_in_a_file=_WIDTH_IN_A_FILE)
+    for content in contents:
+        console.print(content, crop=False)
+
+
+def check_stdout() -> None:
+    """See that all that was printed got through.
+
+    Raises:
+        OutputError: it did not.
+    """
+    lost = streams.why_lost(sys.stdout)
+    if lost is not None:
+        raise OutputError(f"stdout cannot be written: {lost}.")
+
+
 def as_table(stored: StoredResult, *, plot: bool) -> None:
     """Print the sentences and tables, and the curve if asked for."""
     curve = _curve(stored) if plot else None
-    console = SafeConsole(stderr=False, width_in_a_file=_WIDTH_IN_A_FILE)
-    for one in _printed(stored):
-        console.print(renderable(one), crop=False)
-    if curve is not None:
-        console.print(curve, crop=False)
+    print_on_stdout([*map(renderable, _printed(stored)), *([] if curve is None else [curve])])
 
 
 def as_markdown(stored: StoredResult) -> None:

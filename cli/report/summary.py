@@ -83,11 +83,11 @@ def propensity_table(fit: Fit) -> list[Printed]:
     if fit.shrunk is not None:
         title += f"; each {', '.join(fit.statistics.plan.context)} is shrunk towards the others"
     rows = fit.propensities.to_dicts()
-    columns = [_cell_column(name, rows) for name in _cell_columns(fit)]
+    columns = [cell_column(name, rows) for name in _cell_columns(fit)]
     if fit.shrunk is None:
         columns.append(_numbers("impressions", "impressions", rows, _count, folded="impres-\nsions"))
     columns.append(_numbers("clicks", "clicks", rows, _count))
-    columns.append(_numbers("propensity", "propensity", rows, _number, folded="propen-\nsity"))
+    columns.append(_numbers("propensity", "propensity", rows, number_in_words, folded="propen-\nsity"))
     if not fit.propensities["ci_high"].is_null().all():
         columns.append(_intervals("95 % interval", "ci", rows))
     columns += _compared(fit, rows)
@@ -100,7 +100,8 @@ def propensity_table(fit: Fit) -> list[Printed]:
     return [title, PrintedTable(tuple(columns), below), *remarks]
 
 
-def _cell_column(name: str, rows: _Cells) -> Column:
+def cell_column(name: str, rows: list[dict[str, Any]]) -> Column:
+    """A column of cells, under its own name."""
     folded = "posi-\ntion" if name == POSITION else ""
     return Column(
         shown(name).replace("_", "\n"), first(label_in_words(row[name]) for row in rows), folded=folded, label=True
@@ -114,7 +115,7 @@ def _numbers(
 
 
 def _intervals(heading: str, name: str, rows: _Cells, spare: int = 0) -> Column:
-    cells = first(_interval(row[f"{name}_low"], row[f"{name}_high"]) for row in rows)
+    cells = first(interval_in_words(row[f"{name}_low"], row[f"{name}_high"]) for row in rows)
     return Column(heading, cells, folded=heading.replace(" in", "\nin"), spare=spare, beside=True)
 
 
@@ -122,13 +123,13 @@ def _compared(fit: Fit, rows: _Cells) -> list[Column]:
     """What stands beside the estimate: what contexts say by themselves, the moment estimate, or joint EM."""
     if fit.shrunk is not None:
         return [
-            _numbers("unshrunk", "unshrunk_propensity", rows, _number, spare=1),
+            _numbers("unshrunk", "unshrunk_propensity", rows, number_in_words, spare=1),
             _intervals("its interval", "unshrunk_ci", rows, spare=1),
         ]
     if fit.from_rows is not None and fit.from_rows.moment is not None:
-        return [_numbers("moment", "moment_propensity", rows, _number, spare=2)]
+        return [_numbers("moment", "moment_propensity", rows, number_in_words, spare=2)]
     if fit.joint is not None and fit.joint is not fit.estimate:
-        return [_numbers("joint EM", "joint_propensity", rows, _number, spare=2)]
+        return [_numbers("joint EM", "joint_propensity", rows, number_in_words, spare=2)]
     return []
 
 
@@ -196,13 +197,15 @@ def _count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _number(value: float | None) -> str:
+def number_in_words(value: float | None) -> str:
+    """A propensity or a ratio, with three decimals or two digits."""
     if value is None:
         return "-"
     return f"{value:.3f}" if value >= _THREE_DECIMALS else f"{value:.2g}"
 
 
-def _interval(low: float | None, high: float | None) -> str:
+def interval_in_words(low: float | None, high: float | None) -> str:
+    """An interval of such numbers; where only its upper end is known, a limit."""
     if low is None:
-        return "-" if high is None else f"below {_number(high)}"
-    return f"{_number(low)} - {_number(high)}"
+        return "-" if high is None else f"below {number_in_words(high)}"
+    return f"{number_in_words(low)} - {number_in_words(high)}"

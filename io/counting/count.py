@@ -305,6 +305,15 @@ def read_statistics(
     )
 
 
+def compress_parts(parts: Parts, plan: StatisticsPlan, engine: Engine, progress: Progress) -> SufficientStatistics:
+    """Compress counts that are added up already.
+
+    Raises:
+        SchemaError: nothing was counted.
+    """
+    return _compress(parts, _Compression(plan), engine, progress)[0]
+
+
 def days_of_statistics(statistics: Sequence[Statistics], today: date) -> Days | None:
     """The days of statistics; None where they know none. Rows are counted only where days look odd."""
     days = dict.fromkeys((date.fromisoformat(day) for entry in statistics for day in entry.days), 0.0)

@@ -191,11 +191,15 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for model in ("dbn", "tpbm", "rdctr"):
             do("simulate", "--sessions", "50", "--queries", "9", "--model", model, "-o", model)
         do("run", "pbm/log.parquet", "--context", "device", "-o", "by-device")
+        do("fit", "pbm/log.parquet", "--context", "device", "--seed", "2", "--bootstrap", "20", "-o", "again")
+        do("collect", "pbm/log.parquet", "--timestamp", "timestamp", "--period", "day", "-o", "counts-of-days")
         do("run", "ubm/log.parquet", "--model", "ubm", "-o", "browsing")
         pl.read_parquet("ubm/log.parquet").select("doc", price="doc").unique().write_parquet("prices.parquet")
         do("train", "ubm/log.parquet", "--propensities", "browsing", "--features", "prices.parquet", "-o", "ranker")
         do("train", "pbm/log.parquet", "--learner", "regression-em", "--features", "prices.parquet", "-o", "em")
         do("explore", "by-device", "--top", "2", "-o", "explored")
+        do("compare", "by-device", "again", "-o", "compared")
+        do("compare", "counts-of-days", "--by", "day", "-o", "days-compared")
         do("fit", "pbm/log.parquet", "--method", "features", "--feature", "segment", "-o", "by-features")
         by = ("--context", "device", "--stratify", "segment", "--timestamp", "timestamp")
         do("collect", "pbm/log.parquet", *by, "--randomized-where", "policy=random", "-o", "counts")
@@ -234,6 +238,7 @@ def do(*words: str) -> None:
         (RESULTS, "## Models", "`learning_curve.parquet`:", ["ranker/learning_curve.parquet"]),
         (RESULTS, "## Models", "`feature_importance.parquet`, the", ["ranker/feature_importance.parquet"]),
         (RESULTS, "## Models", "`learned_propensities.parquet`, a", ["em/learned_propensities.parquet"]),
+        (RESULTS, "## Changes", "", ["*/comparison.parquet"]),
         (RESULTS, "## Rankings", "`metrics.parquet`,", ["*/metrics.parquet"]),
         (RESULTS, "## Rankings", "`differences.parquet`, one", ["*/differences.parquet"]),
         (RESULTS, "## Click models", "`models.parquet`, one", ["models/models.parquet"]),

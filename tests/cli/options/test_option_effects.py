@@ -230,6 +230,13 @@ IN_A_SIMULATION = {
     "swap_share": Trial("--swap-share 0.7"),
 }
 
+IN_A_COMPARISON = {
+    "by": Trial("--by day"),
+    "max_change": Trial("--max-change 0.0001"),
+    "fail_if": Trial("--fail-if unidentified"),
+    "csv": Trial("--csv"),
+}
+
 IN_A_SHOW = {
     "format": Trial("--format csv"),
     "plot": Trial("--plot"),
@@ -414,6 +421,8 @@ def bench(run_in_process: Run, log_folder: Path, outcomes: dict[tuple[object, ..
         "other_day": "collect shifted.parquet --date 2026-01-20",
         "fit": "fit log.parquet",
         "other_fit": "fit log.parquet --max-position 4",
+        "steep": "simulate --sessions 3000 --queries 20 --docs-per-query 6 --positions 4 --eta 3",
+        "steeper_fit": "fit steep/log.parquet",
         "ranker": "train log.parquet --propensities fit --features numbers.parquet",
         "other_ranker": "train log.parquet --learner naive --features numbers.parquet",
     }
@@ -426,7 +435,9 @@ def bench(run_in_process: Run, log_folder: Path, outcomes: dict[tuple[object, ..
 
 def trials_of(command: str) -> dict[str, Trial]:
     """The trials of a command's options."""
-    return {"simulate": IN_A_SIMULATION, "score": IN_SCORES, "show": IN_A_SHOW}.get(command, TRIALS)
+    return {"simulate": IN_A_SIMULATION, "score": IN_SCORES, "show": IN_A_SHOW, "compare": IN_A_COMPARISON}.get(
+        command, TRIALS
+    )
 
 
 def options_of(command: str) -> list[TyperOption]:
@@ -491,6 +502,7 @@ def fields_of(*groups: type) -> set[str]:
         "train dayless --propensities fit --features numbers.parquet --missing nan",
         "score candidates.parquet --model ranker",
         "explore fit",
+        "compare fit steeper_fit",
         "show fit",
         "show fit --format markdown",
         "evaluate log.parquet --propensities fit --rankings scored.run",
