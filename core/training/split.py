@@ -37,6 +37,6 @@ def hashes(ids: pl.Series) -> list[int]:
         texts = column if column.dtype == pl.Binary else column.cast(pl.String).cast(pl.Binary)
         found = [
             seed if text is None else xxhash.xxh64_intdigest(text, seed)
-            for text, seed in zip(texts, found, strict=True)
+            for text, seed in zip(texts.to_list(), found, strict=True)  # a list is read twice as fast as a column
         ]
     return [number - 2 * _SIGN if number >= _SIGN else number for number in found]
