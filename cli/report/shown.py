@@ -23,7 +23,17 @@ from posbias.io.stores.manifest_types import Counted
 
 _TABLES = (
     PROPENSITIES,
-    *("comparison", "metrics", "models", "widths", "feature_importance", "learning_curve", "truth", "parameters_truth", "parameters"),
+    *(
+        "comparison",
+        "metrics",
+        "models",
+        "widths",
+        "feature_importance",
+        "learning_curve",
+        "truth",
+        "parameters_truth",
+        "parameters",
+    ),
 )
 """The table of a result, the first of these that it holds."""
 
