@@ -1,13 +1,15 @@
 """What tests share: where the repository and the real data are, and the command line as a subprocess.
 
-The tests also run from a copy outside the repository, against a plain install; POSBIAS_REPOSITORY then says
-where the repository is.
+The tests also run from a copy outside the repository, against a plain install; REPOSITORY_OF_POSBIAS then says
+where the repository is. Settings in the environment (POSBIAS_*) are taken away: they would answer for flags.
 """
 
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does, before it loads numpy: twice as fast
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # likewise, before LightGBM is loaded
+for setting in [name for name in os.environ if name.upper().startswith("POSBIAS_")]:
+    del os.environ[setting]
 
 import shutil
 import signal
@@ -79,9 +81,9 @@ def one_command_line() -> Generator[None]:
 @pytest.fixture(scope="session")
 def repository() -> Path:
     """Return the repository root, or skip where the tests stand alone."""
-    root = Path(os.environ.get("POSBIAS_REPOSITORY", Path(__file__).parents[1])).resolve()
+    root = Path(os.environ.get("REPOSITORY_OF_POSBIAS", Path(__file__).parents[1])).resolve()
     if not all((root / folder).is_dir() for folder in ("cli", "core", "io")):
-        pytest.skip(f"no repository at {root}: set POSBIAS_REPOSITORY to its root")
+        pytest.skip(f"no repository at {root}: set REPOSITORY_OF_POSBIAS to its root")
     return root
 
 
@@ -102,8 +104,8 @@ def shared_data(repository: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def clean_environment() -> dict[str, str]:
-    """Return the environment without POSBIAS_* settings, which would answer for flags."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("POSBIAS_")}
+    """Return the environment, in which no POSBIAS_* setting answers for a flag: what a test may add to."""
+    return dict(os.environ)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from posbias.cli.main import app
 from posbias.cli.options.config import OF_ITS_OWN
 
-REPOSITORY = Path(os.environ.get("POSBIAS_REPOSITORY", Path(__file__).parents[2])).resolve()
+REPOSITORY = Path(os.environ.get("REPOSITORY_OF_POSBIAS", Path(__file__).parents[2])).resolve()
 DOCUMENTS = documents.documents(REPOSITORY)  # of the tests alone, if there is no repository: then `repository` skips
 OPTIONS = "cli/options/README.md"
 RESULTS = "io/results/README.md"
@@ -155,7 +155,7 @@ def test_commands_within_a_sentence_exist_and_take_the_options_that_are_named(re
 def test_settings_in_the_environment_and_in_files_are_those_of_options(repository: Path, name: str) -> None:
     every = [option for options in options_by_command().values() for option in options]
     text = read(repository, name)
-    variables = set(re.findall(r"\bPOSBIAS_[A-Z_]+", text)) - {"POSBIAS_REPOSITORY"}
+    variables = set(re.findall(r"\bPOSBIAS_[A-Z_]+", text))
     files = ["\n".join(block.lines) for block in blocks(text) if block.language == "toml"]
     keys = {key for file in files for key in re.findall(r"^([\w-]+) *=", file, flags=re.MULTILINE)}
 

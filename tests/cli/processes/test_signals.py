@@ -52,9 +52,7 @@ def driven(
     command = [sys.executable, "-c", DRIVER, *map(str, words)]
     if stderr is None:
         command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *command]
-    # A warning about an unknown POSBIAS_* variable would wait for ever on a full pipe.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("POSBIAS_")}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=stderr) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr) as process:
         try:
             yield process
         finally:
