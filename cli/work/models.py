@@ -17,18 +17,19 @@ from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.cli.work import steps
 from posbias.cli.work.job import Job, Kept, resolve
 from posbias.core.browsing.em import EMOptions
-from posbias.core.errors import UsageError
+from posbias.core.errors import SchemaError, UsageError
 from posbias.core.evaluation.lists import RANKING, SCORE, ranked
 from posbias.core.evaluation.ndcg import ndcg_by_query
 from posbias.core.judging import tables
 from posbias.core.judging.relevance import GRADE, PLACE, VALUE, auc, dependence_on_ranker
 from posbias.core.models import ClickModel, click_model_names, get_click_model
-from posbias.core.schema import DOC, POSITION, QUERY
+from posbias.core.schema import DOC, PAIR, POSITION, QUERY
 from posbias.io.browsing.held_out import AllPages, BySession, ByTime, last_share
 from posbias.io.browsing.judge import Judged, Judging, Side, judge, relevance
 from posbias.io.counting.count import read_log
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.log import Log
+from posbias.io.log.nested import of_one_type
 from posbias.io.rankings.read import read_judgments
 from posbias.io.results.tables import write_small_table
 
@@ -107,6 +108,8 @@ def evaluate(learn: Job, test: Job | None, request: Request, engine: Engine, res
         read_judgments(request.judgments, log.roles, log.schema)
     read = steps.read_pages(learn, engine, result)
     other = None if test is None else _read_test(test, engine, result)
+    if other is not None:
+        _check_same_ids(read.log.schema, other.log.schema)
     sides = _sides(read, other, request.asked)
     in_memory = read.buckets.in_memory and (other is None or other.buckets.in_memory)
     folder = engine.scratch / "pages"
@@ -147,6 +150,20 @@ def _read_test(test: Job, engine: Engine, result: Result) -> ReadLog:
     found = read_log(log, test.plan, engine, result.progress, clock.today(), keep_sessions=True)
     result.content["test"] = {"sources": found.sources, "rows": found.rows}
     return found.read
+
+
+def _check_same_ids(learnt: pl.Schema, test: pl.Schema) -> None:
+    """Ids must be comparable: else all that is judged would count as never seen.
+
+    Raises:
+        SchemaError: they are of two types.
+    """
+    for name in PAIR:
+        if not of_one_type(test[name], learnt[name]):
+            raise SchemaError(
+                f"--test: the ids of the {name} are {test[name]} there, and {learnt[name]} in the log: none would meet "
+                "its own. Write both with the same type."
+            )
 
 
 def _sides(read: ReadLog, other: ReadLog | None, asked: ModelsOptions) -> tuple[Side, Side]:

@@ -21,7 +21,7 @@ from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0])
 """Of the bins of predicted probability by which calibration is judged."""
 
-_PAGES_AT_ONCE = 1 << 13
+_PAGES_AT_ONCE, _NUMBERS_AT_ONCE = 1 << 13, 1 << 23
 _UNIT = "unit"
 
 
@@ -132,8 +132,9 @@ def add_pages(
         By `unit` of the first model and `position`: `impressions`, `clicks`, and the clicks predicted by each model.
     """
     rates: list[pl.DataFrame] = []
-    for start in range(0, batches[0].n_pages, _PAGES_AT_ONCE):
-        some = slice(start, start + _PAGES_AT_ONCE)
+    n_pages = min(_PAGES_AT_ONCE, _NUMBERS_AT_ONCE // (shared.n_positions + 1))
+    for start in range(0, batches[0].n_pages, n_pages):
+        some = slice(start, start + n_pages)
         weight = weights[:, some]
         pieces = [batch.some(some) for batch in batches]
         first = pieces[0]

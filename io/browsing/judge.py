@@ -26,6 +26,11 @@ from posbias.io.browsing.pages import LogPages, OfPages, Units, number_units, pa
 from posbias.io.engines.engine import Parts
 from posbias.io.progress import Progress
 
+MOST_POSITIONS, MOST_POSITIONS_IN_PAIRS = 10_000, 1_000
+"""More would take gigabytes of memory: a sum by position in each bootstrap sample, or a parameter for each two."""
+
+_BY_PAIR = "position and previous click"
+
 
 @dataclass(frozen=True)
 class Side:
@@ -118,6 +123,7 @@ def judge(
     numbered = {kind: _Numbered(units[n], learnt[n], judged_by[n]) for n, kind in enumerate(kinds)}
     of_pairs = numbered[PAIR]
     _check_sides(of_pairs)
+    _check_positions(judging.models, max(of_pairs.learnt.n_positions, of_pairs.held_out.n_positions))
     fitted: list[FittedModel] = []
     for model in judging.models:
         with progress.stage(f"fitting {model.name}") as stage:
@@ -141,6 +147,21 @@ def _check_sides(numbered: _Numbered) -> None:
         raise SchemaError("no session is left to fit models to. Hold out less: --test-share.")
     if not numbered.held_out.n_sessions:
         raise SchemaError("no session is held out to judge models by. Hold out more: --test-share.")
+
+
+def _check_positions(models: Sequence[ClickModel], n_positions: int) -> None:
+    if n_positions > MOST_POSITIONS:
+        raise SchemaError(
+            f"the largest position is {n_positions:,}, and click models are judged by up to {MOST_POSITIONS:,}, each "
+            "for itself. Number the documents of a page from its top, or leave out what stands further down."
+        )
+    by_pairs = [model.name for model in models if any(p.shape == _BY_PAIR for p in model.parameters)]
+    if by_pairs and n_positions > MOST_POSITIONS_IN_PAIRS:
+        others = ",".join(model.name for model in models if model.name not in by_pairs)
+        raise SchemaError(
+            f"{by_pairs[0]} has a parameter for each two positions, of which this log has {n_positions:,}; it takes up "
+            f"to {MOST_POSITIONS_IN_PAIRS:,}. {f'Leave it out: --models {others}.' if others else 'Use --models pbm.'}"
+        )
 
 
 def _add_up(

@@ -181,6 +181,51 @@ def test_a_log_of_one_page_leaves_nothing_to_learn_or_to_judge_by(
     assert "no session is" in " ".join(done.stderr.split())
 
 
+def test_logs_whose_ids_are_of_two_types_are_not_judged_by_each_other(
+    place: Path, tmp_path: Path, run_in_process: Run
+) -> None:
+    text = pl.read_parquet(place / "log.parquet").with_columns(pl.col("query", "doc").cast(pl.String))
+    text.write_parquet(tmp_path / "text.parquet")
+    for one, other in ((place / "log.parquet", tmp_path / "text.parquet"), ("text.parquet", place / "log.parquet")):
+        done = run_in_process(
+            *("evaluate", one, "--models", "pbm", "--test", other, "-o", tmp_path / "out"), cwd=tmp_path
+        )
+        assert done.returncode == UNUSABLE
+        assert "the ids of the query are" in " ".join(done.stderr.split())
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("scale", "models", "said"),
+    [
+        (400, "pbm,ubm,dbn", "Leave it out: --models pbm,dbn."),
+        (400, "ubm", "Use --models pbm."),
+        (100_000, "pbm", "the largest position is 600,000"),
+    ],
+)
+def test_positions_that_take_gigabytes_are_refused(
+    scale: int, models: str, said: str, place: Path, tmp_path: Path, run_in_process: Run
+) -> None:
+    pl.read_parquet(place / "log.parquet").with_columns(pl.col("position") * scale).write_parquet(
+        tmp_path / "far.parquet"
+    )
+    done = run_in_process("evaluate", tmp_path / "far.parquet", "--models", models, "-o", tmp_path / "out")
+    assert done.returncode == UNUSABLE
+    assert said in " ".join(done.stderr.split())
+
+
+def test_pages_far_down_are_judged(place: Path, tmp_path: Path, run_in_process: Run) -> None:
+    log = pl.read_parquet(place / "log.parquet")
+    log.with_columns(pl.col("position") * 1_500).write_parquet(tmp_path / "far.parquet")
+    values: list[float] = []
+    for name in (place / "log.parquet", tmp_path / "far.parquet"):
+        out = tmp_path / Path(name).stem
+        done = run_in_process("evaluate", name, "--models", "pbm,dbn", "--samples", "20", "-o", out)
+        assert done.returncode == DONE, done.stderr
+        values += pl.read_parquet(out / "models.parquet")["log_likelihood"].to_list()
+    assert values[:2] == pytest.approx(values[2:], rel=1e-9)
+
+
 def test_statistics_hold_no_pages(place: Path, tmp_path: Path, run_in_process: Run) -> None:
     run_in_process("collect", "log.parquet", "-o", tmp_path / "counts", cwd=place)
     done = run_in_process("evaluate", tmp_path / "counts", "--models", "pbm", "-o", tmp_path / "out")
