@@ -8,7 +8,20 @@ import typer
 
 from posbias.cli import interrupts, streams
 from posbias.cli.command import CANNOT_RUN, command, guarded
-from posbias.cli.commands import check, collect, evaluate, explore, fit, init, run, score, simulate, train, weight
+from posbias.cli.commands import (
+    check,
+    collect,
+    evaluate,
+    explore,
+    fit,
+    init,
+    report,
+    run,
+    score,
+    simulate,
+    train,
+    weight,
+)
 from posbias.cli.console import complain, escape_warnings
 from posbias.cli.options.usage_errors import Application
 
@@ -31,7 +44,7 @@ app = typer.Typer(
 )
 _COMMANDS = (
     *(run.run, check.check, init.init, collect.collect, fit.fit, weight.weight, train.train, score.score),
-    *(evaluate.evaluate, explore.explore, simulate.simulate),
+    *(evaluate.evaluate, explore.explore, report.report, simulate.simulate),
 )
 for function in _COMMANDS:
     command(app)(function)

@@ -403,5 +403,8 @@ NEEDS: Mapping[str, Needs] = {
     "check": _CHECKING,
     "init": _CHECKING,
     "explore": {},
+    "report": {
+        "chart": (only_where(lambda asked: asked["output"].suffix.lower() in {".svg", ".png"}, "a page has them all"),)
+    },
 }
 """By command and parameter. A parameter may have several needs; the first that is not met is said."""

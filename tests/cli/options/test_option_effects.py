@@ -187,6 +187,7 @@ TRIALS = {
     "info": Trial("--info"),
     "pages": Trial("--pages 77"),
     "top": Trial("--top 2"),
+    "chart": Trial("--chart clicks"),
 }
 
 IN_SCORES = {
@@ -376,11 +377,14 @@ class Bench:
         return self.known[key]
 
     def _run(self, words: Iterable[str], environment: dict[str, str]) -> Outcome:
-        out = self.place / "out"
-        output = () if "--info" in words or "POSBIAS_INFO" in environment else ("-o", "out")
+        out = self.place / ("out.svg" if "report" in words else "out")
+        output = () if "--info" in words or "POSBIAS_INFO" in environment else ("-o", out.name)
         done = self.run(*words, *output, cwd=self.place, **environment)
         manifest, files = dict[str, object](), {"stdout": done.stdout}
-        if out.exists():
+        if out.is_file():
+            files["report"] = sha256(out.read_bytes()).hexdigest()
+            out.unlink()
+        elif out.exists():
             manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
             for name in ("options", "inputs", "versions", "checksum"):
                 del manifest[name]
@@ -483,6 +487,7 @@ def fields_of(*groups: type) -> set[str]:
         "train dayless --propensities fit --features numbers.parquet --missing nan",
         "score candidates.parquet --model ranker",
         "explore fit",
+        "report fit",
         "evaluate log.parquet --propensities fit --rankings scored.run",
         "evaluate log.parquet --propensities fit --rankings scored.run --candidates query",
         "evaluate log.parquet --models pbm,dctr --judgments judged.csv",
