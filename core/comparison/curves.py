@@ -96,17 +96,26 @@ class Differences:
     Attributes:
         difference: shape (M,), of log propensities; NaN where it is not known.
         std_error: shape (M,); NaN where it is not known.
-        low, high: shape (M,), ends of the 95 % interval of the difference.
+        margin: shape (M,), half the width of the 95 % interval of the difference.
         p_value: shape (M,), of each by itself; NaN without an error.
         test: of all of them.
     """
 
     difference: Floats
     std_error: Floats
-    low: Floats
-    high: Floats
+    margin: Floats
     p_value: Floats
     test: ContrastTest
+
+    @property
+    def low(self) -> Floats:
+        """The lower end of the interval, shape (M,)."""
+        return self.difference - self.margin
+
+    @property
+    def high(self) -> Floats:
+        """Its upper end, shape (M,)."""
+        return self.difference + self.margin
 
 
 def change(curves: Curves) -> Differences:
@@ -156,6 +165,4 @@ def _differences(contrasts: Floats, curves: Curves) -> Differences:
     margin = student_quantile((1 + CONFIDENCE) / 2, degrees) * std_error
     with np.errstate(divide="ignore", invalid="ignore"):
         alone = np.minimum(2 * student_tail(np.abs(difference) / std_error, degrees), 1.0)
-    return Differences(
-        difference, std_error, difference - margin, difference + margin, np.where(std_error > 0, alone, np.nan), test
-    )
+    return Differences(difference, std_error, margin, np.where(std_error > 0, alone, np.nan), test)

@@ -459,6 +459,9 @@ def test_every_script_that_prints_a_benchmark_has_its_place_in_the_document(repo
         "scale_log.py",
         "scale_peer_clax.py",
         "scale_peer_pyclick.py",
+        "models_fit.py",
+        "models_peer_clax.py",
+        "models_peer_pyclick.py",
         "recovery_fepois_peer.py",
         "recovery_ultr_peer.py",
     }  # run by others
