@@ -16,6 +16,7 @@ from posbias.cli.commands import (
     explore,
     fit,
     init,
+    report,
     run,
     score,
     show,
@@ -45,7 +46,7 @@ app = typer.Typer(
 )
 _COMMANDS = (
     *(run.run, check.check, init.init, collect.collect, fit.fit, weight.weight, train.train, score.score),
-    *(evaluate.evaluate, explore.explore, compare.compare, show.show, simulate.simulate),
+    *(evaluate.evaluate, explore.explore, compare.compare, report.report, show.show, simulate.simulate),
 )
 for function in _COMMANDS:
     command(app)(function)

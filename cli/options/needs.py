@@ -435,5 +435,8 @@ NEEDS: Mapping[str, Needs] = {
     "explore": {},
     "compare": dict.fromkeys(("csv", "force"), (only_where(lambda asked: asked["output"] is not None, _NOTHING_KEPT),)),
     "show": {"plot": (only_where(lambda asked: asked["format"] == "table", "it is drawn below --format table"),)},
+    "report": {
+        "chart": (only_where(lambda asked: asked["output"].suffix.lower() in {".svg", ".png"}, "a page has them all"),)
+    },
 }
 """By command and parameter. A parameter may have several needs; the first that is not met is said."""

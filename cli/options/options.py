@@ -217,7 +217,7 @@ _Config = Annotated[
         is_eager=True,
     ),
 ]
-_output = option("--output", "Directory or s3:// prefix to write to.", _OUTPUT, short="-o")
+_output = option("--output", "Directory or s3:// prefix to write to; of a report, a file.", _OUTPUT, short="-o")
 
 
 @dataclass(frozen=True)
@@ -290,4 +290,17 @@ class CheckOptions:
 
     quiet: _Quiet = False
     json: _Json = False
+    config: _Config = None
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Where a report goes, and what it is: a page, or one chart."""
+
+    output: Annotated[Path, _output]
+    chart: Annotated[str, option("--chart", "The chart of a report that is a picture.", _OUTPUT, metavar="NAME")] = (
+        "curve"
+    )
+    force: _Force = False
+    quiet: _Quiet = False
     config: _Config = None

@@ -188,6 +188,7 @@ TRIALS = {
     "info": Trial("--info"),
     "pages": Trial("--pages 77"),
     "top": Trial("--top 2"),
+    "chart": Trial("--chart clicks"),
 }
 
 IN_SCORES = {
@@ -390,12 +391,15 @@ class Bench:
         return self.known[key]
 
     def _run(self, words: Iterable[str], environment: dict[str, str]) -> Outcome:
-        out = self.place / "out"
+        out = self.place / ("out.svg" if "report" in words else "out")
         writes_nothing = {"--info", "show"} & set(words) or "POSBIAS_INFO" in environment
-        output = () if writes_nothing else ("-o", "out")
+        output = () if writes_nothing else ("-o", out.name)
         done = self.run(*words, *output, cwd=self.place, **environment)
         manifest, files = dict[str, object](), {"stdout": done.stdout}
-        if out.exists():
+        if out.is_file():
+            files["report"] = sha256(out.read_bytes()).hexdigest()
+            out.unlink()
+        elif out.exists():
             manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
             for name in ("options", "inputs", "versions", "checksum"):
                 del manifest[name]
@@ -505,6 +509,7 @@ def fields_of(*groups: type) -> set[str]:
         "compare fit steeper_fit",
         "show fit",
         "show fit --format markdown",
+        "report fit",
         "evaluate log.parquet --propensities fit --rankings scored.run",
         "evaluate log.parquet --propensities fit --rankings scored.run --candidates query",
         "evaluate log.parquet --models pbm,dctr --judgments judged.csv",

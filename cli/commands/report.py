@@ -1,0 +1,43 @@
+"""`posbias report`: results as one page that opens anywhere, or one chart of them as a picture."""
+
+from typing import Annotated
+
+import typer
+
+from posbias.cli.console import say, shown, stderr_console
+from posbias.cli.interrupts import result_stands
+from posbias.cli.options.options import ReportOptions
+from posbias.cli.report.progress import show_progress
+from posbias.cli.report.result import DONE
+from posbias.cli.work.reporting import Format, check_results, format_of, make_report
+from posbias.io.places.locations import location
+
+
+def report(
+    results: Annotated[
+        list[str], typer.Argument(metavar="RESULT...", help="Directories written by `posbias fit`, `run` and others.")
+    ],
+    output: ReportOptions,
+) -> int:
+    """Draw results on one page that opens offline (.html), or one chart as a picture (.svg, .png).
+
+    Example: posbias report fit -o report.html
+    """
+    target = output.output
+    form = format_of(target)
+    places = [location(name) for name in results]
+    check_results(places, target, force=output.force)
+    console = stderr_console()
+    with show_progress(console, quiet=output.quiet) as progress:
+        size = make_report(places, target, form, output.chart, progress, force=output.force)
+    result_stands(DONE)
+    if not output.quiet:
+        say(console, f"written: {shown(str(target))}, {size / 1e6:.1f} MB{_ABOUT[form]}")
+    return DONE
+
+
+_ABOUT: dict[Format, str] = {
+    "html": ", with all that it takes to draw it: it opens in any browser, offline",
+    "svg": "",
+    "png": "",
+}

@@ -1,0 +1,331 @@
+"""The file of a report: whole or not at all, and never over what posbias did not make; its forms, and what it says."""
+
+import json
+import os
+import re
+import struct
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import polars as pl
+import pytest
+
+from posbias.io.reports.theme import SERIES, SERIES_ON_DARK
+from posbias.io.results.manifest import checksum_of_content
+
+Run = Callable[..., CompletedProcess[str]]
+Report = Callable[..., Path]
+
+
+def refused(done: CompletedProcess[str], *words: str) -> None:
+    """Exit code 2, and one line that says why."""
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("posbias: error: ")
+    for word in words:
+        assert word in line
+
+
+@pytest.fixture
+def fit(results: Path) -> Path:
+    """Return a fit."""
+    return results / "other"
+
+
+# --- what stands there already -----------------------------------------------------------------------------------
+
+
+def test_a_report_is_replaced_with_force_only(run_in_process: Run, fit: Path, tmp_path: Path) -> None:
+    made = run_in_process("report", fit, "-o", "report.html")
+    first = (tmp_path / "report.html").read_bytes()
+    again = run_in_process("report", fit, "-o", "report.html")
+    forced = run_in_process("report", fit, fit.parent / "plain", "-o", "report.html", "--force")
+
+    assert made.returncode == 0
+    assert re.search(r"written: report.html, \d\.\d MB", made.stderr)
+    refused(again, "report.html: already exists", "--force")
+    assert forced.returncode == 0
+    assert (tmp_path / "report.html").read_bytes() != first
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize("ending", [".html", ".svg", ".png"])
+def test_what_posbias_did_not_make_or_what_was_changed_is_never_replaced(
+    run_in_process: Run, fit: Path, tmp_path: Path, ending: str
+) -> None:
+    target = tmp_path / f"report{ending}"
+    assert run_in_process("report", fit, "-o", target).returncode == 0
+    genuine = target.read_bytes()
+    assert run_in_process("report", fit, "-o", target, "--force").returncode == 0
+    for content in (
+        b"",
+        b"my notes",
+        genuine[:-1],
+        genuine + b"<p>my notes</p>",
+        genuine[:2000] + bytes([genuine[2000] ^ 1]) + genuine[2001:],
+        b'<meta name="generator" content="posbias 0.1.0">',
+    ):
+        target.write_bytes(content)
+        refused(run_in_process("report", fit, "-o", target, "--force"), target.name, "no report of posbias")
+        assert target.read_bytes() == content
+    assert sorted(path.name for path in tmp_path.iterdir()) == [target.name]
+
+
+def test_links_directories_and_fifos_are_not_replaced(run_in_process: Run, fit: Path, tmp_path: Path) -> None:
+    assert run_in_process("report", fit, "-o", "own.html").returncode == 0
+    (tmp_path / "link.html").symlink_to("own.html")
+    (tmp_path / "nowhere.html").symlink_to("gone.html")
+    (tmp_path / "folder.html").mkdir()
+    os.mkfifo(tmp_path / "fifo.html")
+    for name, kind in (
+        ("link.html", "symbolic link"),
+        ("nowhere.html", "symbolic link"),
+        ("folder.html", "a directory"),
+        ("fifo.html", "a FIFO"),
+    ):
+        refused(run_in_process("report", fit, "-o", name), "already exists")
+        refused(run_in_process("report", fit, "-o", name, "--force"), name, kind)
+    assert (tmp_path / "link.html").is_symlink()
+    assert not (tmp_path / "gone.html").exists()
+
+
+def test_a_report_does_not_lie_in_a_result(run_in_process: Run, fit: Path) -> None:
+    before = sorted(fit.iterdir())
+    refused(run_in_process("report", fit, "-o", fit / "report.html"), "lies in a result", "other.html")
+    assert sorted(fit.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("report", "ends in .html, .svg or .png"),
+        ("report.pdf", "ends in .html, .svg or .png"),
+        ("missing/report.html", "there is no directory"),
+        ("s3://bucket/report.html", "a file on disk"),
+        ("x" * 300 + ".html", "cannot be written"),
+    ],
+)
+def test_a_target_that_cannot_be_is_refused(
+    run_in_process: Run, fit: Path, tmp_path: Path, output: str, said: str
+) -> None:
+    refused(run_in_process("report", fit, "-o", output), said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_results_give_the_same_bytes(run_in_process: Run, results: Path, tmp_path: Path) -> None:
+    for ending in (".html", ".svg", ".png"):
+        for name in ("one", "two"):
+            assert run_in_process("report", results / "plain", "-o", f"{name}{ending}").returncode == 0
+        assert (tmp_path / f"one{ending}").read_bytes() == (tmp_path / f"two{ending}").read_bytes()
+
+
+# --- forms -------------------------------------------------------------------------------------------------------
+
+
+def test_a_picture_is_the_chart_that_is_asked_for(run_in_process: Run, results: Path, tmp_path: Path) -> None:
+    plain = results / "plain"
+    for words, title in (((), "Propensity by position"), (("--chart", "documents"), "Click rate and attractiveness")):
+        done = run_in_process("report", plain, *words, "-o", "chart.svg", "--force")
+        assert done.returncode == 0, done.stderr
+        text = (tmp_path / "chart.svg").read_text(encoding="utf-8")
+        assert text.startswith("<svg")
+        assert f">{title}</text>" in text
+        assert "var(" not in text
+    done = run_in_process("report", plain, "--chart", "weights", "-o", "chart.png")
+    assert done.returncode == 0, done.stderr
+    picture = (tmp_path / "chart.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">I", picture[16:20])[0] > 1000  # pixels
+
+
+def test_a_chart_that_is_not_there_is_refused_with_those_that_are(run_in_process: Run, fit: Path) -> None:
+    refused(
+        run_in_process("report", fit, "--chart", "browsing", "-o", "a.svg"), "--chart browsing", "curve, estimators"
+    )
+    refused(run_in_process("report", fit, "--chart", "curve", "-o", "a.html"), "--chart curve", "no effect here")
+
+
+def test_pictures_show_names_as_text(run_in_process: Run, results: Path, tmp_path: Path) -> None:
+    for chart in ("curve", "contexts", "clicks"):
+        done = run_in_process("report", results / "harmful", "--chart", chart, "-o", f"{chart}.svg")
+        assert done.returncode == 0, done.stderr
+        text = (tmp_path / f"{chart}.svg").read_text(encoding="utf-8")
+        assert "<b>" not in text
+        assert "<script" not in text
+        assert "\x1b" not in text
+
+
+def test_the_page_holds_all_it_needs_and_names_no_other_place(report: Report) -> None:
+    page = report("plain").read_text(encoding="utf-8")
+    outside = page.split("<script>")[0] + page.split("</script>")[-1]
+
+    assert not re.findall(r'(?:src|href|action)="(?!#)', outside)
+    assert "@import" not in outside
+    assert "url(" not in outside
+    assert "default-src 'none'" in outside
+    assert "unsafe-eval" not in outside
+    assert len(page) < 1_200_000
+
+
+def test_style_sheet_and_charts_have_the_same_colours() -> None:
+    style = files("posbias.io.reports").joinpath("page.css").read_text(encoding="utf-8")
+    light, dark, paper = (
+        [colour.upper() for colour in re.findall(r"--series-\d: (#\w{6})", part)]
+        for part in re.split(r"@media \(prefers|@media print", style)
+    )
+
+    assert light == paper == list(SERIES)
+    assert dark == [colour.upper() for colour in SERIES_ON_DARK]
+
+
+# --- what is reported on ------------------------------------------------------------------------------------------
+
+
+def test_a_page_says_what_the_result_says(report: Report, results: Path) -> None:
+    page = report("plain").read_text(encoding="utf-8")
+    table = pl.read_parquet(results / "plain" / "propensities.parquet")
+    manifest = json.loads((results / "plain" / "manifest.json").read_text(encoding="utf-8"))
+
+    for value in table["propensity"]:
+        assert f">{value:.3f}<" in page
+    for size in ("effective_sample_size_before_clipping", "effective_sample_size"):
+        assert f">{manifest['weights'][size]:,.0f}<" in page
+    assert manifest["weights"]["clicks_clipped"] > 0
+    for said in (*manifest["verdicts"], *manifest["warnings"]):
+        assert said.replace("&", "&amp;").replace("'", "&#x27;") in page
+
+
+def test_results_that_hold_nothing_to_show_are_refused(run_in_process: Run, results: Path, tmp_path: Path) -> None:
+    assert run_in_process("explore", results / "plain", "-o", "plan").returncode == 0
+    refused(run_in_process("report", "plan", "-o", "a.html"), "posbias explore", "nothing to show")
+    refused(run_in_process("report", "gone", "-o", "a.html"), "gone: holds no manifest.json")
+    refused(run_in_process("report", results / "plain", results / "plain", "-o", "a.html"), "named twice")
+    assert not (tmp_path / "a.html").exists()
+
+
+def changed(results: Path, folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A copy of a fit with a changed manifest, whose checksum is right."""
+    copy = folder / "changed"
+    copy.mkdir()
+    for path in (results / "other").iterdir():
+        if path.is_file():
+            (copy / path.name).write_bytes(path.read_bytes())
+    manifest = json.loads((copy / "manifest.json").read_text(encoding="utf-8"))
+    change(manifest)
+    manifest["checksum"] = checksum_of_content(manifest)
+    (copy / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "said"),
+    [
+        (("estimate", "method"), 3, "$.estimate.method"),
+        (("estimate", "clicks", "observed"), [1.0], "other cells"),
+        (("verdicts",), "all is well", "verdicts"),
+        (("rows",), {"read": -1}, "rows"),
+        (("counted", "model"), "none", "model"),
+    ],
+)
+def test_an_edited_manifest_is_refused(
+    run_in_process: Run, results: Path, tmp_path: Path, keys: tuple[str, ...], value: object, said: str
+) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            manifest = manifest[key]
+        manifest[keys[-1]] = value
+
+    refused(run_in_process("report", changed(results, tmp_path, change), "-o", "a.html"), said)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("propensities.parquet", b"no table", "cannot be read"),
+        ("attractiveness.parquet", b"no table", "cannot be read"),
+        ("theta_covariance.parquet", b"no table", "cannot be read"),
+    ],
+)
+def test_a_damaged_table_is_refused(
+    run_in_process: Run, results: Path, tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    copy = changed(results, tmp_path, lambda _: None)
+    (copy / name).write_bytes(content)
+    refused(run_in_process("report", copy, "-o", "a.html"), name, said)
+    assert not (tmp_path / "a.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("propensities", pl.all().exclude("ctr"), "no column 'ctr'"),
+        ("propensities", pl.all().exclude("clicks"), "no column 'clicks'"),
+        ("attractiveness", pl.all().exclude("std_dev"), "no column 'std_dev'"),
+    ],
+)
+def test_a_table_without_a_column_is_refused(
+    run_in_process: Run, results: Path, tmp_path: Path, name: str, change: pl.Expr, said: str
+) -> None:
+    copy = changed(results, tmp_path, lambda _: None)
+    path = copy / f"{name}.parquet"
+    pl.read_parquet(path).select(change).write_parquet(path)
+    refused(run_in_process("report", copy, "-o", "a.html"), path.name, said)
+
+
+def test_values_that_no_fit_writes_are_left_out_of_charts(run_in_process: Run, results: Path, tmp_path: Path) -> None:
+    copy = changed(results, tmp_path, lambda _: None)
+    path = copy / "propensities.parquet"
+    odd = pl.read_parquet(path).with_columns(
+        ci_low=pl.lit(float("nan")), ci_high=pl.lit(float("inf")), joint_propensity=pl.lit(None, pl.Float64)
+    )
+    odd.write_parquet(path)
+    done = run_in_process("report", copy, "-o", "a.html")
+
+    assert done.returncode == 0, done.stderr
+    assert "NaN" not in (tmp_path / "a.html").read_text(encoding="utf-8").split("<script>")[0]
+
+
+def test_ten_thousand_positions_are_cut_and_the_page_says_so(
+    run_in_process: Run, results: Path, tmp_path: Path
+) -> None:
+    n = 10_000
+
+    def many(manifest: dict[str, Any]) -> None:
+        manifest["estimate"]["clicks"] = {"observed": [5.0] * n, "expected": [5.0] * n}
+
+    copy = changed(results, tmp_path, many)
+    (copy / "theta_covariance.parquet").unlink()
+    first = pl.read_parquet(copy / "propensities.parquet").tail(1)
+    rows = pl.concat([first] * n).with_columns(position=pl.int_range(1, n + 1, dtype=pl.Int32))
+    rows.write_parquet(copy / "propensities.parquet")
+    done = run_in_process("report", copy, "-o", "a.html")
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+
+    assert done.returncode == 0, done.stderr
+    assert "Of 10,000 positions, 100 are drawn: the first 50, then ever fewer, to position 10,000." in page
+    assert len(page) < 1_400_000
+
+
+def test_a_missing_library_is_said_before_anything_is_read(run_posbias: Run, fit: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as util\nfind = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if name == 'altair' else find(name, *rest)\n",
+        encoding="utf-8",
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = run_posbias("report", fit, "-o", "a.html", PYTHONPATH=path)
+
+    refused(done, "posbias[report]")
+    assert not (tmp_path / "a.html").exists()
+
+
+def test_other_commands_do_without_the_libraries_that_draw(run_posbias: Run, fit: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\nsys.modules['altair'] = sys.modules['vl_convert'] = None\n", encoding="utf-8"
+    )
+    done = run_posbias("explore", fit, "-o", "plan", PYTHONPATH=str(tmp_path))
+
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,61 @@
+"""Documents are named where their click rate is surely something else than their attractiveness."""
+
+import polars as pl
+
+from posbias.core.reporting.documents import document_differences
+
+
+def table(rows: list[tuple[str, int, int, float, float]]) -> pl.LazyFrame:
+    """Rows of attractiveness."""
+    return pl.DataFrame(rows, ["doc", "impressions", "clicks", "attractiveness", "std_dev"], orient="row").lazy()
+
+
+def test_the_surest_differences_come_first_on_both_sides() -> None:
+    found = document_differences(
+        table(
+            [
+                ("agrees", 100, 50, 0.52, 0.05),
+                ("low", 100, 10, 0.60, 0.05),
+                ("lower", 100, 10, 0.60, 0.01),
+                ("unsure", 100, 10, 0.60, 0.40),
+                ("high", 100, 90, 0.50, 0.05),
+            ]
+        ),
+        ["doc"],
+        10,
+    )
+
+    assert found.underrated["doc"].to_list() == ["lower", "low"]
+    assert found.overrated["doc"].to_list() == ["high"]
+    assert (found.documents, found.outside) == (5, 3)
+
+
+def test_documents_that_were_hardly_shown_and_values_that_cannot_be_are_left_out() -> None:
+    nan = float("nan")
+    found = document_differences(
+        table(
+            [("new", 9, 9, 0.5, 0.01), ("odd", 10, 20, 0.5, 0.01), ("nan", 50, 1, nan, 0.01), ("bad", 50, 1, 0.5, nan)]
+        ),
+        ["doc"],
+        10,
+    )
+
+    assert found.documents == 0
+    assert found.grid.height == found.underrated.height == found.overrated.height == 0
+
+
+def test_every_document_is_in_one_bin() -> None:
+    rates = [(f"{k}", 20, k, min(1.0, k / 20 + 0.001), 0.1) for k in range(21)]
+    found = document_differences(table(rates), ["doc"], 3)
+
+    assert found.grid["documents"].sum() == 21
+    assert found.grid["click_rate"].max() == 0.95
+    assert found.grid["click_rate"].min() == 0
+
+
+def test_only_so_many_are_named() -> None:
+    many = [(f"{number:03}", 100, 10, 0.6, 0.01) for number in range(100)]
+    found = document_differences(table(many), ["doc"], 15)
+
+    assert found.underrated.height == 15
+    assert found.outside == 100
