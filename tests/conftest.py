@@ -8,8 +8,6 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does, before it loads numpy: twice as fast
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # likewise, before LightGBM is loaded
-for setting in [name for name in os.environ if name.upper().startswith("POSBIAS_")]:
-    del os.environ[setting]
 
 import shutil
 import signal
@@ -31,6 +29,9 @@ from posbias.cli.main import app
 
 COMMAND = (sys.executable, "-m", "posbias.cli")
 TIMEOUT_SECONDS = 300
+
+for setting in [name for name in os.environ if name.upper().startswith("POSBIAS_")]:
+    del os.environ[setting]
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 
