@@ -16,10 +16,8 @@ import numpy as np
 from posbias.core.browsing.batch import Flags, Floats, Integers, PageBatch
 from posbias.core.browsing.em import SMALLEST_PROBABILITY, EMOptions, FittedModel, MadeOfRatios, TrainingPages, fit
 
-N_GROUPS = 20
-"""G: the errors are themselves known to a sixth. Fewer where there are fewer queries."""
-
-_FINER = 0.01  # of the tolerance: what a group of queries changes is small beside what EM has come from
+N_GROUPS = 10
+"""G: the errors are themselves known to a quarter. Fewer where there are fewer queries."""
 
 
 def standard_errors(
@@ -48,8 +46,8 @@ def standard_errors(
     n_groups = int(group_of_unit.max(initial=0)) + 1
     if n_groups == 1 or not shared:
         return {}
-    finer = replace(options, start=fitted, tolerance=_FINER * options.tolerance)
-    without = [fit(model, _Without(pages, group_of_unit, group), finer, on_pass) for group in range(n_groups)]
+    further = replace(options, start=fitted)
+    without = [fit(model, _Without(pages, group_of_unit, group), further, on_pass) for group in range(n_groups)]
     return {
         name: np.where(
             (fitted.decided[name] > 0) & _inside(fitted.parameters[name]),
