@@ -1,6 +1,7 @@
 """`posbias collect`: sufficient statistics, the merging of those of other days, and stores that grow day by day."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,7 +88,10 @@ def _add_day(job: Job, groups: list[Any], limit: float | None, store: StoreOptio
     if job.day is None:
         raise UsageError(f"--into {place}: say of which day the log is: --date YYYY-MM-DD.")
     also_read = job.reading.clicks or ()
-    with open_result("collect", output.to_change(place), list(job.inputs), groups, also_read, waits=True) as result:
+    with (
+        _store_first(place),
+        open_result("collect", output.to_change(place), list(job.inputs), groups, also_read, waits=True) as result,
+    ):
         known = open_store(place)  # only now is it certain that no other run changes it
         with open_engine(job.reading, place) as engine:
             collecting.add_day(job, job.day, known, limit, engine, result, replaces=store.replace_day)
@@ -101,7 +105,10 @@ def _remove_day(inputs: list[str], store: StoreOptions, reading: ReadingOptions,
     check_day("--remove-day", day)
     if inputs:
         raise UsageError(f"--remove-day {day}: counts nothing, so {inputs[0]} has no effect. Leave it out.")
-    with open_result("collect", output.to_change(place), [], [reading, store], waits=True) as result:
+    with (
+        _store_first(place),
+        open_result("collect", output.to_change(place), [], [reading, store], waits=True) as result,
+    ):
         known = open_store(place)
         if known is None:
             raise StatisticsError(f"{place}: there is no store. Name the directory that --into has made.")
@@ -126,6 +133,16 @@ def _place_of(store: Path | None) -> Path:
             f"Keep the store in a directory, and copy it with `posbias collect STORE -o {place} --force`."
         )
     return store
+
+
+@contextmanager
+def _store_first(place: Path) -> Generator[None]:
+    """Where the output cannot be written, what is wrong with the store says more than that it cannot be replaced."""
+    try:
+        yield
+    except OutputError:
+        open_store(place)
+        raise
 
 
 def _check_exact(decay: DecayOptions) -> None:

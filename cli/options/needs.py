@@ -334,7 +334,7 @@ _OF_COUNTING = tuple(
 _OF_STORES = tuple(entry.name for entry in fields(StoreOptions))
 _merged = only_where(
     lambda asked: asked.merges or asked["into"] is not None,
-    "days are let into a store (--into STORE), or where statistics are merged",
+    "days are let into a store where statistics are merged, or with --into STORE",
 )
 _into = only_where(lambda asked: asked["into"] is not None, "it is about a day of a store (--into STORE)")
 _elsewhere = only_where(lambda asked: asked["into"] is None, "--into STORE says where to write")

@@ -89,9 +89,9 @@ def add_day(
             not go with the store, or is kept out.
     """
     log = steps.open_log(job, result)
+    rest = None if store is None else without_day(store, day)
     if store is not None:
         check_new_day(store, day, log.digests, replaces=replaces)
-    rest = None if store is None else without_day(store, day)
     with owned_directory(result.folder.parent) as folder:
         found, counted = _counted(job, log, folder, engine, result)
         if store is not None:
