@@ -1,11 +1,12 @@
-"""`posbias collect`: sufficient statistics, and the merging of those of other days."""
+"""`posbias collect`: sufficient statistics, the merging of those of other days, and stores that grow day by day."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from posbias.cli import clock
 from posbias.cli.commands.info import show_info
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.options import (
@@ -14,63 +15,141 @@ from posbias.cli.options.options import (
     GateOptions,
     OutputOptions,
     OutputOrInfoOptions,
+    StoreOptions,
 )
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report import summary
-from posbias.cli.report.odd_days import odd_day_warnings, shifted_pages_warning, why_kept_out
-from posbias.cli.report.result import DONE, WITH_DOUBTS, Result, is_same, open_result
-from posbias.cli.work import steps
+from posbias.cli.report.result import DONE, is_same, open_result
+from posbias.cli.work import collecting
 from posbias.cli.work.engine import open_engine
 from posbias.cli.work.job import Job, resolve
+from posbias.cli.work.plan import check_day
 from posbias.core.errors import OutputError, StatisticsError, UsageError
-from posbias.io.counting.count import days_of_statistics, read_log
-from posbias.io.counting.merge import known_days, merge_statistics
-from posbias.io.counting.odd_days import look_at_days_of_log, look_at_files, look_at_merged_days, look_at_pages
-from posbias.io.engines.engine import Engine
-from posbias.io.log.days import Days
 from posbias.io.log.sources import named_paths
-from posbias.io.places.locations import location
-from posbias.io.stores.metadata import StatisticsMetadata
-from posbias.io.stores.segments import write_segment
-from posbias.io.stores.store import Statistics, describe_statistics, find_statistics, merge_metadata
+from posbias.io.places.locations import ObjectUrl, location
+from posbias.io.stores.days import open_store
+from posbias.io.stores.store import Statistics, find_statistics
 
 
 def collect(
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="LOGS|STATISTICS...", help="Logs to count, or statistics to merge.")
-    ],
     columns: ColumnOptions,
     reading: ReadingOptions,
     counting: CountingOptions,
     decay: DecayOptions,
     gate: GateOptions,
+    store: StoreOptions,
     output: OutputOrInfoOptions,
+    inputs: Annotated[
+        list[str] | None, typer.Argument(metavar="LOGS|STATISTICS...", help="Logs to count, or statistics to merge.")
+    ] = None,
 ) -> int:
     """Count a log once and for all, into compact statistics that can be merged across days.
 
-    Example: posbias collect logs/2026-01-05.parquet --date 2026-01-05 -o statistics/2026-01-05
+    Example: posbias collect logs/2026-01-05.parquet --date 2026-01-05 --into store
     """
+    if store.remove_day is not None:
+        return _remove_day(inputs or [], store, reading, output)
+    if not inputs:
+        raise UsageError("LOGS|STATISTICS... is missing: name the logs to count, or the statistics to merge.")
     if output.info:
         show_info(find_statistics(inputs), inputs, as_json=output.json)
         return DONE
-    target, groups = output.to_write(), [columns, reading, counting, decay, gate]
     limit = gate.limit()
+    if store.into is not None:
+        _check_exact(decay)
+        job = resolve(inputs, columns, reading, counting)
+        return _add_day(job, [columns, reading, counting, gate, store], limit, store, output)
+    target, groups = output.to_write(), [columns, reading, counting, decay, gate]
     with open_result("collect", target, inputs, groups, reading.clicks or (), replaces_input=True) as result:
         # Only now, when no other run writes the target, is it certain what it holds.
         statistics = find_statistics(inputs)
         _check_replaced(statistics, inputs, target, decay)
-        if decay.decay is not None and not statistics:
-            raise UsageError(
-                f"--decay {decay.decay:g}: logs are counted without decay. Use it to fit, or to merge statistics."
-            )
+        if not statistics:
+            _check_exact(decay)
         job = resolve(inputs, columns, reading, counting, statistics=statistics, decay=decay.decay)
         with open_engine(reading, target.output) as engine:
             if job.statistics:
-                _merge(job, _store_at(target, statistics), limit, engine, result)
+                merged_into = _store_at(target, statistics)
+                collecting.merge(job.statistics, merged_into, limit, engine, result, job.decay)
             else:
-                _count(job, engine, result)
+                collecting.count(job, engine, result)
         result.printed.append(summary.statistics_line(result.content["statistics"]))
     return result.exit_code
+
+
+def _add_day(job: Job, groups: list[Any], limit: float | None, store: StoreOptions, output: OutputOrInfoOptions) -> int:
+    """Count the logs of a day into a store; one that is not there is made."""
+    place = _place_of(store.into)
+    if job.statistics:
+        raise UsageError(
+            f"--into {place}: {job.inputs[0]} holds statistics, and what goes into a store this way are logs. Merge "
+            f"statistics with -o {place} --force."
+        )
+    if job.day is None:
+        raise UsageError(f"--into {place}: say of which day the log is: --date YYYY-MM-DD.")
+    also_read = job.reading.clicks or ()
+    with (
+        _store_first(place),
+        open_result("collect", output.to_change(place), list(job.inputs), groups, also_read, waits=True) as result,
+    ):
+        known = open_store(place)  # only now is it certain that no other run changes it
+        with open_engine(job.reading, place) as engine:
+            collecting.add_day(job, job.day, known, limit, engine, result, replaces=store.replace_day)
+        result.printed.append(summary.statistics_line(result.content["statistics"]))
+    return result.exit_code
+
+
+def _remove_day(inputs: list[str], store: StoreOptions, reading: ReadingOptions, output: OutputOrInfoOptions) -> int:
+    """Take a day out of a store."""
+    place, day = _place_of(store.into), str(store.remove_day)
+    check_day("--remove-day", day)
+    if inputs:
+        raise UsageError(f"--remove-day {day}: counts nothing, so {inputs[0]} has no effect. Leave it out.")
+    with (
+        _store_first(place),
+        open_result("collect", output.to_change(place), [], [reading, store], waits=True) as result,
+    ):
+        known = open_store(place)
+        if known is None:
+            raise StatisticsError(f"{place}: there is no store. Name the directory that --into has made.")
+        with open_engine(reading, place) as engine:
+            collecting.remove_day(day, known, engine, result)
+        result.printed.append(summary.statistics_line(result.content["statistics"]))
+    return result.exit_code
+
+
+def _place_of(store: Path | None) -> Path:
+    """Where the store is.
+
+    Raises:
+        UsageError: nobody says, or it is in an object store.
+    """
+    if store is None:
+        raise UsageError("--into STORE is missing: say which store to change.")
+    place = location(store)
+    if isinstance(place, ObjectUrl):
+        raise UsageError(
+            f"--into {place}: object stores have no locks, so that of two runs at once one could lose the other's day. "
+            f"Keep the store in a directory, and copy it with `posbias collect STORE -o {place} --force`."
+        )
+    return store
+
+
+@contextmanager
+def _store_first(place: Path) -> Generator[None]:
+    """Where the output cannot be written, what is wrong with the store says more than that it cannot be replaced."""
+    try:
+        yield
+    except OutputError:
+        open_store(place)
+        raise
+
+
+def _check_exact(decay: DecayOptions) -> None:
+    if decay.decay is not None:
+        raise UsageError(
+            f"--decay {decay.decay:g}: logs are counted without decay. Use it to fit, or to merge statistics."
+        )
 
 
 def _check_replaced(
@@ -91,53 +170,3 @@ def _check_replaced(
 def _store_at(target: OutputOptions, statistics: Sequence[Statistics]) -> Statistics | None:
     """The statistics that the result replaces: the store to which the others are added."""
     return next((entry for entry in statistics if is_same(entry.path, location(target.output))), None)
-
-
-def _merge(job: Job, store: Statistics | None, limit: float | None, engine: Engine, result: Result) -> None:
-    statistics = job.statistics
-    days = days_of_statistics(statistics, clock.today())
-    metadata = merge_metadata(statistics, job.decay, None if days is None else days.newest)
-    with result.progress.stage("merging") as stage:
-        segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
-    with result.progress.stage("comparing days"):
-        looks = look_at_merged_days(statistics, store, engine)
-    others = "other statistics" if days is None else "other days" if store is None else "days of the store"
-    refusal = None if limit is None else why_kept_out(looks, limit, others)
-    if refusal is not None:
-        raise StatisticsError(refusal)
-    result.content |= describe_statistics(metadata, segments)
-    _describe(metadata, days, (), result)
-    _warn(odd_day_warnings(looks, others), result)
-    result.warnings += [
-        f"{entry.path}: its days are also in the other statistics. If a log was exported again, its clicks count twice."
-        for entry in known_days(statistics)
-    ]
-
-
-def _count(job: Job, engine: Engine, result: Result) -> None:
-    found = read_log(steps.open_log(job, result), job.plan, engine, result.progress, clock.today())
-    metadata = StatisticsMetadata(found.plan, found.sources, found.rows)
-    parts = found.read.statistics(found.plan)
-    with result.progress.stage("counting", parts.number) as stage:
-        segment = write_segment(parts, result.folder, metadata, on_part=stage.advance)
-    result.content |= describe_statistics(metadata, [segment])
-    _describe(metadata, found.days, found.said, result)
-    if found.plan.period:
-        _warn(odd_day_warnings(look_at_days_of_log(segment, engine), "other days"), result)
-    else:
-        _warn(odd_day_warnings(look_at_files(found.read.log, engine), "other files"), result)
-    shifted = look_at_pages(found.read)
-    if shifted is not None and result.exit_code == DONE:
-        _warn([shifted_pages_warning(shifted)], result)
-
-
-def _warn(said: Sequence[str], result: Result) -> None:
-    """Say what is odd, if anything is; then the result is not to be taken at face value."""
-    result.warnings += said
-    if said:
-        result.exit_code = WITH_DOUBTS
-
-
-def _describe(metadata: StatisticsMetadata, days: Days | None, said: Sequence[str], result: Result) -> None:
-    result.printed += summary.rows_lines(metadata.rows)
-    steps.describe_reading(days, said, result)

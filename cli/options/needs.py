@@ -5,7 +5,7 @@ from dataclasses import fields
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.effects import Need, Situation, only_where
-from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions
+from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions, StoreOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.core.estimators import (
     JointEstimator,
@@ -323,17 +323,36 @@ _EVALUATING: Needs = {
 # --- collect ----------------------------------------------------------------------------------------------------
 
 _to_write = only_where(lambda asked: not asked["info"], "--info writes nothing")
-_OF_WRITING = tuple(
+_to_count = only_where(lambda asked: asked["remove_day"] is None, "--remove-day counts nothing")
+_OF_MACHINES = ("memory", "engine", "master")  # merging needs them as well
+_OF_COUNTING = tuple(
     entry.name
     for group in (ColumnOptions, ReadingOptions, CountingOptions, DecayOptions, GateOptions)
     for entry in fields(group)
-    if entry.name != "temp_dir"  # where statistics are copied to that are looked into
+    if entry.name not in {*_OF_MACHINES, "temp_dir"}  # where statistics are copied to that are looked into
 )
+_OF_STORES = tuple(entry.name for entry in fields(StoreOptions))
 _merged = only_where(
-    lambda asked: asked.merges,
-    "days are let into a store where statistics are merged, such as `posbias collect store new-day -o store --force`",
+    lambda asked: asked.merges or asked["into"] is not None,
+    "days are let into a store where statistics are merged, or with --into STORE",
 )
-_COUNTING: Needs = {**_READING, "period": (_logs, _days), "gate": (_merged,)}
+_into = only_where(lambda asked: asked["into"] is not None, "it is about a day of a store (--into STORE)")
+_elsewhere = only_where(lambda asked: asked["into"] is None, "--into STORE says where to write")
+_of_its_own = only_where(lambda asked: asked["into"] is None, "--into STORE replaces the store in one step anyway")
+_COLLECTING: Needs = {
+    **_READING,
+    "period": (_logs, _days),
+    "gate": (_merged,),
+    "replace_day": (_into, _to_count),
+    "remove_day": (_into,),
+    "output": (_elsewhere,),
+    "force": (_of_its_own,),
+}
+
+
+def _needs_of_collect(name: str) -> tuple[Need, ...]:
+    counting = (_to_count,) if name in _OF_COUNTING else ()
+    return (_to_write, *counting, *_COLLECTING.get(name, ()))
 
 
 # --- check ------------------------------------------------------------------------------------------------------
@@ -410,7 +429,10 @@ def _estimating(needs: Needs, of_cells: tuple[str, ...]) -> Needs:
 NEEDS: Mapping[str, Needs] = {
     "run": _estimating({**_READING, **_ESTIMATING, **_WEIGHTING}, (*_OF_CELLS, "propensity")),
     "fit": _estimating({**_READING, **_ESTIMATING, **_OF_FEATURES}, (*_OF_CELLS, "features", "feature", "missing")),
-    "collect": {name: (_to_write, *_COUNTING.get(name, ())) for name in (*_OF_WRITING, "output", "force", "quiet")},
+    "collect": {
+        name: _needs_of_collect(name)
+        for name in (*_OF_COUNTING, *_OF_MACHINES, *_OF_STORES, "output", "force", "quiet")
+    },
     "weight": {
         **_READING,
         **_WEIGHTING,

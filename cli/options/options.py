@@ -101,6 +101,23 @@ class GateOptions:
 
 
 @dataclass(frozen=True)
+class StoreOptions:
+    """What becomes of a day in a store."""
+
+    into: Annotated[
+        Path | None,
+        option("--into", "Store to add the day to (--date), in one step.", _OUTPUT, metavar="STORE"),
+    ] = None
+    replace_day: Annotated[
+        bool, option("--replace-day", "With --into: replace the day if it is there from other logs.", _OUTPUT)
+    ] = False
+    remove_day: Annotated[
+        str | None,
+        option("--remove-day", "With --into: remove this day, and count nothing.", _OUTPUT, metavar="YYYY-MM-DD"),
+    ] = None
+
+
+@dataclass(frozen=True)
 class EstimationOptions:
     """How propensities and attractiveness are estimated."""
 
@@ -270,9 +287,14 @@ class OutputOrInfoOptions:
         """
         if self.output is None:
             raise UsageError(
-                "-o DIR is missing: say where to write the statistics. (To describe existing ones, use --info.)"
+                "-o DIR is missing: say where to write the statistics, or --into STORE for a day of a store. (To "
+                "describe existing ones, use --info.)"
             )
         return OutputOptions(self.output, force=self.force, quiet=self.quiet, json=self.json, config=self.config)
+
+    def to_change(self, store: Path) -> OutputOptions:
+        """The options of a result that takes the place of a store."""
+        return OutputOptions(store, force=True, quiet=self.quiet, json=self.json, config=self.config)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from posbias.io.progress import Progress
 from posbias.io.results.manifest import manifest_text, write_manifest
 from posbias.io.results.output import output_directory
 from posbias.io.temporary.directories import take_doubtful
+from posbias.io.temporary.owner import Owner
 
 DONE, WITH_DOUBTS, CHANGED = 0, 1, 3
 PRINTED = "printed"
@@ -65,6 +66,7 @@ def open_result(
     also_read: Sequence[str] = (),
     *,
     replaces_input: bool = False,
+    waits: bool = False,
 ) -> Generator[Result]:
     """Write a result whole or not at all, with its manifest last; then show what it says.
 
@@ -75,6 +77,7 @@ def open_result(
         options: the option groups that shaped the result.
         also_read: what else is read, and must not be replaced either.
         replaces_input: whether the result may replace an input; the caller sees to it that it holds all of that.
+        waits: whether to wait until another run that writes the target has ended; else that is an error.
     """
     console = stderr_console()
     target = location(output.output)
@@ -83,7 +86,15 @@ def open_result(
     if replaces_input:
         protected = [path for path in protected if not is_same(path, target)]
     protected += [path for path in (output.config, temporary) if path is not None]
-    with output_directory(target, force=output.force, protected=protected, temporary=temporary) as folder:
+
+    def on_wait(owner: Owner) -> None:
+        if not output.quiet:
+            say(console, f"{target}: waiting for process {owner.process} on {owner.host}, which is writing it.")
+
+    place = output_directory(
+        target, force=output.force, protected=protected, temporary=temporary, on_wait=on_wait if waits else None
+    )
+    with place as folder:
         with show_progress(console, quiet=output.quiet) as progress:
             result = Result(folder, progress)
             yield result

@@ -98,8 +98,7 @@ def _check_days(columns: ColumnOptions, counting: CountingOptions) -> None:
         return
     if counting.period == "hour":
         raise UsageError(f"--date {day}: is a day, and --period hour needs times: --timestamp COLUMN.")
-    if not _is_day(day):
-        raise UsageError(f"--date {day}: give a day such as 2026-01-31.")
+    check_day("--date", day)
     if date.fromisoformat(day) > date.today() + timedelta(days=1):  # noqa: DTZ011 - tomorrow has begun somewhere
         raise UsageError(f"--date {day}: is in the future. Give the day that the log is from.")
     if columns.timestamp is not None:
@@ -110,11 +109,18 @@ def _check_days(columns: ColumnOptions, counting: CountingOptions) -> None:
         raise UsageError(f"--date {day}: --period none keeps no days. Leave one of them out.")
 
 
-def _is_day(text: str) -> bool:
+def check_day(flag: str, text: str) -> None:
+    """See that a text is a day as it is written everywhere: 2026-01-31.
+
+    Raises:
+        UsageError: it is not.
+    """
     try:
-        return date.fromisoformat(text).isoformat() == text
+        is_day = date.fromisoformat(text).isoformat() == text
     except ValueError:
-        return False
+        is_day = False
+    if not is_day:
+        raise UsageError(f"{flag} {text}: give a day such as 2026-01-31.")
 
 
 def check_decay(factor: float | None, plan: StatisticsPlan) -> None:

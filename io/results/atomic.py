@@ -8,9 +8,10 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 import polars as pl
 
@@ -20,6 +21,7 @@ from posbias.io.results.renames import exchange, identity, rename_new, sync_dire
 from posbias.io.results.target import Target, resolved
 from posbias.io.temporary.directories import OwnedDirectory, abandoned_in, keep, made_directory, owners_in, remove_owned
 from posbias.io.temporary.files import NO_SPACE, is_disk_full
+from posbias.io.temporary.owner import Owner
 
 _CLAIMS, _BACK_OFF = 5, (0.1, 0.4)  # tries, and seconds between them
 _REPLACED = "{target}: another run has replaced it during this one. Its result was kept; run this command again."
@@ -28,6 +30,9 @@ commit_lock = threading.Lock()
 """Held while a result moves into place; who ends the process on a signal takes it first."""
 
 _committed = threading.Event()
+
+OnWait: TypeAlias = Callable[[Owner], None]
+"""Told once which process a run waits for."""
 
 
 def is_committed() -> bool:
@@ -44,7 +49,9 @@ def committing() -> Generator[None]:
 
 
 @contextmanager
-def atomic_directory(target: Path, *, force: bool, protected: Sequence[Path] = ()) -> Generator[Path]:
+def atomic_directory(
+    target: Path, *, force: bool, protected: Sequence[Path] = (), on_wait: OnWait | None = None
+) -> Generator[Path]:
     """A directory to write into, which becomes `target` when the block ends without an error.
 
     Only one process at a time writes a target. Parents of the target that do not exist are made at the end.
@@ -53,6 +60,7 @@ def atomic_directory(target: Path, *, force: bool, protected: Sequence[Path] = (
         target: where the result will stand.
         force: whether an older result, or an empty directory, is replaced. Nothing else ever is.
         protected: what is read, or written meanwhile; a target that holds some of it is refused.
+        on_wait: called when another process writes the target, to wait until that has ended; None is an error then.
 
     Raises:
         OutputExistsError: the target is there, and `force` is not given.
@@ -61,7 +69,8 @@ def atomic_directory(target: Path, *, force: bool, protected: Sequence[Path] = (
     place = Target(target, resolved(target), force, tuple(protected))
     tidy_results(place.beside)
     place.check()
-    with _claimed(place) as made:
+    with _claimed(place, on_wait) as made:
+        tidy_results(place.beside)  # who had the target until now may have been killed
         before = identity(place.path)
         try:
             yield made.work
@@ -109,32 +118,44 @@ def _keep_foreign(made: OwnedDirectory, target: Path) -> None:
 
 
 @contextmanager
-def _claimed(target: Target) -> Generator[OwnedDirectory]:
+def _claimed(target: Target, on_wait: OnWait | None) -> Generator[OwnedDirectory]:
     """A directory for the result, once no other live process has one for the same target.
 
     Each makes its own first and looks for others then, so that of two at least one sees the other. If both do, both
-    step back, and try again after a different while.
+    step back, and try again after a different while. Who waits looks without making one until the other has gone.
 
     Raises:
         OutputError: another process writes the target.
     """
     with ExitStack() as stack:
-        yield _claim(stack, target, _CLAIMS)
+        made, tries = _claim(stack, target), 1
+        while isinstance(made, Owner):
+            if tries == _CLAIMS and on_wait is None:
+                raise OutputError(
+                    f"{target}: another run of posbias is writing it (process {made.process} on {made.host}). Wait "
+                    "until that has ended, or choose another directory."
+                )
+            if tries == _CLAIMS and on_wait is not None:
+                on_wait(made)
+            time.sleep(random.uniform(*_BACK_OFF))  # noqa: S311 - no secret
+            made = (_writer_of(target) if tries >= _CLAIMS else None) or _claim(stack, target)
+            tries += 1
+        yield made
 
 
-def _claim(stack: ExitStack, target: Target, tries: int) -> OwnedDirectory:
+def _claim(stack: ExitStack, target: Target) -> OwnedDirectory | Owner:
+    """A directory for the result; or, where another process has one, that process, and none is made."""
     made = stack.enter_context(made_directory(target.beside, hidden=True, target=str(target.path)))
-    other = next((owner for _, owner in owners_in(target.beside) if owner.target == str(target.path)), None)
+    other = _writer_of(target)
     if other is None:
         return made
     stack.close()
-    if tries == 1:
-        raise OutputError(
-            f"{target}: another run of posbias is writing it (process {other.process} on {other.host}). Wait until "
-            "that has ended, or choose another directory."
-        )
-    time.sleep(random.uniform(*_BACK_OFF))  # noqa: S311 - no secret
-    return _claim(stack, target, tries - 1)
+    return other
+
+
+def _writer_of(target: Target) -> Owner | None:
+    """The other live process that has a directory for the target, if there is one."""
+    return next((owner for _, owner in owners_in(target.beside) if owner.target == str(target.path)), None)
 
 
 def _move_into_place(made: OwnedDirectory, target: Target, before: tuple[int, int] | None) -> None:

@@ -5,14 +5,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from posbias.io.places.locations import Location, ObjectUrl
-from posbias.io.results.atomic import atomic_directory
+from posbias.io.results.atomic import OnWait, atomic_directory
 from posbias.io.results.uploads import uploaded_directory
 from posbias.io.temporary.directories import system_temporary
 
 
 @contextmanager
 def output_directory(
-    target: Location, *, force: bool, protected: Sequence[Location], temporary: Path | None
+    target: Location,
+    *,
+    force: bool,
+    protected: Sequence[Location],
+    temporary: Path | None,
+    on_wait: OnWait | None = None,
 ) -> Generator[Path]:
     """A directory to write into, which becomes `target` when the block ends without an error.
 
@@ -21,6 +26,8 @@ def output_directory(
         force: whether an older result there is replaced.
         protected: what is read, or written meanwhile; a target that holds some of it is refused.
         temporary: where temporary files go, None for the system's place.
+        on_wait: called when another process writes the directory, to wait until that has ended; None is an error then.
+            In an object store it is always one.
 
     Raises:
         OutputExistsError: the target is there, and `force` is not given.
@@ -33,5 +40,5 @@ def output_directory(
             yield work
     else:
         paths = [path for path in protected if isinstance(path, Path)]
-        with atomic_directory(target, force=force, protected=paths) as work:
+        with atomic_directory(target, force=force, protected=paths, on_wait=on_wait) as work:
             yield work

@@ -102,17 +102,32 @@ class Statistics:
 
 def describe_statistics(metadata: StatisticsMetadata, segments: Sequence[Segment]) -> dict[str, Any]:
     """What the manifest of a directory says about the statistics in it."""
-    schema = scan_part(segments[0].parts[0]).collect_schema()
     return {
         "schema": SCHEMA,
         "version": VERSION,
         "counted": describe_plan(metadata.plan),
-        "key_types": {name: str(schema[name]) for name in metadata.plan.keys},
+        "key_types": _key_types(metadata, segments),
         "decay": describe_decay(metadata.decay),
         "rows": metadata.rows,
         "statistics": _totals(segments),
         "segments": [segment.describe() for segment in segments],
     }
+
+
+def counted_statistics(place: Location, metadata: StatisticsMetadata, segment: Segment) -> Statistics:
+    """Statistics that were just counted, and have no manifest yet.
+
+    Args:
+        place: what they are called in messages.
+        metadata: what they hold.
+        segment: their files.
+    """
+    return Statistics(place, metadata, _key_types(metadata, [segment]), (segment,), {})
+
+
+def _key_types(metadata: StatisticsMetadata, segments: Sequence[Segment]) -> dict[str, str]:
+    schema = scan_part(segments[0].parts[0]).collect_schema()
+    return {name: str(schema[name]) for name in metadata.plan.keys}
 
 
 def find_statistics(names: Sequence[str]) -> list[Statistics]:
@@ -130,7 +145,7 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
         real = path.resolve()
         if found.get(real) is not None:
             raise StatisticsError(f"{path} is named twice: its clicks would be counted twice. Name it once.")
-        found[real] = _open_at(path)
+        found[real] = open_statistics(path)
         if found[real] is not None and not is_text(str(real)):
             raise StatisticsError(f"{str(real)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
     statistics = [entry for entry in found.values() if entry is not None]
@@ -187,7 +202,7 @@ def merge_metadata(
     sources: dict[str, str] = {}
     owner: dict[str, Location] = {}
     for entry in statistics:
-        _check_same_plan(first, entry)
+        check_same_plan(first, entry)
         for digest, path in entry.metadata.sources.items():
             if digest in sources:
                 raise StatisticsError(
@@ -225,7 +240,12 @@ def _merged_decay(statistics: Sequence[Statistics], factor: float | None, newest
     return Decay(factor, newest)
 
 
-def _check_same_plan(first: Statistics, other: Statistics) -> None:
+def check_same_plan(first: Statistics, other: Statistics) -> None:
+    """See that two statistics count the same, whatever the resolution of their periods.
+
+    Raises:
+        StatisticsError: they do not.
+    """
     ours, theirs = describe_plan(first.metadata.plan), describe_plan(other.metadata.plan)
     if ours["period"] and theirs["period"]:
         theirs["period"] = ours["period"]  # the coarser one is kept
@@ -251,8 +271,12 @@ def _totals(segments: Sequence[Segment]) -> Amounts:
     return add_totals([segment.totals for segment in segments])
 
 
-def _open_at(place: Location) -> Statistics | None:
-    """The statistics in a directory, or below a prefix of an object store; None where it holds none."""
+def open_statistics(place: Location) -> Statistics | None:
+    """The statistics in a directory, or below a prefix of an object store; None where it holds none.
+
+    Raises:
+        StatisticsError: they are damaged or of another version.
+    """
     if isinstance(place, ObjectUrl):
         names = _names_of_statistics(place)
         if names is None:
@@ -300,11 +324,14 @@ def _check_version(manifest: Manifest, path: Path) -> None:
     version = manifest.content.get("version", _FIRST_WITH_VERSION - 1)
     if type(version) is not int:
         raise StatisticsError(f"{manifest.path}: is damaged: its version is not a number. Collect the logs again.")
-    if version not in {DAYS_ONLY, VERSION}:
-        raise StatisticsError(
-            f"{path}: these statistics have version {version}, this posbias reads version {VERSION}. "
-            "Collect them again."
-        )
+    if version in {DAYS_ONLY, VERSION}:
+        return
+    earlier = "" if "version" in manifest.content else " or earlier"
+    what = "Collect them again" if version < VERSION else "Use the posbias that wrote them, or a later one"
+    raise StatisticsError(
+        f"{path}: these statistics have version {version}{earlier}, this posbias reads versions {DAYS_ONLY} and "
+        f"{VERSION}. {what}."
+    )
 
 
 def _opened(said: StatisticsManifest, manifest: Manifest, path: Path) -> Statistics:

@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -49,77 +47,6 @@ def days(logs: Path, run_in_process: Run) -> Path:
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a directory, to the byte."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-# --- the daily job --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def daily(repository: Path, tmp_path: Path) -> Path:
-    """The daily job, to the letter as cli/README.md gives it."""
-    section = (repository / "cli" / "README.md").read_text(encoding="utf-8").partition("## The daily job")[2]
-    script = section.partition("```sh\n")[2].partition("```")[0]
-    path = tmp_path / "daily.sh"
-    path.write_text(script, encoding="utf-8")
-    path.chmod(0o755)
-    return path
-
-
-@pytest.fixture
-def as_posbias(tmp_path: Path, clean_environment: dict[str, str]) -> Callable[[str], dict[str, str]]:
-    """Return a function that makes a shell line the command `posbias`; it returns the environment."""
-
-    def make(line: str) -> dict[str, str]:
-        folder = tmp_path / "bin"
-        folder.mkdir(exist_ok=True)
-        command = folder / "posbias"
-        command.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
-        command.chmod(0o755)
-        return clean_environment | {"PATH": f"{folder}:{clean_environment['PATH']}"}
-
-    return make
-
-
-def test_the_daily_job_of_the_documents_keeps_a_store_that_says_what_all_logs_say(
-    daily: Path,
-    log: pl.DataFrame,
-    logs: Path,
-    run_in_process: Run,
-    as_posbias: Callable[[str], dict[str, str]],
-    tmp_path: Path,
-) -> None:
-    """The commands of the first days are recorded and run in this process, the last day runs as it stands."""
-    assert logs.is_dir()
-    for day in DAYS[:-1]:
-        recording = as_posbias(f'for word; do printf "%s\\0" "$word"; done >>{tmp_path}/words; echo >>{tmp_path}/words')
-        subprocess.run([daily, day], cwd=tmp_path, env=recording, check=True)
-        lines = (tmp_path / "words").read_text().splitlines()
-        (tmp_path / "words").unlink()
-        assert [line.partition("\0")[0] for line in lines] == ["collect", "collect", "fit", "weight"]
-        for line in lines:
-            done = run_in_process(*line.split("\0")[:-1])
-            assert done.returncode == 0, done.stderr
-    real = as_posbias(f'exec {sys.executable} -m posbias.cli "$@"')
-    subprocess.run([daily, DAYS[-1]], cwd=tmp_path, env=real, check=True)
-
-    assert (tmp_path / "training" / DAYS[-1] / "manifest.json").is_file()
-    log.write_parquet(tmp_path / "all.parquet")
-    options = {"exact": (), "decayed": ("--decay", "0.98")}
-    run_in_process("fit", "store", "-o", "store-exact")
-    shutil.move(tmp_path / "fit", tmp_path / "store-decayed")
-    for name, words in options.items():
-        done = run_in_process("fit", "all.parquet", "--timestamp", "date", *words, "-o", f"log-{name}")
-        assert done.returncode == 0, done.stderr
-    table = "propensities.parquet"
-    assert (tmp_path / "store-exact" / table).read_bytes() == (tmp_path / "log-exact" / table).read_bytes()
-    found, expected = (pl.read_parquet(tmp_path / f"{name}-decayed" / table) for name in ("store", "log"))
-    assert found["propensity"].to_list() == pytest.approx(expected["propensity"].to_list(), rel=1e-9)
-
-    before = contents(tmp_path / "store")
-    again = subprocess.run([daily, DAYS[-1]], cwd=tmp_path, env=real, check=False, capture_output=True, text=True)
-    assert again.returncode == 2
-    assert f"both count the log logs/{DAYS[-1]}.parquet" in again.stderr
-    assert contents(tmp_path / "store") == before
 
 
 # --- a store that is merged in place --------------------------------------------------------------------------

@@ -186,6 +186,9 @@ TRIALS = {
     "steps": Trial("--steps 3", "--learner mf"),
     "tie": Trial("--tie 1", "--learner cause --randomized-where policy=random"),
     "info": Trial("--info"),
+    "into": Trial("--into out"),  # beside -o, as here, it is refused: tests/cli/commands/test_into.py
+    "replace_day": Trial("--replace-day"),
+    "remove_day": Trial("--remove-day 2026-01-20"),
     "pages": Trial("--pages 77"),
     "top": Trial("--top 2"),
     "chart": Trial("--chart clicks"),

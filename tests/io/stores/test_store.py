@@ -313,7 +313,7 @@ DAMAGES: list[tuple[Callable[[Path], None], str]] = [
     (lose_manifest, "manifest is missing or damaged"),
     (break_manifest, "manifest is missing or damaged"),
     (empty_manifest, "is damaged"),
-    (old_manifest, f"version 2, this posbias reads version {VERSION}. Collect them again"),
+    (old_manifest, f"version 2 or earlier, this posbias reads versions 4 and {VERSION}. Collect them again"),
 ]
 
 

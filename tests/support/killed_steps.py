@@ -1,0 +1,97 @@
+"""One command line, killed at each step that changes a directory, and then run to its end.
+
+    python tests/support/killed_steps.py FOLDER LOOK exchange|renames WORDS...
+
+In FOLDER, `posbias WORDS...` is started again and again; the n-th time it kills itself (SIGKILL) before its n-th call
+that makes, renames, links or removes something below FOLDER, or opens a file there to write. After each kill, LOOK says
+what to look at: a directory, of which this prints the names and checksums of the files, as one line of JSON. The last
+line is printed after the run that was not killed; its exit code is that of this script.
+
+`renames` works as on a system that cannot exchange two directories in one step.
+"""
+
+import json
+import os
+import signal
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+from posbias.cli.main import main
+from posbias.io.results import renames
+
+_CHANGES = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "posbias.exchange"}
+_TO_WRITE = os.O_WRONLY | os.O_RDWR
+
+
+def kill_before(number: int, folder: Path) -> None:
+    """Have this process kill itself before one of its changes."""
+    left = number
+
+    def on_event(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal left
+        if not (event in _CHANGES or (event == "open" and _writes(arguments))):
+            return
+        place = str(arguments[0])
+        if event != "open" and not place.startswith("/"):
+            place = str(folder)  # what is removed with its tree is named within a directory that is open
+        if place.startswith(str(folder)):
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(on_event)
+
+
+def _writes(arguments: tuple[object, ...]) -> bool:
+    flags = arguments[2]
+    return isinstance(flags, int) and bool(flags & _TO_WRITE)
+
+
+def tell_exchanges(*, offered: bool) -> None:
+    """Make an exchange of two directories an event, or have none."""
+    real = renames._rename  # type: ignore[reportPrivateUsage]
+
+    def rename(one: Path, other: Path, how: int) -> bool:
+        if not offered:
+            return False
+        sys.audit("posbias.exchange", str(one))
+        done = real(one, other, how)
+        sys.audit("posbias.exchange", str(one))
+        return done
+
+    renames._rename = rename  # type: ignore[reportPrivateUsage]
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """The files of a directory, each with the checksum of its bytes; none where there is no directory."""
+    return {path.name: sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*"))}
+
+
+def run(words: list[str], number: int, folder: Path) -> int:
+    """Run the command in a process of its own; return how that ended, as `waitpid` says."""
+    process = os.fork()
+    if process == 0:
+        kill_before(number, folder)
+        sys.argv = ["posbias", *words]
+        main()
+    return os.waitpid(process, 0)[1]
+
+
+def kill_at_each_step(folder: Path, look: Path, words: list[str]) -> int:
+    """Kill at every step, then run to the end; return the exit code of that."""
+    number = 0
+    while True:
+        number += 1
+        ended = run(words, number, folder)
+        sys.stdout.write(f"{json.dumps(contents(look))}\n")
+        sys.stdout.flush()
+        if not os.WIFSIGNALED(ended):
+            return os.waitstatus_to_exitcode(ended)
+
+
+if __name__ == "__main__":
+    where = Path(sys.argv[1]).resolve()
+    os.chdir(where)
+    tell_exchanges(offered=sys.argv[3] == "exchange")
+    sys.exit(kill_at_each_step(where, where / sys.argv[2], sys.argv[4:]))
