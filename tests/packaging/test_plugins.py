@@ -197,7 +197,7 @@ def _cell(position: int) -> pl.Expr:
 
 
 def test_formats_that_were_there_carry_a_layout_that_was_added(done: Done) -> None:
-    parts = sorted((done.folder / "weighted" / "training").glob("part-*.parquet"))
+    parts = sorted((done.folder / "weighted" / "training" / "rows").glob("part-*.parquet"))
 
     assert pl.read_parquet(parts).columns == ["query", "doc", "label", "weight"]
 

@@ -43,7 +43,7 @@ def test_weights_of_a_thin_log_come_from_the_smooth_curve_and_the_summary_and_th
     assert uncertain
     assert said["weights_from"] == {"propensity": "smooth", "largest_std_error": 0.25, "smooth_at": uncertain}
     assert f"at {len(uncertain)} of 5 positions the smooth curve is used" in done.stderr
-    rows = pl.read_parquet(tmp_path / "out" / "training" / "part-*.parquet")
+    rows = pl.read_parquet(tmp_path / "out" / "training" / "rows" / "part-*.parquet")
     used = rows.filter(pl.col("position").is_in(uncertain)).select("position", "propensity").unique()
     expected = fitted.filter(pl.col("position").is_in(uncertain)).select("position", propensity="smooth_propensity")
     assert used.sort("position").equals(expected)

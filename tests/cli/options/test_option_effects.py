@@ -154,6 +154,7 @@ TRIALS = {
     "negatives": Trial("--negatives posterior"),
     "rate": Trial("--rate ips"),
     "grades": Trial("--grades 3"),
+    "search_index": Trial("--search-index products"),
     "unidentified": Trial("--unidentified error"),
     "propensities": Trial("--propensities other_fit"),
     "learner": Trial("--learner naive"),
