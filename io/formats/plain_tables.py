@@ -78,7 +78,7 @@ def plain_load_script(training_set: TrainingSet, suffix: str) -> str:
     script = _PREFER if training_set.layout.weighted == "preference" else _FIT
     for placeholder, text in {"SCAN": _SCAN[suffix], "SUFFIX": suffix, **_learner(training_set)}.items():
         script = script.replace(f"@{placeholder}@", text)
-    return with_saving(script, "joblib.dump(model, target)", "joblib")
+    return with_saving(script, "skops.io.dump(model, target)", "skops")
 
 
 def _learner(training_set: TrainingSet) -> dict[str, str]:
@@ -115,9 +115,9 @@ import os
 import sys
 from pathlib import Path
 
-import joblib
 import numpy as np
 import polars as pl
+import skops.io
 from sklearn.ensemble import HistGradientBoosting@LEARNER@
 
 HERE = Path(__file__).resolve().parent
@@ -156,9 +156,9 @@ import os
 import sys
 from pathlib import Path
 
-import joblib
 import numpy as np
 import polars as pl
+import skops.io
 from sklearn.linear_model import LogisticRegression
 
 HERE = Path(__file__).resolve().parent

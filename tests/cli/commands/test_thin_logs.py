@@ -55,7 +55,10 @@ def test_weight_does_as_run_does_and_leaves_fitted_propensities_alone_if_told_so
     assert run_in_process("run", thin, "-o", "out").returncode == 0
     assert run_in_process("weight", thin, "--propensities", "out", "-o", "again").returncode == 0
     alone = run_in_process("weight", thin, "--propensities", "out", "--propensity", "fitted", "-o", "fitted")
-    weights = {name: pl.read_parquet(tmp_path / name / "training" / "*.parquet") for name in ("out", "again", "fitted")}
+    weights = {
+        name: pl.read_parquet(tmp_path / name / "training" / "rows" / "*.parquet")
+        for name in ("out", "again", "fitted")
+    }
     assert weights["out"].equals(weights["again"])
     assert not weights["out"].equals(weights["fitted"])
     assert "smooth curve" not in alone.stderr

@@ -87,5 +87,5 @@ def test_a_cluster_gives_what_one_machine_gives_and_says_nothing_else(
     ):
         found, expected = (pl.read_parquet(tmp_path / result / path).sort(keys) for result in ("many", "one"))
         assert_frame_equal(found, expected, abs_tol=1e-9, rel_tol=1e-9)
-    assert len(list((tmp_path / "many" / "training").iterdir())) > 1
+    assert len(list((tmp_path / "many" / "training" / "rows").iterdir())) > 1
     assert not list(tmp_path.glob(".posbias-*"))

@@ -21,7 +21,7 @@ from posbias.core.training.layouts import get_layout, layout_names
 from posbias.io.formats import check_format, format_names, get_format
 
 catboost: Any = import_module("catboost")  # without types
-joblib: Any = import_module("joblib")  # likewise
+skops: Any = import_module("skops.io")  # likewise
 LAYOUTS_OF = {
     form: [layout for layout in layout_names() if get_format(form).carries(get_layout(layout))]
     for form in format_names()
@@ -30,8 +30,8 @@ CARRIED = [(form, layout) for form, layouts in LAYOUTS_OF.items() for layout in 
 REFUSED = [(form, layout) for form in format_names() for layout in layout_names() if layout not in LAYOUTS_OF[form]]
 PYPROJECT = Path(__file__).parents[3] / "pyproject.toml"
 MODELS = {
-    "parquet": "joblib",
-    "csv": "joblib",
+    "parquet": "skops",
+    "csv": "skops",
     "lightgbm": "txt",
     "lightgbm-csv": "txt",
     "xgboost": "json",
@@ -135,7 +135,8 @@ def scores_of(form: str, saved: Path, trained: Any) -> tuple[Any, Any]:  # noqa:
         again = lgb.Booster(model_file=str(saved))
         unchecked = {"predict_disable_shape_check": True}
         return again.predict(rows, **unchecked), trained.predict(rows, **unchecked)
-    return joblib.load(saved).predict_proba(rows), trained.predict_proba(rows)
+    again = skops.load(saved, trusted=["sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor"])
+    return again.predict_proba(rows), trained.predict_proba(rows)
 
 
 def test_scripts_read_like_the_code_of_this_repository(sample: Callable[..., Any], tmp_path: Path) -> None:
