@@ -435,7 +435,9 @@ def _estimating(needs: Needs, of_cells: tuple[str, ...]) -> Needs:
 
 NEEDS: Mapping[str, Needs] = {
     "run": _estimating({**_READING, **_ESTIMATING, **_WEIGHTING}, (*_OF_CELLS, "propensity")),
-    "fit": _estimating({**_READING, **_ESTIMATING, **_OF_FEATURES}, (*_OF_CELLS, "features", "feature", "missing")),
+    "fit": _estimating(
+        {**_READING, **_ESTIMATING, **_OF_FEATURES}, (*_OF_CELLS, "features", "feature", "missing", "for_each")
+    ),
     "collect": {
         name: _needs_of_collect(name)
         for name in (*_OF_COUNTING, *_OF_MACHINES, *_OF_STORES, "output", "force", "quiet")

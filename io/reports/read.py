@@ -18,12 +18,13 @@ from posbias.core.fit.fitted_theta import SHARED_CLICKS, matrix_of
 from posbias.core.reporting.curves import Curves, curves_of
 from posbias.core.schema import POSITION
 from posbias.io.fits.manifest import FitSection
+from posbias.io.fits.read import fits_of_values
 from posbias.io.fits.verdict_sections import Number
 from posbias.io.log.rows import Rows
 from posbias.io.places.local_copies import is_current, on_disk
 from posbias.io.places.locations import Location
 from posbias.io.places.plain_files import is_still
-from posbias.io.results.manifest import manifest_text, read_manifest
+from posbias.io.results.manifest import manifest_text, open_manifest, read_manifest
 from posbias.io.results.stored import check_directory
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_covariance, read_table
 from posbias.io.results.tables import read_propensities as check_table
@@ -158,9 +159,19 @@ def open_reported(places: Sequence[Location]) -> Generator[list[ReportedResult]]
     if len(set(places)) < len(places):
         twice = next(place for number, place in enumerate(places) if place in places[:number])
         raise UsageError(f"{twice}: is named twice. Name each result once.")
+    opened = [fit for place in places for fit in _fits_of(place)]
     with ExitStack() as stack:
-        names = short_names([str(place) for place in places])
-        yield [stack.enter_context(_opened(place, name)) for place, name in zip(places, names, strict=True)]
+        names = short_names([str(place) for place in opened])
+        yield [stack.enter_context(_opened(place, name)) for place, name in zip(opened, names, strict=True)]
+
+
+def _fits_of(place: Location) -> Sequence[Location]:
+    """The results at a place: one, or those of the values of a column (`fit --for-each`)."""
+    if not isinstance(place, Path):
+        return [place]
+    check_directory(place)
+    manifest = open_manifest(place)
+    return [place] if manifest is None else fits_of_values(manifest) or [place]
 
 
 def short_names(names: Sequence[str]) -> list[str]:
@@ -173,8 +184,6 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 @contextmanager
 def _opened(place: Location, name: str) -> Generator[ReportedResult]:
-    if isinstance(place, Path):
-        check_directory(place)
     with on_disk(place, _FILES) as folder:
         manifest = read_manifest(folder, "fit")
         said = manifest.typed(Said, LogFormatError, _AGAIN)

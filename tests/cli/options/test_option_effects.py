@@ -119,6 +119,7 @@ TRIALS = {
     "period_column": Trial("--period-column version"),
     "cluster_column": Trial("--cluster-column user"),
     "date": Trial("--date 2026-01-05"),
+    "for_each": Trial("--for-each device"),
     "decay": Trial("--decay 0.5", "--timestamp timestamp"),
     "gate": Trial("--gate 0.5"),
     "method": Trial("--method ctr"),
