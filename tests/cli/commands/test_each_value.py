@@ -86,7 +86,11 @@ def test_a_log_in_many_buckets_gives_the_same(
 ) -> None:
     words = ("fit", log, "--for-each", "market", "-o")
     assert run_in_process(*words, "whole").returncode == DONE
-    monkeypatch.setattr("posbias.cli.work.engine.parse_memory", lambda _: 100_000)  # pyright: ignore[reportUnknownLambdaType]
+
+    def tiny(_: str) -> int:
+        return 100_000
+
+    monkeypatch.setattr("posbias.cli.work.engine.parse_memory", tiny)
     assert run_in_process(*words, "parted").returncode == DONE
 
     for market in ("de", "fr"):
@@ -112,7 +116,7 @@ def test_the_log_is_read_once(run_in_process: Run, log: Path, monkeypatch: pytes
 def test_any_value_names_a_folder_that_readers_of_partitions_understand(run_in_process: Run, tmp_path: Path) -> None:
     rows = simulate(SimulationOptions("pbm", 3500, 20, 5, 4, seed=3)).log
     values = list(NAMES)
-    of_row = [values[session % len(values)] for session in rows["session"]]
+    of_row = [values[session % len(values)] for session in rows["session"].to_list()]
     rows.with_columns(market=pl.Series(of_row)).write_parquet(tmp_path / "log.parquet")
 
     assert run_in_process("fit", "log.parquet", "--for-each", "market", "-o", "each").returncode in {DONE, WITH_DOUBTS}
