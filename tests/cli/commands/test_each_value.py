@@ -116,8 +116,9 @@ def test_the_log_is_read_once(run_in_process: Run, log: Path, monkeypatch: pytes
 def test_any_value_names_a_folder_that_readers_of_partitions_understand(run_in_process: Run, tmp_path: Path) -> None:
     rows = simulate(SimulationOptions("pbm", 3500, 20, 5, 4, seed=3)).log
     values = list(NAMES)
-    of_row = [values[session % len(values)] for session in rows["session"].to_list()]
-    rows.with_columns(market=pl.Series(of_row)).write_parquet(tmp_path / "log.parquet")
+    of_row = pl.Series([values[number % len(values)] for number in range(3500)])
+    by_page = pl.col("session").rank("dense").cast(pl.Int64) - 1
+    rows.with_columns(market=pl.lit(of_row).gather(by_page)).write_parquet(tmp_path / "log.parquet")
 
     assert run_in_process("fit", "log.parquet", "--for-each", "market", "-o", "each").returncode in {DONE, WITH_DOUBTS}
 
