@@ -7,16 +7,16 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from typing import Any, get_type_hints
 
-import polars as pl
 import typer
 
-from posbias.cli.console import complain, complain_of_a_fault
 from posbias.cli.interrupts import stop
+from posbias.cli.messages import complain, complain_of_a_fault
+from posbias.cli.options.help import HelpAll
 from posbias.cli.options.usage import PosbiasCommand, check_usage, command_to_try
+from posbias.cli.options.usage_errors import CANNOT_RUN
 from posbias.core.errors import PosbiasError, RoleError, SchemaError
-from posbias.io.places.local_copies import copies_below
 
-CANNOT_RUN = 2
+_HELP_ALL = "help_all"
 
 
 def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -45,7 +45,11 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
 
         @wraps(function)
         def run(invocation: typer.Context, **values: Any) -> None:  # noqa: ANN401
+            values.pop(_HELP_ALL)
+
             def work() -> int:
+                from posbias.io.places.local_copies import copies_below  # noqa: PLC0415 - now a command runs
+
                 with copies_below(values.get("temp_dir")):
                     return checked(invocation, values)
 
@@ -72,6 +76,7 @@ def _flattened(function: Callable[..., int], groups: dict[str, Any]) -> inspect.
                     entry.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[entry.name]
                 )
             )
+    parameters.append(inspect.Parameter(_HELP_ALL, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAll))
     return inspect.Signature(parameters)
 
 
@@ -79,14 +84,28 @@ def guarded(work: Callable[[], int]) -> int:
     """The exit code of some work; where it fails, its error is printed, and the code says that nothing was written."""
     try:
         return work()
-    except PosbiasError as error:
-        complain(str(error))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic of Rust is no Exception
-        complain(f"Polars failed: {error}")
-    except MemoryError:
-        complain("out of memory. Ask for less, or give the process more.")
-    except KeyboardInterrupt:
-        stop(signal.SIGINT)
-    except Exception:  # noqa: BLE001 - a fault of our own must not pass for a result with doubts (exit code 1)
-        complain_of_a_fault()
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception
+        _explain(error)
     return CANNOT_RUN
+
+
+def _explain(error: BaseException) -> None:
+    """Print what went wrong, and end where the user has stopped the process."""
+    if isinstance(error, PosbiasError):
+        complain(str(error))
+    elif isinstance(error, MemoryError):
+        complain("out of memory. Ask for less, or give the process more.")
+    elif isinstance(error, KeyboardInterrupt):
+        stop(signal.SIGINT)
+    elif _is_of_polars(error):
+        complain(f"Polars failed: {error}")
+    else:  # a fault of our own must not pass for a result with doubts (exit code 1)
+        complain_of_a_fault()
+
+
+def _is_of_polars(error: BaseException) -> bool:
+    import polars as pl  # noqa: PLC0415 - loaded by what has failed
+
+    return isinstance(error, pl.exceptions.PolarsError | pl.exceptions.PanicException)

@@ -15,8 +15,7 @@ import time
 from types import FrameType
 from typing import NoReturn
 
-from posbias.io.results.atomic import commit_lock, is_committed
-from posbias.io.results.uploads import unfinished_upload
+from posbias.io.results.commits import commit_lock, is_committed, unfinished_upload
 from posbias.io.temporary.directories import owned_by_this_process
 from posbias.io.temporary.owner import MARKER
 

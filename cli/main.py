@@ -1,13 +1,12 @@
 """The application: its commands, and what all of them share."""
 
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from posbias.cli import interrupts, streams
-from posbias.cli.command import CANNOT_RUN, command, guarded
+from posbias.cli.command import command, guarded
 from posbias.cli.commands import (
     check,
     collect,
@@ -24,8 +23,8 @@ from posbias.cli.commands import (
     train,
     weight,
 )
-from posbias.cli.console import complain, escape_warnings
-from posbias.cli.options.usage_errors import Application
+from posbias.cli.messages import complain, escape_warnings
+from posbias.cli.options.usage_errors import CANNOT_RUN, Application
 
 _HELP = """Estimate position bias from click logs, and write training files that correct for it.
 
@@ -39,10 +38,10 @@ app = typer.Typer(
     name="posbias",
     cls=Application,
     help=_HELP,
-    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
 )
 _COMMANDS = (
     *(run.run, check.check, init.init, collect.collect, fit.fit, weight.weight, train.train, score.score),
@@ -54,6 +53,8 @@ for function in _COMMANDS:
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001
     if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - takes as long as the rest of the start
+
         typer.echo(f"posbias {version('posbias')}")
         raise typer.Exit
 

@@ -11,15 +11,7 @@ from posbias.cli.options.models import ModelsOptions
 from posbias.cli.options.option import option
 from posbias.cli.options.options import OutputOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.report.result import open_result
-from posbias.cli.work import evaluation, steps
-from posbias.cli.work import models as model_work
-from posbias.cli.work.engine import open_engine
-from posbias.cli.work.job import Kept, resolve
-from posbias.cli.work.plan import like_the_fit
 from posbias.core.errors import UsageError
-from posbias.io.fits.read import read_fit
-from posbias.io.places.locations import location
 
 
 def evaluate(
@@ -30,7 +22,7 @@ def evaluate(
     models: ModelsOptions,
     output: OutputOptions,
     propensities: Annotated[
-        Path | None, option("--propensities", "Directory written by `posbias fit` or `run`.")
+        Path | None, option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR")
     ] = None,
 ) -> int:
     """Evaluate rankings by clicks corrected for position bias, or click models by clicks they were not fitted to.
@@ -39,6 +31,8 @@ def evaluate(
 
     Example: posbias evaluate logs/*.parquet --models pbm,ubm,dbn -o judged
     """
+    from posbias.cli.work import evaluation
+
     evaluation.check_logs(inputs)
     if models.models is not None:
         return _models(inputs, columns, reading, rankings, models, output)
@@ -53,6 +47,10 @@ def _models(
     models: ModelsOptions,
     output: OutputOptions,
 ) -> int:
+    from posbias.cli.report.result import open_result
+    from posbias.cli.work import models as model_work
+    from posbias.cli.work.engine import open_engine
+
     request = model_work.requested(models, rankings)
     learn, test = model_work.jobs(inputs, columns, reading, request)
     also_read = [*(reading.clicks or ()), *request.files]
@@ -72,6 +70,14 @@ def _rankings(
     output: OutputOptions,
     propensities: Path | None,
 ) -> int:
+    from posbias.cli.report.result import open_result
+    from posbias.cli.work import evaluation, steps
+    from posbias.cli.work.engine import open_engine
+    from posbias.cli.work.job import Kept, resolve
+    from posbias.cli.work.plan import like_the_fit
+    from posbias.io.fits.read import read_fit
+    from posbias.io.places.locations import location
+
     request = evaluation.requested(rankings)
     if propensities is None:
         raise UsageError("rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`.")

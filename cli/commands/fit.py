@@ -8,11 +8,6 @@ from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.exposure import FeatureOptions
 from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions, OutputOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.report.result import open_result
-from posbias.cli.work import click_models, steps
-from posbias.cli.work.engine import open_engine
-from posbias.cli.work.exposure import requested_rows
-from posbias.cli.work.job import Kept, requested_estimate, resolve
 
 
 def fit(
@@ -32,6 +27,12 @@ def fit(
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
+    from posbias.cli.report.result import open_result
+    from posbias.cli.work import click_models, steps
+    from posbias.cli.work.engine import open_engine
+    from posbias.cli.work.exposure import requested_rows
+    from posbias.cli.work.job import Kept, requested_estimate, resolve
+
     groups = [columns, reading, counting, decay, estimation, features]
     model = click_models.requested(counting, estimation)
     if model is not None:

@@ -9,11 +9,6 @@ from posbias.cli.options.exposure import ExposureOptions
 from posbias.cli.options.options import CountingOptions, EstimationOptions, OutputOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.training import TrainingOptions
-from posbias.cli.report.result import open_result
-from posbias.cli.work import click_models, steps, training_files
-from posbias.cli.work.engine import open_engine
-from posbias.cli.work.exposure import requested_rows
-from posbias.cli.work.job import Kept, requested_estimate, resolve
 
 
 def run(
@@ -30,6 +25,12 @@ def run(
 
     Example: posbias run logs/*.parquet -o result
     """
+    from posbias.cli.report.result import open_result
+    from posbias.cli.work import click_models, steps, training_files
+    from posbias.cli.work.engine import open_engine
+    from posbias.cli.work.exposure import requested_rows
+    from posbias.cli.work.job import Kept, requested_estimate, resolve
+
     files = training_files.requested(training)
     groups = [columns, reading, counting, estimation, exposure, training]
     model = click_models.requested(counting, estimation)

@@ -29,6 +29,9 @@ DEFAULT_FILE = "posbias.toml"
 OF_ITS_OWN = (("score", "model"), ("show", "format"))
 """Commands and options whose name means something else in other commands: what is set for all is not meant for them."""
 
+TYPED_ONLY = frozenset({"help_all"})
+"""Options for one look, by parameter name: they are said on the command line, and nowhere else."""
+
 _ITSELF, _DAY = "config", "date"
 _LONGEST_SHOWN = 60
 
@@ -179,6 +182,6 @@ def _option(key: str) -> str:
 
 
 def _by_option(parameters: Iterable[object]) -> dict[str, TyperOption]:
-    """The options by their long names, without the dashes."""
-    options = [parameter for parameter in parameters if isinstance(parameter, TyperOption)]
+    """The options that can be set, by their long names without the dashes."""
+    options = [each for each in parameters if isinstance(each, TyperOption) and each.name not in TYPED_ONLY]
     return {opt[2:]: option for option in options for opt in option.opts if opt.startswith("--")}

@@ -8,16 +8,8 @@ from typing import Annotated
 from posbias.cli.options.config import load_defaults
 from posbias.cli.options.option import option
 from posbias.cli.options.shared import MODEL_HELP, Csv
+from posbias.core.choices import Cluster, Period, Shrink
 from posbias.core.errors import UsageError
-from posbias.core.estimators import method_names
-from posbias.core.estimators.estimate import Cluster, Period, Shrink
-from posbias.core.models import click_model_names, model_names
-from posbias.core.shapes import FREE, shapes_in_words
-
-
-def _one_of(names: list[str]) -> str:
-    return f"[{'|'.join(names)}]"
-
 
 _COUNTING, _ESTIMATING, _OUTPUT = "Counting", "Estimating", "Output"
 
@@ -32,11 +24,11 @@ class CountingOptions:
             "--model",
             MODEL_HELP,
             _COUNTING,
-            metavar=_one_of(list(dict.fromkeys([*model_names(), *click_model_names()]))),
+            metavar="NAME",
         ),
     ] = None
     max_position: Annotated[
-        int | None, option("--max-position", "Ignore results shown below this position.", _COUNTING, min=2)
+        int | None, option("--max-position", "Ignore results shown below this position.", _COUNTING, min=2, metavar="N")
     ] = None
     position_bins: Annotated[
         str | None,
@@ -44,6 +36,7 @@ class CountingOptions:
             "--position-bins",
             "First position of each bin, e.g. 1,2,3,5,10,20: positions 5 to 9 share one propensity.",
             _COUNTING,
+            metavar="FIRST,...",
         ),
     ] = None
     period: Annotated[
@@ -125,8 +118,7 @@ class EstimationOptions:
         str,
         option(
             "--method",
-            "conditional: consistent on sparse logs, with standard errors. "
-            f"For comparison: {', '.join(method_names()[1:])}.",
+            "conditional: consistent on sparse logs, with standard errors. For comparison: {other_methods}.",
             _ESTIMATING,
             metavar="NAME",
         ),
@@ -142,8 +134,8 @@ class EstimationOptions:
     ] = None
     shape: Annotated[
         str,
-        option("--shape", f"Shape of the propensity curve: {shapes_in_words()}.", _ESTIMATING, metavar="SHAPE"),
-    ] = FREE
+        option("--shape", "Shape of the propensity curve: {shapes}.", _ESTIMATING, metavar="SHAPE"),
+    ] = "free"
     shrink: Annotated[
         Shrink,
         option(
@@ -223,18 +215,21 @@ class EstimationOptions:
 
 _Force = Annotated[bool, option("--force", "Replace an existing result, in one step.", _OUTPUT)]
 _Quiet = Annotated[bool, option("--quiet", "No progress bars or summary; warnings and errors only.", _OUTPUT)]
-_Json = Annotated[bool, option("--json", "Print the manifest, or what a check found, as JSON on stdout.", _OUTPUT)]
+_Json = Annotated[bool, option("--json", "Print the manifest, or what was found, as JSON.", _OUTPUT)]
 _Config = Annotated[
     Path | None,
     option(
         "--config",
-        "TOML file of options; posbias.toml in the current directory by default.",
+        "TOML file of options; ./posbias.toml by default.",
         _OUTPUT,
         callback=load_defaults,
         is_eager=True,
+        metavar="FILE",
     ),
 ]
-_output = option("--output", "Directory or s3:// prefix to write to; of a report, a file.", _OUTPUT, short="-o")
+_output = option(
+    "--output", "Directory or s3:// prefix to write to; of a report, a file.", _OUTPUT, short="-o", metavar="DIR"
+)
 
 
 @dataclass(frozen=True)

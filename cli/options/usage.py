@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from posbias.cli.console import say, stderr_console
 from posbias.cli.options.config import DEFAULT_FILE
-from posbias.cli.options.effects import Situation, check_effects
 from posbias.cli.options.environment import check_environment
-from posbias.cli.options.needs import NEEDS
+from posbias.cli.options.help import write_parameters
 from posbias.core.errors import UsageError
 
 _SAID, _WORDS = "posbias.said", "posbias.words"
@@ -39,7 +37,20 @@ class _Said:
 
 
 class PosbiasCommand(TyperCommand):
-    """A command that remembers what was said on its command line."""
+    """A command that remembers what was said on its command line, and has a short help and a long one."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - types of Typer's own
+        """Write what help says of arguments and options."""
+        write_parameters(ctx, self.get_params(ctx), formatter)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - a type of Typer's own
+        """What the line of usage says: arguments by what they are called in help."""
+        arguments = [parameter for parameter in self.params if isinstance(parameter, TyperArgument)]
+        named = [str(argument.metavar) for argument in arguments]
+        return [
+            "[OPTIONS]",
+            *(name if each.required else f"[{name}]" for name, each in zip(named, arguments, strict=True)),
+        ]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
         """Parse, and keep each option that was said, with its values before they are converted.
@@ -85,12 +96,15 @@ def check_usage(invocation: typer.Context, values: dict[str, Any]) -> None:
     group = cast("TyperGroup", invocation.parent.command) if invocation.parent else None
     commands = group.commands.values() if group is not None else [invocation.command]
     variables = {str(option.envvar) for command in commands for option in command.params if option.envvar}
-    for warning in check_environment(os.environ, variables):
-        say(stderr_console(), f"warning: {warning}", style="yellow")
+    check_environment(os.environ, variables)
     said = cast("list[_Said]", invocation.meta[_SAID])
     for option in said:
         _check_said(option)
     given = {option.option.name or "": str(option) for option in said}
+    # Plug-ins say what goes with what: they are loaded for a command that runs.
+    from posbias.cli.options.effects import Situation, check_effects  # noqa: PLC0415
+    from posbias.cli.options.needs import NEEDS  # noqa: PLC0415
+
     situation = Situation(invocation.info_name or "", values)
     check_effects(given, NEEDS[situation.command], situation)
 

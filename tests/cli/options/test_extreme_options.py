@@ -46,7 +46,7 @@ FOR_A_CHANCE = {
     "--satisfaction": ("--model", "sdbn"),
     "--parameters": ("--model", "dbn"),
 }
-NO_NUMBER = ("--config", "--output", "--force", "--quiet", "--json", "--labels", "--ranker", "--model")
+NO_NUMBER = ("--config", "--output", "--force", "--quiet", "--json", "--help-all", "--labels", "--ranker", "--model")
 
 
 @pytest.fixture(autouse=True)

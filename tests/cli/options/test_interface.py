@@ -20,6 +20,8 @@ from typer.main import get_command
 
 from posbias.cli.main import app
 from posbias.cli.options.config import OF_ITS_OWN
+from posbias.cli.options.help import SHOWN_FIRST
+from posbias.cli.options.names import formats, layouts, methods
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 RunPosbias = Callable[..., CompletedProcess[str]]
@@ -83,10 +85,34 @@ def test_every_option_has_a_help_text_that_is_a_sentence(option: TyperOption) ->
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_can_be_read_in_full_in_80_columns(run_in_process: RunPosbias, command: str) -> None:
-    done = run_in_process(command, "--help", COLUMNS="80")
+    done = run_in_process(command, "--help-all", COLUMNS="80")
     options = [option for option in GROUP.commands[command].params if isinstance(option, TyperOption)]
     missing = [option.opts[0] for option in options if option.opts[0] not in done.stdout]
     assert missing == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_first_what_a_first_user_needs_on_one_screen(run_in_process: RunPosbias, command: str) -> None:
+    first = run_in_process(command, "-h", COLUMNS="80")
+    assert first.returncode == 0
+    assert first.stdout == run_in_process(command, "--help", COLUMNS="80").stdout
+    assert len(first.stdout.splitlines()) < 45
+    assert max(map(len, first.stdout.splitlines())) <= 80
+    options = [option for option in GROUP.commands[command].params if isinstance(option, TyperOption)]
+    shown = {option.opts[0] for option in options if re.search(rf"^ .*{option.opts[0]}\b", first.stdout, re.MULTILINE)}
+    assert shown >= {option.opts[0] for option in options if option.required} | {"--help-all"}
+
+
+def test_what_help_shows_first_is_an_option_of_some_command() -> None:
+    flags = {flag for command in GROUP.commands.values() for option in command.params for flag in option.opts}
+    assert SHOWN_FIRST - flags == {"--help"}
+
+
+def test_names_of_plug_ins_are_in_the_help_where_it_is_shown(run_in_process: RunPosbias) -> None:
+    done = run_in_process("run", "--help-all")
+    assert "{" not in done.stdout
+    for names in (methods(), layouts(), formats()):
+        assert [name for name in names if name not in done.stdout] == []
 
 
 def test_one_name_means_one_thing_in_every_command() -> None:
@@ -101,7 +127,11 @@ def test_one_name_means_one_thing_in_every_command() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_has_its_environment_variable(name: str) -> None:
     for option in GROUP.commands[name].params:
-        if isinstance(option, TyperOption) and option.opts[0] != "--help" and (name, option.name) not in OF_ITS_OWN:
+        if (
+            isinstance(option, TyperOption)
+            and option.name not in {"help", "help_all"}
+            and (name, option.name) not in OF_ITS_OWN
+        ):
             expected = "POSBIAS_" + option.opts[0].removeprefix("--").replace("-", "_").upper()
             assert option.envvar == expected
 

@@ -449,7 +449,9 @@ def trials_of(command: str) -> dict[str, Trial]:
 
 def options_of(command: str) -> list[TyperOption]:
     """The options of a command."""
-    return [option for option in COMMANDS[command].params if isinstance(option, TyperOption)]
+    return [
+        option for option in COMMANDS[command].params if isinstance(option, TyperOption) and option.name != "help_all"
+    ]
 
 
 def faults(bench: Bench, situation: str, only: Iterable[str] | None = None) -> list[str]:
