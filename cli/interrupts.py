@@ -15,6 +15,7 @@ import time
 from types import FrameType
 from typing import NoReturn
 
+from posbias.cli.messages import stopped
 from posbias.io.results.commits import commit_lock, is_committed, unfinished_upload
 from posbias.io.temporary.directories import owned_by_this_process
 from posbias.io.temporary.owner import MARKER
@@ -77,7 +78,7 @@ def stop(number: int) -> None:
     """End the process. If its result already stands, it has a moment to say so first."""
     with commit_lock:
         if not is_committed():
-            said = f"\nposbias: stopped by {signal.Signals(number).name}; {_what_stands()}."
+            said = stopped(f"stopped by {signal.Signals(number).name}; {_what_stands()}.")
             _remove_and_end(_EXIT_BASE + number, said)
     time.sleep(_TO_FINISH)
     _remove_and_end(_code_of_result[-1] if _code_of_result else 0, "")

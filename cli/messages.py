@@ -1,6 +1,7 @@
 """What is said on stderr: one message after another, as text or, for collectors of logs, as lines of JSON.
 
-Every message is made safe to print here. On a terminal, its lines break at words, but for those that are to be copied.
+Where `--json` asks for a result on stdout, an error is an object there, too. Every message is made safe to print here.
+On a terminal, its lines break at words, but for those that are to be copied.
 """
 
 import contextlib
@@ -10,16 +11,17 @@ import sys
 import textwrap
 import traceback
 import warnings
-from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Literal
 
 from posbias.cli import clock
 from posbias.cli.safe_text import shown_lines
+from posbias.core.credentials import masked
+from posbias.core.escapes import escaped_json
 
 LogFormat = Literal["text", "json"]
 Level = Literal["info", "warning", "error"]
 
-_FORM: ContextVar[LogFormat] = ContextVar("form of messages", default="text")
 _OPENINGS: dict[Level, str] = {"info": "", "warning": "warning: ", "error": "posbias: error: "}
 _COLOURS: dict[Level, int] = {"warning": 33, "error": 31}
 _TO_COPY = ("Try: ", "Usage: ", "next: ")
@@ -27,14 +29,30 @@ _USUAL_WIDTH, _LEAST_WIDTH = 80, 20
 _STDERR = 2
 
 
-def use(form: LogFormat) -> None:
-    """Say in which form messages are printed from now on."""
-    _FORM.set(form)
+@dataclass
+class _Form:
+    """How this process speaks.
+
+    Attributes:
+        of_messages: text, or lines of JSON.
+        errors_on_stdout: whether errors go there, too.
+    """
+
+    of_messages: LogFormat = "text"
+    errors_on_stdout: bool = False
+
+
+_form = _Form()
+
+
+def speak(of_messages: LogFormat, *, errors_on_stdout: bool) -> None:
+    """Say in which form messages are printed from now on, and whether an error is also an object on stdout."""
+    _form.of_messages, _form.errors_on_stdout = of_messages, errors_on_stdout
 
 
 def is_json() -> bool:
     """Whether messages are lines of JSON, so that nothing else may stand between them."""
-    return _FORM.get() == "json"
+    return _form.of_messages == "json"
 
 
 def tell(message: str, level: Level = "info") -> None:
@@ -54,15 +72,32 @@ def complain(message: str) -> None:
     tell(message, "error")
 
 
-def complain_of_a_fault() -> None:
+def fail(message: str, kind: str, exit_code: int) -> None:
+    """Print why the command ends without a result.
+
+    Args:
+        message: what went wrong, where, and what to do.
+        kind: the class of the error.
+        exit_code: with which the process ends.
+    """
+    complain(message)
+    if _form.errors_on_stdout:
+        error = {"message": masked(message), "kind": kind, "exit_code": exit_code}
+        with contextlib.suppress(OSError):
+            sys.stdout.write(_json({"error": error}) + "\n")
+
+
+def stopped(message: str) -> str:
+    """What is said when a signal ends the process, as it is printed: on a line of its own, after what the key left."""
+    return _said(message, "error", "") if is_json() else f"\nposbias: {shown_lines(message)}"
+
+
+def fail_by_a_fault(exit_code: int) -> None:
     """Print the exception that is being handled: nobody foresaw it."""
     lines = traceback.format_exc().rstrip()
-    about = "this is a bug in posbias, not a problem with your data. Please report it with the lines"
-    if is_json():
-        complain(f"{about} below.\n{lines}")
-    else:
-        tell(lines)
-        complain(f"{about} above.")
+    tell(lines, "error" if is_json() else "info")
+    about = "this is a bug in posbias, not a problem with your data. Please report it with the lines above."
+    fail(about, "Fault", exit_code)
 
 
 def escape_warnings() -> None:
@@ -79,10 +114,14 @@ def escape_warnings() -> None:
 
 def _said(message: str, level: Level, opening: str) -> str:
     """A message as it is printed."""
-    text = shown_lines(message)
     if is_json():
-        return json.dumps({"time": clock.now().isoformat(), "level": level, "message": text}, ensure_ascii=False)
+        return _json({"time": clock.now().isoformat(), "level": level, "message": masked(message)})
+    text = shown_lines(message)
     return _on_a_terminal(opening + text, level) if sys.stderr.isatty() else opening + text
+
+
+def _json(content: object) -> str:
+    return escaped_json(json.dumps(content, ensure_ascii=False))
 
 
 def _on_a_terminal(text: str, level: Level) -> str:

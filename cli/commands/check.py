@@ -8,7 +8,8 @@ import typer
 from posbias.cli import streams
 from posbias.cli.messages import warn
 from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.options import CheckOptions, CountingOptions
+from posbias.cli.options.options import CountingOptions
+from posbias.cli.options.output import CheckOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.core.errors import OutputError
 

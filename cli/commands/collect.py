@@ -5,13 +5,8 @@ from typing import Annotated
 import typer
 
 from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.options import (
-    CountingOptions,
-    DecayOptions,
-    GateOptions,
-    OutputOrInfoOptions,
-    StoreOptions,
-)
+from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions, StoreOptions
+from posbias.cli.options.output import OutputOrInfoOptions
 from posbias.cli.options.reading import ReadingOptions
 
 

@@ -7,7 +7,7 @@ import typer
 
 from posbias.cli.messages import warn
 from posbias.cli.options.comparing import ComparingOptions
-from posbias.cli.options.options import OutputOrPrintOptions
+from posbias.cli.options.output import OutputOrPrintOptions
 from posbias.cli.options.reading import ReadingOptions
 
 

@@ -9,7 +9,7 @@ from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.evaluation import EvaluationOptions
 from posbias.cli.options.models import ModelsOptions
 from posbias.cli.options.option import option
-from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.core.errors import UsageError
 
@@ -20,7 +20,7 @@ def evaluate(
     reading: ReadingOptions,
     rankings: EvaluationOptions,
     models: ModelsOptions,
-    output: OutputOptions,
+    output: ResultOptions,
     propensities: Annotated[
         Path | None, option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR")
     ] = None,
@@ -45,15 +45,19 @@ def _models(
     reading: ReadingOptions,
     rankings: EvaluationOptions,
     models: ModelsOptions,
-    output: OutputOptions,
+    output: ResultOptions,
 ) -> int:
     from posbias.cli.report.result import open_result
     from posbias.cli.work import models as model_work
     from posbias.cli.work.engine import open_engine
+    from posbias.cli.work.rehearsal import rehearse
+    from posbias.io.places.locations import location
 
     request = model_work.requested(models, rankings)
     learn, test = model_work.jobs(inputs, columns, reading, request)
     also_read = [*(reading.clicks or ()), *request.files]
+    if output.dry_run:
+        return rehearse("evaluate", learn, location(output.output), output, also_read)
     with (
         open_result("evaluate", output, inputs, [columns, reading, models], also_read) as result,
         open_engine(reading, output.output) as engine,
@@ -67,7 +71,7 @@ def _rankings(
     columns: ColumnOptions,
     reading: ReadingOptions,
     rankings: EvaluationOptions,
-    output: OutputOptions,
+    output: ResultOptions,
     propensities: Path | None,
 ) -> int:
     from posbias.cli.report.result import open_result
@@ -75,6 +79,7 @@ def _rankings(
     from posbias.cli.work.engine import open_engine
     from posbias.cli.work.job import Kept, resolve
     from posbias.cli.work.plan import like_the_fit
+    from posbias.cli.work.rehearsal import rehearse
     from posbias.io.fits.read import read_fit
     from posbias.io.places.locations import location
 
@@ -86,6 +91,8 @@ def _rankings(
     columns, counting = like_the_fit(fitted.plan, columns, place)
     job = resolve(inputs, columns, reading, counting, statistics=(), kept=Kept(sessions_for="posbias evaluate"))
     also_read = [str(place), *(reading.clicks or ()), *request.files]
+    if output.dry_run:
+        return rehearse("evaluate", job, location(output.output), output, also_read)
     with (
         open_result("evaluate", output, inputs, [columns, reading, rankings], also_read) as result,
         open_engine(reading, output.output) as engine,

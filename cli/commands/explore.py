@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from posbias.cli.options.exploration import ExplorationOptions
-from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.output import OutputOptions
 
 
 def explore(

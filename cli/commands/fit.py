@@ -6,7 +6,8 @@ import typer
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.exposure import FeatureOptions
-from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions, OutputOptions
+from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions
+from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
 
 
@@ -21,7 +22,7 @@ def fit(
     decay: DecayOptions,
     estimation: EstimationOptions,
     features: FeatureOptions,
-    output: OutputOptions,
+    output: ResultOptions,
 ) -> int:
     """Estimate propensities and attractiveness from logs or statistics.
 
@@ -32,13 +33,18 @@ def fit(
     from posbias.cli.work.engine import open_engine
     from posbias.cli.work.exposure import requested_rows
     from posbias.cli.work.job import Kept, requested_estimate, resolve
+    from posbias.cli.work.rehearsal import rehearse
+    from posbias.io.places.locations import location
 
     groups = [columns, reading, counting, decay, estimation, features]
     model = click_models.requested(counting, estimation)
     if model is not None:
         job = click_models.job(inputs, columns, reading, counting, model.model)
+        also_read = [*(reading.clicks or ()), *model.also_read]
+        if output.dry_run:
+            return rehearse("fit", job, location(output.output), output, also_read)
         with (
-            open_result("fit", output, inputs, groups, [*(reading.clicks or ()), *model.also_read]) as result,
+            open_result("fit", output, inputs, groups, also_read) as result,
             open_engine(reading, output.output) as engine,
         ):
             click_models.fit(job, model, engine, result)
@@ -49,8 +55,11 @@ def fit(
     kept = Kept(estimate.needs_sessions, estimate.features.columns, estimate.features.tables)
     job = resolve(inputs, columns, reading, counting, kept=kept, decay=decay.decay)
     estimate.check(job)
+    also_read = [*(reading.clicks or ()), *kept.tables]
+    if output.dry_run:
+        return rehearse("fit", job, location(output.output), output, also_read)
     with (
-        open_result("fit", output, inputs, groups, [*(reading.clicks or ()), *kept.tables]) as result,
+        open_result("fit", output, inputs, groups, also_read) as result,
         open_engine(reading, output.output) as engine,
     ):
         counted = steps.count(job, engine, result)

@@ -8,7 +8,8 @@ import typer
 from posbias.cli.messages import tell, warn
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.config import DEFAULT_FILE
-from posbias.cli.options.options import CountingOptions, InitOptions
+from posbias.cli.options.options import CountingOptions
+from posbias.cli.options.output import InitOptions
 from posbias.cli.options.reading import ReadingOptions
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from posbias.cli.messages import tell
-from posbias.cli.options.options import ReportOptions
+from posbias.cli.options.output import ReportOptions
 
 
 def report(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.output import OutputOptions
 from posbias.cli.options.shared import Doc, Memory, Query
 from posbias.cli.options.values import parse_memory
 

@@ -1,6 +1,6 @@
 """`posbias simulate`: logs with known truth."""
 
-from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.output import OutputOptions
 from posbias.cli.options.simulation import (
     ExperimentOptions,
     LabelOptions,

@@ -9,7 +9,8 @@ import typer
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.learning import LearningOptions
 from posbias.cli.options.option import option
-from posbias.cli.options.options import CountingOptions, OutputOptions
+from posbias.cli.options.options import CountingOptions
+from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
 
 
@@ -21,7 +22,7 @@ def train(
     columns: ColumnOptions,
     reading: ReadingOptions,
     learned: LearningOptions,
-    output: OutputOptions,
+    output: ResultOptions,
     propensities: Annotated[
         Path | None, option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR")
     ] = None,
@@ -35,6 +36,7 @@ def train(
     from posbias.cli.work.engine import open_engine
     from posbias.cli.work.job import Kept, resolve
     from posbias.cli.work.plan import check_same_cells, like_the_fit
+    from posbias.cli.work.rehearsal import rehearse
     from posbias.io.fits.read import read_fit
     from posbias.io.places.locations import location
     from posbias.io.stores.store import find_statistics
@@ -51,6 +53,8 @@ def train(
     job = resolve(inputs, columns, reading, counting, statistics=statistics, kept=kept)
     learning.check_randomized(request, job.plan)
     also_read = [str(propensities or ""), *(reading.clicks or ()), *request.features.tables]
+    if output.dry_run:
+        return rehearse("train", job, location(output.output), output, also_read)
     with (
         open_result(
             "train", output, inputs, [columns, reading, learned], [name for name in also_read if name]

@@ -7,7 +7,7 @@ import typer
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.option import option
-from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.training import TrainingOptions
 
@@ -23,7 +23,7 @@ def weight(
     columns: ColumnOptions,
     reading: ReadingOptions,
     training: TrainingOptions,
-    output: OutputOptions,
+    output: ResultOptions,
 ) -> int:
     """Write training files whose weights correct for position bias.
 

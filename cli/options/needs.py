@@ -346,6 +346,7 @@ _COLLECTING: Needs = {
     "replace_day": (_into, _to_count),
     "remove_day": (_into,),
     "output": (_elsewhere,),
+    "dry_run": (_to_count,),
     "force": (_of_its_own,),
 }
 
@@ -431,7 +432,7 @@ NEEDS: Mapping[str, Needs] = {
     "fit": _estimating({**_READING, **_ESTIMATING, **_OF_FEATURES}, (*_OF_CELLS, "features", "feature", "missing")),
     "collect": {
         name: _needs_of_collect(name)
-        for name in (*_OF_COUNTING, *_OF_MACHINES, *_OF_STORES, "output", "force", "quiet")
+        for name in (*_OF_COUNTING, *_OF_MACHINES, *_OF_STORES, "output", "force", "quiet", "dry_run")
     },
     "weight": {
         **_READING,

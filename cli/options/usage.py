@@ -2,7 +2,8 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -65,12 +66,27 @@ class PosbiasCommand(TyperCommand):
             _Said(option, _values(option, values[option.name or ""]), options.count(option))
             for option in dict.fromkeys(options)
         ]
+        looks_only = any(option.name == "print_config" for option in options)
         try:
-            return super().parse_args(ctx, args)
+            with _nothing_required(self.params if looks_only else ()):
+                return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             if origin := _origin(ctx, error):
                 error.message = f"{error.message.removesuffix('.')}. {origin}"
             raise
+
+
+@contextmanager
+def _nothing_required(parameters: Iterable[Any]) -> Generator[None]:
+    """While a command is only looked at, what it would need to run may be missing."""
+    required = [parameter for parameter in parameters if parameter.required]
+    for parameter in required:
+        parameter.required = False
+    try:
+        yield
+    finally:
+        for parameter in required:
+            parameter.required = True
 
 
 def _origin(invocation: typer.Context, error: typer.BadParameter) -> str:
@@ -87,8 +103,8 @@ def _values(option: TyperOption, value: object) -> tuple[object, ...]:
     return tuple(cast("list[object]", value)) if option.multiple else (value,)
 
 
-def check_usage(invocation: typer.Context, values: dict[str, Any]) -> None:
-    """Find what means nothing: a variable or an option without effect, an empty value, an option that is said twice.
+def check_said(invocation: typer.Context) -> None:
+    """Find what means nothing by itself: a variable of no option, an empty value, an option that is said twice.
 
     Raises:
         UsageError: something means nothing.
@@ -97,16 +113,28 @@ def check_usage(invocation: typer.Context, values: dict[str, Any]) -> None:
     commands = group.commands.values() if group is not None else [invocation.command]
     variables = {str(option.envvar) for command in commands for option in command.params if option.envvar}
     check_environment(os.environ, variables)
-    said = cast("list[_Said]", invocation.meta[_SAID])
-    for option in said:
-        _check_said(option)
-    given = {option.option.name or "": str(option) for option in said}
+    for option in _said(invocation):
+        _check_option(option)
+
+
+def check_effects_of(invocation: typer.Context, values: Mapping[str, Any]) -> None:
+    """Find options on the command line that would have no effect.
+
+    Raises:
+        UsageError: there is one.
+    """
     # Plug-ins say what goes with what: they are loaded for a command that runs.
     from posbias.cli.options.effects import Situation, check_effects  # noqa: PLC0415
     from posbias.cli.options.needs import NEEDS  # noqa: PLC0415
 
+    given = {option.option.name or "": str(option) for option in _said(invocation)}
     situation = Situation(invocation.info_name or "", values)
     check_effects(given, NEEDS[situation.command], situation)
+
+
+def _said(invocation: typer.Context) -> "list[_Said]":
+    """The options on the command line."""
+    return cast("list[_Said]", invocation.meta[_SAID])
 
 
 def command_to_try(invocation: typer.Context, options: Sequence[str]) -> str:
@@ -117,7 +145,7 @@ def command_to_try(invocation: typer.Context, options: Sequence[str]) -> str:
     return f"\nTry: {shlex.join(words)}"
 
 
-def _check_said(said: _Said) -> None:
+def _check_option(said: _Said) -> None:
     if any(value == "" for value in said.values):
         raise UsageError(
             f"{said.option.opts[0]} '': is empty. Is a shell variable unset? Give it a value, or leave it out."

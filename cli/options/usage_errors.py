@@ -1,15 +1,19 @@
 """The commands together: what is wrong with a command line is said as every other error is."""
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from posbias.cli.messages import complain, is_json, tell
+from posbias.cli.messages import fail, is_json, speak, tell
 
 CANNOT_RUN = 2
+
+_LOG_FORMAT_JSON = re.compile(r"(^|\s)--log-format[= ]json(\s|$)")
 
 
 class Application(TyperGroup):
@@ -27,10 +31,13 @@ class Application(TyperGroup):
         with formatter.section("Commands"):
             formatter.write_dl([(name, (each.help or "").split("\n\n")[0]) for name, each in self.commands.items()])
 
-    def make_context(self, *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
+    def make_context(self, name: str | None, words: list[str], *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
         """Parse the options of the application itself."""
+        said = list(takewhile(lambda word: word != "--", words))
+        of_messages = "json" if _LOG_FORMAT_JSON.search(" ".join(said)) else "text"
+        speak(of_messages, errors_on_stdout="--json" in said)  # before anything can be wrong with them
         with _reported():
-            return super().make_context(*arguments, **settings)
+            return super().make_context(name, words, *arguments, **settings)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
         """Find the command, parse its options, and run it."""
@@ -47,5 +54,5 @@ def _reported() -> Generator[None]:
         if invocation is not None and not is_json():
             tell(f"{invocation.get_usage()}")
             tell(f"Try: {invocation.command_path} --help")
-        complain(error.format_message())
+        fail(error.format_message(), "UsageError", CANNOT_RUN)
         raise typer.Exit(CANNOT_RUN) from error

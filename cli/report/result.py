@@ -14,7 +14,7 @@ from posbias.cli import streams
 from posbias.cli.console import say, stderr_console
 from posbias.cli.interrupts import result_stands
 from posbias.cli.messages import complain, is_json, tell, warn
-from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.output import OutputOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.curve import Curve
 from posbias.cli.report.progress import show_progress

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from posbias.cli.options.exploration import ExplorationOptions
-from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.output import OutputOptions
 from posbias.cli.report import exploration as report
 from posbias.cli.report.result import WITH_DOUBTS, Result, open_result
 from posbias.core.exploration.documents import MEAN_RANK, documents_to_show

@@ -8,7 +8,7 @@ from shlex import quote
 
 import polars as pl
 
-from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.output import OutputOptions
 from posbias.cli.options.simulation import ExperimentOptions, LabelOptions, RankerOptions, UserOptions, WorldOptions
 from posbias.cli.report.result import Result, open_result
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more

@@ -6,14 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.options import (
-    CountingOptions,
-    DecayOptions,
-    GateOptions,
-    OutputOptions,
-    OutputOrInfoOptions,
-    StoreOptions,
-)
+from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions, StoreOptions
+from posbias.cli.options.output import OutputOptions, OutputOrInfoOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report import summary
 from posbias.cli.report.info import show_info
@@ -22,10 +16,11 @@ from posbias.cli.work import collecting
 from posbias.cli.work.engine import open_engine
 from posbias.cli.work.job import Job, resolve
 from posbias.cli.work.plan import check_day
+from posbias.cli.work.rehearsal import rehearse
 from posbias.core.errors import OutputError, StatisticsError, UsageError
 from posbias.io.log.sources import named_paths
 from posbias.io.places.locations import ObjectUrl, location
-from posbias.io.stores.days import open_store
+from posbias.io.stores.days import check_new_day, open_store
 from posbias.io.stores.store import Statistics, find_statistics
 
 
@@ -53,21 +48,37 @@ def collect(
         job = resolve(inputs, columns, reading, counting)
         return _add_day(job, [columns, reading, counting, gate, store], limit, store, output)
     target, groups = output.to_write(), [columns, reading, counting, decay, gate]
+    if output.dry_run:
+        job = _resolved(inputs, columns, reading, counting, decay, target)
+        place = location(target.output)
+        return rehearse("collect", job, place, target, reading.clicks or (), replaces_input=True)
     with open_result("collect", target, inputs, groups, reading.clicks or (), replaces_input=True) as result:
         # Only now, when no other run writes the target, is it certain what it holds.
-        statistics = find_statistics(inputs)
-        _check_replaced(statistics, inputs, target, decay)
-        if not statistics:
-            _check_exact(decay)
-        job = resolve(inputs, columns, reading, counting, statistics=statistics, decay=decay.decay)
+        job = _resolved(inputs, columns, reading, counting, decay, target)
         with open_engine(reading, target.output) as engine:
             if job.statistics:
-                merged_into = _store_at(target, statistics)
+                merged_into = _store_at(target, job.statistics)
                 collecting.merge(job.statistics, merged_into, limit, engine, result, job.decay)
             else:
                 collecting.count(job, engine, result)
         result.printed.append(summary.statistics_line(result.content["statistics"]))
     return result.exit_code
+
+
+def _resolved(
+    inputs: list[str],
+    columns: ColumnOptions,
+    reading: ReadingOptions,
+    counting: CountingOptions,
+    decay: DecayOptions,
+    target: OutputOptions,
+) -> Job:
+    """What is counted or merged, once it is known that the result may stand where it is to."""
+    statistics = find_statistics(inputs)
+    _check_replaced(statistics, inputs, target, decay)
+    if not statistics:
+        _check_exact(decay)
+    return resolve(inputs, columns, reading, counting, statistics=statistics, decay=decay.decay)
 
 
 def _add_day(job: Job, groups: list[Any], limit: float | None, store: StoreOptions, output: OutputOrInfoOptions) -> int:
@@ -80,10 +91,15 @@ def _add_day(job: Job, groups: list[Any], limit: float | None, store: StoreOptio
         )
     if job.day is None:
         raise UsageError(f"--into {place}: say of which day the log is: --date YYYY-MM-DD.")
-    also_read = job.reading.clicks or ()
+    also_read, target = job.reading.clicks or (), output.to_change(place)
+    if output.dry_run:
+        known = open_store(place)
+        if known is not None:
+            check_new_day(known, job.day, job.open_log().digests, replaces=store.replace_day)
+        return rehearse("collect", job, place, target, also_read)
     with (
         _store_first(place),
-        open_result("collect", output.to_change(place), list(job.inputs), groups, also_read, waits=True) as result,
+        open_result("collect", target, list(job.inputs), groups, also_read, waits=True) as result,
     ):
         known = open_store(place)  # only now is it certain that no other run changes it
         with open_engine(job.reading, place) as engine:

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.options import CountingOptions, OutputOptions
+from posbias.cli.options.options import CountingOptions
+from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.training import TrainingOptions
 from posbias.cli.report.result import open_result
@@ -11,6 +12,7 @@ from posbias.cli.work import click_models, steps, training_files
 from posbias.cli.work.engine import open_engine
 from posbias.cli.work.job import Kept, resolve
 from posbias.cli.work.plan import check_same_cells, like_the_fit
+from posbias.cli.work.rehearsal import rehearse
 from posbias.core.training.layouts import LayoutOfPages
 from posbias.io.browsing.fits import has_click_model, read_click_model
 from posbias.io.fits.read import read_fit
@@ -24,7 +26,7 @@ def weight(
     columns: ColumnOptions,
     reading: ReadingOptions,
     training: TrainingOptions,
-    output: OutputOptions,
+    output: ResultOptions,
 ) -> int:
     """Write training files whose weights correct for position bias."""
     files = training_files.requested(training)
@@ -38,6 +40,8 @@ def weight(
     kept = Kept(files.needs_sessions, files.log_features, files.tables)
     job = resolve(inputs, columns, reading, counting, statistics=statistics, kept=kept)
     also_read = [str(place), *(reading.clicks or ()), *files.tables]
+    if output.dry_run:
+        return rehearse("weight", job, location(output.output), output, also_read)
     with (
         open_result("weight", output, inputs, [columns, reading, training], also_read) as result,
         open_engine(reading, output.output) as engine,
@@ -60,7 +64,7 @@ def _by_row(
     reading: ReadingOptions,
     training: TrainingOptions,
     files: training_files.Request,
-    output: OutputOptions,
+    output: ResultOptions,
 ) -> int:
     """Weights by the examination of each impression, under a click model that has no propensity by cell."""
     fitted = read_click_model(place)
@@ -68,6 +72,8 @@ def _by_row(
     kept = Kept(features=files.log_features, tables=files.tables)
     job = click_models.job_like(logs, columns, reading, fitted, kept)
     also_read = [str(place), *(reading.clicks or ()), *files.tables]
+    if output.dry_run:
+        return rehearse("weight", job, location(output.output), output, also_read)
     with (
         open_result("weight", output, logs, [columns, reading, training], also_read) as result,
         open_engine(reading, output.output) as engine,

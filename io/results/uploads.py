@@ -70,17 +70,23 @@ def uploaded_directory(
         OutputError: the target must not be replaced, or there is no space for the directory.
         ObjectStoreError: the store cannot be reached, or does not let us write or delete.
     """
-    if not target.key:
-        raise OutputError(f"{target}: is a whole bucket. Name a prefix in it, such as {target}result.")
-    _check_writable(target, _check_target(target, force=force, inputs=inputs))
+    _check_writable(target, check_prefix(target, force=force, inputs=inputs))
     with owned_directory(temporary) as work:
         with temporary_files(work):
             yield work
-        _upload_tree(work, target, _check_target(target, force=force, inputs=inputs))
+        _upload_tree(work, target, check_prefix(target, force=force, inputs=inputs))
 
 
-def _check_target(target: ObjectUrl, *, force: bool, inputs: tuple[ObjectUrl, ...]) -> set[ObjectUrl]:
-    """What stands there now, and may be replaced."""
+def check_prefix(target: ObjectUrl, *, force: bool, inputs: tuple[ObjectUrl, ...]) -> set[ObjectUrl]:
+    """What stands at a target now, and may be replaced.
+
+    Raises:
+        OutputExistsError: something is there, and `force` is not given.
+        OutputError: it must not be replaced.
+        ObjectStoreError: the store cannot be reached.
+    """
+    if not target.key:
+        raise OutputError(f"{target}: is a whole bucket. Name a prefix in it, such as {target}result.")
     found = {entry.url for entry in list_objects(target)}
     if not found:
         return found

@@ -19,7 +19,7 @@ from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from posbias.cli.main import app
-from posbias.cli.options.config import OF_ITS_OWN
+from posbias.cli.options.config import OF_ITS_OWN, TYPED_ONLY
 from posbias.cli.options.help import SHOWN_FIRST
 from posbias.cli.options.names import formats, layouts, methods
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -127,11 +127,7 @@ def test_one_name_means_one_thing_in_every_command() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_has_its_environment_variable(name: str) -> None:
     for option in GROUP.commands[name].params:
-        if (
-            isinstance(option, TyperOption)
-            and option.name not in {"help", "help_all"}
-            and (name, option.name) not in OF_ITS_OWN
-        ):
+        if isinstance(option, TyperOption) and option.name not in TYPED_ONLY and (name, option.name) not in OF_ITS_OWN:
             expected = "POSBIAS_" + option.opts[0].removeprefix("--").replace("-", "_").upper()
             assert option.envvar == expected
 
