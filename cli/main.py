@@ -4,8 +4,9 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
-from posbias.cli import interrupts, streams
+from posbias.cli import completion, interrupts, streams
 from posbias.cli.command import command, guarded
 from posbias.cli.commands import (
     check,
@@ -23,6 +24,7 @@ from posbias.cli.commands import (
     train,
     weight,
 )
+from posbias.cli.completion_scripts import SCRIPTS, Shell, install
 from posbias.cli.messages import complain, escape_warnings
 from posbias.cli.options.usage_errors import CANNOT_RUN, Application
 
@@ -59,18 +61,49 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001
         raise typer.Exit
 
 
+def _print_completion(shell: Shell | None) -> None:
+    if shell:
+        typer.echo(SCRIPTS[shell], nl=False)
+        raise typer.Exit
+
+
+def _install_completion(shell: Shell | None) -> None:
+    if shell:
+        raise typer.Exit(guarded(lambda: install(shell) or 0))
+
+
 @app.callback()
 def options(
     *,
     show_version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
+    install_completion: Annotated[
+        Shell | None,
+        typer.Option(
+            help="Complete words of posbias when Tab is pressed, in bash, zsh or fish.",
+            callback=_install_completion,
+            is_eager=True,
+        ),
+    ] = None,
+    show_completion: Annotated[
+        Shell | None,
+        typer.Option(
+            help="Print what that takes instead: bash, zsh, fish.",
+            metavar="SHELL",
+            callback=_print_completion,
+            is_eager=True,
+        ),
+    ] = None,
 ) -> None:
     """Options of the application itself."""
 
 
 def main() -> None:
     """Run the command line, and end with its exit code. None but that of a command is 1: then a result stands."""
+    if completion.is_asked():
+        completion.answer(get_command(app))
+        return
     interrupts.install()
     escape_warnings()
     try:
