@@ -311,6 +311,47 @@ def test_bars_count_rows_bytes_and_buckets_and_fit_into_80_columns(
     assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.parametrize(("name", "said"), [("log.csv", "of about "), ("log.parquet", "of ")])
+def test_an_estimate_of_rows_is_shown_as_one(
+    clean_environment: dict[str, str], log: Path, tmp_path: Path, name: str, said: str
+) -> None:
+    rows = pl.concat([pl.read_parquet(log).with_columns(session=pl.col("session") + 10**6 * n) for n in range(60)])
+    rows.write_csv(tmp_path / name) if name.endswith("csv") else rows.write_parquet(tmp_path / name)
+    _, _, seen = on_a_terminal(clean_environment, tmp_path, "collect", name, "-o", "out")
+    assert re.search(rf"reading .* {said}[\d.,]+[kM]? rows", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen))
+    assert ("of about " in seen) is (said == "of about ")
+
+
+def test_messages_on_a_terminal_break_at_words_but_not_what_is_to_be_copied(
+    clean_environment: dict[str, str], log: Path, tmp_path: Path
+) -> None:
+    for words in (("run", log, "-o", "out", "--max-position", "many"), ("run", log, "-o", "out", "--method", "no one")):
+        _, _, seen = on_a_terminal(clean_environment, tmp_path, *words, COLUMNS="40")
+        lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).splitlines()
+        message = lines[next(number for number, line in enumerate(lines) if line.startswith("posbias: error: ")) :]
+        assert len(message) > 1
+        assert max(map(len, message)) <= 40
+        unbroken = subprocess.run(
+            [sys.executable, "-m", "posbias.cli", *map(str, words)],
+            cwd=tmp_path,
+            env=clean_environment | {"COLUMNS": "40"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert " ".join(message) == unbroken.stderr.splitlines()[-1]
+    pl.read_parquet(log).rename({"doc": "thing"}).write_parquet(tmp_path / "other.parquet")
+    _, _, seen = on_a_terminal(clean_environment, tmp_path, "run", "other.parquet", "-o", "out", COLUMNS="40")
+    copied = [line for line in seen.splitlines() if "Try: " in line]
+    assert all("other.parquet -o out" in line for line in copied)
+
+
+def test_json_lines_are_not_disturbed_by_bars(clean_environment: dict[str, str], log: Path, tmp_path: Path) -> None:
+    _, _, seen = on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out", "--log-format", "json")
+    assert [json.loads(line)["level"] for line in seen.splitlines()]
+    assert ESCAPE not in seen
+
+
 def test_quiet_draws_no_bars_on_a_terminal(clean_environment: dict[str, str], log: Path, tmp_path: Path) -> None:
     assert on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out", "--quiet") == (0, "", "")
 
