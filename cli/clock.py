@@ -6,3 +6,8 @@ from datetime import UTC, date, datetime
 def today() -> date:
     """The day of today in UTC."""
     return datetime.now(UTC).date()
+
+
+def now() -> datetime:
+    """The time of day in UTC."""
+    return datetime.now(UTC)

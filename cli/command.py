@@ -7,16 +7,15 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from typing import Any, get_type_hints
 
-import polars as pl
 import typer
 
-from posbias.cli.console import complain, complain_of_a_fault
 from posbias.cli.interrupts import stop
-from posbias.cli.options.usage import PosbiasCommand, check_usage, command_to_try
+from posbias.cli.messages import fail, fail_by_a_fault, speak
+from posbias.cli.options.common import CommonOptions
+from posbias.cli.options.settings import settings_of
+from posbias.cli.options.usage import PosbiasCommand, check_effects_of, check_said, command_to_try
+from posbias.cli.options.usage_errors import CANNOT_RUN
 from posbias.core.errors import PosbiasError, RoleError, SchemaError
-from posbias.io.places.local_copies import copies_below
-
-CANNOT_RUN = 2
 
 
 def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -30,8 +29,11 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
             name: hint for name, hint in get_type_hints(function, include_extras=True).items() if is_dataclass(hint)
         }
 
-        def checked(invocation: typer.Context, values: dict[str, Any]) -> int:
-            check_usage(invocation, values)
+        def checked(invocation: typer.Context, values: dict[str, Any], common: CommonOptions) -> int:
+            check_said(invocation)
+            if common.print_config:
+                return _print_configuration(invocation)
+            check_effects_of(invocation, values)
             grouped: dict[str, Any] = {
                 name: group(**{entry.name: values[entry.name] for entry in fields(group)})  # type: ignore[operator]
                 for name, group in groups.items()
@@ -45,9 +47,14 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
 
         @wraps(function)
         def run(invocation: typer.Context, **values: Any) -> None:  # noqa: ANN401
+            common = CommonOptions(**{entry.name: values.pop(entry.name) for entry in fields(CommonOptions)})
+            speak(common.log_format, errors_on_stdout=bool(values.get("json")))
+
             def work() -> int:
+                from posbias.io.places.local_copies import copies_below  # noqa: PLC0415 - now a command runs
+
                 with copies_below(values.get("temp_dir")):
-                    return checked(invocation, values)
+                    return checked(invocation, values, common)
 
             raise typer.Exit(guarded(work))
 
@@ -64,29 +71,58 @@ def _flattened(function: Callable[..., int], groups: dict[str, Any]) -> inspect.
         if name not in groups:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             continue
-        hints = get_type_hints(groups[name], include_extras=True)
-        for entry in fields(groups[name]):
-            default = inspect.Parameter.empty if entry.default is MISSING else entry.default
-            parameters.append(
-                inspect.Parameter(
-                    entry.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[entry.name]
-                )
-            )
-    return inspect.Signature(parameters)
+        parameters += _parameters_of(groups[name])
+    return inspect.Signature([*parameters, *_parameters_of(CommonOptions)])
+
+
+def _parameters_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - a class of options
+    """A parameter for each field of a group."""
+    hints, kind = get_type_hints(group, include_extras=True), inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(
+            entry.name,
+            kind,
+            default=inspect.Parameter.empty if entry.default is MISSING else entry.default,
+            annotation=hints[entry.name],
+        )
+        for entry in fields(group)
+    ]
+
+
+def _print_configuration(invocation: typer.Context) -> int:
+    """Print what every option is set to, and end."""
+    from posbias.cli.report.configuration import configuration_text  # noqa: PLC0415 - for this alone
+
+    typer.echo(configuration_text(invocation.info_name or "", settings_of(invocation)), nl=False)
+    return 0
 
 
 def guarded(work: Callable[[], int]) -> int:
     """The exit code of some work; where it fails, its error is printed, and the code says that nothing was written."""
     try:
         return work()
-    except PosbiasError as error:
-        complain(str(error))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic of Rust is no Exception
-        complain(f"Polars failed: {error}")
-    except MemoryError:
-        complain("out of memory. Ask for less, or give the process more.")
-    except KeyboardInterrupt:
-        stop(signal.SIGINT)
-    except Exception:  # noqa: BLE001 - a fault of our own must not pass for a result with doubts (exit code 1)
-        complain_of_a_fault()
+    except (SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception
+        _explain(error)
     return CANNOT_RUN
+
+
+def _explain(error: BaseException) -> None:
+    """Print what went wrong, and end where the user has stopped the process."""
+    if isinstance(error, PosbiasError):
+        fail(str(error), type(error).__name__, CANNOT_RUN)
+    elif isinstance(error, MemoryError):
+        fail("out of memory. Ask for less, or give the process more.", "MemoryError", CANNOT_RUN)
+    elif isinstance(error, KeyboardInterrupt):
+        stop(signal.SIGINT)
+    elif _is_of_polars(error):
+        fail(f"Polars failed: {error}", "PolarsError", CANNOT_RUN)
+    else:  # a fault of our own must not pass for a result with doubts (exit code 1)
+        fail_by_a_fault(CANNOT_RUN)
+
+
+def _is_of_polars(error: BaseException) -> bool:
+    import polars as pl  # noqa: PLC0415 - loaded by what has failed
+
+    return isinstance(error, pl.exceptions.PolarsError | pl.exceptions.PanicException)

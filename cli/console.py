@@ -6,8 +6,6 @@ when it is printed, so that nothing gets around.
 """
 
 import contextlib
-import traceback
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,20 +13,11 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from posbias.cli.safe_text import shown
 from posbias.core.credentials import masked
-from posbias.core.escapes import escaped, escaped_lines
+from posbias.core.escapes import escaped
 
 _WIDTH_IN_A_FILE = 120
-
-
-def shown(text: str) -> str:
-    """A name, a value or a sentence on one line, without secrets and with unseen characters as escapes."""
-    return escaped(masked(text))
-
-
-def shown_lines(text: str) -> str:
-    """A message whose line breaks are its own, without secrets and with unseen characters as escapes."""
-    return escaped_lines(masked(text))
 
 
 def line(text: str) -> Text:
@@ -54,48 +43,12 @@ class SafeConsole(Console):
             yield segment if segment.control else Segment(escaped(segment.text, keep="\n"), segment.style)
 
 
-def counted(number: float, plural: str) -> str:
-    """A count with its noun, e.g. `1,204 clicks`, `1 query`."""
-    count = f"{number:,.0f}"
-    return f"{count} {_singular(plural) if count == '1' else plural}"
-
-
-def _singular(plural: str) -> str:
-    return f"{plural.removesuffix('ies')}y" if plural.endswith("ies") else plural.removesuffix("s")
-
-
 def stderr_console() -> Console:
     """A console on stderr."""
     return SafeConsole(stderr=True, width_in_a_file=_WIDTH_IN_A_FILE)
 
 
-def say(console: Console, content: str | RenderableType, *, style: str | None = None) -> None:
-    """Print, unless stderr is full or gone: a result that stands does not depend on it."""
+def say(console: Console, content: RenderableType) -> None:
+    """Print a table or the like, unless stderr is full or gone: a result that stands does not depend on it."""
     with contextlib.suppress(OSError):
-        if isinstance(content, str):
-            console.print(shown_lines(content), style=style, soft_wrap=True)
-        else:
-            console.print(content, style=style)
-
-
-def complain(message: str) -> None:
-    """Print an error."""
-    say(stderr_console(), f"posbias: error: {message}", style="red")
-
-
-def complain_of_a_fault() -> None:
-    """Print the exception that is being handled: nobody foresaw it."""
-    say(stderr_console(), traceback.format_exc().rstrip())
-    complain("this is a bug in posbias, not a problem with your data. Please report it with the lines above.")
-
-
-def escape_warnings() -> None:
-    """Have Python print the warnings of libraries as everything else is printed."""
-    as_before = warnings.formatwarning
-
-    def formatted(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
-    ) -> str:
-        return shown_lines(as_before(message, category, filename, lineno, line).rstrip()) + "\n"
-
-    warnings.formatwarning = formatted
+        console.print(content)

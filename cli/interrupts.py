@@ -12,11 +12,13 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from posbias.io.results.atomic import commit_lock, is_committed
-from posbias.io.results.uploads import unfinished_upload
+from posbias.cli.messages import stopped
+from posbias.io.results.commits import commit_lock, is_committed, unfinished_upload
 from posbias.io.temporary.directories import owned_by_this_process
 from posbias.io.temporary.owner import MARKER
 
@@ -40,11 +42,23 @@ exit "$code"
 """What the process turns into, given an exit code, what to say, and directories of ours; their markers go last."""
 
 _code_of_result: list[int] = []
+_silenced_first: list[Callable[[], None]] = []
+_SHOW_CURSOR = "\x1b[?25h"
 
 
 def result_stands(exit_code: int) -> None:
     """Note with which code the process ends once its result is in place."""
     _code_of_result.append(exit_code)
+
+
+@contextmanager
+def drawn_until_a_signal(silence: Callable[[], None]) -> Generator[None]:
+    """While the block runs, something is drawn again and again, without a cursor; `silence` ends that at once."""
+    _silenced_first.append(silence)
+    try:
+        yield
+    finally:
+        _silenced_first.remove(silence)
 
 
 def install() -> None:
@@ -76,10 +90,13 @@ def _wait(wake: socket.socket, _keep_open: socket.socket) -> None:
 
 def stop(number: int) -> None:
     """End the process. If its result already stands, it has a moment to say so first."""
+    drawing = list(_silenced_first)
+    for silence in drawing:
+        silence()
     with commit_lock:
         if not is_committed():
-            said = f"\nposbias: stopped by {signal.Signals(number).name}; {_what_stands()}."
-            _remove_and_end(_EXIT_BASE + number, said)
+            said = stopped(f"stopped by {signal.Signals(number).name}; {_what_stands()}.")
+            _remove_and_end(_EXIT_BASE + number, f"{_SHOW_CURSOR}{said}" if drawing else said)
     time.sleep(_TO_FINISH)
     _remove_and_end(_code_of_result[-1] if _code_of_result else 0, "")
 

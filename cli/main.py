@@ -1,13 +1,13 @@
 """The application: its commands, and what all of them share."""
 
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
-from posbias.cli import interrupts, streams
-from posbias.cli.command import CANNOT_RUN, command, guarded
+from posbias.cli import completion, interrupts, streams
+from posbias.cli.command import command, guarded
 from posbias.cli.commands import (
     check,
     collect,
@@ -24,8 +24,9 @@ from posbias.cli.commands import (
     train,
     weight,
 )
-from posbias.cli.console import complain, escape_warnings
-from posbias.cli.options.usage_errors import Application
+from posbias.cli.completion_scripts import SCRIPTS, Shell, install
+from posbias.cli.messages import complain, escape_warnings
+from posbias.cli.options.usage_errors import CANNOT_RUN, Application
 
 _HELP = """Estimate position bias from click logs, and write training files that correct for it.
 
@@ -39,10 +40,10 @@ app = typer.Typer(
     name="posbias",
     cls=Application,
     help=_HELP,
-    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
 )
 _COMMANDS = (
     *(run.run, check.check, init.init, collect.collect, fit.fit, weight.weight, train.train, score.score),
@@ -54,8 +55,21 @@ for function in _COMMANDS:
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001
     if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - takes as long as the rest of the start
+
         typer.echo(f"posbias {version('posbias')}")
         raise typer.Exit
+
+
+def _print_completion(shell: Shell | None) -> None:
+    if shell:
+        typer.echo(SCRIPTS[shell], nl=False)
+        raise typer.Exit
+
+
+def _install_completion(shell: Shell | None) -> None:
+    if shell:
+        raise typer.Exit(guarded(lambda: install(shell) or 0))
 
 
 @app.callback()
@@ -64,12 +78,32 @@ def options(
     show_version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
+    install_completion: Annotated[
+        Shell | None,
+        typer.Option(
+            help="Complete words of posbias when Tab is pressed, in bash, zsh or fish.",
+            callback=_install_completion,
+            is_eager=True,
+        ),
+    ] = None,
+    show_completion: Annotated[
+        Shell | None,
+        typer.Option(
+            help="Print what that takes instead: bash, zsh, fish.",
+            metavar="SHELL",
+            callback=_print_completion,
+            is_eager=True,
+        ),
+    ] = None,
 ) -> None:
     """Options of the application itself."""
 
 
 def main() -> None:
     """Run the command line, and end with its exit code. None but that of a command is 1: then a result stands."""
+    if completion.is_asked():
+        completion.answer(get_command(app))
+        return
     interrupts.install()
     escape_warnings()
     try:

@@ -32,7 +32,13 @@ class Progress(Protocol):
 
     @contextmanager
     def stage(
-        self, description: str, total: int | None = None, *, unit: str = "buckets", size: int | None = None
+        self,
+        description: str,
+        total: int | None = None,
+        *,
+        unit: str = "buckets",
+        size: int | None = None,
+        estimated: bool = False,
     ) -> Generator[Stage]:
         """A stage, for as long as the block runs.
 
@@ -41,6 +47,7 @@ class Progress(Protocol):
             total: how many steps it has, None where nobody knows.
             unit: what one step is, in the plural.
             size: bytes that all steps read together, where they read files.
+            estimated: whether the total is an estimate.
         """
         ...
 
@@ -66,6 +73,7 @@ class SilentProgress:
         *,
         unit: str = "buckets",  # noqa: ARG002
         size: int | None = None,  # noqa: ARG002
+        estimated: bool = False,  # noqa: ARG002
     ) -> Generator[Stage]:
         """A stage that nobody watches."""
         yield _SilentStage()

@@ -6,19 +6,12 @@ from typing import Annotated, Any
 import typer
 
 from posbias.cli import streams
-from posbias.cli.console import SafeConsole, say, shown, stderr_console
+from posbias.cli.messages import warn
 from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.options import CheckOptions, CountingOptions
+from posbias.cli.options.options import CountingOptions
+from posbias.cli.options.output import CheckOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.report.check import check_report, command_line
-from posbias.cli.report.progress import show_progress
-from posbias.cli.report.result import DONE, WITH_DOUBTS
-from posbias.cli.work.check_content import content_of
-from posbias.cli.work.looking import check as look_into
-from posbias.cli.work.recognition import Asked
-from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError
-from posbias.io.results.manifest import json_text
 
 _WIDTH_IN_A_FILE = 80
 
@@ -34,6 +27,14 @@ def check(
 
     Example: posbias check logs/*.parquet
     """
+    from posbias.cli.console import stderr_console
+    from posbias.cli.report.progress import show_progress
+    from posbias.cli.report.result import DONE, WITH_DOUBTS
+    from posbias.cli.work.check_content import content_of
+    from posbias.cli.work.looking import check as look_into
+    from posbias.cli.work.recognition import Asked
+    from posbias.core.credentials import masked_values
+
     with show_progress(stderr_console(), quiet=output.quiet) as progress:
         checked = look_into(Asked(tuple(logs), columns, reading, counting), progress)
     content = masked_values(content_of(checked))
@@ -47,6 +48,11 @@ def _print(content: dict[str, Any], output: CheckOptions) -> None:
     Raises:
         OutputError: stdout cannot be written.
     """
+    from posbias.cli.console import SafeConsole
+    from posbias.cli.report.check import check_report, command_line
+    from posbias.cli.safe_text import shown
+    from posbias.io.results.manifest import json_text
+
     if output.json:
         typer.echo(json_text(content).encode(), nl=False)
     elif not output.quiet:
@@ -55,7 +61,7 @@ def _print(content: dict[str, Any], output: CheckOptions) -> None:
         console.print(f"\n{shown(command_line(content))}", soft_wrap=True)
     if output.quiet:
         for sentence in (*content["warnings"], *content["reasons"]):
-            say(stderr_console(), f"warning: {sentence}", style="yellow")
+            warn(sentence)
     lost = streams.why_lost(sys.stdout)
     if lost is not None:
         raise OutputError(f"stdout cannot be written: {lost}.")

@@ -5,19 +5,10 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli.console import say, stderr_console
+from posbias.cli.messages import warn
 from posbias.cli.options.comparing import ComparingOptions
-from posbias.cli.options.options import OutputOrPrintOptions
+from posbias.cli.options.output import OutputOrPrintOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.report.progress import show_progress
-from posbias.cli.report.result import open_result
-from posbias.cli.report.shown import check_stdout, print_on_stdout
-from posbias.cli.report.table import renderable
-from posbias.cli.work.comparing import comparison_of
-from posbias.cli.work.engine import open_engine
-from posbias.cli.work.outcome import described, judge, write
-from posbias.core.credentials import masked_values
-from posbias.io.results.manifest import json_text
 
 
 def compare(
@@ -32,6 +23,17 @@ def compare(
 
     Example: posbias compare last_week this_week --max-change 0.2 --fail-if change
     """
+    from posbias.cli.console import stderr_console
+    from posbias.cli.report.progress import show_progress
+    from posbias.cli.report.result import open_result
+    from posbias.cli.report.shown import check_stdout, print_on_stdout
+    from posbias.cli.report.table import renderable
+    from posbias.cli.work.comparing import comparison_of
+    from posbias.cli.work.engine import open_engine
+    from posbias.cli.work.outcome import described, judge, write
+    from posbias.core.credentials import masked_values
+    from posbias.io.results.manifest import json_text
+
     comparing.check()
     target = output.to_write()
     if target is None:
@@ -48,7 +50,7 @@ def compare(
             print_on_stdout(map(renderable, outcome.printed))
         check_stdout()
         for warning in outcome.warnings:
-            say(console, f"warning: {warning}", style="yellow")
+            warn(warning)
         return outcome.exit_code
     with open_result("compare", target, inputs, [comparing]) as result:
         with open_engine(ReadingOptions(), target.output) as engine:

@@ -9,17 +9,9 @@ from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.evaluation import EvaluationOptions
 from posbias.cli.options.models import ModelsOptions
 from posbias.cli.options.option import option
-from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.report.result import open_result
-from posbias.cli.work import evaluation, steps
-from posbias.cli.work import models as model_work
-from posbias.cli.work.engine import open_engine
-from posbias.cli.work.job import Kept, resolve
-from posbias.cli.work.plan import like_the_fit
 from posbias.core.errors import UsageError
-from posbias.io.fits.read import read_fit
-from posbias.io.places.locations import location
 
 
 def evaluate(
@@ -28,9 +20,9 @@ def evaluate(
     reading: ReadingOptions,
     rankings: EvaluationOptions,
     models: ModelsOptions,
-    output: OutputOptions,
+    output: ResultOptions,
     propensities: Annotated[
-        Path | None, option("--propensities", "Directory written by `posbias fit` or `run`.")
+        Path | None, option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR")
     ] = None,
 ) -> int:
     """Evaluate rankings by clicks corrected for position bias, or click models by clicks they were not fitted to.
@@ -39,6 +31,8 @@ def evaluate(
 
     Example: posbias evaluate logs/*.parquet --models pbm,ubm,dbn -o judged
     """
+    from posbias.cli.work import evaluation
+
     evaluation.check_logs(inputs)
     if models.models is not None:
         return _models(inputs, columns, reading, rankings, models, output)
@@ -51,11 +45,19 @@ def _models(
     reading: ReadingOptions,
     rankings: EvaluationOptions,
     models: ModelsOptions,
-    output: OutputOptions,
+    output: ResultOptions,
 ) -> int:
+    from posbias.cli.report.result import open_result
+    from posbias.cli.work import models as model_work
+    from posbias.cli.work.engine import open_engine
+    from posbias.cli.work.rehearsal import rehearse
+    from posbias.io.places.locations import location
+
     request = model_work.requested(models, rankings)
     learn, test = model_work.jobs(inputs, columns, reading, request)
     also_read = [*(reading.clicks or ()), *request.files]
+    if output.dry_run:
+        return rehearse("evaluate", learn, location(output.output), output, also_read)
     with (
         open_result("evaluate", output, inputs, [columns, reading, models], also_read) as result,
         open_engine(reading, output.output) as engine,
@@ -69,9 +71,18 @@ def _rankings(
     columns: ColumnOptions,
     reading: ReadingOptions,
     rankings: EvaluationOptions,
-    output: OutputOptions,
+    output: ResultOptions,
     propensities: Path | None,
 ) -> int:
+    from posbias.cli.report.result import open_result
+    from posbias.cli.work import evaluation, steps
+    from posbias.cli.work.engine import open_engine
+    from posbias.cli.work.job import Kept, resolve
+    from posbias.cli.work.plan import like_the_fit
+    from posbias.cli.work.rehearsal import rehearse
+    from posbias.io.fits.read import read_fit
+    from posbias.io.places.locations import location
+
     request = evaluation.requested(rankings)
     if propensities is None:
         raise UsageError("rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`.")
@@ -80,6 +91,8 @@ def _rankings(
     columns, counting = like_the_fit(fitted.plan, columns, place)
     job = resolve(inputs, columns, reading, counting, statistics=(), kept=Kept(sessions_for="posbias evaluate"))
     also_read = [str(place), *(reading.clicks or ()), *request.files]
+    if output.dry_run:
+        return rehearse("evaluate", job, location(output.output), output, also_read)
     with (
         open_result("evaluate", output, inputs, [columns, reading, rankings], also_read) as result,
         open_engine(reading, output.output) as engine,

@@ -6,14 +6,9 @@ import typer
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.exposure import FeatureOptions
-from posbias.cli.options.options import CountingOptions, DecayOptions, EachOptions, EstimationOptions, OutputOptions
+from posbias.cli.options.options import CountingOptions, DecayOptions, EachOptions, EstimationOptions
+from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.report.result import open_result
-from posbias.cli.work import click_models, steps
-from posbias.cli.work.each_value import check_column, fit_each
-from posbias.cli.work.engine import open_engine
-from posbias.cli.work.exposure import requested_rows
-from posbias.cli.work.job import Kept, requested_estimate, resolve
 
 
 def fit(  # noqa: PLR0913, PLR0917 - a group of options each
@@ -28,18 +23,30 @@ def fit(  # noqa: PLR0913, PLR0917 - a group of options each
     estimation: EstimationOptions,
     features: FeatureOptions,
     each: EachOptions,
-    output: OutputOptions,
+    output: ResultOptions,
 ) -> int:
     """Estimate propensities and attractiveness from logs or statistics.
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
+    from posbias.cli.report.result import open_result
+    from posbias.cli.work import click_models, steps
+    from posbias.cli.work.each_value import check_column, fit_each
+    from posbias.cli.work.engine import open_engine
+    from posbias.cli.work.exposure import requested_rows
+    from posbias.cli.work.job import Kept, requested_estimate, resolve
+    from posbias.cli.work.rehearsal import rehearse
+    from posbias.io.places.locations import location
+
     groups = [columns, reading, counting, decay, estimation, features, each]
     model = click_models.requested(counting, estimation)
     if model is not None:
         job = click_models.job(inputs, columns, reading, counting, model.model)
+        also_read = [*(reading.clicks or ()), *model.also_read]
+        if output.dry_run:
+            return rehearse("fit", job, location(output.output), output, also_read)
         with (
-            open_result("fit", output, inputs, groups, [*(reading.clicks or ()), *model.also_read]) as result,
+            open_result("fit", output, inputs, groups, also_read) as result,
             open_engine(reading, output.output) as engine,
         ):
             click_models.fit(job, model, engine, result)
@@ -52,8 +59,11 @@ def fit(  # noqa: PLR0913, PLR0917 - a group of options each
     estimate.check(job)
     if each.for_each is not None:
         check_column(job, each.for_each, estimate)
+    also_read = [*(reading.clicks or ()), *kept.tables]
+    if output.dry_run:
+        return rehearse("fit", job, location(output.output), output, also_read)
     with (
-        open_result("fit", output, inputs, groups, [*(reading.clicks or ()), *kept.tables]) as result,
+        open_result("fit", output, inputs, groups, also_read) as result,
         open_engine(reading, output.output) as engine,
     ):
         if each.for_each is not None:

@@ -5,17 +5,12 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli.console import say, stderr_console
+from posbias.cli.messages import tell, warn
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.config import DEFAULT_FILE
-from posbias.cli.options.options import CountingOptions, InitOptions
+from posbias.cli.options.options import CountingOptions
+from posbias.cli.options.output import InitOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.report.progress import show_progress
-from posbias.cli.report.result import DONE, WITH_DOUBTS
-from posbias.cli.report.settings import settings_text
-from posbias.cli.work.looking import check
-from posbias.cli.work.recognition import Asked
-from posbias.io.results.settings import check_free, write_settings
 
 
 def init(
@@ -29,6 +24,14 @@ def init(
 
     Example: posbias init logs/2026-01-05.parquet
     """
+    from posbias.cli.console import stderr_console
+    from posbias.cli.report.progress import show_progress
+    from posbias.cli.report.result import DONE, WITH_DOUBTS
+    from posbias.cli.report.settings import settings_text
+    from posbias.cli.work.looking import check
+    from posbias.cli.work.recognition import Asked
+    from posbias.io.results.settings import check_free, write_settings
+
     target, console = Path(DEFAULT_FILE), stderr_console()
     check_free(target, force=output.force)
     with show_progress(console, quiet=output.quiet) as progress:
@@ -36,7 +39,7 @@ def init(
     asked = checked.asked
     write_settings(target, settings_text(logs, asked.options, asked.findings, checked.advice), force=output.force)
     for sentence in (*checked.warnings, *checked.against):
-        say(console, f"warning: {sentence}", style="yellow")
+        warn(sentence)
     if not output.quiet:
-        say(console, f"written: {target}. Read it, then: posbias run LOGS -o DIR")
+        tell(f"written: {target}. Read it, then: posbias run LOGS -o DIR")
     return WITH_DOUBTS if checked.against else DONE

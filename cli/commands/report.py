@@ -4,13 +4,8 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli.console import say, shown, stderr_console
-from posbias.cli.interrupts import result_stands
-from posbias.cli.options.options import ReportOptions
-from posbias.cli.report.progress import show_progress
-from posbias.cli.report.result import DONE
-from posbias.cli.work.reporting import Format, check_results, format_of, make_report
-from posbias.io.places.locations import location
+from posbias.cli.messages import tell
+from posbias.cli.options.output import ReportOptions
 
 
 def report(
@@ -23,6 +18,14 @@ def report(
 
     Example: posbias report fit -o report.html
     """
+    from posbias.cli.console import stderr_console
+    from posbias.cli.interrupts import result_stands
+    from posbias.cli.report.progress import show_progress
+    from posbias.cli.report.result import DONE
+    from posbias.cli.safe_text import shown
+    from posbias.cli.work.reporting import check_results, format_of, make_report
+    from posbias.io.places.locations import location
+
     target = output.output
     form = format_of(target)
     places = [location(name) for name in results]
@@ -32,11 +35,11 @@ def report(
         size = make_report(places, target, form, output.chart, progress, force=output.force)
     result_stands(DONE)
     if not output.quiet:
-        say(console, f"written: {shown(str(target))}, {size / 1e6:.1f} MB{_ABOUT[form]}")
+        tell(f"written: {shown(str(target))}, {size / 1e6:.1f} MB{_ABOUT[form]}")
     return DONE
 
 
-_ABOUT: dict[Format, str] = {
+_ABOUT: dict[str, str] = {
     "html": ", with all that it takes to draw it: it opens in any browser, offline",
     "svg": "",
     "png": "",

@@ -6,14 +6,10 @@ import typer
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.exposure import ExposureOptions
-from posbias.cli.options.options import CountingOptions, EstimationOptions, OutputOptions
+from posbias.cli.options.options import CountingOptions, EstimationOptions
+from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.training import TrainingOptions
-from posbias.cli.report.result import open_result
-from posbias.cli.work import click_models, steps, training_files
-from posbias.cli.work.engine import open_engine
-from posbias.cli.work.exposure import requested_rows
-from posbias.cli.work.job import Kept, requested_estimate, resolve
 
 
 def run(
@@ -24,12 +20,20 @@ def run(
     estimation: EstimationOptions,
     exposure: ExposureOptions,
     training: TrainingOptions,
-    output: OutputOptions,
+    output: ResultOptions,
 ) -> int:
     """Run the whole job: from click logs to propensities, attractiveness and training files.
 
     Example: posbias run logs/*.parquet -o result
     """
+    from posbias.cli.report.result import open_result
+    from posbias.cli.work import click_models, steps, training_files
+    from posbias.cli.work.engine import open_engine
+    from posbias.cli.work.exposure import requested_rows
+    from posbias.cli.work.job import Kept, requested_estimate, resolve
+    from posbias.cli.work.rehearsal import rehearse
+    from posbias.io.places.locations import location
+
     files = training_files.requested(training)
     groups = [columns, reading, counting, estimation, exposure, training]
     model = click_models.requested(counting, estimation)
@@ -38,6 +42,8 @@ def run(
         kept = Kept(features=files.log_features, tables=files.tables)
         job = click_models.job(logs, columns, reading, counting, model.model, kept)
         also_read = [*(reading.clicks or ()), *files.tables, *model.also_read]
+        if output.dry_run:
+            return rehearse("run", job, location(output.output), output, also_read)
         with (
             open_result("run", output, logs, groups, also_read) as result,
             open_engine(reading, output.output) as engine,
@@ -51,8 +57,11 @@ def run(
     kept = Kept(files.needs_sessions or estimate.needs_sessions, in_log, files.tables)
     job = resolve(logs, columns, reading, counting, kept=kept)
     estimate.check(job)
+    also_read = [*(reading.clicks or ()), *files.tables]
+    if output.dry_run:
+        return rehearse("run", job, location(output.output), output, also_read)
     with (
-        open_result("run", output, logs, groups, [*(reading.clicks or ()), *files.tables]) as result,
+        open_result("run", output, logs, groups, also_read) as result,
         open_engine(reading, output.output) as engine,
     ):
         counted = steps.count(job, engine, result)

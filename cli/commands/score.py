@@ -5,15 +5,9 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli.console import counted
-from posbias.cli.options.options import OutputOptions
+from posbias.cli.options.output import OutputOptions
 from posbias.cli.options.shared import Doc, Memory, Query
 from posbias.cli.options.values import parse_memory
-from posbias.cli.report.result import open_result
-from posbias.io.learning.model_files import read_model
-from posbias.io.learning.new_documents import open_new_documents
-from posbias.io.learning.scores import score_rows, write_scores
-from posbias.io.places.locations import location
 
 
 def score(
@@ -30,6 +24,13 @@ def score(
 
     Example: posbias score candidates.parquet --model ranker -o scored
     """
+    from posbias.cli.report.result import open_result
+    from posbias.cli.safe_text import counted
+    from posbias.io.learning.model_files import read_model
+    from posbias.io.learning.new_documents import open_new_documents
+    from posbias.io.learning.scores import score_rows, write_scores
+    from posbias.io.places.locations import location
+
     stored = read_model(location(model))
     found = open_new_documents(inputs, tuple(query or ()), tuple(doc or ()), stored.features)
     with open_result("score", output, inputs, [], [str(model)]) as result:

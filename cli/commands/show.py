@@ -6,10 +6,6 @@ from typing import Annotated
 import typer
 
 from posbias.cli.options.showing import ShowingOptions
-from posbias.cli.report import shown
-from posbias.cli.report.result import DONE
-from posbias.io.places.locations import location
-from posbias.io.results.stored import open_stored
 
 
 def show(
@@ -20,6 +16,11 @@ def show(
 
     Example: posbias show fit --plot
     """
+    from posbias.cli.report import shown
+    from posbias.cli.report.result import DONE
+    from posbias.io.places.locations import location
+    from posbias.io.results.stored import open_stored
+
     with open_stored(location(result), shown.FILES) as stored:
         forms = {
             "table": lambda: shown.as_table(stored, plot=showing.plot),

@@ -9,16 +9,9 @@ import typer
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.learning import LearningOptions
 from posbias.cli.options.option import option
-from posbias.cli.options.options import CountingOptions, OutputOptions
+from posbias.cli.options.options import CountingOptions
+from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.report.result import open_result
-from posbias.cli.work import learning, steps
-from posbias.cli.work.engine import open_engine
-from posbias.cli.work.job import Kept, resolve
-from posbias.cli.work.plan import check_same_cells, like_the_fit
-from posbias.io.fits.read import read_fit
-from posbias.io.places.locations import location
-from posbias.io.stores.store import find_statistics
 
 
 def train(
@@ -29,15 +22,25 @@ def train(
     columns: ColumnOptions,
     reading: ReadingOptions,
     learned: LearningOptions,
-    output: OutputOptions,
+    output: ResultOptions,
     propensities: Annotated[
-        Path | None, option("--propensities", "Directory written by `posbias fit` or `run`.")
+        Path | None, option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR")
     ] = None,
 ) -> int:
     """Train a ranker on clicks, corrected for position bias.
 
     Example: posbias train logs/*.parquet --features features.parquet --propensities fit -o ranker
     """
+    from posbias.cli.report.result import open_result
+    from posbias.cli.work import learning, steps
+    from posbias.cli.work.engine import open_engine
+    from posbias.cli.work.job import Kept, resolve
+    from posbias.cli.work.plan import check_same_cells, like_the_fit
+    from posbias.cli.work.rehearsal import rehearse
+    from posbias.io.fits.read import read_fit
+    from posbias.io.places.locations import location
+    from posbias.io.stores.store import find_statistics
+
     request = learning.requested(learned, propensities)
     place = None if propensities is None else location(propensities)
     fitted = None if place is None else read_fit(place)
@@ -50,6 +53,8 @@ def train(
     job = resolve(inputs, columns, reading, counting, statistics=statistics, kept=kept)
     learning.check_randomized(request, job.plan)
     also_read = [str(propensities or ""), *(reading.clicks or ()), *request.features.tables]
+    if output.dry_run:
+        return rehearse("train", job, location(output.output), output, also_read)
     with (
         open_result(
             "train", output, inputs, [columns, reading, learned], [name for name in also_read if name]

@@ -15,7 +15,12 @@ class ColumnOptions:
 
     session: Annotated[
         list[str] | None,
-        option("--session", "One results page, shown once (not a visit). Repeat for several columns.", _COLUMNS),
+        option(
+            "--session",
+            "One results page, not a visit. Repeatable.",
+            _COLUMNS,
+            metavar="COLUMN",
+        ),
     ] = None
     query: Query = None
     no_query: Annotated[
@@ -23,9 +28,12 @@ class ColumnOptions:
         option("--no-query", "The log has no queries: each document is compared with itself.", _COLUMNS),
     ] = False
     doc: Doc = None
-    position: Annotated[str | None, option("--position", "The position on the page.", _COLUMNS)] = None
+    position: Annotated[str | None, option("--position", "The position on the page.", _COLUMNS, metavar="COLUMN")] = (
+        None
+    )
     click: Annotated[
-        str | None, option("--click", "Whether the document was clicked: 0/1 or true/false.", _COLUMNS)
+        str | None,
+        option("--click", "Whether the document was clicked: 0/1 or true/false.", _COLUMNS, metavar="COLUMN"),
     ] = None
     clicked: Annotated[
         str | None,
@@ -42,13 +50,16 @@ class ColumnOptions:
             "--impressions",
             "How many impressions a row adds up, where --click says how many clicks: a table of sums.",
             _COLUMNS,
+            metavar="COLUMN",
         ),
     ] = None
     weight_column: Annotated[
-        str | None, option("--weight-column", "How many impressions a row stands for (> 0).", _COLUMNS)
+        str | None,
+        option("--weight-column", "How many impressions a row stands for (> 0).", _COLUMNS, metavar="COLUMN"),
     ] = None
     timestamp: Annotated[
-        str | None, option("--timestamp", "When the page was shown: a date, a time or an epoch number.", _COLUMNS)
+        str | None,
+        option("--timestamp", "When the page was shown: date, time or epoch number.", _COLUMNS, metavar="COLUMN"),
     ] = None
     period_column: Annotated[
         str | None,
@@ -61,7 +72,12 @@ class ColumnOptions:
     ] = None
     context: Annotated[
         list[str] | None,
-        option("--context", "Estimate separate propensities for each value, e.g. of the device. Repeatable.", _COLUMNS),
+        option(
+            "--context",
+            "Estimate separate propensities for each value, e.g. of the device. Repeatable.",
+            _COLUMNS,
+            metavar="COLUMN",
+        ),
     ] = None
     stratify: Annotated[
         list[str] | None,
@@ -69,6 +85,7 @@ class ColumnOptions:
             "--stratify",
             "What the ranker knows about the user, e.g. a segment; attractiveness may vary with it.",
             _COLUMNS,
+            metavar="COLUMN",
         ),
     ] = None
     cluster_column: Annotated[

@@ -29,7 +29,11 @@ DEFAULT_FILE = "posbias.toml"
 OF_ITS_OWN = (("score", "model"), ("show", "format"))
 """Commands and options whose name means something else in other commands: what is set for all is not meant for them."""
 
-_ITSELF, _DAY = "config", "date"
+TYPED_ONLY = frozenset({"help_all", "print_config", "dry_run"})
+"""Options for one look, by parameter name: they are said on the command line, and nowhere else."""
+
+ITSELF = "config"
+_DAY = "date"
 _LONGEST_SHOWN = 60
 
 
@@ -102,7 +106,7 @@ class _Section:
         options = Counter(map(_option, self.content))
         for key in self.content:
             option = _option(key)
-            if option == _ITSELF:
+            if option == ITSELF:
                 raise UsageError(f"{self._named(key)}: a configuration file cannot name another one. Leave it out.")
             if option not in known:
                 close = difflib.get_close_matches(option, sorted(known), n=1)
@@ -179,6 +183,6 @@ def _option(key: str) -> str:
 
 
 def _by_option(parameters: Iterable[object]) -> dict[str, TyperOption]:
-    """The options by their long names, without the dashes."""
-    options = [parameter for parameter in parameters if isinstance(parameter, TyperOption)]
+    """The options that can be set, by their long names without the dashes."""
+    options = [each for each in parameters if isinstance(each, TyperOption) and each.name not in TYPED_ONLY]
     return {opt[2:]: option for option in options for opt in option.opts if opt.startswith("--")}

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from posbias.cli.options.option import option
 from posbias.cli.options.shared import Csv, MinPropensity, Propensity
-from posbias.core.evaluation.shown import Candidates
+from posbias.core.choices import Candidates
 
 _RANKINGS, _WEIGHTING, _OUTPUT = "Rankings", "Weighting", "Output"
 

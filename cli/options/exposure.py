@@ -5,9 +5,8 @@ from typing import Annotated
 
 from posbias.cli.options.option import option
 from posbias.cli.options.shared import Feature, Features, MissingFeatures
-from posbias.core.estimators import methods_of_rows
 
-_LEARNING = f"Learning from features (--method {' or '.join(methods_of_rows())})"
+_LEARNING = "Learning from features (--method {methods_of_rows})"
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.reading import ReadingOptions
+from posbias.core.choices import DuplicateDocs
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
-from posbias.core.log.duplicates import DuplicateDocs
 from posbias.core.log.text_values import TextValues, check_timestamp_format
 from posbias.io.forms import form_names, get_form
 from posbias.io.log.click_table import ClickRows, ClicksRequest

@@ -1,17 +1,11 @@
 """The options of learners: which, from what, how long, and what only some of them know."""
 
 from dataclasses import dataclass
-from math import inf
 from typing import Annotated
 
 from posbias.cli.options.option import option
 from posbias.cli.options.shared import Feature, Features, MissingFeatures, Propensity, Validation
-from posbias.core.errors import UsageError
-from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.click_rate_pairs import MultipleTests
-from posbias.core.learners.factorizing import USUAL_PENALTY, WEIGHTED_PENALTY
-from posbias.core.learners.learner import LearningOptions as CoreOptions
-from posbias.core.learners.methods import learner_names
+from posbias.core.choices import MultipleTests
 
 _LEARNING = "Learning"
 
@@ -25,7 +19,7 @@ class LearningOptions:
         option(
             "--learner",
             "pbm: the likelihood of the position-based model, the propensities given. "
-            f"For comparison: {', '.join(learner_names()[1:])}.",
+            "For comparison: {other_learners}.",
             _LEARNING,
             metavar="NAME",
         ),
@@ -77,8 +71,7 @@ class LearningOptions:
         float | None,
         option(
             "--regularization",
-            f"Penalty on the squares of factors and biases: {USUAL_PENALTY:g} unless said, {WEIGHTED_PENALTY:g} for "
-            "propensity-mf.",
+            "Penalty on the squares of factors and biases: {penalties}.",
             _LEARNING,
             metavar="X",
         ),
@@ -111,49 +104,3 @@ class LearningOptions:
             metavar="X",
         ),
     ] = 0.0
-
-    def asked(self) -> CoreOptions:
-        """The options as a learner takes them.
-
-        Raises:
-            UsageError: a value is out of range, or options do not go together.
-        """
-        if not 0 < self.learning_rate <= 1:
-            raise UsageError(f"--learning-rate {self.learning_rate:g}: must be above 0 and at most 1.")
-        if not 0 <= self.validation < 1:
-            raise UsageError(f"--validation {self.validation:g}: must be at least 0 and below 1, e.g. 0.1.")
-        if self.early_stopping is not None and not self.validation:
-            raise UsageError("--early-stopping needs held-out queries: say, --validation 0.1.")
-        if not 0 < self.significance < 1:
-            raise UsageError(f"--significance {self.significance:g}: must be above 0 and below 1, e.g. 0.05.")
-        if not 0 <= self.observation_dropout < 1:
-            raise UsageError(f"--observation-dropout {self.observation_dropout:g}: must be at least 0 and below 1.")
-        if not 0 <= self.gradient_reversal < inf:
-            raise UsageError(f"--gradient-reversal {self.gradient_reversal:g}: must be at least 0, e.g. 0.1.")
-        if self.regularization is not None and not 0 <= self.regularization < inf:
-            raise UsageError(f"--regularization {self.regularization:g}: must be at least 0, and finite.")
-        if not 0 <= self.tie < inf:
-            raise UsageError(f"--tie {self.tie:g}: must be at least 0, and finite.")
-        trees = TreeOptions(
-            trees=self.trees,
-            rate=self.learning_rate,
-            leaves=self.leaves,
-            leaf_rows=self.leaf_documents,
-            seed=self.seed,
-        )
-        return CoreOptions(
-            trees=trees,
-            early_stopping=self.early_stopping,
-            position_as_feature=not self.no_position_feature,
-            significance=self.significance,
-            corrected=not self.raw_rates,
-            multiple_tests=self.multiple_tests,
-            epochs=self.epochs,
-            observation_dropout=self.observation_dropout,
-            gradient_reversal=self.gradient_reversal,
-            factors=self.factors,
-            regularization=self.regularization,
-            steps=self.steps,
-            tie=self.tie,
-            seed=self.seed,
-        )

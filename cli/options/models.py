@@ -15,7 +15,10 @@ class ModelsOptions:
     models: Annotated[
         str | None,
         option(
-            "--models", "Click models to judge instead of rankings, with commas, e.g. pbm,ubm,dbn; or all.", _MODELS
+            "--models",
+            "Click models to judge instead of rankings, with commas, e.g. pbm,ubm,dbn; or all.",
+            _MODELS,
+            metavar="LIST",
         ),
     ] = None
     split: Annotated[

@@ -353,6 +353,7 @@ _COLLECTING: Needs = {
     "replace_day": (_into, _to_count),
     "remove_day": (_into,),
     "output": (_elsewhere,),
+    "dry_run": (_to_count,),
     "force": (_of_its_own,),
 }
 
@@ -440,7 +441,7 @@ NEEDS: Mapping[str, Needs] = {
     ),
     "collect": {
         name: _needs_of_collect(name)
-        for name in (*_OF_COUNTING, *_OF_MACHINES, *_OF_STORES, "output", "force", "quiet")
+        for name in (*_OF_COUNTING, *_OF_MACHINES, *_OF_STORES, "output", "force", "quiet", "dry_run")
     },
     "weight": {
         **_READING,

@@ -1,23 +1,14 @@
-"""What is counted and estimated, and where it goes: options in groups, which commands take whole."""
+"""What is counted and estimated: options in groups, which commands take whole."""
 
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Annotated
 
-from posbias.cli.options.config import load_defaults
 from posbias.cli.options.option import option
 from posbias.cli.options.shared import MODEL_HELP, Csv
+from posbias.core.choices import Cluster, Period, Shrink
 from posbias.core.errors import UsageError
-from posbias.core.estimators import method_names
-from posbias.core.estimators.estimate import Cluster, Period, Shrink
-from posbias.core.models import click_model_names, model_names
-from posbias.core.shapes import FREE, shapes_in_words
-
-
-def _one_of(names: list[str]) -> str:
-    return f"[{'|'.join(names)}]"
-
 
 _COUNTING, _ESTIMATING, _OUTPUT = "Counting", "Estimating", "Output"
 
@@ -32,11 +23,11 @@ class CountingOptions:
             "--model",
             MODEL_HELP,
             _COUNTING,
-            metavar=_one_of(list(dict.fromkeys([*model_names(), *click_model_names()]))),
+            metavar="NAME",
         ),
     ] = None
     max_position: Annotated[
-        int | None, option("--max-position", "Ignore results shown below this position.", _COUNTING, min=2)
+        int | None, option("--max-position", "Ignore results shown below this position.", _COUNTING, min=2, metavar="N")
     ] = None
     position_bins: Annotated[
         str | None,
@@ -44,6 +35,7 @@ class CountingOptions:
             "--position-bins",
             "First position of each bin, e.g. 1,2,3,5,10,20: positions 5 to 9 share one propensity.",
             _COUNTING,
+            metavar="FIRST,...",
         ),
     ] = None
     period: Annotated[
@@ -140,8 +132,7 @@ class EstimationOptions:
         str,
         option(
             "--method",
-            "conditional: consistent on sparse logs, with standard errors. "
-            f"For comparison: {', '.join(method_names()[1:])}.",
+            "conditional: consistent on sparse logs, with standard errors. For comparison: {other_methods}.",
             _ESTIMATING,
             metavar="NAME",
         ),
@@ -157,8 +148,8 @@ class EstimationOptions:
     ] = None
     shape: Annotated[
         str,
-        option("--shape", f"Shape of the propensity curve: {shapes_in_words()}.", _ESTIMATING, metavar="SHAPE"),
-    ] = FREE
+        option("--shape", "Shape of the propensity curve: {shapes}.", _ESTIMATING, metavar="SHAPE"),
+    ] = "free"
     shrink: Annotated[
         Shrink,
         option(
@@ -234,110 +225,3 @@ class EstimationOptions:
     ] = None
     csv: Csv = False
     strict: Annotated[bool, option("--strict", "Exit with code 1 if any cell is not identified.", _ESTIMATING)] = False
-
-
-_Force = Annotated[bool, option("--force", "Replace an existing result, in one step.", _OUTPUT)]
-_Quiet = Annotated[bool, option("--quiet", "No progress bars or summary; warnings and errors only.", _OUTPUT)]
-_Json = Annotated[bool, option("--json", "Print the manifest, or what a check found, as JSON on stdout.", _OUTPUT)]
-_Config = Annotated[
-    Path | None,
-    option(
-        "--config",
-        "TOML file of options; posbias.toml in the current directory by default.",
-        _OUTPUT,
-        callback=load_defaults,
-        is_eager=True,
-    ),
-]
-_output = option("--output", "Directory or s3:// prefix to write to; of a report, a file.", _OUTPUT, short="-o")
-
-
-@dataclass(frozen=True)
-class OutputOptions:
-    """Where the result goes, and what is printed."""
-
-    output: Annotated[Path, _output]
-    force: _Force = False
-    quiet: _Quiet = False
-    json: _Json = False
-    config: _Config = None
-
-
-@dataclass(frozen=True)
-class OutputOrPrintOptions:
-    """Where the result goes, if it is to be kept, and what is printed."""
-
-    output: Annotated[Path | None, _output] = None
-    csv: Csv = False
-    force: _Force = False
-    quiet: _Quiet = False
-    json: _Json = False
-    config: _Config = None
-
-    def to_write(self) -> OutputOptions | None:
-        """The options of a result; None where none is written."""
-        if self.output is None:
-            return None
-        return OutputOptions(self.output, force=self.force, quiet=self.quiet, json=self.json, config=self.config)
-
-
-@dataclass(frozen=True)
-class OutputOrInfoOptions:
-    """Where the result goes; none is written where statistics are only described."""
-
-    output: Annotated[Path | None, _output] = None
-    info: Annotated[bool, option("--info", "Describe statistics (with --json as JSON) and write nothing.", _OUTPUT)] = (
-        False
-    )
-    force: _Force = False
-    quiet: _Quiet = False
-    json: _Json = False
-    config: _Config = None
-
-    def to_write(self) -> OutputOptions:
-        """The options of a result.
-
-        Raises:
-            UsageError: it is not said where to.
-        """
-        if self.output is None:
-            raise UsageError(
-                "-o DIR is missing: say where to write the statistics, or --into STORE for a day of a store. (To "
-                "describe existing ones, use --info.)"
-            )
-        return OutputOptions(self.output, force=self.force, quiet=self.quiet, json=self.json, config=self.config)
-
-    def to_change(self, store: Path) -> OutputOptions:
-        """The options of a result that takes the place of a store."""
-        return OutputOptions(store, force=True, quiet=self.quiet, json=self.json, config=self.config)
-
-
-@dataclass(frozen=True)
-class InitOptions:
-    """What is said where a file of options is written."""
-
-    force: _Force = False
-    quiet: _Quiet = False
-    config: _Config = None
-
-
-@dataclass(frozen=True)
-class CheckOptions:
-    """What is printed where nothing is written."""
-
-    quiet: _Quiet = False
-    json: _Json = False
-    config: _Config = None
-
-
-@dataclass(frozen=True)
-class ReportOptions:
-    """Where a report goes, and what it is: a page, or one chart."""
-
-    output: Annotated[Path, _output]
-    chart: Annotated[str, option("--chart", "The chart of a report that is a picture.", _OUTPUT, metavar="NAME")] = (
-        "curve"
-    )
-    force: _Force = False
-    quiet: _Quiet = False
-    config: _Config = None

@@ -6,10 +6,7 @@ from typing import Annotated, Literal
 
 from posbias.cli.options.option import option
 from posbias.cli.options.shared import Memory
-from posbias.core.log.duplicates import DuplicateDocs
-from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
-from posbias.io.forms import form_names
-from posbias.io.log.raw import Impressions
+from posbias.core.choices import CheckPages, DuplicateDocs, EngineName, Impressions, OnBadRows
 
 Decimal = Literal[","]
 """What may stand before a fraction instead of a point."""
@@ -29,7 +26,7 @@ class ReadingOptions:
         option(
             "--input-format",
             "flat: a row per impression. nested: a row per page, with lists. auto: detect which. Or the raw files of "
-            f"a source: {', '.join(form_names())}.",
+            "a source: {sources}.",
             _READING,
             metavar="FORM",
         ),
@@ -108,19 +105,34 @@ class ReadingOptions:
     ] = None
     clicks: Annotated[
         list[str] | None,
-        option("--clicks", "A separate table of clicks, joined on session and document.", _READING),
+        option("--clicks", "A separate table of clicks, joined on session and document.", _READING, metavar="FILE"),
     ] = None
     clicks_session: Annotated[
         list[str] | None,
-        option("--clicks-session", "The session in the table of clicks, if it is called otherwise there.", _READING),
+        option(
+            "--clicks-session",
+            "The session in the table of clicks, if it is called otherwise there.",
+            _READING,
+            metavar="COLUMN",
+        ),
     ] = None
     clicks_doc: Annotated[
         list[str] | None,
-        option("--clicks-doc", "The document in the table of clicks, if it is called otherwise there.", _READING),
+        option(
+            "--clicks-doc",
+            "The document in the table of clicks, if it is called otherwise there.",
+            _READING,
+            metavar="COLUMN",
+        ),
     ] = None
     clicks_click: Annotated[
         str | None,
-        option("--clicks-click", "The column of the table of clicks that says whether a row was clicked.", _READING),
+        option(
+            "--clicks-click",
+            "The column of the table of clicks that says whether a row was clicked.",
+            _READING,
+            metavar="COLUMN",
+        ),
     ] = None
     clicks_where: Annotated[
         list[str] | None,
@@ -179,7 +191,12 @@ class ReadingOptions:
     ] = "hits"
     click_actions: Annotated[
         str,
-        option("--click-actions", "Actions that count as clicks in UBI or Metarank, e.g. click,add_to_cart.", _READING),
+        option(
+            "--click-actions",
+            "Actions that count as clicks in UBI or Metarank, e.g. click,add_to_cart.",
+            _READING,
+            metavar="ACTIONS",
+        ),
     ] = "click"
     position_base: Annotated[
         str | None,
@@ -225,7 +242,7 @@ class ReadingOptions:
     memory: Memory = "2GiB"
     temp_dir: Annotated[
         Path | None,
-        option("--temp-dir", "Directory for temporary files; the system's by default.", _READING),
+        option("--temp-dir", "Directory for temporary files; the system's by default.", _READING, metavar="DIR"),
     ] = None
     engine: Annotated[
         EngineName,

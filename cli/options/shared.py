@@ -3,24 +3,28 @@
 from typing import Annotated
 
 from posbias.cli.options.option import option
-from posbias.core.fit.refinements import LARGEST_ERROR
-from posbias.core.training.weights import Source
-from posbias.io.features.of_parts import Missing
+from posbias.core.choices import Missing, Source
 
 _COLUMNS, _FEATURES, _READING = "Columns of the log", "Features", "Reading"
 _WEIGHTING, _OUTPUT = "Weighting", "Output"
 
 MODEL_HELP = (
-    "The click model. What examination depends on: position (pbm, the default), also the last click above (ubm). "
-    "The others have no propensity by cell, and are for fit and run."
+    "The click model. Examination depends on the position (pbm, the default), also on the last click above (ubm). "
+    "With a propensity by cell: {cell_models}. For fit, run and simulate, also {page_models}."
 )
 
-Query = Annotated[list[str] | None, option("--query", "The query. Repeat for several columns.", _COLUMNS)]
-Doc = Annotated[list[str] | None, option("--doc", "The document. Repeat for several columns.", _COLUMNS)]
-Memory = Annotated[str, option("--memory", "Target for peak memory.", _READING)]
+Query = Annotated[
+    list[str] | None, option("--query", "The query. Repeat for several columns.", _COLUMNS, metavar="COLUMN")
+]
+Doc = Annotated[
+    list[str] | None, option("--doc", "The document. Repeat for several columns.", _COLUMNS, metavar="COLUMN")
+]
+Memory = Annotated[str, option("--memory", "Target for peak memory.", _READING, metavar="SIZE")]
 Features = Annotated[
     list[str] | None,
-    option("--features", "Table of features by query and document, or by document. Repeatable.", _FEATURES),
+    option(
+        "--features", "Table of features by query and document, or by document. Repeatable.", _FEATURES, metavar="FILE"
+    ),
 ]
 Feature = Annotated[
     list[str] | None,
@@ -38,9 +42,11 @@ Propensity = Annotated[
     Source,
     option(
         "--propensity",
-        f"smooth: use the smooth curve where the standard error exceeds {LARGEST_ERROR}. fitted: never.",
+        "smooth: use the smooth curve where the standard error exceeds {largest_error}. fitted: never.",
         _WEIGHTING,
     ),
 ]
-MinPropensity = Annotated[float, option("--min-propensity", "Clip propensities at this minimum.", _WEIGHTING)]
+MinPropensity = Annotated[
+    float, option("--min-propensity", "Clip propensities at this minimum.", _WEIGHTING, metavar="X")
+]
 Csv = Annotated[bool, option("--csv", "Also write the tables as CSV, for spreadsheets.", _OUTPUT)]

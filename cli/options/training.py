@@ -5,10 +5,7 @@ from typing import Annotated
 
 from posbias.cli.options.option import option
 from posbias.cli.options.shared import Feature, Features, MinPropensity, MissingFeatures, Propensity, Validation
-from posbias.core.training.layouts import Grouping, layouts_in_words
-from posbias.core.training.weights import Negatives, Rate
-from posbias.io.engines.engine import OnBadRows
-from posbias.io.formats import format_names
+from posbias.core.choices import Grouping, Negatives, OnBadRows, Rate
 
 _WEIGHTING = "Weighting"
 
@@ -21,14 +18,14 @@ class TrainingOptions:
         str,
         option(
             "--layout",
-            f"Training rows by {layouts_in_words()}.",
+            "Training rows by {layouts}.",
             _WEIGHTING,
             metavar="NAME",
         ),
     ] = "pointwise"
     format: Annotated[
         str,
-        option("--format", f"Format of the training files: {', '.join(format_names())}.", _WEIGHTING, metavar="NAME"),
+        option("--format", "Format of the training files: {formats}.", _WEIGHTING, metavar="NAME"),
     ] = "parquet"
     group: Annotated[
         Grouping | None,

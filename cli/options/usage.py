@@ -2,18 +2,17 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from posbias.cli.console import say, stderr_console
 from posbias.cli.options.config import DEFAULT_FILE
-from posbias.cli.options.effects import Situation, check_effects
 from posbias.cli.options.environment import check_environment
-from posbias.cli.options.needs import NEEDS
+from posbias.cli.options.help import write_parameters
 from posbias.core.errors import UsageError
 
 _SAID, _WORDS = "posbias.said", "posbias.words"
@@ -39,7 +38,20 @@ class _Said:
 
 
 class PosbiasCommand(TyperCommand):
-    """A command that remembers what was said on its command line."""
+    """A command that remembers what was said on its command line, and has a short help and a long one."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - types of Typer's own
+        """Write what help says of arguments and options."""
+        write_parameters(ctx, self.get_params(ctx), formatter)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - a type of Typer's own
+        """What the line of usage says: arguments by what they are called in help."""
+        arguments = [parameter for parameter in self.params if isinstance(parameter, TyperArgument)]
+        named = [str(argument.metavar) for argument in arguments]
+        return [
+            "[OPTIONS]",
+            *(name if each.required else f"[{name}]" for name, each in zip(named, arguments, strict=True)),
+        ]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
         """Parse, and keep each option that was said, with its values before they are converted.
@@ -54,12 +66,27 @@ class PosbiasCommand(TyperCommand):
             _Said(option, _values(option, values[option.name or ""]), options.count(option))
             for option in dict.fromkeys(options)
         ]
+        looks_only = any(option.name == "print_config" for option in options)
         try:
-            return super().parse_args(ctx, args)
+            with _nothing_required(self.params if looks_only else ()):
+                return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             if origin := _origin(ctx, error):
                 error.message = f"{error.message.removesuffix('.')}. {origin}"
             raise
+
+
+@contextmanager
+def _nothing_required(parameters: Iterable[Any]) -> Generator[None]:
+    """While a command is only looked at, what it would need to run may be missing."""
+    required = [parameter for parameter in parameters if parameter.required]
+    for parameter in required:
+        parameter.required = False
+    try:
+        yield
+    finally:
+        for parameter in required:
+            parameter.required = True
 
 
 def _origin(invocation: typer.Context, error: typer.BadParameter) -> str:
@@ -76,8 +103,8 @@ def _values(option: TyperOption, value: object) -> tuple[object, ...]:
     return tuple(cast("list[object]", value)) if option.multiple else (value,)
 
 
-def check_usage(invocation: typer.Context, values: dict[str, Any]) -> None:
-    """Find what means nothing: a variable or an option without effect, an empty value, an option that is said twice.
+def check_said(invocation: typer.Context) -> None:
+    """Find what means nothing by itself: a variable of no option, an empty value, an option that is said twice.
 
     Raises:
         UsageError: something means nothing.
@@ -85,14 +112,29 @@ def check_usage(invocation: typer.Context, values: dict[str, Any]) -> None:
     group = cast("TyperGroup", invocation.parent.command) if invocation.parent else None
     commands = group.commands.values() if group is not None else [invocation.command]
     variables = {str(option.envvar) for command in commands for option in command.params if option.envvar}
-    for warning in check_environment(os.environ, variables):
-        say(stderr_console(), f"warning: {warning}", style="yellow")
-    said = cast("list[_Said]", invocation.meta[_SAID])
-    for option in said:
-        _check_said(option)
-    given = {option.option.name or "": str(option) for option in said}
+    check_environment(os.environ, variables)
+    for option in _said(invocation):
+        _check_option(option)
+
+
+def check_effects_of(invocation: typer.Context, values: Mapping[str, Any]) -> None:
+    """Find options on the command line that would have no effect.
+
+    Raises:
+        UsageError: there is one.
+    """
+    # Plug-ins say what goes with what: they are loaded for a command that runs.
+    from posbias.cli.options.effects import Situation, check_effects  # noqa: PLC0415
+    from posbias.cli.options.needs import NEEDS  # noqa: PLC0415
+
+    given = {option.option.name or "": str(option) for option in _said(invocation)}
     situation = Situation(invocation.info_name or "", values)
     check_effects(given, NEEDS[situation.command], situation)
+
+
+def _said(invocation: typer.Context) -> "list[_Said]":
+    """The options on the command line."""
+    return cast("list[_Said]", invocation.meta[_SAID])
 
 
 def command_to_try(invocation: typer.Context, options: Sequence[str]) -> str:
@@ -103,7 +145,7 @@ def command_to_try(invocation: typer.Context, options: Sequence[str]) -> str:
     return f"\nTry: {shlex.join(words)}"
 
 
-def _check_said(said: _Said) -> None:
+def _check_option(said: _Said) -> None:
     if any(value == "" for value in said.values):
         raise UsageError(
             f"{said.option.opts[0]} '': is empty. Is a shell variable unset? Give it a value, or leave it out."

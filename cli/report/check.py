@@ -8,9 +8,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from posbias.cli.console import counted, line
-from posbias.io.forms import get_form
-from posbias.io.log.event_table import EVENTS
+from posbias.cli.console import line
+from posbias.cli.report.recognised import recognised_lines
+from posbias.cli.safe_text import counted
 
 _NARROW, _WIDE = 60, 78
 _MOST_ROWS = 30
@@ -20,7 +20,7 @@ _PBM = "pbm"
 def check_report(content: Mapping[str, Any], width: int) -> RenderableType:
     """All that was found, in at most so many columns."""
     said = [
-        *_recognised(content["recognised"]),
+        *map(line, recognised_lines(content["recognised"])),
         *_totals(content),
         *([_positions(content, width)] if content["positions"] else []),
         *map(line, _pages(content)),
@@ -43,35 +43,6 @@ def _listed(before: str, sentences: Sequence[str]) -> list[RenderableType]:
         first, *others = sentence.splitlines()
         said += [line(f"{before}{first}"), *(line(f"  {other}") for other in others)]
     return said
-
-
-def _recognised(found: Mapping[str, Any]) -> list[RenderableType]:
-    formats = ", ".join(found["formats"])
-    said: list[RenderableType] = [line(f"log: {counted(found['files'], 'files')} of {formats}, {_form(found['form'])}")]
-    columns = [f"{role} {' and '.join(map(_column, held))}" for role, held in found["columns"].items()]
-    said.append(line(f"columns: {'; '.join(columns)}"))
-    for finding in found["findings"]:
-        doubt = "" if finding["certain"] else " (a guess)"
-        option = f": {shlex.join(finding['options'])}" if finding["options"] else ""
-        said.append(line(f"found: {finding['said']}{doubt}{option}"))
-    return said
-
-
-_FORMS = {
-    "flat": "one row per impression",
-    "nested": "one row per page",
-    "sums": "one row per sum of impressions",
-    EVENTS: "one row per impression or click",
-}
-
-
-def _form(name: str) -> str:
-    """What a row is, or whose raw files these are."""
-    return _FORMS[name] if name in _FORMS else get_form(name).title
-
-
-def _column(held: Mapping[str, Any]) -> str:
-    return held["column"] if held["type"] is None else f"{held['column']} ({held['type']})"
 
 
 def _totals(content: Mapping[str, Any]) -> list[RenderableType]:

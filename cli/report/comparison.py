@@ -5,9 +5,9 @@ from typing import Any
 
 import polars as pl
 
-from posbias.cli.console import shown
 from posbias.cli.report.summary import cell_column, interval_in_words, label_in_words, number_in_words
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
+from posbias.cli.safe_text import shown
 from posbias.core.comparison.curves import Differences
 from posbias.core.comparison.tables import DAY
 

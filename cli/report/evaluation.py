@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from posbias.cli.console import counted
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
+from posbias.cli.safe_text import counted
 from posbias.core.evaluation.estimates import Evaluation
 from posbias.core.evaluation.measures import measures
 from posbias.core.evaluation.ndcg import NDCG

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from posbias.cli.console import counted
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
+from posbias.cli.safe_text import counted
 from posbias.core.exploration.swaps import Plan
 from posbias.core.randomization import RandomizedRows
 from posbias.io.results.exploration import pages_of, widths_table

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from posbias.cli.console import counted
+from posbias.cli.safe_text import counted
 from posbias.core.counts.odd_days import Change, DayLook
 from posbias.core.log.shifted_pages import ShiftedPages
 

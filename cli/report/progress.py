@@ -3,6 +3,7 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
@@ -10,6 +11,8 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from posbias.cli.console import line
+from posbias.cli.interrupts import drawn_until_a_signal
+from posbias.cli.messages import is_json
 from posbias.io.progress import Progress, SilentProgress, Stage
 
 _COUNTS_IN_FULL = 10_000
@@ -25,7 +28,9 @@ class _AmountColumn(ProgressColumn):
             return line(task.fields["note"])
         if task.total is None and not task.completed:
             return Text("")
-        of_total = "" if task.total is None or task.finished else f" of {_short(task.total)}"
+        is_known = task.total is not None and not task.finished and task.completed <= task.total
+        about = "about " if task.fields["estimated"] else ""
+        of_total = f" of {about}{_short(task.total)}" if is_known and task.total is not None else ""
         amount = f"{_short(task.completed)}{of_total} {task.fields['unit']}"
         size = task.fields["size"]
         if size and task.total:
@@ -78,9 +83,15 @@ class _BarProgress:
 
     @contextmanager
     def stage(
-        self, description: str, total: int | None = None, *, unit: str = "buckets", size: int | None = None
+        self,
+        description: str,
+        total: int | None = None,
+        *,
+        unit: str = "buckets",
+        size: int | None = None,
+        estimated: bool = False,
     ) -> Generator[Stage]:
-        task = self._bars.add_task(description, total=total, note="", unit=unit, size=size)
+        task = self._bars.add_task(description, total=total, note="", unit=unit, size=size, estimated=estimated)
         yield _BarStage(self._bars, task)
         done = self._bars.tasks[self._bars.task_ids.index(task)].completed or total or 1  # a total may be an estimate
         self._bars.update(task, total=done, completed=done)
@@ -89,7 +100,7 @@ class _BarProgress:
 @contextmanager
 def show_progress(console: Console, *, quiet: bool) -> Generator[Progress]:
     """Where stages are reported for as long as the block runs: bars on a terminal, else nowhere."""
-    if quiet or not console.is_terminal:
+    if quiet or is_json() or not console.is_terminal:
         yield SilentProgress()
         return
     columns = (
@@ -99,5 +110,7 @@ def show_progress(console: Console, *, quiet: bool) -> Generator[Progress]:
         _TimeColumn(),
     )
     # Rich would print what libraries write to the streams meanwhile itself, and act on the escapes in it.
-    with RichProgress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bars:
+    bars = RichProgress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    with drawn_until_a_signal(partial(setattr, console, "quiet", True)), bars:
         yield _BarProgress(bars)
+    console.quiet = False  # what is said of a result that stands is said, signal or not

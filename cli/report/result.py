@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 
 from posbias.cli import streams
-from posbias.cli.console import complain, say, stderr_console
+from posbias.cli.console import say, stderr_console
 from posbias.cli.interrupts import result_stands
-from posbias.cli.options.options import OutputOptions
+from posbias.cli.messages import complain, is_json, tell, warn
+from posbias.cli.options.output import OutputOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.curve import Curve
 from posbias.cli.report.progress import show_progress
@@ -89,7 +90,7 @@ def open_result(
 
     def on_wait(owner: Owner) -> None:
         if not output.quiet:
-            say(console, f"{target}: waiting for process {owner.process} on {owner.host}, which is writing it.")
+            tell(f"{target}: waiting for process {owner.process} on {owner.host}, which is writing it.")
 
     place = output_directory(
         target, force=output.force, protected=protected, temporary=temporary, on_wait=on_wait if waits else None
@@ -122,21 +123,29 @@ def is_same(path: Location, target: Location) -> bool:
 def _report(result: Result, manifest: str, output: OutputOptions, console: Console) -> None:
     if not output.quiet:
         for one in (*result.printed, *result.hints):
-            say(console, renderable(one))
-        if result.curve is not None and console.is_terminal and sys.stdout.isatty():
+            _print(one, console)
+        if result.curve is not None and not is_json() and console.is_terminal and sys.stdout.isatty():
             say(console, result.curve)
     for warning in result.warnings:
-        say(console, f"warning: {warning}", style="yellow")
+        warn(warning)
     for path, why in take_doubtful().items():
-        say(console, f"warning: {path} is left in place: {why}. Delete it if it is no longer needed.", style="yellow")
+        warn(f"{path} is left in place: {why}. Delete it if it is no longer needed.")
     if not output.quiet:
-        say(console, f"written: {_named(location(output.output))}")
+        tell(f"written: {_named(location(output.output))}")
     if output.json:
         typer.echo(manifest.encode(), nl=False)
         lost = streams.why_lost(sys.stdout)
         if lost is not None:
             complain(f"{location(output.output)} is written, but its manifest could not be printed to stdout: {lost}.")
             result.exit_code = WITH_DOUBTS
+
+
+def _print(one: Printed, console: Console) -> None:
+    """Print a sentence or a table; among lines of JSON, tables are left to the manifest."""
+    if not is_json():
+        say(console, renderable(one))
+    elif isinstance(one, str):
+        tell(one)
 
 
 def _named(target: Location) -> str:

@@ -1,6 +1,6 @@
 """What is said of an estimate from features: what it cannot see, and whether repeated pairs say the same."""
 
-from posbias.cli.console import counted
+from posbias.cli.safe_text import counted
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.from_rows import PairsTest
 

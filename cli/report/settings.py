@@ -4,8 +4,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from posbias.cli.console import shown
 from posbias.cli.options.words import several
+from posbias.cli.safe_text import shown
 from posbias.io.log.findings import Finding
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
@@ -33,11 +33,13 @@ def settings_text(
         doubt = "" if finding.certain else " (a guess: see whether it is right)"
         flags = dict.fromkeys(word.partition("=")[0] for word in finding.options if word.startswith("--"))
         lines += ["", *_comment(f"{finding.said}{doubt}")]
-        lines += [_setting(flag, values[flag]) for flag in flags if flag in values and flag not in said]
+        lines += [
+            setting_line(flag.removeprefix("--"), values[flag]) for flag in flags if flag in values and flag not in said
+        ]
         said.update(flags)
     others = {flag: value for flag, value in values.items() if flag not in said}
     lines += ["", *_comment("as it was said")] if others else []
-    lines += [_setting(flag, value) for flag, value in others.items()]
+    lines += [setting_line(flag.removeprefix("--"), value) for flag, value in others.items()]
     lines += ["", *_comment("What would help an estimate:")] if advice else []
     lines += [line for sentence in advice for line in _comment(sentence)]
     return "\n".join(lines) + "\n"
@@ -47,8 +49,8 @@ def _comment(sentence: str) -> list[str]:
     return [f"# {shown(part)}" for part in sentence.splitlines()]
 
 
-def _setting(flag: str, value: object) -> str:
-    name = flag.removeprefix("--")
+def setting_line(name: str, value: object) -> str:
+    """An option in TOML."""
     if isinstance(value, bool):
         return f"{name} = {str(value).lower()}"
     texts = [_value(str(single)) for single in several(value)]

@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec import UNSET
 
-from posbias.cli.console import counted, shown
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
+from posbias.cli.safe_text import counted, shown
 from posbias.core.fit.fit import Fit
 from posbias.core.schema import POSITION
 from posbias.core.training.thin_cells import ChosenPropensities

@@ -3,10 +3,10 @@
 import numpy as np
 import polars as pl
 
-from posbias.cli.console import counted
 from posbias.cli.report.model_verdicts import model_verdicts, model_warnings
 from posbias.cli.report.rows_verdicts import rows_verdicts, rows_warnings
 from posbias.cli.report.summary import cell_in_words
+from posbias.cli.safe_text import counted
 from posbias.core.estimators import ConditionalEstimator, JointEstimator, get_estimator
 from posbias.core.estimators.placement_test import PlacementTest
 from posbias.core.estimators.randomized import RandomizedEstimator

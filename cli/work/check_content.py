@@ -5,16 +5,13 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from posbias.cli.work.described_log import describe_log
 from posbias.cli.work.looking import Checked
 from posbias.core.check.outlook import Outlook
 from posbias.core.check.pages import PageFacts
 from posbias.core.check.remarks import Client, rows_of
-from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.weights import as_count
 from posbias.io.checking.look import Look
-from posbias.io.log.headers import OURS
-from posbias.io.log.log import Log
-from posbias.io.log.scan import schema_of
 
 SCHEMA = "posbias.check"
 
@@ -28,7 +25,7 @@ def content_of(checked: Checked) -> dict[str, Any]:
         "command": checked.asked.command,
         "carries_estimate": not against,
         "reasons": against,
-        "recognised": _recognised(checked),
+        "recognised": describe_log(checked.log, checked.asked.findings),
         "rows": None if unjudged is None else msgspec.to_builtins(unjudged.rows),
         "totals": None if look is None else _totals(look),
         "days": None if look is None or not look.facts.days else _days(look),
@@ -42,55 +39,6 @@ def content_of(checked: Checked) -> dict[str, Any]:
         "advice": checked.advice,
     }
     return msgspec.to_builtins(content)  # values of contexts may be of any type
-
-
-def _recognised(checked: Checked) -> dict[str, Any]:
-    log = checked.log
-    request = log.request
-    return {
-        "form": _form(log),
-        "files": len(log.sources),
-        "formats": sorted({source.format for source in log.sources}),
-        "columns": _columns(log),
-        "position_base": request.rules.position_base,
-        "findings": [
-            {"said": finding.said, "options": list(finding.options), "certain": finding.certain}
-            for finding in checked.asked.findings
-        ],
-    }
-
-
-def _form(log: Log) -> str:
-    if log.raw is not None:
-        return log.raw.name
-    if log.roles.impressions is not None:
-        return "sums"
-    return "flat" if log.nesting is None else "nested"
-
-
-def _columns(log: Log) -> dict[str, Any]:
-    """The columns of each role with their types, as the files have them."""
-    roles = log.roles
-    played = {
-        SESSION: roles.session,
-        QUERY: roles.query,
-        DOC: roles.doc,
-        POSITION: _one(roles.position),
-        CLICK: _one(None if log.click_sources else roles.click),
-        IMPRESSIONS: _one(roles.impressions),
-        WEIGHT: _one(roles.weight),
-        "timestamp": _one(roles.timestamp),
-    }
-    schema: dict[str, pl.DataType] = {} if log.raw is not None and log.raw.of_lines else dict(schema_of(log.sources[0]))
-    return {
-        role: [{"column": name, "type": str(schema[name]) if name in schema else None} for name in names]
-        for role, names in played.items()
-        if names and not any(name.startswith(OURS) for name in names)
-    }
-
-
-def _one(name: str | None) -> tuple[str, ...]:
-    return () if name is None else (name,)
 
 
 def _totals(look: Look) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from posbias.cli.options.exposure import ExposureOptions
 from posbias.cli.options.reading import ReadingOptions
+from posbias.core.choices import Missing
 from posbias.core.errors import UsageError
 from posbias.core.estimators import methods_of_rows
 from posbias.core.learners.boosting import import_lightgbm
 from posbias.core.schema import RESERVED
 from posbias.io.exposure.request import RowsRequest
-from posbias.io.features.of_parts import Missing, WantedFeatures
+from posbias.io.features.of_parts import WantedFeatures
 from posbias.io.features.table import is_in_a_table
 
 

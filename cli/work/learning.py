@@ -1,6 +1,7 @@
 """From counts and propensities to a trained ranker: what `train` does once a log has been counted."""
 
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.fitted_theta import FittedTheta
+from posbias.core.learners.boosting import TreeOptions
 from posbias.core.learners.learner import Learned, Learner
 from posbias.core.learners.learner import LearningOptions as CoreOptions
 from posbias.core.learners.methods import get_learner
@@ -65,7 +67,7 @@ def requested(asked: LearningOptions, propensities: Path | None) -> Request:
     Raises:
         UsageError: a value is out of range, or something that the learner needs is not named.
     """
-    learner, options = get_learner(asked.learner), asked.asked()
+    learner, options = get_learner(asked.learner), _options(asked)
     has_features = bool(asked.features or asked.feature)
     if learner.needs_features and not has_features:
         raise UsageError(
@@ -83,6 +85,53 @@ def requested(asked: LearningOptions, propensities: Path | None) -> Request:
         if name in RESERVED:
             raise UsageError(f"--feature {name}: this name is reserved. Rename the column to use it as a feature.")
     return request
+
+
+def _options(asked: LearningOptions) -> CoreOptions:
+    """The options as a learner takes them.
+
+    Raises:
+        UsageError: a value is out of range, or options do not go together.
+    """
+    if not 0 < asked.learning_rate <= 1:
+        raise UsageError(f"--learning-rate {asked.learning_rate:g}: must be above 0 and at most 1.")
+    if not 0 <= asked.validation < 1:
+        raise UsageError(f"--validation {asked.validation:g}: must be at least 0 and below 1, e.g. 0.1.")
+    if asked.early_stopping is not None and not asked.validation:
+        raise UsageError("--early-stopping needs held-out queries: say, --validation 0.1.")
+    if not 0 < asked.significance < 1:
+        raise UsageError(f"--significance {asked.significance:g}: must be above 0 and below 1, e.g. 0.05.")
+    if not 0 <= asked.observation_dropout < 1:
+        raise UsageError(f"--observation-dropout {asked.observation_dropout:g}: must be at least 0 and below 1.")
+    if not 0 <= asked.gradient_reversal < inf:
+        raise UsageError(f"--gradient-reversal {asked.gradient_reversal:g}: must be at least 0, e.g. 0.1.")
+    if asked.regularization is not None and not 0 <= asked.regularization < inf:
+        raise UsageError(f"--regularization {asked.regularization:g}: must be at least 0, and finite.")
+    if not 0 <= asked.tie < inf:
+        raise UsageError(f"--tie {asked.tie:g}: must be at least 0, and finite.")
+    trees = TreeOptions(
+        trees=asked.trees,
+        rate=asked.learning_rate,
+        leaves=asked.leaves,
+        leaf_rows=asked.leaf_documents,
+        seed=asked.seed,
+    )
+    return CoreOptions(
+        trees=trees,
+        early_stopping=asked.early_stopping,
+        position_as_feature=not asked.no_position_feature,
+        significance=asked.significance,
+        corrected=not asked.raw_rates,
+        multiple_tests=asked.multiple_tests,
+        epochs=asked.epochs,
+        observation_dropout=asked.observation_dropout,
+        gradient_reversal=asked.gradient_reversal,
+        factors=asked.factors,
+        regularization=asked.regularization,
+        steps=asked.steps,
+        tie=asked.tie,
+        seed=asked.seed,
+    )
 
 
 def check_randomized(request: Request, plan: StatisticsPlan) -> None:

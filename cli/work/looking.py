@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from posbias.cli.console import counted
 from posbias.cli.options.reading import ReadingOptions
+from posbias.cli.safe_text import counted
 from posbias.cli.work.engine import open_engine
 from posbias.cli.work.recognition import Asked, recognise
 from posbias.core.check.remarks import Client, advice, reasons_against, warnings_of

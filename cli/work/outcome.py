@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from posbias.cli.console import counted
 from posbias.cli.options.comparing import ComparingOptions
 from posbias.cli.report import comparison as report
 from posbias.cli.report.result import CHANGED, DONE, WITH_DOUBTS
 from posbias.cli.report.table import Printed
+from posbias.cli.safe_text import counted
 from posbias.cli.work.comparing import Comparison
 from posbias.core.comparison.tables import beyond
 from posbias.core.errors import UsageError

@@ -61,15 +61,22 @@ def open_log(job: Job, result: Result) -> Log:
     """Open the log of a job; what was guessed of its columns is said."""
     log = job.open_log()
     check_features(log, job.kept.tables, job.kept.features)
+    result.warnings += reading_warnings(log)
+    return log
+
+
+def reading_warnings(log: Log) -> list[str]:
+    """What was guessed of the columns of a log, and what looks like a role and plays none."""
+    warnings: list[str] = []
     if log.guessed:
         named = " ".join(f"{flag} {shlex.quote(column)}" for flag, column in log.guessed)
-        result.warnings.append(f"columns were guessed from their names: {named}. Name them, or others, to be sure.")
+        warnings.append(f"columns were guessed from their names: {named}. Name them, or others, to be sure.")
     count = unused_count(log)
     if count is not None:
-        result.warnings.append(
+        warnings.append(
             f"column {count!r} was not used. If a row adds up impressions, say --impressions {shlex.quote(count)}."
         )
-    return log
+    return warnings
 
 
 def describe_reading(days: Days | None, said: Iterable[str], result: Result) -> None:

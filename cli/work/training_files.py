@@ -10,13 +10,13 @@ import polars as pl
 from posbias.cli.options.training import TrainingOptions
 from posbias.cli.report import summary, verdicts
 from posbias.cli.report.result import WITH_DOUBTS, Result
+from posbias.core.choices import Grouping, Source
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.fitted_theta import FittedTheta
 from posbias.core.schema import RESERVED
 from posbias.core.training.layouts import (
-    Grouping,
     Layout,
     LayoutOfCounts,
     LayoutOfPages,
@@ -27,7 +27,7 @@ from posbias.core.training.layouts import (
 from posbias.core.training.layouts.pages import weighted_pages
 from posbias.core.training.row_weights import RowWeights
 from posbias.core.training.thin_cells import ChosenPropensities, choose_propensities
-from posbias.core.training.weights import ClickWeights, Source, WeightOptions
+from posbias.core.training.weights import ClickWeights, WeightOptions
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.of_parts import WantedFeatures, bring_features

@@ -5,10 +5,11 @@ A method is one file here: a class below `Estimator`, or below `MethodOfRows`. I
 
 from dataclasses import fields
 
+from posbias.core.choices import Cluster
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.estimators.conditional import ConditionalEstimator
-from posbias.core.estimators.estimate import Cluster, Estimate, EstimationOptions
+from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.estimator import Estimator, Method, MethodOfRows
 from posbias.core.estimators.joint import JointEstimator
 from posbias.core.registry import Room

@@ -1,12 +1,12 @@
 """What every estimator takes and returns."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.members import Members
+from posbias.core.choices import Cluster, Period, Shrink
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.harvesting import HarvestedPropensities
@@ -17,10 +17,6 @@ from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.joint import EMOptions, JointFit
 from posbias.core.theta.linkage import NO_CLICKS, NO_REFERENCE, Linkage, find_linkage
-
-Cluster = Literal["query", "pair", "session", "column", "two-way"]
-Period = Literal["auto", "none", "hour", "day", "week"]
-Shrink = Literal["auto", "none"]
 
 
 @dataclass(frozen=True)

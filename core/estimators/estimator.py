@@ -4,10 +4,11 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
+from posbias.core.choices import Cluster
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import UsageError
-from posbias.core.estimators.estimate import Cluster, Estimate, EstimationOptions
+from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.registry import Plugin
 
 

@@ -22,9 +22,10 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
+from posbias.core.choices import Candidates
 from posbias.core.evaluation.lists import RANK, RANKING
 from posbias.core.evaluation.measures import measures
-from posbias.core.evaluation.shown import PAGES, Candidates, CellWeights, Shown
+from posbias.core.evaluation.shown import PAGES, CellWeights, Shown
 from posbias.core.schema import DOC, QUERY
 
 N_PAGES, N_CLICKS, SUM_WEIGHT, FIRST = 0, 1, 2, 3

@@ -1,7 +1,6 @@
 """What pages showed, as arrays: the rows in which clicks are counted, and what a click in each of them weighs."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -10,9 +9,6 @@ from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.page_order import in_page_order
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
-
-Candidates = Literal["page", "query"]
-"""What a document is ranked among: what its page showed, or all documents that the ranking has for the query."""
 
 PAGES, PAGE, AT, CELL = "posbias_pages", "posbias_page", "posbias_at", "posbias_cell"
 _NO_CELL = -1

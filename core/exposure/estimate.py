@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from posbias.core.choices import Cluster
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators import Estimate, EstimationOptions
-from posbias.core.estimators.estimate import Cluster, FittedCurve, cells_like, relative_to_largest
+from posbias.core.estimators.estimate import FittedCurve, cells_like, relative_to_largest
 from posbias.core.estimators.features import FeaturesMethod
 from posbias.core.exposure.errors import FittedExposure
 from posbias.core.exposure.strata import ExposureCounts

@@ -5,12 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.estimators.estimate import (
-    Cluster,
-    Estimate,
-    FittedCurve,
-    relative_to_largest,
-)
+from posbias.core.choices import Cluster
+from posbias.core.estimators.estimate import Estimate, FittedCurve, relative_to_largest
 from posbias.core.shapes import get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
 from posbias.core.shapes.shape import ShapedEstimate

@@ -13,13 +13,12 @@ expected share of false ones among those found (Benjamini & Hochberg 1995).
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, starts
-
-MultipleTests = Literal["none", "bonferroni", "fdr"]
+from posbias.core.choices import MultipleTests
 
 _BLOCK = 1 << 18  # pairs that are tested at a time
 

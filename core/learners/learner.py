@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.choices import MultipleTests
 from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.click_rate_pairs import MultipleTests
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.models import FactorModel, RowModel
 from posbias.core.registry import Plugin

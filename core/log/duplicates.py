@@ -5,16 +5,11 @@ whether the upper position was looked at. Where cells depend on the clicks above
 that is left out: what counts of a page then depends only on what happened above, which biases nothing.
 """
 
-from typing import Literal
-
 import polars as pl
 
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import PageFault
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
-
-DuplicateDocs = Literal["error", "first", "keep"]
-"""A page that shows a document twice is faulty, or counts with the first of its rows, or with all."""
 
 _LATER, _CUT = "posbias_later", "posbias_cut"
 

@@ -8,19 +8,15 @@ Sources: Joachims, Swaminathan & Schnabel 2017 (IPS); Swaminathan & Joachims 201
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.choices import Negatives, Rate
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.schema import CLICKS, POSITION
 from posbias.core.training.replicates import replicate_names
-
-Negatives = Literal["clamp", "posterior"]
-Rate = Literal["posterior", "coec", "ips"]
-Source = Literal["smooth", "fitted"]
 
 CLICK_WEIGHT = "posbias_click_weight"
 

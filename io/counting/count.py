@@ -184,7 +184,8 @@ def read_unjudged(
         with progress.stage(f"reading {reader.title}"):
             log, account = convert(log, reader, engine)
     size = sum(source.bytes for source in log.sources)
-    with progress.stage("reading", log.estimated_rows, unit="rows", size=size) as stage:
+    rows, estimated = log.estimated_rows, not log.rows_are_known
+    with progress.stage("reading", rows, unit="rows", size=size, estimated=estimated) as stage:
         read = engine.read(
             log,
             keep_sessions=keep_sessions or plan.model.needs_session,

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from posbias.core.choices import OnBadRows
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import HARMLESS
 from posbias.core.schema import DOC, QUERY, SESSION
-from posbias.io.engines.engine import OnBadRows
 from posbias.io.log.log import Log
 from posbias.io.log.rejects import describe_page_faults, describe_row_faults, reason
 

@@ -6,18 +6,15 @@ function that is sent there, and whose small results come back.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import polars as pl
 
+from posbias.core.choices import OnBadRows
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.guards import LogTotals
 from posbias.io.log.log import Log
 from posbias.io.progress import RowCounter
-
-EngineName = Literal["polars", "spark"]
-OnBadRows = Literal["error", "drop"]
-CheckPages = Literal["sample", "all"]
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")

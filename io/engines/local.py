@@ -13,6 +13,7 @@ from pathlib import Path
 import narwhals as nw
 import polars as pl
 
+from posbias.core.choices import CheckPages, OnBadRows
 from posbias.core.counts.packed import count_packed
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sums_of_weights import add_up_weights, count_weights
@@ -30,7 +31,7 @@ from posbias.io.engines.contract import (
     page_faults,
     rows_by_reason,
 )
-from posbias.io.engines.engine import CheckPages, Found, Item, OnBadRows
+from posbias.io.engines.engine import Found, Item
 from posbias.io.log.log import Log, good_rows
 from posbias.io.log.scan import reading
 from posbias.io.progress import RowCounter, count_rows

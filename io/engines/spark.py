@@ -15,12 +15,13 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
+from posbias.core.choices import CheckPages, OnBadRows
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.guards import LogTotals, PageEnds
 from posbias.core.log.impressions import REJECTED
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.contract import ROWS, SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
-from posbias.io.engines.engine import CheckPages, Found, Item, OnBadRows
+from posbias.io.engines.engine import Found, Item
 from posbias.io.engines.kept_frames import KeptFrames, SparkFrame
 from posbias.io.engines.spark_pages import PagesOnSpark, affected, count_faults, marked_repeats
 from posbias.io.engines.spark_session import Session, spark_errors

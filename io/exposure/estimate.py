@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.choices import Cluster
 from posbias.core.errors import SchemaError
 from posbias.core.estimators import Estimate, EstimationOptions
-from posbias.core.estimators.estimate import Cluster, linkage_of_clicks
+from posbias.core.estimators.estimate import linkage_of_clicks
 from posbias.core.estimators.features import FeaturesMethod
 from posbias.core.estimators.regression_em import RegressionEMMethod
 from posbias.core.exposure.draws import fold_of, in_sample

@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.choices import Cluster
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import SchemaError
-from posbias.core.estimators.estimate import Cluster
 from posbias.core.exposure.draws import draws_of
 from posbias.core.schema import CLICK, DOC, QUERY, SESSION, WEIGHT
 from posbias.core.training.layouts import GROUP, get_layout

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
+from posbias.core.choices import Missing
 from posbias.core.schema import DOC, PAIR, QUERY, Roles
 from posbias.core.training.layouts import GROUP, Layout
 from posbias.core.training.layouts.preferences import LOSER_ROW, WINNER_ROW
@@ -30,8 +31,6 @@ from posbias.io.log.log import Log
 from posbias.io.log.scan import untyped_columns
 from posbias.io.progress import Progress
 from posbias.io.temporary.kept import KeptFrame, keep
-
-Missing = Literal["error", "drop", "nan"]
 
 _ROW, _NEW_ROW = "posbias_row", "posbias_new_row"
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import polars as pl
 
+from posbias.core.choices import Grouping
 from posbias.core.errors import SchemaError
-from posbias.core.training.layouts import GROUP, Grouping, Layout
+from posbias.core.training.layouts import GROUP, Layout
 from posbias.core.training.layouts.preferences import LOSER_ROW, WINNER_ROW
 from posbias.io.engines.engine import Engine
 from posbias.io.features.chunks import chunks, rows_per_chunk

@@ -12,8 +12,9 @@ from typing import Literal, Protocol, TypeVar
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.choices import Grouping
 from posbias.core.schema import DOC, QUERY, SESSION
-from posbias.core.training.layouts import GROUP, Grouping, LayoutOfPages
+from posbias.core.training.layouts import GROUP, LayoutOfPages
 from posbias.core.training.layouts.layout import RowsOfPairs
 from posbias.core.training.split import in_validation
 from posbias.io.counting.count import CountedLog, PairsOfPart

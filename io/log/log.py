@@ -154,6 +154,11 @@ class Log:
         """Path by digest of each source of impressions. A table of clicks may serve several days."""
         return digests(self.sources, holds_rows=_is_there if self.raw is not None and self.raw.of_lines else _has_rows)
 
+    @property
+    def rows_are_known(self) -> bool:
+        """Whether the estimate of rows is exact: Parquet says how many it has."""
+        return self.nesting is None and all(source.format == "parquet" for source in self.sources)
+
     @cached_property
     def estimated_rows(self) -> int:
         """Rows: exact for Parquet, estimated from the size otherwise."""

@@ -4,11 +4,11 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import polars as pl
 from msgspec import UNSET, UnsetType
 
+from posbias.core.choices import Impressions
 from posbias.core.errors import SchemaError
 from posbias.core.schema import RequestedRoles
 from posbias.io.log.rows import RawLines
@@ -25,9 +25,6 @@ CLICKED_EVENT = "posbias_click"
 
 OF_FILE, OF_ROW = "posbias_of_file", "posbias_of_row"
 """Where a row that is made of another one comes from, so that a faulty one can be shown."""
-
-Impressions = Literal["hits", "events"]
-"""What says in UBI that a document was shown: the hit list of the query, or an event of the action `impression`."""
 
 
 @dataclass(frozen=True)

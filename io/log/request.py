@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from posbias.core.log.duplicates import DuplicateDocs
+from posbias.core.choices import DuplicateDocs
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.schema import RequestedRoles
 from posbias.io.log.click_table import ClicksRequest

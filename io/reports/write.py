@@ -6,7 +6,7 @@ from pathlib import Path
 from posbias.core.errors import OutputError, OutputExistsError, UsageError
 from posbias.io.places.plain_files import open_plain, state_of
 from posbias.io.reports.stamps import is_stamped, stamped
-from posbias.io.results.atomic import committing
+from posbias.io.results.commits import committing
 from posbias.io.results.files import listed_in
 from posbias.io.results.renames import exchange, rename_new, sync_directory
 from posbias.io.temporary.directories import owned_directory

@@ -6,7 +6,6 @@ leaves the old result or the new one; what else it leaves, the next run removes.
 
 import random
 import secrets
-import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,6 +15,7 @@ from typing import TypeAlias
 import polars as pl
 
 from posbias.core.errors import OutputError, OutputExistsError
+from posbias.io.results.commits import committing
 from posbias.io.results.files import foreign_in, listed_in
 from posbias.io.results.renames import exchange, identity, rename_new, sync_directory, sync_tree
 from posbias.io.results.target import Target, resolved
@@ -26,26 +26,8 @@ from posbias.io.temporary.owner import Owner
 _CLAIMS, _BACK_OFF = 5, (0.1, 0.4)  # tries, and seconds between them
 _REPLACED = "{target}: another run has replaced it during this one. Its result was kept; run this command again."
 
-commit_lock = threading.Lock()
-"""Held while a result moves into place; who ends the process on a signal takes it first."""
-
-_committed = threading.Event()
-
 OnWait: TypeAlias = Callable[[Owner], None]
 """Told once which process a run waits for."""
-
-
-def is_committed() -> bool:
-    """Whether this process has put a result into place, so that ending it must not claim that nothing was written."""
-    return _committed.is_set()
-
-
-@contextmanager
-def committing() -> Generator[None]:
-    """The step that puts a result into place: no signal ends the process within it, nor says "nothing" after it."""
-    with commit_lock:
-        yield
-        _committed.set()
 
 
 @contextmanager

@@ -20,10 +20,9 @@ from pathlib import Path
 import msgspec
 
 from posbias.core.errors import ObjectStoreError, OutputError, OutputExistsError
-from posbias.core.escapes import escaped
 from posbias.io.places.locations import ObjectUrl
 from posbias.io.places.object_stores import delete, list_objects, read_object, upload
-from posbias.io.results.atomic import committing
+from posbias.io.results.commits import begin_upload, committing, end_upload
 from posbias.io.results.files import listed_by
 from posbias.io.results.manifest import FILE_NAME
 from posbias.io.temporary.directories import owned_directory
@@ -31,8 +30,6 @@ from posbias.io.temporary.files import temporary_files
 
 _MARKER = "_posbias_unfinished"
 _FORMAT = "posbias.upload/1"
-
-_under_way: list[ObjectUrl] = []
 
 
 class _Upload(msgspec.Struct, frozen=True):
@@ -49,11 +46,6 @@ class _Upload(msgspec.Struct, frozen=True):
     about: str = "posbias is uploading a result, or was stopped while it did. Without manifest.json nothing is whole."
     token: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
     files: tuple[str, ...] = ()
-
-
-def unfinished_upload() -> str | None:
-    """Where this process has begun an upload and not ended it, as it can be printed by whoever ends the process."""
-    return escaped(str(_under_way[0])) if _under_way else None
 
 
 def is_unfinished(url: ObjectUrl) -> bool:
@@ -78,17 +70,23 @@ def uploaded_directory(
         OutputError: the target must not be replaced, or there is no space for the directory.
         ObjectStoreError: the store cannot be reached, or does not let us write or delete.
     """
-    if not target.key:
-        raise OutputError(f"{target}: is a whole bucket. Name a prefix in it, such as {target}result.")
-    _check_writable(target, _check_target(target, force=force, inputs=inputs))
+    _check_writable(target, check_prefix(target, force=force, inputs=inputs))
     with owned_directory(temporary) as work:
         with temporary_files(work):
             yield work
-        _upload_tree(work, target, _check_target(target, force=force, inputs=inputs))
+        _upload_tree(work, target, check_prefix(target, force=force, inputs=inputs))
 
 
-def _check_target(target: ObjectUrl, *, force: bool, inputs: tuple[ObjectUrl, ...]) -> set[ObjectUrl]:
-    """What stands there now, and may be replaced."""
+def check_prefix(target: ObjectUrl, *, force: bool, inputs: tuple[ObjectUrl, ...]) -> set[ObjectUrl]:
+    """What stands at a target now, and may be replaced.
+
+    Raises:
+        OutputExistsError: something is there, and `force` is not given.
+        OutputError: it must not be replaced.
+        ObjectStoreError: the store cannot be reached.
+    """
+    if not target.key:
+        raise OutputError(f"{target}: is a whole bucket. Name a prefix in it, such as {target}result.")
     found = {entry.url for entry in list_objects(target)}
     if not found:
         return found
@@ -145,7 +143,7 @@ def _upload_tree(work: Path, target: ObjectUrl, old: set[ObjectUrl]) -> None:
     last = files.pop(manifest)
     names = sorted(str(url.path.relative_to(target.path)) for url in old | files.keys())
     ours = _Upload(files=tuple(names))
-    _under_way.append(target)
+    begin_upload(str(target))
     try:
         upload(msgspec.json.encode(ours), marker)
         delete([manifest])
@@ -159,6 +157,6 @@ def _upload_tree(work: Path, target: ObjectUrl, old: set[ObjectUrl]) -> None:
     except ObjectStoreError as error:
         raise ObjectStoreError(f"{error} The result is not whole, and has no manifest.") from error
     finally:
-        _under_way.clear()
+        end_upload()
     with suppress(ObjectStoreError):  # beside a manifest the marker says nothing
         delete([marker])

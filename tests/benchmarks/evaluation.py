@@ -40,10 +40,10 @@ from rich.table import Table
 from value_measure import ndcg
 from value_worlds import DATA, FILES, SHOWN, Documents, Fold, Setting, draw_folds
 
+from posbias.core.choices import Candidates
 from posbias.core.evaluation.estimates import CONFIDENCE, ESTIMATORS, Evaluation
 from posbias.core.evaluation.measures import measures
 from posbias.core.evaluation.query_sums import N_CLICKS
-from posbias.core.evaluation.shown import Candidates
 from posbias.core.evaluation.tables import Bound
 from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from posbias.core.estimators.estimate import Period
+from posbias.core.choices import Period
 from posbias.core.simulation.simulate import SimulationOptions
 
 SPARSE_AIM = 5.0

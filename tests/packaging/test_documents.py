@@ -26,6 +26,7 @@ REPOSITORY = Path(os.environ.get("REPOSITORY_OF_POSBIAS", Path(__file__).parents
 DOCUMENTS = documents.documents(REPOSITORY)  # of the tests alone, if there is no repository: then `repository` skips
 OPTIONS = "cli/options/README.md"
 RESULTS = "io/results/README.md"
+COMPLETING = ("--install-completion", "--show-completion")
 LONGEST_FIRST_PAGE, LONGEST = 250, 350  # lines
 MEASURED = tuple(f"tests/benchmarks/{name}.md" for name in ("README", "recovery", "recovery_verdicts"))
 
@@ -69,7 +70,11 @@ def options_by_command() -> dict[str, list[TyperOption]]:
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
     return {
-        name: [param for param in command.params if isinstance(param, TyperOption) and param.name != "help"]
+        name: [
+            param
+            for param in command.params
+            if isinstance(param, TyperOption) and param.name not in {"help", "help_all"}
+        ]
         for name, command in group.commands.items()
     }
 
@@ -126,7 +131,7 @@ def test_the_tables_of_options_hold_every_option_with_its_commands_and_its_defau
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_no_document_names_an_option_that_does_not_exist(repository: Path, name: str) -> None:
     known = {word for options in options_by_command().values() for option in options for word in names_of(option)}
-    known |= {"--help", "--version", *OF_OTHER_PROGRAMS}
+    known |= {"--help", "--help-all", "-h", "--version", *COMPLETING, *OF_OTHER_PROGRAMS}
     if name in MEASURED:
         sources = [path.read_text(encoding="utf-8") for path in (repository / "tests" / "benchmarks").glob("*.py")]
         known |= {word for source in sources for word in re.findall(r'add_argument\("(--[a-z-]+)"', source)}
@@ -145,10 +150,10 @@ def shell(text: str) -> list[str]:
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_commands_within_a_sentence_exist_and_take_the_options_that_are_named(repository: Path, name: str) -> None:
     for words in (text.split() for text in code(prose(read(repository, name))) if text.startswith("posbias ")):
-        assert words[1] in {*options_by_command(), "--version", "--help", "COMMAND"}, words
+        assert words[1] in {*options_by_command(), "--version", "--help", "-h", "COMMAND", *COMPLETING}, words
         taken = {word for option in options_by_command().get(words[1], ()) for word in names_of(option)}
         options = {word for word in words[2:] if word.startswith("-")} - {"-"}  # which is standard input, or a mark
-        assert options - taken - {"--help"} == set(), words
+        assert options - taken - {"--help", "--help-all", "-h"} == set(), words
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

@@ -95,7 +95,7 @@ OF_FIT = ("--model", "after-click", "--method", "squared-ctr")
 OF_FILES = ("--layout", "ratios", "--format", "jsonl")
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "help": ("run", "--help"),
+    "help": ("run", "--help-all"),
     "run": ("run", "LOG", *OF_FIT, *OF_FILES, "-o", "run", "--quiet"),
     "collect": ("collect", "LOG", "--model", "after-click", "-o", "store"),
     "fit": ("fit", "store", "--method", "squared-ctr", "-o", "fit"),
@@ -165,7 +165,8 @@ def done(
 def test_help_shows_what_was_added_behind_what_was_there(done: Done) -> None:
     _, said, _ = done.said["help"]
 
-    assert "[pbm|ubm|after-click|" in said
+    said = " ".join(said.split())
+    assert "With a propensity by cell: pbm, ubm, after-click. " in said
     assert "adjacent-chain, randomized, ctr, squared-ctr, features, regression-em." in said
     assert "Training rows by document (pointwise, judgments, ratios), click (clicked-group), page (session)" in said
     assert "catboost, ranklib, qrels, opensearch, elasticsearch, quepid, jsonl." in said

@@ -3,14 +3,14 @@
 A layout is a class below `LayoutOfPages` or `LayoutOfCounts`. It is found because it lies here.
 """
 
+from posbias.core.choices import Grouping
 from posbias.core.errors import UsageError
 from posbias.core.registry import Room
-from posbias.core.training.layouts.layout import GROUP, LABEL, Grouping, Layout, LayoutOfCounts, LayoutOfPages
+from posbias.core.training.layouts.layout import GROUP, LABEL, Layout, LayoutOfCounts, LayoutOfPages
 
 __all__ = [
     "GROUP",
     "LABEL",
-    "Grouping",
     "Layout",
     "LayoutOfCounts",
     "LayoutOfPages",

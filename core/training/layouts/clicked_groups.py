@@ -12,8 +12,9 @@ against the clicked one, clicked or not).
 
 import polars as pl
 
+from posbias.core.choices import Grouping
 from posbias.core.schema import CLICKS, DOC, PAIR, QUERY, SESSION
-from posbias.core.training.layouts.layout import GROUP, LABEL, Grouping, LayoutOfPages
+from posbias.core.training.layouts.layout import GROUP, LABEL, LayoutOfPages
 from posbias.core.training.layouts.pages import WEIGHTED_CLICK
 from posbias.core.training.replicates import weight_columns
 

@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.choices import Grouping
 from posbias.core.errors import UsageError
 from posbias.core.registry import Plugin
 from posbias.core.schema import DOC, QUERY, SESSION
 from posbias.core.training.weights import ClickWeights, WeightOptions
 
-Grouping = Literal["session", "query"]
 Weighted = Literal["row", "group", "preference"]
 
 GROUP = "group"

@@ -6,8 +6,9 @@ cell without a propensity are left out.
 
 import polars as pl
 
+from posbias.core.choices import Grouping
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
-from posbias.core.training.layouts.layout import GROUP, Grouping, LayoutOfPages
+from posbias.core.training.layouts.layout import GROUP, LayoutOfPages
 from posbias.core.training.layouts.pages import WEIGHTED_CLICK
 
 

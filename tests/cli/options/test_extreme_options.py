@@ -46,7 +46,19 @@ FOR_A_CHANCE = {
     "--satisfaction": ("--model", "sdbn"),
     "--parameters": ("--model", "dbn"),
 }
-NO_NUMBER = ("--config", "--output", "--force", "--quiet", "--json", "--labels", "--ranker", "--model")
+NO_NUMBER = (
+    "--config",
+    "--output",
+    "--force",
+    "--quiet",
+    "--json",
+    "--help-all",
+    "--print-config",
+    "--log-format",
+    "--labels",
+    "--ranker",
+    "--model",
+)
 
 
 @pytest.fixture(autouse=True)

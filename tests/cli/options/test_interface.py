@@ -19,7 +19,9 @@ from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from posbias.cli.main import app
-from posbias.cli.options.config import OF_ITS_OWN
+from posbias.cli.options.config import OF_ITS_OWN, TYPED_ONLY
+from posbias.cli.options.help import SHOWN_FIRST
+from posbias.cli.options.names import formats, layouts, methods
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 RunPosbias = Callable[..., CompletedProcess[str]]
@@ -83,10 +85,34 @@ def test_every_option_has_a_help_text_that_is_a_sentence(option: TyperOption) ->
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_can_be_read_in_full_in_80_columns(run_in_process: RunPosbias, command: str) -> None:
-    done = run_in_process(command, "--help", COLUMNS="80")
+    done = run_in_process(command, "--help-all", COLUMNS="80")
     options = [option for option in GROUP.commands[command].params if isinstance(option, TyperOption)]
     missing = [option.opts[0] for option in options if option.opts[0] not in done.stdout]
     assert missing == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_first_what_a_first_user_needs_on_one_screen(run_in_process: RunPosbias, command: str) -> None:
+    first = run_in_process(command, "-h", COLUMNS="80")
+    assert first.returncode == 0
+    assert first.stdout == run_in_process(command, "--help", COLUMNS="80").stdout
+    assert len(first.stdout.splitlines()) < 45
+    assert max(map(len, first.stdout.splitlines())) <= 80
+    options = [option for option in GROUP.commands[command].params if isinstance(option, TyperOption)]
+    shown = {option.opts[0] for option in options if re.search(rf"^ .*{option.opts[0]}\b", first.stdout, re.MULTILINE)}
+    assert shown >= {option.opts[0] for option in options if option.required} | {"--help-all"}
+
+
+def test_what_help_shows_first_is_an_option_of_some_command() -> None:
+    flags = {flag for command in GROUP.commands.values() for option in command.params for flag in option.opts}
+    assert SHOWN_FIRST - flags == {"--help"}
+
+
+def test_names_of_plug_ins_are_in_the_help_where_it_is_shown(run_in_process: RunPosbias) -> None:
+    done = run_in_process("run", "--help-all")
+    assert "{" not in done.stdout
+    for names in (methods(), layouts(), formats()):
+        assert [name for name in names if name not in done.stdout] == []
 
 
 def test_one_name_means_one_thing_in_every_command() -> None:
@@ -101,7 +127,7 @@ def test_one_name_means_one_thing_in_every_command() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_has_its_environment_variable(name: str) -> None:
     for option in GROUP.commands[name].params:
-        if isinstance(option, TyperOption) and option.opts[0] != "--help" and (name, option.name) not in OF_ITS_OWN:
+        if isinstance(option, TyperOption) and option.name not in TYPED_ONLY and (name, option.name) not in OF_ITS_OWN:
             expected = "POSBIAS_" + option.opts[0].removeprefix("--").replace("-", "_").upper()
             assert option.envvar == expected
 
@@ -283,6 +309,47 @@ def test_bars_count_rows_bytes_and_buckets_and_fit_into_80_columns(
     assert any(re.search(rf"reading .* {rows}k rows, {size / 1e3:.1f} kB +0:00:00", line) for line in lines), lines
     assert any(re.search(r"counting .* 1 buckets +0:00:0", line) for line in lines), lines
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(("name", "said"), [("log.csv", "of about "), ("log.parquet", "of ")])
+def test_an_estimate_of_rows_is_shown_as_one(
+    clean_environment: dict[str, str], log: Path, tmp_path: Path, name: str, said: str
+) -> None:
+    rows = pl.concat([pl.read_parquet(log).with_columns(session=pl.col("session") + 10**6 * n) for n in range(60)])
+    rows.write_csv(tmp_path / name) if name.endswith("csv") else rows.write_parquet(tmp_path / name)
+    _, _, seen = on_a_terminal(clean_environment, tmp_path, "collect", name, "-o", "out")
+    assert re.search(rf"reading .* {said}[\d.,]+[kM]? rows", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen))
+    assert ("of about " in seen) is (said == "of about ")
+
+
+def test_messages_on_a_terminal_break_at_words_but_not_what_is_to_be_copied(
+    clean_environment: dict[str, str], log: Path, tmp_path: Path
+) -> None:
+    for words in (("run", log, "-o", "out", "--max-position", "many"), ("run", log, "-o", "out", "--method", "no one")):
+        _, _, seen = on_a_terminal(clean_environment, tmp_path, *words, COLUMNS="40")
+        lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen).splitlines()
+        message = lines[next(number for number, line in enumerate(lines) if line.startswith("posbias: error: ")) :]
+        assert len(message) > 1
+        assert max(map(len, message)) <= 40
+        unbroken = subprocess.run(
+            [sys.executable, "-m", "posbias.cli", *map(str, words)],
+            cwd=tmp_path,
+            env=clean_environment | {"COLUMNS": "40"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert " ".join(message) == unbroken.stderr.splitlines()[-1]
+    pl.read_parquet(log).rename({"doc": "thing"}).write_parquet(tmp_path / "other.parquet")
+    _, _, seen = on_a_terminal(clean_environment, tmp_path, "run", "other.parquet", "-o", "out", COLUMNS="40")
+    copied = [line for line in seen.splitlines() if "Try: " in line]
+    assert all("other.parquet -o out" in line for line in copied)
+
+
+def test_json_lines_are_not_disturbed_by_bars(clean_environment: dict[str, str], log: Path, tmp_path: Path) -> None:
+    _, _, seen = on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out", "--log-format", "json")
+    assert [json.loads(line)["level"] for line in seen.splitlines()]
+    assert ESCAPE not in seen
 
 
 def test_quiet_draws_no_bars_on_a_terminal(clean_environment: dict[str, str], log: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
 from posbias.cli.main import app
+from posbias.cli.options.config import TYPED_ONLY
 from posbias.cli.options.exposure import FeatureOptions
 from posbias.cli.options.learning import LearningOptions
 from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions
@@ -39,6 +40,7 @@ HOW_NOT_WHAT = {
     "temp_dir": "where temporary files lie",
     "engine": "which machine works; the result is the same",
     "master": "which cluster works",
+    "log_format": "in which form messages are",
     "check_pages": "how many pages of a large log are looked at; only what is wrong there shows",
 }
 """Options that change how the work is done, and not the result, each with the reason."""
@@ -451,7 +453,11 @@ def trials_of(command: str) -> dict[str, Trial]:
 
 def options_of(command: str) -> list[TyperOption]:
     """The options of a command."""
-    return [option for option in COMMANDS[command].params if isinstance(option, TyperOption)]
+    return [
+        option
+        for option in COMMANDS[command].params
+        if isinstance(option, TyperOption) and option.name not in TYPED_ONLY
+    ]
 
 
 def faults(bench: Bench, situation: str, only: Iterable[str] | None = None) -> list[str]:

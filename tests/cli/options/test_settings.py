@@ -84,13 +84,37 @@ def test_a_misspelt_variable_is_refused(run_in_process: Run, log: Path, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["POSBIAS_REPOSITORY", "POSBIAS_SERVICE_HOST", "POSBIAS_PORT_8080_TCP"])
-def test_a_variable_of_others_is_named_without_its_value(run_in_process: Run, log: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["POSBIAS_REPOSITORY", "POSBIAS_X", "POSBIAS_", "POSBIAS_HELP_ALL", "posbias_image"])
+def test_a_variable_that_is_no_option_is_refused_without_its_value(
+    run_in_process: Run, log: Path, tmp_path: Path, name: str
+) -> None:
     done = run_in_process("fit", log, "-o", "out", "--quiet", **{name: "a-secret"})
 
-    assert done.returncode == 0
-    assert f"warning: {name}: no such option; the variable is ignored." in done.stderr
+    assert done.returncode == 2
+    assert f"{name}: no such option." in done.stderr
+    assert "ename or unset the variable." in done.stderr
     assert "a-secret" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("service", ["POSBIAS", "POSBIAS_WEB", "POSBIAS_2"])
+def test_the_variables_that_kubernetes_sets_for_a_service_are_harmless(
+    run_in_process: Run, log: Path, service: str
+) -> None:
+    port = f"{service}_PORT_8080_TCP"
+    names = (f"{service}_SERVICE_HOST", f"{service}_SERVICE_PORT", f"{service}_SERVICE_PORT_HTTPS", f"{service}_PORT")
+    variables = dict.fromkeys((*names, port, f"{port}_PROTO", f"{port}_PORT", f"{port}_ADDR"), "tcp://10.0.0.11:8080")
+
+    usual = run_in_process("fit", log, "-o", "usual", "--quiet")
+    done = run_in_process("fit", log, "-o", "out", "--quiet", **variables)
+
+    assert (done.returncode, done.stderr) == (usual.returncode, usual.stderr)
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("name", ["POSBIAS_PORTS", "POSBIAS_PORT_TCP", "POSBIAS_SERVICE", "POSBIAS_PORT_80_TCP_HOST"])
+def test_what_only_resembles_a_variable_of_kubernetes_is_refused(run_in_process: Run, log: Path, name: str) -> None:
+    assert run_in_process("fit", log, "-o", "out", **{name: "1"}).returncode == 2
 
 
 def test_an_empty_variable_is_not_set_and_a_blank_one_is_an_error(run_in_process: Run, log: Path) -> None:

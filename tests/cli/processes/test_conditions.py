@@ -320,9 +320,9 @@ def test_a_panic_of_polars_is_one_error(
 
 
 def test_what_fails_while_the_program_loads_exits_with_2(folder: Path) -> None:
-    code = "import sys; sys.modules['polars'] = None; from posbias.cli.__main__ import main; main()"
+    code = "import sys; sys.modules['typer'] = None; from posbias.cli.__main__ import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=WITHIN, check=False
     )
     assert done.returncode == 2
-    assert "polars" in done.stderr
+    assert "typer" in done.stderr

@@ -1,6 +1,7 @@
 """Signals are acted on whatever stderr is, and never contradict a result that stands."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -13,10 +14,12 @@ import pytest
 
 PROMPT_SECONDS = 15
 START_SECONDS = 60
+HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 # Runs posbias on argv[2:] and does argv[1] at the moment that the test is about.
 DRIVER = """
 import atexit, os, signal, sys, time
+from posbias.cli import interrupts
 from posbias.cli.report import result
 from posbias.io.engines.local import LocalEngine
 number, moment, *words = sys.argv[1:]
@@ -31,7 +34,10 @@ def reporting(*values):
     time.sleep(600 if moment == "stuck" else 0.2)
     report(*values)
 
-if moment == "reading":
+if moment == "drawing":  # for a while after the signal, bars could be drawn again
+    stands = interrupts._what_stands
+    interrupts._what_stands = lambda: (time.sleep(1), stands())[1]
+if moment in ("reading", "drawing"):
     LocalEngine.read = reading
 elif moment == "ending":
     atexit.register(lambda: (os.kill(os.getpid(), int(number)), time.sleep(0.2)))
@@ -127,3 +133,30 @@ def test_a_second_signal_does_not_stop_the_tidying(log: Path, tmp_path: Path) ->
             time.sleep(0.002)
         assert process.wait(PROMPT_SECONDS) == 128 + signal.SIGINT
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_bars_are_not_drawn_again_after_a_signal_and_the_cursor_comes_back(
+    log: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    ours, theirs = pty.openpty()
+    with driven(number, "drawing", log, tmp_path / "out", theirs) as process:
+        os.close(theirs)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"reading\n"
+        before = read_until(ours, "reading")
+        process.send_signal(number)
+        after = read_until(ours, "nothing was written")
+        assert process.wait(PROMPT_SECONDS) == 128 + number
+    os.close(ours)
+    assert HIDE_CURSOR in before
+    assert after.count("reading") <= 1  # a drawing may be on its way when the signal comes; later there are ten
+    assert SHOW_CURSOR in after
+
+
+def read_until(terminal: int, wanted: str) -> str:
+    """What a terminal gets until something has been printed on it."""
+    seen = bytearray()
+    while wanted not in seen.decode(errors="replace"):
+        seen += os.read(terminal, 65536)
+    return seen.decode(errors="replace")

@@ -16,14 +16,13 @@ import polars as pl
 import pytest
 from rich.text import Text
 
-from posbias.cli import console, interrupts, main
+from posbias.cli import console, interrupts, main, messages
 from posbias.cli.report.progress import show_progress
 from posbias.cli.work import steps
 from posbias.core.errors import EngineError
 from posbias.core.escapes import escaped, escaped_json, escaped_lines
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.places.locations import ObjectUrl
-from posbias.io.results import uploads
+from posbias.io.results import commits
 from posbias.io.results.manifest import checksum_of_content
 
 RunPosbias = Callable[..., CompletedProcess[str]]
@@ -230,7 +229,7 @@ def test_an_error_that_no_command_catches_is_escaped_and_ends_with_2(
 
 def test_warnings_of_libraries_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
-    console.escape_warnings()
+    messages.escape_warnings()
     said = warnings.formatwarning(UserWarning(VALUE), UserWarning, "file.py", 1)
 
     assert _acts_on_a_terminal(said) == []
@@ -238,9 +237,9 @@ def test_warnings_of_libraries_are_escaped(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_a_signal_leaves_unfinished_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "_under_way", [ObjectUrl("s3", "bucket", NAME)])
+    monkeypatch.setattr(commits, "_uploads", [f"s3://bucket/{NAME}"])
 
-    assert uploads.unfinished_upload() == f"s3://bucket/{escaped(NAME)}"
+    assert commits.unfinished_upload() == f"s3://bucket/{escaped(NAME)}"
 
 
 def test_bars_show_notes_as_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,11 @@ import polars as pl
 import pytest
 
 from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.choices import Rate
 from posbias.core.errors import StatisticsError
 from posbias.core.training.layouts.judgments import judgment_rows, rate_terms, top_rate
 from posbias.core.training.layouts.layout import Posterior
-from posbias.core.training.weights import Rate, WeightOptions, click_weights
+from posbias.core.training.weights import WeightOptions, click_weights
 
 UNKNOWN = float("nan")
 THETA = np.array([1.0, 0.4, UNKNOWN, 0.005])

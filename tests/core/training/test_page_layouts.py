@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from posbias.core.choices import Grouping
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.training.layouts import Grouping
 from posbias.core.training.layouts.clicked_groups import clicked_group_rows
 from posbias.core.training.layouts.pages import weighted_pages
 from posbias.core.training.layouts.preferences import preference_rows

@@ -29,7 +29,13 @@ class Watched:
 
     @contextmanager
     def stage(
-        self, description: str, total: int | None = None, *, unit: str = "buckets", size: int | None = None
+        self,
+        description: str,
+        total: int | None = None,
+        *,
+        unit: str = "buckets",
+        size: int | None = None,
+        estimated: bool = False,  # noqa: ARG002
     ) -> Generator[Stage]:
         """A stage that is remembered."""
         self.stages[description] = Steps(total, unit, size)

@@ -12,8 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 
 from posbias.cli import streams
-from posbias.cli.console import SafeConsole, counted, line
+from posbias.cli.console import SafeConsole, line
 from posbias.cli.report import summary
+from posbias.cli.safe_text import counted
 from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError, UsageError
 from posbias.io.results.manifest import json_text

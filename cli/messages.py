@@ -1,0 +1,149 @@
+"""What is said on stderr: one message after another, as text or, for collectors of logs, as lines of JSON.
+
+Where `--json` asks for a result on stdout, an error is an object there, too. Every message is made safe to print here.
+On a terminal, its lines break at words, but for those that are to be copied.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import textwrap
+import traceback
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+from posbias.cli import clock
+from posbias.cli.safe_text import shown_lines
+from posbias.core.credentials import masked
+from posbias.core.escapes import escaped_json
+
+LogFormat = Literal["text", "json"]
+Level = Literal["info", "warning", "error"]
+
+_OPENINGS: dict[Level, str] = {"info": "", "warning": "warning: ", "error": "posbias: error: "}
+_COLOURS: dict[Level, int] = {"warning": 33, "error": 31}
+_TO_COPY = ("Try: ", "Usage: ", "next: ")
+_USUAL_WIDTH, _LEAST_WIDTH = 80, 20
+_STDERR = 2
+
+
+@dataclass
+class _Form:
+    """How this process speaks.
+
+    Attributes:
+        of_messages: text, or lines of JSON.
+        errors_on_stdout: whether errors go there, too.
+    """
+
+    of_messages: LogFormat = "text"
+    errors_on_stdout: bool = False
+
+
+_form = _Form()
+
+
+def speak(of_messages: LogFormat, *, errors_on_stdout: bool) -> None:
+    """Say in which form messages are printed from now on, and whether an error is also an object on stdout."""
+    _form.of_messages, _form.errors_on_stdout = of_messages, errors_on_stdout
+
+
+def is_json() -> bool:
+    """Whether messages are lines of JSON, so that nothing else may stand between them."""
+    return _form.of_messages == "json"
+
+
+def tell(message: str, level: Level = "info") -> None:
+    """Print a message, unless stderr is full or gone: a result that stands does not depend on it."""
+    said = _said(message, level, _OPENINGS[level])
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{said}\n")
+
+
+def warn(message: str) -> None:
+    """Print a warning."""
+    tell(message, "warning")
+
+
+def complain(message: str) -> None:
+    """Print an error."""
+    tell(message, "error")
+
+
+def fail(message: str, kind: str, exit_code: int) -> None:
+    """Print why the command ends without a result.
+
+    Args:
+        message: what went wrong, where, and what to do.
+        kind: the class of the error.
+        exit_code: with which the process ends.
+    """
+    complain(message)
+    if _form.errors_on_stdout:
+        error = {"message": masked(message), "kind": kind, "exit_code": exit_code}
+        with contextlib.suppress(OSError):
+            sys.stdout.write(_json({"error": error}) + "\n")
+
+
+def stopped(message: str) -> str:
+    """What is said when a signal ends the process, as it is printed: on a line of its own, after what the key left."""
+    return _said(message, "error", "") if is_json() else f"\nposbias: {shown_lines(message)}"
+
+
+def fail_by_a_fault(exit_code: int) -> None:
+    """Print the exception that is being handled: nobody foresaw it."""
+    lines = traceback.format_exc().rstrip()
+    tell(lines, "error" if is_json() else "info")
+    about = "this is a bug in posbias, not a problem with your data. Please report it with the lines above."
+    fail(about, "Fault", exit_code)
+
+
+def escape_warnings() -> None:
+    """Have Python print the warnings of libraries as everything else is printed."""
+    as_before = warnings.formatwarning
+
+    def formatted(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        return _said(as_before(message, category, filename, lineno, line).rstrip(), "warning", opening="") + "\n"
+
+    warnings.formatwarning = formatted
+
+
+def _said(message: str, level: Level, opening: str) -> str:
+    """A message as it is printed."""
+    if is_json():
+        return _json({"time": clock.now().isoformat(), "level": level, "message": masked(message)})
+    text = shown_lines(message)
+    return _on_a_terminal(opening + text, level) if sys.stderr.isatty() else opening + text
+
+
+def _json(content: object) -> str:
+    return escaped_json(json.dumps(content, ensure_ascii=False))
+
+
+def _on_a_terminal(text: str, level: Level) -> str:
+    width = _width()
+    lines = [line if line.lstrip().startswith(_TO_COPY) else _wrapped(line, width) for line in text.split("\n")]
+    said = "\n".join(lines)
+    plain = level not in _COLOURS or os.environ.get("NO_COLOR") or os.environ.get("TERM") in {"dumb", "unknown"}
+    return said if plain else f"\x1b[{_COLOURS[level]}m{said}\x1b[0m"
+
+
+def _wrapped(line: str, width: int) -> str:
+    return textwrap.fill(
+        line, width, break_long_words=False, break_on_hyphens=False, replace_whitespace=False, drop_whitespace=True
+    )
+
+
+def _width() -> int:
+    """The columns of the terminal, by the environment or by the terminal itself."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and int(asked) >= _LEAST_WIDTH:
+        return int(asked)
+    try:
+        return max(os.get_terminal_size(_STDERR).columns, _LEAST_WIDTH)
+    except OSError:
+        return _USUAL_WIDTH

@@ -1,0 +1,24 @@
+"""Text that is safe to print: no secrets, and nothing that a terminal acts on."""
+
+from posbias.core.credentials import masked
+from posbias.core.escapes import escaped, escaped_lines
+
+
+def shown(text: str) -> str:
+    """A name, a value or a sentence on one line, without secrets and with unseen characters as escapes."""
+    return escaped(masked(text))
+
+
+def shown_lines(text: str) -> str:
+    """A message whose line breaks are its own, without secrets and with unseen characters as escapes."""
+    return escaped_lines(masked(text))
+
+
+def counted(number: float, plural: str) -> str:
+    """A count with its noun, e.g. `1,204 clicks`, `1 query`."""
+    count = f"{number:,.0f}"
+    return f"{count} {_singular(plural) if count == '1' else plural}"
+
+
+def _singular(plural: str) -> str:
+    return f"{plural.removesuffix('ies')}y" if plural.endswith("ies") else plural.removesuffix("s")

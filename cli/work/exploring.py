@@ -1,0 +1,85 @@
+"""What `explore` plans, from a fit."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from posbias.cli.options.exploration import ExplorationOptions
+from posbias.cli.options.output import OutputOptions
+from posbias.cli.report import exploration as report
+from posbias.cli.report.result import WITH_DOUBTS, Result, open_result
+from posbias.core.exploration.documents import MEAN_RANK, documents_to_show
+from posbias.core.exploration.swaps import make_plan
+from posbias.core.schema import QUERY
+from posbias.io.fits.explore import ExploredFit, open_explored, whole_queries
+from posbias.io.places.locations import location
+from posbias.io.progress import Stage
+from posbias.io.results.exploration import write_documents, write_plan
+
+SCHEMA = "posbias.exploration"
+
+
+def explore(fit: Path, exploration: ExplorationOptions, output: OutputOptions) -> int:
+    """Say which positions to swap, and which documents to show, to learn most."""
+    place = location(fit)
+    with (
+        open_result("explore", output, [str(place)], [exploration]) as result,
+        open_explored(place) as explored,
+    ):
+        result.content["schema"] = SCHEMA
+        _plan_swaps(explored, exploration.pages, result)
+        _choose_documents(explored, exploration.top, result)
+    return result.exit_code
+
+
+def _plan_swaps(explored: ExploredFit, pages: int, result: Result) -> None:
+    """Plan swaps of positions, and say what they are worth."""
+    with result.progress.stage("planning swaps"):
+        plan = make_plan(explored.known.curves(), pages)
+    write_plan(explored.cells, plan, result.folder)
+    result.content["swaps"] = report.plan_section(plan)
+    result.printed += report.widths_report(explored.cells, plan)
+    result.printed += (*report.plan_lines(plan), *report.next_steps(plan, explored.randomized))
+    missing = plan.planned.badness[0]
+    if missing:
+        result.warnings.append(
+            f"{missing} of {len(plan.planned.width)} propensities will still have no interval: one swap of the plan "
+            "does not reach them. Plan more pages (--pages)."
+        )
+    if not explored.converged:
+        result.exit_code = WITH_DOUBTS
+        result.warnings.append("the fit did not converge, so that what it says of further pages may be off.")
+
+
+@dataclass
+class Totals:
+    """What has been looked at so far."""
+
+    queries: int = 0
+    documents: int = 0
+    shown: int = 0
+    challengers: int = 0
+
+
+def _choose_documents(explored: ExploredFit, top: int, result: Result) -> None:
+    """Choose the documents that may be among the best of their query."""
+    totals = Totals()
+    with result.progress.stage("choosing documents", explored.n_documents, unit="documents") as stage:
+        for _ in write_documents(_chosen(explored, top, totals, stage), result.folder):
+            pass
+    counts = vars(totals)
+    result.content["documents"] = {"top": top, **counts}
+    result.printed.append(report.documents_line(counts, top))
+
+
+def _chosen(explored: ExploredFit, top: int, totals: Totals, stage: Stage) -> Iterator[pl.DataFrame]:
+    for pairs in whole_queries(explored):
+        worth = documents_to_show(pairs, explored.context, top)
+        totals.queries += pairs[QUERY].n_unique()
+        totals.documents += pairs.height
+        totals.shown += worth.height
+        totals.challengers += int((worth[MEAN_RANK] > top).sum())
+        stage.advance(pairs.height)
+        yield worth

@@ -1,0 +1,54 @@
+"""The words among which options choose: few, and apart from what they mean, so that the command line starts at once."""
+
+from typing import Literal
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+Impressions = Literal["hits", "events"]
+"""What counts as shown in UBI."""
+
+DuplicateDocs = Literal["error", "first", "keep"]
+"""What becomes of a document that stands twice on a page."""
+
+OnBadRows = Literal["error", "drop"]
+"""What becomes of rows that break the rules."""
+
+CheckPages = Literal["sample", "all"]
+"""Which pages of a large log are looked at."""
+
+EngineName = Literal["polars", "spark"]
+"""Where rows are read and counted."""
+
+# --- estimating -------------------------------------------------------------------------------------------------
+
+Period = Literal["auto", "none", "hour", "day", "week"]
+"""By what attractiveness may differ."""
+
+Cluster = Literal["query", "pair", "session", "column", "two-way"]
+"""By what errors are clustered."""
+
+Shrink = Literal["auto", "none"]
+"""Whether contexts are shrunk towards each other."""
+
+# --- training and evaluating ------------------------------------------------------------------------------------
+
+Missing = Literal["error", "drop", "nan"]
+"""What becomes of rows without features."""
+
+Grouping = Literal["session", "query"]
+"""What is ranked together."""
+
+Source = Literal["smooth", "fitted"]
+"""Which propensities are used where the fitted ones are not sure."""
+
+Negatives = Literal["clamp", "posterior"]
+"""What weight rows without clicks have."""
+
+Rate = Literal["posterior", "coec", "ips"]
+"""What the label of a judgment is made from."""
+
+MultipleTests = Literal["none", "bonferroni", "fdr"]
+"""What a level of significance is about."""
+
+Candidates = Literal["page", "query"]
+"""What a document is ranked among."""

@@ -1,0 +1,56 @@
+"""Help and usage errors come at once: what takes time to load is loaded by a command that runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SLOW = ("polars", "numpy", "scipy", "pyarrow", "narwhals", "rich", "posbias.cli.work")
+
+LOADED = """
+import sys
+sys.argv[0] = "posbias"
+from posbias.cli.__main__ import main
+try:
+    main()
+except SystemExit as done:
+    print(done.code, *sorted(sys.modules))
+"""
+
+
+def loaded(folder: Path, environment: dict[str, str], *words: str) -> tuple[int, set[str], str]:
+    """The exit code, the modules that have been loaded by then, and what was printed on stderr."""
+    command = [sys.executable, "-c", LOADED, *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    code, *modules = done.stdout.splitlines()[-1].split()
+    return int(code), set(modules), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--help",), 0),
+        (("-h",), 0),
+        ((), 2),
+        (("fti",), 2),
+        (("fit", "--bogus"), 2),
+        (("fit", "log.parquet"), 2),
+        (("run", "log.parquet", "-o", "out", "--max-position", "many"), 2),
+        (("simulate", "-o", "out", "--ranker", "nobody"), 2),
+    ],
+    ids=str,
+)
+def test_help_and_usage_errors_load_nothing_that_takes_time(
+    clean_environment: dict[str, str], tmp_path: Path, words: tuple[str, ...], code: int
+) -> None:
+    ended, modules, _ = loaded(tmp_path, clean_environment, *words)
+    assert ended == code
+    assert sorted(modules.intersection(SLOW)) == []
+
+
+def test_a_command_that_runs_does_load_it(clean_environment: dict[str, str], tmp_path: Path) -> None:
+    ended, modules, said = loaded(tmp_path, clean_environment, "fit", "nowhere.parquet", "-o", "out")
+    assert ended == 2
+    assert "nowhere.parquet" in said
+    assert modules.issuperset({"polars", "posbias.cli.work"})
