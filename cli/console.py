@@ -1,6 +1,6 @@
 """What is said on a terminal.
 
-Names, ids and texts of libraries come from outside. All that is printed passes `shown` here: what a terminal would act
+Names, ids and texts of libraries come from outside. All that is printed passes `shown`: what a terminal would act
 on is written as an escape, and `***` stands for passwords and keys. Whatever does not pass it is escaped by the console
 when it is printed, so that nothing gets around.
 """
@@ -17,13 +17,9 @@ from rich.text import Text
 
 from posbias.core.credentials import masked
 from posbias.core.escapes import escaped, escaped_lines
+from posbias.core.wording import shown
 
 _WIDTH_IN_A_FILE = 120
-
-
-def shown(text: str) -> str:
-    """A name, a value or a sentence on one line, without secrets and with unseen characters as escapes."""
-    return escaped(masked(text))
 
 
 def shown_lines(text: str) -> str:
@@ -52,16 +48,6 @@ class SafeConsole(Console):
         """What is printed: all of it passes here, and only what Rich itself says to the terminal is not text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(escaped(segment.text, keep="\n"), segment.style)
-
-
-def counted(number: float, plural: str) -> str:
-    """A count with its noun, e.g. `1,204 clicks`, `1 query`."""
-    count = f"{number:,.0f}"
-    return f"{count} {_singular(plural) if count == '1' else plural}"
-
-
-def _singular(plural: str) -> str:
-    return f"{plural.removesuffix('ies')}y" if plural.endswith("ies") else plural.removesuffix("s")
 
 
 def stderr_console() -> Console:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from posbias.cli import streams
-from posbias.cli.console import SafeConsole, say, shown, stderr_console
+from posbias.cli.console import SafeConsole, say, stderr_console
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.options import CheckOptions, CountingOptions
 from posbias.cli.options.reading import ReadingOptions
@@ -18,6 +18,7 @@ from posbias.cli.work.looking import check as look_into
 from posbias.cli.work.recognition import Asked
 from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError
+from posbias.core.wording import shown
 from posbias.io.results.manifest import json_text
 
 _WIDTH_IN_A_FILE = 80

@@ -12,10 +12,11 @@ from rich.padding import Padding
 from rich.table import Table
 
 from posbias.cli import streams
-from posbias.cli.console import SafeConsole, counted, line
+from posbias.cli.console import SafeConsole, line
 from posbias.cli.report import summary
 from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError, UsageError
+from posbias.core.wording import counted
 from posbias.io.results.manifest import json_text
 from posbias.io.stores.checks import check_contents, one_by_one
 from posbias.io.stores.metadata import describe_decay, describe_plan

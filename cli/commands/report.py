@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli.console import say, shown, stderr_console
+from posbias.cli.console import say, stderr_console
 from posbias.cli.interrupts import result_stands
 from posbias.cli.options.options import ReportOptions
 from posbias.cli.report.progress import show_progress
 from posbias.cli.report.result import DONE
 from posbias.cli.work.reporting import Format, check_results, format_of, make_report
+from posbias.core.wording import shown
 from posbias.io.places.locations import location
 
 

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from posbias.cli.console import counted
 from posbias.cli.options.options import OutputOptions
 from posbias.cli.options.shared import Doc, Memory, Query
 from posbias.cli.options.values import parse_memory
 from posbias.cli.report.result import open_result
+from posbias.core.wording import counted
 from posbias.io.learning.model_files import read_model
 from posbias.io.learning.new_documents import open_new_documents
 from posbias.io.learning.scores import score_rows, write_scores

@@ -8,7 +8,6 @@ from shlex import quote
 
 import polars as pl
 
-from posbias.cli.console import counted
 from posbias.cli.options.options import OutputOptions
 from posbias.cli.options.simulation import (
     ExperimentOptions,
@@ -27,6 +26,7 @@ from posbias.core.simulation.parameters import CELL_MODELS
 from posbias.core.simulation.simulate import simulate_blocks
 from posbias.core.simulation.truth import true_attractiveness, true_parameters, true_propensities
 from posbias.core.simulation.worlds import World, random_world
+from posbias.core.wording import counted
 from posbias.io.log.simulated import LOG, TRUTH, read_labels, write_log, write_truth
 from posbias.io.places.locations import Location, location
 from posbias.io.progress import Stage

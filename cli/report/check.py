@@ -8,7 +8,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from posbias.cli.console import counted, line
+from posbias.cli.console import line
+from posbias.core.wording import counted
 from posbias.io.forms import get_form
 from posbias.io.log.event_table import EVENTS
 

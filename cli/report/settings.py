@@ -4,8 +4,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from posbias.cli.console import shown
 from posbias.cli.options.words import several
+from posbias.core.wording import shown
 from posbias.io.log.findings import Finding
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")

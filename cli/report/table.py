@@ -14,7 +14,8 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
 
-from posbias.cli.console import line, shown
+from posbias.cli.console import line
+from posbias.core.wording import shown
 
 MOST_ROWS = 30
 

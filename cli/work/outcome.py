@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from posbias.cli.console import counted
 from posbias.cli.options.comparing import ComparingOptions
 from posbias.cli.report import comparison as report
 from posbias.cli.report.result import CHANGED, DONE, WITH_DOUBTS
@@ -13,6 +12,7 @@ from posbias.cli.work.comparing import Comparison
 from posbias.core.comparison.tables import beyond
 from posbias.core.errors import UsageError
 from posbias.core.standard_errors.contrasts import ContrastTest
+from posbias.core.wording import counted
 from posbias.io.results.tables import write_small_table
 
 SCHEMA = "posbias.comparison"

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from posbias.cli.options.training import TrainingOptions
-from posbias.cli.report import summary, verdicts
+from posbias.cli.report import summary
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
@@ -31,6 +31,7 @@ from posbias.core.training.weights import ClickWeights, Source, WeightOptions
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.of_parts import WantedFeatures, bring_features
+from posbias.io.fits import verdicts
 from posbias.io.formats import TrainingFormat, check_format, get_format
 from posbias.io.formats.training_sets import write_training_sets
 from posbias.io.layouts.pair_weights import (

@@ -6,7 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from posbias.cli.console import counted
+from posbias.core.wording import counted
 
 Run = Callable[..., CompletedProcess[str]]
 
