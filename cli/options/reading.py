@@ -10,6 +10,7 @@ from posbias.core.log.duplicates import DuplicateDocs
 from posbias.io.engines.engine import CheckPages, EngineName, OnBadRows
 from posbias.io.forms import form_names
 from posbias.io.log.raw import Impressions
+from posbias.io.log.request import MOST_BAD_ROWS
 
 Decimal = Literal[","]
 """What may stand before a fraction instead of a point."""
@@ -209,7 +210,7 @@ class ReadingOptions:
             _READING,
             metavar="SHARE",
         ),
-    ] = 0.05
+    ] = MOST_BAD_ROWS
     duplicate_docs: Annotated[
         DuplicateDocs,
         option(

@@ -1,22 +1,21 @@
 """Steps that several commands share: read, count and fit; each adds its section to the manifest and its table."""
 
-import shlex
 from collections.abc import Iterable
 
-from posbias.cli import clock
 from posbias.cli.report import summary
 from posbias.cli.report.curve import Curve
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.cli.work.job import EstimateRequest, Job
 from posbias.core.fit.fit import LARGEST_COMPARISON, Fit
 from posbias.core.fit.from_rows import FromRows
+from posbias.io import clock
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.table import check_features
 from posbias.io.fits.fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
 from posbias.io.log.days import Days
+from posbias.io.log.doubts import doubts
 from posbias.io.log.log import Log
-from posbias.io.log.sums import unused_count
 
 
 def count(job: Job, engine: Engine, result: Result) -> CountedLog:
@@ -47,14 +46,7 @@ def open_log(job: Job, result: Result) -> Log:
     """Open the log of a job; what was guessed of its columns is said."""
     log = job.open_log()
     check_features(log, job.kept.tables, job.kept.features)
-    if log.guessed:
-        named = " ".join(f"{flag} {shlex.quote(column)}" for flag, column in log.guessed)
-        result.warnings.append(f"columns were guessed from their names: {named}. Name them, or others, to be sure.")
-    count = unused_count(log)
-    if count is not None:
-        result.warnings.append(
-            f"column {count!r} was not used. If a row adds up impressions, say --impressions {shlex.quote(count)}."
-        )
+    result.warnings += doubts(log)
     return log
 
 

@@ -11,6 +11,9 @@ from posbias.io.log.event_table import EventsRequest
 from posbias.io.log.raw import RawReader
 from posbias.io.log.written_lists import NO_LIST_RULES, ListRules
 
+MOST_BAD_ROWS = 0.05
+"""The share of the rows that may be left out because they break the contract, where nothing else is said."""
+
 
 @dataclass(frozen=True)
 class LogRequest:
