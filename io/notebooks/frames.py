@@ -36,20 +36,22 @@ class Frame:
 
         Raises:
             UsageError: it is none of them.
-            SchemaError: a lazy frame cannot be collected.
+            SchemaError: a lazy frame cannot be collected, or a column is there twice.
         """
         lazy = isinstance(given, pl.LazyFrame)
         try:
-            return cls(
-                nw.from_native(given.collect() if isinstance(given, pl.LazyFrame) else given, eager_only=True), lazy
-            )
+            rows = given.collect() if isinstance(given, pl.LazyFrame) else given
         except pl.exceptions.PolarsError as error:
             raise SchemaError(f"{FRAME}: cannot be collected: {error}") from error
+        try:
+            return cls(nw.from_native(rows, eager_only=True), lazy)
         except TypeError:
             raise UsageError(
                 f"{FRAME}: is {type(given).__module__}.{type(given).__qualname__}. Give a Polars or pandas frame, or "
                 "an Arrow table."
             ) from None
+        except ValueError as error:
+            raise SchemaError(f"{FRAME}: cannot be read: {error}") from error
 
     @property
     def columns(self) -> list[str]:
@@ -61,7 +63,7 @@ class Frame:
         """Some of its columns.
 
         Raises:
-            SchemaError: a name is there twice, or a column holds what no column of a log can.
+            SchemaError: a column holds what no column of a log can.
         """
         try:
             return self.rows.select(*names).to_polars()

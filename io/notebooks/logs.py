@@ -4,10 +4,11 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import polars as pl
 
-from posbias.core.errors import EngineError, PosbiasError, RoleError
+from posbias.core.errors import EngineError, PosbiasError, RoleError, SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.role_search import resolve_roles
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles
@@ -34,6 +35,16 @@ def names(given: Names) -> tuple[str, ...]:
     return () if given is None else (given,) if isinstance(given, str) else tuple(given)
 
 
+def check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:
+    """See that a word is one of those that an option takes; the command line does so by itself.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if given not in choices:
+        raise UsageError(f"--{option} {given}: choose {' or '.join(choices)}.")
+
+
 @contextmanager
 def local_engine(on_bad_rows: OnBadRows) -> Generator[LocalEngine]:
     """An engine with a temporary directory of its own, which is removed at the end. Its errors speak of the frame.
@@ -41,6 +52,7 @@ def local_engine(on_bad_rows: OnBadRows) -> Generator[LocalEngine]:
     Raises:
         PosbiasError: whatever fails.
     """
+    check_choice("on-bad-rows", on_bad_rows, get_args(OnBadRows))
     with owned_directory(system_temporary().absolute()) as scratch:
         try:
             yield LocalEngine(_MEMORY, scratch, on_bad_rows, "sample")
@@ -76,6 +88,12 @@ def log_of(
     roles = resolve_roles(requested, frame.columns, where=FRAME, required=required)
     path = folder / _FILE
     rows = frame.select(roles.columns())
+    for name, dtype in rows.schema.items():
+        if dtype.is_nested() or dtype == pl.Object:
+            raise SchemaError(
+                f"{FRAME}: column {name!r} holds {dtype}. Give a frame with a row per impression, whose columns hold "
+                "numbers, text or times."
+            )
     (rows.with_row_index(NUMBER) if numbered else rows).write_parquet(path)
     return open_log(
         LogRequest(

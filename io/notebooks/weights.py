@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -25,7 +26,7 @@ from posbias.io.engines.engine import Engine, OnBadRows, ReadLog
 from posbias.io.fits.read import PreviousFit
 from posbias.io.layouts.pair_weights import check_unidentified, weights_of_log
 from posbias.io.notebooks.frames import FRAME, Frame, FrameT
-from posbias.io.notebooks.logs import NUMBER, local_engine, log_of
+from posbias.io.notebooks.logs import NUMBER, check_choice, local_engine, log_of
 from posbias.io.progress import SilentProgress
 
 ADDED = (PROPENSITY, WEIGHT)
@@ -53,6 +54,8 @@ class WeightRequest:
 
 def weigh(given: FrameT, fitted: PreviousFit | ClickModelFit, asked: WeightRequest) -> FrameT:
     """The frame with `propensity` and `weight`: see `FitResult.weights_for`."""
+    check_choice("propensity", asked.source, get_args(Source))
+    check_choice("unidentified", asked.unidentified, get_args(OnBadRows))
     check_min_propensity(asked.options.min_propensity)
     frame = Frame.of(given)
     taken = [name for name in ADDED if name in frame.columns]
