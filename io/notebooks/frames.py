@@ -39,6 +39,8 @@ class Frame:
             SchemaError: a lazy frame cannot be collected, or a column is there twice.
         """
         lazy = isinstance(given, pl.LazyFrame)
+        if type(given) in {nw.DataFrame, nw.LazyFrame}:
+            raise _not_taken(given)
         try:
             rows = given.collect() if isinstance(given, pl.LazyFrame) else given
         except pl.exceptions.PolarsError as error:
@@ -46,10 +48,7 @@ class Frame:
         try:
             return cls(nw.from_native(rows, eager_only=True), lazy)
         except TypeError:
-            raise UsageError(
-                f"{FRAME}: is {type(given).__module__}.{type(given).__qualname__}. Give a Polars or pandas frame, or "
-                "an Arrow table."
-            ) from None
+            raise _not_taken(given) from None
         except ValueError as error:
             raise SchemaError(f"{FRAME}: cannot be read: {error}") from error
 
@@ -77,3 +76,8 @@ class Frame:
         ]
         wider = self.rows.with_columns(*own).to_native()
         return wider.lazy() if self.lazy else wider
+
+
+def _not_taken(given: object) -> UsageError:
+    kind = f"{type(given).__module__}.{type(given).__qualname__}"
+    return UsageError(f"{FRAME}: is {kind}. Give a Polars or pandas frame, or an Arrow table.")

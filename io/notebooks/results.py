@@ -112,7 +112,7 @@ class FitResult:
             UsageError: what was handed in is no such frame, an option is out of range, or the click model has nothing
                 to weigh rows by.
             SchemaError: a column is missing, is there twice or holds other types than the fit; rows break the rules;
-                `propensity` or `weight` is there already; the frame has no rows, or no clicks.
+                `propensity` or `weight` is there already; the frame has no rows, or is a log of clicks alone.
             IdentifiabilityError: clicks have no propensity, and `unidentified` is error.
         """
         from posbias.io.notebooks.weights import WeightRequest, weigh  # noqa: PLC0415 - tables need no engine

@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+import narwhals as nw
 import polars as pl
 import pytest
 from command_results import Posbias
@@ -244,6 +245,12 @@ REFUSED: dict[str, tuple[Callable[[pl.DataFrame], object], type[PosbiasError], s
     ),
     "a list of rows": (lambda f: f.to_dicts(), UsageError, "Give a Polars or pandas frame, or an Arrow table"),
     "a series": (lambda f: f["click"], UsageError, "Give a Polars or pandas frame, or an Arrow table"),
+    "a frame of narwhals": (nw.from_native, UsageError, "Give a Polars or pandas frame, or an Arrow table"),
+    "record batches": (
+        lambda f: arrow_table(f).to_reader(),
+        UsageError,
+        "Give a Polars or pandas frame, or an Arrow table",
+    ),
     "a path": (lambda _: "log.parquet", UsageError, "Give a Polars or pandas frame, or an Arrow table"),
 }
 
