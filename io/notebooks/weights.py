@@ -1,5 +1,6 @@
 """Weights for the rows of a frame, by the code of `posbias weight`."""
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import get_args
@@ -25,6 +26,7 @@ from posbias.io.counting.count import read_log
 from posbias.io.engines.engine import Engine, OnBadRows, ReadLog
 from posbias.io.fits.read import PreviousFit
 from posbias.io.layouts.pair_weights import check_unidentified, weights_of_log
+from posbias.io.log.doubts import doubts
 from posbias.io.notebooks.frames import FRAME, Frame, FrameT
 from posbias.io.notebooks.logs import NUMBER, check_choice, local_engine, log_of
 from posbias.io.progress import SilentProgress
@@ -75,6 +77,8 @@ def weigh(given: FrameT, fitted: PreviousFit | ClickModelFit, asked: WeightReque
         log = log_of(frame, roles, ReadingRules(), engine.scratch, needs_session=pages, numbered=True)
         found = read_log(log, plan, engine, SilentProgress(), clock.today(), keep_sessions=pages)
         weighed = _by_row(found.read, fitted, engine, asked) if by_row else _by_cell(found.read, plan, fitted, asked)
+    for sentence in doubts(log):
+        warnings.warn(sentence, stacklevel=3)  # where `weights_for` is called
     return frame.with_columns([_in_frame(weighed, name, found.read.rows_read) for name in ADDED])
 
 

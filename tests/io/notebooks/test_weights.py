@@ -194,6 +194,13 @@ def test_columns_of_other_names_are_named(result: FitResult, impressions: pl.Dat
     assert found["weight"].equals(result.weights_for(impressions)["weight"])
 
 
+def test_a_column_that_was_guessed_is_a_warning_of_python(result: FitResult, impressions: pl.DataFrame) -> None:
+    with pytest.warns(UserWarning, match="columns were guessed from their names: --doc sku") as caught:
+        result.weights_for(impressions.rename({"doc": "sku"}))
+
+    assert [Path(one.filename) for one in caught] == [Path(__file__)]
+
+
 def test_without_sessions_positions_weigh_the_same(result: FitResult, impressions: pl.DataFrame) -> None:
     assert result.weights_for(impressions.drop("session"))["weight"].equals(result.weights_for(impressions)["weight"])
 
@@ -303,6 +310,17 @@ def test_a_click_model_without_examination_has_no_weights(
     result = open_result(posbias("fit", path, "--model", "rdctr").folder)
 
     with pytest.raises(UsageError, match="has no examination"):
+        result.weights_for(impressions)
+
+
+def test_trust_bias_has_no_weight_by_row(
+    posbias: Posbias, path: Path, impressions: pl.DataFrame, tmp_path: Path
+) -> None:
+    trust = pl.DataFrame({"position": [1, 2, 3, 4], "alpha": [0.9, 0.7, 0.5, 0.4], "beta": [0.1, 0.08, 0.06, 0.05]})
+    trust.write_csv(tmp_path / "trust.csv")
+    result = open_result(posbias("fit", path, "--model", "tpbm", "--trust", tmp_path / "trust.csv").folder)
+
+    with pytest.raises(UsageError, match="--model tpbm: under trust bias"):
         result.weights_for(impressions)
 
 
