@@ -131,6 +131,7 @@ def resolve_roles(
     further = {
         "context": named(requested.context, "--context"),
         "stratify": named(requested.stratify, "--stratify"),
+        "each": named(requested.each, "--for-each"),
         "version": named(requested.version, "--period-column"),
         "cluster": named(requested.cluster, "--cluster-column"),
         "features": named(requested.features, "--feature"),

@@ -54,6 +54,7 @@ OUTPUT_COLUMNS = frozenset(
 
 NAMES_TAKEN = {
     "--context": RESERVED | OUTPUT_COLUMNS,
+    "--for-each": RESERVED | OUTPUT_COLUMNS,
     **dict.fromkeys(("--stratify", "--period-column", "--cluster-column"), RESERVED),
 }
 """The names that a column cannot have which goes into tables under its own name, by the option that names it."""
@@ -106,6 +107,7 @@ class RequestedRoles:
     timestamp: str | None = None
     context: tuple[str, ...] = ()
     stratify: tuple[str, ...] = ()
+    each: tuple[str, ...] = ()
     version: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
@@ -130,10 +132,11 @@ class RequestedRoles:
 class Roles:
     """Which columns of a log play which role; `session` is empty and `click` None where the log has none.
 
-    Strata are told apart by `stratify` and `version`, that of the ranker; `cluster` is for standard errors alone.
-    `guessed` holds options with their columns: what was taken from names that are likely, but not certain. Where there
-    are `impressions`, a row stands for so many, and `click` is the number of clicks on them. `clicked` lists documents
-    of a page that were clicked. Where `docs_are_queries`, there are no queries: a document is compared with itself.
+    Strata are told apart by `stratify` and `version`, that of the ranker, and whole fits by `each`; `cluster` is for
+    standard errors alone. `guessed` holds options with their columns: what was taken from names that are likely, but
+    not certain. Where there are `impressions`, a row stands for so many, and `click` is the number of clicks on them.
+    `clicked` lists documents of a page that were clicked. Where `docs_are_queries`, there are no queries: a document is
+    compared with itself.
     """
 
     session: tuple[str, ...]
@@ -145,6 +148,7 @@ class Roles:
     timestamp: str | None = None
     context: tuple[str, ...] = ()
     stratify: tuple[str, ...] = ()
+    each: tuple[str, ...] = ()
     version: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
     randomized: tuple[RandomizedRows, ...] = ()
@@ -162,5 +166,5 @@ class Roles:
         """Every column that plays a role, each once, in the log's own names."""
         single = (self.position, self.click, self.clicked, self.weight, self.impressions, self.timestamp)
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
-        further = [*self.context, *self.stratify, *self.version, *self.cluster, *self.features]
+        further = [*self.context, *self.stratify, *self.each, *self.version, *self.cluster, *self.features]
         return list(dict.fromkeys([*names, *further, *(rows.column for rows in self.randomized)]))

@@ -86,7 +86,7 @@ def test_yandex_weights_of_a_session_are_1_by_the_propensity_of_its_clicks(
 ) -> None:
     run = run_posbias("run", yandex, "--layout", "session", "-o", tmp_path / "run")
     table = fitted(run, tmp_path / "run", 0)
-    rows = pl.concat(pl.read_parquet(part) for part in (tmp_path / "run" / "training").glob("*.parquet"))
+    rows = pl.concat(pl.read_parquet(part) for part in (tmp_path / "run" / "training" / "rows").glob("*.parquet"))
 
     log = pl.read_parquet(yandex).join(table.select("position", "propensity"), on="position")
     expected = log.with_columns(weight=pl.when(pl.col("click") == 1).then(1 / pl.col("propensity")).otherwise(1.0))

@@ -23,6 +23,7 @@ from posbias.core.learners.methods import (
 from posbias.core.models import click_model_names, model_names
 from posbias.core.simulation.parameters import CELL_MODELS, parameters_by_pair, shared_parameters, uses_theta
 from posbias.core.training.layouts import get_layout, layouts_that_take, options_of_some_layouts
+from posbias.io.formats import formats_that_take, options_of_some_formats
 from posbias.io.forms import forms
 
 Needs = Mapping[str, tuple[Need, ...]]
@@ -230,8 +231,14 @@ def _rate_by_propensity(asked: Situation) -> str | None:
     return None
 
 
+def _known_to_format(option: str) -> Need:
+    able = formats_that_take(option)
+    return only_where(lambda asked: asked["format"] in able, f"it applies only to --format {', '.join(able)}")
+
+
 _WEIGHTING: Needs = {
     **{name: (_known_to_layout(name),) for name in options_of_some_layouts()},
+    **{name: (_known_to_format(name),) for name in options_of_some_formats()},
     "self_normalize": (_weights, _click_weights),
     "replicates": (_weights, _click_weights),
     "min_propensity": (_click_weights, _rate_by_propensity),
@@ -428,7 +435,9 @@ def _estimating(needs: Needs, of_cells: tuple[str, ...]) -> Needs:
 
 NEEDS: Mapping[str, Needs] = {
     "run": _estimating({**_READING, **_ESTIMATING, **_WEIGHTING}, (*_OF_CELLS, "propensity")),
-    "fit": _estimating({**_READING, **_ESTIMATING, **_OF_FEATURES}, (*_OF_CELLS, "features", "feature", "missing")),
+    "fit": _estimating(
+        {**_READING, **_ESTIMATING, **_OF_FEATURES}, (*_OF_CELLS, "features", "feature", "missing", "for_each")
+    ),
     "collect": {
         name: _needs_of_collect(name)
         for name in (*_OF_COUNTING, *_OF_MACHINES, *_OF_STORES, "output", "force", "quiet")

@@ -76,6 +76,21 @@ class DecayOptions:
 
 
 @dataclass(frozen=True)
+class EachOptions:
+    """Whether there is one fit, or one for each value of a column."""
+
+    for_each: Annotated[
+        str | None,
+        option(
+            "--for-each",
+            "Fit for each value of this column of the log by itself, such as the market: a result each, and a table.",
+            _COUNTING,
+            metavar="COLUMN",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
 class GateOptions:
     """Which days are let into a store."""
 

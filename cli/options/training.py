@@ -76,6 +76,15 @@ class TrainingOptions:
     grades: Annotated[
         int, option("--grades", "Number of grades of judgments, from 0.", _WEIGHTING, min=2, max=31, metavar="N")
     ] = 5
+    search_index: Annotated[
+        str | None,
+        option(
+            "--search-index",
+            "For --format elasticsearch: the index that holds the documents.",
+            _WEIGHTING,
+            metavar="NAME",
+        ),
+    ] = None
     unidentified: Annotated[
         OnBadRows,
         option(

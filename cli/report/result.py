@@ -98,10 +98,15 @@ def open_result(
         with show_progress(console, quiet=output.quiet) as progress:
             result = Result(folder, progress)
             yield result
-        content = {"command": command, "inputs": inputs, "options": _plain(options), **result.content}
-        manifest = write_manifest(folder, {**content, "warnings": result.warnings, PRINTED: result.printed})
+        manifest = write_description(result, command, inputs, options)
         result_stands(result.exit_code)
     _report(result, manifest_text(manifest), output, console)
+
+
+def write_description(result: Result, command: str, inputs: list[str], options: list[Any]) -> dict[str, Any]:
+    """Write the manifest of a result, its last file, and return it."""
+    content = {"command": command, "inputs": inputs, "options": _plain(options), **result.content}
+    return write_manifest(result.folder, {**content, "warnings": result.warnings, PRINTED: result.printed})
 
 
 def is_same(path: Location, target: Location) -> bool:

@@ -15,6 +15,7 @@ from posbias.cli.console import SafeConsole
 from posbias.cli.report.curve import Curve
 from posbias.cli.report.table import Printed, markdown, renderable
 from posbias.core.errors import LogFormatError, OutputError, UsageError
+from posbias.io.fits.read import fits_of_values
 from posbias.io.results.manifest import manifest_text
 from posbias.io.results.plain_text import as_spreadsheet_columns
 from posbias.io.results.stored import StoredResult
@@ -130,6 +131,11 @@ def _curve(stored: StoredResult) -> Curve:
     if name not in stored.files:
         raise UsageError(
             f"--plot: {stored.folder} holds no {name}. Name a directory that `posbias fit` or `run` wrote."
+        )
+    each = fits_of_values(stored.manifest)
+    if each:
+        raise UsageError(
+            f"--plot: {stored.folder} holds several fits (--for-each). Name one of them, such as {each[0]}."
         )
     cells = stored.typed(_Cells).counted.plan().cell_columns
     table = read_table(stored.folder / name)

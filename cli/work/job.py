@@ -65,6 +65,7 @@ class Job:
         day: that of all rows of a log, where no column says it.
         kept: what must be kept of a log beside the counts.
         decay: by what older days weigh less, if they do.
+        each: the column whose values are to be fitted each by itself, if there is one; it is one of the strata.
     """
 
     inputs: tuple[str, ...]
@@ -75,6 +76,7 @@ class Job:
     day: str | None = None
     kept: Kept = Kept()
     decay: float | None = None
+    each: str | None = None
 
     def open_log(self) -> Log:
         """Open the log that the options describe.
@@ -95,7 +97,8 @@ class Job:
             impressions=columns.impressions,
             timestamp=columns.timestamp,
             context=plan.context,
-            stratify=tuple(name for name in plan.strata if name != columns.period_column),
+            stratify=tuple(name for name in plan.strata if name not in {columns.period_column, self.each}),
+            each=() if self.each is None else (self.each,),
             version=tuple(name for name in plan.strata if name == columns.period_column),
             cluster=plan.clusters,
             randomized=plan.randomized,

@@ -28,7 +28,7 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
         keep = job.kept.sessions_for is not None
         log = open_log(job, result)
         counted = count_log(log, job.plan, engine, result.progress, clock.today(), keep_sessions=keep, factor=job.decay)
-    _describe(counted, result)
+    describe(counted, result)
     return counted
 
 
@@ -59,7 +59,7 @@ def describe_reading(days: Days | None, said: Iterable[str], result: Result) -> 
         result.warnings += days.warnings()
 
 
-def _describe(counted: CountedLog, result: Result) -> None:
+def describe(counted: CountedLog, result: Result) -> None:
     """Say what was read and counted."""
     result.content |= sections_of_counts(counted)
     result.printed += summary.rows_lines(counted.rows)

@@ -103,6 +103,10 @@ def requested(training: TrainingOptions) -> Request:
     layout = get_layout(training.layout)
     has_features = bool(training.features or training.feature)
     check_format(training.format, layout, has_features=has_features)
+    if "search_index" in get_format(training.format).takes and not training.search_index:
+        raise UsageError(
+            f"--format {training.format}: a rating names the index that its document is in. Add --search-index NAME."
+        )
     check_min_propensity(training.min_propensity)
     if not 0 <= training.validation < 1:
         raise UsageError(f"--validation {training.validation:g}: must be at least 0 and below 1, e.g. 0.1.")
@@ -233,7 +237,14 @@ def write_laid_out(
     """Bring features to laid-out rows, and write them."""
     rows = bring_features(laid_out, request.wanted_features, request.layout, read, engine, result.progress)
     sizes = write_training_sets(
-        rows, request.layout, request.grouping, request.form, engine, result.folder, result.progress
+        rows,
+        request.layout,
+        request.grouping,
+        request.form,
+        engine,
+        result.folder,
+        result.progress,
+        request.asked.search_index,
     )
     result.content["grouped_by"] = request.grouping
     result.content["training_sets"] = sizes

@@ -140,12 +140,13 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     keys = {
         "--context": roles.context,
         "--stratify": roles.stratify,
+        "--for-each": roles.each,
         "--period-column": roles.version,
         "--cluster-column": roles.cluster,
     }
     for flag, names in keys.items():
         _check_keys(flag, names, schema)
-    kept = (*roles.context, *roles.stratify, *roles.version, *roles.cluster)
+    kept = (*roles.context, *roles.stratify, *roles.each, *roles.version, *roles.cluster)
     columns += [pl.col(name) for name in dict.fromkeys(kept)]
     columns += [_feature(name, schema, rules.values) for name in dict.fromkeys(roles.features) if name not in kept]
     if roles.randomized:

@@ -276,6 +276,35 @@ def count_log(
     )
 
 
+def count_parts(
+    parts: Parts,
+    found: Reading,
+    plan: StatisticsPlan,
+    engine: Engine,
+    progress: Progress,
+    folder: Path,
+    factor: float | None = None,
+) -> CountedLog:
+    """Compress counts of some rows of a log, without its pages.
+
+    Args:
+        parts: the counts.
+        found: the log.
+        plan: what is counted.
+        engine: compresses.
+        progress: where stages are reported.
+        folder: for what need not stay in memory.
+        factor: what a day is worth of the next one, if older days weigh less.
+
+    Raises:
+        SchemaError: nothing was counted.
+    """
+    decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
+    work = _Compression(_weighed(plan, decay), decay)
+    statistics, pairs = _compress(parts, work, engine, progress, folder)
+    return CountedLog(plan, found.sources, found.rows, statistics, pairs, decay=decay, days=found.days)
+
+
 def _unbinned(
     read: ReadLog, plan: StatisticsPlan, decay: Decay | None, engine: Engine, progress: Progress
 ) -> SufficientStatistics:

@@ -9,6 +9,7 @@ from posbias.core.comparison.of_fits import FittedCurve
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.fit.propensities import PROPENSITY
+from posbias.io.fits.read import require_propensities
 from posbias.io.places.locations import Location
 from posbias.io.results.stored import open_stored
 from posbias.io.results.tables import FILES_OF_A_FIT, read_covariance, read_propensities
@@ -72,6 +73,8 @@ def open_compared(place: Location) -> ComparedFit:
         UsageError: it is a result of another kind.
     """
     with open_stored(place, FILES_OF_A_FIT) as stored:
+        if "for_each" in stored.content:
+            require_propensities(stored.manifest, str(stored.folder))
         if "estimate" not in stored.content:
             raise UsageError(
                 f"{stored.folder}: is a result of `posbias {stored.command}`, which holds no propensities. Name two "

@@ -1,6 +1,7 @@
 """What `weight` reads of a fit: its propensities, the cells that they are for, and the prior of attractiveness."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -14,6 +15,20 @@ from posbias.io.places.plain_files import is_still
 from posbias.io.results.manifest import Manifest, read_manifest
 from posbias.io.results.tables import FILES_OF_A_FIT, read_covariance, read_propensities
 from posbias.io.stores.manifest_types import Counted
+
+
+class _Value(msgspec.Struct, frozen=True):
+    folder: str | None
+
+
+class _ForEach(msgspec.Struct, frozen=True):
+    values: tuple[_Value, ...] = ()
+
+
+class _OfValues(msgspec.Struct, frozen=True):
+    """As much of a manifest as says which fits a result holds, one for each value of a column."""
+
+    for_each: _ForEach = _ForEach()
 
 
 class _Estimate(msgspec.Struct, frozen=True):
@@ -69,5 +84,22 @@ def require_propensities(manifest: Manifest, where: str) -> None:
             f"{where}: holds a click model that has no propensity by position. It serves `posbias weight`; fit --model "
             "pbm or ubm for this command."
         )
+    each = fits_of_values(manifest)
+    if each:
+        raise UsageError(f"{where}: holds several fits (--for-each). Name one of them, such as {each[0]}.")
     if "estimate" not in manifest.content:
         raise UsageError(f"{where}: holds no propensities. Name the directory that `posbias fit` wrote.")
+
+
+def fits_of_values(manifest: Manifest) -> list[Path]:
+    """The fits that a result holds, one for each value of a column (`fit --for-each`); none of any other result.
+
+    Raises:
+        LogFormatError: the manifest is damaged.
+    """
+    said = manifest.typed(_OfValues, LogFormatError, "Run `posbias fit` again.")
+    names = [value.folder for value in said.for_each.values if value.folder is not None]
+    wrong = next((name for name in names if Path(name).name != name), None)
+    if wrong is not None:
+        raise LogFormatError(f"{manifest.path}: names no folder of a fit: {wrong!r}. Run `posbias fit` again.")
+    return [manifest.path.parent / name for name in names]

@@ -8,7 +8,15 @@ from posbias.core.registry import Room
 from posbias.core.training.layouts import Layout
 from posbias.io.formats.format import TrainingFormat
 
-__all__ = ["TrainingFormat", "check_format", "format_names", "get_format", "trainers_that_carry"]
+__all__ = [
+    "TrainingFormat",
+    "check_format",
+    "format_names",
+    "formats_that_take",
+    "get_format",
+    "options_of_some_formats",
+    "trainers_that_carry",
+]
 
 _FORMATS = Room(__name__, __path__, (TrainingFormat,), "--format")
 
@@ -25,6 +33,16 @@ def get_format(name: str) -> TrainingFormat:
         UsageError: there is none.
     """
     return _FORMATS.get(name)
+
+
+def options_of_some_formats() -> list[str]:
+    """The options that are not for all formats."""
+    return list(dict.fromkeys(option for form in _FORMATS.plugins.values() for option in form.takes))
+
+
+def formats_that_take(option: str) -> list[str]:
+    """The formats that an option is for."""
+    return [name for name, form in _FORMATS.plugins.items() if option in form.takes]
 
 
 def trainers_that_carry(layout: Layout) -> list[str]:

@@ -12,6 +12,7 @@ from posbias.core.training.layouts.preferences import LOSER_ROW, WINNER_ROW
 from posbias.io.formats.columns import distinct, feature_names, with_rows_beside, write_features
 from posbias.io.formats.format import TrainingFormat
 from posbias.io.formats.pieces import join_pieces, open_pieces, piece_path, write_lines
+from posbias.io.formats.saving import with_saving
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
 _DATA, _DESCRIPTION, _PAIRS = "train.tsv", "train.cd", "train.pairs"
@@ -63,6 +64,7 @@ class CatBoostFormat(TrainingFormat):
         script = _LOAD
         for placeholder, text in texts.items():
             script = script.replace(f"@{placeholder}@", text)
+        script = with_saving(script, "model.save_model(str(target))", "cbm")
         (folder / "load.py").write_text(script, encoding="utf-8")
 
 
@@ -103,9 +105,11 @@ def _description(training_set: TrainingSet) -> str:
 _LOAD = '''"""Trains CatBoost on these files.
 
 @WHY@
-train.tsv has what train.cd says of its columns, rows-*.parquet what else is known of each row, in the same order.
+train.tsv has what train.cd says of its columns, rows/ what else is known of each row, in the same order.
 """
 
+import os
+import sys
 from pathlib import Path
 
 import catboost

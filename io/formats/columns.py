@@ -12,6 +12,8 @@ from posbias.core.escapes import escaped_json
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 from posbias.io.results.tables import write_in_one_file
 
+ROWS = "rows"
+"""The folder of the rows as a table, which holds nothing but its parts."""
 FEATURES = "features.json"
 """The features in their order, each with its categories, whose places are the numbers in the files, or null."""
 
@@ -50,13 +52,19 @@ def write_features(training_set: TrainingSet, folder: Path) -> None:
         (folder / FEATURES).write_text(text + "\n", encoding="utf-8")
 
 
+def table_part(folder: Path, table: str, part: TrainingPart, suffix: str) -> Path:
+    """The file of a part in the folder of a table, which is made where it is not there."""
+    (folder / table).mkdir(exist_ok=True)
+    return folder / table / f"part-{part.number:05d}.{suffix}"
+
+
 def with_rows_beside(training_set: TrainingSet, part: TrainingPart, folder: Path) -> Iterator[pl.DataFrame]:
-    """The chunks of a part. Meanwhile `rows-00000.parquet`, ... take what trainers' files have no place for.
+    """The chunks of a part. Meanwhile the table `rows` takes what trainers' files have no place for.
 
     These are all columns but the features, ids as they came, row by row as in the trainer's file.
     """
     names = feature_names(training_set)
     chunks, again = tee(part.rows)
-    writing = write_in_one_file((chunk.drop(names) for chunk in again), folder / f"rows-{part.number:05d}.parquet")
+    writing = write_in_one_file((chunk.drop(names) for chunk in again), table_part(folder, ROWS, part, "parquet"))
     for chunk, _ in zip(chunks, writing, strict=True):
         yield chunk

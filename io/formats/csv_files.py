@@ -13,7 +13,7 @@ from posbias.io.results.plain_text import as_text_columns
 
 
 class CsvFormat(PlainFormat):
-    """`part-00000.csv`, ...; of pairs, the rows with their features are `documents-00000.csv`, ..."""
+    """`rows/part-00000.csv`, ...; of pairs, the rows with their features are `documents/part-00000.csv`, ..."""
 
     name = "csv"
     rank = 1

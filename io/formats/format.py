@@ -15,9 +15,11 @@ class TrainingFormat(Plugin):
 
     Attributes:
         needs_features: whether the trainer has nothing to load where there is no feature.
+        takes: options that only some formats take, which it must be given.
     """
 
     needs_features: ClassVar[bool] = True
+    takes: ClassVar[tuple[str, ...]] = ()
 
     def check(self, layout: Layout) -> None:
         """Raise a UsageError if it cannot carry a layout, which says why, and what to use instead."""

@@ -12,12 +12,14 @@ from posbias.io.formats.format import TrainingFormat
 from posbias.io.formats.group_limit import check_group_sizes
 from posbias.io.formats.lightgbm_files import (
     MOST_ROWS_OF_A_GROUP,
+    SAVE_MODEL,
     check_no_preferences,
     has_weights,
     lightgbm_parameters,
     whole_label,
 )
 from posbias.io.formats.pieces import join_pieces, open_pieces, write_lines
+from posbias.io.formats.saving import with_saving
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
 _FILE = "train.csv"
@@ -55,7 +57,7 @@ class LightGBMCsvFormat(TrainingFormat):
         columns = [f'"{name}_column": "name:{name}",' for name in (_LABEL, *_not_learnt(training_set))]
         script = _LOAD.replace("@COLUMNS@", "\n    ".join(columns))
         script = script.replace("@PARAMETERS@", lightgbm_parameters(training_set))
-        (folder / "load.py").write_text(script, encoding="utf-8")
+        (folder / "load.py").write_text(with_saving(script, SAVE_MODEL, "txt"), encoding="utf-8")
 
 
 def _not_learnt(training_set: TrainingSet) -> list[str]:
@@ -72,10 +74,12 @@ def _plain_names(names: list[str]) -> Iterator[str]:
 _LOAD = '''"""Trains LightGBM on train.csv: label, features in the order of features.json, and what is not learnt from.
 
 The columns behind the features count as features that are never used: to predict rows of features alone, call
-model.predict(rows, predict_disable_shape_check=True). rows-*.parquet has what else is known of each row, in order.
+model.predict(rows, predict_disable_shape_check=True). rows/ has what else is known of each row, in order.
 """
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import lightgbm as lgb

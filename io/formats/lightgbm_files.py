@@ -16,10 +16,13 @@ from posbias.io.formats.columns import features_as_numbers, with_rows_beside, wr
 from posbias.io.formats.format import TrainingFormat
 from posbias.io.formats.group_limit import check_group_sizes, group_sizes
 from posbias.io.formats.pieces import join_pieces, open_pieces, write_lines
+from posbias.io.formats.saving import with_saving
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
 MOST_ROWS_OF_A_GROUP = 10_000
 """LightGBM 4.7: "Number of rows 10001 exceeds upper limit of 10000 for a query"."""
+SAVE_MODEL = "model.save_model(str(target))"
+"""Saves the model of `load.py`."""
 
 _DATA, _WEIGHTS, _GROUPS, _POSITIONS = "train.tsv", "train.tsv.weight", "train.tsv.query", "positions.txt"
 
@@ -93,7 +96,7 @@ class LightGBMFormat(TrainingFormat):
         write_features(training_set, folder)
         script = _LOAD.replace("@FILES@", "\n".join(_described(training_set)))
         script = script.replace("@PARAMETERS@", lightgbm_parameters(training_set))
-        (folder / "load.py").write_text(script, encoding="utf-8")
+        (folder / "load.py").write_text(with_saving(script, SAVE_MODEL, "txt"), encoding="utf-8")
 
 
 def _files(training_set: TrainingSet) -> list[str]:
@@ -117,7 +120,7 @@ def _described(training_set: TrainingSet) -> list[str]:
         _POSITIONS: "the position of each row, under a name that LightGBM does not find",
     }
     lines = [f"{file:17} {about[file]}" for file in _files(training_set)]
-    lines.append("rows-*.parquet    what else is known of each row, in the same order")
+    lines.append("rows/             what else is known of each row, in the same order")
     return lines + (_ADVICE_WITH_POSITIONS if POSITION in training_set.ids else [])
 
 
@@ -134,6 +137,8 @@ _LOAD = '''"""Trains LightGBM on these files.
 """
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import lightgbm as lgb

@@ -11,7 +11,7 @@ from posbias.io.results.tables import write_in_one_file
 
 
 class ParquetFormat(PlainFormat):
-    """`part-00000.parquet`, ...; of pairs, the rows with their features are `documents-00000.parquet`, ..."""
+    """`rows/part-00000.parquet`, ...; of pairs, the rows with their features are `documents/part-00000.parquet`, ..."""
 
     name = "parquet"
     rank = 0

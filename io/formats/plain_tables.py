@@ -9,10 +9,13 @@ import polars as pl
 from posbias.core.schema import DOC
 from posbias.core.training.layouts.preferences import LOSER, WINNER
 from posbias.core.training.replicates import weight_columns
-from posbias.io.formats.columns import feature_names, write_features
+from posbias.io.formats.columns import ROWS, feature_names, table_part, write_features
 from posbias.io.formats.format import TrainingFormat
+from posbias.io.formats.saving import with_saving
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
+_DOCUMENTS = "documents"
+"""The folder of the documents of preferences, with their features."""
 _SCAN = {
     "parquet": "pl.scan_parquet(files, glob=False)",
     # Polars leaves the quotes of a header doubled.
@@ -21,7 +24,7 @@ _SCAN = {
 
 
 class PlainFormat(TrainingFormat):
-    """A format of tables that are named as it is: `part-*` of the rows or the preferences, and a script for both."""
+    """A format of tables that are named as it is: `rows`, of the rows or the preferences, and a script for both."""
 
     needs_features = False
 
@@ -35,13 +38,13 @@ class PlainFormat(TrainingFormat):
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
         """Write one file, and for preferences a second one where there are features."""
-        number = f"{part.number:05d}.{self.name}"
+        rows = table_part(folder, ROWS, part, self.name)
         if part.preferences is None:
-            self.write_rows(training_set, part.rows, folder / f"part-{number}")
+            self.write_rows(training_set, part.rows, rows)
             return
-        self.write_preferences(_preferences(training_set, part.preferences), folder / f"part-{number}")
+        self.write_preferences(_preferences(training_set, part.preferences), rows)
         if training_set.features:
-            self.write_rows(training_set, part.rows, folder / f"documents-{number}")
+            self.write_rows(training_set, part.rows, table_part(folder, _DOCUMENTS, part, self.name))
 
     def finish(self, training_set: TrainingSet, folder: Path) -> None:
         """Write the features and the script."""
@@ -75,7 +78,7 @@ def plain_load_script(training_set: TrainingSet, suffix: str) -> str:
     script = _PREFER if training_set.layout.weighted == "preference" else _FIT
     for placeholder, text in {"SCAN": _SCAN[suffix], "SUFFIX": suffix, **_learner(training_set)}.items():
         script = script.replace(f"@{placeholder}@", text)
-    return script
+    return with_saving(script, "skops.io.dump(model, target)", "skops")
 
 
 def _learner(training_set: TrainingSet) -> dict[str, str]:
@@ -97,7 +100,7 @@ HERE = Path(__file__).resolve().parent
 
 def read(folder: Path) -> pl.DataFrame:
     """All parts of a folder."""
-    files = sorted(folder.glob("part-*.@SUFFIX@"))
+    files = sorted((folder / "rows").glob("part-*.@SUFFIX@"))
     return @SCAN@.collect()
 
 
@@ -108,10 +111,13 @@ print(f"{rows.height:,} rows with the columns {', '.join(rows.columns)}; add fea
 _FIT = '''"""Trains scikit-learn on these files, each row with its weight."""
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import skops.io
 from sklearn.ensemble import HistGradientBoosting@LEARNER@
 
 HERE = Path(__file__).resolve().parent
@@ -120,7 +126,7 @@ FEATURES = json.loads((HERE / "features.json").read_text(encoding="utf-8"))
 
 def read(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features, labels and weights of a folder; a text is its place among the categories."""
-    files = sorted(folder.glob("part-*.@SUFFIX@"))
+    files = sorted((folder / "rows").glob("part-*.@SUFFIX@"))
     columns = [
         pl.col(feature["name"]).cast(pl.Enum(feature["categories"]), strict=False).to_physical()
         if feature["categories"] is not None
@@ -138,7 +144,7 @@ features, labels, weights = read(HERE)
 model = HistGradientBoosting@LEARNER@(max_iter=100, random_state=1).fit(features, labels, sample_weight=weights)
 print(f"{len(labels):,} rows, @METRIC@ {model.score(features, labels, sample_weight=weights):.4f}")
 validation = HERE.parent / "validation"
-if any(validation.glob("part-*.@SUFFIX@")):
+if (validation / "rows").is_dir():
     features, labels, weights = read(validation)
     print(f"validation: {len(labels):,} rows, @METRIC@ {model.score(features, labels, sample_weight=weights):.4f}")
 '''
@@ -146,10 +152,13 @@ if any(validation.glob("part-*.@SUFFIX@")):
 _PREFER = '''"""Trains a linear ranker on these files: the winner's features less the loser's, weighted by pair."""
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import skops.io
 from sklearn.linear_model import LogisticRegression
 
 HERE = Path(__file__).resolve().parent
@@ -157,15 +166,15 @@ FEATURES = json.loads((HERE / "features.json").read_text(encoding="utf-8"))
 NUMBERS = [pl.col(feature["name"]).cast(pl.Float64) for feature in FEATURES if feature["categories"] is None]
 
 
-def read(folder: Path, kind: str) -> pl.DataFrame:
-    """All parts of a folder: `part` for the pairs, `documents` for the features."""
-    files = sorted(folder.glob(f"{kind}-*.@SUFFIX@"))
+def read(folder: Path) -> pl.DataFrame:
+    """All parts of a table."""
+    files = sorted(folder.glob("part-*.@SUFFIX@"))
     return @SCAN@.collect()
 
 
 def differences(folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Of each pair: what the winner's numeric features are ahead by, missing values as 0, and the weight."""
-    pairs, documents = read(folder, "part"), read(folder, "documents").unique(["query", "doc"])
+    pairs, documents = read(folder / "rows"), read(folder / "documents").unique(["query", "doc"])
     winners, losers = (
         pairs.join(documents, left_on=["query", side], right_on=["query", "doc"], how="left", maintain_order="left")
         for side in ("winner", "loser")

@@ -83,7 +83,7 @@ _ABOUT = """# Judgments for RankLib, and for learning to rank in Elasticsearch a
 
 that is the grade, the query, the features by number from 1 in the order of `features.json`, and, after `#`, document
 and query, apart by a tab. Missing values are left out; a text is its place among the categories of `features.json`.
-`rows-*.parquet` has ids, impressions, clicks and the debiased rate of each line, in the same order.
+`rows/` has ids, impressions, clicks and the debiased rate of each line, in the same order.
 
 RankLib trains on it, LambdaMART by NDCG@10 (on the validation part, where there is one, with
 `-validate ../validation/judgments.txt`):

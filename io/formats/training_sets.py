@@ -31,8 +31,11 @@ def write_training_sets(
     engine: Engine,
     folder: Path,
     progress: Progress,
+    search_index: str | None = None,
 ) -> dict[Split, dict[str, int]]:
     """Write each split into a directory of its own; return the number of its rows, groups and preferences.
+
+    `search_index` is for formats that name the index of a search engine.
 
     Raises:
         SchemaError: a split has nothing to learn from.
@@ -43,7 +46,7 @@ def write_training_sets(
         if not all(size.values()):
             left_out = f" {rows.left_out:,} rows without features were left out." if rows.left_out else ""
             raise SchemaError(_nothing_in(split, layout, alone=len(sizes) == 1) + left_out)
-    about = TrainingSet(layout, layout.ids(grouping), rows.features)
+    about = TrainingSet(layout, layout.ids(grouping), rows.features, search_index)
     with progress.stage("writing", sum(map(len, rows.parts.values()))) as stage:
         for split, parts in splits:
             target = folder / split

@@ -17,6 +17,7 @@ from posbias.io.formats.columns import feature_names, with_rows_beside, write_fe
 from posbias.io.formats.format import TrainingFormat
 from posbias.io.formats.libsvm import libsvm_lines
 from posbias.io.formats.pieces import join_pieces, open_pieces, write_lines, write_whole_lines
+from posbias.io.formats.saving import with_saving
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
 _DATA = "train.svm"
@@ -117,16 +118,18 @@ def _load_script(training_set: TrainingSet) -> str:
     script = _LOAD if weights else _LOAD.replace("import numpy as np\n", "")
     for placeholder, text in texts.items():
         script = script.replace(f"@{placeholder}@", text)
-    return script
+    return with_saving(script, "model.save_model(target)", "json")
 
 
 _LOAD = '''"""Trains XGBoost on these files.
 
 train.svm has @LINE@, the first of features.json as number 0, missing values left out;
-@ABOUT@; rows-*.parquet has what else is known of each row, in the same order.
+@ABOUT@; rows/ has what else is known of each row, in the same order.
 """
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import numpy as np

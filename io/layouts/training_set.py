@@ -29,11 +29,13 @@ class TrainingSet:
         layout: the layout.
         ids: the columns that say what a row is: `query`, `doc`, and with pages `session` and `position`.
         features: the columns to learn from, the last ones of a row.
+        search_index: the index of a search engine that the documents are in, if it was named.
     """
 
     layout: Layout
     ids: tuple[str, ...]
     features: tuple[Feature, ...]
+    search_index: str | None = None
 
 
 @dataclass(frozen=True)

@@ -18,18 +18,20 @@ from posbias.core.fit.fitted_theta import SHARED_CLICKS, matrix_of
 from posbias.core.reporting.curves import Curves, curves_of
 from posbias.core.schema import POSITION
 from posbias.io.fits.manifest import FitSection
+from posbias.io.fits.read import fits_of_values
 from posbias.io.fits.verdict_sections import Number
 from posbias.io.log.rows import Rows
 from posbias.io.places.local_copies import is_current, on_disk
 from posbias.io.places.locations import Location
 from posbias.io.places.plain_files import is_still
-from posbias.io.results.manifest import manifest_text, read_manifest
+from posbias.io.results.manifest import manifest_text, open_manifest, read_manifest
+from posbias.io.results.stored import check_directory
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_covariance, read_table
 from posbias.io.results.tables import read_propensities as check_table
 from posbias.io.stores.manifest_types import Amount, Counted, Position
 
-_FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS}.parquet")
 _AGAIN = "Make it again with the command that wrote it."
+_FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS}.parquet")
 
 
 class DaysSection(msgspec.Struct, frozen=True):
@@ -74,6 +76,12 @@ class Segment(msgspec.Struct, frozen=True):
     statistics: SegmentCounts
 
 
+class ClickModelSection(msgspec.Struct, frozen=True):
+    """Which click model was fitted."""
+
+    model: str
+
+
 class Said(msgspec.Struct, frozen=True):
     """As much of a manifest as a report looks at."""
 
@@ -82,6 +90,7 @@ class Said(msgspec.Struct, frozen=True):
     options: dict[str, Any] = {}
     counted: Counted | UnsetType = UNSET
     estimate: FitSection | UnsetType = UNSET
+    click_model: ClickModelSection | UnsetType = UNSET
     rows: Rows | UnsetType = UNSET
     days: DaysSection | UnsetType = UNSET
     segments: tuple[Segment, ...] = ()
@@ -150,9 +159,19 @@ def open_reported(places: Sequence[Location]) -> Generator[list[ReportedResult]]
     if len(set(places)) < len(places):
         twice = next(place for number, place in enumerate(places) if place in places[:number])
         raise UsageError(f"{twice}: is named twice. Name each result once.")
+    opened = [fit for place in places for fit in _fits_of(place)]
     with ExitStack() as stack:
-        names = short_names([str(place) for place in places])
-        yield [stack.enter_context(_opened(place, name)) for place, name in zip(places, names, strict=True)]
+        names = short_names([str(place) for place in opened])
+        yield [stack.enter_context(_opened(place, name)) for place, name in zip(opened, names, strict=True)]
+
+
+def _fits_of(place: Location) -> Sequence[Location]:
+    """The results at a place: one, or those of the values of a column (`fit --for-each`)."""
+    if not isinstance(place, Path):
+        return [place]
+    check_directory(place)
+    manifest = open_manifest(place)
+    return [place] if manifest is None else fits_of_values(manifest) or [place]
 
 
 def short_names(names: Sequence[str]) -> list[str]:
@@ -169,13 +188,23 @@ def _opened(place: Location, name: str) -> Generator[ReportedResult]:
         manifest = read_manifest(folder, "fit")
         said = manifest.typed(Said, LogFormatError, _AGAIN)
         if said.estimate is UNSET and said.weights is UNSET and not said.segments:
-            raise UsageError(
-                f"{folder}: was written by `posbias {escaped(said.command)}`, of which a report has nothing to show. "
-                "Name directories that fit, run, weight or collect wrote."
-            )
+            raise UsageError(f"{folder}: {_why_nothing(said)}")
         yield ReportedResult(name, said, manifest_text(manifest.content), _fit(folder, said))
         if not (is_still(manifest.path, manifest.state) and is_current(place)):
             raise LogFormatError(f"{place}: was replaced while it was read. Run the command again.")
+
+
+def _why_nothing(said: Said) -> str:
+    """Why a report has nothing to show of a result."""
+    if said.click_model is not UNSET:
+        return (
+            f"a report draws propensities, and click model {escaped(said.click_model.model)} has none. `posbias show` "
+            "prints its parameters."
+        )
+    return (
+        f"was written by `posbias {escaped(said.command)}`, of which a report has nothing to show. Name directories "
+        "that fit, run, weight or collect wrote."
+    )
 
 
 def _fit(folder: Path, said: Said) -> ReportedFit | None:

@@ -22,7 +22,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 def stamped(content: bytes) -> bytes:
     """A report with its stamp."""
     digest = hashlib.sha256(content).hexdigest().encode()
-    if not content.startswith(_PNG):
+    if not content.startswith(_PNG) or len(content) < len(_PNG) + _END_OF_PNG:
         return content + _COMMENT % digest
     body = b"tEXt" + _KEYWORD + digest
     chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
@@ -31,8 +31,6 @@ def stamped(content: bytes) -> bytes:
 
 def is_stamped(content: bytes) -> bool:
     """Whether it is a report, as it was written."""
-    if content.startswith(_PNG):
-        without = content[: -_END_OF_PNG - _CHUNK_LENGTH] + content[-_END_OF_PNG:]
-    else:
-        without = content[:-_COMMENT_LENGTH]
-    return stamped(without) == content
+    before_a_comment = content[:-_COMMENT_LENGTH]
+    around_a_chunk = content[: -_END_OF_PNG - _CHUNK_LENGTH] + content[-_END_OF_PNG:]
+    return any(stamped(without) == content for without in (before_a_comment, around_a_chunk))

@@ -69,7 +69,7 @@ def open_stored(place: Location, names: Collection[str]) -> Generator[StoredResu
         LogFormatError: it is none, is damaged, or was replaced while it was read.
     """
     if isinstance(place, Path):
-        _check_directory(place)
+        check_directory(place)
     with on_disk(place, {FILE_NAME, *names}) as folder:
         manifest = open_manifest(folder)
         if manifest is None:
@@ -87,7 +87,12 @@ def open_stored(place: Location, names: Collection[str]) -> Generator[StoredResu
 _NAME_ONE = "Name a directory that a command of posbias wrote with -o."
 
 
-def _check_directory(path: Path) -> None:
+def check_directory(path: Path) -> None:
+    """See that there is a directory.
+
+    Raises:
+        LogFormatError: there is none.
+    """
     if not is_text(path):
         raise LogFormatError(f"{str(path)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
     try:

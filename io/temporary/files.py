@@ -60,8 +60,10 @@ def whole_files(folder: Path) -> Generator[Path]:
     unfinished.mkdir()
     try:
         yield unfinished
-        for file in unfinished.iterdir():
-            file.replace(folder / file.name)
+        for file in [path for path in unfinished.rglob("*") if not path.is_dir()]:
+            place = folder / file.relative_to(unfinished)
+            place.parent.mkdir(exist_ok=True)
+            file.replace(place)
     finally:
         remove_tree(unfinished)
 

@@ -291,7 +291,7 @@ def test_the_documents_name_the_columns_of_every_layout_in_their_order(
             output = f"{number}-{grouping}"
             asked = ("--layout", layout, "--group", grouping, "-o", output)
             do("weight", str(results / "pbm" / "log.parquet"), "--propensities", str(results / "by-device"), *asked)
-            held = list(pl.read_parquet_schema(tmp_path / output / "training" / "part-00000.parquet"))
+            held = list(pl.read_parquet_schema(tmp_path / output / "training" / "rows" / "part-00000.parquet"))
             assert [name for name in held if name != "device"] == names, (layout, grouping)
 
 
@@ -402,7 +402,7 @@ def test_the_row_that_is_followed_from_file_to_weight_has_the_numbers_that_are_g
     log = pl.read_parquet(repository / "sample_logs" / "web_search.parquet").filter(**pair)
     shown = log.select("session", "position", "click").sort("position").rows()
     theta = pl.read_parquet(sample_result / "propensities.parquet").sort("position")
-    weights = pl.read_parquet(sample_result / "training" / "part-00000.parquet").filter(**pair)["weight"]
+    weights = pl.read_parquet(sample_result / "training" / "rows" / "part-00000.parquet").filter(**pair)["weight"]
     gamma = pl.read_parquet(sample_result / "attractiveness.parquet").filter(**pair).row(0, named=True)
     story = section(read(repository, "CONTRIBUTING.md"), "## One row from file to weight")
     at_3, at_6 = theta["propensity"][2], theta["propensity"][5]

@@ -168,7 +168,7 @@ def test_help_shows_what_was_added_behind_what_was_there(done: Done) -> None:
     assert "[pbm|ubm|after-click|" in said
     assert "adjacent-chain, randomized, ctr, squared-ctr, features, regression-em." in said
     assert "Training rows by document (pointwise, judgments, ratios), click (clicked-group), page (session)" in said
-    assert "xgboost, catboost, ranklib, jsonl." in said
+    assert "catboost, ranklib, qrels, opensearch, elasticsearch, quepid, jsonl." in said
 
 
 @pytest.mark.parametrize("command", ["run", "collect", "fit", "weight", "pages"])
@@ -197,7 +197,7 @@ def _cell(position: int) -> pl.Expr:
 
 
 def test_formats_that_were_there_carry_a_layout_that_was_added(done: Done) -> None:
-    parts = sorted((done.folder / "weighted" / "training").glob("part-*.parquet"))
+    parts = sorted((done.folder / "weighted" / "training" / "rows").glob("part-*.parquet"))
 
     assert pl.read_parquet(parts).columns == ["query", "doc", "label", "weight"]
 

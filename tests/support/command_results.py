@@ -29,7 +29,9 @@ class Output:
     @property
     def training(self) -> pl.DataFrame:
         """The training rows, part after part."""
-        return pl.concat(pl.read_parquet(part) for part in sorted((self.folder / "training").glob("*.parquet")))
+        return pl.concat(
+            pl.read_parquet(part) for part in sorted((self.folder / "training" / "rows").glob("*.parquet"))
+        )
 
     @property
     def manifest(self) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def test_weighted_clicks_estimate_attractiveness_without_its_prior(
     options = simulated(done, tmp_path, model)
     done("run", "sim/log.parquet", *options, "--layout", "judgments", "--rate", "ips", *UNCLIPPED, "-o", "run")
     truth = pl.read_parquet(tmp_path / "sim/attractiveness_truth.parquet")
-    judged = pl.read_parquet(tmp_path / "run/training/part-*.parquet").join(truth, on=["query", "doc"])
+    judged = pl.read_parquet(tmp_path / "run/training/rows/part-*.parquet").join(truth, on=["query", "doc"])
     judged = judged.with_columns(click_rate=pl.col("clicks") / pl.col("impressions"))
     value = "relevance" if model == "tpbm" else "attractiveness"
 
@@ -141,14 +141,14 @@ def test_run_is_fit_then_weight_and_the_size_of_parts_changes_nothing(
 
 
 def rows_of(result: Path) -> pl.DataFrame:
-    rows = pl.read_parquet(result / "training/part-*.parquet").with_columns(pl.selectors.float().round(9))
+    rows = pl.read_parquet(result / "training/rows/part-*.parquet").with_columns(pl.selectors.float().round(9))
     return rows.sort([name for name in rows.columns if name != "group"])
 
 
 def test_weights_of_pages_are_one_over_examination_given_the_clicks_above(done: RunPosbias, tmp_path: Path) -> None:
     simulated(done, tmp_path, "dcm")
     done("run", "sim/log.parquet", "--model", "dcm", "--layout", "session", "-o", "run")
-    rows = pl.read_parquet(tmp_path / "run/training/part-*.parquet")
+    rows = pl.read_parquet(tmp_path / "run/training/rows/part-*.parquet")
     first = rows.sort("session", "position").group_by("session", maintain_order=True).first()
     clicked = rows.filter(click=1)
 
@@ -195,7 +195,7 @@ def test_a_document_that_the_fit_has_not_seen_has_the_mean_of_the_prior(done: Ru
     log.filter(pl.col("query") != log["query"][0]).write_parquet(tmp_path / "without.parquet")
     done("fit", "without.parquet", "--model", "dbn", "-o", "fit")
     done("weight", "sim/log.parquet", "--propensities", "fit", "--layout", "session", "-o", "weighted")
-    rows = pl.read_parquet(tmp_path / "weighted/training/part-*.parquet").filter(query=log["query"][0])
+    rows = pl.read_parquet(tmp_path / "weighted/training/rows/part-*.parquet").filter(query=log["query"][0])
     table = pl.read_parquet(tmp_path / "fit/parameters.parquet")
     a, s = (table.filter(parameter=name)["prior_mean"].item() for name in ("attractiveness", "satisfaction"))
     gamma = table.filter(parameter="continuation")["value"].item()

@@ -130,7 +130,7 @@ def test_the_pointwise_layout_has_two_rows_per_pair_whatever_the_contexts(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
     assert run_in_process("run", log, "--context", "device", "-o", "out").returncode == 0
-    rows = pl.read_parquet(tmp_path / "out" / "training" / "*.parquet")
+    rows = pl.read_parquet(tmp_path / "out" / "training" / "rows" / "*.parquet")
     clicks = pl.read_parquet(log).join(propensities(tmp_path / "out"), on=["position", "device"])
     expected = clicks.filter(pl.col("click") == 1).select((1 / pl.col("propensity")).sum()).item()
 
@@ -145,7 +145,9 @@ def test_weight_takes_the_contexts_of_the_fit(run_in_process: Run, log: Path, tm
         weight = run_in_process("weight", log, "--propensities", "fit", "--layout", layout, "-o", "weights", "--force")
 
         assert (whole.returncode, fit.returncode, weight.returncode) == (0, 0, 0), weight.stderr
-        written = [pl.read_parquet(tmp_path / name / "training" / "*.parquet") for name in ("whole", "weights")]
+        written = [
+            pl.read_parquet(tmp_path / name / "training" / "rows" / "*.parquet") for name in ("whole", "weights")
+        ]
         assert written[0].equals(written[1])
     other = run_in_process("weight", log, "--propensities", "fit", "--context", "policy", "-o", "other")
     assert other.returncode == 2
@@ -407,7 +409,7 @@ def test_expected_labels_add_up_to_the_impressions_and_are_the_same_from_run_and
     words = ("--negatives", "posterior")
     assert run_in_process("run", log, *words, "--method", method, "-o", "run").returncode == 0
     assert run_in_process("weight", log, *words, "--propensities", "run", "-o", "weight").returncode == 0
-    run, weight = (pl.read_parquet(tmp_path / name / "training" / "*.parquet") for name in ("run", "weight"))
+    run, weight = (pl.read_parquet(tmp_path / name / "training" / "rows" / "*.parquet") for name in ("run", "weight"))
     shown = pl.read_parquet(log).group_by("query", "doc").agg(n=pl.len(), clicks=pl.sum("click").cast(pl.Int64))
     labels = run.pivot("label", index=["query", "doc"], values="weight").join(shown, on=["query", "doc"])
 
@@ -489,7 +491,7 @@ def test_huge_weights_leave_attractiveness_a_number(
 
     assert done.returncode == 0, done.stderr
     assert gamma.is_between(0, 1).all()
-    assert pl.read_parquet(tmp_path / "out" / "training" / "*.parquet")["weight"].is_finite().all()
+    assert pl.read_parquet(tmp_path / "out" / "training" / "rows" / "*.parquet")["weight"].is_finite().all()
 
 
 def test_a_log_of_contexts_that_the_fit_does_not_know_is_weighted_with_doubts(

@@ -21,7 +21,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def labels(folder: Path) -> pl.DataFrame:
-    return pl.read_parquet(folder / "training" / "*.parquet").sort("query", "doc")
+    return pl.read_parquet(folder / "training" / "rows" / "*.parquet").sort("query", "doc")
 
 
 def test_labels_have_the_errors_of_attractiveness_those_of_theta_included(

@@ -43,7 +43,7 @@ def test_weights_of_a_thin_log_come_from_the_smooth_curve_and_the_summary_and_th
     assert uncertain
     assert said["weights_from"] == {"propensity": "smooth", "largest_std_error": 0.25, "smooth_at": uncertain}
     assert f"at {len(uncertain)} of 5 positions the smooth curve is used" in done.stderr
-    rows = pl.read_parquet(tmp_path / "out" / "training" / "part-*.parquet")
+    rows = pl.read_parquet(tmp_path / "out" / "training" / "rows" / "part-*.parquet")
     used = rows.filter(pl.col("position").is_in(uncertain)).select("position", "propensity").unique()
     expected = fitted.filter(pl.col("position").is_in(uncertain)).select("position", propensity="smooth_propensity")
     assert used.sort("position").equals(expected)
@@ -55,7 +55,10 @@ def test_weight_does_as_run_does_and_leaves_fitted_propensities_alone_if_told_so
     assert run_in_process("run", thin, "-o", "out").returncode == 0
     assert run_in_process("weight", thin, "--propensities", "out", "-o", "again").returncode == 0
     alone = run_in_process("weight", thin, "--propensities", "out", "--propensity", "fitted", "-o", "fitted")
-    weights = {name: pl.read_parquet(tmp_path / name / "training" / "*.parquet") for name in ("out", "again", "fitted")}
+    weights = {
+        name: pl.read_parquet(tmp_path / name / "training" / "rows" / "*.parquet")
+        for name in ("out", "again", "fitted")
+    }
     assert weights["out"].equals(weights["again"])
     assert not weights["out"].equals(weights["fitted"])
     assert "smooth curve" not in alone.stderr

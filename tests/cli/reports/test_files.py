@@ -201,7 +201,10 @@ def test_a_page_says_what_the_result_says(report: Report, results: Path) -> None
 def test_results_that_hold_nothing_to_show_are_refused(run_in_process: Run, results: Path, tmp_path: Path) -> None:
     assert run_in_process("explore", results / "plain", "-o", "plan").returncode == 0
     refused(run_in_process("report", "plan", "-o", "a.html"), "posbias explore", "nothing to show")
-    refused(run_in_process("report", "gone", "-o", "a.html"), "gone: holds no manifest.json")
+    refused(run_in_process("report", "gone", "-o", "a.html"), "gone: is not there")
+    assert run_in_process("simulate", "--sessions", "200", "--queries", "5", "-o", "sim").returncode == 0
+    assert run_in_process("fit", "sim/log.parquet", "--model", "dctr", "-o", "rates").returncode in {0, 1}
+    refused(run_in_process("report", "rates", "-o", "a.html"), "click model dctr has none", "posbias show")
     refused(run_in_process("report", results / "plain", results / "plain", "-o", "a.html"), "named twice")
     assert not (tmp_path / "a.html").exists()
 

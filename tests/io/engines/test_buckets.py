@@ -94,8 +94,8 @@ def test_buckets_give_the_propensities_errors_attractiveness_and_weights_of_one(
     in_buckets()
     found = posbias(*arguments)
 
-    assert part_files(whole, "training") == 1
-    assert part_files(found, "training") > 3
+    assert part_files(whole, "training/rows") == 1
+    assert part_files(found, "training/rows") > 3
     if "joint" in options:  # EM stops within its tolerance: the order of additions tells there
         columns = ["propensity", "joint_propensity"]
         np.testing.assert_allclose(found.propensities[columns], whole.propensities[columns], rtol=1e-6)
@@ -119,7 +119,7 @@ def test_buckets_give_the_session_rows_of_one(
     in_buckets()
     found = posbias(*arguments)
 
-    assert part_files(found, "training") > 3
+    assert part_files(found, "training/rows") > 3
     assert_same_rows(found.training, whole.training, ["session", "position"])
 
 
@@ -137,7 +137,7 @@ def test_weighing_apart_gives_the_rows_of_the_main_job_in_one_bucket_and_in_many
 
     assert_same_rows(apart.training, whole.training, keys)
     assert_same_rows(in_many.training, whole.training, keys)
-    assert part_files(in_many, "training") > 3
+    assert part_files(in_many, "training/rows") > 3
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -180,7 +180,7 @@ def test_buckets_split_queries_of_any_type(
     in_buckets()
     found = posbias(*arguments)
 
-    assert part_files(found, "training") > 1
+    assert part_files(found, "training/rows") > 1
     assert_same_rows(found.training, whole.training, ["session", "position"])
     assert_same_rows(found.attractiveness, whole.attractiveness, ["query", "doc"])
 

@@ -290,7 +290,7 @@ def test_weight_takes_a_fit_of_either_engine(both: Both, posbias: Posbias, days:
     fitted = posbias("fit", *days, *SPARK, "--csv")
     assert pl.read_csv(fitted.folder / "attractiveness.csv").height == fitted.attractiveness.height
     polars, spark = both("weight", *days, "--propensities", fitted.folder, "--format", "csv")
-    rows = [pl.read_csv(output.folder / "training" / "part-*.csv") for output in (polars, spark)]
+    rows = [pl.read_csv(output.folder / "training" / "rows" / "part-*.csv") for output in (polars, spark)]
     assert_same(rows[1], rows[0], ["query", "doc", "label"])
 
 

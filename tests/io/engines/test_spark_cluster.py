@@ -83,9 +83,9 @@ def test_a_cluster_gives_what_one_machine_gives_and_says_nothing_else(
     for path, keys in (
         ("propensities.parquet", ["position"]),
         ("attractiveness.parquet", ["query", "doc"]),
-        ("training/part-*.parquet", ["session", "position"]),
+        ("training/rows/part-*.parquet", ["session", "position"]),
     ):
         found, expected = (pl.read_parquet(tmp_path / result / path).sort(keys) for result in ("many", "one"))
         assert_frame_equal(found, expected, abs_tol=1e-9, rel_tol=1e-9)
-    assert len(list((tmp_path / "many" / "training").iterdir())) > 1
+    assert len(list((tmp_path / "many" / "training" / "rows").iterdir())) > 1
     assert not list(tmp_path.glob(".posbias-*"))

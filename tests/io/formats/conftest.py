@@ -161,4 +161,10 @@ def sample() -> Callable[..., Sample]:
 @pytest.fixture
 def load() -> Callable[[Path], dict[str, Any]]:
     """Return a function that runs a folder's `load.py` in this process and returns its names."""
-    return lambda folder: runpy.run_path(str(folder / "load.py"))
+
+    def run(folder: Path) -> dict[str, Any]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.argv", ["load.py"])
+            return runpy.run_path(str(folder / "load.py"))
+
+    return run

@@ -87,7 +87,8 @@ def test_the_command_line_writes_data_as_data(
     texts = pl.Series(readable[-1], [CODE[row % len(CODE)] for row in range(keys.height)])
     keys.with_columns(*numbers).with_columns(texts).write_parquet(tmp_path / "features.parquet")
     log.write_parquet(tmp_path / "log.parquet")
-    layout = ("--layout", "judgments") if form == "ranklib" else ()
+    layout = () if get_format(form).carries(get_layout("pointwise")) else ("--layout", "judgments")
+    layout += ("--search-index", "--force; touch pwned") if get_format(form).takes else ()
     done = run_in_process(
         *("run", "log.parquet", "--features", "features.parquet", "--format", form, *layout, "-o", "out")
     )

@@ -87,7 +87,7 @@ def test_validation_rows_are_scored_and_an_empty_validation_set_is_left_out(
         assert "; validation binary_logloss 0." in capsys.readouterr().out
         rows.empty().write(form, tmp_path / form / "validation")
         load(folder)
-        assert "validation" not in capsys.readouterr().out
+        assert "validation" not in capsys.readouterr().out.splitlines()[0]
 
 
 def test_names_that_lightgbm_refuses_are_spelled_in_letters(sample: Callable[..., Any], tmp_path: Path) -> None:

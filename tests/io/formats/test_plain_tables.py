@@ -30,12 +30,14 @@ def test_parts_hold_the_rows_in_order_with_the_columns_of_the_layout(
     rows = sample(layout)
     rows.write(form, tmp_path)
     of_features = [] if layout == "pairs" else [feature.name for feature in rows.of.features]
-    parts = pl.concat(READ[form](part) for part in sorted(tmp_path.glob("part-*")))
+    parts = pl.concat(READ[form](part) for part in sorted((tmp_path / "rows").iterdir()))
     assert parts.columns == [*COLUMNS[layout], *of_features]
     expected = (rows.preferences if layout == "pairs" else rows.rows).select(parts.columns)
     assert_frame_equal(parts.cast(dict(expected.schema)), expected)
-    assert sorted(path.name for path in tmp_path.glob("documents-*")) == [
-        f"documents-0000{part}.{form}" for part in range(2) if layout == "pairs"
+    documents = tmp_path / "documents"
+    assert documents.exists() == (layout == "pairs")
+    assert not documents.exists() or sorted(path.name for path in documents.iterdir()) == [
+        f"part-0000{part}.{form}" for part in range(2)
     ]
 
 
@@ -85,7 +87,9 @@ def test_a_document_that_stands_in_several_groups_has_its_features_once(
     rows = sample("pairs")
     folder = rows.write("parquet", tmp_path)
     once = load(folder)["ahead"]
-    pl.read_parquet(folder / "documents-00000.parquet").write_parquet(folder / "documents-00002.parquet")
+    pl.read_parquet(folder / "documents" / "part-00000.parquet").write_parquet(
+        folder / "documents" / "part-00002.parquet"
+    )
     np.testing.assert_array_equal(load(folder)["ahead"], once)
 
 
@@ -103,7 +107,7 @@ def test_without_features_the_script_counts_rows(
     load(rows.write(form, tmp_path))
     count = rows.rows.height if layout == "session" else rows.preferences.height
     assert capsys.readouterr().out.startswith(f"{count} rows with the columns {', '.join(COLUMNS[layout])};")
-    assert not list(tmp_path.glob("documents-*"))
+    assert not (tmp_path / "documents").exists()
 
 
 def test_ids_of_several_columns_stay_structs_in_parquet_and_are_json_in_csv(
@@ -113,5 +117,5 @@ def test_ids_of_several_columns_stay_structs_in_parquet_and_are_json_in_csv(
     several = rows.rows.with_columns(doc=pl.struct(shop=pl.lit("a,b"), item="doc"))
     for form in READ:
         type(rows)(rows.of, several).write(form, tmp_path)
-    assert_frame_equal(pl.read_parquet(tmp_path / "part-*.parquet").select("doc"), several.select("doc"))
-    assert pl.read_csv(tmp_path / "part-00000.csv")["doc"][1] == '{"shop":"a,b","item":7}'
+    assert_frame_equal(pl.read_parquet(tmp_path / "rows" / "part-*.parquet").select("doc"), several.select("doc"))
+    assert pl.read_csv(tmp_path / "rows" / "part-00000.csv")["doc"][1] == '{"shop":"a,b","item":7}'

@@ -109,7 +109,7 @@ def write(folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], *option
 
 def rows_of(result: Path) -> pl.DataFrame:
     """All training rows; groups, whose numbers depend on the buckets, by what is in them."""
-    rows = pl.concat(pl.read_parquet(part) for part in sorted((result / "training").glob("part-*.parquet")))
+    rows = pl.concat(pl.read_parquet(part) for part in sorted((result / "training" / "rows").glob("part-*.parquet")))
     if "group" not in rows.columns:
         return rows
     numbers = rows["group"].unique(maintain_order=True)
@@ -220,7 +220,9 @@ OF_PAGES = ("session", "clicked-group", "pairs")
 def test_training_and_validation_are_the_whole_without_overlap(folder: Path, layout: str, by: str) -> None:
     options = ("--layout", layout, "--validation", str(SHARE), "--validation-by", by)
     written = write(folder, list(split_pages()), *options, "--group", "query" if by == "query" else "session")
-    apart = pl.concat(pl.read_parquet(part) for part in sorted((folder / "one" / "validation").glob("part-*.parquet")))
+    apart = pl.concat(
+        pl.read_parquet(part) for part in sorted((folder / "one" / "validation" / "rows").glob("part-*.parquet"))
+    )
     whole = write(folder, list(split_pages()), *options[:2], *(("--group", by) if layout != "session" else ())).rows
 
     both = written.rows.height + apart.height
@@ -234,7 +236,7 @@ def test_training_and_validation_are_the_whole_without_overlap(folder: Path, lay
 
 def preferences_by_row_number(result: Path, split: str) -> list[tuple[str, int, int, float]]:
     """Query, winner, loser and weight of each line of CatBoost's pairs, looked up by the numbers of their rows."""
-    parts = sorted((result / split).glob("rows-*.parquet"))
+    parts = sorted((result / split / "rows").glob("part-*.parquet"))
     rows = pl.concat(pl.read_parquet(part) for part in parts)
     lines = pl.read_csv(result / split / "train.pairs", separator="\t", has_header=False)
     winners, losers = rows[lines[:, 0]], rows[lines[:, 1]]
@@ -255,7 +257,7 @@ def test_pairs_point_at_their_rows_over_buckets_when_rows_without_features_are_d
     expected = {
         split: sorted(
             (row["query"], row["winner"], row["loser"], round(row["weight"], 9))
-            for part in (folder / "one" / split).glob("part-*.parquet")
+            for part in (folder / "one" / split / "rows").glob("part-*.parquet")
             for row in pl.read_parquet(part).iter_rows(named=True)
             if (row["query"], row["winner"]) in kept and (row["query"], row["loser"]) in kept
         )
@@ -267,6 +269,6 @@ def test_pairs_point_at_their_rows_over_buckets_when_rows_without_features_are_d
         run([*words, "-o", str(folder / "pairs")])
     for split, pairs in expected.items():
         assert preferences_by_row_number(folder / "pairs", split) == pairs
-    assert len(list((folder / "pairs" / "training").glob("rows-*.parquet"))) > 1
+    assert len(list((folder / "pairs" / "training" / "rows").glob("part-*.parquet"))) > 1
     warnings = json.loads((folder / "pairs" / "manifest.json").read_text())["warnings"]
     assert f"--missing drop: {48 - len(held)} of 48 rows are left out for want of features." in warnings

@@ -65,6 +65,14 @@ def test_what_is_no_fit_is_refused(posbias: Posbias, path: Path, tmp_path: Path)
         open_result("s3://bucket/fit")
 
 
+def test_of_a_fit_for_each_value_one_is_opened(posbias: Posbias, path: Path) -> None:
+    folder = posbias("fit", path, "--for-each", "device").folder
+
+    with pytest.raises(UsageError, match="holds several fits"):
+        open_result(folder)
+    assert open_result(next(folder.glob("*phone*"))).propensities.height == 4
+
+
 def test_a_damaged_result_is_refused(posbias: Posbias, path: Path) -> None:
     folder = posbias("fit", path).folder
     (folder / "propensities.parquet").write_bytes(b"PAR1 and no more PAR1")

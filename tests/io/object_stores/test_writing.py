@@ -17,7 +17,7 @@ from posbias.io.results.manifest import checksum_of_content
 RunPosbias = Callable[..., CompletedProcess[str]]
 
 MARKER = "_posbias_unfinished"
-TRAINING = {"training/part-00000.parquet", "training/load.py"}
+TRAINING = {"training/rows/part-00000.parquet", "training/load.py"}
 TABLES = {"propensities.parquet", "attractiveness.parquet", "theta_covariance.parquet"}
 FILES = {"manifest.json", *TABLES, *TRAINING}
 
@@ -143,7 +143,7 @@ def test_of_two_uploads_to_one_prefix_the_one_that_lost_its_marker_says_so(
 def test_no_reader_finds_an_old_manifest_beside_new_files(
     bucket: Bucket, server: Server, log_file: Path, run_command: RunPosbias
 ) -> None:
-    old = put_old(bucket, "training/part-00000.parquet", "training/part-00001.parquet")
+    old = put_old(bucket, "training/rows/part-00000.parquet", "training/rows/part-00001.parquet")
     found: list[tuple[dict[str, bytes], str]] = []
 
     def look(method: str, path: str) -> bool:
@@ -188,7 +188,7 @@ def test_an_upload_that_fails_leaves_no_manifest_and_the_next_run_needs_no_force
     bucket: Bucket, server: Server, log_file: Path, run_command: RunPosbias, *, force: bool
 ) -> None:
     if force:
-        put_old(bucket, "training/part-00001.parquet")
+        put_old(bucket, "training/rows/part-00001.parquet")
     server.refuses = puts_training
     options = ["--force"] if force else []
     failed = run_command("run", log_file, "-o", bucket.url("out"), *options)

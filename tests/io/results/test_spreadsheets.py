@@ -112,5 +112,5 @@ def test_a_log_of_formulas_gives_tables_without_and_training_files_to_the_letter
         assert not any(is_formula(cell or "") for column in texts_of for cell in [column, *table[column]])
         assert table.height == parquet.height
     assert "'+device" in pl.read_csv(tmp_path / "out" / "propensities.csv").columns
-    trained = pl.read_csv(next((tmp_path / "out" / "training").glob("part-*.csv")))
+    trained = pl.read_csv(next((tmp_path / "out" / "training" / "rows").glob("part-*.csv")))
     assert set(trained["query"]) == {f"=cmd|'/c calc'!A1{number}" for number in range(4)}

@@ -1,0 +1,172 @@
+"""A fit for each value of a column (`--for-each`): results within a result, and a table over all of them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import polars as pl
+
+from posbias.cli.report import each_value, summary
+from posbias.cli.report.each_value import FittedValue
+from posbias.cli.report.result import DONE, WITH_DOUBTS, Result, write_description
+from posbias.cli.work import steps
+from posbias.cli.work.job import EstimateRequest, Job
+from posbias.core.errors import PosbiasError, UsageError
+from posbias.core.fit.fit import Fit
+from posbias.core.fit.refinements import is_thin
+from posbias.core.schema import NAMES_TAKEN, POSITION, PREVIOUS_CLICK
+from posbias.core.training.weights import as_count
+from posbias.io import clock
+from posbias.io.counting.by_value import ValueOfColumn, count_by_value
+from posbias.io.engines.engine import Engine
+from posbias.io.results.tables import write_propensities
+from posbias.io.temporary.directories import remove_tree
+
+_LONGEST_NAME = 200  # bytes; file systems take 255
+_NOT_IN_NAMES = r'[\x00-\x1f\x7f%/\\:*?"<>|=#{}\[\]]'
+_EMPTY = "__HIVE_DEFAULT_PARTITION__"
+
+
+def check_column(job: Job, column: str, request: EstimateRequest) -> None:
+    """See that a column can tell fits apart.
+
+    Raises:
+        UsageError: the inputs are statistics, or the column has another role, or pages are needed.
+    """
+    if job.statistics:
+        raise UsageError(
+            f"--for-each {column}: {job.inputs[0]} holds statistics, in which the values of a column are added up. "
+            "Give the logs."
+        )
+    if column in (*job.plan.context, *job.plan.strata, *job.plan.clusters):
+        raise UsageError(f"--for-each {column}: the column has another role already. Leave one of them out.")
+    if column in NAMES_TAKEN["--for-each"] or column in job.plan.cell_columns:
+        raise UsageError(f"--for-each {column}: this name means something else in the results. Rename the column.")
+    if request.needs_sessions is not None:
+        raise UsageError(
+            f"--for-each {column}: {request.needs_sessions} needs the pages of the log, which are not kept apart by "
+            "value. Leave one of them out."
+        )
+
+
+def fit_each(
+    job: Job, column: str, request: EstimateRequest, engine: Engine, options: Sequence[Any], result: Result
+) -> None:
+    """Fit to each value of a column; each is a result of its own in the folder of the result.
+
+    Raises:
+        PosbiasError: the log cannot be read, or nothing can be estimated for any value.
+    """
+    log = steps.open_log(replace(job, plan=replace(job.plan, strata=(column, *job.plan.strata)), each=column), result)
+    found, values = count_by_value(log, job.plan, column, engine, result.progress, clock.today(), job.decay)
+    result.content |= {"sources": found.sources, "rows": found.rows}
+    result.printed += summary.rows_lines(found.rows)
+    steps.describe_reading(found.days, found.said, result)
+    fitted, tables, errors = list[FittedValue](), list[pl.DataFrame](), list[PosbiasError]()
+    for value in values:
+        try:
+            fit, one = _fit_one(value, column, job, request, engine, options, result)
+        except PosbiasError as error:
+            errors.append(error)
+            why = f"no estimate: {_sentence(error)}"
+            one = FittedValue(value.value, None, value.impressions, value.clicks, why=why)
+            tables.append(pl.DataFrame())
+        else:
+            tables.append(fit.propensities.select(pl.lit(value.value).alias(column), pl.all()))
+        fitted.append(one)
+    if errors and len(errors) == len(values):
+        raise errors[0]
+    together = pl.concat([table for table in tables if table.height], how="diagonal_relaxed")
+    write_propensities(together, result.folder, csv=request.asked.csv)
+    result.content["for_each"] = {"column": column, "values": [_described(one) for one in fitted]}
+    positions = together[POSITION].unique().sort()
+    middle = positions[len(positions) // 2]
+    result.printed += each_value.table(column, fitted, middle, [_at(table, middle) for table in tables])
+    if any(one.why is not None for one in fitted):
+        result.exit_code = WITH_DOUBTS
+
+
+def _fit_one(
+    value: ValueOfColumn,
+    column: str,
+    job: Job,
+    request: EstimateRequest,
+    engine: Engine,
+    options: Sequence[Any],
+    result: Result,
+) -> tuple[Fit, FittedValue]:
+    """Fit to one value, and write its result."""
+    name = folder_of(column, value.value)
+    own = Result(result.folder / name, result.progress)
+    own.folder.mkdir()
+    try:
+        counted = value.count()
+        steps.describe(counted, own)
+        own.content["for_each"] = {"column": column, "value": _plain(value.value)}
+        fit = steps.fit(counted, engine, request, own)
+        write_description(own, "fit", list(job.inputs), list(options))
+    except PosbiasError:
+        remove_tree(own.folder)
+        raise
+    known = np.isfinite(fit.estimate.propensity)
+    thin = is_thin(fit.estimate.propensity, fit.estimate.intervals.std_error)
+    one = FittedValue(
+        value.value, name, value.impressions, value.clicks, len(known), int(known.sum()), int(thin.sum()), None
+    )
+    return fit, replace(one, why=_why_unreliable(fit, one, own))
+
+
+def _at(propensities: pl.DataFrame, position: int) -> each_value.Middle:
+    """The propensity at a position where one cell is of it (with UBM, that below no click)."""
+    cells = propensities.filter(position=position) if propensities.height else propensities
+    if PREVIOUS_CLICK in cells.columns:
+        cells = cells.filter(pl.col(PREVIOUS_CLICK) == 0)
+    if cells.height != 1:
+        return None, None, None
+    row = cells.row(0, named=True)
+    return row["propensity"], row["ci_low"], row["ci_high"]
+
+
+def _why_unreliable(fit: Fit, one: FittedValue, own: Result) -> str | None:
+    """Why the propensities of a value are not to be relied upon."""
+    if not fit.converged:
+        return "has not converged"
+    if own.exit_code != DONE:
+        return "the log contradicts the fit, see its warnings"
+    if one.identified < one.cells:
+        return f"{one.cells - one.identified} of {one.cells} without a propensity"
+    if one.poorly_known:
+        return f"{one.poorly_known} of {one.cells} poorly known"
+    return None
+
+
+def folder_of(column: str, value: object) -> str:
+    """The name of the folder of a value, as Hive names partitions: `market=de`; the empty value has a name of its own.
+
+    Raises:
+        UsageError: it would be too long.
+    """
+    text = _EMPTY if value is None else str(_plain(value))
+    name = "=".join(re.sub(_NOT_IN_NAMES, lambda found: quote(found[0], safe=""), part) for part in (column, text))
+    if len(name.encode()) > _LONGEST_NAME:
+        raise UsageError(f"--for-each {column}: the value {text[:60]!r}... is too long to name a folder. Shorten it.")
+    return name
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it."""
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _described(one: FittedValue) -> dict[str, Any]:
+    """What the manifest says of a value."""
+    counts = {"impressions": as_count(one.impressions), "clicks": as_count(one.clicks)}
+    return asdict(one) | counts | {"value": _plain(one.value), "reliable": one.why is None}
+
+
+def _sentence(error: PosbiasError) -> str:
+    """An error as the end of a line of a table."""
+    return str(error).split(". ")[0].rstrip(".")

@@ -1,0 +1,245 @@
+"""`posbias fit --for-each`: for every value what a fit of its rows alone gives, the log read once, doubts marked."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import polars as pl
+import pytest
+from command_results import Output
+from polars.testing import assert_frame_equal
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.counting import by_value
+from posbias.io.engines.engine import Engine
+from posbias.io.engines.local import LocalEngine
+
+Run = Callable[..., CompletedProcess[str]]
+
+DONE, WITH_DOUBTS, UNUSABLE = 0, 1, 2
+NAMES = {
+    "de": "market=de",
+    "a/b/../c": "market=a%2Fb%2F..%2Fc",
+    "..": "market=..",
+    "x=%20": "market=x%3D%2520",
+    "漢字": "market=漢字",
+    "": "market=",
+    None: "market=__HIVE_DEFAULT_PARTITION__",
+}
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a log of two markets of different curves, over three days, with weights and devices."""
+    folder = tmp_path_factory.mktemp("markets")
+    made = [
+        simulate(SimulationOptions("pbm", sessions, 30, 6, 5, eta=eta, seed=seed)).log.with_columns(
+            market=pl.lit(market)
+        )
+        for market, sessions, eta, seed in (("de", 3000, 1.0, 1), ("fr", 2000, 0.4, 2))
+    ]
+    rows = pl.concat([frame.with_columns(session=pl.col("session") + 10_000 * k) for k, frame in enumerate(made)])
+    rows = rows.with_columns(
+        device=pl.col("session") % 2,
+        user=pl.col("session") // 7,
+        weight=1.0 + pl.col("session") % 3,
+        timestamp=pl.datetime(2026, 1, 5) + pl.duration(days=pl.col("session") % 3),
+    )
+    rows.sample(fraction=1.0, shuffle=True, seed=1).write_parquet(folder / "log.parquet")
+    return folder / "log.parquet"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--model ubm",
+        "--timestamp timestamp --period day --decay 0.9",
+        "--weight-column weight",
+        "--context device --shrink none",
+        "--stratify device --cluster-column user --max-position 4",
+    ],
+)
+def test_each_value_gets_what_a_fit_of_its_rows_alone_gives(
+    run_in_process: Run, log: Path, options: str, tmp_path: Path
+) -> None:
+    words = options.split()
+    assert run_in_process("fit", log, *words, "--for-each", "market", "-o", "each").returncode in {DONE, WITH_DOUBTS}
+    for market in ("de", "fr"):
+        pl.read_parquet(log).filter(market=market).write_parquet(tmp_path / f"{market}.parquet")
+        assert run_in_process("fit", f"{market}.parquet", *words, "-o", market).returncode in {DONE, WITH_DOUBTS}
+        each, alone = Output(tmp_path / "each" / f"market={market}"), Output(tmp_path / market)
+        assert_frame_equal(each.propensities, alone.propensities, check_exact=True)
+        assert_frame_equal(each.attractiveness, alone.attractiveness, check_exact=True)
+        assert each.manifest["totals"] == alone.manifest["totals"]
+        assert each.manifest["estimate"]["method"] == alone.manifest["estimate"]["method"]
+        assert each.manifest["for_each"] == {"column": "market", "value": market}
+    together = Output(tmp_path / "each").propensities
+    for market in ("de", "fr"):
+        own = Output(tmp_path / "each" / f"market={market}").propensities
+        assert_frame_equal(together.filter(market=market).drop("market"), own, check_exact=True)
+
+
+def test_a_log_in_many_buckets_gives_the_same(
+    run_in_process: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("fit", log, "--for-each", "market", "-o")
+    assert run_in_process(*words, "whole").returncode == DONE
+
+    def tiny(_: str) -> int:
+        return 100_000
+
+    monkeypatch.setattr("posbias.cli.work.engine.parse_memory", tiny)
+    assert run_in_process(*words, "parted").returncode == DONE
+
+    for market in ("de", "fr"):
+        whole, parted = (Output(tmp_path / name / f"market={market}") for name in ("whole", "parted"))
+        assert_frame_equal(parted.propensities, whole.propensities, rel_tol=1e-9)
+        keys = ["query", "doc"]
+        assert_frame_equal(parted.attractiveness.sort(keys), whole.attractiveness.sort(keys), rel_tol=1e-9)
+        assert parted.manifest["totals"] == whole.manifest["totals"]
+
+
+def test_the_log_is_read_once(run_in_process: Run, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, times = LocalEngine.read, list[Engine]()
+
+    def counted(self: LocalEngine, *words: object, **more: object) -> object:
+        times.append(self)
+        return read(self, *words, **more)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(LocalEngine, "read", counted)
+    assert run_in_process("fit", log, "--for-each", "market", "-o", "each").returncode == DONE
+    assert len(times) == 1
+
+
+def test_any_value_names_a_folder_that_readers_of_partitions_understand(run_in_process: Run, tmp_path: Path) -> None:
+    rows = simulate(SimulationOptions("pbm", 3500, 20, 5, 4, seed=3)).log
+    values = list(NAMES)
+    of_row = pl.Series([values[number % len(values)] for number in range(3500)])
+    by_page = pl.col("session").rank("dense").cast(pl.Int64) - 1
+    rows.with_columns(market=pl.lit(of_row).gather(by_page)).write_parquet(tmp_path / "log.parquet")
+
+    assert run_in_process("fit", "log.parquet", "--for-each", "market", "-o", "each").returncode in {DONE, WITH_DOUBTS}
+
+    folders = {path.name for path in (tmp_path / "each").iterdir() if path.is_dir()}
+    assert folders == set(NAMES.values())
+    manifest = Output(tmp_path / "each").manifest
+    assert {entry["value"]: entry["folder"] for entry in manifest["for_each"]["values"]} == NAMES
+    read = pl.read_parquet(tmp_path / "each" / "market=*" / "propensities.parquet", hive_partitioning=True)
+    assert set(read["market"]) - {""} == set(values) - {""}
+    assert set(Output(tmp_path / "each").propensities["market"]) == set(values)
+
+
+def test_small_and_broken_values_are_marked_and_the_others_stand(run_in_process: Run, tmp_path: Path) -> None:
+    rows = simulate(SimulationOptions("pbm", 20_000, 60, 6, 4, seed=4)).log
+    size = pl.col("session")
+    market = pl.when(size < 40).then(pl.lit("small")).when(size < 80).then(pl.lit("flat")).otherwise(pl.lit("large"))
+    rows = rows.with_columns(market=market).filter((pl.col("market") != "flat") | (pl.col("position") == 1))
+    rows.write_parquet(tmp_path / "log.parquet")
+
+    done = run_in_process("fit", "log.parquet", "--for-each", "market", "-o", "each")
+
+    assert done.returncode == WITH_DOUBTS
+    said = {entry["value"]: entry for entry in Output(tmp_path / "each").manifest["for_each"]["values"]}
+    assert (said["large"]["reliable"], said["large"]["why"]) == (True, None)
+    assert said["small"]["reliable"] is False
+    assert said["small"]["folder"] == "market=small"
+    assert "without a propensity" in said["small"]["why"] or "poorly known" in said["small"]["why"]
+    assert said["flat"]["folder"] is None
+    assert said["flat"]["why"].startswith("no estimate: ")
+    assert not (tmp_path / "each" / "market=flat").exists()
+    assert "1 of 3 reliable" in done.stderr
+    lines = [line.split()[0] for line in done.stderr.splitlines() if "no estimate" in line or "reliable" in line]
+    assert lines[-2:] == ["large", "flat"] or "flat" in lines
+
+
+def test_a_log_of_which_no_value_can_be_fitted_leaves_nothing(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    pl.read_parquet(log).filter(position=1).write_parquet(tmp_path / "flat.parquet")
+
+    done = run_in_process("fit", "flat.parquet", "--for-each", "market", "-o", "each")
+
+    assert done.returncode == UNUSABLE
+    assert "position" in done.stderr
+    assert not (tmp_path / "each").exists()
+
+
+def test_what_builds_on_a_fit_takes_that_of_a_value_and_is_told_so(run_in_process: Run, log: Path) -> None:
+    assert run_in_process("fit", log, "--for-each", "market", "-o", "each").returncode == DONE
+
+    assert run_in_process("weight", log, "--propensities", "each/market=de", "-o", "rows").returncode == DONE
+    assert run_in_process("compare", "each/market=de", "each/market=fr").returncode == DONE
+    shown = run_in_process("show", "each")
+    assert shown.returncode == DONE
+    assert "a fit for each market: 2 of 2 reliable" in shown.stdout
+    for words in (
+        ("weight", log, "--propensities", "each", "-o", "no"),
+        ("compare", "each", "each/market=de"),
+        ("explore", "each", "-o", "no"),
+        ("show", "each", "--plot"),
+    ):
+        refused = run_in_process(*words)
+        assert refused.returncode == UNUSABLE
+        assert "holds several fits (--for-each). Name one" in " ".join(refused.stderr.split())
+        assert "each/market=de" in refused.stderr
+
+
+def test_the_whole_is_replaced_as_one_and_not_where_something_else_lies_in_it(
+    run_in_process: Run, log: Path, tmp_path: Path
+) -> None:
+    words = ("fit", log, "--for-each", "market", "-o", "each")
+    assert run_in_process(*words).returncode == DONE
+    listed = json.loads((tmp_path / "each" / "manifest.json").read_text(encoding="utf-8"))["files"]
+    assert "market=de/manifest.json" in listed
+    assert run_in_process(*words, "--force").returncode == DONE
+
+    (tmp_path / "each" / "market=de" / "notes.txt").write_text("mine", encoding="utf-8")
+    refused = run_in_process(*words, "--force")
+
+    assert refused.returncode == UNUSABLE
+    assert "notes.txt" in refused.stderr
+    assert (tmp_path / "each" / "market=de" / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--for-each", "nowhere"), "there is no column 'nowhere' (--for-each)"),
+        (("--for-each", "query"), "--for-each query: this name means something else"),
+        (("--for-each", "market", "--context", "market"), "the column has another role already"),
+        (("--for-each", "market", "--stratify", "market"), "the column has another role already"),
+        (("--for-each", "market", "--cluster", "session"), "--cluster session needs the pages of the log"),
+        (("--for-each", "market", "--model", "dbn"), "--for-each market: has no effect here"),
+    ],
+)
+def test_columns_that_cannot_tell_fits_apart_are_refused(
+    run_in_process: Run, log: Path, tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    refused = run_in_process("fit", log, *words, "-o", "each")
+
+    assert refused.returncode == UNUSABLE
+    assert says in " ".join(refused.stderr.split())
+    assert not (tmp_path / "each").exists()
+
+
+def test_statistics_are_refused_as_they_hold_no_columns_of_the_log(run_in_process: Run, log: Path) -> None:
+    assert run_in_process("collect", log, "-o", "store").returncode == DONE
+    refused = run_in_process("fit", "store", "--for-each", "market", "-o", "each")
+    assert refused.returncode == UNUSABLE
+    assert "store holds statistics" in refused.stderr
+
+
+def test_a_column_of_too_many_values_is_refused(
+    run_in_process: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_value, "MOST_VALUES", 1)
+    refused = run_in_process("fit", log, "--for-each", "market", "-o", "each")
+    assert refused.returncode == UNUSABLE
+    assert "column 'market' has 2 values" in refused.stderr
+
+
+def test_a_value_too_long_for_a_folder_is_refused(run_in_process: Run, log: Path, tmp_path: Path) -> None:
+    pl.read_parquet(log).with_columns(market=pl.lit("long " * 50)).write_parquet(tmp_path / "long.parquet")
+    refused = run_in_process("fit", "long.parquet", "--for-each", "market", "-o", "each")
+    assert refused.returncode == UNUSABLE
+    assert "is too long to name a folder" in " ".join(refused.stderr.split())
