@@ -1,6 +1,6 @@
 """What is said on a terminal.
 
-Names, ids and texts of libraries come from outside. All that is printed passes `shown` here: what a terminal would act
+Names, ids and texts of libraries come from outside. All that is printed passes `shown`: what a terminal would act
 on is written as an escape, and `***` stands for passwords and keys. Whatever does not pass it is escaped by the console
 when it is printed, so that nothing gets around.
 """
@@ -13,9 +13,9 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from posbias.cli.safe_text import shown
 from posbias.core.credentials import masked
 from posbias.core.escapes import escaped
+from posbias.core.wording import shown
 
 _WIDTH_IN_A_FILE = 120
 

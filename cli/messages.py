@@ -14,10 +14,10 @@ import warnings
 from dataclasses import dataclass
 from typing import Literal
 
-from posbias.cli import clock
-from posbias.cli.safe_text import shown_lines
 from posbias.core.credentials import masked
 from posbias.core.escapes import escaped_json
+from posbias.core.wording import shown_lines
+from posbias.io import clock
 
 LogFormat = Literal["text", "json"]
 Level = Literal["info", "warning", "error"]

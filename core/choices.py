@@ -1,4 +1,4 @@
-"""The words among which options choose: few, and apart from what they mean, so that the command line starts at once."""
+"""The words among which options choose, and a default, apart from what they mean: the command line starts at once."""
 
 from typing import Literal
 
@@ -12,6 +12,9 @@ DuplicateDocs = Literal["error", "first", "keep"]
 
 OnBadRows = Literal["error", "drop"]
 """What becomes of rows that break the rules."""
+
+MOST_BAD_ROWS = 0.05
+"""The share of the rows that may be left out because they break the contract, where nothing else is said."""
 
 CheckPages = Literal["sample", "all"]
 """Which pages of a large log are looked at."""

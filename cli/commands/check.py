@@ -50,7 +50,7 @@ def _print(content: dict[str, Any], output: CheckOptions) -> None:
     """
     from posbias.cli.console import SafeConsole
     from posbias.cli.report.check import check_report, command_line
-    from posbias.cli.safe_text import shown
+    from posbias.core.wording import shown
     from posbias.io.results.manifest import json_text
 
     if output.json:

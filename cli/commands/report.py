@@ -22,8 +22,8 @@ def report(
     from posbias.cli.interrupts import result_stands
     from posbias.cli.report.progress import show_progress
     from posbias.cli.report.result import DONE
-    from posbias.cli.safe_text import shown
     from posbias.cli.work.reporting import check_results, format_of, make_report
+    from posbias.core.wording import shown
     from posbias.io.places.locations import location
 
     target = output.output

@@ -25,7 +25,7 @@ def score(
     Example: posbias score candidates.parquet --model ranker -o scored
     """
     from posbias.cli.report.result import open_result
-    from posbias.cli.safe_text import counted
+    from posbias.core.wording import counted
     from posbias.io.learning.model_files import read_model
     from posbias.io.learning.new_documents import open_new_documents
     from posbias.io.learning.scores import score_rows, write_scores

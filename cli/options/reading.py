@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from posbias.cli.options.option import option
 from posbias.cli.options.shared import Memory
-from posbias.core.choices import CheckPages, DuplicateDocs, EngineName, Impressions, OnBadRows
+from posbias.core.choices import MOST_BAD_ROWS, CheckPages, DuplicateDocs, EngineName, Impressions, OnBadRows
 
 Decimal = Literal[","]
 """What may stand before a fraction instead of a point."""
@@ -226,7 +226,7 @@ class ReadingOptions:
             _READING,
             metavar="SHARE",
         ),
-    ] = 0.05
+    ] = MOST_BAD_ROWS
     duplicate_docs: Annotated[
         DuplicateDocs,
         option(

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from posbias.cli.console import line
 from posbias.cli.report.recognised import recognised_lines
-from posbias.cli.safe_text import counted
+from posbias.core.wording import counted
 
 _NARROW, _WIDE = 60, 78
 _MOST_ROWS = 30

@@ -3,10 +3,10 @@
 import polars as pl
 
 from posbias.cli.report.table import MOST_ROWS, Column, Printed, PrintedTable
-from posbias.cli.safe_text import counted
 from posbias.core.browsing.table import STD_ERROR, VALUE
 from posbias.core.models.click_model import ExaminationModel
 from posbias.core.schema import POSITION
+from posbias.core.wording import counted
 from posbias.io.browsing.fitting import FittedToLog
 
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import polars as pl
 
-from posbias.cli.report.summary import cell_column, interval_in_words, label_in_words, number_in_words
+from posbias.cli.report.summary import cell_column, interval_in_words, number_in_words
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
-from posbias.cli.safe_text import shown
 from posbias.core.comparison.curves import Differences
 from posbias.core.comparison.tables import DAY
+from posbias.core.wording import shown
+from posbias.io.fits.cells_in_words import label_in_words
 
 _MOST_DAYS = 10
 _MOST_REASONS = 5

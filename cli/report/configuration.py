@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from posbias.cli.options.settings import Setting
 from posbias.cli.report.settings import setting_line
-from posbias.cli.safe_text import shown
+from posbias.core.wording import shown
 
 
 def configuration_text(command: str, settings: Sequence[Setting]) -> str:

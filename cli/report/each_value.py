@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from posbias.cli.console import shown
 from posbias.cli.report.summary import interval_in_words, number_in_words
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
+from posbias.core.wording import shown
 
 
 @dataclass(frozen=True)

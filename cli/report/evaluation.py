@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import polars as pl
 
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
-from posbias.cli.safe_text import counted
 from posbias.core.evaluation.estimates import Evaluation
 from posbias.core.evaluation.measures import measures
 from posbias.core.evaluation.ndcg import NDCG
 from posbias.core.evaluation.query_sums import N_CLICKS, N_PAGES
 from posbias.core.evaluation.tables import JUDGED, NOT_SIGNIFICANT, Comparison
+from posbias.core.wording import counted
 
 _MOST_SAID = 12
 _MUCH_WITHOUT_SCORE, _MUCH_NEVER_SHOWN = 0.01, 0.1

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
-from posbias.cli.safe_text import counted
 from posbias.core.exploration.swaps import Plan
 from posbias.core.randomization import RandomizedRows
+from posbias.core.wording import counted
 from posbias.io.results.exploration import pages_of, widths_table
 
 MARK = "experiment"

@@ -14,9 +14,9 @@ from rich.table import Table
 from posbias.cli import streams
 from posbias.cli.console import SafeConsole, line
 from posbias.cli.report import summary
-from posbias.cli.safe_text import counted
 from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError, UsageError
+from posbias.core.wording import counted
 from posbias.io.results.manifest import json_text
 from posbias.io.stores.checks import check_contents, one_by_one
 from posbias.io.stores.metadata import describe_decay, describe_plan

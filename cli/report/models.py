@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from posbias.cli.report.table import Column, Printed, PrintedTable, first
-from posbias.cli.safe_text import counted
 from posbias.core.judging.tables import JUDGED
+from posbias.core.wording import counted
 from posbias.io.browsing.judge import Judged
 
 _SURE = 0.05

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from posbias.cli.safe_text import counted
 from posbias.core.counts.odd_days import Change, DayLook
 from posbias.core.log.shifted_pages import ShiftedPages
+from posbias.core.wording import counted
 
 _MOST_DAYS = 5
 _MOST_POSITIONS = 5

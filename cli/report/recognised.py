@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from posbias.cli.safe_text import counted
+from posbias.core.wording import counted
 from posbias.io.forms import get_form
 from posbias.io.log.event_table import EVENTS
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from posbias.cli.options.words import several
-from posbias.cli.safe_text import shown
+from posbias.core.wording import shown
 from posbias.io.log.findings import Finding
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")

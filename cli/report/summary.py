@@ -6,11 +6,12 @@ from typing import Any
 from msgspec import UNSET
 
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
-from posbias.cli.safe_text import counted, shown
 from posbias.core.fit.fit import Fit
 from posbias.core.schema import POSITION
 from posbias.core.training.thin_cells import ChosenPropensities
 from posbias.core.training.weights import WeightSummary
+from posbias.core.wording import counted, shown
+from posbias.io.fits.cells_in_words import cell_in_words, label_in_words
 from posbias.io.layouts.parts import Split
 from posbias.io.log.event_table import EVENTS
 from posbias.io.log.rows import RawLines, Rows
@@ -83,7 +84,7 @@ def propensity_table(fit: Fit) -> list[Printed]:
     if fit.shrunk is not None:
         title += f"; each {', '.join(fit.statistics.plan.context)} is shrunk towards the others"
     rows = fit.propensities.to_dicts()
-    columns = [cell_column(name, rows) for name in _cell_columns(fit)]
+    columns = [cell_column(name, rows) for name in fit.statistics.cells.columns]
     if fit.shrunk is None:
         columns.append(_numbers("impressions", "impressions", rows, _count, folded="impres-\nsions"))
     columns.append(_numbers("clicks", "clicks", rows, _count))
@@ -176,21 +177,6 @@ def reference_in_words(fit: Fit) -> str:
         return cell_in_words(fit, references[0])
     positions = sorted({fit.statistics.cells[POSITION][number] for number in references})
     return f"position {' or '.join(map(str, positions))} of each {', '.join(contexts)}"
-
-
-def cell_in_words(fit: Fit, number: int) -> str:
-    """A cell by its columns, e.g. `position 3, previous click 1`."""
-    row = fit.statistics.cells.row(number, named=True)
-    return ", ".join(f"{shown(name).replace('_', ' ')} {label_in_words(row[name])}" for name in _cell_columns(fit))
-
-
-def label_in_words(value: object) -> str:
-    """A value of a column of cells."""
-    return "(none)" if value is None else shown(str(value))
-
-
-def _cell_columns(fit: Fit) -> list[str]:
-    return fit.statistics.cells.columns
 
 
 def _count(value: float) -> str:

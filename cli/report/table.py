@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from posbias.cli.console import line
-from posbias.cli.safe_text import shown
+from posbias.core.wording import shown
 
 MOST_ROWS = 30
 

@@ -27,7 +27,7 @@ from posbias.io.browsing.fitting import FittedToLog, fit_model, write_click_mode
 from posbias.io.browsing.held_out import AllPages, UpToPosition
 from posbias.io.browsing.pages import number_units, pages_to_learn_from
 from posbias.io.browsing.trust import check_positions, read_trust
-from posbias.io.browsing.weighing import weigh_documents, weigh_rows
+from posbias.io.browsing.weighing import check_can_weigh, no_weight_of_rows, weigh_documents, weigh_rows
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.layouts.pair_weights import check_unidentified
@@ -202,17 +202,10 @@ def check_weights(model: ClickModel, files: training_files.Request) -> None:
         UsageError: they cannot.
     """
     name, asked = model.name, files.asked
+    check_can_weigh(model)
     if not isinstance(model, ExaminationModel):
-        if model.name != "tpbm":
-            raise UsageError(
-                f"--model {name}: has no examination, so that there is nothing to weigh clicks by. Its click rates are "
-                "in what `posbias fit` writes."
-            )
         if isinstance(files.layout, LayoutOfPages):
-            raise UsageError(
-                f"--layout {files.layout.name}: under trust bias an impression without a click is worth less than "
-                "nothing, and a weight cannot say that. Use --layout pointwise or judgments."
-            )
+            raise no_weight_of_rows(f"--layout {files.layout.name}")
         if asked.self_normalize:
             raise UsageError("--self-normalize: is not defined under trust bias (--model tpbm). Leave it out.")
     if isinstance(files.layout, LayoutOfCounts) and type(files.layout).by_document is LayoutOfCounts.by_document:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from posbias.cli import clock
 from posbias.cli.report import summary
 from posbias.cli.report.odd_days import odd_day_warnings, shifted_pages_warning, why_kept_out
 from posbias.cli.report.result import DONE, WITH_DOUBTS, Result
 from posbias.cli.work import steps
 from posbias.cli.work.job import Job
 from posbias.core.errors import StatisticsError
+from posbias.io import clock
 from posbias.io.counting.count import Reading, days_of_statistics, read_log
 from posbias.io.counting.merge import known_days, merge_statistics
 from posbias.io.counting.odd_days import look_at_days_of_log, look_at_files, look_at_merged_days, look_at_pages

@@ -9,7 +9,6 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 
-from posbias.cli import clock
 from posbias.cli.report import each_value, summary
 from posbias.cli.report.each_value import FittedValue
 from posbias.cli.report.result import DONE, WITH_DOUBTS, Result, write_description
@@ -20,6 +19,7 @@ from posbias.core.fit.fit import Fit
 from posbias.core.fit.refinements import is_thin
 from posbias.core.schema import NAMES_TAKEN, POSITION, PREVIOUS_CLICK
 from posbias.core.training.weights import as_count
+from posbias.io import clock
 from posbias.io.counting.by_value import ValueOfColumn, count_by_value
 from posbias.io.engines.engine import Engine
 from posbias.io.results.tables import write_propensities

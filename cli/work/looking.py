@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.safe_text import counted
 from posbias.cli.work.engine import open_engine
 from posbias.cli.work.recognition import Asked, recognise
 from posbias.core.check.remarks import Client, advice, reasons_against, warnings_of
@@ -12,6 +11,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import SchemaError
 from posbias.core.log.pages import HARMLESS
 from posbias.core.models import get_model
+from posbias.core.wording import counted
 from posbias.io.checking.columns import largest_client, unused_time
 from posbias.io.checking.look import PBM, Look, look_at
 from posbias.io.counting.count import Unjudged, read_unjudged

@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 
-from posbias.cli import clock
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.evaluation import EvaluationOptions
 from posbias.cli.options.models import ModelsOptions
@@ -24,6 +23,7 @@ from posbias.core.judging import tables
 from posbias.core.judging.relevance import GRADE, PLACE, VALUE, auc, dependence_on_ranker
 from posbias.core.models import ClickModel, click_model_names, get_click_model
 from posbias.core.schema import DOC, PAIR, POSITION, QUERY
+from posbias.io import clock
 from posbias.io.browsing.held_out import AllPages, BySession, ByTime, last_share
 from posbias.io.browsing.judge import Judged, Judging, Side, judge, relevance
 from posbias.io.counting.count import read_log

@@ -8,11 +8,11 @@ from posbias.cli.options.comparing import ComparingOptions
 from posbias.cli.report import comparison as report
 from posbias.cli.report.result import CHANGED, DONE, WITH_DOUBTS
 from posbias.cli.report.table import Printed
-from posbias.cli.safe_text import counted
 from posbias.cli.work.comparing import Comparison
 from posbias.core.comparison.tables import beyond
 from posbias.core.errors import UsageError
 from posbias.core.standard_errors.contrasts import ContrastTest
+from posbias.core.wording import counted
 from posbias.io.results.tables import write_small_table
 
 SCHEMA = "posbias.comparison"

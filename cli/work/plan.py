@@ -7,32 +7,26 @@ from datetime import date, timedelta
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.options import CountingOptions
 from posbias.cli.options.values import parse_bins
+from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
-from posbias.core.models import FactorisedModel, click_model_names, get_model, model_names
 from posbias.core.periods import Resolution
 from posbias.core.randomization import RandomizedRows
-from posbias.core.schema import NAMES_TAKEN
 from posbias.io.places.locations import Location
-
-DEFAULT_MODEL = "pbm"
 
 
 def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> StatisticsPlan:
     """What will be counted."""
-    model = _model(counting.model or DEFAULT_MODEL)
+    model = counted_model(counting.model or DEFAULT_MODEL)
     version = [] if columns.period_column is None else [columns.period_column]
     clusters = [] if columns.cluster_column is None else [columns.cluster_column]
     named = (
-        ("--stratify", columns.stratify),
+        ("--stratify", columns.stratify or ()),
         ("--period-column", version),
         ("--cluster-column", clusters),
-        ("--context", columns.context),
+        ("--context", columns.context or ()),
     )
-    for flag, names in named:
-        for name in names or ():
-            if name in NAMES_TAKEN[flag] or name in model.cell_columns:
-                raise UsageError(f"{flag} {name}: this name means something else in the results. Rename the column.")
+    check_named_columns(model, named)
     both = set(columns.context or ()) & set(columns.stratify or ())
     if both:
         raise UsageError(
@@ -49,8 +43,7 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
             "documents. Name it once."
         )
     _check_days(columns, counting)
-    if columns.context and model.name != DEFAULT_MODEL:
-        raise UsageError(f"--context: works only with --model {DEFAULT_MODEL}, not {model.name}.")
+    check_context(model, columns.context or ())
     return StatisticsPlan(
         model=model,
         max_position=counting.max_position,
@@ -63,20 +56,6 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
         weighted=columns.weight_column is not None,
         summed=columns.impressions is not None,
     )
-
-
-def _model(name: str) -> FactorisedModel:
-    """The model whose cells are counted.
-
-    Raises:
-        UsageError: there is none of that name, or it has no cells.
-    """
-    if name in click_model_names() and name not in model_names():
-        raise UsageError(
-            f"--model {name}: needs whole pages, and what is counted are impressions by cell, for "
-            f"{' and '.join(model_names())}. It is for `posbias fit` and `run`."
-        )
-    return get_model(name)
 
 
 def _resolution(columns: ColumnOptions, counting: CountingOptions) -> Resolution | None:

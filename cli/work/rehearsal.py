@@ -13,13 +13,13 @@ from posbias.cli.messages import warn
 from posbias.cli.options.output import OutputOptions
 from posbias.cli.report.recognised import recognised_lines
 from posbias.cli.report.result import DONE, is_same
-from posbias.cli.safe_text import counted
 from posbias.cli.work.described_log import describe_log
 from posbias.cli.work.job import Job
-from posbias.cli.work.steps import reading_warnings
 from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError
+from posbias.core.wording import counted
 from posbias.io.features.table import check_features
+from posbias.io.log.doubts import doubts
 from posbias.io.log.sources import named_paths
 from posbias.io.places.locations import Location
 from posbias.io.results.manifest import json_text
@@ -73,7 +73,7 @@ def rehearse(
         check_features(log, job.kept.tables, job.kept.features)
         reads["log"] = describe_log(log)
         reads["files"] = [str(source.path) for source in log.sources]
-        warnings = reading_warnings(log)
+        warnings = doubts(log)
     paths = [path for name in (*job.inputs, *also_read) if name for path in named_paths(name)]
     paths += [path for path in (output.config, job.reading.temp_dir) if path is not None]
     protected = [path for path in paths if not (replaces_input and is_same(path, target))]

@@ -12,7 +12,6 @@ from posbias.cli.options.output import OutputOptions
 from posbias.cli.options.simulation import ExperimentOptions, LabelOptions, RankerOptions, UserOptions, WorldOptions
 from posbias.cli.report.result import Result, open_result
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
-from posbias.cli.safe_text import counted
 from posbias.cli.work.simulation_options import judgement_options, simulation_options
 from posbias.core.simulation.judgements import JudgementOptions, judged_world, usable_judgements
 from posbias.core.simulation.options import SimulationOptions
@@ -20,6 +19,7 @@ from posbias.core.simulation.parameters import CELL_MODELS
 from posbias.core.simulation.simulate import simulate_blocks
 from posbias.core.simulation.truth import true_attractiveness, true_parameters, true_propensities
 from posbias.core.simulation.worlds import World, random_world
+from posbias.core.wording import counted
 from posbias.io.log.simulated import LOG, TRUTH, read_labels, write_log, write_truth
 from posbias.io.places.locations import Location, location
 from posbias.io.progress import Stage

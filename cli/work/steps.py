@@ -1,31 +1,21 @@
 """Steps that several commands share: read, count and fit; each adds its section to the manifest and its table."""
 
-import shlex
 from collections.abc import Iterable
-from dataclasses import asdict
-from functools import partial
 
-from posbias.cli import clock
-from posbias.cli.report import model_verdicts, summary, verdicts
+from posbias.cli.report import summary
 from posbias.cli.report.curve import Curve
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.cli.work.job import EstimateRequest, Job
-from posbias.core.fit.fit import LARGEST_COMPARISON, BesideCounts, Fit, fit_statistics
+from posbias.core.fit.fit import LARGEST_COMPARISON, Fit
 from posbias.core.fit.from_rows import FromRows
-from posbias.core.training.weights import as_count
+from posbias.io import clock
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
-from posbias.io.counting.pages import other_models, sample_pages
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.table import check_features
-from posbias.io.fits.manifest import fit_section
-from posbias.io.fits.write import sum_sessions, write_attractiveness_of
+from posbias.io.fits.fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
 from posbias.io.log.days import Days
+from posbias.io.log.doubts import doubts
 from posbias.io.log.log import Log
-from posbias.io.log.sums import unused_count
-from posbias.io.results.tables import write_covariance, write_propensities
-from posbias.io.stores.metadata import describe_decay, describe_plan
-
-SCHEMA = "posbias.result"
 
 
 def count(job: Job, engine: Engine, result: Result) -> CountedLog:
@@ -46,12 +36,7 @@ def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
     """Read a log for a layout of pages, and describe it in the manifest."""
     job.require_logs()
     found = read_log(open_log(job, result), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
-    result.content |= {
-        "schema": SCHEMA,
-        "counted": describe_plan(job.plan),
-        "sources": found.sources,
-        "rows": found.rows,
-    }
+    result.content |= sections_of_reading(job.plan, found.sources, found.rows)
     result.printed += summary.rows_lines(found.rows)
     describe_reading(found.days, found.said, result)
     return found.read
@@ -61,22 +46,8 @@ def open_log(job: Job, result: Result) -> Log:
     """Open the log of a job; what was guessed of its columns is said."""
     log = job.open_log()
     check_features(log, job.kept.tables, job.kept.features)
-    result.warnings += reading_warnings(log)
+    result.warnings += doubts(log)
     return log
-
-
-def reading_warnings(log: Log) -> list[str]:
-    """What was guessed of the columns of a log, and what looks like a role and plays none."""
-    warnings: list[str] = []
-    if log.guessed:
-        named = " ".join(f"{flag} {shlex.quote(column)}" for flag, column in log.guessed)
-        warnings.append(f"columns were guessed from their names: {named}. Name them, or others, to be sure.")
-    count = unused_count(log)
-    if count is not None:
-        warnings.append(
-            f"column {count!r} was not used. If a row adds up impressions, say --impressions {shlex.quote(count)}."
-        )
-    return warnings
 
 
 def describe_reading(days: Days | None, said: Iterable[str], result: Result) -> None:
@@ -90,26 +61,10 @@ def describe_reading(days: Days | None, said: Iterable[str], result: Result) -> 
 
 def describe(counted: CountedLog, result: Result) -> None:
     """Say what was read and counted."""
-    statistics = counted.statistics
-    impressions, clicks = statistics.cell_totals
-    totals = {
-        "queries": statistics.n_queries,
-        "pairs": statistics.n_pairs,
-        "signatures": statistics.pair_signatures.n_units,
-        "impressions": as_count(impressions.sum()),
-        "clicks": as_count(clicks.sum()),
-    }
-    result.content |= {
-        "schema": SCHEMA,
-        "counted": describe_plan(counted.plan),
-        "sources": counted.sources,
-        "rows": counted.rows,
-        "decay": describe_decay(counted.decay),
-        "totals": totals,
-    }
+    result.content |= sections_of_counts(counted)
     result.printed += summary.rows_lines(counted.rows)
     describe_reading(counted.days, counted.said, result)
-    result.printed.append(summary.totals_line(totals))
+    result.printed.append(summary.totals_line(result.content["totals"]))
 
 
 def _from_rows(counted: CountedLog, engine: Engine, request: EstimateRequest, result: Result) -> FromRows | None:
@@ -129,32 +84,14 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
     """Fit, write propensities and attractiveness, and say how sure they are."""
     asked = request.asked
     from_rows = _from_rows(counted, engine, request, result)
-    with result.progress.stage("fitting") as stage:
-        found = fit_statistics(
-            counted.statistics,
-            request.method,
-            request.options,
-            compare=asked.compare,
-            beside=BesideCounts(
-                sum_sessions=None if counted.read is None else partial(sum_sessions, counted.read),
-                unbinned=counted.unbinned,
-                pages=sample_pages(counted),
-                from_rows=from_rows,
-            ),
-            on_iteration=stage.say,
-        )
-    write_propensities(found.propensities, result.folder, csv=asked.csv)
-    write_covariance(found.theta, result.folder)
-    write_attractiveness_of(counted, found, engine, result.folder, result.progress, csv=asked.csv)
-    result.content["estimate"] = fit_section(found)
+    wanted = FitRequest(request.method, request.options, asked.compare, asked.csv)
+    written = fit_counts(counted, wanted, engine, result.folder, result.progress, from_rows)
+    found = written.fit
+    result.content |= written.sections
     result.printed += summary.propensity_table(found)
     result.curve = Curve.of(found.propensities, counted.plan.cell_columns)
-    said = verdicts.fit_verdicts(found)
-    result.printed += said
-    result.content["verdicts"] = said
-    result.warnings += verdicts.fit_warnings(found)
-    if asked.compare is not False and found.model_tests is not None and found.model_tests.rejected:
-        _look_at_other_models(counted, found, result)
+    result.printed += written.verdicts
+    result.warnings += written.warnings
     about_joint = request.option_of_joint_em
     if about_joint and found.joint is None and asked.compare is None:
         result.warnings.append(
@@ -165,16 +102,3 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
     if found.doubtful or (asked.strict and not all_identified):
         result.exit_code = WITH_DOUBTS
     return found
-
-
-def _look_at_other_models(counted: CountedLog, found: Fit, result: Result) -> None:
-    """Say which other click model explains the clicks that contradict the fitted one."""
-    with result.progress.stage("looking at other click models"):
-        others = other_models(counted)
-    result.warnings += model_verdicts.other_model(found, others)
-    if others is not None:
-        result.content["other_models"] = {
-            "log_likelihood": others.log_likelihood,
-            "held_out_impressions": others.impressions,
-            "models": [asdict(other) for other in others.others],
-        }

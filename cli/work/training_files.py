@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from posbias.cli.options.training import TrainingOptions
-from posbias.cli.report import summary, verdicts
+from posbias.cli.report import summary
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.core.choices import Grouping, Source
 from posbias.core.counts.plan import StatisticsPlan
@@ -27,17 +27,18 @@ from posbias.core.training.layouts import (
 from posbias.core.training.layouts.pages import weighted_pages
 from posbias.core.training.row_weights import RowWeights
 from posbias.core.training.thin_cells import ChosenPropensities, choose_propensities
-from posbias.core.training.weights import ClickWeights, WeightOptions
+from posbias.core.training.weights import ClickWeights, WeightOptions, check_min_propensity
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.of_parts import WantedFeatures, bring_features
+from posbias.io.fits import verdicts
 from posbias.io.formats import TrainingFormat, check_format, get_format
 from posbias.io.formats.training_sets import write_training_sets
 from posbias.io.layouts.pair_weights import (
     by_signature,
     check_unidentified,
-    counts_by_cell,
     weights_for,
+    weights_of_log,
     with_squared_clicks,
 )
 from posbias.io.layouts.parts import (
@@ -106,8 +107,7 @@ def requested(training: TrainingOptions) -> Request:
         raise UsageError(
             f"--format {training.format}: a rating names the index that its document is in. Add --search-index NAME."
         )
-    if not 0 < training.min_propensity <= 1:
-        raise UsageError(f"--min-propensity {training.min_propensity:g}: must be above 0 and at most 1.")
+    check_min_propensity(training.min_propensity)
     if not 0 <= training.validation < 1:
         raise UsageError(f"--validation {training.validation:g}: must be at least 0 and below 1, e.g. 0.1.")
     _check_possible(training, layout)
@@ -188,9 +188,9 @@ def write_from_pages(
     result: Result,
 ) -> None:
     """Write training files in a layout of pages from a log that has been read, and not counted."""
-    propensities, counts = _chosen(theta.propensities, request, result), counts_by_cell(read, plan)
-    counts = with_squared_clicks(counts, read, plan) if plan.weighted else counts
-    weights = _weights(counts, propensities, theta, request)
+    propensities = _chosen(theta.propensities, request, result)
+    stop = request.asked.unidentified == "error"
+    weights = weights_of_log(read, plan, propensities, request.options, theta, stop=stop)
     _write_pages(read, plan, weights, layout, request, engine, result)
 
 

@@ -14,6 +14,7 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import Negatives, Rate
+from posbias.core.errors import UsageError
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.schema import CLICKS, POSITION
 from posbias.core.training.replicates import replicate_names
@@ -42,6 +43,16 @@ class WeightOptions:
     rate: Rate = "posterior"
     grades: int = 5
     replicates: int = 0
+
+
+def check_min_propensity(least: float) -> None:
+    """See that a minimum propensity is one.
+
+    Raises:
+        UsageError: it is not in (0, 1].
+    """
+    if not 0 < least <= 1:
+        raise UsageError(f"--min-propensity {least:g}: must be above 0 and at most 1.")
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ import polars as pl
 from posbias.core.browsing.batch import Floats
 from posbias.core.browsing.parameters import at_position
 from posbias.core.counts.sufficient_statistics import SIGNATURE
-from posbias.core.errors import SchemaError
+from posbias.core.errors import SchemaError, UsageError
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.log.page_order import in_page_order
 from posbias.core.models.click_model import ClickModel, ExaminationModel
-from posbias.core.models.tpbm import CLICK_IF_NOT, CLICK_IF_RELEVANT
+from posbias.core.models.tpbm import CLICK_IF_NOT, CLICK_IF_RELEVANT, TrustBiasModel
 from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION
 from posbias.core.training.examined_rows import examination_of_rows
 from posbias.core.training.layouts.layout import WeighedDocuments
@@ -54,6 +54,27 @@ class WeighedLog:
 
     parts: tuple[KeptFrame, ...]
     weights: RowWeights
+
+
+def check_can_weigh(model: ClickModel) -> None:
+    """See that a click model says what clicks can be weighed by: examination, or trust bias.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if not isinstance(model, ExaminationModel) and model.name != TrustBiasModel.name:
+        raise UsageError(
+            f"--model {model.name}: has no examination, so that there is nothing to weigh clicks by. Its click rates "
+            "are in what `posbias fit` writes."
+        )
+
+
+def no_weight_of_rows(asked: str) -> UsageError:
+    """What is said where impressions are to be weighed one by one under trust bias."""
+    return UsageError(
+        f"{asked}: under trust bias an impression without a click is worth less than nothing, and a weight cannot say "
+        "that. Use --layout pointwise or judgments."
+    )
 
 
 def weigh_rows(

@@ -1,4 +1,4 @@
-"""The files of a fit: written part by part, and read again by `weight`.
+"""A fit: made from counts, put into words, written part by part, and read again by `weight`.
 
-How a fit is made is in `core.fit`.
+How theta is estimated is in `core.fit`.
 """

@@ -5,7 +5,8 @@
 writes into every document what its examples print now. Run it after a message has changed, and look at the difference.
 
 Examples are lines of a block ```sh that begin with `posbias`, and blocks ```console. There `$ posbias ...` is followed
-by what it prints, `$ cat FILE` by what FILE holds, and `$ python FILE` by what that script prints.
+by what it prints, `$ cat FILE` by what FILE holds, and `$ python FILE` by what that script prints. A block ```pycon is
+a session of Python by itself.
 """
 
 import gzip
@@ -17,8 +18,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import chdir
+from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass
+from doctest import DocTestParser
+from io import StringIO
 from pathlib import Path
 
 import polars as pl
@@ -31,6 +34,7 @@ UBI_SAMPLE = "opensearch_ubi_sample.ndjson.gz"
 
 _FENCE = "```"
 _NOT_OURS = {".git", ".venv", "build", "node_modules", ".pytest_cache"}
+_PYTHON_SESSION = "pycon"
 _SMALL = 5_000  # rows, of a log and of a day
 
 
@@ -125,6 +129,8 @@ def steps(text: str) -> list[Step]:
     for block in blocks(text):
         if block.language == "console":
             found += _console(block)
+        elif block.language == "pycon":
+            found.append(Step(_PYTHON_SESSION, block.lines, block.line))
         elif block.language == "sh" and not block.lines[0].startswith("#!"):
             joined = "\n".join(block.lines).replace("\\\n", " ").splitlines()
             found += [Step(line, None, 0) for line in joined if line.startswith("posbias ")]
@@ -188,11 +194,25 @@ def run(step: Step) -> tuple[int, tuple[str, ...]]:
             env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         return script.returncode, tuple(script.stdout.splitlines())
+    if program == _PYTHON_SESSION:
+        return 0, _python_session(step.printed or ())
     assert program == "posbias", step.command
     piped = Path(words[-1]).read_bytes() if "<" in words else None
     words = words[: words.index("<")] if "<" in words else words
     done = CliRunner().invoke(app, words, input=piped, catch_exceptions=False)
     return done.exit_code, tuple(line.rstrip() for line in done.output.rstrip().splitlines())
+
+
+def _python_session(lines: Sequence[str]) -> tuple[str, ...]:
+    """What a terminal shows when the statements of a session are typed in again."""
+    shown, names = list[str](), dict[str, object]()
+    for example in DocTestParser().get_examples("\n".join(lines)):
+        first, *others = example.source.splitlines()
+        output = StringIO()
+        with redirect_stdout(output):
+            exec(compile(example.source, _PYTHON_SESSION, "single"), names)  # noqa: S102 - the repository's own document
+        shown += [f">>> {first}", *(f"... {line}" for line in others), *output.getvalue().splitlines()]
+    return tuple(shown)
 
 
 def compared(lines: Sequence[str]) -> list[str]:

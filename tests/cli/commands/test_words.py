@@ -6,7 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from posbias.cli.safe_text import counted
+from posbias.core.wording import counted
 
 Run = Callable[..., CompletedProcess[str]]
 

@@ -30,7 +30,7 @@ WRITTEN = {
 
 @pytest.fixture(autouse=True)
 def _a_fixed_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posbias.cli.clock.today", lambda: TODAY)
+    monkeypatch.setattr("posbias.io.clock.today", lambda: TODAY)
 
 
 @pytest.fixture(scope="module")

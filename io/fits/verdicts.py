@@ -3,10 +3,6 @@
 import numpy as np
 import polars as pl
 
-from posbias.cli.report.model_verdicts import model_verdicts, model_warnings
-from posbias.cli.report.rows_verdicts import rows_verdicts, rows_warnings
-from posbias.cli.report.summary import cell_in_words
-from posbias.cli.safe_text import counted
 from posbias.core.estimators import ConditionalEstimator, JointEstimator, get_estimator
 from posbias.core.estimators.placement_test import PlacementTest
 from posbias.core.estimators.randomized import RandomizedEstimator
@@ -19,6 +15,10 @@ from posbias.core.shapes import FREE
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest
 from posbias.core.training.weights import WeightSummary
+from posbias.core.wording import counted
+from posbias.io.fits.cells_in_words import cell_in_words
+from posbias.io.fits.model_verdicts import model_verdicts, model_warnings
+from posbias.io.fits.rows_verdicts import rows_verdicts, rows_warnings
 
 FEW_EFFECTIVE_CLUSTERS = 10
 JOINT = JointEstimator.name

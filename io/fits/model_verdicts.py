@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from posbias.cli.report.summary import cell_in_words
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.model_tests import ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK, ModelTests
 from posbias.core.fit.other_models import OtherModels
 from posbias.core.models import model_names
 from posbias.core.standard_errors.score_test import ScoreTest
+from posbias.io.fits.cells_in_words import cell_in_words
 
 _NAMES = {"pbm": "the position-based model", "ubm": "the user browsing model"}
 _HOLDS = {

@@ -1,4 +1,4 @@
-"""Text that is safe to print: no secrets, and nothing that a terminal acts on."""
+"""Values from outside and counts, as they stand in sentences: no secrets, and nothing that a terminal acts on."""
 
 from posbias.core.credentials import masked
 from posbias.core.escapes import escaped, escaped_lines

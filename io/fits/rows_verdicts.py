@@ -1,8 +1,8 @@
 """What is said of an estimate from features: what it cannot see, and whether repeated pairs say the same."""
 
-from posbias.cli.safe_text import counted
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.from_rows import PairsTest
+from posbias.core.wording import counted
 
 
 def rows_verdicts(fit: Fit) -> list[str]:

@@ -1,0 +1,134 @@
+"""From counts to a fit, its files and what is said of it."""
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.estimators import EstimationOptions
+from posbias.core.fit.fit import BesideCounts, Fit, fit_statistics
+from posbias.core.fit.from_rows import FromRows
+from posbias.core.training.weights import as_count
+from posbias.io.counting.count import CountedLog
+from posbias.io.counting.pages import other_models, sample_pages
+from posbias.io.engines.engine import Engine
+from posbias.io.fits import model_verdicts, verdicts
+from posbias.io.fits.manifest import fit_section
+from posbias.io.fits.write import sum_sessions, write_attractiveness_of
+from posbias.io.log.rows import Rows
+from posbias.io.progress import Progress
+from posbias.io.results.tables import write_covariance, write_propensities
+from posbias.io.stores.metadata import describe_decay, describe_plan
+
+SCHEMA = "posbias.result"
+
+
+@dataclass(frozen=True)
+class FitRequest:
+    """How counts are fitted.
+
+    Attributes:
+        method: the estimator's name.
+        options: what is asked of it.
+        compare: whether joint EM is run as well, and whether other click models are looked at; None where that is
+            quick.
+        csv: whether tables are also written as CSV.
+    """
+
+    method: str
+    options: EstimationOptions
+    compare: bool | None = None
+    csv: bool = False
+
+
+@dataclass(frozen=True)
+class WrittenFit:
+    """A fit whose tables are written.
+
+    Attributes:
+        fit: it.
+        verdicts: what the log says about itself.
+        warnings: what is wrong, or cannot be excluded.
+        sections: what the manifest says of it.
+    """
+
+    fit: Fit
+    verdicts: tuple[str, ...]
+    warnings: tuple[str, ...]
+    sections: dict[str, Any]
+
+
+def sections_of_reading(plan: StatisticsPlan, sources: dict[str, str], rows: Rows) -> dict[str, Any]:
+    """What the manifest says of a log that was read."""
+    return {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": rows}
+
+
+def sections_of_counts(counted: CountedLog) -> dict[str, Any]:
+    """What the manifest says of what was read and counted."""
+    statistics = counted.statistics
+    impressions, clicks = statistics.cell_totals
+    return {
+        **sections_of_reading(counted.plan, counted.sources, counted.rows),
+        "decay": describe_decay(counted.decay),
+        "totals": {
+            "queries": statistics.n_queries,
+            "pairs": statistics.n_pairs,
+            "signatures": statistics.pair_signatures.n_units,
+            "impressions": as_count(impressions.sum()),
+            "clicks": as_count(clicks.sum()),
+        },
+    }
+
+
+def fit_counts(
+    counted: CountedLog,
+    asked: FitRequest,
+    engine: Engine,
+    folder: Path,
+    progress: Progress,
+    from_rows: FromRows | None = None,
+) -> WrittenFit:
+    """Fit, and write propensities, their covariance and attractiveness.
+
+    Args:
+        counted: a log, or statistics.
+        asked: by which method, and how.
+        engine: where the pairs are.
+        folder: of the result.
+        progress: is told.
+        from_rows: what a method of rows found in them.
+
+    Raises:
+        IdentifiabilityError: the log cannot say what is asked of it.
+    """
+    with progress.stage("fitting") as stage:
+        found = fit_statistics(
+            counted.statistics,
+            asked.method,
+            asked.options,
+            compare=asked.compare,
+            beside=BesideCounts(
+                sum_sessions=None if counted.read is None else partial(sum_sessions, counted.read),
+                unbinned=counted.unbinned,
+                pages=sample_pages(counted),
+                from_rows=from_rows,
+            ),
+            on_iteration=stage.say,
+        )
+    write_propensities(found.propensities, folder, csv=asked.csv)
+    write_covariance(found.theta, folder)
+    write_attractiveness_of(counted, found, engine, folder, progress, csv=asked.csv)
+    said, warnings = verdicts.fit_verdicts(found), verdicts.fit_warnings(found)
+    sections: dict[str, Any] = {"estimate": fit_section(found), "verdicts": said}
+    if asked.compare is not False and found.model_tests is not None and found.model_tests.rejected:
+        with progress.stage("looking at other click models"):
+            others = other_models(counted)
+        warnings += model_verdicts.other_model(found, others)
+        if others is not None:
+            sections["other_models"] = {
+                "log_likelihood": others.log_likelihood,
+                "held_out_impressions": others.impressions,
+                "models": [asdict(other) for other in others.others],
+            }
+    return WrittenFit(found, tuple(said), tuple(warnings), sections)

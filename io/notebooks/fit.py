@@ -1,0 +1,140 @@
+"""A fit of a frame, by the code of `posbias fit`."""
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.errors import UsageError
+from posbias.core.estimators import EstimationOptions, check_method, get_estimator
+from posbias.core.log.impressions import ReadingRules
+from posbias.core.schema import RequestedRoles
+from posbias.io import clock
+from posbias.io.counting.count import count_log
+from posbias.io.engines.engine import OnBadRows
+from posbias.io.fits.fit import FitRequest, fit_counts, sections_of_counts
+from posbias.io.log.doubts import doubts
+from posbias.io.notebooks.frames import FRAME, Frame
+from posbias.io.notebooks.logs import Names, local_engine, log_of, names
+from posbias.io.notebooks.results import FitResult, read_result
+from posbias.io.progress import SilentProgress
+from posbias.io.results.manifest import write_manifest
+
+_FEWEST_POSITIONS = 2
+
+
+def fit(  # noqa: PLR0913 - each is an option of the command
+    frame: object,
+    *,
+    session: Names = None,
+    query: Names = None,
+    doc: Names = None,
+    position: str | None = None,
+    click: str | None = None,
+    weight_column: str | None = None,
+    timestamp: str | None = None,
+    context: Names = None,
+    model: str = DEFAULT_MODEL,
+    method: str = "conditional",
+    max_position: int | None = None,
+    on_bad_rows: OnBadRows = "error",
+) -> FitResult:
+    """Estimate propensities and attractiveness from a frame, by the code of `posbias fit`.
+
+        P(click) = theta_cell * gamma_(query, doc)
+
+    The same rows in a Parquet file give `posbias fit` the same numbers, to the bit. Every parameter means what the
+    option of its name means, and errors name options; other options than these are for the command.
+
+    Args:
+        frame: a row per impression: a Polars frame (lazy or not), a pandas frame or an Arrow table.
+        session: the column of one results page, or several that make up one id; by default one of a well-known name.
+        query: likewise.
+        doc: likewise.
+        position: its column, from 1.
+        click: its column, 0/1 or boolean.
+        weight_column: how many impressions a row stands for (> 0).
+        timestamp: when the page was shown; attractiveness may then vary by period, as needed.
+        context: columns by which propensities differ.
+        model: `pbm` or `ubm`, which needs the session.
+        method: the estimator.
+        max_position: impressions further down are left out; at least 2.
+        on_bad_rows: whether rows that break the rules for logs are an error, or left out (drop).
+
+    Returns:
+        What `open_result` returns, with all tables in memory. What the command warns of is in its `warnings`, and is
+        issued as a `UserWarning` as well.
+
+    Raises:
+        UsageError: what was handed in is no such frame, or an option is unknown or does not go with another one.
+        SchemaError: a column is missing or of the wrong type, rows break the rules, or nothing can be estimated.
+        IdentifiabilityError: the log cannot say what is asked of it.
+        OutputError: there is no place for temporary files.
+    """
+    given = Frame.of(frame)
+    roles = RequestedRoles(
+        names(session), names(query), names(doc), position, click, weight_column, timestamp, names(context)
+    )
+    plan = _plan(roles, model, max_position)
+    get_estimator(method)
+    options = EstimationOptions()
+    check_method(method, plan, options)
+    with local_engine(on_bad_rows) as engine:
+        rules = ReadingRules(period=plan.period)
+        log = log_of(given, roles, rules, engine.scratch, needs_session=plan.model.needs_session, numbered=False)
+        counted = count_log(log, plan, engine, SilentProgress(), clock.today())
+        counted = replace(counted, sources=dict.fromkeys(counted.sources, FRAME))
+        folder = engine.scratch / "result"
+        folder.mkdir()
+        written = fit_counts(counted, FitRequest(method, options), engine, folder, SilentProgress())
+        days = {} if counted.days is None else {"days": counted.days.describe()}
+        said = [*doubts(log), *([] if counted.days is None else counted.days.warnings()), *written.warnings]
+        asked = _as_options(roles) | {"model": model, "method": method, "on-bad-rows": on_bad_rows}
+        asked |= {} if max_position is None else {"max-position": max_position}
+        of_command = {"command": "fit", "inputs": [FRAME], "options": asked}
+        sections = {**of_command, **sections_of_counts(counted), **days, **written.sections, "warnings": said}
+        write_manifest(folder, sections)
+        found = read_result(folder, FRAME)
+        found = replace(found, tables={name: table.collect().lazy() for name, table in found.tables.items()})
+    for sentence in said:
+        warnings.warn(sentence, stacklevel=2)
+    return found
+
+
+def _plan(roles: RequestedRoles, model: str, max_position: int | None) -> StatisticsPlan:
+    """What is counted.
+
+    Raises:
+        UsageError: it cannot be.
+    """
+    counted = counted_model(model)
+    check_named_columns(counted, [("--context", roles.context)])
+    check_context(counted, roles.context)
+    if max_position is not None and max_position < _FEWEST_POSITIONS:
+        raise UsageError(f"--max-position {max_position}: must be at least {_FEWEST_POSITIONS}.")
+    return StatisticsPlan(
+        counted,
+        max_position,
+        context=roles.context,
+        period=None if roles.timestamp is None else "quarter",
+        weighted=roles.weight is not None,
+    )
+
+
+def _as_options(roles: RequestedRoles) -> dict[str, Any]:
+    """The columns that were named, as the manifest of the command has them."""
+    several = {
+        "session": roles.session,
+        "query": roles.query,
+        "doc": roles.doc,
+        "context": roles.context,
+    }
+    single = {
+        "position": roles.position,
+        "click": roles.click,
+        "weight-column": roles.weight,
+        "timestamp": roles.timestamp,
+    }
+    named: dict[str, Any] = {name: list(columns) for name, columns in several.items() if columns}
+    return named | {name: column for name, column in single.items() if column is not None}
