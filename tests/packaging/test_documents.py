@@ -196,6 +196,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for model in ("dbn", "tpbm", "rdctr"):
             do("simulate", "--sessions", "50", "--queries", "9", "--model", model, "-o", model)
         do("run", "pbm/log.parquet", "--context", "device", "-o", "by-device")
+        do("fit", "pbm/log.parquet", "--for-each", "device", "-o", "for-each")
         do("fit", "pbm/log.parquet", "--context", "device", "--seed", "2", "--bootstrap", "20", "-o", "again")
         do("collect", "pbm/log.parquet", "--timestamp", "timestamp", "--period", "day", "-o", "counts-of-days")
         do("run", "ubm/log.parquet", "--model", "ubm", "-o", "browsing")
