@@ -19,10 +19,10 @@ ONCE = {
     "the method is checked": "posbias.cli.work.job.check_method",
     "the log is opened": "posbias.cli.work.job.open_log",
     "the propensity table is built": "posbias.core.fit.fit.propensity_table",
-    "the manifest's section is made": "posbias.cli.work.steps.fit_section",
+    "the manifest's section is made": "posbias.io.fits.fit.fit_section",
     "weights are made": "posbias.cli.work.training_files.weights_for",
 }
-NEVER = {"the log is counted again for its weights": "posbias.cli.work.training_files.counts_by_cell"}
+NEVER = {"the log is counted again for its weights": "posbias.io.layouts.pair_weights.counts_by_cell"}
 
 
 @pytest.mark.parametrize("layout", ["pointwise", "session"])
