@@ -51,7 +51,8 @@ def test_the_order_of_help_is_that_of_the_ranks_whatever_the_files_are_called() 
     assert model_names() == ["pbm", "ubm"]
     assert estimator_names() == ["conditional", "joint", "allpairs", "adjacent-chain", "randomized", "ctr"]
     assert layout_names() == ["pointwise", "clicked-group", "session", "pairs", "judgments"]
-    assert format_names() == ["parquet", "csv", "lightgbm", "lightgbm-csv", "xgboost", "catboost", "ranklib"]
+    of_trainers = ["parquet", "csv", "lightgbm", "lightgbm-csv", "xgboost", "catboost", "ranklib"]
+    assert format_names() == [*of_trainers, "qrels", "opensearch", "elasticsearch", "quepid"]
 
 
 def test_a_class_from_elsewhere_is_no_plugin_of_a_room() -> None:

@@ -42,7 +42,10 @@ def test_a_log_of_clicks_only_is_refused_by_every_command(workshop: Workshop, sh
     )
     for command in commands(workshop, shown):
         assert_refused(attempt(workshop, *command, path), workshop, *says)
-    assert_refused(attempt(workshop, "fit", path, "--json"), workshop, *says)
+    as_json = attempt(workshop, "fit", path, "--json")
+    assert says[1] in json.loads(as_json.stdout)["error"]["message"]
+    as_json.stdout = ""
+    assert_refused(as_json, workshop, *says)
     without_sessions = written(workshop, log.drop("session"), "sessionless.parquet")
     assert_refused(attempt(workshop, "fit", without_sessions), workshop, f"of {log.height:,} impressions are clicked")
 
