@@ -14,7 +14,7 @@ from posbias.cli.report.each_value import FittedValue
 from posbias.cli.report.result import DONE, WITH_DOUBTS, Result, write_description
 from posbias.cli.work import steps
 from posbias.cli.work.job import EstimateRequest, Job
-from posbias.core.errors import PosbiasError, UsageError
+from posbias.core.errors import IdentifiabilityError, PosbiasError, SchemaError, StatisticsError, UsageError
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.refinements import is_thin
 from posbias.core.schema import NAMES_TAKEN, POSITION, PREVIOUS_CLICK
@@ -27,6 +27,8 @@ from posbias.io.temporary.directories import remove_tree
 
 _LONGEST_NAME = 200  # bytes; file systems take 255
 _NOT_IN_NAMES = r'[\x00-\x1f\x7f%/\\:*?"<>|=#{}\[\]]'
+_OF_THE_LOG = (IdentifiabilityError, SchemaError, StatisticsError)
+"""What one value may lack, while others have it."""
 _EMPTY = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -69,7 +71,7 @@ def fit_each(
     for value in values:
         try:
             fit, one = _fit_one(value, column, job, request, engine, options, result)
-        except PosbiasError as error:
+        except _OF_THE_LOG as error:
             errors.append(error)
             why = f"no estimate: {_sentence(error)}"
             one = FittedValue(value.value, None, value.impressions, value.clicks, why=why)
@@ -101,7 +103,13 @@ def _fit_one(
     """Fit to one value, and write its result."""
     name = folder_of(column, value.value)
     own = Result(result.folder / name, result.progress)
-    own.folder.mkdir()
+    try:
+        own.folder.mkdir()
+    except FileExistsError as error:
+        raise UsageError(
+            f"--for-each {column}: two values would lie in {name}, as this file system knows no capital letters. Write "
+            "them alike in the log, or choose another place with --output."
+        ) from error
     try:
         counted = value.count()
         steps.describe(counted, own)
@@ -151,6 +159,8 @@ def folder_of(column: str, value: object) -> str:
     """
     text = _EMPTY if value is None else str(_plain(value))
     name = "=".join(re.sub(_NOT_IN_NAMES, lambda found: quote(found[0], safe=""), part) for part in (column, text))
+    if value == _EMPTY:  # a value that is called so is none that is empty
+        name = name.replace("=_", "=%5F", 1)
     if len(name.encode()) > _LONGEST_NAME:
         raise UsageError(f"--for-each {column}: the value {text[:60]!r}... is too long to name a folder. Shorten it.")
     return name

@@ -10,6 +10,8 @@ import pytest
 from command_results import Output
 from polars.testing import assert_frame_equal
 
+from posbias.cli.work import steps
+from posbias.core.errors import OutputError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting import by_value
 from posbias.io.engines.engine import Engine
@@ -26,6 +28,7 @@ NAMES = {
     "漢字": "market=漢字",
     "": "market=",
     None: "market=__HIVE_DEFAULT_PARTITION__",
+    "__HIVE_DEFAULT_PARTITION__": "market=%5F_HIVE_DEFAULT_PARTITION__",
 }
 
 
@@ -127,7 +130,8 @@ def test_any_value_names_a_folder_that_readers_of_partitions_understand(run_in_p
     manifest = Output(tmp_path / "each").manifest
     assert {entry["value"]: entry["folder"] for entry in manifest["for_each"]["values"]} == NAMES
     read = pl.read_parquet(tmp_path / "each" / "market=*" / "propensities.parquet", hive_partitioning=True)
-    assert set(read["market"]) - {""} == set(values) - {""}
+    alike = {"", None, "__HIVE_DEFAULT_PARTITION__"}  # to readers of partitions
+    assert set(read["market"]) - alike == set(values) - alike
     assert set(Output(tmp_path / "each").propensities["market"]) == set(values)
 
 
@@ -236,6 +240,19 @@ def test_a_column_of_too_many_values_is_refused(
     refused = run_in_process("fit", log, "--for-each", "market", "-o", "each")
     assert refused.returncode == UNUSABLE
     assert "column 'market' has 2 values" in refused.stderr
+
+
+def test_a_full_disk_is_no_property_of_a_value(
+    run_in_process: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OutputError("No space left on device")
+
+    monkeypatch.setattr(steps, "fit", full)
+    refused = run_in_process("fit", log, "--for-each", "market", "-o", "each")
+    assert refused.returncode == UNUSABLE
+    assert "No space left on device" in refused.stderr
+    assert not (tmp_path / "each").exists()
 
 
 def test_a_value_too_long_for_a_folder_is_refused(run_in_process: Run, log: Path, tmp_path: Path) -> None:
