@@ -1,32 +1,56 @@
 """The counts of one part of a log by sorting one number per impression: what the plan counts, several times faster.
 
-Where all keys are whole numbers (or dates and times, or true and false), those of an impression and its click make one
-number with digits in mixed radix,
+Those of an impression and its click make one number with digits in mixed radix,
 
     number = ((key_1 n_2 + key_2) n_3 + ... + key_m) 2 + click,    0 <= key_i < n_i
 
-each key taken as its distance from the smallest in its column, times in the steps that they are apart. Sorting these
-numbers sorts the rows by their keys, and equal rows are runs.
+where a whole number is its distance from the smallest in its column, a time likewise in the steps that they are apart,
+and a text its number among the different ones in their order. So are whole numbers that lie too far apart (64-bit
+hashes). Sorting these numbers sorts the rows by their keys, and equal rows are runs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Integers
+from posbias.core.arrays.text_numbers import ranks_of
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS
 
 _LARGEST = 2**63 - 1
+_VALUE, _NUMBER = "value", "number"
 
 
-@dataclass(frozen=True)
-class _Digit:
+class _Digit(Protocol):
     """A key column as one digit.
 
     Attributes:
-        column: its values, as whole numbers.
+        digit: of each row, shape (N,).
+        radix: n, the largest digit and 1.
+    """
+
+    @property
+    def digit(self) -> Integers: ...
+
+    @property
+    def radix(self) -> int: ...
+
+    def values(self, digit: Integers) -> pl.Series:
+        """What digits stand for."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Distance:
+    """Whole numbers, dates and times, true and false, by their distance from the smallest.
+
+    Attributes:
+        column: the values, as whole numbers.
         dtype: the type that they had.
         smallest: the least of them, which is the digit 0.
         step: what the others are multiples of from there on.
@@ -39,24 +63,64 @@ class _Digit:
     step: int
     radix: int
 
-    @classmethod
-    def of(cls, column: pl.Series) -> "_Digit | None":
-        """The digit of a column; None where it holds something else than whole numbers, or nulls."""
-        dtype = column.dtype
-        if not (dtype.is_integer() or isinstance(dtype, pl.Date | pl.Datetime | pl.Boolean)) or column.null_count():
-            return None
-        whole = column.cast(pl.Int8) if isinstance(dtype, pl.Boolean) else column.to_physical()
-        low, high = whole.min(), whole.max()
-        if not isinstance(low, int) or not isinstance(high, int) or max(-low, high) > _LARGEST:
-            return None
-        step = 1
-        if isinstance(dtype, pl.Datetime):  # to the microsecond, but far apart
-            step = max(int(np.gcd.reduce(whole.unique().to_numpy() - low)), 1)
-        return cls(whole, dtype, low, step, (high - low) // step + 1)
+    @property
+    def digit(self) -> Integers:
+        distance = self.column.cast(pl.Int64) - self.smallest
+        return (distance if self.step == 1 else distance // self.step).to_numpy()
 
     def values(self, digit: Integers) -> pl.Series:
         """What digits stand for."""
         return pl.Series(self.column.name, digit * self.step + self.smallest).cast(self.dtype)
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """Values by their number among the different ones.
+
+    Attributes:
+        digit: of each row, shape (N,).
+        different: the different values, ascending.
+    """
+
+    digit: Integers
+    different: pl.Series
+
+    @property
+    def radix(self) -> int:
+        return len(self.different)
+
+    def values(self, digit: Integers) -> pl.Series:
+        """What digits stand for."""
+        return self.different.gather(digit)
+
+
+def _digit_of(column: pl.Series) -> _Digit | None:
+    """The digit of a column; None where it holds something else than numbers and text, or nulls."""
+    dtype = column.dtype
+    if column.null_count():
+        return None
+    if isinstance(dtype, pl.String):
+        return _Rank(*ranks_of(column))
+    if not (dtype.is_integer() or isinstance(dtype, pl.Date | pl.Datetime | pl.Boolean)):
+        return None
+    whole = column.cast(pl.Int8) if isinstance(dtype, pl.Boolean) else column.to_physical()
+    low, high = whole.min(), whole.max()
+    if not isinstance(low, int) or not isinstance(high, int):
+        return None
+    if max(-low, high) > _LARGEST:
+        return _rank_of(column)
+    step = 1
+    if isinstance(dtype, pl.Datetime):  # to the microsecond, but far apart
+        step = max(int(np.gcd.reduce(whole.unique().to_numpy() - low)), 1)
+    return _Distance(whole, dtype, low, step, (high - low) // step + 1)
+
+
+def _rank_of(column: pl.Series) -> _Rank:
+    """Whole numbers by their number among the different ones."""
+    different = column.unique().sort()
+    numbered = pl.DataFrame({_VALUE: different}).with_row_index(_NUMBER)
+    rank = pl.DataFrame({_VALUE: column}).join(numbered, on=_VALUE, how="left", maintain_order="left")[_NUMBER]
+    return _Rank(rank.to_numpy().astype(np.int64), different)
 
 
 def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame | None:
@@ -71,14 +135,14 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
     """
     if plan.weighted or plan.summed or not in_cells.height:
         return None
-    digits = [digit for name in plan.keys if (digit := _Digit.of(in_cells[name])) is not None]
-    if len(digits) < len(plan.keys) or not _fit(digits):
+    digits = _digits(in_cells.select(plan.keys))
+    if digits is None:
         return None
-    packed, scale = in_cells[CLICK].cast(pl.Int64), 2
+    packed, scale = in_cells[CLICK].to_numpy().astype(np.int64), 2
     for digit in reversed(digits):
-        packed = packed + ((digit.column.cast(pl.Int64) - digit.smallest) // digit.step) * scale
+        packed += digit.digit * scale
         scale *= digit.radix
-    runs = packed.sort().rle().struct.unnest()
+    runs = pl.Series(packed).sort().rle().struct.unnest()
     number, length = runs["value"].to_numpy(), runs["len"].to_numpy().astype(np.int64)
     first = np.flatnonzero(np.diff(number >> 1, prepend=-1))
     rest, columns = number[first] >> 1, list[pl.Series]()
@@ -91,8 +155,19 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
     )
 
 
-def _fit(digits: list[_Digit]) -> bool:
-    size = 2
-    for digit in digits:
-        size *= digit.radix
-    return size <= _LARGEST
+def _digits(keys: pl.DataFrame) -> list[_Digit] | None:
+    """The digits of the keys; None where they do not make one number."""
+    digits = [digit for column in keys if (digit := _digit_of(column)) is not None]
+    if len(digits) < keys.width:
+        return None
+    widest_first = sorted(range(len(digits)), key=lambda number: -digits[number].radix)
+    for number in widest_first:  # their numbers among the different ones take fewer digits
+        if _fit(digits):
+            break
+        if isinstance(digits[number], _Distance):
+            digits[number] = _rank_of(keys.to_series(number))
+    return digits if _fit(digits) else None
+
+
+def _fit(digits: Sequence[_Digit]) -> bool:
+    return 2 * prod(digit.radix for digit in digits) <= _LARGEST

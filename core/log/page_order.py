@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from posbias.core.arrays.text_numbers import ranks_of
 from posbias.core.schema import POSITION, SESSION
 
 PLACE = "posbias_place"
@@ -11,11 +12,14 @@ _LARGEST = 2**63 - 1
 
 
 def with_places(impressions: pl.DataFrame) -> pl.DataFrame | None:
-    """Impressions with one number that orders them by session and position; None where sessions are no numbers.
+    """Impressions with one number that orders them by session and position; None where there is none.
 
-    It is P session + position, P beyond every position, with sessions counted from the smallest.
+    It is P session + position, P beyond every position, with sessions counted from the smallest; a text is its number
+    among the different ones.
     """
     session, position = impressions[SESSION], impressions[POSITION]
+    if isinstance(session.dtype, pl.String) and not session.null_count():
+        session = pl.Series(ranks_of(session)[0])
     if not session.dtype.is_integer():
         return None
     match session.min(), session.max(), position.max():

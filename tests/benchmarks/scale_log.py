@@ -1,6 +1,6 @@
 """A log that grows like a real one: new queries never cease, so that its pairs grow with it. In bounded memory.
 
-    python tests/benchmarks/scale_log.py LOG IMPRESSIONS [--model pbm|ubm]
+    python tests/benchmarks/scale_log.py LOG IMPRESSIONS [--model pbm|ubm] [--ids integer|text|long]
 
 Queries follow a Zipf-Mandelbrot law over 200 million, density ~ (rank + 200) ** -1.3: the first one has 0.15 % of the
 sessions, and the number of different queries grows as sessions ** 0.77. A query has 13 documents, which a ranker
@@ -9,7 +9,8 @@ shuffles anew in every session; ten are shown. Gamma is a hash of the pair, halv
     PBM: theta = 1 / position          UBM: theta = 1 / (position - position of the last click above, 0 = none)
 
 Nothing is kept but one block of sessions, each of which has its own stream of random numbers: the same call writes
-the same rows. Ids are integers; a block is a row group of a million rows.
+the same rows. A block is a row group of a million rows. Ids are integers, or the same ids as text: short (`q1234`,
+`sku-0001234`), or as long as real ones are (queries of 45 characters, URLs of 110, sessions as UUIDs).
 """
 
 import argparse
@@ -18,7 +19,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,8 @@ from processes import Measured, Model
 
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
+Ids = Literal["integer", "text", "long"]
+IDS: tuple[Ids, ...] = get_args(Ids)
 
 POSITIONS = 10
 SESSIONS_PER_BLOCK = 100_000
@@ -39,26 +42,48 @@ _CATALOGUE = 9_999_991  # documents in all: a prime, so that the steps below vis
 _STEP = 7_654_321  # from a document of a query to the next
 _MOST_ATTRACTIVE = 0.8
 
+_DIGITS = pl.col("session").cast(pl.String).str.zfill(12)
+_IN_WORDS: dict[Ids, list[pl.Expr]] = {
+    "integer": [],
+    "text": [
+        pl.format("s{}", "session").alias("session"),
+        pl.format("q{}", "query").alias("query"),
+        pl.format("sku-{}", pl.col("doc").cast(pl.String).str.zfill(7)).alias("doc"),
+    ],
+    "long": [
+        pl.format("6f1c2a9e-41d3-4b7a-9c55-{}", _DIGITS).alias("session"),
+        pl.format("cheap hotels near station {} with breakfast", "query").alias("query"),
+        pl.format(
+            "https://www.example.com/en/catalogue/household/kitchen/small-appliances/{}/product-page?item={}&ref=search",
+            pl.col("doc") % 97,
+            "doc",
+        ).alias("doc"),
+    ],
+}
+"""Ids as text."""
+
 
 @contextmanager
-def simulated_log(n_impressions: int, model: Model = "pbm", directory: Path | None = None) -> Generator[Path]:
+def simulated_log(
+    n_impressions: int, model: Model = "pbm", directory: Path | None = None, ids: Ids = "integer"
+) -> Generator[Path]:
     """A log in a temporary directory of its own, written by a process of its own, and gone at the end.
 
     A child starts with its parent's peak of memory, so the parent keeps to little.
     """
     with tempfile.TemporaryDirectory(prefix="scale-", dir=directory) as folder:
         log = Path(folder) / "log.parquet"
-        Measured().add((__file__, str(log), str(n_impressions), "--model", model))
+        Measured().add((__file__, str(log), str(n_impressions), "--model", model, "--ids", ids))
         yield log
 
 
-def write_log(path: Path, n_impressions: int, model: Model) -> None:
+def write_log(path: Path, n_impressions: int, model: Model, ids: Ids) -> None:
     """Write a log of whole sessions, block by block."""
     parquet: Any = import_module("pyarrow.parquet")  # it has no types
     n_sessions = n_impressions // POSITIONS
     writer: Any = None
     for first in range(0, n_sessions, SESSIONS_PER_BLOCK):
-        block = _block(first, min(SESSIONS_PER_BLOCK, n_sessions - first), model)
+        block = _block(first, min(SESSIONS_PER_BLOCK, n_sessions - first), model, ids)
         table = cast("Any", block.to_arrow())
         writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd", use_dictionary=False)
         writer.write_table(table)
@@ -66,7 +91,7 @@ def write_log(path: Path, n_impressions: int, model: Model) -> None:
         writer.close()
 
 
-def _block(first: int, n_sessions: int, model: Model) -> pl.DataFrame:
+def _block(first: int, n_sessions: int, model: Model, ids: Ids) -> pl.DataFrame:
     rng = np.random.default_rng([SEED, first])
     query = _draw_queries(n_sessions, rng)
     rank = _shown(n_sessions, rng)
@@ -81,7 +106,7 @@ def _block(first: int, n_sessions: int, model: Model) -> pl.DataFrame:
         "position": np.tile(np.arange(1, POSITIONS + 1, dtype=np.int8), n_sessions),
         "click": click.ravel().view(np.int8),
     }
-    return pl.DataFrame(columns)
+    return pl.DataFrame(columns).with_columns(_IN_WORDS[ids])
 
 
 def _draw_queries(n_sessions: int, rng: np.random.Generator) -> Integers:
@@ -135,8 +160,9 @@ def main() -> None:
     parser.add_argument("log", type=Path)
     parser.add_argument("impressions", type=int)
     parser.add_argument("--model", choices=("pbm", "ubm"), default="pbm")
+    parser.add_argument("--ids", choices=IDS, default="integer")
     options = parser.parse_args()
-    write_log(options.log, options.impressions, options.model)
+    write_log(options.log, options.impressions, options.model, options.ids)
 
 
 if __name__ == "__main__":

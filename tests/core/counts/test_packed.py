@@ -51,20 +51,40 @@ def test_packed_counts_are_those_of_the_plan(rows: list[dict[str, object]]) -> N
     assert_frame_equal(packed, counted_by_the_plan(log, PLAN))
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        pl.Series(["a", "b"]),
-        pl.Series([1, None]),
-        pl.Series([-(2**62), 2**62]),
-        pl.Series([2**64 - 1, 0], dtype=pl.UInt64),
-        pl.Series([1.0, 2.0]),
-    ],
-    ids=["text", "null", "too far apart", "too large", "fractions"],
+@SETTINGS
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["", "a", "a b", "B", "é", "\0", "hotel near the station", "hotel near the Station"]),
+            st.sampled_from([2**64 - 1, 2**63, 5, 0]),
+            st.sampled_from([-(2**63), -1, 2**63 - 1]),
+            st.integers(1, 3),
+            st.integers(0, 1),
+        ),
+        min_size=1,
+        max_size=40,
+    )
 )
+def test_text_and_hashes_are_packed_like_other_numbers(rows: list[tuple[str, int, int, int, int]]) -> None:
+    schema = {"query": pl.String, "doc": pl.UInt64, "shop": pl.Int64, "position": pl.Int32, "click": pl.Int8}
+    log, plan = pl.DataFrame(rows, schema=schema, orient="row"), StatisticsPlan(get_model("pbm"), strata=("shop",))
+    packed = count_packed(log, plan)
+    assert packed is not None
+    assert_frame_equal(packed, counted_by_the_plan(log, plan))
+
+
+@pytest.mark.parametrize("query", [pl.Series([1, None]), pl.Series(["a", None]), pl.Series([1.0, 2.0])])
 def test_keys_that_cannot_be_packed_are_left_to_the_plan(query: pl.Series) -> None:
     log = pl.DataFrame({"query": query, "doc": [1, 2], "position": [1, 2], "click": [0, 1]})
     assert count_packed(log, StatisticsPlan(get_model("pbm"))) is None
+
+
+def test_keys_with_too_many_different_values_are_left_to_the_plan() -> None:
+    n = 1 << 13
+    apart = pl.Series(range(n)) * (2**63 // n)
+    log = pl.DataFrame(dict.fromkeys(("query", "doc", "a", "b", "c"), apart))
+    plan = StatisticsPlan(get_model("pbm"), strata=("a", "b", "c"))
+    assert count_packed(log.with_columns(position=1, click=0), plan) is None
 
 
 def test_weights_are_left_to_the_plan() -> None:
