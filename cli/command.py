@@ -13,6 +13,7 @@ from posbias.cli.interrupts import stop
 from posbias.cli.messages import fail, fail_by_a_fault, speak
 from posbias.cli.options.common import CommonOptions
 from posbias.cli.options.settings import settings_of
+from posbias.cli.options.threads import use_threads
 from posbias.cli.options.usage import PosbiasCommand, check_effects_of, check_said, command_to_try
 from posbias.cli.options.usage_errors import CANNOT_RUN
 from posbias.core.errors import PosbiasError, RoleError, SchemaError
@@ -51,6 +52,7 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
             speak(common.log_format, errors_on_stdout=bool(values.get("json")))
 
             def work() -> int:
+                use_threads(values.get("threads"))
                 from posbias.io.places.local_copies import copies_below  # noqa: PLC0415 - now a command runs
 
                 with copies_below(values.get("temp_dir")):

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from posbias.cli.options.output import OutputOptions
-from posbias.cli.options.shared import Doc, Memory, Query
+from posbias.cli.options.shared import Doc, Memory, Query, Threads
 from posbias.cli.options.values import parse_memory
 
 
@@ -19,6 +19,7 @@ def score(
     query: Query = None,
     doc: Doc = None,
     memory: Memory = "2GiB",
+    threads: Threads = None,  # noqa: ARG001 - set before anything is loaded
 ) -> int:
     """Score documents with a model that `posbias train` wrote.
 

@@ -331,7 +331,7 @@ _EVALUATING: Needs = {
 
 _to_write = only_where(lambda asked: not asked["info"], "--info writes nothing")
 _to_count = only_where(lambda asked: asked["remove_day"] is None, "--remove-day counts nothing")
-_OF_MACHINES = ("memory", "engine", "master")  # merging needs them as well
+_OF_MACHINES = ("memory", "threads", "engine", "master")  # merging needs them as well
 _OF_COUNTING = tuple(
     entry.name
     for group in (ColumnOptions, ReadingOptions, CountingOptions, DecayOptions, GateOptions)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from posbias.cli.options.option import option
-from posbias.cli.options.shared import Memory
+from posbias.cli.options.shared import Memory, Threads
 from posbias.core.choices import MOST_BAD_ROWS, CheckPages, DuplicateDocs, EngineName, Impressions, OnBadRows
 
 Decimal = Literal[","]
@@ -240,6 +240,7 @@ class ReadingOptions:
         option("--check-pages", "Check a sample of a large log's pages, or all of them.", _READING),
     ] = "sample"
     memory: Memory = "2GiB"
+    threads: Threads = None
     temp_dir: Annotated[
         Path | None,
         option("--temp-dir", "Directory for temporary files; the system's by default.", _READING, metavar="DIR"),

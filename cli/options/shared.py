@@ -20,6 +20,9 @@ Doc = Annotated[
     list[str] | None, option("--doc", "The document. Repeat for several columns.", _COLUMNS, metavar="COLUMN")
 ]
 Memory = Annotated[str, option("--memory", "Target for peak memory.", _READING, metavar="SIZE")]
+Threads = Annotated[
+    int | None, option("--threads", "Threads to work with; all cores by default.", _READING, metavar="N", min=1)
+]
 Features = Annotated[
     list[str] | None,
     option(

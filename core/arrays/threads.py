@@ -1,20 +1,44 @@
-"""Work on several blocks of a table at once: NumPy's and SciPy's inner loops let other threads run meanwhile."""
+"""Work on several items at once: NumPy's, SciPy's and Polars' inner loops let other threads run meanwhile."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
 from typing import TypeVar
+
+import polars as pl
 
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
 
-_THREADS = 2  # each holds a block: more would cost memory, and the interpreter lets only so many run at once
+
+def n_threads() -> int:
+    """How many threads there are: as many as Polars has, which `--threads` and `POLARS_MAX_THREADS` say."""
+    return pl.thread_pool_size()
 
 
-def at_once(work: Callable[[_Item], _Found], items: Iterable[_Item]) -> Iterator[_Found]:
-    """What a function makes of each item, in their order; of a single one in this thread."""
-    todo = list(items)
-    if len(todo) <= 1:
-        yield from map(work, todo)
+def at_once(work: Callable[[_Item], _Found], items: Iterable[_Item], most: int | None = None) -> Iterator[_Found]:
+    """What a function makes of each item, in their order; of a single one in this thread.
+
+    Args:
+        work: the function.
+        items: taken as they are needed, so that few wait in memory.
+        most: how many are worked on at once; as many as there are threads by default.
+    """
+    todo, most = iter(items), n_threads() if most is None else most
+    first = list(islice(todo, 2))
+    if len(first) < 2 or most == 1:  # noqa: PLR2004 - one item, or none
+        yield from map(work, chain(first, todo))
         return
-    with ThreadPoolExecutor(max_workers=_THREADS) as threads:
-        yield from threads.map(work, todo)
+    running = deque[Future[_Found]]()
+    with ThreadPoolExecutor(max_workers=most) as threads:
+        try:
+            for item in chain(first, todo):
+                running.append(threads.submit(work, item))
+                if len(running) > most:  # one waits, so that no thread does
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()

@@ -24,7 +24,9 @@ SAMPLED_ROWS = 1 << 20
 # What a plan holds at its peak, per row: measured on group-by, sort and window over integer ids, rounded up.
 _BYTES_PER_ROW, _BYTES_PER_KEY_BYTE = 220, 3
 _TEXT_BYTES, _NUMBER_BYTES = 40, 8
-_PROCESS_BYTES = 300 << 20  # the interpreter, its libraries and their thread buffers
+
+PROCESS_BYTES = 300 << 20
+"""Of the interpreter, its libraries and their thread buffers."""
 
 _MOSTLY = 0.5
 
@@ -79,9 +81,16 @@ def rows_by_reason(faults: pl.DataFrame) -> dict[str, int]:
     return {reason(code): int(rows) for code, rows in faults.sort(REJECTED).select(REJECTED, ROWS).iter_rows()}
 
 
-def fewest_parts(rows: int, schema: pl.Schema, memory: int) -> int:
-    """Into how many parts rows must be split, so that a process that works on one keeps to so many bytes."""
+def fewest_parts(rows: int, schema: pl.Schema, memory: int, text_bytes: int = 0) -> int:
+    """Into how many parts rows must be split, so that a process that works on one keeps to so many bytes.
+
+    Args:
+        rows: how many there are.
+        schema: their columns.
+        memory: the bytes.
+        text_bytes: how long ids that are texts are, where they may be long.
+    """
     keys = [schema[name] for name in (SESSION, QUERY, DOC) if name in schema]
-    width = sum(_NUMBER_BYTES if dtype.is_numeric() else _TEXT_BYTES for dtype in keys)
+    width = sum(_NUMBER_BYTES if dtype.is_numeric() else max(_TEXT_BYTES, text_bytes) for dtype in keys)
     needed = rows * (_BYTES_PER_ROW + _BYTES_PER_KEY_BYTE * width)
-    return max(1, -(-needed // max(memory - _PROCESS_BYTES, memory // 8)))
+    return max(1, -(-needed // max(memory - PROCESS_BYTES, memory // 8)))

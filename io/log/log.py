@@ -116,6 +116,12 @@ class Log:
         """Canonical impressions; those that break the row contract are marked in `rejected`."""
         return self._canonical(self._shown)
 
+    @property
+    def can_be_sliced(self) -> bool:
+        """Whether `slices` are the log: clicks stand in the rows, and all files are Parquet."""
+        parquet = all(source.format == "parquet" for source in self.sources)
+        return parquet and not self.click_sources and self.raw is None
+
     def slices(self, rows: int) -> list[pl.LazyFrame]:
         """The impressions file by file, Parquet files in slices of so many rows.
 

@@ -37,6 +37,7 @@ HOW_NOT_WHAT = {
     "quiet": "what is said on stderr",
     "json": "what is said on stdout",
     "memory": "how much of it is used",
+    "threads": "how many of them work",
     "temp_dir": "where temporary files lie",
     "engine": "which machine works; the result is the same",
     "master": "which cluster works",

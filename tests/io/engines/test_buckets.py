@@ -327,7 +327,7 @@ def test_a_query_that_is_larger_than_a_bucket_is_counted_in_pieces(
 ) -> None:
     whole = posbias("collect", path, "--model", model)
     in_buckets()
-    monkeypatch.setattr("posbias.io.engines.local._MOST_ROWS_AT_ONCE", 30)
+    monkeypatch.setattr("posbias.io.engines.local_parts._MOST_ROWS_AT_ONCE", 30)
     pieces = posbias("collect", path, "--model", model)
     keys = ["query", "doc", "position", *(["previous_click"] if model == "ubm" else [])]
     one, many = (pl.read_parquet(output.folder / "part-*.parquet").sort(keys) for output in (whole, pieces))
