@@ -1,9 +1,10 @@
 """What posbias costs on large logs, next to the bare work and to other tools.
 
     python tests/benchmarks/scale.py [commands|growth|peers|spark|all] [--impressions N...] [--runs 3]
-                                     [--billion] [--spark] [--peers DIR] [--pyclick DIR] [--directory DIR]
+                                     [--models M...] [--ids KIND...] [--threads N...] [--fits] [--billion] [--spark] [--peers DIR] [--pyclick DIR] [--directory DIR]
 
-commands  collect, fit, weight and run with 1 GiB, next to DuckDB's group-by and Polars' copy of the same file
+commands  collect, fit, weight and run with 1 GiB, next to DuckDB's group-by and Polars' copy of the same file, for
+          each model, kind of ids (integer, text, long) and number of threads; --fits leaves out check and weight
 growth    `fit --no-compare` with 2 GiB at 1M to 100M impressions, with --billion also at 1,000M: cost, and how the
           numbers of pairs, statistics rows and signatures grow with the log
 peers     other implementations of PBM and UBM on the same logs: cost, and the error of theta
@@ -18,11 +19,12 @@ own, interpreter start included.
 import argparse
 from pathlib import Path
 
-from processes import table_console
+from processes import MODELS, table_console
 from scale_commands import SIZES as LARGE
 from scale_commands import commands
 from scale_growth import BILLION, growth
 from scale_growth import SIZES as GROWING
+from scale_log import IDS
 from scale_peers import SIZES as MODERATE
 from scale_peers import peers
 from scale_spark import SIZES as MIDDLING
@@ -37,6 +39,10 @@ def main() -> None:
     parser.add_argument("part", nargs="?", choices=(*PARTS, "spark", "all"), default="all")
     parser.add_argument("--impressions", type=int, nargs="+", help="of the logs, instead of each part's own sizes")
     parser.add_argument("--runs", type=int, default=3, help="of each process that is timed")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="of the part commands")
+    parser.add_argument("--ids", nargs="+", choices=IDS, default=IDS, help="likewise")
+    parser.add_argument("--threads", type=int, nargs="+", default=(2,), help="likewise")
+    parser.add_argument("--fits", action="store_true", help="likewise: only what leads to propensities")
     parser.add_argument("--billion", action="store_true", help="growth up to a billion impressions")
     parser.add_argument("--spark", action="store_true", help="also the Spark engine, next to Polars")
     parser.add_argument("--peers", type=Path, help="where the peers' environment is, or is installed")
@@ -46,7 +52,16 @@ def main() -> None:
     console, sizes, directory = table_console(), options.impressions, options.directory
     wanted = PARTS if options.part == "all" else (options.part,)
     if "commands" in wanted:
-        commands(console, sizes or LARGE, options.runs, directory)
+        commands(
+            console,
+            sizes or LARGE,
+            options.runs,
+            directory,
+            models=options.models,
+            ids=options.ids,
+            threads=options.threads,
+            fits_only=options.fits,
+        )
     if "growth" in wanted:
         growing = (*GROWING, BILLION) if options.billion else GROWING
         growth(console, sizes or growing, options.runs, directory)

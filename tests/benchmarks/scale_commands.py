@@ -1,25 +1,26 @@
 """What the commands cost on a large log, next to the bare work on the same file, round by round.
 
-The bare work of counting is DuckDB's (2 threads, memory limit 2 GB, more than posbias is given): the group-by to
+The bare work of counting is DuckDB's (as many threads, memory limit 2 GB, more than posbias is given): the group-by to
 (query, document, position), for UBM with the last click above from a window over the session. Its result is summed up
 and not written, which is the least that anyone can do; a second row also writes it, as `posbias collect` does. The
 bare work of weighting is Polars copying the file.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
-from processes import MODELS, POSBIAS, Measured, Model, Stage, errors_of_theta, measure
+from processes import POSBIAS, Measured, Model, Stage, errors_of_theta, measure
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from scale_log import simulated_log
+from scale_log import Ids, simulated_log
 
 SIZES = (10_000_000, 100_000_000)
 MEMORY = "1GiB"
-DUCKDB_MEMORY, DUCKDB_THREADS = "2GB", 2
+DUCKDB_MEMORY = "2GB"
 
 _SUMMED, _WRITTEN, _COPIED = "DuckDB: count", "DuckDB: count and write", "Polars: copy the log"
 _PREVIOUS_CLICK = """(
@@ -33,33 +34,64 @@ _WRITE = "COPY ({counts}) TO '{file}' (FORMAT parquet)"
 _DUCKDB = f"""
 import sys
 import duckdb
-log, temp, query = sys.argv[1:]
-duckdb.sql("SET memory_limit='{DUCKDB_MEMORY}'; SET threads={DUCKDB_THREADS}; SET preserve_insertion_order=false")
+log, temp, threads, query = sys.argv[1:]
+duckdb.sql(f"SET memory_limit='{DUCKDB_MEMORY}'; SET threads={{threads}}; SET preserve_insertion_order=false")
 duckdb.execute("SET temp_directory=$temp", dict(temp=temp))
 duckdb.read_parquet(log).create_view("log")
 print(duckdb.execute(query).fetchall())
 """
 _COPY = """
+import os
 import sys
+log, copy, os.environ["POLARS_MAX_THREADS"] = sys.argv[1:]
 import polars as pl
-pl.scan_parquet(sys.argv[1]).sink_parquet(sys.argv[2])
+pl.scan_parquet(log).sink_parquet(copy)
 """
 
 
-def commands(console: Console, sizes: Sequence[int], runs: int, directory: Path | None) -> None:
-    """Measure on a PBM log and on a UBM log of each size, and print a table each."""
+@dataclass(frozen=True)
+class Trial:
+    """What one table is about."""
+
+    n_impressions: int
+    model: Model
+    ids: Ids
+    threads: int
+
+    def describe(self) -> str:
+        """In words."""
+        ids = {"integer": "integer ids", "text": "short text ids", "long": "long text ids"}[self.ids]
+        with_threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"{self.n_impressions:,} impressions of a {self.model.upper()}, {ids}, {with_threads}"
+
+
+def commands(
+    console: Console,
+    sizes: Sequence[int],
+    runs: int,
+    directory: Path | None,
+    *,
+    models: Sequence[Model],
+    ids: Sequence[Ids],
+    threads: Sequence[int],
+    fits_only: bool,
+) -> None:
+    """Measure on logs of each size, model and kind of ids, with each number of threads, and print a table each."""
     if not find_spec("duckdb"):
         console.print("DuckDB is not at hand: pip install duckdb")
         return
-    for n_impressions, model in product(sizes, MODELS):
-        with simulated_log(n_impressions, model, directory) as log:
-            stages = stages_of(log, model)
-            measured = measure(stages, runs, f"{n_impressions:,} impressions, {model}")
-            console.print(_table(n_impressions, model, log, dict(zip(stages, measured, strict=True))))
+    for n_impressions, model, kind in product(sizes, models, ids):
+        with simulated_log(n_impressions, model, directory, kind) as log:
+            for number in threads:
+                trial = Trial(n_impressions, model, kind, number)
+                stages = stages_of(log, trial, fits_only=fits_only)
+                measured = measure(stages, runs, trial.describe())
+                console.print(_table(trial, log, dict(zip(stages, measured, strict=True))))
 
 
-def stages_of(log: Path, model: Model) -> list[Stage]:
-    """Every stage, in an order in which each finds what it needs."""
+def stages_of(log: Path, trial: Trial, *, fits_only: bool) -> list[Stage]:
+    """Every stage, in an order in which each finds what it needs; or only what leads to propensities."""
+    model, threads = trial.model, str(trial.threads)
     table, temp = "propensities.parquet", log.with_name("temp")
 
     def target(name: str) -> str:
@@ -67,28 +99,34 @@ def stages_of(log: Path, model: Model) -> list[Stage]:
 
     def posbias(command: str, name: str, *options: str, bare: str = _SUMMED) -> Stage:
         settings = ("-o", target(name), "--force", "--memory", MEMORY, "--temp-dir", str(temp))
+        settings = (*settings, "--threads", threads)
         output = log.with_name(name) / table if command in {"fit", "run"} else None
         label = " ".join((command, *options)).replace(target("fit"), "FIT")
         return Stage(label, (*POSBIAS, command, str(log), *options, *settings), output, temp, bare)
 
     def duckdb(name: str, query: str) -> Stage:
-        return Stage(name, ("-c", _DUCKDB, str(log), str(temp), query), temp=temp, bare=_SUMMED)
+        return Stage(name, ("-c", _DUCKDB, str(log), str(temp), threads, query), temp=temp, bare=_SUMMED)
 
     def weigh(layout: str) -> Stage:
         options = ("--propensities", target("fit"), "--layout", layout)
         return posbias("weight", layout, *options, bare=_COPIED)
 
-    check = ("check", str(log), "--quiet", "--memory", MEMORY, "--temp-dir", str(temp))
+    check = ("check", str(log), "--quiet", "--memory", MEMORY, "--temp-dir", str(temp), "--threads", threads)
     counts = counting_query(model)
     of_model = () if model == "pbm" else ("--model", model)
-    return [
+    fits = [
         duckdb(_SUMMED, _SUM.format(counts=counts)),
-        duckdb(_WRITTEN, _WRITE.format(counts=counts, file=target("counts.parquet"))),
-        Stage("check", (*POSBIAS, *check), temp=temp, bare=_SUMMED),
         posbias("collect", "statistics", *of_model),
         posbias("fit", "fit", *of_model, "--no-compare"),
         posbias("run", "run", *of_model),
-        Stage(_COPIED, ("-c", _COPY, str(log), target("copy.parquet")), bare=_COPIED),
+    ]
+    if fits_only:
+        return fits
+    return [
+        *fits,
+        duckdb(_WRITTEN, _WRITE.format(counts=counts, file=target("counts.parquet"))),
+        Stage("check", (*POSBIAS, *check), temp=temp, bare=_SUMMED),
+        Stage(_COPIED, ("-c", _COPY, str(log), target("copy.parquet"), threads), bare=_COPIED),
         weigh("pointwise"),
         weigh("session"),
     ]
@@ -101,16 +139,16 @@ def counting_query(model: Model) -> str:
     return _COUNTS.format(keys="query, doc, position, previous_click", log=_PREVIOUS_CLICK)
 
 
-def _table(n_impressions: int, model: Model, log: Path, runs_of: dict[Stage, Measured]) -> Table:
+def _table(trial: Trial, log: Path, runs_of: dict[Stage, Measured]) -> Table:
     size = log.stat().st_size / 1e6
-    title = f"{n_impressions:,} impressions of a {model.upper()}, {size:,.0f} MB Parquet, --memory {MEMORY}"
+    title = f"{trial.describe()}, {size:,.0f} MB Parquet, --memory {MEMORY}"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("stage")
     for heading in ("seconds", "x bare", "CPU s", "peak MiB", "temp MiB", "error\nof theta"):
         table.add_column(heading, justify="right", no_wrap=True)
     by_name = {stage.name: runs for stage, runs in runs_of.items()}
     for stage, runs in runs_of.items():
-        error = "" if stage.output is None else f"{errors_of_theta(stage.output, model)['error'].mean():.1%}"
+        error = "" if stage.output is None else f"{errors_of_theta(stage.output, trial.model)['error'].mean():.1%}"
         table.add_row(
             stage.name,
             f"{runs.median_seconds():.1f}",
