@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
@@ -44,6 +45,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(compiled))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = compiled
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases of a test as slow beyond the first ones, where it says how many of them are run every time."""
+    seen = Counter[str]()
+    for item in items:
+        mark = item.get_closest_marker("slow_after")
+        if mark is None:
+            continue
+        name = item.nodeid.partition("[")[0]
+        seen[name] += 1
+        if seen[name] > mark.args[0]:
+            item.add_marker("slow")
 
 
 class JvmsFirst(LoadScopeScheduling):

@@ -44,6 +44,7 @@ def fitted(run: CompletedProcess[str], folder: Path, *exit_codes: int) -> pl.Dat
     return pl.read_parquet(folder / "propensities.parquet")
 
 
+@pytest.mark.slow
 def test_yandex_propensities_errors_and_interval_are_those_of_an_independent_implementation(
     yandex: Path, run_posbias: RunPosbias, tmp_path: Path
 ) -> None:
@@ -58,6 +59,7 @@ def test_yandex_propensities_errors_and_interval_are_those_of_an_independent_imp
     assert "effective number of queries: about 4" in run.stderr
 
 
+@pytest.mark.slow
 def test_yandex_user_browsing_cells_are_all_identified_and_one_is_seen_more_than_the_first(
     yandex: Path, run_posbias: RunPosbias, tmp_path: Path
 ) -> None:
@@ -81,6 +83,7 @@ def test_joint_em_is_pyclicks_to_9_digits(yandex: Path, run_posbias: RunPosbias,
     assert table["std_error"].null_count() == table.height
 
 
+@pytest.mark.slow
 def test_yandex_weights_of_a_session_are_1_by_the_propensity_of_its_clicks(
     yandex: Path, run_posbias: RunPosbias, tmp_path: Path
 ) -> None:
@@ -96,6 +99,7 @@ def test_yandex_weights_of_a_session_are_1_by_the_propensity_of_its_clicks(
 
 
 @pytest.mark.parametrize("policy", ["random", "bts"])
+@pytest.mark.slow
 def test_where_no_position_effect_shows_every_interval_contains_1(
     policy: str, shared_data: Path, run_posbias: RunPosbias, tmp_path: Path
 ) -> None:
@@ -110,6 +114,7 @@ def test_where_no_position_effect_shows_every_interval_contains_1(
     assert (known["ci_high"] >= 1).all()
 
 
+@pytest.mark.slow
 def test_open_bandit_as_a_whole_shows_no_position_effect(
     shared_data: Path, run_posbias: RunPosbias, tmp_path: Path
 ) -> None:

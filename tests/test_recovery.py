@@ -106,6 +106,7 @@ def test_theta_is_recovered_from_a_dense_log(model: str) -> None:
 
 
 @pytest.mark.parametrize(("options", "bound", "ratio"), [(SPARSE, 0.05, 4.0), (SPARSE_UBM, 0.04, 1.7)], ids=MODELS)
+@pytest.mark.slow
 def test_theta_is_recovered_from_a_sparse_log_where_joint_em_is_far_off(
     options: SimulationOptions, bound: float, ratio: float
 ) -> None:
@@ -115,6 +116,7 @@ def test_theta_is_recovered_from_a_sparse_log_where_joint_em_is_far_off(
     assert errors["joint"] > ratio * errors["conditional"]
 
 
+@pytest.mark.slow
 def test_intervals_cover_most_of_the_true_propensities() -> None:
     simulation = simulate(replace(DENSE, n_queries=200, query_exponent=0.0, n_positions=10))
     found = fit(simulation.log).propensities.join(
@@ -186,6 +188,7 @@ def seen_under_new_ids(log: pl.DataFrame) -> pl.DataFrame:
 @pytest.mark.parametrize("model", MODELS)
 @SETTINGS
 @given(log=small_logs(), seed=st.integers(0, 100))
+@pytest.mark.slow
 def test_the_order_of_rows_changes_nothing(model: str, log: pl.DataFrame, seed: int) -> None:
     found = fit(log.sample(fraction=1.0, shuffle=True, seed=seed), model=model)
     expected = fit(log, model=model)
@@ -211,6 +214,7 @@ def test_the_split_into_files_and_the_order_of_rows_change_nothing(
 @pytest.mark.parametrize("model", MODELS)
 @SETTINGS
 @given(log=small_logs(), random=st.randoms(use_true_random=False))
+@pytest.mark.slow
 def test_the_names_of_queries_documents_and_sessions_change_nothing(
     model: str, log: pl.DataFrame, random: Random
 ) -> None:
@@ -239,6 +243,7 @@ def test_the_names_of_queries_documents_and_sessions_change_nothing(
 @pytest.mark.parametrize("model", MODELS)
 @SETTINGS
 @given(log=small_logs(), pages=st.integers(1, 60))
+@pytest.mark.slow
 def test_pages_that_carry_no_information_change_no_propensity_and_no_error(
     model: str, log: pl.DataFrame, pages: int
 ) -> None:
@@ -253,6 +258,7 @@ def test_pages_that_carry_no_information_change_no_propensity_and_no_error(
 
 @SETTINGS
 @given(log=small_logs(), clicked=st.integers(1, 60))
+@pytest.mark.slow
 def test_documents_seen_at_one_position_only_change_no_propensity_and_no_error(log: pl.DataFrame, clicked: int) -> None:
     single = pl.DataFrame(
         {
@@ -271,6 +277,7 @@ def test_documents_seen_at_one_position_only_change_no_propensity_and_no_error(l
 @pytest.mark.parametrize("model", MODELS)
 @SETTINGS
 @given(log=small_logs())
+@pytest.mark.slow
 def test_the_log_twice_under_the_same_ids_keeps_estimates_and_clustered_errors(model: str, log: pl.DataFrame) -> None:
     found, expected = fit(log, seen_under_new_ids(log), model=model), fit(log, model=model)
 
@@ -282,6 +289,7 @@ def test_the_log_twice_under_the_same_ids_keeps_estimates_and_clustered_errors(m
 @pytest.mark.parametrize("model", MODELS)
 @SETTINGS
 @given(log=small_logs())
+@pytest.mark.slow
 def test_the_log_twice_in_two_strata_keeps_estimates_and_clustered_errors(model: str, log: pl.DataFrame) -> None:
     twice = pl.concat(
         [log.with_columns(segment=pl.lit("a")), seen_under_new_ids(log).with_columns(segment=pl.lit("b"))]
@@ -294,6 +302,7 @@ def test_the_log_twice_in_two_strata_keeps_estimates_and_clustered_errors(model:
 @pytest.mark.parametrize("model", MODELS)
 @SETTINGS
 @given(log=small_logs())
+@pytest.mark.slow
 def test_the_log_on_two_days_keeps_estimates_and_clustered_errors(model: str, log: pl.DataFrame) -> None:
     first, second = (pl.lit(date(2026, 1, day)) for day in (5, 6))
     days = log.with_columns(period=first), seen_under_new_ids(log).with_columns(period=second)
@@ -305,12 +314,14 @@ def test_the_log_on_two_days_keeps_estimates_and_clustered_errors(model: str, lo
 @pytest.mark.parametrize("model", MODELS)
 @SETTINGS
 @given(log=small_logs())
+@pytest.mark.slow
 def test_the_log_twice_with_renamed_queries_keeps_estimates(model: str, log: pl.DataFrame) -> None:
     again = seen_under_new_ids(log).with_columns(pl.col("query") + 1_000)
 
     assert_same_propensities(fit(log, again, model=model), fit(log, model=model), counts=False, errors=False)
 
 
+@pytest.mark.slow
 def test_with_many_queries_the_log_twice_with_renamed_queries_divides_errors_by_the_root_of_2() -> None:
     log = simulate(replace(DENSE, n_queries=400, query_exponent=0.0, n_sessions=8_000)).log
     again = seen_under_new_ids(log).with_columns(pl.col("query") + 1_000)

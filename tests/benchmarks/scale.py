@@ -1,7 +1,8 @@
 """What posbias costs on large logs, next to the bare work and to other tools.
 
     python tests/benchmarks/scale.py [commands|growth|peers|spark|all] [--impressions N...] [--runs 3]
-                                     [--models M...] [--ids KIND...] [--threads N...] [--fits] [--billion] [--spark] [--peers DIR] [--pyclick DIR] [--directory DIR]
+                                     [--models M...] [--ids KIND...] [--threads N...] [--fits] [--billion] [--spark]
+                                     [--peers DIR] [--pyclick DIR] [--directory DIR]
 
 commands  collect, fit, weight and run with 1 GiB, next to DuckDB's group-by and Polars' copy of the same file, for
           each model, kind of ids (integer, text, long) and number of threads; --fits leaves out check and weight

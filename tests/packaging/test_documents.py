@@ -260,6 +260,7 @@ def do(*words: str) -> None:
         ("io/stores/README.md", "## Columns", "", ["counts/*.parquet", "ubm-counts/*.parquet"]),
     ],
 )
+@pytest.mark.slow
 def test_the_documents_name_every_column_of_a_table_and_no_other(
     repository: Path, results: Path, document: str, heading: str, what: str, tables: list[str]
 ) -> None:
@@ -277,6 +278,7 @@ def test_the_documents_name_every_column_of_a_sample_log(repository: Path, sampl
     assert {code(cells[0])[0] for cells in rows(table)} == columns_of(sample_logs / log)
 
 
+@pytest.mark.slow
 def test_the_documents_name_every_section_of_a_manifest(repository: Path, results: Path) -> None:
     keys = {key for path in results.glob("*/manifest.json") for key in json.loads(path.read_text(encoding="utf-8"))}
     named = documented_columns(read(repository, RESULTS), "## manifest.json")
@@ -285,6 +287,7 @@ def test_the_documents_name_every_section_of_a_manifest(repository: Path, result
     assert named - keys == set()
 
 
+@pytest.mark.slow
 def test_the_documents_name_the_columns_of_every_layout_in_their_order(
     repository: Path, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +324,7 @@ def test_every_link_leads_to_something(repository: Path, name: str) -> None:
         assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), link
 
 
+@pytest.mark.slow
 def test_every_document_is_reached_from_the_first_page(repository: Path) -> None:
     reached, ahead = set[Path](), [repository / "README.md"]
     while ahead:
@@ -354,6 +358,7 @@ WITH_EXAMPLES = [name for name in DOCUMENTS if steps(read(REPOSITORY, name))]
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
+@pytest.mark.slow
 def test_examples_run_and_print_what_the_document_says(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_environment: Mapping[str, str], name: str
 ) -> None:
@@ -389,6 +394,7 @@ def sample_result(repository: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return folder / "out"
 
 
+@pytest.mark.slow
 def test_the_picture_shows_the_numbers_of_the_sample(
     repository: Path, sample_result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,6 +458,7 @@ def help_of(script: Path) -> str:
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.slow
 def test_the_commands_of_benchmarks_exist_and_take_their_options(repository: Path, name: str) -> None:
     for script, words in benchmark_commands(read(repository, name)):
         known = help_of(repository / script)

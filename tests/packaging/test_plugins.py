@@ -11,6 +11,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+pytestmark = pytest.mark.slow
+
 FILES = {
     "core/models/after_click.py": '''
 """A click above, wherever it was, changes what is examined."""

@@ -20,6 +20,7 @@ def log(sample_logs: Path) -> pl.DataFrame:
     return pl.read_parquet(sample_logs / "web_search.parquet")
 
 
+@pytest.mark.slow
 def test_the_log_is_made_again_row_by_row(script: dict[str, Any], log: pl.DataFrame, shared_data: Path) -> None:
     qrels = pl.read_parquet(shared_data / "graded_dbpedia_entity_qrels.parquet")
 

@@ -134,6 +134,7 @@ def test_a_log_without_sessions_says_why_ubm_needs_them(run_in_process: Run, log
 # --- standard errors ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_errors_to_expect_are_those_of_the_fit(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
     log.write_parquet(tmp_path / "log.parquet")
 

@@ -64,6 +64,7 @@ def simulated(done: RunPosbias, tmp_path: Path, model: str) -> list[str]:
 
 
 @pytest.mark.parametrize("model", BY_PAGE)
+@pytest.mark.slow_after(4)
 def test_what_was_put_in_comes_out(done: RunPosbias, tmp_path: Path, model: str) -> None:
     done("fit", "sim/log.parquet", *simulated(done, tmp_path, model), "-o", "fit")
     found = pl.read_parquet(tmp_path / "fit/parameters.parquet")
@@ -121,6 +122,7 @@ def rms(error: pl.Series) -> float:
 
 
 @pytest.mark.parametrize("layout", ["pointwise", "session", "judgments", "pairs", "clicked-group"])
+@pytest.mark.slow
 def test_run_is_fit_then_weight_and_the_size_of_parts_changes_nothing(
     done: RunPosbias, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:

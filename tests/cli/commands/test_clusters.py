@@ -84,6 +84,7 @@ def test_a_log_of_few_queries_is_told_of_columns_that_cut_across_them(
         assert advice not in without
 
 
+@pytest.mark.slow
 def test_statistics_of_days_that_keep_the_column_say_what_the_log_says(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
@@ -106,6 +107,7 @@ def test_statistics_of_days_that_keep_the_column_say_what_the_log_says(
     assert errors_in(tmp_path / "by-query") == errors_in(tmp_path / "plain")
 
 
+@pytest.mark.slow
 def test_a_log_in_buckets_says_what_it_says_in_memory(
     run_in_process: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("one", "other"), [("fit", "changed"), ("counts", "changed-counts")])
+@pytest.mark.slow
 def test_a_change_is_found_and_nothing_is_written(run_in_process: Run, results: Path, one: str, other: str) -> None:
     before = sorted(results.rglob("*"))
     done = run_in_process("compare", one, other, cwd=results)

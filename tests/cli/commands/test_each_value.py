@@ -64,6 +64,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--stratify device --cluster-column user --max-position 4",
     ],
 )
+@pytest.mark.slow_after(1)
 def test_each_value_gets_what_a_fit_of_its_rows_alone_gives(
     run_in_process: Run, log: Path, options: str, tmp_path: Path
 ) -> None:
@@ -84,6 +85,7 @@ def test_each_value_gets_what_a_fit_of_its_rows_alone_gives(
         assert_frame_equal(together.filter(market=market).drop("market"), own, check_exact=True)
 
 
+@pytest.mark.slow
 def test_a_log_in_many_buckets_gives_the_same(
     run_in_process: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ def test_the_log_is_read_once(run_in_process: Run, log: Path, monkeypatch: pytes
     assert len(times) == 1
 
 
+@pytest.mark.slow
 def test_any_value_names_a_folder_that_readers_of_partitions_understand(run_in_process: Run, tmp_path: Path) -> None:
     rows = simulate(SimulationOptions("pbm", 3500, 20, 5, 4, seed=3)).log
     values = list(NAMES)

@@ -89,6 +89,7 @@ def test_the_unshrunk_estimate_stands_beside_the_shrunk_one(run_in_process: Run,
     assert "contexts_tau" not in estimate_in(tmp_path / "alone")
 
 
+@pytest.mark.slow
 def test_a_log_copied_into_devices_has_the_errors_of_the_log(
     run_in_process: Run, sample_logs: Path, tmp_path: Path
 ) -> None:
@@ -138,6 +139,7 @@ def test_the_pointwise_layout_has_two_rows_per_pair_whatever_the_contexts(
     assert rows.filter(label=1)["weight"].sum() == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_weight_takes_the_contexts_of_the_fit(run_in_process: Run, log: Path, tmp_path: Path) -> None:
     for layout in ("pointwise", "session"):
         whole = run_in_process("run", log, "--context", "device", "--layout", layout, "-o", "whole", "--force")
@@ -192,6 +194,7 @@ def test_randomised_rows_say_what_the_whole_log_says(run_in_process: Run, log: P
     assert propensities(tmp_path / "out")["impressions"].sum() == pl.read_parquet(log).height
 
 
+@pytest.mark.slow
 def test_statistics_keep_what_later_fits_may_need(run_in_process: Run, log: Path, tmp_path: Path) -> None:
     words = ("--timestamp", "day", "--context", "device", "--randomized-where", "policy=random")
     assert run_in_process("collect", log, *words, "-o", "statistics").returncode == 0
@@ -205,6 +208,7 @@ def test_statistics_keep_what_later_fits_may_need(run_in_process: Run, log: Path
         assert propensities(tmp_path / "kept").equals(propensities(tmp_path / "whole"))
 
 
+@pytest.mark.slow
 def test_by_default_a_log_of_a_ranker_that_does_not_learn_is_not_parted(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
@@ -233,6 +237,7 @@ def test_a_log_that_says_too_little_of_feedback_is_warned_of(
     assert (choice["used"], choice["survives"], choice["claim"]) == ("none", None, True)
 
 
+@pytest.mark.slow
 def test_a_sparse_log_is_called_one_and_a_dense_one_is_not(run_in_process: Run, log: Path, tmp_path: Path) -> None:
     simulate(SPARSE).log.write_parquet(tmp_path / "sparse.parquet")
     words = "sparse: joint EM is biased here"
@@ -286,6 +291,7 @@ def test_a_log_without_position_bias_is_said_to_show_none(run_in_process: Run, t
 
 
 @pytest.mark.parametrize("words", [("--cluster", "pair"), ("--cluster", "session"), ("--bootstrap", "300")])
+@pytest.mark.slow
 def test_other_errors_leave_the_propensities_as_they_are(
     run_in_process: Run, log: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
@@ -302,6 +308,7 @@ def test_other_errors_leave_the_propensities_as_they_are(
         assert (width[0] - width[1]).abs().to_numpy().min() > 1e-6
 
 
+@pytest.mark.slow
 def test_a_bootstrap_is_the_same_for_the_same_seed(run_in_process: Run, log: Path, tmp_path: Path) -> None:
     for name, seed in (("a", "7"), ("b", "7"), ("c", "8")):
         assert run_in_process("fit", log, "--bootstrap", "100", "--seed", seed, "-o", name).returncode == 0
@@ -311,6 +318,7 @@ def test_a_bootstrap_is_the_same_for_the_same_seed(run_in_process: Run, log: Pat
     assert not a.equals(c)
 
 
+@pytest.mark.slow
 def test_errors_by_session_are_the_same_in_one_bucket_and_in_many(
     run_in_process: Run, dense_log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,6 +444,7 @@ def test_methods_without_strata_do_not_care_for_days(run_in_process: Run, tmp_pa
     assert propensities(tmp_path / "out")["propensity"].to_list() == [1, 1]
 
 
+@pytest.mark.slow
 def test_errors_by_session_are_the_same_bytes_every_time(run_in_process: Run, log: Path, tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         assert run_in_process("fit", log, "--cluster", "session", "-o", name).returncode == 0

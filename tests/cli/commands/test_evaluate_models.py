@@ -214,6 +214,7 @@ def test_positions_that_take_gigabytes_are_refused(
     assert said in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_pages_far_down_are_judged(place: Path, tmp_path: Path, run_in_process: Run) -> None:
     log = pl.read_parquet(place / "log.parquet")
     log.with_columns(pl.col("position") * 1_500).write_parquet(tmp_path / "far.parquet")

@@ -39,6 +39,7 @@ def cascade(tmp_path: Path) -> Path:
     return tmp_path / "cascade.parquet"
 
 
+@pytest.mark.slow
 def test_pages_with_one_click_each_are_found_in_the_sample_of_a_large_log(
     run_in_process: Run, cascade: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

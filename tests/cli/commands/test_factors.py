@@ -40,6 +40,7 @@ def train(run: Run, place: Path, name: str, into: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["factors", "mf", "propensity-mf", "cause"])
+@pytest.mark.slow
 def test_factors_score_the_same_again_and_by_their_script(
     run_in_process: Run, place: Path, tmp_path: Path, name: str
 ) -> None:

@@ -124,6 +124,7 @@ def test_what_is_written_is_that_of_every_fit(fit: Fit, place: Path, run_in_proc
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_same_log_gives_the_same_bytes(fit: Fit, place: Path, run_in_process: Run, tmp_path: Path) -> None:
     found, _ = fit(*FEATURES, "--ranker-score", "score")
     words = ("fit", place / "log.parquet", *FEATURES, "--ranker-score", "score", "-o", "again")
@@ -132,6 +133,7 @@ def test_the_same_log_gives_the_same_bytes(fit: Fit, place: Path, run_in_process
         assert (tmp_path / "again" / name).read_bytes() == (found.folder / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_table_of_features_says_the_same_as_columns_of_the_log(fit: Fit, place: Path) -> None:
     in_log, _ = fit(*FEATURES)
     in_table, done = fit("--method", "features", "--features", str(place / "features.parquet"))
@@ -139,6 +141,7 @@ def test_a_table_of_features_says_the_same_as_columns_of_the_log(fit: Fit, place
     assert in_table.propensities.equals(in_log.propensities)
 
 
+@pytest.mark.slow
 def test_buckets_on_disk_say_the_same_as_a_log_in_memory(
     fit: Fit, place: Path, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +163,7 @@ def test_without_the_rankers_score_it_is_said_what_cannot_be_ruled_out(fit: Fit)
     assert cannot not in one_line(with_score)
 
 
+@pytest.mark.slow
 def test_the_rankers_score_may_stand_in_a_table(fit: Fit, place: Path) -> None:
     words = ("--method", "features", "--features", str(place / "some.parquet"), "--missing", "nan")
     found, done = fit(*words, "--ranker-score", "score")
@@ -168,6 +172,7 @@ def test_the_rankers_score_may_stand_in_a_table(fit: Fit, place: Path) -> None:
     assert found.manifest["features_of_fit"]["names"] == ["price", "age", "score"]
 
 
+@pytest.mark.slow
 def test_pairs_that_repeat_contradict_features_that_do_not_show_what_the_ranker_knows(fit: Fit) -> None:
     found, done = fit(*FEATURES, log="confounded.parquet")
     test = found.manifest["estimate"]["from_rows"]["against_pairs"]
@@ -179,6 +184,7 @@ def test_pairs_that_repeat_contradict_features_that_do_not_show_what_the_ranker_
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_the_rankers_score_reconciles_features_with_pairs_that_repeat(fit: Fit) -> None:
     found, done = fit(*FEATURES, "--ranker-score", "score", log="confounded.parquet")
     assert not found.manifest["estimate"]["from_rows"]["against_pairs"]["rejected"]
@@ -186,6 +192,7 @@ def test_the_rankers_score_reconciles_features_with_pairs_that_repeat(fit: Fit) 
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_pairs_that_repeat_do_not_contradict_features_that_show_all(fit: Fit) -> None:
     found, _ = fit(*FEATURES, log="repeating.parquet")
     test = found.manifest["estimate"]["from_rows"]["against_pairs"]
@@ -210,6 +217,7 @@ def test_each_context_has_propensities_of_its_own(fit: Fit) -> None:
     assert off.mean() < 0.15
 
 
+@pytest.mark.slow
 def test_errors_may_be_clustered_by_query(fit: Fit) -> None:
     by_page, _ = fit(*FEATURES, log="repeating.parquet")
     by_query, _ = fit(*FEATURES, "--cluster", "query", log="repeating.parquet")

@@ -29,6 +29,7 @@ def options_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["options"]
 
 
+@pytest.mark.slow
 def test_run_with_the_file_does_what_the_command_of_check_does(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:

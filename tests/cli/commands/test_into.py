@@ -70,6 +70,7 @@ Add = Callable[..., CompletedProcess[str]]
 # --- days that come, in any order -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_whatever_order_days_come_go_and_are_replaced_in_the_store_is_that_of_one_go(
     add: Add, run_in_process: Run, tmp_path: Path
 ) -> None:

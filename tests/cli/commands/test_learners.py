@@ -51,6 +51,7 @@ def train(name: str, *more: str, log: str = "log.parquet", features: str = "feat
 
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
+@pytest.mark.slow_after(1)
 def test_every_learner_writes_a_model_that_scores_by_itself(
     run_in_process: Run, place: Path, tmp_path: Path, name: str
 ) -> None:
@@ -71,6 +72,7 @@ def test_every_learner_writes_a_model_that_scores_by_itself(
 
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
+@pytest.mark.slow_after(1)
 def test_the_same_seed_gives_the_same_bytes(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
     for folder in ("one", "other"):
         done = run_in_process(*train(name, "--seed", "5"), "-o", tmp_path / folder, cwd=place)
@@ -109,6 +111,7 @@ def test_a_learner_with_given_propensities_writes_none(run_in_process: Run, plac
 
 
 @pytest.mark.parametrize("name", [name for name in FROM_FEATURES if get_learner(name).source == "counts"])
+@pytest.mark.slow_after(3)
 def test_statistics_give_the_same_model_as_the_log(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
     for number, log in enumerate(("log.parquet", "counts")):
         done = run_in_process(*train(name, log=log), "-o", tmp_path / str(number), cwd=place)
@@ -118,6 +121,7 @@ def test_statistics_give_the_same_model_as_the_log(run_in_process: Run, place: P
 
 
 @pytest.mark.parametrize("name", ["logistic", "position-feature", "lambdarank", "ipw-dcg", "dla", "gbrank"])
+@pytest.mark.slow_after(1)
 def test_features_on_disk_give_the_same_scores(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
     for folder, memory in (("at-once", "2GiB"), ("parts", "256MiB")):
         done = run_in_process(*train(name, "--memory", memory), "-o", tmp_path / folder, cwd=place)

@@ -53,6 +53,7 @@ def test_a_log_that_keeps_one_click_per_page_is_doubted(run_in_process: Run, log
     assert found["p_value"] <= found["p_value_adjusted"] < 0.05
 
 
+@pytest.mark.slow
 def test_trust_bias_is_told_with_what_it_does_to_weights(run_in_process: Run, tmp_path: Path) -> None:
     simulation = simulate(SimulationOptions(n_queries=60, n_sessions=12_000, docs_per_query=10, query_exponent=0.0))
     log = simulation.log.join(simulation.attractiveness, on=["query", "doc"], how="left", maintain_order="left")
@@ -96,6 +97,7 @@ def test_from_statistics_what_pages_would_show_is_said_not_to_be_tested(
     assert found["attractiveness"]["p_value"] == pytest.approx(whole["attractiveness"]["p_value"])
 
 
+@pytest.mark.slow
 def test_a_small_log_shows_all_of_its_pages_in_buckets_too(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

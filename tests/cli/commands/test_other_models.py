@@ -56,6 +56,7 @@ def log_of(name: str, path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["cm", "dcm", "ccm", "dbn", "sdbn"])
+@pytest.mark.slow_after(1)
 def test_a_position_based_fit_of_a_cascade_does_not_pass_in_silence(
     name: str, tmp_path: Path, run_in_process: RunPosbias
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_version_that_the_log_does_not_have_is_named_by_its_option(run_in_proc
     assert "'model'" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_store_of_quarters_of_an_hour_says_what_the_log_says(
     run_in_process: Run, learning: Path, tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ def test_a_store_of_quarters_of_an_hour_says_what_the_log_says(
         assert propensities(tmp_path / "kept").equals(propensities(tmp_path / "whole"))
 
 
+@pytest.mark.slow
 def test_statistics_of_days_and_of_quarters_of_an_hour_are_merged_as_days(
     run_in_process: Run, learning: Path, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
+@pytest.mark.slow_after(1)
 def test_the_command_that_is_found_reads_the_log_with_the_right_totals(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str, ending: str
 ) -> None:

@@ -63,6 +63,7 @@ def folder_of(made: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize("name", MADE)
+@pytest.mark.slow_after(2)
 def test_a_result_is_shown_as_it_was_printed_when_it_was_made(
     run_in_process: Run, made: dict[str, str], name: str, tmp_path: Path
 ) -> None:
@@ -167,6 +168,7 @@ def on_a_terminal(words: list[str], folder: Path, columns: int, environment: dic
 
 
 @pytest.mark.parametrize("columns", [120, 80, 50])
+@pytest.mark.slow
 def test_a_fit_ends_with_its_curve_on_a_terminal(
     made: dict[str, str], clean_environment: dict[str, str], tmp_path: Path, columns: int
 ) -> None:

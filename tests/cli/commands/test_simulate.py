@@ -104,6 +104,7 @@ def test_the_manifest_says_what_was_drawn(run_in_process: RunPosbias, tmp_path: 
     assert manifest["options"]["sessions"] == 400
 
 
+@pytest.mark.slow
 def test_the_defaults_write_a_log_from_which_the_next_command_recovers_the_truth(
     run_in_process: RunPosbias, tmp_path: Path
 ) -> None:

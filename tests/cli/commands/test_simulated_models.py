@@ -35,6 +35,7 @@ FEW_CELLS = (
         ("ubm", "pbm,dcm,dbn,sdbn"),
     ],
 )
+@pytest.mark.slow_after(1)
 def test_the_model_that_drew_the_clicks_predicts_them_best(run_in_process: RunPosbias, model: str, rivals: str) -> None:
     world = FEW_CELLS if model == "rdctr" else WORLD
     assert run_in_process("simulate", *world, "--model", model, "-o", "sim").returncode == 0

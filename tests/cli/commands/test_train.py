@@ -67,6 +67,7 @@ def train(fit: Path, log: str = "log.parquet", *more: str) -> tuple[str, ...]:
     return ("train", log, "--features", "features.parquet", "--propensities", str(fit), *FEW, *more)
 
 
+@pytest.mark.slow
 def test_a_ranker_comes_with_its_scores_its_features_and_how_it_was_learnt(ranker: Path, place: Path) -> None:
     assert {path.name for path in ranker.iterdir()} == FILES
     scores = pl.read_parquet(ranker / "scores.parquet")
@@ -79,6 +80,7 @@ def test_a_ranker_comes_with_its_scores_its_features_and_how_it_was_learnt(ranke
     assert importance["gain"].is_sorted(descending=True)
 
 
+@pytest.mark.slow
 def test_scoring_the_same_documents_gives_the_same_scores_with_posbias_with_the_script_and_with_lightgbm(
     run_in_process: Run, ranker: Path, place: Path, tmp_path: Path
 ) -> None:
@@ -100,6 +102,7 @@ def test_scoring_the_same_documents_gives_the_same_scores_with_posbias_with_the_
     np.testing.assert_allclose(predicted, ours["attractiveness"], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_statistics_give_the_same_bytes_as_the_log_and_a_log_that_does_not_fit_into_memory_the_same_scores(
     run_in_process: Run, place: Path, fit: Path, ranker: Path, tmp_path: Path
 ) -> None:

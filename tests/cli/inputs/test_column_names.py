@@ -76,6 +76,7 @@ def assert_alike(found: Tables, usual: Tables, names: dict[str, str]) -> None:
         assert table.rows() == expected.rows(), names
 
 
+@pytest.mark.slow
 def test_columns_of_any_name_play_their_roles(run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame) -> None:
     """Every role is played under every name once, while the others have odd names too."""
     usual = attempt(run_in_process, tmp_path, log, {role: ROLES[role] for role in FREE})
@@ -89,6 +90,7 @@ def test_columns_of_any_name_play_their_roles(run_in_process: RunPosbias, tmp_pa
 
 
 @pytest.mark.parametrize("role", [role for role in ROLES if role not in FREE])
+@pytest.mark.slow
 def test_a_column_of_any_name_plays_its_role_or_is_asked_to_be_renamed(
     run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, role: str
 ) -> None:

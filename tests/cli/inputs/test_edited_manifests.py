@@ -133,6 +133,7 @@ def fit_at(folder: Path) -> PreviousFit | None:
         return None
 
 
+@pytest.mark.slow
 def test_every_edit_of_the_manifest_of_statistics_is_one_error(there: Path, run_in_process: Run) -> None:
     path = there / "s" / "manifest.json"
     content = json.loads(path.read_text())
@@ -145,6 +146,7 @@ def test_every_edit_of_the_manifest_of_statistics_is_one_error(there: Path, run_
             assert_one_error(run_in_process("collect", "--info", "s"), what)
 
 
+@pytest.mark.slow
 def test_an_edit_with_the_checksum_made_right_is_one_error_or_changes_no_number(
     there: Path, run_in_process: Run
 ) -> None:
@@ -174,6 +176,7 @@ def edits_of_fit(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
         yield what, content | {"estimate": changed}
 
 
+@pytest.mark.slow
 def test_every_edit_of_the_manifest_of_a_fit_is_one_error(there: Path, run_in_process: Run) -> None:
     path = there / "f" / "manifest.json"
     content = json.loads(path.read_text())
@@ -187,6 +190,7 @@ def test_every_edit_of_the_manifest_of_a_fit_is_one_error(there: Path, run_in_pr
     assert not (there / "out").exists()
 
 
+@pytest.mark.slow
 def test_an_edit_of_a_fit_with_the_checksum_made_right_is_never_a_traceback(there: Path, run_in_process: Run) -> None:
     path = there / "f" / "manifest.json"
     for what, changed in edits_of_fit(json.loads(path.read_text())):

@@ -208,6 +208,7 @@ def test_a_directory_whose_name_is_a_pattern_is_itself(run_in_process: RunPosbia
     assert list((tmp_path / "1").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_so_is_a_place_for_temporary_files(run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path) -> None:
     large = pl.concat([frame.with_columns(pl.col("session") + 300 * number) for number in range(1200)])
     broken = pl.when(pl.col("session") % 7 == 0).then(2).otherwise(pl.col("position")).alias("position")

@@ -53,6 +53,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.slow_after(6)
 def test_a_propensity_table_that_no_fit_wrote_is_refused_by_row(
     run_in_process: Run, fitted: Path, tmp_path: Path, edit: str
 ) -> None:

@@ -152,6 +152,7 @@ def in_shell(shell: str, code: str, folder: Path, path: str) -> list[str]:
         ("fit nowhere --query ''", []),
     ],
 )
+@pytest.mark.slow_after(1)
 def test_bash_offers_it(folder: Path, path_with_posbias: str, words: str, expected: list[str]) -> None:
     code = f"""
         {SCRIPTS["bash"]}
@@ -163,6 +164,7 @@ def test_bash_offers_it(folder: Path, path_with_posbias: str, words: str, expect
     assert bool(found) is bool(expected)
 
 
+@pytest.mark.slow
 def test_fish_offers_it(folder: Path, path_with_posbias: str) -> None:
     (folder / "posbias.fish").write_text(SCRIPTS["fish"], encoding="utf-8")
     for line, expected in (("fit --method joi", "joint"), ("fit logs/day.parquet --query que", "query")):
@@ -187,6 +189,7 @@ print -r -- "$all"
 """
 
 
+@pytest.mark.slow
 def test_zsh_offers_it(folder: Path, path_with_posbias: str) -> None:
     (folder / "_posbias").write_text(SCRIPTS["zsh"], encoding="utf-8")
     printed = "\n".join(in_shell("zsh", ZSH, folder, path_with_posbias))
@@ -204,6 +207,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("shell", PLACES)
+@pytest.mark.slow_after(1)
 def test_what_is_shown_is_what_is_installed_and_may_be_installed_again(
     run_posbias: Run, tmp_path: Path, shell: str
 ) -> None:

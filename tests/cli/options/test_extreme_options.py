@@ -110,6 +110,7 @@ NUMBERED = [
 
 
 @pytest.mark.parametrize("option", NUMBERED)
+@pytest.mark.slow_after(9)
 def test_a_simulation_of_what_cannot_be_is_refused(run_in_process: Run, tmp_path: Path, option: str) -> None:
     others = [word for flag, value in SMALL.items() if flag != option for word in (flag, value)]
     for number, value in enumerate((*NUMBERS, *LISTS, *OF_MANY.get(option, ()))):
@@ -156,6 +157,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("--attractiveness-prior", "--examination-prior", "--bootstrap", "--memory", "--position-base"),
     ],
 )
+@pytest.mark.slow_after(3)
 def test_a_fit_to_what_cannot_be_is_refused(run_in_process: Run, log: Path, option: str) -> None:
     among = {"--decay": ("--timestamp", "timestamp"), "--seed": ("--bootstrap", "100")}.get(option, ())
     values = (*NUMBERS, "nan:1", "0.5:nan", "0.5:inf", "1:1", "0:1", "0.5:", "1,nan", "1,2,inf", "1,1", f"1,{'9' * 30}")

@@ -249,6 +249,7 @@ def test_warnings_stand_in_the_manifest_too(run_in_process: RunPosbias, unlinked
     ]
 
 
+@pytest.mark.slow
 def test_a_stderr_that_is_no_terminal_gets_neither_bars_nor_colours(
     run_posbias: RunPosbias, unlinked_log: Path
 ) -> None:
@@ -290,6 +291,7 @@ def on_a_terminal(
     return process.returncode, said, seen.decode()
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_bars_for_every_stage(clean_environment: dict[str, str], log: Path, tmp_path: Path) -> None:
     code, out, seen = on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out")
     assert (code, out) == (0, "")
@@ -299,6 +301,7 @@ def test_a_terminal_gets_bars_for_every_stage(clean_environment: dict[str, str],
     assert ESCAPE in seen
 
 
+@pytest.mark.slow
 def test_bars_count_rows_bytes_and_buckets_and_fit_into_80_columns(
     clean_environment: dict[str, str], log: Path, tmp_path: Path
 ) -> None:
@@ -312,6 +315,7 @@ def test_bars_count_rows_bytes_and_buckets_and_fit_into_80_columns(
 
 
 @pytest.mark.parametrize(("name", "said"), [("log.csv", "of about "), ("log.parquet", "of ")])
+@pytest.mark.slow
 def test_an_estimate_of_rows_is_shown_as_one(
     clean_environment: dict[str, str], log: Path, tmp_path: Path, name: str, said: str
 ) -> None:
@@ -322,6 +326,7 @@ def test_an_estimate_of_rows_is_shown_as_one(
     assert ("of about " in seen) is (said == "of about ")
 
 
+@pytest.mark.slow
 def test_messages_on_a_terminal_break_at_words_but_not_what_is_to_be_copied(
     clean_environment: dict[str, str], log: Path, tmp_path: Path
 ) -> None:
@@ -346,16 +351,19 @@ def test_messages_on_a_terminal_break_at_words_but_not_what_is_to_be_copied(
     assert all("other.parquet -o out" in line for line in copied)
 
 
+@pytest.mark.slow
 def test_json_lines_are_not_disturbed_by_bars(clean_environment: dict[str, str], log: Path, tmp_path: Path) -> None:
     _, _, seen = on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out", "--log-format", "json")
     assert [json.loads(line)["level"] for line in seen.splitlines()]
     assert ESCAPE not in seen
 
 
+@pytest.mark.slow
 def test_quiet_draws_no_bars_on_a_terminal(clean_environment: dict[str, str], log: Path, tmp_path: Path) -> None:
     assert on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out", "--quiet") == (0, "", "")
 
 
+@pytest.mark.slow
 def test_a_terminal_does_not_change_the_result(
     clean_environment: dict[str, str], run_in_process: RunPosbias, log: Path, tmp_path: Path
 ) -> None:
@@ -364,6 +372,7 @@ def test_a_terminal_does_not_change_the_result(
     assert contents(tmp_path / "seen") == contents(tmp_path / "unseen")
 
 
+@pytest.mark.slow
 def test_an_error_on_a_terminal_is_one_line_and_leaves_no_bar(
     clean_environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -433,6 +442,7 @@ def test_too_few_clicks_in_identified_cells_are_exit_code_1(run_in_process: RunP
     ],
     ids=" ".join,
 )
+@pytest.mark.slow
 def test_the_same_command_gives_the_same_bytes(
     run_posbias: RunPosbias, run_in_process: RunPosbias, log: Path, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
@@ -444,6 +454,7 @@ def test_the_same_command_gives_the_same_bytes(
 
 
 @pytest.mark.parametrize("options", [(), ("--model", "ubm"), ("--position-bins", "1,2,3")], ids=" ".join)
+@pytest.mark.slow_after(1)
 def test_fit_and_weight_give_the_bytes_of_run(
     run_in_process: RunPosbias, log: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:

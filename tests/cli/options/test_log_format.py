@@ -114,6 +114,7 @@ def test_names_are_kept_to_the_letter_and_do_not_act_on_a_terminal(run_in_proces
     assert json.loads(done.stdout)["error"]["message"].startswith(name)
 
 
+@pytest.mark.slow
 def test_secrets_are_masked(run_in_process: Run) -> None:
     done = run_in_process("fit", "s3://key:secret@bucket/x", "-o", "out", "--json", "--log-format", "json")
 

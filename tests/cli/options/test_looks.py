@@ -151,6 +151,7 @@ def bench(run_in_process: Run, log: Path, tmp_path: Path) -> Run:
 
 
 @pytest.mark.parametrize("words", DRY.values(), ids=DRY)
+@pytest.mark.slow_after(2)
 def test_a_dry_run_says_what_the_run_then_does_and_leaves_everything_as_it_was(
     bench: Run, tmp_path: Path, words: str
 ) -> None:
@@ -193,6 +194,7 @@ def test_a_dry_run_names_columns_target_and_guesses(run_in_process: Run, log: Pa
         "weight log.parquet --propensities nowhere -o out",
     ],
 )
+@pytest.mark.slow_after(3)
 def test_a_dry_run_ends_with_the_error_of_the_run(bench: Run, tmp_path: Path, words: str) -> None:
     before = contents(tmp_path)
     dry, real = bench(*words.split(), "--dry-run"), bench(*words.split())

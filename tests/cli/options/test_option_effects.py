@@ -527,11 +527,13 @@ def fields_of(*groups: type) -> set[str]:
         "evaluate log.parquet --models pbm,dctr --judgments judged.csv",
     ],
 )
+@pytest.mark.slow
 def test_an_option_has_an_effect_or_is_refused_whatever_the_input(bench: Bench, situation: str) -> None:
     assert "\n".join(faults(bench, situation)) == ""
 
 
 @pytest.mark.parametrize("method", [*estimator_names(), "allpairs --no-compare", "joint --no-compare"])
+@pytest.mark.slow
 def test_an_option_has_an_effect_or_is_refused_with_every_method(bench: Bench, method: str) -> None:
     marked = " --randomized-where policy=random" if method == "randomized" else ""
     situation = f"fit log.parquet --method {method}{marked}"
@@ -550,12 +552,14 @@ def test_an_option_has_an_effect_or_is_refused_with_every_method_of_rows(bench: 
 @pytest.mark.parametrize(
     "layout", [*layout_names(), "pointwise --negatives posterior", "judgments --rate coec", "judgments --rate ips"]
 )
+@pytest.mark.slow
 def test_an_option_has_an_effect_or_is_refused_with_every_layout(bench: Bench, layout: str) -> None:
     situation = f"weight log.parquet --propensities fit --layout {layout}"
     assert "\n".join(faults(bench, situation, fields_of(TrainingOptions))) == ""
 
 
 @pytest.mark.parametrize("learner", ["gbrank --significance 0.4", "gbrank --raw-rates", "logistic", "dla", "pal-sum"])
+@pytest.mark.slow
 def test_an_option_has_an_effect_or_is_refused_with_other_learners(bench: Bench, learner: str) -> None:
     situation = f"train log.parquet --propensities fit --features numbers.parquet --missing nan --learner {learner}"
     names = fields_of(LearningOptions) - {"seed"}  # all take it, so that one line serves all; few draw anything
@@ -572,6 +576,7 @@ def test_an_option_has_an_effect_or_is_refused_with_other_learners(bench: Bench,
         *("--model gctr --labels labels.csv", "--model dbn --labels labels.csv"),
     ],
 )
+@pytest.mark.slow_after(1)
 def test_an_option_has_an_effect_or_is_refused_in_every_simulation(bench: Bench, world: str) -> None:
     small = "" if "--sessions" in world else " --sessions 50"
     assert "\n".join(faults(bench, f"simulate --positions 3 {world}{small}")) == ""

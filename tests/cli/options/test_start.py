@@ -41,6 +41,7 @@ def loaded(folder: Path, environment: dict[str, str], *words: str) -> tuple[int,
     ],
     ids=str,
 )
+@pytest.mark.slow_after(2)
 def test_help_and_usage_errors_load_nothing_that_takes_time(
     clean_environment: dict[str, str], tmp_path: Path, words: tuple[str, ...], code: int
 ) -> None:
@@ -49,6 +50,7 @@ def test_help_and_usage_errors_load_nothing_that_takes_time(
     assert sorted(modules.intersection(SLOW)) == []
 
 
+@pytest.mark.slow
 def test_a_command_that_runs_does_load_it(clean_environment: dict[str, str], tmp_path: Path) -> None:
     ended, modules, said = loaded(tmp_path, clean_environment, "fit", "nowhere.parquet", "-o", "out")
     assert ended == 2

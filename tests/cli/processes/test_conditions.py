@@ -89,6 +89,7 @@ def copy_without_text(what: Path, place: Path) -> None:
     ],
     ids=in_words,
 )
+@pytest.mark.slow
 def test_links_in_a_circle_are_one_error(
     run_in_process: RunPosbias, folder: Path, arguments: tuple[str, ...], says: str
 ) -> None:
@@ -142,6 +143,7 @@ def test_a_name_that_is_no_text_is_one_error(
     assert not (folder / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_directory_that_is_no_text_may_be_worked_in(run_posbias: RunPosbias, folder: Path) -> None:
     here = folder / NO_TEXT
     here.mkdir()

@@ -115,6 +115,7 @@ def wide_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("options", [(), ("--format", "csv"), ("--layout", "session"), SMALL_MEMORY], ids=" ".join)
+@pytest.mark.slow_after(1)
 def test_a_disk_that_is_full_for_the_result_is_named_and_left_as_it_was(
     run_in_process: RunPosbias,
     request: pytest.FixtureRequest,
@@ -150,6 +151,7 @@ def test_a_disk_that_is_full_for_temporary_files_is_named_and_left_as_it_was(
     assert left_in(results) == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_old_result(
     run_in_process: RunPosbias, log: Path, wide_log: Path, tmp_path: Path, mount_tmpfs: MountTmpfs
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_full_disk_keeps_the_old_result(
         (signal.SIGTERM, "writing", True),
     ],
 )
+@pytest.mark.slow
 def test_a_run_that_is_stopped_ends_at_once_and_leaves_nothing(
     clean_environment: dict[str, str],
     big_log: Path,
@@ -345,6 +348,7 @@ def test_without_exchange_the_next_run_mends_what_a_kill_between_the_renames_lef
     assert [path.name for path in old_result.parent.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 def test_a_result_that_appears_meanwhile_is_not_replaced_without_force(
     clean_environment: dict[str, str], big_log: Path, results: Path, scratch: Path
 ) -> None:
@@ -359,6 +363,7 @@ def test_a_result_that_appears_meanwhile_is_not_replaced_without_force(
     assert left_in(results) == ["out", "out/mine"]
 
 
+@pytest.mark.slow
 def test_two_runs_beside_each_other_do_not_take_each_others_directories(
     clean_environment: dict[str, str], big_log: Path, results: Path, scratch: Path
 ) -> None:

@@ -98,6 +98,7 @@ def fill(pipe: int) -> None:
 
 @pytest.mark.parametrize("stderr", ["full device", "full pipe", "broken pipe", "closed"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.slow_after(1)
 def test_a_run_ends_on_a_signal_whatever_stderr_is(
     log: Path, tmp_path: Path, number: signal.Signals, stderr: str
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_run_ends_on_a_signal_whatever_stderr_is(
 
 @pytest.mark.parametrize("moment", ["reporting", "ending", "stuck"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.slow
 def test_a_signal_after_the_result_stands_does_not_say_that_it_does_not(
     log: Path, tmp_path: Path, number: signal.Signals, moment: str
 ) -> None:
@@ -136,6 +138,7 @@ def test_a_second_signal_does_not_stop_the_tidying(log: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.slow
 def test_bars_are_not_drawn_again_after_a_signal_and_the_cursor_comes_back(
     log: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

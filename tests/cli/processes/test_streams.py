@@ -75,6 +75,7 @@ def statistics(log: Path) -> Path:
 
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize("arguments", [("--help",), ("--version",)], ids=" ".join)
+@pytest.mark.slow_after(2)
 def test_help_that_cannot_be_printed_exits_with_2(runs: Runs, how: str, arguments: tuple[str]) -> None:
     code, _, said = runs(arguments, stdout=how)
     assert code == 2
@@ -83,6 +84,7 @@ def test_help_that_cannot_be_printed_exits_with_2(runs: Runs, how: str, argument
 
 
 @pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.slow
 def test_information_that_cannot_be_printed_exits_with_2(runs: Runs, statistics: Path, how: str) -> None:
     for form in ((), ("--json",)):
         code, _, said = runs(("collect", statistics, "--info", *form), stdout=how)
@@ -92,6 +94,7 @@ def test_information_that_cannot_be_printed_exits_with_2(runs: Runs, statistics:
 
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize("arguments", [("fit", "--nosuch"), ("fit", "nosuch.csv", "-o", "out"), ()], ids=" ".join)
+@pytest.mark.slow_after(2)
 def test_an_error_that_cannot_be_told_exits_with_2(
     runs: Runs, tmp_path: Path, how: str, arguments: tuple[str, ...]
 ) -> None:
@@ -101,6 +104,7 @@ def test_an_error_that_cannot_be_told_exits_with_2(
 
 @pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize("command", ["fit", "collect"])
+@pytest.mark.slow
 def test_a_result_that_stands_but_is_not_printed_exits_with_1_and_says_so(
     runs: Runs, log: Path, tmp_path: Path, how: str, command: str
 ) -> None:
@@ -116,6 +120,7 @@ def test_a_result_that_stands_but_is_not_printed_exits_with_1_and_says_so(
 
 
 @pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.slow
 def test_a_result_does_not_hang_on_what_is_said_about_it(runs: Runs, log: Path, tmp_path: Path, how: str) -> None:
     assert runs(("fit", log, "-o", "out"), stdout=how, stderr=how)[0] == 0
     assert runs(("fit", log, "-o", "again"), stdout=how)[0] == 0
@@ -127,6 +132,7 @@ def test_a_result_does_not_hang_on_what_is_said_about_it(runs: Runs, log: Path, 
     )
 
 
+@pytest.mark.slow
 def test_what_goes_to_stdout_is_json_in_utf_8_whatever_the_terminal(
     runs: Runs, log: Path, monkeypatch: pytest.MonkeyPatch, clean_environment: dict[str, str], tmp_path: Path
 ) -> None:

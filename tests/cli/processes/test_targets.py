@@ -55,6 +55,7 @@ FOREIGN_NAMES = (
 )
 
 
+@pytest.mark.slow
 def test_foreign_directories_of_every_such_name_are_there_unchanged_after_runs(
     run_in_process: RunPosbias, log: Path, tmp_path: Path, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +257,7 @@ def start(environment: dict[str, str], *words: str | Path) -> Popen[str]:
     return Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_of_two_merges_into_one_store_none_loses_a_day(
     clean_environment: dict[str, str], run_in_process: RunPosbias, log: Path, results: Path
 ) -> None:
@@ -290,6 +292,7 @@ with atomic_directory(Path(sys.argv[1]), force=True) as work:
 """
 
 
+@pytest.mark.slow
 def test_a_target_that_another_run_writes_is_said_to_be_taken(
     run_in_process: RunPosbias, log: Path, results: Path, result: Path
 ) -> None:

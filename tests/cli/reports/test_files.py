@@ -38,6 +38,7 @@ def fit(results: Path) -> Path:
 # --- what stands there already -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_report_is_replaced_with_force_only(run_in_process: Run, fit: Path, tmp_path: Path) -> None:
     made = run_in_process("report", fit, "-o", "report.html")
     first = (tmp_path / "report.html").read_bytes()
@@ -53,6 +54,7 @@ def test_a_report_is_replaced_with_force_only(run_in_process: Run, fit: Path, tm
 
 
 @pytest.mark.parametrize("ending", [".html", ".svg", ".png"])
+@pytest.mark.slow
 def test_what_posbias_did_not_make_or_what_was_changed_is_never_replaced(
     run_in_process: Run, fit: Path, tmp_path: Path, ending: str
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_target_that_cannot_be_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_bytes(run_in_process: Run, results: Path, tmp_path: Path) -> None:
     for ending in (".html", ".svg", ".png"):
         for name in ("one", "two"):
@@ -125,6 +128,7 @@ def test_the_same_results_give_the_same_bytes(run_in_process: Run, results: Path
 # --- forms -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_picture_is_the_chart_that_is_asked_for(run_in_process: Run, results: Path, tmp_path: Path) -> None:
     plain = results / "plain"
     for words, title in (((), "Propensity by position"), (("--chart", "documents"), "Click rate and attractiveness")):
@@ -148,6 +152,7 @@ def test_a_chart_that_is_not_there_is_refused_with_those_that_are(run_in_process
     refused(run_in_process("report", fit, "--chart", "curve", "-o", "a.html"), "--chart curve", "no effect here")
 
 
+@pytest.mark.slow
 def test_pictures_show_names_as_text(run_in_process: Run, results: Path, tmp_path: Path) -> None:
     for chart in ("curve", "contexts", "clicks"):
         done = run_in_process("report", results / "harmful", "--chart", chart, "-o", f"{chart}.svg")
@@ -312,6 +317,7 @@ def test_ten_thousand_positions_are_cut_and_the_page_says_so(
     assert len(page) < 1_400_000
 
 
+@pytest.mark.slow
 def test_a_missing_library_is_said_before_anything_is_read(run_posbias: Run, fit: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as util\nfind = util.find_spec\n"
@@ -325,6 +331,7 @@ def test_a_missing_library_is_said_before_anything_is_read(run_posbias: Run, fit
     assert not (tmp_path / "a.html").exists()
 
 
+@pytest.mark.slow
 def test_other_commands_do_without_the_libraries_that_draw(run_posbias: Run, fit: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nsys.modules['altair'] = sys.modules['vl_convert'] = None\n", encoding="utf-8"

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from browser import Browser
 
+pytestmark = pytest.mark.slow
+
 Report = Callable[..., Path]
 
 PHONE, LAPTOP = 390, 1366

@@ -36,6 +36,7 @@ def restored(compressed: CountTable, signature: Integers) -> Floats:
 
 @SETTINGS
 @given(tables())
+@pytest.mark.slow
 def test_compression_keeps_every_count_and_leaves_no_two_signatures_equal(table: CountTable) -> None:
     compressed, signature = compress(table)
     np.testing.assert_array_equal(restored(compressed, signature), dense(table))
@@ -45,6 +46,7 @@ def test_compression_keeps_every_count_and_leaves_no_two_signatures_equal(table:
 
 @SETTINGS
 @given(tables(), st.randoms(use_true_random=False))
+@pytest.mark.slow
 def test_signatures_do_not_depend_on_the_order_of_units(table: CountTable, random: st.DataObject) -> None:
     order = np.arange(table.n_units)
     random.shuffle(order)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]

@@ -40,6 +40,7 @@ def test_the_error_of_a_rate_is_that_of_rates_without_each_group() -> None:
     assert errors["click_rate"][1:] == pytest.approx(by_hand, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_errors_are_the_spread_of_estimates_from_one_log_to_the_next() -> None:
     model = get_click_model("dcm")
     continuation = np.array([0.5, 0.9, 0.6, 0.4, 0.5])

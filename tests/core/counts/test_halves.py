@@ -63,6 +63,7 @@ def halves_by_definition(rows: pl.DataFrame, length: Length, strata: tuple[str, 
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("plan", [PLAN, VERSIONS], ids=["pairs", "versions"])
+@pytest.mark.slow_after(2)
 def test_halves_are_those_of_their_definition(plan: StatisticsPlan, length: Length) -> None:
     rows, compressed = statistics(plan)
     table = compressed.strata(length, halved=True).signatures

@@ -114,6 +114,7 @@ SESSIONS = {
 @pytest.mark.parametrize("session", SESSIONS.values(), ids=SESSIONS)
 @SETTINGS
 @given(shuffled_pages())
+@pytest.mark.slow_after(1)
 def test_cells_are_the_same_in_memory_whatever_sessions_are_named_by(session: pl.Expr, rows: list[Row]) -> None:
     log = frame_of(rows).with_columns(session.alias("session"))
     plain = UBM.with_cells(nw.from_native(log)).to_native().collect()

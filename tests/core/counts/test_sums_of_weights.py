@@ -38,6 +38,7 @@ def test_parts_add_up_to_the_same_in_any_order() -> None:
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
 @pytest.mark.parametrize("layout", ["pointwise", "session"])
+@pytest.mark.slow
 def test_a_weighted_log_gives_the_same_bytes_in_any_order_and_in_any_buckets(
     run_in_process: Callable[..., CompletedProcess[str]],
     tmp_path: Path,

@@ -432,6 +432,7 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_
     ],
     ids=["few queries", "sparse queries"],
 )
+@pytest.mark.slow_after(1)
 def test_intervals_cover_the_truth(harvest: Harvest, options: SimulationOptions) -> None:
     truth = 1 / np.arange(2, 5)
     found = [harvest(*simulated_log(replace(options, seed=seed))) for seed in range(40)]

@@ -58,6 +58,7 @@ def judged(rows: pl.DataFrame, marked: RandomizedRows = SWAP) -> PlacementTest:
     return placement_tests(statistics_of(rows, marked))[0]
 
 
+@pytest.mark.slow
 def test_random_placement_is_seldom_doubted_and_not_refused() -> None:
     found = [judged(swapped(seed, "both")) for seed in range(30)]
     found += [judged(shuffled(seed), PAGES) for seed in range(30)]

@@ -57,6 +57,7 @@ def curves(log: pl.DataFrame) -> list[Curve]:
     return curves_of(fit_of(log))
 
 
+@pytest.mark.slow
 def test_predicted_errors_are_those_that_are_found_after_the_swaps() -> None:
     swaps = ((1, 5), (2, 6))
     expected_squares, squares = np.zeros(5), np.zeros(5)

@@ -77,6 +77,7 @@ def check(fit: Fit) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("largest", [1e2, 1e6, 1e12])
 @pytest.mark.parametrize("rate", [1e-9, 1e-3, 0.7])
+@pytest.mark.slow_after(3)
 def test_any_size_of_counts_and_rates(method: str, largest: float, rate: float) -> None:
     rng = np.random.default_rng(17)
     impressions = np.floor(largest ** rng.random((80, 4)))
@@ -152,6 +153,7 @@ def test_counts_multiplied_by_a_million_change_no_estimate() -> None:
 @example(logit=-13.8, log_strength=0.1, method="conditional", of=("attractiveness",))  # a hair of a click
 @example(logit=-20.7, log_strength=3.1, method="conditional", of=("attractiveness",))
 @example(logit=0, log_strength=-5.6, method="joint", of=("attractiveness", "examination"))
+@pytest.mark.slow
 def test_any_prior_is_refused_or_gives_numbers(
     logit: float, log_strength: float, method: str, of: tuple[str, ...]
 ) -> None:
@@ -183,6 +185,7 @@ def test_a_prior_that_is_worth_nothing_is_refused_however_small_its_numbers() ->
 
 @pytest.mark.parametrize("widest", [12, 20, 300])
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.slow
 def test_weights_however_unequal_give_numbers_or_are_refused(method: str, widest: int) -> None:
     for seed in range(3):
         rng = np.random.default_rng(seed)

@@ -134,6 +134,7 @@ def test_devices_of_different_theta_in_one_log_leave_the_means_undoubted() -> No
     assert not tests.doubts & {CLICKS_ABOVE, LAST_CLICK}
 
 
+@pytest.mark.slow
 def test_query_shocks_are_no_clicks_above() -> None:
     """What a query's users share at a position comes with other clicks above; it drops out."""
     options = replace(WORLD, n_sessions=12_000, theta_shock=0.6, attractiveness_scale=0.3)
@@ -156,6 +157,7 @@ def test_p_values_are_adjusted_for_their_number_and_keep_their_order() -> None:
     assert [tests.adjusted[name] for name in ascending] == sorted(tests.adjusted.values())
 
 
+@pytest.mark.slow
 def test_the_test_by_attractiveness_does_not_depend_on_how_the_log_was_cut_into_parts() -> None:
     log = simulate(WORLD).log
     renamed = log.with_columns((9_999 - pl.col("query")).alias("query"))
@@ -187,6 +189,7 @@ def test_of_a_large_log_the_queries_that_were_shown_most_are_split() -> None:
     np.testing.assert_array_equal(some.unit, everything.unit[: len(some.unit)])
 
 
+@pytest.mark.slow
 def test_weighted_counts_and_the_user_browsing_model_have_no_test_of_pages() -> None:
     log = simulate(WORLD).log
     ubm = fitted(log, StatisticsPlan(get_model("ubm"))).model_tests

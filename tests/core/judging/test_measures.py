@@ -106,6 +106,7 @@ def simulated(name: str, truth: dict[str, Floats], seed: int) -> PageBatch:
     return once.with_clicks(get_click_model(name).sample(truth, once, rng))
 
 
+@pytest.mark.slow
 def test_standard_errors_are_the_spread_over_fresh_logs() -> None:
     judged = judged_models(["pbm", "dctr"])
     truth = dict(judged[0].parameters)

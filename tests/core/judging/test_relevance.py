@@ -29,6 +29,7 @@ def judged(rng: np.random.Generator, bias: float) -> pl.DataFrame:
     return pl.DataFrame({"query": np.repeat(np.arange(30), 20), "grade": grade, "place": place, "value": value})
 
 
+@pytest.mark.slow
 def test_values_that_follow_only_the_grade_are_seldom_said_to_depend_on_the_ranker() -> None:
     p_values = [
         found.p_value

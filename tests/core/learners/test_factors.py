@@ -77,6 +77,7 @@ def test_gradients_are_those_of_the_penalized_loss(kind: str) -> None:
             assert found[name].reshape(-1)[place] == pytest.approx((around[0] - around[1]) / 2e-4, rel=1e-4, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_without_a_penalty_squared_error_finds_click_rates() -> None:
     data = with_items()
     assert data.item is not None

@@ -151,6 +151,7 @@ def test_the_curve_is_the_loss_of_the_model_that_is_written() -> None:
     assert learned.curve["training"][-1] == pytest.approx(-hinge_loss(pairs, learned.model.scores(rows)))
 
 
+@pytest.mark.slow
 def test_it_stops_once_held_out_pairs_fare_no_better_and_keeps_the_best() -> None:
     data = draw(held_out=0.4)
     learned = learn("gbrank", data, trees=TreeOptions(trees=2_000), early_stopping=1)

@@ -33,6 +33,7 @@ def without_clicks_apart(data: LearningData) -> LearningData:
 
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
+@pytest.mark.slow_after(4)
 def test_a_learner_ranks_better_than_what_the_logging_ranker_likes(name: str, unseen: Floats) -> None:
     found = scores(learn(name, draw()), unseen)
     liking = 0.5 * unseen[:, 0] + unseen[:, 1]
@@ -40,6 +41,7 @@ def test_a_learner_ranks_better_than_what_the_logging_ranker_likes(name: str, un
 
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
+@pytest.mark.slow_after(2)
 def test_held_out_queries_are_not_learnt_from(name: str, unseen: Floats) -> None:
     data = draw(held_out=HELD_OUT)
     learned, other = (learn(name, log) for log in (data, without_clicks_apart(data)))
@@ -49,12 +51,14 @@ def test_held_out_queries_are_not_learnt_from(name: str, unseen: Floats) -> None
 
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
+@pytest.mark.slow_after(2)
 def test_the_same_log_and_seed_give_the_same_model(name: str, unseen: Floats) -> None:
     one, other = (learn(name, draw(), seed=5) for _ in range(2))
     np.testing.assert_array_equal(scores(one, unseen), scores(other, unseen))
 
 
 @pytest.mark.parametrize("name", [name for name in FROM_FEATURES if not get_learner(name).uses_propensities])
+@pytest.mark.slow_after(2)
 def test_a_learner_that_takes_no_propensities_does_not_look_at_them(name: str, unseen: Floats) -> None:
     data = draw()
     one, other = (scores(learn(name, replace(data, examination=theta)), unseen) for theta in (THETA, np.ones(5)))

@@ -204,6 +204,7 @@ def fitted(name: str, shown: Shown) -> Parameters:
 
 
 @pytest.mark.parametrize("name", ALL)
+@pytest.mark.slow_after(4)
 def test_a_fit_comes_closer_to_the_truth_with_more_pages(name: str) -> None:
     model = get_click_model(name)
     truth, fresh = simulated(name, 2_000, 99)
@@ -217,6 +218,7 @@ def test_a_fit_comes_closer_to_the_truth_with_more_pages(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cm", "dcm", "ccm", "dbn", "sdbn"])
+@pytest.mark.slow_after(1)
 def test_the_parameters_of_a_cascade_are_recovered(name: str) -> None:
     truth, shown = simulated(name, 40_000, 5)
     found = fitted(name, shown)
@@ -236,6 +238,7 @@ WIDER = {"pbm": {"ubm", "rdctr"}, "sdbn": {"dbn"}, "cm": {"dcm", "sdbn", "dbn", 
 
 
 @pytest.mark.parametrize("name", ["gctr", "rctr", "dctr", "pbm", "ubm", "cm", "dcm", "ccm", "dbn", "sdbn"])
+@pytest.mark.slow
 def test_a_model_wins_on_clicks_of_its_own(name: str) -> None:
     shown, fresh = (simulated(name, 20_000, seed)[1] for seed in (7, 8))
     others = [other for other in ALL if other not in {"tpbm"} | WIDER.get(name, set())]

@@ -242,6 +242,7 @@ def test_contexts_that_agree_come_out_as_their_mean() -> None:
 
 
 @pytest.mark.parametrize("tau", [0.15, 0.4])
+@pytest.mark.slow
 def test_the_squared_error_is_below_that_of_free_and_of_pooled_estimates(tau: float) -> None:
     noise = (0.05, 0.1, 0.2, 0.4, 0.4)
     squares = np.zeros(3)

@@ -114,6 +114,7 @@ def finite_and_unique(impressions: Floats, clicks: Floats, reference: int) -> tu
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.slow_after(17)
 def test_a_cell_has_a_number_exactly_where_the_best_curve_is_finite_and_unique(seed: int) -> None:
     impressions, clicks = small_log(seed)
     try:
@@ -128,6 +129,7 @@ def test_a_cell_has_a_number_exactly_where_the_best_curve_is_finite_and_unique(s
     assert found.converged
 
 
+@pytest.mark.slow
 def test_the_logs_hold_cells_that_only_the_order_compares() -> None:
     by_order = expected = 0
     for seed in SEEDS:

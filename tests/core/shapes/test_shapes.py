@@ -188,6 +188,7 @@ def test_contexts_side_by_side_have_the_curve_of_each_alone(fit_shape: Callable[
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10_000))
+@pytest.mark.slow
 def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -> None:
     impressions, clicks, query = counts(seed, (1.0, 0.8, 0.8, 0.5, 0.5), n_pairs=40)
     order = np.random.default_rng(seed).permutation(len(query))
@@ -339,6 +340,7 @@ def test_a_steep_curve_is_reached_from_a_flat_start() -> None:
     assert found.theta[1] == pytest.approx(1e-2, rel=0.3)
 
 
+@pytest.mark.slow
 def test_a_true_power_is_rarely_rejected_and_recovered() -> None:
     found = [power(*counts(seed, n_pairs=80)) for seed in range(40)]
     assert sum(shaped.test.rejected for shaped in found) <= 5  # nominal .05: more than 5 of 40 has a chance of 1 %
@@ -353,6 +355,7 @@ def test_another_curve_is_not_taken_for_a_power() -> None:
     assert "power of the position" in found.warning
 
 
+@pytest.mark.slow
 def test_a_flat_tail_is_rarely_said_to_rise() -> None:
     tail = (1.0, 0.4, 0.4, 0.4, 0.4)
     found = [monotone(*counts(seed, tail, n_pairs=80)) for seed in range(40)]

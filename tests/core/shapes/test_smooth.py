@@ -90,6 +90,7 @@ def test_with_many_clicks_it_is_the_free_estimate_with_its_intervals() -> None:
 
 
 @pytest.mark.parametrize("theta", [POWER, BUMPY], ids=["power", "bumpy"])
+@pytest.mark.slow
 def test_on_thin_logs_it_is_hardly_worse_than_the_better_of_free_and_power_and_covers(theta: Floats) -> None:
     errors, covered = list[Floats](), list[float]()
     for seed in range(30):

@@ -158,6 +158,7 @@ def test_two_clicks_on_a_page_are_as_frequent_as_readiness_makes_them() -> None:
     assert excess((0.3, 1.7)) == pytest.approx((0.3**2 + 1.7**2) / 2, abs=0.15)
 
 
+@pytest.mark.slow
 def test_shocks_of_theta_spread_queries_as_asked_and_leave_the_mean() -> None:
     few = SimulationOptions(
         n_sessions=100_000,
@@ -198,6 +199,7 @@ def test_position_is_the_true_rank_of_the_score(weight: float) -> None:
     np.testing.assert_array_equal(log["position"], better + 1)
 
 
+@pytest.mark.slow
 def test_noise_in_the_score_takes_position_and_attractiveness_apart() -> None:
     def confounding(weight: float) -> float:
         impressions = with_truth(replace(FIXED, score_weight=weight, n_queries=300, query_exponent=0.0))

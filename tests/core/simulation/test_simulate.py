@@ -96,6 +96,7 @@ def test_under_a_random_ranker_click_rates_fall_as_the_propensities_do() -> None
     np.testing.assert_allclose(rate / rate[0], simulation.propensities["propensity"], rtol=0.1)
 
 
+@pytest.mark.slow
 def test_a_stronger_ranker_shows_better_documents_higher() -> None:
     def advantage(strength: float) -> float:
         mean = pl.mean("attractiveness")

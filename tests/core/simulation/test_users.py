@@ -145,6 +145,7 @@ def strays(options: SimulationOptions) -> dict[Pattern, float]:
 
 @pytest.mark.parametrize("more", [{}, MORE], ids=["plain", "everything"])
 @pytest.mark.parametrize("model", OTHERS)
+@pytest.mark.slow_after(4)
 def test_the_clicks_on_pages_follow_the_equation_of_the_model(model: str, more: dict[str, Any]) -> None:
     far = strays(replace(SMALL, model=model, **more))
 

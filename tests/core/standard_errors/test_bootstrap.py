@@ -125,6 +125,7 @@ def test_it_never_narrows_the_sandwichs_interval_and_keeps_its_errors() -> None:
 
 
 @pytest.mark.parametrize("shock", [0.0, 0.3])
+@pytest.mark.slow
 def test_intervals_from_few_unequal_queries_cover_the_truth(shock: float) -> None:
     covered: list[Floats] = []
     for seed in range(50):

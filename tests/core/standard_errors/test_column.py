@@ -144,6 +144,7 @@ def test_the_sums_are_those_of_the_equations(n_users: int) -> None:
     np.testing.assert_allclose(found.influence_squared, (influence**2).sum(axis=0), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_users_who_share_nothing_get_the_spread_of_the_estimate_on_logs_with_two_impressions_a_pair() -> None:
     """Two users at two positions share each pair: residuals without their correction would say half the variance."""
     rng, n_pairs, draws = np.random.default_rng(3), 3_000, 60
@@ -197,6 +198,7 @@ def test_two_ways_are_the_sum_of_both_less_what_they_share_and_never_less_than_o
     assert found.n_clusters == 12
 
 
+@pytest.mark.slow
 def test_what_markets_share_is_in_the_interval() -> None:
     """Each of 8 markets has a curve of its own: errors by query see a part of the spread, both ways see it."""
     truth = np.array([1.0, *(np.exp(0.3**2 / 2) / np.arange(2, 6))])

@@ -276,6 +276,7 @@ def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -
     np.testing.assert_allclose(found.correlation, expected.correlation, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_pooled_and_daily_estimates_of_a_static_ranker_rarely_differ() -> None:
     n_logs = 50
     alarms = sum(difference_test(*pooled_and_daily(*daily_counts(seed, 20))).rejected for seed in range(n_logs))

@@ -66,6 +66,7 @@ DEGENERATE = {
         *(("conditional", {"shape": shape}) for shape in ("monotone", "power")),
     ],
 )
+@pytest.mark.slow_after(12)
 def test_no_interval_has_width_0_where_clusters_mirror_each_other(
     name: str, context: tuple[str, ...], method: str, options: dict[str, Any]
 ) -> None:

@@ -33,6 +33,7 @@ def test_contrasts_that_are_one_reject_as_often_as_one(p_value: float) -> None:
 
 
 @pytest.mark.parametrize("two_sided", [True, False])
+@pytest.mark.slow
 def test_correlated_contrasts_reject_as_often_as_the_largest_of_a_million_draws(two_sided: bool) -> None:  # noqa: FBT001
     correlation = 0.7 ** np.abs(np.subtract.outer(np.arange(9), np.arange(9)))
     drawn = np.random.default_rng(1).standard_normal((10**6, 9)) @ np.linalg.cholesky(correlation).T
@@ -83,6 +84,7 @@ def test_correlations_no_larger_than_chance_makes_them_are_taken_for_none() -> N
     np.testing.assert_array_equal(shrunk_correlation(chance, np.full(4, 5.0)), np.eye(4))
 
 
+@pytest.mark.slow
 def test_chance_correlations_of_few_clusters_do_not_make_a_test_too_sharp() -> None:
     """6 clusters, 30 contrasts: by the correlations as they come, some 9 % of true hypotheses would be rejected."""
     rng = np.random.default_rng(1000)

@@ -118,6 +118,7 @@ def summed(
     )
 
 
+@pytest.mark.slow
 def test_errors_by_session_are_the_spread_over_logs() -> None:
     estimates: list[Floats] = []
     errors: list[Floats] = []

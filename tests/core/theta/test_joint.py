@@ -67,6 +67,7 @@ def test_a_plain_fit_takes_the_steps_of_the_textbook(options: EMOptions) -> None
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from([0.0, 0.5, 2.0]))
+@pytest.mark.slow
 def test_the_objective_never_falls(seed: int, accelerate: bool, strength: float) -> None:  # noqa: FBT001 - drawn
     prior = BetaPrior(0.3, strength)
     table = random_table(seed)
@@ -81,6 +82,7 @@ def test_the_objective_never_falls(seed: int, accelerate: bool, strength: float)
 
 @pytest.mark.parametrize("options", [EMOptions(), LIKELIHOOD])
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_acceleration_reaches_the_plain_optimum_in_far_fewer_steps(seed: int, options: EMOptions) -> None:
     table = random_table(seed, largest=200)
     plain = fit_joint(table, replace(options, accelerate=False, tolerance=1e-13, max_iterations=50_000))

@@ -205,6 +205,7 @@ def weighted_clicks(pages: Pages) -> list[tuple[int, int, int, tuple[int, ...], 
 
 @SETTINGS
 @given(pages)
+@pytest.mark.slow
 def test_a_clicked_group_is_a_query_a_clicked_document_and_its_candidates_with_the_weights_of_all_such_clicks(
     pages: Pages,
 ) -> None:
@@ -226,6 +227,7 @@ def test_a_clicked_group_is_a_query_a_clicked_document_and_its_candidates_with_t
 
 @SETTINGS
 @given(pages)
+@pytest.mark.slow
 def test_grouped_by_session_each_weighted_click_is_a_group_of_its_own(pages: Pages) -> None:
     rows = clicked_group_rows(weighted(pages), "session")
 
@@ -246,6 +248,7 @@ def test_grouped_by_session_each_weighted_click_is_a_group_of_its_own(pages: Pag
 
 @SETTINGS
 @given(pages)
+@pytest.mark.slow
 def test_preferences_are_the_pairs_of_the_clicked_groups_added_up_by_query(pages: Pages) -> None:
     expected: dict[tuple[int, int, int], float] = defaultdict(float)
     for _, query, doc, candidates, weight in weighted_clicks(pages):
@@ -264,6 +267,7 @@ def test_preferences_are_the_pairs_of_the_clicked_groups_added_up_by_query(pages
 
 @SETTINGS
 @given(pages)
+@pytest.mark.slow
 def test_grouped_by_session_preferences_stay_within_their_page(pages: Pages) -> None:
     documents, preferences = preference_rows(weighted(pages), "session")
 

@@ -89,6 +89,7 @@ def test_columns_of_weights_are_told_from_others_by_their_names() -> None:
     assert weight_columns(names) == ["weight", "replicate_weight_1", "replicate_weight_2"]
 
 
+@pytest.mark.slow
 def test_a_weighted_click_rate_varies_over_replicates_as_much_as_the_errors_of_theta_move_it() -> None:
     """Over 40 logs: the spread of the replicates beside the change that the true propensities make."""
     moved, spread = np.array([weighted_click_rate(seed) for seed in range(40)]).T

@@ -86,6 +86,7 @@ OPTIONS = {
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.slow
 def test_buckets_give_the_propensities_errors_attractiveness_and_weights_of_one(
     model: str, options: tuple[str, ...], path: Path, posbias: Posbias, in_buckets: InBuckets
 ) -> None:
@@ -111,6 +112,7 @@ def test_buckets_give_the_propensities_errors_attractiveness_and_weights_of_one(
 
 @pytest.mark.parametrize("options", [(), ("--weight-column", "weight")])
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.slow
 def test_buckets_give_the_session_rows_of_one(
     model: str, options: tuple[str, ...], path: Path, posbias: Posbias, in_buckets: InBuckets
 ) -> None:
@@ -125,6 +127,7 @@ def test_buckets_give_the_session_rows_of_one(
 
 @pytest.mark.parametrize("layout", ["pointwise", "session"])
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.slow
 def test_weighing_apart_gives_the_rows_of_the_main_job_in_one_bucket_and_in_many(
     model: str, layout: str, path: Path, posbias: Posbias, in_buckets: InBuckets
 ) -> None:
@@ -141,6 +144,7 @@ def test_weighing_apart_gives_the_rows_of_the_main_job_in_one_bucket_and_in_many
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.slow
 def test_statistics_collected_merged_and_fitted_in_buckets_are_those_of_one(
     model: str, pages: pl.DataFrame, path: Path, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
 ) -> None:
@@ -164,6 +168,7 @@ def test_statistics_collected_merged_and_fitted_in_buckets_are_those_of_one(
 
 
 @pytest.mark.parametrize("form", ["text", "binary", "several"])
+@pytest.mark.slow
 def test_buckets_split_queries_of_any_type(
     form: str, pages: pl.DataFrame, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
 ) -> None:
@@ -209,6 +214,7 @@ REASONS = {
 
 @pytest.mark.parametrize("kind", REASONS)
 @pytest.mark.parametrize(("model", "check"), [("pbm", "all"), ("ubm", "all"), ("ubm", "sample")])
+@pytest.mark.slow
 def test_impossible_pages_are_dropped_in_buckets_as_in_one(
     kind: str, model: str, check: str, pages: pl.DataFrame, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
 ) -> None:
@@ -229,6 +235,7 @@ def test_impossible_pages_are_dropped_in_buckets_as_in_one(
 
 @pytest.mark.parametrize("kind", REASONS)
 @pytest.mark.parametrize(("model", "check"), [("pbm", "all"), ("ubm", "all"), ("ubm", "sample")])
+@pytest.mark.slow
 def test_one_impossible_page_in_any_bucket_stops_the_run(
     kind: str, model: str, check: str, pages: pl.DataFrame, in_buckets: InBuckets, tmp_path: Path
 ) -> None:
@@ -246,6 +253,7 @@ def test_one_impossible_page_in_any_bucket_stops_the_run(
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.slow
 def test_bad_rows_are_counted_in_buckets_as_in_one(
     model: str, pages: pl.DataFrame, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
 ) -> None:
@@ -278,6 +286,7 @@ def test_nothing_is_left_among_the_temporary_files(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_same_log_gives_the_same_bytes_in_buckets(path: Path, posbias: Posbias, in_buckets: InBuckets) -> None:
     in_buckets()
     first, second = (posbias("run", path) for _ in range(2))
@@ -299,6 +308,7 @@ def test_a_log_without_a_good_row_is_refused_in_buckets_too(model: str, tmp_path
     assert "every row was rejected (3,000 x the click is neither 0 nor 1)" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_page_that_lost_a_row_is_of_no_use_to_the_ubm_in_buckets_too(
     posbias: Posbias, tmp_path: Path, in_buckets: InBuckets
 ) -> None:

@@ -74,6 +74,7 @@ FEATURE_KEYS = st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 7)), 
     doc_only=st.booleans(),
     in_memory=st.booleans(),
 )
+@pytest.mark.slow
 def test_features_arrive_as_a_left_join_brings_them_for_any_parts_and_chunks(
     log: list[tuple[str, int]],
     keys: list[tuple[str, int]],

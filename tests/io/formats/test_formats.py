@@ -94,6 +94,7 @@ def test_the_script_finds_its_files_from_anywhere_and_saves_its_model_beside_the
 
 
 @pytest.mark.parametrize("form", MODELS)
+@pytest.mark.slow_after(2)
 def test_a_saved_model_is_the_one_that_was_trained_and_replaces_nothing_unasked(
     form: str,
     sample: Callable[..., Any],
@@ -154,6 +155,7 @@ def test_scripts_read_like_the_code_of_this_repository(sample: Callable[..., Any
         assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_the_script_is_a_program_of_its_own(sample: Callable[..., Any], tmp_path: Path) -> None:
     folder = sample("clicked-group").write("lightgbm", tmp_path / ODD_NAME / "training")
     command = [sys.executable, "-W", "error", str(folder / "load.py")]

@@ -52,6 +52,7 @@ def _hostile(sample: Any) -> Any:  # noqa: ANN401 - a sample of the fixtures
 
 
 @pytest.mark.parametrize(("form", "layout"), CARRIED)
+@pytest.mark.slow_after(3)
 def test_names_of_features_are_no_code(
     form: str,
     layout: str,
@@ -76,6 +77,7 @@ def test_names_of_features_are_no_code(
 
 
 @pytest.mark.parametrize("form", format_names())
+@pytest.mark.slow_after(4)
 def test_the_command_line_writes_data_as_data(
     form: str, run_in_process: RunPosbias, load: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ def test_pointwise_has_two_rows_per_document_and_the_weight_of_its_clicks(
 
 @SETTINGS
 @given(pages, st.sampled_from(["session", "query"]))
+@pytest.mark.slow
 def test_sessions_have_a_row_per_impression_but_for_clicks_without_a_propensity(
     folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], group: str
 ) -> None:
@@ -162,6 +163,7 @@ def test_sessions_have_a_row_per_impression_but_for_clicks_without_a_propensity(
 
 @SETTINGS
 @given(pages.filter(has_click), st.sampled_from(["session", "query"]))
+@pytest.mark.slow
 def test_clicked_groups_hold_every_weighted_click_once(
     folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], group: str
 ) -> None:
@@ -178,6 +180,7 @@ def test_clicked_groups_hold_every_weighted_click_once(
 
 @SETTINGS
 @given(pages.filter(has_click), st.sampled_from(["session", "query"]))
+@pytest.mark.slow
 def test_preferences_weigh_as_much_as_the_clicks_by_the_other_documents_of_their_pages(
     folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], group: str
 ) -> None:
@@ -193,6 +196,7 @@ def test_preferences_weigh_as_much_as_the_clicks_by_the_other_documents_of_their
 
 @SETTINGS
 @given(pages, st.sampled_from(["coec", "ips"]))
+@pytest.mark.slow
 def test_judgments_hold_the_impressions_and_clicks_that_have_a_propensity(
     folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], rate: str
 ) -> None:
@@ -217,6 +221,7 @@ OF_PAGES = ("session", "clicked-group", "pairs")
     ("layout", "by"),
     [(layout, "query") for layout in (*BY_QUERY_ONLY, *OF_PAGES)] + [(layout, "session") for layout in OF_PAGES],
 )
+@pytest.mark.slow
 def test_training_and_validation_are_the_whole_without_overlap(folder: Path, layout: str, by: str) -> None:
     options = ("--layout", layout, "--validation", str(SHARE), "--validation-by", by)
     written = write(folder, list(split_pages()), *options, "--group", "query" if by == "query" else "session")
@@ -248,6 +253,7 @@ def preferences_by_row_number(result: Path, split: str) -> list[tuple[str, int, 
     return found.sort(pl.all()).rows()
 
 
+@pytest.mark.slow
 def test_pairs_point_at_their_rows_over_buckets_when_rows_without_features_are_dropped(folder: Path) -> None:
     held = [(f"query {query}", doc, doc * 10.0) for query in range(12) for doc in range(4) if (query + doc) % 5]
     pl.DataFrame(held, schema=["query", "doc", "x"], orient="row").write_parquet(folder / "features.parquet")

@@ -61,6 +61,7 @@ def refusal(run: Run, *words: object) -> str:
 
 @pytest.mark.parametrize("name", ["events.parquet", "events.csv", "events.ndjson", "events.arrow"])
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
+@pytest.mark.slow_after(3)
 def test_a_table_of_events_is_the_same_log(
     posbias: Posbias, log: pl.DataFrame, tmp_path: Path, name: str, model: str
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_table_of_events_is_the_same_log(
     }
 
 
+@pytest.mark.slow
 def test_impressions_and_clicks_may_lie_in_files_of_their_own_and_in_several_parts(
     posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +105,7 @@ def test_impressions_and_clicks_may_lie_in_files_of_their_own_and_in_several_par
         ("click,p1,q,z,1", "clicks on a document that the page did not show"),
     ],
 )
+@pytest.mark.slow_after(2)
 def test_what_is_odd_among_events_is_counted_and_changes_nothing(
     posbias: Posbias, tmp_path: Path, row: str, reason: str
 ) -> None:
@@ -226,6 +229,7 @@ def clicked_cells(output: Output) -> dict[tuple[str, int], int]:
     ],
     ids=["datetime", "zone", "text", "iso", "offset", "digits", "s", "ms", "us", "ns", "ms as text"],
 )
+@pytest.mark.slow_after(4)
 def test_a_click_belongs_to_the_last_impression_of_its_document_in_the_visit(
     posbias: Posbias, tmp_path: Path, time: pl.Expr
 ) -> None:

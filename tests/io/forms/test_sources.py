@@ -135,6 +135,7 @@ def test_the_files_of_a_source_are_the_same_log(
 
 
 @pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.slow
 def test_files_that_take_several_parts_are_the_same_log(
     posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
 ) -> None:
@@ -225,6 +226,7 @@ SMALL_FILES = {"metarank": as_metarank, "elasticsearch": as_elasticsearch, "yand
 
 
 @pytest.mark.parametrize(("form", "line", "reason"), ODD)
+@pytest.mark.slow_after(2)
 def test_what_is_odd_is_counted_and_changes_nothing(
     posbias: Posbias, tmp_path: Path, form: str, line: str, reason: str
 ) -> None:
@@ -328,6 +330,7 @@ BROKEN: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("form", "line", "said"), BROKEN)
+@pytest.mark.slow_after(2)
 def test_a_damaged_line_stops_the_run_or_is_dropped(
     run_in_process: Run, posbias: Posbias, tmp_path: Path, form: str, line: str, said: str
 ) -> None:

@@ -23,6 +23,7 @@ def xml() -> str:
 
 @pytest.mark.parametrize("records_at_once", [7, 20_000])
 @pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.slow_after(1)
 def test_the_log_is_its_flat_twin_however_it_is_cut_and_packed(
     *, posbias: Posbias, xml: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, records_at_once: int, packed: bool
 ) -> None:

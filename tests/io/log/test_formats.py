@@ -78,6 +78,7 @@ def logs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("ending", WRITERS)
+@pytest.mark.slow_after(2)
 def test_every_format_gives_the_same_result(
     ending: str, log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
 ) -> None:
@@ -89,6 +90,7 @@ def test_every_format_gives_the_same_result(
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv.gz", ".ndjson", ".arrow"])
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
+@pytest.mark.slow
 def test_rows_in_any_order_over_any_number_of_files_give_the_same_result(
     ending: str, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
 ) -> None:
@@ -201,6 +203,7 @@ def test_csv_ids_are_text_to_the_letter(log: pl.DataFrame, logs: Path, posbias: 
 
 @pytest.mark.parametrize("dtype", [pl.Int32, pl.Int64, pl.UInt64, pl.String, pl.Binary])
 @pytest.mark.parametrize("layout", ["pointwise", "session"])
+@pytest.mark.slow_after(2)
 def test_parquet_ids_keep_their_type_and_values(
     dtype: type[pl.DataType], layout: str, log: pl.DataFrame, logs: Path, posbias: Posbias
 ) -> None:
@@ -231,6 +234,7 @@ def test_binary_ids_that_are_no_text_survive(log: pl.DataFrame, logs: Path, posb
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
+@pytest.mark.slow_after(1)
 def test_several_columns_form_one_session_and_one_query(
     ending: str, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
 ) -> None:
@@ -265,6 +269,7 @@ def test_several_columns_form_one_session_and_one_query(
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".ndjson"])
+@pytest.mark.slow_after(1)
 def test_impressions_and_clicks_apart_are_the_joined_log(
     ending: str, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
 ) -> None:
@@ -310,6 +315,7 @@ def test_clicks_with_a_session_that_does_not_fit_the_impressions_type_have_no_im
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
 @pytest.mark.parametrize(("ending", "base"), [(".parquet", 0), (".csv", 0), (".ndjson", 0), (".parquet", 5)])
+@pytest.mark.slow_after(1)
 def test_positions_from_another_base_are_the_same_positions(
     ending: str, base: int, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
 ) -> None:
@@ -348,6 +354,7 @@ def test_numbers_of_clicks_are_clicks_where_asked(
     ],
 )
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
+@pytest.mark.slow_after(2)
 def test_well_known_names_are_found_in_any_case(
     ending: str, names: dict[str, str], log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
 ) -> None:
@@ -378,6 +385,7 @@ def test_columns_that_play_no_role_change_nothing(
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".ndjson"])
+@pytest.mark.slow_after(1)
 def test_dropping_bad_rows_is_a_log_without_them(
     ending: str, model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
 ) -> None:
@@ -437,6 +445,7 @@ def test_dropping_impossible_pages_is_a_log_without_them(
 
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
+@pytest.mark.slow
 def test_statistics_of_days_give_what_their_logs_give(
     model: str, log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
 ) -> None:

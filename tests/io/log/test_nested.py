@@ -47,6 +47,7 @@ def with_values(tmp_path: Path, page: int, **values: object) -> Path:
 
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
+@pytest.mark.slow
 def test_a_log_in_lists_is_the_same_log(posbias: Posbias, log: pl.DataFrame, tmp_path: Path, model: str) -> None:
     log.write_parquet(tmp_path / "flat.parquet")
     flat = posbias("fit", tmp_path / "flat.parquet", "--model", model)

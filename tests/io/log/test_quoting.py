@@ -69,6 +69,7 @@ def fitted(run: RunPosbias, folder: Path, *names: str) -> tuple[pl.DataFrame, st
     ],
     ids=str,
 )
+@pytest.mark.slow_after(3)
 def test_quotes_that_mark_no_field_of_tsv_are_letters(
     run_in_process: RunPosbias, tmp_path: Path, queries: tuple[str, str], ending: str
 ) -> None:
@@ -96,6 +97,7 @@ def test_quotes_that_mark_no_field_of_tsv_are_letters(
     ],
     ids=str,
 )
+@pytest.mark.slow_after(2)
 def test_quotes_that_mark_fields_are_no_part_of_them(
     run_in_process: RunPosbias, tmp_path: Path, written: tuple[str, str], meant: tuple[str, str], ending: str, end: str
 ) -> None:

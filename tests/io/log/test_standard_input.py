@@ -65,6 +65,7 @@ def counted(folder: Path) -> object:
     ],
     ids=["csv", "tsv", "semicolons", "no header", "utf-16", "ndjson", "an array", "gzip", "parquet", "arrow"],
 )
+@pytest.mark.slow_after(3)
 def test_what_is_piped_counts_as_the_file_does(
     piped: Callable[..., CompletedProcess[str]], tmp_path: Path, content: bytes, options: str
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_terminal_is_refused(piped: Callable[..., CompletedProcess[str]], monk
     assert (refused.returncode, refused.stderr.count("is a terminal")) == (2, 1)
 
 
+@pytest.mark.slow
 def test_a_pipe_is_read_in_pieces_and_its_copy_is_gone_after_a_signal(
     clean_environment: dict[str, str], tmp_path: Path
 ) -> None:

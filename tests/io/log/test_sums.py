@@ -49,6 +49,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
+@pytest.mark.slow_after(1)
 def test_estimates_equal_those_of_the_log_to_the_last_digit(
     posbias: Posbias, tmp_path: Path, log: pl.DataFrame, sums: pl.DataFrame, case: str, ending: str
 ) -> None:
@@ -103,6 +104,7 @@ def rows(folder: Path) -> pl.DataFrame:
     return pl.read_parquet(sorted((folder / "training").rglob("*.parquet")))
 
 
+@pytest.mark.slow
 def test_parts_of_sums_add_up_also_with_the_log_itself(
     posbias: Posbias, tmp_path: Path, log: pl.DataFrame, sums: pl.DataFrame
 ) -> None:
@@ -121,6 +123,7 @@ def test_parts_of_sums_add_up_also_with_the_log_itself(
     assert merged.propensities.equals(whole.propensities)
 
 
+@pytest.mark.slow
 def test_a_table_in_several_buckets_gives_the_same(
     posbias: Posbias, tmp_path: Path, sums: pl.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:

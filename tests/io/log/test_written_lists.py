@@ -135,6 +135,7 @@ FORMS: dict[str, tuple[Callable[[list[Page], Path], Path], list[str]]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
+@pytest.mark.slow_after(1)
 def test_a_log_in_lists_of_any_form_is_the_same_log(
     posbias: Posbias, pages: list[Page], flat: Path, tmp_path: Path, form: str, model: str
 ) -> None:

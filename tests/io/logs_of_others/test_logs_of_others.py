@@ -45,6 +45,7 @@ def counted(statistics: Path) -> dict[tuple[str, str, int], tuple[int, int]]:
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.slow_after(1)
 def test_the_command_that_check_gives_reads_the_rows_of_the_log(run_in_process: Run, tmp_path: Path, form: str) -> None:
     files = FORMS[form](PAGES)
     for name, content in files.items():
@@ -62,6 +63,7 @@ def test_the_command_that_check_gives_reads_the_rows_of_the_log(run_in_process: 
     assert counted(tmp_path / "statistics") == expected(form)
 
 
+@pytest.mark.slow
 def test_the_estimate_is_that_of_the_flat_log_whatever_the_form(run_in_process: Run, tmp_path: Path) -> None:
     found: dict[str, list[float]] = {}
     for form in (

@@ -41,6 +41,7 @@ def quietly(frame: object, **options: Any) -> FitResult:  # noqa: ANN401 - of an
 
 
 @pytest.mark.parametrize("fitted", FITS)
+@pytest.mark.slow_after(2)
 def test_a_frame_gives_what_the_command_finds_in_a_file(
     posbias: Posbias, rows: pl.DataFrame, tmp_path: Path, fitted: str
 ) -> None:

@@ -48,6 +48,7 @@ def in_pages(frame: pl.DataFrame) -> pl.DataFrame:
 
 @pytest.mark.parametrize("fitted", FITS)
 @pytest.mark.parametrize("weighted", WEIGHTED)
+@pytest.mark.slow_after(3)
 def test_each_row_weighs_what_the_command_writes(
     posbias: Posbias, path: Path, impressions: pl.DataFrame, fitted: str, weighted: str
 ) -> None:
@@ -121,6 +122,7 @@ FRAMES: dict[str, Callable[[pl.DataFrame], Any]] = {
 
 
 @pytest.mark.parametrize("kind", FRAMES)
+@pytest.mark.slow_after(4)
 def test_the_same_kind_of_frame_comes_back_with_its_rows_and_index(
     result: FitResult, impressions: pl.DataFrame, kind: str
 ) -> None:
@@ -263,6 +265,7 @@ REFUSED: dict[str, tuple[Callable[[pl.DataFrame], object], type[PosbiasError], s
 
 
 @pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.slow_after(6)
 def test_what_cannot_be_weighed_is_an_error_that_says_why(
     result: FitResult, impressions: pl.DataFrame, name: str, tmp_path: Path
 ) -> None:

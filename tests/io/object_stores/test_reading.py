@@ -134,6 +134,7 @@ def test_what_is_wrong_with_an_object_is_said_of_its_url(bucket: Bucket, log: pl
     assert same != good
 
 
+@pytest.mark.slow
 def test_equal_objects_and_a_copy_on_disk_count_once(
     bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunPosbias
 ) -> None:
@@ -150,6 +151,7 @@ def assert_one_line(done: CompletedProcess[str], url: str, words: str) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_store_that_does_not_let_us_in_is_one_line(
     bucket: Bucket, server: Server, log_file: Path, tmp_path: Path, run_command: RunPosbias
 ) -> None:
@@ -159,6 +161,7 @@ def test_a_store_that_does_not_let_us_in_is_one_line(
     assert_one_line(run_command("run", log_file, "-o", url), url, "access is denied")
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_reached_is_one_line(
     bucket: Bucket, tmp_path: Path, run_command: RunPosbias, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +171,7 @@ def test_a_store_that_cannot_be_reached_is_one_line(
 
 
 @pytest.mark.parametrize("missing", [["AWS_ACCESS_KEY_ID"], ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]])
+@pytest.mark.slow
 def test_missing_credentials_are_one_line(
     bucket: Bucket, tmp_path: Path, run_command: RunPosbias, monkeypatch: pytest.MonkeyPatch, missing: list[str]
 ) -> None:
@@ -211,6 +215,7 @@ def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         find_sources(["s3://bucket/log.parquet"])
 
 
+@pytest.mark.slow
 def test_statistics_and_fits_are_read_like_those_on_disk(
     bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunPosbias
 ) -> None:
@@ -235,6 +240,7 @@ def test_statistics_and_fits_are_read_like_those_on_disk(
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_statistics_and_fits_without_a_manifest_are_not_whole(
     bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunPosbias
 ) -> None:
@@ -247,6 +253,7 @@ def test_statistics_and_fits_without_a_manifest_are_not_whole(
     assert_one_line(done, bucket.url("fit"), "holds no manifest.json")
 
 
+@pytest.mark.slow
 def test_a_log_and_its_clicks_may_be_in_different_stores(
     bucket: Bucket, log: pl.DataFrame, tmp_path: Path, run_command: RunPosbias
 ) -> None:

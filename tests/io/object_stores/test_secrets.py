@@ -48,6 +48,7 @@ def check_clean(done: CompletedProcess[str], *folders: Path) -> None:
 
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+@pytest.mark.slow
 def test_the_password_of_an_endpoint_that_does_not_answer_is_not_printed(
     server: Server, run_command: RunPosbias, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
@@ -60,6 +61,7 @@ def test_the_password_of_an_endpoint_that_does_not_answer_is_not_printed(
     assert "http://***@127.0.0.1:9 cannot be reached" in done.stderr
 
 
+@pytest.mark.slow
 def test_nor_is_that_of_the_profile(
     server: Server, run_command: RunPosbias, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +75,7 @@ def test_nor_is_that_of_the_profile(
     assert "***@127.0.0.1:9" in done.stderr
 
 
+@pytest.mark.slow
 def test_nor_where_the_reading_itself_fails(
     server: Server, bucket: Bucket, log_file: Path, run_command: RunPosbias
 ) -> None:
@@ -92,6 +95,7 @@ def test_nor_where_the_reading_itself_fails(
     assert url in done.stderr
 
 
+@pytest.mark.slow
 def test_keys_in_urls_are_not_written(bucket: Bucket, log_file: Path, run_command: RunPosbias, tmp_path: Path) -> None:
     url = with_keys(bucket.put("logs/log.parquet", log_file))
     counted = run_command("collect", url, "-o", "statistics")
@@ -121,6 +125,7 @@ SIGNED = f"log.parquet?X-Amz-Credential=KEY%2F2026&X-Amz-Signature={PASSWORD}&X-
 
 
 @pytest.mark.parametrize("name", ["s3://BUCKET/", "https://bucket.s3.amazonaws.com/", f"https://user:{PASSWORD}@host/"])
+@pytest.mark.slow
 def test_signatures_of_urls_are_not_printed(bucket: Bucket, run_command: RunPosbias, name: str) -> None:
     done = run_command("fit", name.replace("BUCKET", bucket.name) + SIGNED, "-o", "out")
 
@@ -130,6 +135,7 @@ def test_signatures_of_urls_are_not_printed(bucket: Bucket, run_command: RunPosb
     assert signed in done.stderr
 
 
+@pytest.mark.slow
 def test_signatures_in_names_of_files_are_not_written(log_file: Path, run_command: RunPosbias, tmp_path: Path) -> None:
     signed = log_file.rename(tmp_path / f"log?X-Amz-Signature={PASSWORD}&x=.parquet")
     done = run_command("run", tmp_path / "log?X*.parquet", "-o", "out", "--json")
@@ -140,6 +146,7 @@ def test_signatures_in_names_of_files_are_not_written(log_file: Path, run_comman
     assert "log?X-Amz-Signature=***&x=.parquet" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_password_of_a_master_is_not_printed(log_file: Path, run_command: RunPosbias) -> None:
     master = f"spark://user:{PASSWORD}@localhost:1"
     done = run_command("fit", log_file, "-o", "out", "--engine", "spark", "--master", master)

@@ -52,6 +52,7 @@ def statistics(bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunP
     return bucket.put_tree(tmp_path / "statistics", "statistics")
 
 
+@pytest.mark.slow
 def test_a_copy_is_checked_and_named_by_its_url(
     bucket: Bucket, statistics: str, tmp_path: Path, run_command: RunPosbias
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_copy_is_checked_and_named_by_its_url(
     assert_one_line(run_command("collect", "--info", statistics), url, "is truncated")
 
 
+@pytest.mark.slow
 def test_statistics_that_are_replaced_in_the_store_while_they_are_read_are_an_error(
     bucket: Bucket,
     statistics: str,
@@ -83,6 +85,7 @@ def test_statistics_that_are_replaced_in_the_store_while_they_are_read_are_an_er
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_statistics_are_read_as_they_are_each_time(bucket: Bucket, statistics: str, more: Path) -> None:
     (first,) = find_statistics([statistics])
     (again,) = find_statistics([statistics])
@@ -92,6 +95,7 @@ def test_statistics_are_read_as_they_are_each_time(bucket: Bucket, statistics: s
     assert (first.totals["impressions"], other.totals["impressions"]) == (1600, 800)
 
 
+@pytest.mark.slow
 def test_only_the_manifest_and_the_parts_are_copied(
     bucket: Bucket, server: Server, statistics: str, run_command: RunPosbias
 ) -> None:

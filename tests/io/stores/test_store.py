@@ -105,6 +105,7 @@ def part_inodes(folder: Path) -> set[int]:
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+@pytest.mark.slow
 def test_days_merged_in_any_order_hold_the_counts_of_the_whole_log(
     collect: Collect,
     counted: Callable[[tuple[str, ...]], Path],
@@ -136,6 +137,7 @@ def test_a_date_is_a_timestamp_that_says_the_same_in_every_row(collect: Collect)
 
 
 @pytest.mark.usefixtures("logs")
+@pytest.mark.slow
 def test_adding_a_day_writes_none_of_the_old_files_again(collect: Collect, tmp_path: Path) -> None:
     for name, day in zip("abcde", DAYS, strict=True):
         collect(f"{name}.parquet", "--date", day, name)
@@ -224,6 +226,7 @@ def assert_close(found: pl.DataFrame, expected: pl.DataFrame) -> None:
 
 
 @pytest.mark.usefixtures("logs")
+@pytest.mark.slow
 def test_decayed_counts_follow_the_formula_also_step_by_step(collect: Collect) -> None:
     expected = decayed(collect("log.parquet", "--timestamp", "day", "whole"))
     for name, day in zip("abcde", DAYS, strict=True):
@@ -238,6 +241,7 @@ def test_decayed_counts_follow_the_formula_also_step_by_step(collect: Collect) -
 
 
 @pytest.mark.usefixtures("logs")
+@pytest.mark.slow
 def test_a_fit_with_decay_is_the_same_from_the_log_the_exact_and_the_decayed_statistics(
     collect: Collect, run_in_process: Run, tmp_path: Path
 ) -> None:

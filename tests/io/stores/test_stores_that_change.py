@@ -89,6 +89,7 @@ def test_a_flipped_bit_is_an_error_that_names_the_file_before_a_number_is_used(
     assert contents(there / "store") == before
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_found_wherever_it_lies(there: Path, run_in_process: Run) -> None:
     part = there / "1" / "part-00000.parquet"
     whole = part.read_bytes()

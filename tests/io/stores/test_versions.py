@@ -40,6 +40,7 @@ def test_there_is_a_store_of_every_version() -> None:
 
 
 @pytest.mark.parametrize("version", READ)
+@pytest.mark.slow
 def test_an_older_store_opens_and_says_what_its_logs_say(
     run_in_process: Run, tmp_path: Path, log: pl.DataFrame, version: int
 ) -> None:

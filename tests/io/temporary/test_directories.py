@@ -125,6 +125,7 @@ CHANGES: dict[str, Change] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+@pytest.mark.slow_after(2)
 def test_when_in_doubt_a_directory_stays_and_is_named(tmp_path: Path, change: Change) -> None:
     path = left_by_the_dead(tmp_path)
     change(path)
@@ -235,6 +236,7 @@ def test_the_lock_is_held_until_the_directory_is_gone(tmp_path: Path, monkeypatc
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_two_who_tidy_up_at_once_do_no_harm(tmp_path: Path) -> None:
     for _ in range(3):
         left_by_the_dead(tmp_path)

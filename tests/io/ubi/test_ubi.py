@@ -96,6 +96,7 @@ def account_of(output: Output) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
+@pytest.mark.slow
 def test_a_log_as_ubi_is_the_same_log(posbias: Posbias, log: pl.DataFrame, tmp_path: Path, model: str) -> None:
     log.write_parquet(tmp_path / "flat.parquet")
     hits, events = as_ubi(log, hits=True), as_ubi(log, hits=False)
@@ -113,6 +114,7 @@ def test_a_log_as_ubi_is_the_same_log(posbias: Posbias, log: pl.DataFrame, tmp_p
     assert account_of(from_events)["not_used"] == {}
 
 
+@pytest.mark.slow
 def test_a_log_that_takes_several_parts_is_the_same_log(
     posbias: Posbias, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +192,7 @@ ODD_WITH_HITS: dict[str, list[Document | str]] = {
 
 
 @pytest.mark.parametrize("reason", ODD_WITH_HITS)
+@pytest.mark.slow_after(4)
 def test_what_is_odd_beside_hit_lists_is_counted_and_changes_nothing(
     posbias: Posbias, tmp_path: Path, reason: str
 ) -> None:
@@ -228,6 +231,7 @@ ODD_WITH_EVENTS: dict[str, list[Document]] = {
 
 
 @pytest.mark.parametrize("reason", ODD_WITH_EVENTS)
+@pytest.mark.slow_after(2)
 def test_what_is_odd_among_events_is_counted_and_changes_nothing(posbias: Posbias, tmp_path: Path, reason: str) -> None:
     odd = ODD_WITH_EVENTS[reason]
     path = write(tmp_path / "ubi.ndjson", [*GOOD_EVENTS, *odd])
@@ -290,6 +294,7 @@ BROKEN: dict[str, str] = {
 
 
 @pytest.mark.parametrize("line", BROKEN)
+@pytest.mark.slow_after(1)
 def test_a_damaged_line_stops_the_run_or_is_counted(
     run_in_process: RunPosbias, posbias: Posbias, tmp_path: Path, line: str
 ) -> None:
@@ -393,6 +398,7 @@ def test_every_line_of_the_official_sample_is_accounted_for(posbias: Posbias, sh
     assert account["used"] == {"queries": 75, "impressions": 0, "clicks": 116}
 
 
+@pytest.mark.slow
 def test_the_events_of_the_official_sample_have_positions_where_they_can_be_known(
     posbias: Posbias, shared_data: Path
 ) -> None:
