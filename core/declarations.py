@@ -32,7 +32,7 @@ class Declaration:
 
 
 def declared_plugins(
-    package: str, bases: Sequence[str], folders: Sequence[str] | None = None
+    package: str, bases: Sequence[str], folders: Sequence[str] | None = None, mentions: str = ""
 ) -> dict[str, Declaration]:
     """The classes of a package that are made from one of these classes and have a `name`, by it, in the order of help.
 
@@ -40,6 +40,7 @@ def declared_plugins(
         package: in whose files they are. It is not imported.
         bases: names of classes.
         folders: where the files lie, if that is known.
+        mentions: only files that hold this text are looked into.
 
     Raises:
         TypeError: two have one name.
@@ -47,7 +48,7 @@ def declared_plugins(
     if folders is None:
         spec = find_spec(package)
         folders = (spec and spec.submodule_search_locations) or ()
-    classes = _classes(package, tuple(folders))
+    classes = _classes(package, tuple(folders), mentions)
     by_kind = {each.node.name: each for each in classes}
     below = [each for each in classes if _is_below(each, bases, by_kind)]
     found = [Declaration(each.module, each.node.name, _said(each, by_kind)) for each in below]
@@ -80,11 +81,11 @@ class _Class:
 
 
 @cache
-def _classes(package: str, folders: tuple[str, ...]) -> tuple[_Class, ...]:
-    """The classes in the files of a package."""
+def _classes(package: str, folders: tuple[str, ...], mentions: str) -> tuple[_Class, ...]:
+    """The classes in the files of a package that hold some text."""
     finders = [(entry.name, entry.module_finder) for entry in pkgutil.iter_modules(folders)]
-    found = [_classes_of(f"{package}.{name}", _text(finder.find_spec(name, None), name)) for name, finder in finders]
-    return tuple(chain.from_iterable(found))
+    texts = [(f"{package}.{name}", _text(finder.find_spec(name, None), name)) for name, finder in finders]
+    return tuple(chain.from_iterable(_classes_of(module, text) for module, text in texts if mentions in text))
 
 
 @cache

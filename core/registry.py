@@ -2,7 +2,7 @@
 
 A plug-in is a class below the base class of its room, with a `name`. Nothing else lists it: the command line, its help
 and what goes with what are made from the attributes of the classes. Names are read from the text of the files, and only
-what is used is imported: so `name` and `rank` are literals.
+what is used is imported: so `name` and `rank` are literals, in double quotes.
 """
 
 from abc import ABC
@@ -55,7 +55,10 @@ class Room(Generic[P]):
         Raises:
             TypeError: two have one name.
         """
-        return declared_plugins(self.package, [base.__name__ for base in self.bases], self.folders)
+        return self._declared()
+
+    def _declared(self, mentions: str = "") -> dict[str, Declaration]:
+        return declared_plugins(self.package, [base.__name__ for base in self.bases], self.folders, mentions)
 
     @cached_property
     def plugins(self) -> dict[str, P]:
@@ -73,7 +76,7 @@ class Room(Generic[P]):
         Raises:
             UsageError: there is none.
         """
-        if name not in self.declared:
+        declared = self._declared(f'"{name}"').get(name)
+        if declared is None:
             raise UsageError(f"{self.flag} {name}: unknown name; choose from {', '.join(self.names)}.")
-        declared = self.declared[name]
         return getattr(import_module(declared.module), declared.kind)()

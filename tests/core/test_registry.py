@@ -61,7 +61,7 @@ def _plugin(name: str, rank: int = 100) -> str:
     return (
         "from posbias.core.registry import Plugin\n"
         "_Base = next(kind for kind in Plugin.__subclasses__() if kind.__name__ == '_Base')\n"
-        f"class A(_Base):\n    name = {name!r}\n    rank = {rank}\n"
+        f'class A(_Base):\n    name = "{name}"\n    rank = {rank}\n'
     )
 
 
