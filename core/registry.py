@@ -63,7 +63,7 @@ class Room(Generic[P]):
     @cached_property
     def plugins(self) -> dict[str, P]:
         """All of them by name, in the order of help: all their files are loaded."""
-        return {name: self.get(name) for name in self.names}
+        return {name: self._made(declared) for name, declared in self.declared.items()}
 
     @property
     def names(self) -> list[str]:
@@ -79,4 +79,9 @@ class Room(Generic[P]):
         declared = self._declared(f'"{name}"').get(name)
         if declared is None:
             raise UsageError(f"{self.flag} {name}: unknown name; choose from {', '.join(self.names)}.")
+        return self._made(declared)
+
+    @staticmethod
+    def _made(declared: Declaration) -> P:
+        """The plug-in of a class, whose file is loaded."""
         return getattr(import_module(declared.module), declared.kind)()
