@@ -33,6 +33,12 @@ Cluster = Literal["query", "pair", "session", "column", "two-way"]
 Shrink = Literal["auto", "none"]
 """Whether contexts are shrunk towards each other."""
 
+FREE = "free"
+"""The name of no shape."""
+
+LARGEST_ERROR = 0.25
+"""Standard error of log propensity up to which a free estimate is good enough to make weights from."""
+
 # --- training and evaluating ------------------------------------------------------------------------------------
 
 Missing = Literal["error", "drop", "nan"]
@@ -55,3 +61,8 @@ MultipleTests = Literal["none", "bonferroni", "fdr"]
 
 Candidates = Literal["page", "query"]
 """What a document is ranked among."""
+
+USUAL_PENALTY = 5.0
+WEIGHTED_PENALTY = 100.0
+"""Penalty of factors where nothing else is said: usually, and where clicks are weighted by 1 / theta, which makes their
+variance greater, by about the mean of that."""

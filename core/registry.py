@@ -1,18 +1,18 @@
 """Plug-ins: models, estimators, layouts and training formats, each one file that is found because it lies in its room.
 
 A plug-in is a class below the base class of its room, with a `name`. Nothing else lists it: the command line, its help
-and what goes with what are made from the attributes of the classes. Only files of the room's own folder are imported.
+and what goes with what are made from the attributes of the classes. Names are read from the text of the files, and only
+what is used is imported: so `name` and `rank` are literals, in double quotes.
 """
 
-import pkgutil
 from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from inspect import isabstract
 from typing import ClassVar, Generic, TypeVar
 
+from posbias.core.declarations import LAST_RANK, Declaration, declared_plugins
 from posbias.core.errors import UsageError
 
 
@@ -26,7 +26,7 @@ class Plugin(ABC):
     """
 
     name: ClassVar[str]
-    rank: ClassVar[int] = 100
+    rank: ClassVar[int] = LAST_RANK
 
 
 P = TypeVar("P", bound=Plugin)
@@ -49,45 +49,39 @@ class Room(Generic[P]):
     flag: str
 
     @cached_property
-    def plugins(self) -> dict[str, P]:
-        """All of them by name, in the order of help.
+    def declared(self) -> dict[str, Declaration]:
+        """What they say of themselves, by name, in the order of help; none is loaded.
 
         Raises:
             TypeError: two have one name.
         """
-        modules = [f"{self.package}.{module.name}" for module in pkgutil.iter_modules(self.folders)]
-        for module in modules:
-            import_module(module)
-        below = [kind for base in self.bases for kind in _below(base)]
-        found = [kind for kind in below if kind.__module__ in modules and _is_whole(kind)]
-        found.sort(key=lambda kind: (kind.rank, kind.name))
-        by_name = {kind.name: kind() for kind in found}
-        if len(by_name) < len(found):
-            raise TypeError(f"{self.package}: two of {', '.join(kind.name for kind in found)} have one name.")
-        return by_name
+        return self._declared()
+
+    def _declared(self, mentions: str = "") -> dict[str, Declaration]:
+        return declared_plugins(self.package, [base.__name__ for base in self.bases], self.folders, mentions)
+
+    @cached_property
+    def plugins(self) -> dict[str, P]:
+        """All of them by name, in the order of help: all their files are loaded."""
+        return {name: self._made(declared) for name, declared in self.declared.items()}
 
     @property
     def names(self) -> list[str]:
-        """Their names, in the order of help."""
-        return list(self.plugins)
+        """Their names, in the order of help; none is loaded."""
+        return list(self.declared)
 
     def get(self, name: str) -> P:
-        """The plug-in of that name.
+        """The plug-in of that name; no other is loaded.
 
         Raises:
             UsageError: there is none.
         """
-        if name not in self.plugins:
-            raise UsageError(f"{self.flag} {name}: unknown name; choose from {', '.join(self.plugins)}.")
-        return self.plugins[name]
+        declared = self._declared(f'"{name}"').get(name)
+        if declared is None:
+            raise UsageError(f"{self.flag} {name}: unknown name; choose from {', '.join(self.names)}.")
+        return self._made(declared)
 
-
-def _is_whole(kind: type[Plugin]) -> bool:
-    """Whether a class is a plug-in itself: one without a name is what others are made from."""
-    return hasattr(kind, "name") and not isabstract(kind)
-
-
-def _below(base: type[P]) -> list[type[P]]:
-    """The classes below a class, at any depth, each once."""
-    below = [deeper for kind in base.__subclasses__() for deeper in (kind, *_below(kind))]
-    return list(dict.fromkeys(below))
+    @staticmethod
+    def _made(declared: Declaration) -> P:
+        """The plug-in of a class, whose file is loaded."""
+        return getattr(import_module(declared.module), declared.kind)()

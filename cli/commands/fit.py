@@ -6,6 +6,7 @@ import typer
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.exposure import FeatureOptions
+from posbias.cli.options.names import cell_models
 from posbias.cli.options.options import CountingOptions, DecayOptions, EachOptions, EstimationOptions
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
@@ -30,7 +31,7 @@ def fit(  # noqa: PLR0913, PLR0917 - a group of options each
     Example: posbias fit statistics/2026-01-* -o fit
     """
     from posbias.cli.report.result import open_result
-    from posbias.cli.work import click_models, steps
+    from posbias.cli.work import steps
     from posbias.cli.work.each_value import check_column, fit_each
     from posbias.cli.work.engine import open_engine
     from posbias.cli.work.exposure import requested_rows
@@ -39,8 +40,10 @@ def fit(  # noqa: PLR0913, PLR0917 - a group of options each
     from posbias.io.places.locations import location
 
     groups = [columns, reading, counting, decay, estimation, features, each]
-    model = click_models.requested(counting, estimation)
-    if model is not None:
+    if counting.model is not None and counting.model not in cell_models():
+        from posbias.cli.work import click_models
+
+        model = click_models.requested(counting.model, estimation)
         job = click_models.job(inputs, columns, reading, counting, model.model)
         also_read = [*(reading.clicks or ()), *model.also_read]
         if output.dry_run:

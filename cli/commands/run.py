@@ -6,6 +6,7 @@ import typer
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.exposure import ExposureOptions
+from posbias.cli.options.names import cell_models
 from posbias.cli.options.options import CountingOptions, EstimationOptions
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
@@ -27,7 +28,7 @@ def run(
     Example: posbias run logs/*.parquet -o result
     """
     from posbias.cli.report.result import open_result
-    from posbias.cli.work import click_models, steps, training_files
+    from posbias.cli.work import steps, training_files
     from posbias.cli.work.engine import open_engine
     from posbias.cli.work.exposure import requested_rows
     from posbias.cli.work.job import Kept, requested_estimate, resolve
@@ -36,8 +37,10 @@ def run(
 
     files = training_files.requested(training)
     groups = [columns, reading, counting, estimation, exposure, training]
-    model = click_models.requested(counting, estimation)
-    if model is not None:
+    if counting.model is not None and counting.model not in cell_models():
+        from posbias.cli.work import click_models
+
+        model = click_models.requested(counting.model, estimation)
         click_models.check_weights(model.model, files)
         kept = Kept(features=files.log_features, tables=files.tables)
         job = click_models.job(logs, columns, reading, counting, model.model, kept)

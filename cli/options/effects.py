@@ -7,11 +7,13 @@ it is left aside. What is typed for this one command is meant for it.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
-from posbias.io.stores.store import Statistics, find_statistics
+
+if TYPE_CHECKING:
+    from posbias.core.counts.plan import StatisticsPlan
+    from posbias.io.stores.store import Statistics
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Situation:
         return cast("list[str]", self.values.get("inputs") or self.values.get("logs") or [])
 
     @property
-    def statistics(self) -> StatisticsPlan | None:
+    def statistics(self) -> "StatisticsPlan | None":
         """What the inputs count, where they are statistics; looked up only if an option asks."""
         return self._found[0].metadata.plan if self._found else None
 
@@ -45,7 +47,9 @@ class Situation:
         return len(self._found) > 1
 
     @cached_property
-    def _found(self) -> list[Statistics]:
+    def _found(self) -> "list[Statistics]":
+        from posbias.io.stores.store import find_statistics
+
         return find_statistics(self.inputs)
 
 

@@ -1,10 +1,13 @@
-"""Names that lie in the rooms of their plug-ins: they are looked up when help or a shell asks, not when posbias starts.
+"""Names that lie in the rooms of their plug-ins: read there when help or a shell asks, and no plug-in is loaded.
 
 A help text says `{methods}` where they belong.
 """
 
 import re
 from collections.abc import Callable, Mapping
+
+from posbias.core.choices import FREE, LARGEST_ERROR, USUAL_PENALTY, WEIGHTED_PENALTY
+from posbias.core.declarations import Declaration, declared_plugins
 
 
 def filled(text: str) -> str:
@@ -14,94 +17,74 @@ def filled(text: str) -> str:
 
 def models() -> list[str]:
     """Click models: first those that have a propensity by cell."""
-    from posbias.core.models import click_model_names
-
-    return list(dict.fromkeys([*cell_models(), *click_model_names()]))
+    return list(dict.fromkeys([*cell_models(), *_declared("core.models", "ClickModel")]))
 
 
 def cell_models() -> list[str]:
     """Click models that have a propensity by cell."""
-    from posbias.core.models import model_names
-
-    return model_names()
+    return list(_declared("core.models", "FactorisedModel"))
 
 
 def methods() -> list[str]:
     """Ways to estimate."""
-    from posbias.core.estimators import method_names
+    return list(_declared("core.estimators", "Estimator", "MethodOfRows"))
 
-    return method_names()
+
+def methods_of_rows() -> list[str]:
+    """Those of them that learn from rows with features."""
+    return list(_declared("core.estimators", "MethodOfRows"))
 
 
 def shapes() -> list[str]:
     """Shapes of the propensity curve."""
-    from posbias.core.shapes import shape_names
-
-    return shape_names()
+    return [FREE, *_declared("core.shapes", "CurveShape")]
 
 
 def learners() -> list[str]:
     """Ways to learn a ranker."""
-    from posbias.core.learners.methods import learner_names
-
-    return learner_names()
+    return list(_declared("core.learners.methods", "Learner"))
 
 
 def layouts() -> list[str]:
     """Layouts of training files."""
-    from posbias.core.training.layouts import layout_names
-
-    return layout_names()
+    return list(_layouts())
 
 
 def formats() -> list[str]:
     """Formats of training files."""
-    from posbias.io.formats import format_names
-
-    return format_names()
+    return list(_declared("io.formats", "TrainingFormat"))
 
 
 def forms() -> list[str]:
     """Forms of logs."""
-    from posbias.io.forms import form_names
+    return ["auto", "flat", "nested", *_sources()]
 
-    return ["auto", "flat", "nested", *form_names()]
+
+def _declared(room: str, *bases: str) -> Mapping[str, Declaration]:
+    return declared_plugins(f"posbias.{room}", bases)
+
+
+def _layouts() -> Mapping[str, Declaration]:
+    return _declared("core.training.layouts", "LayoutOfPages", "LayoutOfCounts")
+
+
+def _sources() -> list[str]:
+    return list(_declared("io.forms", "Form"))
 
 
 def _shapes_in_words() -> str:
-    from posbias.core.shapes import shapes_in_words
-
-    return shapes_in_words()
+    """The shapes with what they say, e.g. `free, monotone (never rising)`."""
+    declared = _declared("core.shapes", "CurveShape")
+    return ", ".join([FREE, *(f"{name} ({shape.said['in_words']})" for name, shape in declared.items())])
 
 
 def _layouts_in_words() -> str:
-    from posbias.core.training.layouts import layouts_in_words
-
-    return layouts_in_words()
-
-
-def _sources() -> str:
-    from posbias.io.forms import form_names
-
-    return ", ".join(form_names())
-
-
-def _methods_of_rows() -> str:
-    from posbias.core.estimators import methods_of_rows
-
-    return " or ".join(methods_of_rows())
-
-
-def _largest_error() -> str:
-    from posbias.core.fit.refinements import LARGEST_ERROR
-
-    return str(LARGEST_ERROR)
-
-
-def _penalties() -> str:
-    from posbias.core.learners.factorizing import USUAL_PENALTY, WEIGHTED_PENALTY
-
-    return f"{USUAL_PENALTY:g} unless said, {WEIGHTED_PENALTY:g} for propensity-mf"
+    """What a row stands for, and in which layouts: `document (pointwise, judgments), ..., or preference (pairs)`."""
+    by_row: dict[str, list[str]] = {}
+    for name, layout in _layouts().items():
+        by_row.setdefault(layout.said["row"], []).append(name)
+    *first, last = [f"{row} ({', '.join(names)})" for row, names in by_row.items()]
+    return f"{', '.join(first)}, or {last}"
 
 
 IN_WORDS: Mapping[str, Callable[[], str]] = {
@@ -112,9 +95,9 @@ IN_WORDS: Mapping[str, Callable[[], str]] = {
     "shapes": _shapes_in_words,
     "layouts": _layouts_in_words,
     "formats": lambda: ", ".join(formats()),
-    "sources": _sources,
-    "methods_of_rows": _methods_of_rows,
-    "largest_error": _largest_error,
-    "penalties": _penalties,
+    "sources": lambda: ", ".join(_sources()),
+    "methods_of_rows": lambda: " or ".join(methods_of_rows()),
+    "largest_error": lambda: str(LARGEST_ERROR),
+    "penalties": lambda: f"{USUAL_PENALTY:g} unless said, {WEIGHTED_PENALTY:g} for propensity-mf",
 }
 """By what a help text calls them."""

@@ -1,34 +1,22 @@
 """What each option needs to have an effect, command by command. What does not stand here always has one."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 
+from posbias.cli.options import plugin_needs as plugins
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.effects import Need, Situation, only_where
-from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions, StoreOptions
+from posbias.cli.options.learning import LearningOptions
+from posbias.cli.options.options import CountingOptions, DecayOptions, EstimationOptions, GateOptions, StoreOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.core.estimators import (
-    JointEstimator,
-    get_method,
-    methods_of_rows,
-    methods_that_take,
-    options_of_some_methods,
-)
-from posbias.core.learners.methods import (
-    get_learner,
-    learners_from_randomized,
-    learners_that_take,
-    options_of_some_learners,
-)
-from posbias.core.models import click_model_names, model_names
-from posbias.core.simulation.parameters import CELL_MODELS, parameters_by_pair, shared_parameters, uses_theta
-from posbias.core.training.layouts import get_layout, layouts_that_take, options_of_some_layouts
-from posbias.io.formats import formats_that_take, options_of_some_formats
-from posbias.io.forms import forms
+from posbias.cli.options.training import TrainingOptions
 
 Needs = Mapping[str, tuple[Need, ...]]
 
-_FORMS_WITH_ACTIONS = tuple(form.name for form in forms() if form.has_actions)
+
+def _names(group: type) -> tuple[str, ...]:
+    """The parameters of a group of options."""
+    return tuple(entry.name for entry in fields(group))
 
 
 # --- reading and counting ---------------------------------------------------------------------------------------
@@ -56,10 +44,6 @@ _no_table_of_events = only_where(
     "in a table of events, --click-where says what a click is",
 )
 _at_a_time = only_where(lambda asked: asked["page_time"] is not None, "clicks are joined by page, without --page-time")
-_with_actions = only_where(
-    lambda asked: asked["input_format"] in _FORMS_WITH_ACTIONS,
-    f"it applies only to --input-format {' and '.join(_FORMS_WITH_ACTIONS)}",
-)
 _ubi = only_where(
     lambda asked: asked["input_format"] == "ubi", "it applies only to OpenSearch UBI (--input-format ubi)"
 )
@@ -113,7 +97,7 @@ _READING: Needs = {
     **dict.fromkeys(_OF_LOGS, (_logs,)),
     **dict.fromkeys(("clicks_session", "clicks_doc", "clicks_click", "clicks_where"), (_logs, _clicks_apart)),
     "ubi_impressions": (_logs, _ubi),
-    "click_actions": (_logs, _with_actions),
+    "click_actions": (_logs, plugins.with_actions),
     "position_base": (_logs, _numbered),
     **dict.fromkeys(("impression_where", "click_where"), (_logs, _of_rows)),
     "page_time": (_logs, _table_of_events),
@@ -137,16 +121,6 @@ _READING: Needs = {
 # --- estimating -------------------------------------------------------------------------------------------------
 
 
-def _known_to_method(option: str) -> Need:
-    able = methods_that_take(option)
-
-    def need(asked: Situation) -> str | None:
-        method = get_method(asked["method"]).name
-        return None if method in able else f"--method {method} does not support it. Methods that do: {', '.join(able)}"
-
-    return need
-
-
 def _contexts(asked: Situation) -> str | None:
     if asked["shape"] != "free":
         return f"contexts are not shrunk under --shape {asked['shape']}"
@@ -154,51 +128,23 @@ def _contexts(asked: Situation) -> str | None:
     return None if contexts else "only contexts are shrunk (--context COLUMN)"
 
 
-def _cluster_column(asked: Situation) -> str | None:
-    if asked["bootstrap"]:
-        return "--bootstrap resamples queries"
-    if asked["shape"] != "free":
-        return f"the standard errors of --shape {asked['shape']} are clustered by query"
-    if asked["cluster"] not in {None, "column", "two-way"}:
-        return f"--cluster {asked['cluster']} does not use it"
-    if "column" not in get_method(asked["method"]).clusters:
-        return f"--method {asked['method']} does not support it"
-    return None
-
-
-_of_rows_only = only_where(
-    lambda asked: asked["method"] in methods_of_rows(),
-    f"only --method {' and '.join(methods_of_rows())} learn from rows",
-)
 _with_tables = only_where(
     lambda asked: bool(asked["features"]), "only a table of features (--features FILE) can lack rows"
 )
-_random = only_where(
-    lambda asked: asked["bootstrap"] > 0 or asked["method"] in methods_of_rows(),
-    "only --bootstrap N, and methods that sample pages, are random",
-)
 _joint = only_where(
-    lambda asked: asked["method"] == JointEstimator.name or asked["compare"] is not False,
+    lambda asked: asked["method"] == "joint" or asked["compare"] is not False,
     "it applies only to joint EM, which is not run (--no-compare)",
 )
 
 
-def _by_cell(asked: Situation) -> str | None:
-    """Only models with a propensity by cell have it; one that does not exist is for the command to refuse."""
-    model = asked["model"]
-    if model is None or model in model_names() or model not in click_model_names():
-        return None
-    return f"under --model {model}, nothing is estimated by cell"
-
-
 _given_trust = only_where(lambda asked: asked["model"] == "tpbm", "only --model tpbm corrects for trust in positions")
 _ESTIMATING: Needs = {
-    **{name: (_known_to_method(name),) for name in options_of_some_methods()},
+    **{name: (plugins.known_to_method(name),) for name in _names(EstimationOptions)},
     "period": (_days,),
-    "cluster_column": (_cluster_column,),
-    "shrink": (_known_to_method("shrink"), _contexts),
-    "seed": (_random,),
-    **dict.fromkeys(("ranker_score", "sample_pages"), (_of_rows_only,)),
+    "cluster_column": (plugins.cluster_column,),
+    "shrink": (plugins.known_to_method("shrink"), _contexts),
+    "seed": (plugins.random,),
+    **dict.fromkeys(("ranker_score", "sample_pages"), (plugins.of_rows_only,)),
     "no_acceleration": (_joint,),
     "examination_prior": (_joint,),
 }
@@ -207,41 +153,11 @@ _ESTIMATING: Needs = {
 # --- weighting --------------------------------------------------------------------------------------------------
 
 
-def _known_to_layout(option: str) -> Need:
-    able = layouts_that_take(option)
-    return only_where(
-        lambda asked: get_layout(asked["layout"]).name in able, f"it applies only to --layout {', '.join(able)}"
-    )
-
-
-def _weights(asked: Situation) -> str | None:
-    layout = get_layout(asked["layout"])
-    return f"--layout {layout.name} has rates, not click weights" if layout.weighted is None else None
-
-
-def _click_weights(asked: Situation) -> str | None:
-    if "negatives" in get_layout(asked["layout"]).takes and asked["negatives"] == "posterior":
-        return "--negatives posterior has no click weights"
-    return None
-
-
-def _rate_by_propensity(asked: Situation) -> str | None:
-    if "rate" in get_layout(asked["layout"]).takes and asked["rate"] == "posterior":
-        return "--rate posterior does not divide by propensities"
-    return None
-
-
-def _known_to_format(option: str) -> Need:
-    able = formats_that_take(option)
-    return only_where(lambda asked: asked["format"] in able, f"it applies only to --format {', '.join(able)}")
-
-
 _WEIGHTING: Needs = {
-    **{name: (_known_to_layout(name),) for name in options_of_some_layouts()},
-    **{name: (_known_to_format(name),) for name in options_of_some_formats()},
-    "self_normalize": (_weights, _click_weights),
-    "replicates": (_weights, _click_weights),
-    "min_propensity": (_click_weights, _rate_by_propensity),
+    **{name: (plugins.known_to_layout(name), plugins.known_to_format(name)) for name in _names(TrainingOptions)},
+    "self_normalize": (plugins.weights, plugins.click_weights),
+    "replicates": (plugins.weights, plugins.click_weights),
+    "min_propensity": (plugins.click_weights, plugins.rate_by_propensity),
     "validation_by": (
         only_where(
             lambda asked: asked["validation"] != 0,
@@ -251,8 +167,8 @@ _WEIGHTING: Needs = {
     "missing": (_with_tables,),
 }
 _OF_FEATURES: Needs = {
-    **dict.fromkeys(("features", "feature"), (_of_rows_only,)),
-    "missing": (_of_rows_only, _with_tables),
+    **dict.fromkeys(("features", "feature"), (plugins.of_rows_only,)),
+    "missing": (plugins.of_rows_only, _with_tables),
 }
 
 
@@ -266,27 +182,9 @@ _OF_THE_FIT = _never("training files do not depend on it; it belongs to the fit,
 # --- learning ---------------------------------------------------------------------------------------------------
 
 
-def _known_to_learner(option: str) -> Need:
-    able = learners_that_take(option)
-    return only_where(
-        lambda asked: get_learner(asked["learner"]).name in able, f"it applies only to --learner {', '.join(able)}"
-    )
-
-
-def _learns_with_theta(asked: Situation) -> str | None:
-    learner = get_learner(asked["learner"])
-    if learner.does_without is not None and asked[learner.does_without]:
-        return f"--{learner.does_without.replace('_', '-')} takes no propensities"
-    return None if learner.uses_propensities else f"--learner {learner.name} takes no propensities"
-
-
-_learns_from_placed = only_where(
-    lambda asked: get_learner(asked["learner"]).needs_randomized,
-    f"it applies only to --learner {', '.join(learners_from_randomized())}",
-)
 _LEARNING: Needs = {
-    **{name: (_known_to_learner(name),) for name in options_of_some_learners()},
-    "propensity": (_learns_with_theta,),
+    **{name: (plugins.known_to_learner(name),) for name in _names(LearningOptions)},
+    "propensity": (plugins.learns_with_theta,),
     "missing": _WEIGHTING["missing"],
 }
 
@@ -333,12 +231,12 @@ _to_write = only_where(lambda asked: not asked["info"], "--info writes nothing")
 _to_count = only_where(lambda asked: asked["remove_day"] is None, "--remove-day counts nothing")
 _OF_MACHINES = ("memory", "threads", "engine", "master")  # merging needs them as well
 _OF_COUNTING = tuple(
-    entry.name
+    name
     for group in (ColumnOptions, ReadingOptions, CountingOptions, DecayOptions, GateOptions)
-    for entry in fields(group)
-    if entry.name not in {*_OF_MACHINES, "temp_dir"}  # where statistics are copied to that are looked into
+    for name in _names(group)
+    if name not in {*_OF_MACHINES, "temp_dir"}  # where statistics are copied to that are looked into
 )
-_OF_STORES = tuple(entry.name for entry in fields(StoreOptions))
+_OF_STORES = _names(StoreOptions)
 _merged = only_where(
     lambda asked: asked.merges or asked["into"] is not None,
     "days are let into a store where statistics are merged, or with --into STORE",
@@ -375,36 +273,17 @@ _no_labels = only_where(lambda asked: asked["labels"] is None, "the labels deter
 _no_device = only_where(lambda asked: not asked["device"], "--device sets it")
 
 
-def _of_models(takes: Callable[[str], bool], reason: str | None = None) -> Need:
-    """A need of some models; one that does not exist is for the command to refuse."""
-
-    def need(asked: Situation) -> str | None:
-        model, names = asked["model"], click_model_names()
-        if model not in names or takes(model):
-            return None
-        return f"under --model {model} {reason}" if reason else _only_with(filter(takes, names))
-
-    return need
-
-
-def _only_with(models: Iterable[str]) -> str:
-    return f"it only works with --model {', '.join(models)}"
-
-
-_cells = _of_models(lambda model: model in CELL_MODELS)
-_documents = _of_models(lambda model: bool(parameters_by_pair(model)), "all documents have the same click rate")
-_theta = _of_models(uses_theta)
 _SIMULATING: Needs = {
-    "eta": (_theta, only_where(lambda asked: asked["theta"] is None, "--theta sets it"), _no_device),
-    "theta": (_theta, _no_device),
-    **dict.fromkeys(("device", "readiness", "theta_shock"), (_cells,)),
-    "attractiveness_scale": (_documents,),
-    "satisfaction": (_of_models(lambda model: "satisfaction" in parameters_by_pair(model)),),
-    "parameters": (_of_models(lambda model: bool(shared_parameters(model))),),
+    "eta": (plugins.depends_on_theta, only_where(lambda asked: asked["theta"] is None, "--theta sets it"), _no_device),
+    "theta": (plugins.depends_on_theta, _no_device),
+    **dict.fromkeys(("device", "readiness", "theta_shock"), (plugins.examined_by_cell,)),
+    "attractiveness_scale": (plugins.documents_differ,),
+    "satisfaction": (plugins.users_are_satisfied,),
+    "parameters": (plugins.has_parameters,),
     "queries": (_no_labels,),
     "docs_per_query": (_no_labels,),
     "attractiveness": (_no_labels,),
-    "click_noise": (_labels, _documents),
+    "click_noise": (_labels, plugins.documents_differ),
     "ranker": (_labels,),
     "ranker_queries": (
         _labels,
@@ -429,7 +308,7 @@ def _estimating(needs: Needs, of_cells: tuple[str, ...]) -> Needs:
     """The needs of a command that estimates: by cell, or the parameters of another click model."""
     return {
         **needs,
-        **{name: (_by_cell, *needs.get(name, ())) for name in of_cells},
+        **{name: (plugins.by_cell, *needs.get(name, ())) for name in of_cells},
         "trust": (_given_trust,),
     }
 
@@ -457,7 +336,7 @@ NEEDS: Mapping[str, Needs] = {
             ("timestamp", "period_column", "stratify", "cluster_column"),
             (_never("learners do not depend on it; it belongs to the fit, where the propensities come from"),),
         ),
-        "randomized_where": (_learns_from_placed,),
+        "randomized_where": (plugins.learns_from_placed,),
     },
     "score": {},
     "evaluate": {**_READING, **_EVALUATING},

@@ -17,7 +17,7 @@ from posbias.cli.work.job import ESTIMATED, Job, Kept, resolve
 from posbias.core.browsing.batch import Floats
 from posbias.core.browsing.em import EMOptions
 from posbias.core.errors import StatisticsError, UsageError
-from posbias.core.models import ClickModel, get_click_model, model_names
+from posbias.core.models import ClickModel, get_click_model
 from posbias.core.models.click_model import ExaminationModel
 from posbias.core.training.layouts import LayoutOfCounts, LayoutOfPages
 from posbias.core.training.row_weights import weighed_rows
@@ -61,16 +61,14 @@ class Request:
         return [] if self.file is None else [self.file]
 
 
-def requested(counting: CountingOptions, estimation: EstimationOptions) -> Request | None:
-    """Which click model without propensities by cell is asked for; None where it is one with them.
+def requested(name: str, estimation: EstimationOptions) -> Request:
+    """Which click model without propensities by cell is asked for.
 
     Raises:
         UsageError: it is unknown, or the clicks cannot tell what it asks for.
         SchemaError: trust bias is given by a table that says something else.
     """
-    if counting.model is None or counting.model in model_names():
-        return None
-    model = get_click_model(counting.model)
+    model = get_click_model(name)
     if model.name == "tpbm" and estimation.trust is None:
         raise UsageError(
             "--model tpbm: clicks alone do not tell trust bias from attractiveness: P(click) = alpha_k gamma + beta_k "

@@ -9,8 +9,6 @@ from posbias.cli.options.values import parse_memory
 from posbias.core.errors import OutputError, UsageError
 from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
-from posbias.io.engines.spark import SparkEngine
-from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session
 from posbias.io.places.file_names import is_text
 from posbias.io.places.locations import ObjectUrl, location
 from posbias.io.temporary.directories import owned_directory, system_temporary
@@ -35,6 +33,9 @@ def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
             f"--output {location(output)}: with --engine spark the result is made on disk before it is uploaded. "
             "Use --temp-dir to name a directory that all machines of the cluster can see."
         )
+    from posbias.io.engines.spark import SparkEngine  # noqa: PLC0415 - only where it is asked for
+    from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session  # noqa: PLC0415 - likewise
+
     # Where all machines of a cluster find the output, they find temporary files too.
     beside = next(folder for folder in output.absolute().parents if folder.is_dir())
     with (

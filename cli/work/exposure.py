@@ -6,8 +6,7 @@ from posbias.cli.options.exposure import ExposureOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.core.choices import Missing
 from posbias.core.errors import UsageError
-from posbias.core.estimators import methods_of_rows
-from posbias.core.learners.boosting import import_lightgbm
+from posbias.core.estimators import MethodOfRows, get_method
 from posbias.core.schema import RESERVED
 from posbias.io.exposure.request import RowsRequest
 from posbias.io.features.of_parts import WantedFeatures
@@ -33,7 +32,7 @@ def requested_rows(
         MissingExtraError: LightGBM is not installed.
         UsageError: there is no feature, or rows cannot be read so.
     """
-    if method not in methods_of_rows():
+    if not isinstance(get_method(method), MethodOfRows):
         return None
     tables, columns, missing = tuple(features[0] or ()), tuple(features[1] or ()), features[2]
     named = [("--feature", name) for name in columns] + [("--ranker-score", exposure.ranker_score)]
@@ -47,6 +46,8 @@ def requested_rows(
         )
     if reading.engine != "polars":
         raise UsageError(f"--method {method}: runs on this machine only. Use --engine polars.")
+    from posbias.core.learners.boosting import import_lightgbm  # noqa: PLC0415 - no other method grows trees
+
     import_lightgbm()
     score = exposure.ranker_score
     if score is not None and score not in columns and not is_in_a_table(score, tables):

@@ -15,12 +15,15 @@ def counted_model(name: str) -> FactorisedModel:
     Raises:
         UsageError: there is none of that name, or it has no cells.
     """
-    if name in click_model_names() and name not in model_names():
-        raise UsageError(
-            f"--model {name}: needs whole pages, and what is counted are impressions by cell, for "
-            f"{' and '.join(model_names())}. It is for `posbias fit` and `run`."
-        )
-    return get_model(name)
+    try:
+        return get_model(name)
+    except UsageError:
+        if name not in click_model_names():
+            raise
+    raise UsageError(
+        f"--model {name}: needs whole pages, and what is counted are impressions by cell, for "
+        f"{' and '.join(model_names())}. It is for `posbias fit` and `run`."
+    )
 
 
 def check_named_columns(model: FactorisedModel, named: Iterable[tuple[str, Sequence[str]]]) -> None:

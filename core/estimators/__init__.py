@@ -32,7 +32,6 @@ __all__ = [
     "method_names",
     "methods_of_rows",
     "methods_that_take",
-    "options_of_some_methods",
 ]
 
 MOST_REPLICATES = 10_000
@@ -78,11 +77,6 @@ def get_estimator(name: str) -> Estimator:
     if not isinstance(method, Estimator):
         raise UsageError(f"--method {name}: needs the features of every impression, and there are only counts.")
     return method
-
-
-def options_of_some_methods() -> list[str]:
-    """The options that are not for all methods."""
-    return list(dict.fromkeys(option for method in _METHODS.plugins.values() for option in method.takes))
 
 
 def methods_that_take(option: str) -> list[str]:

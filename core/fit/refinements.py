@@ -5,16 +5,13 @@ from dataclasses import replace
 import numpy as np
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.choices import Cluster
+from posbias.core.choices import LARGEST_ERROR, Cluster
 from posbias.core.estimators.estimate import Estimate, FittedCurve, relative_to_largest
 from posbias.core.shapes import get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import FittedStrata
-
-LARGEST_ERROR = 0.25
-"""Standard error of log propensity up to which a free estimate is good enough to make weights from."""
 
 
 def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors, by: Cluster) -> Estimate:

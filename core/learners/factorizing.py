@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers, sum_by_number
+from posbias.core.choices import USUAL_PENALTY
 from posbias.core.learners.adam import Adam
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.growing import Rounds
@@ -23,10 +24,6 @@ from posbias.core.learners.models import FactorModel
 
 OF_FACTORS = ("factors", "regularization", "steps")
 """The options of learners of factors."""
-
-USUAL_PENALTY = 5.0
-WEIGHTED_PENALTY = 100.0
-"""Where clicks are weighted by 1 / theta: their variance is greater, by about the mean of that."""
 
 _RATE = 0.02
 _SPREAD = 0.1  # of the factors at the start

@@ -4,14 +4,12 @@ They start from the free estimate and its covariance; none reads the counts of a
 class below `CurveShape`. It is found because it lies here.
 """
 
+from posbias.core.choices import FREE
 from posbias.core.errors import UsageError
 from posbias.core.registry import Room
 from posbias.core.shapes.shape import CurveShape
 
-__all__ = ["FREE", "CurveShape", "get_shape", "shape_names", "shapes_in_words"]
-
-FREE = "free"
-"""The name of no shape."""
+__all__ = ["FREE", "CurveShape", "get_shape", "shape_names"]
 
 _SHAPES = Room(__name__, __path__, (CurveShape,), "--shape")
 
@@ -30,8 +28,3 @@ def get_shape(name: str) -> CurveShape:
     if name not in _SHAPES.names:
         raise UsageError(f"--shape {name}: unknown name; choose from {', '.join(shape_names())}.")
     return _SHAPES.get(name)
-
-
-def shapes_in_words() -> str:
-    """The shapes with what they say, e.g. `free, monotone (never rising)`."""
-    return ", ".join([FREE, *(f"{name} ({shape.in_words})" for name, shape in _SHAPES.plugins.items())])

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from posbias.core.choices import Source
+from posbias.core.choices import LARGEST_ERROR, Source
 from posbias.core.fit.propensities import EXAMINATION, PROPENSITY, SMOOTH_PROPENSITY, SMOOTH_STD_ERROR, STD_ERROR
-from posbias.core.fit.refinements import LARGEST_ERROR, is_thin
+from posbias.core.fit.refinements import is_thin
 from posbias.core.schema import POSITION
 
 

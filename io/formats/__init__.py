@@ -14,7 +14,6 @@ __all__ = [
     "format_names",
     "formats_that_take",
     "get_format",
-    "options_of_some_formats",
     "trainers_that_carry",
 ]
 
@@ -33,11 +32,6 @@ def get_format(name: str) -> TrainingFormat:
         UsageError: there is none.
     """
     return _FORMATS.get(name)
-
-
-def options_of_some_formats() -> list[str]:
-    """The options that are not for all formats."""
-    return list(dict.fromkeys(option for form in _FORMATS.plugins.values() for option in form.takes))
 
 
 def formats_that_take(option: str) -> list[str]:

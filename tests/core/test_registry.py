@@ -1,18 +1,36 @@
 """A plug-in is found because its file lies in its room, and nowhere else."""
 
+import pkgutil
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from inspect import isabstract
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from posbias.cli.options import names
 from posbias.core.errors import UsageError
-from posbias.core.estimators import estimator_names
-from posbias.core.models import FactorisedModel, get_model, model_names
+from posbias.core.estimators import estimator_names, method_names, methods_of_rows
+from posbias.core.learners.methods import learner_names
+from posbias.core.models import FactorisedModel, click_model_names, get_model, model_names
 from posbias.core.models.pbm import PositionBasedModel
 from posbias.core.registry import Plugin, Room
+from posbias.core.shapes import shape_names
 from posbias.core.training.layouts import layout_names
 from posbias.io.formats import format_names
+from posbias.io.forms import form_names
+
+ROOMS = [
+    *("posbias.core.models", "posbias.core.estimators", "posbias.core.shapes", "posbias.core.evaluation.measures"),
+    *("posbias.core.training.layouts", "posbias.core.learners.methods", "posbias.io.formats", "posbias.io.forms"),
+]
+
+
+def below(base: type[Plugin]) -> set[type[Plugin]]:
+    """Return the classes below a class, at any depth."""
+    return {deeper for kind in base.__subclasses__() for deeper in (kind, *below(kind))}
 
 
 class _Elsewhere(PositionBasedModel):
@@ -42,8 +60,8 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Room[
 def _plugin(name: str, rank: int = 100) -> str:
     return (
         "from posbias.core.registry import Plugin\n"
-        "base = next(kind for kind in Plugin.__subclasses__() if kind.__name__ == '_Base')\n"
-        f"class A(base):\n    name = {name!r}\n    rank = {rank}\n"
+        "_Base = next(kind for kind in Plugin.__subclasses__() if kind.__name__ == '_Base')\n"
+        f'class A(_Base):\n    name = "{name}"\n    rank = {rank}\n'
     )
 
 
@@ -76,6 +94,32 @@ def test_two_plugins_of_one_name_are_an_error_that_names_them(room: Callable[...
 def test_a_name_that_is_none_is_an_error_that_lists_them(room: Callable[..., Room[_Base]]) -> None:
     with pytest.raises(UsageError, match=r"--thing other: unknown name; choose from one\."):
         room("listed", a=_plugin("one")).get("other")
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_what_a_file_declares_is_what_its_class_says(package: str) -> None:
+    held = cast("list[object]", list(vars(import_module(package)).values()))
+    rooms = [cast("Room[Plugin]", room) for room in held if isinstance(room, Room)]
+    assert rooms
+    for room in rooms:
+        for name, plugin in room.plugins.items():
+            assert (plugin.name, not isabstract(type(plugin))) == (name, True)
+            assert plugin.rank == room.declared[name].said.get("rank", Plugin.rank)
+        for file in pkgutil.iter_modules(room.folders):
+            import_module(f"{package}.{file.name}")
+        named = {kind for base in room.bases for kind in below(base) if hasattr(kind, "name") and not isabstract(kind)}
+        assert {kind for kind in named if kind.__module__.startswith(package)} == set(map(type, room.plugins.values()))
+
+
+def test_help_names_what_there_is() -> None:
+    assert (names.cell_models(), names.methods(), names.methods_of_rows()) == (
+        model_names(),
+        method_names(),
+        methods_of_rows(),
+    )
+    assert set(names.models()) == {*model_names(), *click_model_names()}
+    assert (names.shapes(), names.learners(), names.layouts()) == (shape_names(), learner_names(), layout_names())
+    assert (names.formats(), names.forms()[3:]) == (format_names(), form_names())
 
 
 def test_plugins_are_equal_by_what_they_are() -> None:

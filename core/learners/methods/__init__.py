@@ -20,11 +20,6 @@ def get_learner(name: str) -> Learner:
     return _LEARNERS.get(name)
 
 
-def options_of_some_learners() -> list[str]:
-    """The options that are not for all learners."""
-    return list(dict.fromkeys(option for learner in _LEARNERS.plugins.values() for option in learner.takes))
-
-
 def learners_from_randomized() -> list[str]:
     """The learners that need to know which rows were placed at random."""
     return [name for name, learner in _LEARNERS.plugins.items() if learner.needs_randomized]

@@ -3,8 +3,9 @@
 Sources: Schnabel, Swaminathan, Singh, Chandak & Joachims 2016; Saito et al. 2020 (for clicks).
 """
 
+from posbias.core.choices import WEIGHTED_PENALTY
 from posbias.core.learners.data import LearningData
-from posbias.core.learners.factorizing import OF_FACTORS, WEIGHTED_PENALTY, factorize
+from posbias.core.learners.factorizing import OF_FACTORS, factorize
 from posbias.core.learners.learner import Learned, Learner, LearningOptions, OnRound
 from posbias.core.learners.squared_error import SquaredError
 

@@ -17,10 +17,8 @@ __all__ = [
     "choose_grouping",
     "get_layout",
     "layout_names",
-    "layouts_in_words",
     "layouts_of_pages",
     "layouts_that_take",
-    "options_of_some_layouts",
 ]
 
 _LAYOUTS = Room(__name__, __path__, (LayoutOfPages, LayoutOfCounts), "--layout")
@@ -40,11 +38,6 @@ def get_layout(name: str) -> LayoutOfPages | LayoutOfCounts:
     return _LAYOUTS.get(name)
 
 
-def options_of_some_layouts() -> list[str]:
-    """The options that are not for all layouts."""
-    return list(dict.fromkeys(option for layout in _LAYOUTS.plugins.values() for option in layout.takes))
-
-
 def layouts_that_take(option: str) -> list[str]:
     """The layouts that know an option that is not for all."""
     return [name for name, layout in _LAYOUTS.plugins.items() if option in layout.takes]
@@ -53,15 +46,6 @@ def layouts_that_take(option: str) -> list[str]:
 def layouts_of_pages() -> list[str]:
     """The layouts that need the pages of the log."""
     return [name for name, layout in _LAYOUTS.plugins.items() if layout.from_pages]
-
-
-def layouts_in_words() -> str:
-    """What a row stands for, and in which layouts: `document (pointwise, judgments), ..., or preference (pairs)`."""
-    by_row: dict[str, list[str]] = {}
-    for name, layout in _LAYOUTS.plugins.items():
-        by_row.setdefault(layout.row, []).append(name)
-    *first, last = [f"{row} ({', '.join(names)})" for row, names in by_row.items()]
-    return f"{', '.join(first)}, or {last}"
 
 
 def choose_grouping(layout: Layout, wanted: Grouping | None) -> Grouping:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 SLOW = ("polars", "numpy", "scipy", "pyarrow", "narwhals", "rich", "posbias.cli.work")
@@ -34,6 +35,10 @@ def loaded(folder: Path, environment: dict[str, str], *words: str) -> tuple[int,
         (("-h",), 0),
         ((), 2),
         (("fti",), 2),
+        (("run", "--help"), 0),
+        (("fit", "--help-all"), 0),
+        (("train", "--help-all"), 0),
+        (("simulate", "--help"), 0),
         (("fit", "--bogus"), 2),
         (("fit", "log.parquet"), 2),
         (("run", "log.parquet", "-o", "out", "--max-position", "many"), 2),
@@ -56,3 +61,17 @@ def test_a_command_that_runs_does_load_it(clean_environment: dict[str, str], tmp
     assert ended == 2
     assert "nowhere.parquet" in said
     assert modules.issuperset({"polars", "posbias.cli.work"})
+
+
+def test_a_run_loads_only_the_plugins_that_it_uses(clean_environment: dict[str, str], tmp_path: Path) -> None:
+    pl.DataFrame(
+        {"query": [1, 1, 1, 1], "doc": [1, 2, 2, 1], "position": [1, 2, 1, 2], "click": [1, 0, 1, 1]}
+    ).write_parquet(tmp_path / "log.parquet")
+    ended, modules, _ = loaded(tmp_path, clean_environment, "run", "log.parquet", "-o", "out", "--force", "--quiet")
+    assert ended in {0, 1}
+    rooms = ("io.browsing", "io.learning", "core.learners", "core.simulation", "core.evaluation", "io.engines.spark")
+    loaded_in_vain = [name for name in modules for room in rooms if name.startswith(f"posbias.{room}")]
+    assert sorted(loaded_in_vain) == []
+    others = {"core.models.ubm", "core.models.dbn", "core.estimators.ctr", "io.formats.qrels", "io.forms.yandex"}
+    assert sorted(modules.intersection(f"posbias.{name}" for name in others)) == []
+    assert modules.issuperset({"posbias.core.models.pbm", "posbias.core.estimators.conditional"})
