@@ -111,7 +111,7 @@ def sum_clusters(fit: ConditionalFit, strata: Strata) -> ClusterSums:
     def sums_of(block: slice) -> ClusterSums:
         units, unit = np.unique(members.unit[block], return_inverse=True)
         part = Strata(strata.signatures.take(units), Members(unit, members.cluster[block]))
-        return sum_scores(fit, cluster_scores(fit, part))
+        return sum_scores(fit, cluster_scores(fit, part), threads=1)
 
     return reduce(add, at_once(sums_of, blocks))
 
@@ -150,9 +150,15 @@ def scores_of_members(fit: ConditionalFit, linked: LinkedCounts, members: Sparse
     return ClusterScores(linked, shares, scores, members, copies)
 
 
-def sum_scores(fit: ConditionalFit, clusters: ClusterScores) -> ClusterSums:
-    """The sums over clusters; the order of the rows does not matter."""
-    return LeaveOneOut(fit, clusters).sums()
+def sum_scores(fit: ConditionalFit, clusters: ClusterScores, threads: int | None = None) -> ClusterSums:
+    """The sums over clusters; the order of the rows does not matter.
+
+    Args:
+        fit: the estimate.
+        clusters: their scores and information.
+        threads: how many clusters are left out at once; None: as many as there are threads.
+    """
+    return LeaveOneOut(fit, clusters, threads).sums()
 
 
 def errors_from_sums(log_theta: Floats, free_cells: Integers, sums: ClusterSums | TwoWaySums) -> ClusterErrors:

@@ -12,6 +12,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, solve_positive, student_quantile
+from posbias.core.arrays.threads import at_once
 from posbias.core.arrays.unit_diagonal import inverse, unit_diagonal
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts
@@ -27,6 +28,7 @@ _NOTHING = 1e-12  # share of a cell's information that is rounding
 _NO_LINK = 1e-9  # share of a cell's information that no longer links it: more digits are lost in H - H_g
 _DIRECT = 0.5  # share of all cells from which on solving with H - H_g is cheaper than with the cluster's cells
 _DENSE = 0.05  # share of non-zeros from which on a dense product is faster than a sparse one
+_CELLS_FOR_THREADS = 100  # with fewer, the interpreter takes longer than the matrices
 _BLOCK = 4_000_000  # numbers in one dense block of work, 32 MB
 
 
@@ -168,10 +170,12 @@ class LeaveOneOut(WholeInformation):
         free: shape (F,), numbers of the free cells among the identified ones.
         low: the clusters whose leverage tr(H^-1 H_g) is so small that x_g = s_g.
         high: the others.
+        threads: how many of them are worked on at once; None: as many as there are.
     """
 
-    def __init__(self, fit: ConditionalFit, clusters: ClusterScores) -> None:
+    def __init__(self, fit: ConditionalFit, clusters: ClusterScores, threads: int | None = None) -> None:
         super().__init__(fit)
+        self.threads = threads
         self.clusters = clusters
         self.linked = clusters.linked
         self.free = clusters.linked.free
@@ -196,12 +200,17 @@ class LeaveOneOut(WholeInformation):
 
     def adjusted_scores(self, rows: Integers) -> tuple[Floats, Flags]:
         """x_g of the given clusters, shape (len(rows), F), and the cells that one of them alone identifies."""
-        adjusted = self.clusters.scores[rows].toarray()[:, self.free]
-        alone = np.zeros(len(self.free), np.bool_)
-        for row, cluster in enumerate(rows.tolist()):
-            without = self.without(cluster)
-            adjusted[row] = without.adjust(adjusted[row])
-            alone |= ~without.kept
+        scores = self.clusters.scores[rows].toarray()[:, self.free]
+        adjusted, alone = np.empty_like(scores), np.zeros(len(self.free), np.bool_)
+
+        def adjust(row: int) -> Flags:
+            without = self.without(int(rows[row]))
+            adjusted[row] = without.adjust(scores[row])
+            return ~without.kept
+
+        threads = self.threads if len(self.free) >= _CELLS_FOR_THREADS else 1
+        for lost in at_once(adjust, range(len(rows)), threads):
+            alone |= lost
         return adjusted, alone
 
     def without(self, cluster: int) -> "Without":
