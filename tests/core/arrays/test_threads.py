@@ -1,0 +1,59 @@
+"""Several items at once: the same results in the same order, and no more work than was asked for."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from posbias.core.arrays.threads import at_once
+
+SOON = 10.0  # seconds, after which a test that waits has failed
+
+
+@pytest.mark.parametrize("most", [None, 1, 2, 7])
+def test_results_come_in_the_order_of_the_items(most: int | None) -> None:
+    assert list(at_once(lambda item: item * item, range(100), most)) == [item * item for item in range(100)]
+
+
+def test_nothing_makes_nothing() -> None:
+    assert list(at_once(str, [])) == []
+
+
+def test_a_single_item_is_worked_on_in_this_thread() -> None:
+    assert list(at_once(lambda _: threading.current_thread(), [0], 4)) == [threading.current_thread()]
+
+
+def test_so_many_are_worked_on_at_the_same_time() -> None:
+    together = threading.Barrier(3)
+    assert list(at_once(lambda item: (together.wait(SOON), item)[1], range(9), 3)) == list(range(9))
+
+
+def test_items_are_taken_as_they_are_needed() -> None:
+    taken = list[int]()
+
+    def items() -> Iterator[int]:
+        for item in range(1000):
+            taken.append(item)
+            yield item
+
+    results = at_once(str, items(), 2)
+    assert next(results) == "0"
+    assert len(taken) <= 4
+    results.close()  # type: ignore[attr-defined]
+    assert len(taken) <= 4
+
+
+def test_an_error_is_raised_in_its_turn_and_ends_the_work() -> None:
+    begun = list[int]()
+
+    def work(item: int) -> int:
+        begun.append(item)
+        if item == 5:
+            raise KeyError(item)
+        return item
+
+    results = at_once(work, range(1000), 2)
+    assert [next(results) for _ in range(5)] == list(range(5))
+    with pytest.raises(KeyError):
+        next(results)
+    assert len(begun) < 20

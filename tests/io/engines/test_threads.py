@@ -1,0 +1,63 @@
+"""Threads change how long a run takes, and not a byte of what it writes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from command_results import Posbias
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+TINY_MEMORY = 100_000  # bytes: some ten buckets for the log below
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return a log with ids of both kinds."""
+    log = simulate(SimulationOptions(n_sessions=500, n_queries=25, docs_per_query=8, n_positions=5, seed=4)).log
+    file = tmp_path / "log.parquet"
+    log.with_columns(pl.format("query {}", "query").alias("query")).write_parquet(file)
+    return file
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [("run",), ("run", "--model", "ubm", "--layout", "session"), ("collect",)],
+    ids=" ".join,
+)
+def test_the_same_bytes_with_any_number_of_threads(
+    path: Path, posbias: Posbias, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("posbias.cli.work.engine.parse_memory", lambda _: TINY_MEMORY)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    written = list[dict[Path, bytes]]()
+    for threads in (1, 2, 5):
+        for module in ("core.arrays.threads", "io.engines.local"):
+            monkeypatch.setattr(f"posbias.{module}.n_threads", lambda threads=threads: threads)
+        folder = posbias(asked[0], path, *asked[1:]).folder
+        files = (file for file in folder.rglob("*") if file.is_file() and file.name != "manifest.json")
+        written.append({file.relative_to(folder): file.read_bytes() for file in files})
+    assert written[0]
+    assert written[0] == written[1] == written[2]
+
+
+def test_the_option_is_heard_before_polars_is_loaded(path: Path) -> None:
+    script = """
+import sys
+from posbias.cli.main import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+import polars
+print(polars.thread_pool_size())
+"""
+    words = (sys.executable, "-c", script, "check", str(path), "--threads", "3", "--quiet")
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=path.parent)
+    assert done.stdout.splitlines()[-1] == "3", done.stderr
+
+
+def test_no_thread_is_too_few(path: Path, posbias: Posbias) -> None:
+    with pytest.raises(AssertionError, match="--threads"):
+        posbias("run", path, "--threads", "0")
