@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from itertools import chain, islice
 from typing import TypeVar
 
@@ -20,6 +21,8 @@ def n_threads() -> int:
 def at_once(work: Callable[[_Item], _Found], items: Iterable[_Item], most: int | None = None) -> Iterator[_Found]:
     """What a function makes of each item, in their order; of a single one in this thread.
 
+    What the caller has set for a while, such as `np.errstate`, holds in all threads.
+
     Args:
         work: the function.
         items: taken as they are needed, so that few wait in memory.
@@ -34,7 +37,7 @@ def at_once(work: Callable[[_Item], _Found], items: Iterable[_Item], most: int |
     with ThreadPoolExecutor(max_workers=most) as threads:
         try:
             for item in chain(first, todo):
-                running.append(threads.submit(work, item))
+                running.append(threads.submit(copy_context().run, work, item))
                 if len(running) > most:  # one waits, so that no thread does
                     yield running.popleft().result()
             while running:

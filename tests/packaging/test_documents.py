@@ -28,7 +28,7 @@ OPTIONS = "cli/options/README.md"
 RESULTS = "io/results/README.md"
 COMPLETING = ("--install-completion", "--show-completion")
 LONGEST_FIRST_PAGE, LONGEST = 250, 350  # lines
-MEASURED = tuple(f"tests/benchmarks/{name}.md" for name in ("README", "recovery", "recovery_verdicts"))
+MEASURED = tuple(f"tests/benchmarks/{name}.md" for name in ("README", "recovery", "recovery_verdicts", "scale"))
 
 EXPLORED = ("widths.parquet", "swaps.parquet", "documents.parquet")
 """What `explore` writes."""

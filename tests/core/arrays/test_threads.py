@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from posbias.core.arrays.threads import at_once
@@ -26,6 +27,11 @@ def test_a_single_item_is_worked_on_in_this_thread() -> None:
 def test_so_many_are_worked_on_at_the_same_time() -> None:
     together = threading.Barrier(3)
     assert list(at_once(lambda item: (together.wait(SOON), item)[1], range(9), 3)) == list(range(9))
+
+
+def test_what_numpy_is_told_to_ignore_is_ignored_in_every_thread() -> None:
+    with np.errstate(divide="ignore"):
+        assert list(at_once(lambda item: np.float64(1) / item, [np.float64(0)] * 4, 2)) == [np.inf] * 4
 
 
 def test_items_are_taken_as_they_are_needed() -> None:
