@@ -35,7 +35,7 @@ for setting in [name for name in os.environ if name.upper().startswith("POSBIAS_
 RunPosbias = Callable[..., CompletedProcess[str]]
 
 
-# Workers and the processes that tests start keep their compiled modules, whatever the environment says: half of a start.
+# Workers, and processes that tests start, keep their compiled modules, whatever the environment says: half of a start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class ByFile(LoadScopeScheduling):
-    """Gives the tests of a file to one worker, so that what they share is made once, and those of Spark: one JVM for all.
+    """Gives the tests of a file to one worker, so that what they share is made once; and those of Spark, for one JVM.
 
     A scheduler of our own, because `--dist=loadgroup` of pytest-xdist 3.8 groups nothing under pytest 9.2.
     """
