@@ -9,11 +9,9 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does, before it loads numpy: twice as fast
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # likewise, before LightGBM is loaded
 
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator
 from functools import cache
@@ -30,6 +28,7 @@ from posbias.cli.main import app
 
 COMMAND = (sys.executable, "-m", "posbias.cli")
 TIMEOUT_SECONDS = 300
+MOST_CPU_SECONDS = 10  # of a test that is not slow: those take 3 at most, and half as much again on a busy machine
 
 for setting in [name for name in os.environ if name.upper().startswith("POSBIAS_")]:
     del os.environ[setting]
@@ -37,14 +36,8 @@ for setting in [name for name in os.environ if name.upper().startswith("POSBIAS_
 RunPosbias = Callable[..., CompletedProcess[str]]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Let the processes that tests start share compiled modules, whatever the environment says: half of their start."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        return
-    compiled = tempfile.mkdtemp(prefix="posbias-tests-")
-    config.add_cleanup(lambda: shutil.rmtree(compiled))
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    os.environ["PYTHONPYCACHEPREFIX"] = compiled
+# Workers, and processes that tests start, keep their compiled modules, whatever the environment says: half of a start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -61,20 +54,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
-class JvmsFirst(LoadScopeScheduling):
-    """Gives the tests of Spark to one worker, which begins with them: a JVM takes long to start. The rest one by one.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that works for long and is not marked as slow: what must pass before a commit is to stay short."""
+    before = sum(os.times()[:4])  # of this process and of those that it started
+    result = yield
+    seconds = sum(os.times()[:4]) - before
+    if seconds > MOST_CPU_SECONDS and item.get_closest_marker("slow") is None:
+        pytest.fail(f"took {seconds:.0f} s of CPU time: mark it as slow, or make it cheaper")
+    return result
+
+
+class ByFile(LoadScopeScheduling):
+    """Gives the tests of a file to one worker, so that what they share is made once; and those of Spark, for one JVM.
 
     A scheduler of our own, because `--dist=loadgroup` of pytest-xdist 3.8 groups nothing under pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if "engines/test_spark" in nodeid else nodeid
+        return "spark" if "engines/test_spark" in nodeid else nodeid.partition("::")[0]
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> JvmsFirst:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
     """Return what deals the tests out to the workers."""
-    return JvmsFirst(config, log)
+    return ByFile(config, log)
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +96,19 @@ def one_command_line() -> Generator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("typer.testing._get_command", cache(get_command))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def disks_do_not_wait() -> Generator[None]:
+    """Let this process not wait until a disk has what was written: no test here sees a power cut. Processes do wait."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", _at_once)
+        yield
+
+
+def _at_once(descriptor: int) -> None:
+    """Look whether it could be synced, as far as that needs no disk."""
+    os.fstat(descriptor)
 
 
 @pytest.fixture(scope="session")

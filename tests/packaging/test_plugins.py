@@ -121,8 +121,6 @@ print(json.dumps({name: [result.exit_code, result.stdout, result.stderr] for nam
 """
 """Runs all commands in one process: starting takes longer than most of them."""
 
-pytestmark = pytest.mark.xdist_group("plugins")
-
 
 @dataclass(frozen=True)
 class Done:

@@ -22,7 +22,7 @@ MountTmpfs = Callable[[Path, str], Path]
 PROMPT_SECONDS = 5  # how soon a run that is stopped must be gone
 START_SECONDS = 60  # how long it may take, on a busy machine, until a run does what a test waits for
 SMALL_MEMORY = ("--memory", "256MiB")  # splits the log into buckets
-N_KILLS = 5  # while it works, not while it loads; tests/benchmarks/killed.py kills 200 times
+N_KILLS = 3  # while it works, not while it loads; tests/benchmarks/killed.py kills 200 times
 
 
 @pytest.fixture(scope="module")
@@ -262,7 +262,7 @@ def test_a_kill_at_any_moment_leaves_one_whole_result_and_the_next_run_tidies_up
         left = set(scratch.glob("posbias-*/work"))
         with start(clean_environment, *run_big) as process:
             wait_for(scratch, "posbias-*/work", process, besides=left)
-            time.sleep(duration * (moment + 0.5) / N_KILLS)
+            time.sleep(duration * (moment + (0.75 if force else 0.25)) / N_KILLS)
             process.kill()
             process.communicate()
         killed += process.returncode == -signal.SIGKILL

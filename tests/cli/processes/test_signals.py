@@ -110,8 +110,15 @@ def test_a_run_ends_on_a_signal_whatever_stderr_is(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("moment", ["reporting", "ending", "stuck"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        (signal.SIGINT, "reporting"),
+        (signal.SIGTERM, "reporting"),
+        (signal.SIGTERM, "ending"),
+        (signal.SIGINT, "stuck"),
+    ],
+)
 @pytest.mark.slow
 def test_a_signal_after_the_result_stands_does_not_say_that_it_does_not(
     log: Path, tmp_path: Path, number: signal.Signals, moment: str

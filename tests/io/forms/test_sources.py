@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -11,7 +12,9 @@ import polars as pl
 import pytest
 from command_results import Output, Posbias
 from polars.testing import assert_frame_equal
+from typer.testing import CliRunner
 
+from posbias.cli.main import app
 from posbias.io.forms import conversion
 
 Run = Callable[..., CompletedProcess[str]]
@@ -223,17 +226,32 @@ ODD: list[tuple[str, str, str]] = [
     ("yandex", "1\t104\tC\tb", "clicks that were seen before"),
 ]
 SMALL_FILES = {"metarank": as_metarank, "elasticsearch": as_elasticsearch, "yandex": as_relevance_prediction}
+SUFFIXES = {"metarank": "ndjson", "elasticsearch": "ndjson", "yandex": "tsv"}
+
+
+@pytest.fixture(scope="module")
+def small_statistics(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pl.DataFrame]:
+    """Return a function that gives the statistics of the small log, from a file of this form."""
+
+    @cache
+    def of(form: str) -> pl.DataFrame:
+        folder = tmp_path_factory.mktemp("small")
+        path = write(folder / f"good.{SUFFIXES[form]}", SMALL_FILES[form](SMALL))
+        words = ["collect", str(path), "--input-format", form, "-o", str(folder / "out")]
+        assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+        return statistics_of(Output(folder / "out"))
+
+    return of
 
 
 @pytest.mark.parametrize(("form", "line", "reason"), ODD)
 @pytest.mark.slow_after(2)
 def test_what_is_odd_is_counted_and_changes_nothing(
-    posbias: Posbias, tmp_path: Path, form: str, line: str, reason: str
+    small_statistics: Callable[[str], pl.DataFrame], posbias: Posbias, tmp_path: Path, form: str, line: str, reason: str
 ) -> None:
-    lines, suffix = SMALL_FILES[form](SMALL), "tsv" if form == "yandex" else "ndjson"
-    good = posbias("collect", write(tmp_path / f"good.{suffix}", lines), "--input-format", form)
-    odd = posbias("collect", write(tmp_path / f"odd.{suffix}", [*lines, line]), "--input-format", form)
-    assert_frame_equal(statistics_of(odd), statistics_of(good))
+    path = write(tmp_path / f"odd.{SUFFIXES[form]}", [*SMALL_FILES[form](SMALL), line])
+    odd = posbias("collect", path, "--input-format", form)
+    assert_frame_equal(statistics_of(odd), small_statistics(form))
     not_used = account(odd, form)["not_used"]
     assert [count for why, count in not_used.items() if why.startswith(reason)] == [1], not_used
     assert sum(not_used.values()) == 1
@@ -332,16 +350,20 @@ BROKEN: list[tuple[str, str, str]] = [
 @pytest.mark.parametrize(("form", "line", "said"), BROKEN)
 @pytest.mark.slow_after(2)
 def test_a_damaged_line_stops_the_run_or_is_dropped(
-    run_in_process: Run, posbias: Posbias, tmp_path: Path, form: str, line: str, said: str
+    small_statistics: Callable[[str], pl.DataFrame],
+    run_in_process: Run,
+    posbias: Posbias,
+    tmp_path: Path,
+    form: str,
+    line: str,
+    said: str,
 ) -> None:
-    lines, suffix = SMALL_FILES[form](SMALL), "tsv" if form == "yandex" else "ndjson"
-    good = posbias("collect", write(tmp_path / f"good.{suffix}", lines), "--input-format", form)
-    path = write(tmp_path / f"bad.{suffix}", [*lines, line])
+    path = write(tmp_path / f"bad.{SUFFIXES[form]}", [*SMALL_FILES[form](SMALL), line])
     refused = refusal(run_in_process, path, "--input-format", form)
     assert said.format(file=path) in refused
     dropping = ("--on-bad-rows", "drop", "--max-bad-rows", 0.2)
     dropped = posbias("collect", path, "--input-format", form, *dropping)
-    assert_frame_equal(statistics_of(dropped), statistics_of(good))
+    assert_frame_equal(statistics_of(dropped), small_statistics(form))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """An S3-compatible server on loopback that remembers what it was asked, and refuses or holds what a test says."""
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import polars as pl
 import pytest
@@ -91,17 +92,22 @@ def server_of_session() -> Generator[S3Server]:
 
 @pytest.fixture
 def server(
-    server_of_session: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_environment: dict[str, str]
+    server_of_session: S3Server,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    clean_environment: dict[str, str],
 ) -> Generator[S3Server]:
     """Yield the server, to which the environment points, and nothing else."""
     server_of_session.reset()
+    nowhere = tmp_path_factory.getbasetemp() / "nowhere"
     settings = {
         "AWS_ACCESS_KEY_ID": "key-of-the-environment",
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": server_of_session.endpoint,
-        "AWS_CONFIG_FILE": str(tmp_path / "no-config"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "no-credentials"),
+        "AWS_CONFIG_FILE": str(nowhere / "config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(nowhere / "credentials"),
         "AWS_METADATA_ENDPOINT": "http://127.0.0.1:9",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
@@ -115,20 +121,83 @@ def server(
     server_of_session.reset()
 
 
-@pytest.fixture
-def run_command(tmp_path: Path) -> Callable[..., CompletedProcess[str]]:
-    """Return a function that runs the command line in a process of its own, with the environment that the test made.
+_READS_COMMANDS = """
+import json, os, sys
+from typer.testing import CliRunner
+from posbias.cli.main import app
+for line in sys.stdin:
+    folder, words = json.loads(line)
+    os.chdir(folder)
+    done = CliRunner().invoke(app, words)
+    broken = "" if isinstance(done.exception, SystemExit | None) else repr(done.exception)
+    print(json.dumps([done.exit_code, done.stdout, done.stderr + broken]), flush=True)
+"""
 
-    What reads from stores has threads that look at the environment, and a test that changes it under them can crash
-    the process of all tests.
+
+class CommandLine:
+    """A process that runs one command after the other in an environment that stays as it is.
+
+    What reads from stores has threads that look at the environment: a test that changed it under them could crash the
+    process of all tests, and a process for every command takes ten times as long.
     """
 
-    def run(*arguments: str | Path, **environment: str) -> CompletedProcess[str]:
-        ours = {name: value for name, value in os.environ.items() if not name.startswith("POSBIAS_")}
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _READS_COMMANDS],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, words: list[str], folder: Path) -> CompletedProcess[str]:
+        """Run a command in a folder."""
+        commands, answers = cast("IO[str]", self._process.stdin), cast("IO[str]", self._process.stdout)
+        commands.write(json.dumps([str(folder), words]) + "\n")
+        commands.flush()
+        return CompletedProcess(words, *json.loads(answers.readline()))
+
+    def end(self) -> None:
+        """End it."""
+        self._process.communicate(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def command_lines() -> Generator[list[CommandLine]]:
+    """Yield the command line that commands of several tests share, once there is one."""
+    found: list[CommandLine] = []
+    yield found
+    for command_line in found:
+        command_line.end()
+
+
+@pytest.fixture
+def run_command(
+    server: S3Server,  # noqa: ARG001 - it comes first: the environment points to it
+    command_lines: list[CommandLine],
+    tmp_path: Path,
+) -> Callable[..., CompletedProcess[str]]:
+    """Return a function that runs the command line with the environment that the test made, and never in this process.
+
+    Where a test changes nothing of it, that is the process of all such tests.
+    """
+
+    def environment() -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if not name.startswith(("POSBIAS_", "PYTEST_"))}
+
+    if not command_lines:
+        command_lines.append(CommandLine(environment()))
+
+    def run(*arguments: str | Path, **more: str) -> CompletedProcess[str]:
+        words = [str(argument) for argument in arguments]
+        ours = environment() | more
+        if ours == command_lines[0].environment:
+            return command_lines[0].run(words, tmp_path)
         return subprocess.run(
-            [sys.executable, "-m", "posbias.cli", *map(str, arguments)],
+            [sys.executable, "-m", "posbias.cli", *words],
             cwd=tmp_path,
-            env=ours | environment,
+            env=ours,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

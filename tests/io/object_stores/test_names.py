@@ -41,7 +41,6 @@ def around(folder: Path) -> set[Path]:
     ids=["up", "dots", "absolute", "zero byte", "escape"],
 )
 @pytest.mark.usefixtures("statistics")
-@pytest.mark.slow
 def test_names_that_could_lead_elsewhere_are_one_clear_error(
     bucket: Bucket, run_command: RunPosbias, tmp_path: Path, name: str
 ) -> None:
@@ -82,7 +81,6 @@ def test_objects_whose_names_are_no_files_are_not_copied(
 
 @pytest.mark.parametrize("names", NO_FILES.values(), ids=NO_FILES)
 @pytest.mark.usefixtures("statistics")
-@pytest.mark.slow
 def test_beside_statistics_they_are_left_alone_or_one_clear_error(
     bucket: Bucket, run_command: RunPosbias, tmp_path: Path, names: tuple[str, ...]
 ) -> None:
@@ -98,7 +96,6 @@ def test_beside_statistics_they_are_left_alone_or_one_clear_error(
 
 @pytest.mark.parametrize("name", ["%2e%2e/%2e%2e/evil", "..\\..\\evil", "b/c", "~", "-rf", "*"])
 @pytest.mark.usefixtures("statistics")
-@pytest.mark.slow
 def test_names_that_only_look_like_ways_out_are_files(
     bucket: Bucket, run_command: RunPosbias, tmp_path: Path, name: str
 ) -> None:
@@ -111,7 +108,6 @@ def test_names_that_only_look_like_ways_out_are_files(
 
 
 @pytest.mark.parametrize("prefix", ["..", ".", "a/..", "a\x1b[31m\u202e"])
-@pytest.mark.slow
 def test_a_prefix_that_is_no_name_is_one_clear_error(
     bucket: Bucket, log_file: Path, run_command: RunPosbias, prefix: str
 ) -> None:

@@ -196,10 +196,11 @@ def test_a_profile_of_the_credentials_file_is_used_by_all_who_ask(
     url = bucket.put("log.parquet", log_file)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_REGION", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name)
-    (tmp_path / "no-credentials").write_text(
-        "[work]\naws_access_key_id = of-the-file\naws_secret_access_key = secret\n"
-    )
-    (tmp_path / "no-config").write_text(f"[profile work]\nregion = eu-west-1\nendpoint_url = {server.endpoint}\n")
+    keys = "[work]\naws_access_key_id = of-the-file\naws_secret_access_key = secret\n"
+    region = f"[profile work]\nregion = eu-west-1\nendpoint_url = {server.endpoint}\n"
+    for variable, content in {"AWS_SHARED_CREDENTIALS_FILE": keys, "AWS_CONFIG_FILE": region}.items():
+        (tmp_path / variable).write_text(content)
+        monkeypatch.setenv(variable, str(tmp_path / variable))
     monkeypatch.setenv("AWS_PROFILE", "work")
     server.requests.clear()
     forget_stores()

@@ -56,7 +56,6 @@ def puts_training(method: str, path: str) -> bool:
     return method == "PUT" and "/training/" in path
 
 
-@pytest.mark.slow
 def test_a_run_from_store_to_store_writes_what_a_local_run_writes(
     bucket: Bucket, log_file: Path, tmp_path: Path, run_command: RunPosbias
 ) -> None:
@@ -79,7 +78,6 @@ def without_checksum(manifest: str) -> dict[str, object]:
     return {name: value for name, value in json.loads(manifest).items() if name != "checksum"}
 
 
-@pytest.mark.slow
 def test_a_target_that_is_there_is_replaced_only_with_force_and_wholly(
     bucket: Bucket, log_file: Path, run_command: RunPosbias
 ) -> None:
@@ -95,7 +93,6 @@ def test_a_target_that_is_there_is_replaced_only_with_force_and_wholly(
 
 
 @pytest.mark.parametrize("manifest", [None, b"{}", b"of-another-program"], ids=["none", "empty", "foreign"])
-@pytest.mark.slow
 def test_what_no_manifest_of_ours_lists_is_never_replaced(
     bucket: Bucket, log_file: Path, run_command: RunPosbias, manifest: bytes | None
 ) -> None:
@@ -109,7 +106,6 @@ def test_what_no_manifest_of_ours_lists_is_never_replaced(
     assert bucket.contents("out") == before
 
 
-@pytest.mark.slow
 def test_an_object_beside_those_of_a_result_is_never_removed(
     bucket: Bucket, server: Server, log_file: Path, run_command: RunPosbias
 ) -> None:
@@ -129,7 +125,6 @@ def test_an_object_beside_those_of_a_result_is_never_removed(
     assert bucket.contents("other")["of-somebody.txt"] == b"kept"
 
 
-@pytest.mark.slow
 def test_of_two_uploads_to_one_prefix_the_one_that_lost_its_marker_says_so(
     bucket: Bucket, server: Server, log_file: Path, run_command: RunPosbias
 ) -> None:
@@ -145,7 +140,6 @@ def test_of_two_uploads_to_one_prefix_the_one_that_lost_its_marker_says_so(
     assert "manifest.json" not in bucket.contents("out")
 
 
-@pytest.mark.slow
 def test_no_reader_finds_an_old_manifest_beside_new_files(
     bucket: Bucket, server: Server, log_file: Path, run_command: RunPosbias
 ) -> None:
@@ -168,7 +162,6 @@ def test_no_reader_finds_an_old_manifest_beside_new_files(
     assert {"manifest.json" in seen for seen, _ in found} == {True, False}
 
 
-@pytest.mark.slow
 def test_an_input_below_the_target_is_not_deleted(bucket: Bucket, log_file: Path, run_command: RunPosbias) -> None:
     url = bucket.put("logs/day/log.parquet", log_file)
     for target in ("logs", "logs/day"):
@@ -184,7 +177,6 @@ def test_a_whole_bucket_is_no_target(bucket: Bucket, log_file: Path, run_command
     assert "is a whole bucket" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_failed_run_leaves_no_object(bucket: Bucket, tmp_path: Path, run_command: RunPosbias) -> None:
     (tmp_path / "bad.csv").write_text("query,doc,position,click\n1,2,x,0\n")
     assert run_command("run", tmp_path / "bad.csv", "-o", bucket.url("out")).returncode == 2
@@ -192,7 +184,6 @@ def test_a_failed_run_leaves_no_object(bucket: Bucket, tmp_path: Path, run_comma
 
 
 @pytest.mark.parametrize("force", [False, True], ids=["new", "force"])
-@pytest.mark.slow
 def test_an_upload_that_fails_leaves_no_manifest_and_the_next_run_needs_no_force(
     bucket: Bucket, server: Server, log_file: Path, run_command: RunPosbias, *, force: bool
 ) -> None:
