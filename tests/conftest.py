@@ -28,7 +28,6 @@ from posbias.cli.main import app
 
 COMMAND = (sys.executable, "-m", "posbias.cli")
 TIMEOUT_SECONDS = 300
-MOST_CPU_SECONDS = 10  # of a test that is not slow: those take 3 at most, and half as much again on a busy machine
 
 for setting in [name for name in os.environ if name.upper().startswith("POSBIAS_")]:
     del os.environ[setting]
@@ -52,17 +51,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         seen[name] += 1
         if seen[name] > mark.args[0]:
             item.add_marker("slow")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Fail a test that works for long and is not marked as slow: what must pass before a commit is to stay short."""
-    before = sum(os.times()[:4])  # of this process and of those that it started
-    result = yield
-    seconds = sum(os.times()[:4]) - before
-    if seconds > MOST_CPU_SECONDS and item.get_closest_marker("slow") is None:
-        pytest.fail(f"took {seconds:.0f} s of CPU time: mark it as slow, or make it cheaper")
-    return result
 
 
 class ByFile(LoadScopeScheduling):
