@@ -46,9 +46,9 @@ def fitted(run: CompletedProcess[str], folder: Path, *exit_codes: int) -> pl.Dat
 
 @pytest.mark.slow
 def test_yandex_propensities_errors_and_interval_are_those_of_an_independent_implementation(
-    yandex: Path, run_posbias: RunPosbias, tmp_path: Path
+    yandex: Path, run_in_process: RunPosbias, tmp_path: Path
 ) -> None:
-    run = run_posbias("fit", yandex, "-o", tmp_path / "fit")
+    run = run_in_process("fit", yandex, "-o", tmp_path / "fit")
     table = fitted(run, tmp_path / "fit", 0)
 
     assert table["position"].to_list() == list(range(1, 11))
@@ -61,9 +61,9 @@ def test_yandex_propensities_errors_and_interval_are_those_of_an_independent_imp
 
 @pytest.mark.slow
 def test_yandex_user_browsing_cells_are_all_identified_and_one_is_seen_more_than_the_first(
-    yandex: Path, run_posbias: RunPosbias, tmp_path: Path
+    yandex: Path, run_in_process: RunPosbias, tmp_path: Path
 ) -> None:
-    run = run_posbias("fit", yandex, "--model", "ubm", "-o", tmp_path / "fit")
+    run = run_in_process("fit", yandex, "--model", "ubm", "-o", tmp_path / "fit")
     table = fitted(run, tmp_path / "fit", 0)
     assert "documents that are clicked more lose less by position" in run.stderr
 
@@ -74,8 +74,8 @@ def test_yandex_user_browsing_cells_are_all_identified_and_one_is_seen_more_than
     assert table["examination"].to_numpy().max() == pytest.approx(1)
 
 
-def test_joint_em_is_pyclicks_to_9_digits(yandex: Path, run_posbias: RunPosbias, tmp_path: Path) -> None:
-    run = run_posbias("fit", yandex, *LIKE_PYCLICK, "-o", tmp_path / "fit")
+def test_joint_em_is_pyclicks_to_9_digits(yandex: Path, run_in_process: RunPosbias, tmp_path: Path) -> None:
+    run = run_in_process("fit", yandex, *LIKE_PYCLICK, "-o", tmp_path / "fit")
     table = fitted(run, tmp_path / "fit", 1)  # 1: 50 iterations are not convergence
 
     np.testing.assert_allclose(table["examination"], PYCLICK_EXAMINATION, atol=1e-9)
@@ -85,9 +85,9 @@ def test_joint_em_is_pyclicks_to_9_digits(yandex: Path, run_posbias: RunPosbias,
 
 @pytest.mark.slow
 def test_yandex_weights_of_a_session_are_1_by_the_propensity_of_its_clicks(
-    yandex: Path, run_posbias: RunPosbias, tmp_path: Path
+    yandex: Path, run_in_process: RunPosbias, tmp_path: Path
 ) -> None:
-    run = run_posbias("run", yandex, "--layout", "session", "-o", tmp_path / "run")
+    run = run_in_process("run", yandex, "--layout", "session", "-o", tmp_path / "run")
     table = fitted(run, tmp_path / "run", 0)
     rows = pl.concat(pl.read_parquet(part) for part in (tmp_path / "run" / "training" / "rows").glob("*.parquet"))
 
@@ -101,12 +101,12 @@ def test_yandex_weights_of_a_session_are_1_by_the_propensity_of_its_clicks(
 @pytest.mark.parametrize("policy", ["random", "bts"])
 @pytest.mark.slow
 def test_where_no_position_effect_shows_every_interval_contains_1(
-    policy: str, shared_data: Path, run_posbias: RunPosbias, tmp_path: Path
+    policy: str, shared_data: Path, run_in_process: RunPosbias, tmp_path: Path
 ) -> None:
     log = pl.read_parquet(shared_data / "open_bandit_zozo.parquet").filter(pl.col("policy") == policy)
     log.write_parquet(tmp_path / "log.parquet")
     words = ("--query", "campaign", "--doc", "item_id", "-o", tmp_path / "fit")
-    table = fitted(run_posbias("fit", tmp_path / "log.parquet", *words), tmp_path / "fit", 0, 1)
+    table = fitted(run_in_process("fit", tmp_path / "log.parquet", *words), tmp_path / "fit", 0, 1)
 
     known = table.drop_nulls(["ci_low", "ci_high"])
     assert table["position"].to_list() == [1, 2, 3]
@@ -116,11 +116,11 @@ def test_where_no_position_effect_shows_every_interval_contains_1(
 
 @pytest.mark.slow
 def test_open_bandit_as_a_whole_shows_no_position_effect(
-    shared_data: Path, run_posbias: RunPosbias, tmp_path: Path
+    shared_data: Path, run_in_process: RunPosbias, tmp_path: Path
 ) -> None:
     words = ("--query", "campaign", "--doc", "item_id", "-o", tmp_path / "fit")
     table = fitted(
-        run_posbias("fit", shared_data / "open_bandit_zozo.parquet", *words), tmp_path / "fit", 0, 1
+        run_in_process("fit", shared_data / "open_bandit_zozo.parquet", *words), tmp_path / "fit", 0, 1
     ).drop_nulls(["ci_low", "ci_high"])
 
     assert table.height > 1

@@ -467,6 +467,7 @@ def faults(bench: Bench, situation: str, only: Iterable[str] | None = None) -> l
     options = {option.name or "": option for option in options_of(command)}
     names = set(options) - set(HOW_NOT_WHAT) if only is None else set(only) & set(options)
     found: list[str] = []
+    refused: dict[tuple[str, ...], dict[str, str]] = {}
     for name in sorted(names):
         trial = trials_of(command)[name]
         if name == "group" and "--layout session" in situation:
@@ -481,18 +482,36 @@ def faults(bench: Bench, situation: str, only: Iterable[str] | None = None) -> l
             base, before = richer, bench.outcome(richer)
         after = bench.outcome([*base, *trial.words.split()])
         if REFUSED in after.said:
-            setting = " ".join(value) or ("false" if flag.startswith("--no-c") else "true")
-            elsewhere = bench.outcome(base, **{str(options[name].envvar): setting})
-            if (
-                not elsewhere.without_click_weights().is_that_of(before.without_click_weights())
-                and elsewhere.code != UNUSABLE
-            ):
-                found.append(f"{' '.join(base)} {trial.words}: refused, but it has an effect")
-            if trial.words.split()[0] not in after.said:
+            is_switch = not value or value[0].startswith("--")  # then words of another option follow
+            setting = value[0] if not is_switch else "false" if flag.startswith("--no-c") else "true"
+            refused.setdefault(tuple(base), {})[str(options[name].envvar)] = setting
+            if flag not in after.said:
                 found.append(f"{' '.join(base)} {trial.words}: refused without its name")
         elif after.is_that_of(before):
             found.append(f"{' '.join(base)} {trial.words}: no effect, and not refused: {after.said}")
+    for base, settings in refused.items():
+        found += settings_with_an_effect(bench, base, settings)
     return found
+
+
+def settings_with_an_effect(bench: Bench, base: tuple[str, ...], settings: dict[str, str]) -> list[str]:
+    """Settings of the environment that change a result: searched among all by halves, as hardly any does."""
+    before = bench.outcome(base).without_click_weights()
+    after = bench.outcome(base, **settings)
+    if after.without_click_weights().is_that_of(before):
+        return []
+    if len(settings) > 1:
+        names = list(settings)
+        halves = (names[: len(names) // 2], names[len(names) // 2 :])
+        return [
+            text
+            for half in halves
+            for text in settings_with_an_effect(bench, base, {name: settings[name] for name in half})
+        ]
+    [(name, value)] = settings.items()
+    if after.code == UNUSABLE:
+        return []
+    return [f"{' '.join(base)} {name}={value}: refused on the command line, but it has an effect"]
 
 
 def fields_of(*groups: type) -> set[str]:
