@@ -6,24 +6,28 @@ Those of an impression and its click make one number with digits in mixed radix,
 
 where a whole number is its distance from the smallest in its column, a time likewise in the steps that they are apart,
 and a text its number among the different ones in their order. So are whole numbers that lie too far apart (64-bit
-hashes). Sorting these numbers sorts the rows by their keys, and equal rows are runs.
+hashes). Sorting these numbers sorts the rows by their keys, and equal rows are runs. Where a log was split, rows may lie
+there as numbers already (`posbias.core.arrays.bit_fields`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 
+from posbias.core.arrays.bit_fields import NUMBER, BitFields
 from posbias.core.arrays.count_table import Integers
 from posbias.core.arrays.text_numbers import ranks_of
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS
 
 _LARGEST = 2**63 - 1
-_VALUE, _NUMBER = "value", "number"
+_MOST_NUMBERS = 1 << 23  # sorted at once
+_VALUE = "value"
 
 
 class _Digit(Protocol):
@@ -118,8 +122,8 @@ def _digit_of(column: pl.Series) -> _Digit | None:
 def _rank_of(column: pl.Series) -> _Rank:
     """Whole numbers by their number among the different ones."""
     different = column.unique().sort()
-    numbered = pl.DataFrame({_VALUE: different}).with_row_index(_NUMBER)
-    rank = pl.DataFrame({_VALUE: column}).join(numbered, on=_VALUE, how="left", maintain_order="left")[_NUMBER]
+    numbered = pl.DataFrame({_VALUE: different}).with_row_index(NUMBER)
+    rank = pl.DataFrame({_VALUE: column}).join(numbered, on=_VALUE, how="left", maintain_order="left")[NUMBER]
     return _Rank(rank.to_numpy().astype(np.int64), different)
 
 
@@ -142,16 +146,51 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
     for digit in reversed(digits):
         packed += digit.digit * scale
         scale *= digit.radix
-    runs = pl.Series(packed).sort().rle().struct.unnest()
-    number, length = runs["value"].to_numpy(), runs["len"].to_numpy().astype(np.int64)
-    first = np.flatnonzero(np.diff(number >> 1, prepend=-1))
-    rest, columns = number[first] >> 1, list[pl.Series]()
+    counted = _count_equal(pl.Series(packed))
+    rest, columns = counted[NUMBER].to_numpy() >> 1, list[pl.Series]()
     for digit in reversed(digits):
         rest, of_column = np.divmod(rest, digit.radix)
         columns.append(digit.values(of_column))
-    return pl.DataFrame(columns[::-1]).with_columns(
-        pl.Series(IMPRESSIONS, np.add.reduceat(length, first)),
-        pl.Series(CLICKS, np.add.reduceat(length * (number & 1), first)),
+    return pl.DataFrame([*columns[::-1], counted[IMPRESSIONS], counted[CLICKS]])
+
+
+def count_numbers(numbers: pl.Series, fields: BitFields, plan: StatisticsPlan) -> pl.DataFrame:
+    """Statistics of impressions that are numbers already, sorted by the plan's keys.
+
+    Args:
+        numbers: of impressions, in any order; `click` is the lowest bit.
+        fields: what the bits say.
+        plan: what is counted: its cells do not depend on other impressions, and it adds up no weights.
+    """
+    pieces = [_count_equal(numbers.slice(at, _MOST_NUMBERS)) for at in range(0, max(len(numbers), 1), _MOST_NUMBERS)]
+    counted = pieces[0] if len(pieces) == 1 else pl.concat(pieces).group_by(NUMBER).sum().sort(NUMBER)
+    keys = [field for field in fields.fields if field.name != CLICK]
+    rows = counted.select(*(field.value for field in keys), IMPRESSIONS, pl.col(CLICKS).alias(CLICK))
+    in_cells = plan.with_cells_in_memory(rows)
+    if plan.keys == tuple(field.name for field in keys) and not plan.position_bins:
+        return in_cells.rename({CLICK: CLICKS})
+    summed = replace(plan, summed=True).count_in_cells(nw.from_native(in_cells.lazy()))
+    return summed.to_native().sort(plan.keys).collect()
+
+
+def _count_equal(numbers: pl.Series) -> pl.DataFrame:
+    """Numbers that are equal but for their lowest bit, as one: ascending, with how many they are and how often it is 1.
+
+    Returns:
+        `number`, its lowest bit 0, `impressions` and `clicks` (Int64).
+    """
+    runs = numbers.sort(multithreaded=False).rle().struct.unnest()  # several of these run at once
+    number, length = runs["value"].to_numpy(), runs["len"].to_numpy().astype(np.int64)
+    unclicked = number - (number & 1)
+    is_first = np.ones(len(number), dtype=bool)
+    is_first[1:] = unclicked[1:] != unclicked[:-1]
+    first = np.flatnonzero(is_first)
+    return pl.DataFrame(
+        {
+            NUMBER: unclicked[first],
+            IMPRESSIONS: np.add.reduceat(length, first),
+            CLICKS: np.add.reduceat(length * (number & 1).astype(np.int64), first),
+        }
     )
 
 

@@ -10,7 +10,8 @@ from posbias.core.log.impressions import REJECTED
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, QUERY
 from posbias.io.engines.contract import ROWS
 
-_BUCKET = "posbias_bucket"
+BUCKET = "posbias_bucket"
+"""The column that says in which bucket a row lies, and what the names of their directories begin with."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Buckets:
         return int(counts[ROWS].sum()), counts
 
     def _files(self, number: int) -> list[Path]:
-        return sorted(self.folder.glob(f"*/{_BUCKET}={number}/*.parquet"))
+        return sorted(self.folder.glob(f"*/{BUCKET}={number}/*.parquet"))
 
 
 def bucket_of_query(n_buckets: int) -> pl.Expr:
@@ -88,8 +89,8 @@ def _counts(impressions: pl.LazyFrame) -> list[pl.Expr]:
 
 
 def _bucket_sink(frame: pl.LazyFrame, bucket: pl.Expr, folder: Path) -> pl.LazyFrame:
-    return frame.with_columns(bucket.alias(_BUCKET)).sink_parquet(
-        pl.PartitionBy(folder, key=_BUCKET, include_key=False),
+    return frame.with_columns(bucket.alias(BUCKET)).sink_parquet(
+        pl.PartitionBy(folder, key=BUCKET, include_key=False),
         compression="lz4",
         statistics=False,
         mkdir=True,

@@ -40,6 +40,7 @@ from posbias.io.engines.local_pages import (
     without_pages,
 )
 from posbias.io.engines.local_parts import Bucketed, LocalParts, add_up_part
+from posbias.io.engines.packed_buckets import packed_buckets
 from posbias.io.log.log import Log, good_rows
 from posbias.io.log.scan import reading
 from posbias.io.progress import RowCounter, count_rows
@@ -153,15 +154,22 @@ class LocalEngine:
     ) -> Bucketed:
         """Write the good rows to buckets by query, the others to one of their own."""
         check_room(self.scratch, log.estimated_rows * _TEMPORARY_BYTES_PER_ROW)
-        buckets, repeats = Buckets(self.scratch / "impressions", n_buckets), Counter[str]()
+        repeats = Counter[str]()
         all_pages = keep_sessions or log.docs_once or self.check_pages == "all"
         if log.has_sessions and not all_pages:
             all_pages = self._has_faulty_pages(log, n_buckets)
+        rows = partial(self._rows_to_write, log, n_buckets, widths, all_pages=all_pages)
+        packed = packed_buckets(log, self.scratch / "impressions", n_buckets)
+        buckets = packed or Buckets(self.scratch / "impressions", n_buckets)
         with temporary_files(self.scratch):
-            buckets.write(self._rows_to_write(log, n_buckets, widths, on_rows, all_pages=all_pages))
+            if packed is None:
+                buckets.write(rows(on_rows))
+            else:
+                packed.write(rows(on_rows), again=rows(None))
         read, counts = buckets.count_rows()
         rejected, totals = self._judge_rows(log, counts, read), _totals(counts)
-        frames = [frame.drop(REJECTED) for frame in buckets.frames]
+        frames = [frame.drop(REJECTED, strict=False) for frame in buckets.frames]
+        numbers = None if packed is None or log.docs_once else packed.numbers
         if log.docs_once:
             frames, repeats = self._keep_docs_once(frames, whole_pages=whole_pages)
         if log.has_sessions and frames:
@@ -173,7 +181,8 @@ class LocalEngine:
                 affected = affected_pages(shown, buckets.faulty, faulty)
                 rejected |= rows_by_reason(page_faults(affected))
                 faulty = pl.concat([faulty, affected])
-            frames = [without_pages(frame, faulty) for frame in frames] if faulty.height else frames
+            if faulty.height:
+                frames, numbers = [without_pages(frame, faulty) for frame in frames], None
         some_pages = None
         if log.has_sessions and frames:
             kept = pl.col(SESSION).is_not_null() if all_pages else keeps_session(log, n_buckets)
@@ -183,7 +192,7 @@ class LocalEngine:
             frames = [frame.drop(SESSION) for frame in frames]
         orphans = log.orphan_clicks()
         return Bucketed(
-            log, tuple(frames), read, rejected | repeats, totals, orphans, some_pages, at_once=self._at_once
+            log, tuple(frames), read, rejected | repeats, totals, orphans, some_pages, numbers, self._at_once
         )
 
     def _rows_to_write(

@@ -7,8 +7,9 @@ from functools import partial
 import narwhals as nw
 import polars as pl
 
+from posbias.core.arrays.bit_fields import BitFields
 from posbias.core.arrays.threads import at_once
-from posbias.core.counts.packed import count_packed
+from posbias.core.counts.packed import count_numbers, count_packed
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sums_of_weights import add_up_weights, count_weights
 from posbias.core.log.guards import LogTotals
@@ -51,6 +52,19 @@ class LocalParts:
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """Rows as numbers.
+
+    Attributes:
+        frames: the numbers, in buckets.
+        fields: what they say.
+    """
+
+    frames: tuple[pl.LazyFrame, ...]
+    fields: BitFields
+
+
+@dataclass(frozen=True)
 class Bucketed:
     """A log as it was read: its good rows, in one bucket or several, and what became of the others.
 
@@ -62,6 +76,7 @@ class Bucketed:
         totals: what the good rows and pages add up to.
         clicks_without_impression: where clicks are apart.
         some_pages: whole pages, as a rule those of one bucket; None where the log has no sessions.
+        numbers: the rows of each bucket as numbers, where all of them are.
         at_once: how many buckets are worked on at once.
     """
 
@@ -72,6 +87,7 @@ class Bucketed:
     totals: LogTotals
     clicks_without_impression: int | None
     some_pages: pl.LazyFrame | None
+    numbers: Numbers | None = None
     at_once: int = 1
 
     @property
@@ -81,7 +97,11 @@ class Bucketed:
 
     def statistics(self, plan: StatisticsPlan) -> LocalParts:
         """The statistics of each bucket, sorted by the plan's keys."""
-        return replace(self.buckets, prepared=partial(count_part, plan=plan))
+        numbers = self.numbers
+        if numbers is None or plan.model.needs_session:
+            return replace(self.buckets, prepared=partial(count_part, plan=plan))
+        count = partial(_count_numbers, fields=numbers.fields, plan=plan)
+        return LocalParts(lambda: numbers.frames, len(numbers.frames), self.at_once, count)
 
 
 def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.LazyFrame:
@@ -95,6 +115,10 @@ def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.LazyFrame:
     number = pl.col(SESSION if plan.model.needs_session else DOC).hash() % n_pieces
     pieces = [_counted_at_once(impressions.filter(number == piece), plan) for piece in range(n_pieces)]
     return add_up_part(pl.concat(pieces).lazy(), plan).lazy()
+
+
+def _count_numbers(numbers: pl.LazyFrame, fields: BitFields, plan: StatisticsPlan) -> pl.LazyFrame:
+    return count_numbers(numbers.collect().to_series(), fields, plan).lazy()
 
 
 def add_up_part(counts: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:

@@ -1,0 +1,150 @@
+"""Buckets of rows that are numbers: 8 bytes a row, written and read several times faster than its columns."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from posbias.core.arrays.bit_fields import NUMBER, BitFields, bit_fields
+from posbias.core.log.impressions import REJECTED
+from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RANDOMIZED, SESSION
+from posbias.io.engines.buckets import BUCKET, Buckets, bucket_of_query
+from posbias.io.engines.contract import ROWS
+from posbias.io.engines.local_parts import Numbers
+from posbias.io.log.log import Log, good_rows
+
+_SEEN_ROWS = 1 << 16  # at either end of the log
+
+
+@dataclass(frozen=True)
+class PackedBuckets:
+    """Rows on disk, in a directory of ours: their session, and all that they hold besides as one number.
+
+    Rows that do not fit the bits lie in buckets of columns, and so do faulty ones.
+
+    Attributes:
+        folder: where.
+        number: of buckets that hold whole queries; faulty rows are in another one, the last.
+        fields: what the numbers say.
+        schema: the columns of rows, as the log has them.
+        short_session: the type in which sessions take fewer bytes, where there is one.
+    """
+
+    folder: Path
+    number: int
+    fields: BitFields
+    schema: pl.Schema
+    short_session: pl.DataType | None
+
+    def write(self, frames: Iterable[pl.LazyFrame], again: Iterable[pl.LazyFrame]) -> None:
+        """Split rows, one frame after the other.
+
+        Args:
+            frames: the rows, marked in `rejected`.
+            again: the same rows, which are read where some do not fit.
+        """
+        fits = (pl.col(REJECTED) == 0) & self.fields.fit
+        session = [pl.col(SESSION)] if SESSION in self.schema else []
+        if self.short_session is not None:
+            short = pl.col(SESSION).cast(self.short_session, strict=False)
+            fits &= short.is_not_null() | pl.col(SESSION).is_null()
+            session = [short]
+        bucket = pl.when(fits).then(bucket_of_query(self.number)).otherwise(self.number)
+        number = pl.when(fits).then(self.fields.number).otherwise(0).alias(NUMBER)
+        for at, frame in enumerate(frames):
+            place = pl.PartitionBy(self.folder / f"{at:05d}", key=BUCKET, include_key=False)
+            packed = frame.select(number, *session, bucket.alias(BUCKET))
+            packed.sink_ipc(place, compression="uncompressed", mkdir=True, engine="streaming")
+        if self._files(self.number):
+            self._others.write(frame.filter(~fits) for frame in again)
+
+    @property
+    def frames(self) -> list[pl.LazyFrame]:
+        """The buckets that hold rows, in the order of their number."""
+        return [self._frame(number) for number in range(self.number) if self.holds(number)]
+
+    @property
+    def numbers(self) -> Numbers | None:
+        """The numbers of these buckets; None where some rows are none."""
+        if any(self._others.holds(number) for number in range(self.number)):
+            return None
+        held = [self._packed(number).select(NUMBER) for number in range(self.number) if self.holds(number)]
+        return Numbers(tuple(held), self.fields)
+
+    @property
+    def faulty(self) -> pl.LazyFrame:
+        """The rows that break the contract; there are some."""
+        return self._others.faulty
+
+    def holds(self, number: int) -> bool:
+        """Whether a bucket holds rows."""
+        return bool(self._files(number)) or self._others.holds(number)
+
+    def count_rows(self) -> tuple[int, pl.DataFrame]:
+        """How many rows were written, and the `row_counts`."""
+        clicks = (pl.col(NUMBER) % 2).sum().cast(pl.Int64).alias(CLICKS)
+        rows = pl.len().cast(pl.Int64)
+        numbers = [self._packed(number) for number in range(self.number) if self._files(number)]
+        _, counts = self._others.count_rows()
+        if numbers:
+            packed = pl.concat(numbers).select(
+                pl.lit(0, pl.UInt8).alias(REJECTED), rows.alias(ROWS), rows.alias(IMPRESSIONS), clicks
+            )
+            counts = pl.concat([counts, packed.collect(engine="streaming")])
+        counts = counts.group_by(REJECTED).sum().sort(REJECTED)
+        return int(counts[ROWS].sum()), counts
+
+    @property
+    def _others(self) -> Buckets:
+        return Buckets(self.folder / "others", self.number)
+
+    def _frame(self, number: int) -> pl.LazyFrame:
+        """The rows of a bucket."""
+        found = list[pl.LazyFrame]()
+        if self._files(number):
+            session = [pl.col(SESSION).cast(self.schema[SESSION])] if SESSION in self.schema else []
+            found.append(self._packed(number).select(*self.fields.values, *session).select(self.schema.names()))
+        if self._others.holds(number):
+            found.append(self._others.frame(number).select(self.schema.names()))
+        return pl.concat(found)
+
+    def _packed(self, number: int) -> pl.LazyFrame:
+        return pl.scan_ipc(self._files(number), hive_partitioning=False, glob=False)
+
+    def _files(self, number: int) -> list[Path]:
+        return sorted(self.folder.glob(f"*/{BUCKET}={number}/*.ipc"))
+
+
+def packed_buckets(log: Log, folder: Path, number: int) -> PackedBuckets | None:
+    """Buckets for the rows of a log; None where they cannot be numbers.
+
+    That is told by the first rows, and the last ones where a file has an end to read. It takes ids that are whole
+    numbers, not too large (no 64-bit hashes), and no weights.
+    """
+    rows = log.impressions
+    schema = rows.drop(REJECTED).collect_schema()
+    if log.click_sources or log.raw is not None or IMPRESSIONS in schema:
+        return None
+    first = (QUERY, DOC, *log.roles.context, PERIOD)
+    last = (RANDOMIZED, POSITION, CLICK)
+    between = [name for name in schema if name not in {SESSION, *first, *last}]
+    names = [name for name in dict.fromkeys((*first, *between, *last)) if name in schema]
+    if not all(schema[name].is_integer() or schema[name].is_temporal() or schema[name] == pl.Boolean for name in names):
+        return None
+    session = [SESSION] if SESSION in schema else []
+    ends = [rows.head(_SEEN_ROWS), *([rows.tail(_SEEN_ROWS)] if log.rows_are_known else [])]
+    seen = pl.concat(good_rows(end).select(*names, *session).collect(engine="streaming") for end in ends)
+    fields = bit_fields(seen.select(names), growing=(QUERY, DOC), known={CLICK: 1})
+    if fields is None:
+        return None
+    return PackedBuckets(folder, number, fields, schema, _short(seen[SESSION]) if session else None)
+
+
+def _short(sessions: pl.Series) -> pl.DataType | None:
+    """A type of half the width, with room for sixteen times the largest."""
+    if not sessions.dtype.is_integer():
+        return None
+    least, most = sessions.min(), sessions.max()
+    known = isinstance(least, int) and isinstance(most, int)
+    return pl.UInt32() if known and least >= 0 and most < 1 << 28 else None

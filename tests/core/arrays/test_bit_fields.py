@@ -1,0 +1,99 @@
+"""Rows as numbers: what fits comes back as it was and in its order, and what does not fit is known."""
+
+from datetime import date, datetime
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from posbias.core.arrays.bit_fields import NUMBER, bit_fields
+
+SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
+SCHEMA = {
+    "query": pl.Int64,
+    "doc": pl.UInt32,
+    "device": pl.Int8,
+    "day": pl.Date,
+    "hour": pl.Datetime("us"),
+    "logged_in": pl.Boolean,
+    "click": pl.Int8,
+}
+ROWS = st.fixed_dictionaries(
+    {
+        "query": st.integers(-(2**16), 2**16),
+        "doc": st.sampled_from([0, 1, 70_000]),
+        "device": st.integers(-128, 127),
+        "day": st.dates(date(1969, 12, 1), date(1970, 2, 1)),
+        "hour": st.sampled_from([datetime(1969, 12, 31, 23, 45), datetime(1970, 1, 1, 2)]),
+        "logged_in": st.booleans(),
+        "click": st.integers(0, 1),
+    }
+)
+
+
+@SETTINGS
+@given(st.lists(ROWS, min_size=1, max_size=20))
+def test_rows_come_back_as_they_were_and_in_their_order(rows: list[dict[str, object]]) -> None:
+    log = pl.DataFrame(rows, schema=SCHEMA)
+    fields = bit_fields(log, growing=("query", "doc"), known={"click": 1})
+    assert fields is not None
+    assert fields.names == tuple(SCHEMA)
+    assert log.select(fields.fit).to_series().all()
+    numbers = log.select(fields.number)
+    assert numbers.schema == {NUMBER: pl.UInt64}
+    assert_frame_equal(numbers.select(fields.values), log)
+    assert_frame_equal(numbers.sort(NUMBER).select(fields.values), log.sort(log.columns))
+
+
+SEEN = pl.DataFrame({"query": [0, 900], "position": [1, 10]}, schema={"query": pl.Int64, "position": pl.Int32})
+
+
+@pytest.mark.parametrize(
+    ("query", "position", "fits"),
+    [
+        (0, 1, True),
+        (900 * 2**20, 40, True),
+        (None, 1, False),
+        (1, None, False),
+        (-1, 1, False),
+        (2**62, 1, False),
+        (1, 2**20, False),
+    ],
+)
+def test_what_was_not_seen_fits_where_it_has_its_place_in_the_bits(
+    query: int | None, position: int | None, fits: bool
+) -> None:
+    fields = bit_fields(SEEN, growing=("query",), known={})
+    assert fields is not None
+    row = pl.DataFrame({"query": [query], "position": [position]}, schema=SEEN.schema)
+    assert row.select(fields.fit).item() is fits
+    if fits:
+        assert_frame_equal(row.select(fields.number).select(fields.values), row)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series([0.5]),
+        pl.Series(["a"]),
+        pl.Series([-(2**63)]),
+        pl.Series([2**64 - 1], dtype=pl.UInt64),
+        pl.Series([None], dtype=pl.Int64),
+        pl.Series([], dtype=pl.Int64),
+        pl.Series([datetime(2026, 1, 1, 0, 0, 1)]),
+    ],
+    ids=repr,
+)
+def test_other_columns_have_no_bits(column: pl.Series) -> None:
+    assert bit_fields(column.rename("value").to_frame(), growing=(), known={}) is None
+
+
+def test_numbers_beyond_64_bits_that_come_later_do_not_fit() -> None:
+    seen = pl.DataFrame({"doc": pl.Series([1, 5], dtype=pl.UInt64)})
+    fields = bit_fields(seen, growing=("doc",), known={})
+    assert fields is not None
+    later = pl.DataFrame({"doc": pl.Series([2**64 - 1, 2**63 - 1], dtype=pl.UInt64)})
+    assert later.select(fields.fit).to_series().to_list() == [False, True]
+    assert_frame_equal(later[1:].select(fields.number).select(fields.values), later[1:])
