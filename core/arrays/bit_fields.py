@@ -123,10 +123,8 @@ def bit_fields(seen: pl.DataFrame, growing: Sequence[str], known: Mapping[str, i
     """
     fields = list[BitField]()
     for column in seen:
-        if column.name in known:
-            field = BitField(column.name, column.dtype, 0, known[column.name])
-        else:
-            field = _field(column)
+        bits = known.get(column.name)
+        field = _field(column) if bits is None else BitField(column.name, column.dtype, 0, bits)
         if field is None:
             return None
         fields.append(field)

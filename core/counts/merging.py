@@ -1,7 +1,7 @@
 """Signatures of the parts of a log, merged into those of the whole, a range of keys at a time.
 
 The signatures of each part are sorted by a key that depends on their content only, so that equal ones meet in the same
-range. Parts may lie outside memory: what is held at a time is the result and one range of each part.
+range. Parts may lie outside memory: what is held at a time is the result and one range of each part for each thread.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,10 @@ import numpy as np
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Hashes, Integers, Numbers, concatenate
+from posbias.core.arrays.threads import at_once, n_threads
 
-_UNITS_OF_RANGE = 1 << 17  # of all parts together, about
+_UNITS_AT_ONCE = 1 << 17  # of all parts together, about
+_FEWEST_UNITS = 1 << 13  # of a range
 
 
 class SortedSignatures(Protocol):
@@ -48,13 +50,16 @@ def merge(
     numbers: list[Numbers] = [np.empty(border[-1], np.int32) for border in borders]
     merged: list[CountTable] = []
     n_merged = 0
-    for step in range(len(borders[0]) - 1):
+
+    def of_range(step: int) -> tuple[CountTable, Integers, list[tuple[int, int]]]:
         spans = [(int(border[step]), int(border[step + 1])) for border in borders]
         read = [
             _renumbered(part.read(*span), cells, len(cell_code))
             for part, span, cells in zip(parts, spans, new_cell, strict=True)
         ]
-        signatures, number = compress(concatenate(read), cell_code)
+        return *compress(concatenate(read), cell_code), spans
+
+    for signatures, number, spans in at_once(of_range, range(len(borders[0]) - 1)):
         ends = np.cumsum([last - first for first, last in spans])[:-1]
         for of_part, (first, last), found in zip(numbers, spans, np.split(number, ends), strict=True):
             of_part[first:last] = found + n_merged
@@ -66,7 +71,7 @@ def merge(
 def _borders(parts: Sequence[SortedSignatures]) -> list[Integers]:
     """Where each range of keys begins in each part, and where the last one ends."""
     keys = [part.keys for part in parts]
-    n_ranges = 1 + sum(map(len, keys)) // _UNITS_OF_RANGE
+    n_ranges = 1 + sum(map(len, keys)) // max(_UNITS_AT_ONCE // n_threads(), _FEWEST_UNITS)
     inner = np.array([(number << 64) // n_ranges for number in range(1, n_ranges)], np.uint64)
     return [np.array([0, *np.searchsorted(of_part, inner), len(of_part)]) for of_part in keys]
 

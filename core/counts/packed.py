@@ -6,8 +6,8 @@ Those of an impression and its click make one number with digits in mixed radix,
 
 where a whole number is its distance from the smallest in its column, a time likewise in the steps that they are apart,
 and a text its number among the different ones in their order. So are whole numbers that lie too far apart (64-bit
-hashes). Sorting these numbers sorts the rows by their keys, and equal rows are runs. Where a log was split, rows may lie
-there as numbers already (`posbias.core.arrays.bit_fields`).
+hashes). Sorting these numbers sorts the rows by their keys, and equal rows are runs. Where a log was split, its rows
+may be numbers already (`posbias.core.arrays.bit_fields`).
 """
 
 from collections.abc import Sequence

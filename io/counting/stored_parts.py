@@ -1,6 +1,8 @@
 """Compressed parts on disk, until they are merged."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +18,38 @@ _MEMBERS = ("keys", "member_signature", "member_query")
 
 
 @dataclass(frozen=True)
-class StoredStrata:
-    """A `PartOfStrata` on disk, one array per file.
+class _Stored:
+    """Where an array lies in a file.
 
     Attributes:
-        path: what the names of its files begin with.
+        offset: of its first byte.
+        dtype: of its elements, as NumPy names it.
+        length: how many these are.
+    """
+
+    offset: int
+    dtype: str
+    length: int
+
+    def read(self, path: Path, first: int = 0, last: int | None = None) -> NDArray[Any]:
+        """The elements first .. last - 1."""
+        dtype = np.dtype(self.dtype)
+        count = (self.length if last is None else last) - first
+        return np.fromfile(path, dtype, count, offset=self.offset + first * dtype.itemsize)
+
+
+@dataclass(frozen=True)
+class StoredStrata:
+    """A `PartOfStrata` on disk: its arrays, one after the other, in one file.
+
+    Attributes:
+        path: the file.
+        arrays: where each lies.
         n_cells: number of cells K of the part.
     """
 
-    path: str
+    path: Path
+    arrays: Mapping[str, _Stored]
     n_cells: int
 
     @property
@@ -56,8 +81,7 @@ class StoredStrata:
         )
 
     def _array(self, name: str, first: int = 0, last: int | None = None) -> NDArray[Any]:
-        # Mapped for no longer than the copy takes: mapped pages count as memory of the process.
-        return np.array(np.load(f"{self.path}-{name}.npy", mmap_mode="r")[first:last])
+        return self.arrays[name].read(self.path, first, last)
 
 
 def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistics:
@@ -71,9 +95,15 @@ def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistic
         for kind, (unit, strata) in enumerate(part.by_unit.items()):
             name = f"signatures-{number:05d}-{kind}"
             table = strata.read(0, len(strata.keys))
-            arrays = {field: getattr(table, field) for field in _COUNTS}
-            arrays |= {field: getattr(strata, field) for field in _MEMBERS}
-            for field, array in arrays.items():
-                np.save(unfinished / f"{name}-{field}.npy", array)
-            by_unit[unit] = StoredStrata(str(folder / name), table.n_cells)
+            of_counts = {field: getattr(table, field) for field in _COUNTS}
+            of_members = {field: getattr(strata, field) for field in _MEMBERS}
+            with (unfinished / name).open("wb") as file:
+                arrays = {field: _store(array, file) for field, array in (of_counts | of_members).items()}
+            by_unit[unit] = StoredStrata(folder / name, arrays, table.n_cells)
     return replace(part, by_unit=by_unit)
+
+
+def _store(array: NDArray[Any], file: BufferedWriter) -> _Stored:
+    offset = file.tell()
+    array.tofile(file)
+    return _Stored(offset, array.dtype.str, len(array))

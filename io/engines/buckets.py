@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.log.impressions import REJECTED
-from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, QUERY
+from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.contract import ROWS
 
 BUCKET = "posbias_bucket"
@@ -43,6 +43,11 @@ class Buckets:
     def frames(self) -> list[pl.LazyFrame]:
         """The buckets that hold rows, in the order of their number."""
         return [self.frame(number) for number in range(self.number) if self.holds(number)]
+
+    @property
+    def with_session(self) -> list[pl.LazyFrame]:
+        """Of these, the rows whose session is known."""
+        return [frame.filter(pl.col(SESSION).is_not_null()) for frame in self.frames]
 
     @property
     def faulty(self) -> pl.LazyFrame:

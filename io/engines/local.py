@@ -159,21 +159,23 @@ class LocalEngine:
         if log.has_sessions and not all_pages:
             all_pages = self._has_faulty_pages(log, n_buckets)
         rows = partial(self._rows_to_write, log, n_buckets, widths, all_pages=all_pages)
-        packed = packed_buckets(log, self.scratch / "impressions", n_buckets)
-        buckets = packed or Buckets(self.scratch / "impressions", n_buckets)
+        place = self.scratch / "impressions"
+        buckets = packed_buckets(log, place, n_buckets) or Buckets(place, n_buckets)
         with temporary_files(self.scratch):
-            if packed is None:
+            if isinstance(buckets, Buckets):
                 buckets.write(rows(on_rows))
             else:
-                packed.write(rows(on_rows), again=rows(None))
+                buckets.write(rows(on_rows), again=rows(None))
         read, counts = buckets.count_rows()
         rejected, totals = self._judge_rows(log, counts, read), _totals(counts)
         frames = [frame.drop(REJECTED, strict=False) for frame in buckets.frames]
-        numbers = None if packed is None or log.docs_once else packed.numbers
+        numbers = None if isinstance(buckets, Buckets) or log.docs_once else buckets.numbers
         if log.docs_once:
             frames, repeats = self._keep_docs_once(frames, whole_pages=whole_pages)
+        some_pages = None
         if log.has_sessions and frames:
-            shown = self._pages(log, frames, n_buckets, all_pages=all_pages)
+            looked_at = frames if all_pages else [frame.drop(REJECTED, strict=False) for frame in buckets.with_session]
+            shown = self._pages(log, looked_at, n_buckets, all_pages=all_pages)
             judged = self._judged_over(shown) if all_pages else judge([shown])
             faulty, totals, rows_lost = judged.faulty, replace(totals, page_ends=judged.ends), bool(rejected)
             rejected |= self._judge_pages(log, faulty, read)
@@ -182,11 +184,10 @@ class LocalEngine:
                 rejected |= rows_by_reason(page_faults(affected))
                 faulty = pl.concat([faulty, affected])
             if faulty.height:
-                frames, numbers = [without_pages(frame, faulty) for frame in frames], None
-        some_pages = None
-        if log.has_sessions and frames:
+                frames, looked_at = ([without_pages(frame, faulty) for frame in group] for group in (frames, looked_at))
+                numbers = None
             kept = pl.col(SESSION).is_not_null() if all_pages else keeps_session(log, n_buckets)
-            of_buckets = [frame.filter(kept) for frame in frames]
+            of_buckets = [frame.filter(kept) for frame in looked_at]
             some_pages = _some_pages(of_buckets, has_first=buckets.holds(0), split=log.page_rules.several_queries)
         if log.has_sessions and not (keep_sessions or log.docs_once):
             frames = [frame.drop(SESSION) for frame in frames]

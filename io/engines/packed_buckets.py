@@ -1,7 +1,8 @@
 """Buckets of rows that are numbers: 8 bytes a row, written and read several times faster than its columns."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +16,7 @@ from posbias.io.engines.local_parts import Numbers
 from posbias.io.log.log import Log, good_rows
 
 _SEEN_ROWS = 1 << 16  # at either end of the log
+_SHORT_SESSIONS = 1 << 28  # a sixteenth of what 32 bits hold
 
 
 @dataclass(frozen=True)
@@ -50,27 +52,37 @@ class PackedBuckets:
             short = pl.col(SESSION).cast(self.short_session, strict=False)
             fits &= short.is_not_null() | pl.col(SESSION).is_null()
             session = [short]
-        bucket = pl.when(fits).then(bucket_of_query(self.number)).otherwise(self.number)
+        bucket = bucket_of_query(self.number)
+        if session:  # rows with one lie apart
+            bucket = pl.when(pl.col(SESSION).is_null()).then(bucket).otherwise(bucket + self.number + 1)
+        bucket = pl.when(fits).then(bucket).otherwise(self.number)
         number = pl.when(fits).then(self.fields.number).otherwise(0).alias(NUMBER)
         for at, frame in enumerate(frames):
             place = pl.PartitionBy(self.folder / f"{at:05d}", key=BUCKET, include_key=False)
             packed = frame.select(number, *session, bucket.alias(BUCKET))
             packed.sink_ipc(place, compression="uncompressed", mkdir=True, engine="streaming")
-        if self._files(self.number):
+        if self.number in self._files:
             self._others.write(frame.filter(~fits) for frame in again)
 
     @property
     def frames(self) -> list[pl.LazyFrame]:
         """The buckets that hold rows, in the order of their number."""
-        return [self._frame(number) for number in range(self.number) if self.holds(number)]
+        return [self._frame(number, self._files_of(number)) for number in self._held]
+
+    @property
+    def with_session(self) -> list[pl.LazyFrame]:
+        """Of these, the rows whose session is known."""
+        known = pl.col(SESSION).is_not_null()
+        return [
+            self._frame(number, self._files.get(self.number + 1 + number, [])).filter(known) for number in self._held
+        ]
 
     @property
     def numbers(self) -> Numbers | None:
         """The numbers of these buckets; None where some rows are none."""
         if any(self._others.holds(number) for number in range(self.number)):
             return None
-        held = [self._packed(number).select(NUMBER) for number in range(self.number) if self.holds(number)]
-        return Numbers(tuple(held), self.fields)
+        return Numbers(tuple(_packed(self._files_of(number)).select(NUMBER) for number in self._held), self.fields)
 
     @property
     def faulty(self) -> pl.LazyFrame:
@@ -79,18 +91,16 @@ class PackedBuckets:
 
     def holds(self, number: int) -> bool:
         """Whether a bucket holds rows."""
-        return bool(self._files(number)) or self._others.holds(number)
+        return bool(self._files_of(number)) or self._others.holds(number)
 
     def count_rows(self) -> tuple[int, pl.DataFrame]:
         """How many rows were written, and the `row_counts`."""
-        clicks = (pl.col(NUMBER) % 2).sum().cast(pl.Int64).alias(CLICKS)
-        rows = pl.len().cast(pl.Int64)
-        numbers = [self._packed(number) for number in range(self.number) if self._files(number)]
+        files = [path for number in range(self.number) for path in self._files_of(number)]
         _, counts = self._others.count_rows()
-        if numbers:
-            packed = pl.concat(numbers).select(
-                pl.lit(0, pl.UInt8).alias(REJECTED), rows.alias(ROWS), rows.alias(IMPRESSIONS), clicks
-            )
+        if files:
+            rows, clicks = pl.len().cast(pl.Int64), (pl.col(NUMBER) % 2).sum().cast(pl.Int64)
+            fault = pl.lit(0, pl.UInt8).alias(REJECTED)
+            packed = _packed(files).select(fault, rows.alias(ROWS), rows.alias(IMPRESSIONS), clicks.alias(CLICKS))
             counts = pl.concat([counts, packed.collect(engine="streaming")])
         counts = counts.group_by(REJECTED).sum().sort(REJECTED)
         return int(counts[ROWS].sum()), counts
@@ -99,21 +109,34 @@ class PackedBuckets:
     def _others(self) -> Buckets:
         return Buckets(self.folder / "others", self.number)
 
-    def _frame(self, number: int) -> pl.LazyFrame:
-        """The rows of a bucket."""
+    @property
+    def _held(self) -> list[int]:
+        return [number for number in range(self.number) if self.holds(number)]
+
+    @cached_property
+    def _files(self) -> dict[int, list[Path]]:
+        """The files by their bucket; those of rows with a session are counted from `number` + 1 on."""
+        found = dict[int, list[Path]]()
+        for path in sorted(self.folder.glob(f"*/{BUCKET}=*/*.ipc")):
+            found.setdefault(int(path.parent.name.partition("=")[2]), []).append(path)
+        return found
+
+    def _files_of(self, number: int) -> list[Path]:
+        return [*self._files.get(number, []), *self._files.get(self.number + 1 + number, [])]
+
+    def _frame(self, number: int, files: Sequence[Path]) -> pl.LazyFrame:
+        """The rows of a bucket that are in some files, and those that are no numbers."""
         found = list[pl.LazyFrame]()
-        if self._files(number):
+        if files:
             session = [pl.col(SESSION).cast(self.schema[SESSION])] if SESSION in self.schema else []
-            found.append(self._packed(number).select(*self.fields.values, *session).select(self.schema.names()))
+            found.append(_packed(files).select(*self.fields.values, *session).select(self.schema.names()))
         if self._others.holds(number):
             found.append(self._others.frame(number).select(self.schema.names()))
-        return pl.concat(found)
+        return pl.concat(found) if found else pl.LazyFrame(schema=self.schema)
 
-    def _packed(self, number: int) -> pl.LazyFrame:
-        return pl.scan_ipc(self._files(number), hive_partitioning=False, glob=False)
 
-    def _files(self, number: int) -> list[Path]:
-        return sorted(self.folder.glob(f"*/{BUCKET}={number}/*.ipc"))
+def _packed(files: Sequence[Path]) -> pl.LazyFrame:
+    return pl.scan_ipc(list(files), hive_partitioning=False, glob=False)
 
 
 def packed_buckets(log: Log, folder: Path, number: int) -> PackedBuckets | None:
@@ -146,5 +169,6 @@ def _short(sessions: pl.Series) -> pl.DataType | None:
     if not sessions.dtype.is_integer():
         return None
     least, most = sessions.min(), sessions.max()
-    known = isinstance(least, int) and isinstance(most, int)
-    return pl.UInt32() if known and least >= 0 and most < 1 << 28 else None
+    if not isinstance(least, int) or not isinstance(most, int):
+        return None
+    return pl.UInt32() if least >= 0 and most < _SHORT_SESSIONS else None

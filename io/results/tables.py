@@ -1,11 +1,16 @@
 """Propensities and attractiveness on disk."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from queue import Full, Queue
+from typing import Any
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from posbias.core.errors import LogFormatError
 from posbias.core.fit.fitted_theta import FittedTheta, check_covariance
@@ -22,6 +27,8 @@ FILES_OF_A_FIT = (MANIFEST, f"{PROPENSITIES}.parquet", f"{THETA_COVARIANCE}.parq
 
 # Ids seldom repeat and posterior means are floats: a dictionary costs time and saves nothing.
 _STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "use_dictionary": False}
+_ROW_GROUP = 1 << 18  # rows
+_PATIENCE = 0.5  # seconds until it is looked whether writing has failed
 
 
 def write_propensities(table: pl.DataFrame, folder: Path, *, csv: bool) -> None:
@@ -43,17 +50,41 @@ def write_covariance(theta: FittedTheta, folder: Path) -> None:
 
 
 def write_in_one_file(parts: Iterable[pl.DataFrame], path: Path) -> Iterator[None]:
-    """Write the parts of a table into one Parquet file, step by step."""
-    parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time, and it has no types
-    writer: Any = None
-    try:
-        for part in parts:
-            table = cast("Any", part.to_arrow())
-            writer = writer or parquet.ParquetWriter(path, table.schema, **_STORAGE)
-            yield writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
+    """Write the parts of a table into one Parquet file, step by step, while its columns are encoded on all threads."""
+    todo = iter(parts)
+    first = next(todo, None)
+    if first is None:
+        return
+    waiting = Queue[pl.DataFrame | None](maxsize=1)
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        writing = thread.submit(_sink, waiting, first.schema, path)
+        try:
+            for part in chain([first], todo):
+                _hand_over(part, waiting, writing)
+                yield
+        finally:
+            _hand_over(None, waiting, writing)
+        writing.result()
+
+
+def _sink(waiting: "Queue[pl.DataFrame | None]", schema: pl.Schema, path: Path) -> None:
+    """Write what comes, until it is None."""
+
+    def parts(*_: object) -> Iterator[pl.DataFrame]:
+        while (part := waiting.get()) is not None:
+            yield part
+
+    rows = register_io_source(parts, schema=schema)
+    rows.sink_parquet(path, compression="zstd", compression_level=1, row_group_size=_ROW_GROUP)
+
+
+def _hand_over(part: pl.DataFrame | None, waiting: "Queue[pl.DataFrame | None]", writing: "Future[None]") -> None:
+    """Wait until the one before is taken; raise what has stopped the writing."""
+    while not writing.done():
+        with suppress(Full):
+            waiting.put(part, timeout=_PATIENCE)
+            return
+    writing.result()
 
 
 def write_part(part: pl.DataFrame, folder: Path, number: int) -> None:

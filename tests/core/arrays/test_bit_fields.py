@@ -1,6 +1,6 @@
 """Rows as numbers: what fits comes back as it was and in its order, and what does not fit is known."""
 
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 
 import polars as pl
 import pytest
@@ -20,13 +20,19 @@ SCHEMA = {
     "logged_in": pl.Boolean,
     "click": pl.Int8,
 }
+
+
+def in_utc(*moment: int) -> datetime:
+    return datetime(*moment, tzinfo=UTC).replace(tzinfo=None)  # pyright: ignore[reportArgumentType]
+
+
 ROWS = st.fixed_dictionaries(
     {
         "query": st.integers(-(2**16), 2**16),
         "doc": st.sampled_from([0, 1, 70_000]),
         "device": st.integers(-128, 127),
         "day": st.dates(date(1969, 12, 1), date(1970, 2, 1)),
-        "hour": st.sampled_from([datetime(1969, 12, 31, 23, 45), datetime(1970, 1, 1, 2)]),
+        "hour": st.sampled_from([in_utc(1969, 12, 31, 23, 45), in_utc(1970, 1, 1, 2, 0)]),
         "logged_in": st.booleans(),
         "click": st.integers(0, 1),
     }
@@ -63,7 +69,7 @@ SEEN = pl.DataFrame({"query": [0, 900], "position": [1, 10]}, schema={"query": p
     ],
 )
 def test_what_was_not_seen_fits_where_it_has_its_place_in_the_bits(
-    query: int | None, position: int | None, fits: bool
+    query: int | None, position: int | None, *, fits: bool
 ) -> None:
     fields = bit_fields(SEEN, growing=("query",), known={})
     assert fields is not None
@@ -82,7 +88,7 @@ def test_what_was_not_seen_fits_where_it_has_its_place_in_the_bits(
         pl.Series([2**64 - 1], dtype=pl.UInt64),
         pl.Series([None], dtype=pl.Int64),
         pl.Series([], dtype=pl.Int64),
-        pl.Series([datetime(2026, 1, 1, 0, 0, 1)]),
+        pl.Series([in_utc(2026, 1, 1, 0, 7)]),
     ],
     ids=repr,
 )

@@ -45,7 +45,7 @@ def test_merged_parts_are_the_whole_compressed_at_once(
     members = [np.flatnonzero(number == part) for part in np.unique(number)]
     parts = [part_of(impressions[pairs], clicks[pairs]) for pairs in members]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_UNITS_OF_RANGE", units_of_range)
+        patch.setattr(merging, "_UNITS_AT_ONCE", units_of_range)
         merged, new = merge([part for part, _, _ in parts], [cells for _, cells, _ in parts], CODES)
     for name in ("start", "cell", "impressions", "clicks", "multiplicity"):
         np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name))
