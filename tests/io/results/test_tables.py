@@ -1,7 +1,8 @@
 """A table that is written part by part is whole, in order, and what stops it is told."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import cast
 
 import polars as pl
 import pytest
@@ -38,6 +39,6 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 
 def test_who_stops_in_the_middle_does_not_wait_for_ever(tmp_path: Path) -> None:
-    writing = write_in_one_file(iter(PARTS), tmp_path / "table.parquet")
+    writing = cast("Generator[None]", write_in_one_file(PARTS, tmp_path / "table.parquet"))
     next(writing)
     writing.close()
