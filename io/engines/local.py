@@ -48,7 +48,6 @@ from posbias.io.results.tables import write_in_one_file
 from posbias.io.temporary.files import check_room, temporary_files
 from posbias.io.temporary.kept import keep
 
-_TEMPORARY_BYTES_PER_ROW = 4  # of integer ids, compressed; the least that buckets were seen to take
 _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS = 1 << 20, 64  # smaller buckets are faster, up to a point
 _BYTES_AT_WORK = 350 << 20  # of a bucket that is worked on
 _FIRST_ROWS, _FIRST_WIDTHS = 1 << 18, 1_000  # that are looked at before all are read
@@ -153,7 +152,6 @@ class LocalEngine:
         whole_pages: bool,
     ) -> Bucketed:
         """Write the good rows to buckets by query, the others to one of their own."""
-        check_room(self.scratch, log.estimated_rows * _TEMPORARY_BYTES_PER_ROW)
         repeats = Counter[str]()
         all_pages = keep_sessions or log.docs_once or self.check_pages == "all"
         if log.has_sessions and not all_pages:
@@ -161,6 +159,7 @@ class LocalEngine:
         rows = partial(self._rows_to_write, log, n_buckets, widths, all_pages=all_pages)
         place = self.scratch / "impressions"
         buckets = packed_buckets(log, place, n_buckets) or Buckets(place, n_buckets)
+        check_room(self.scratch, log.estimated_rows * buckets.least_bytes_per_row)
         with temporary_files(self.scratch):
             if isinstance(buckets, Buckets):
                 buckets.write(rows(on_rows))

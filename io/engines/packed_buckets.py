@@ -39,6 +39,12 @@ class PackedBuckets:
     schema: pl.Schema
     short_session: pl.DataType | None
 
+    @property
+    def least_bytes_per_row(self) -> int:
+        """What rows take on disk, at least."""
+        of_session = 0 if SESSION not in self.schema else 8 if self.short_session is None else 4
+        return 8 + of_session
+
     def write(self, frames: Iterable[pl.LazyFrame], again: Iterable[pl.LazyFrame]) -> None:
         """Split rows, one frame after the other.
 
