@@ -238,7 +238,7 @@ def _links(log: Log) -> list[str]:
 def _days(read: ReadLog, today: date) -> Days:
     """The days of the good rows."""
     rows = Counter[date]()
-    for of_part in read.buckets.map(_rows_by_day):
+    for of_part in read.pieces.map(_rows_by_day):
         rows.update(of_part)
     unit = read.log.rules.time_unit
     return Days(rows, today, None if unit is None else unit.words)

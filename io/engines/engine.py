@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 
 
 class Parts(Protocol):
-    """Rows in parts, each of which holds whole queries."""
+    """Rows in parts."""
 
     @property
     def number(self) -> int | None:
@@ -51,7 +51,12 @@ class ReadLog(Protocol):
 
     @property
     def buckets(self) -> Parts:
-        """Canonical impressions that keep the contract."""
+        """Canonical impressions that keep the contract, each query in one part."""
+        ...
+
+    @property
+    def pieces(self) -> Parts:
+        """The same, for what does not need whole queries: on Spark it moves no rows."""
         ...
 
     @property

@@ -95,6 +95,11 @@ class Bucketed:
         """The good rows."""
         return LocalParts(lambda: self.frames, len(self.frames), self.at_once)
 
+    @property
+    def pieces(self) -> LocalParts:
+        """The good rows."""
+        return self.buckets
+
     def statistics(self, plan: StatisticsPlan) -> LocalParts:
         """The statistics of each bucket, sorted by the plan's keys."""
         numbers = self.numbers

@@ -1,13 +1,13 @@
 """The Spark engine: the same plans and the same steps as on one machine, on many.
 
-Polars reads the files, in Spark's Python workers, just as it does on one machine. Spark brings together what belongs
-together and counts it. What is done to a part, Polars does again, in the worker that holds it. Only small things come
+Polars reads the files, in Spark's Python workers, just as it does on one machine. Spark counts, and brings together
+what belongs together. What is done to a part, Polars does again, in the worker that holds it. Only small things come
 back to this process: signatures, which are fitted here, and counts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from posbias.io.engines.contract import ROWS, SAMPLED_ROWS, fewest_parts, judge_
 from posbias.io.engines.engine import Found, Item
 from posbias.io.engines.kept_frames import KeptFrames, SparkFrame
 from posbias.io.engines.spark_pages import PagesOnSpark, affected, count_faults, marked_repeats
-from posbias.io.engines.spark_session import Session, spark_errors
+from posbias.io.engines.spark_session import Session, shuffle_into, spark_errors
 from posbias.io.engines.spark_types import packed, spark_name, spark_schema
 from posbias.io.engines.spark_worker import RESULT, collect_frames, from_batches, on_part, work_on
 from posbias.io.engines.wire import WIRE
@@ -48,14 +48,14 @@ class SparkParts:
     Attributes:
         frame: the rows, as they travel.
         schema: their names and types in Polars.
-        number: how many partitions there are.
+        number: how many partitions there are, if that is known.
         in_memory: never in this process.
         order: the columns by which the rows of a part are sorted; none for no order.
     """
 
     frame: SparkFrame
     schema: pl.Schema
-    number: int
+    number: int | None
     in_memory: bool = False
     order: tuple[str, ...] = ()
 
@@ -73,7 +73,9 @@ class ReadBySpark:
 
     Attributes:
         log: the log.
-        buckets: canonical impressions, by query.
+        pieces: canonical impressions, as they were read, or by session. A query may lie in several parts.
+        n_parts: number of parts that hold whole queries.
+        kept: the frames that are used several times.
         rows_read: rows in the log.
         rejected: number of rows per reason.
         totals: what the good rows and pages add up to.
@@ -81,31 +83,44 @@ class ReadBySpark:
     """
 
     log: Log
-    buckets: SparkParts
+    pieces: SparkParts
+    n_parts: int
+    kept: KeptFrames
     rows_read: int
     rejected: dict[str, int]
     totals: LogTotals
     clicks_without_impression: int | None
+
+    @cached_property
+    def buckets(self) -> SparkParts:
+        """The same, each query in one part: what needs that moves all rows, once."""
+        with spark_errors():
+            by_query = _by_query(self.pieces.frame, self.pieces.schema, self.n_parts)
+            return replace(by_query, frame=self.kept.keep(by_query.frame))
 
     @property
     def some_pages(self) -> pl.LazyFrame | None:
         """The pages of some queries, brought to this process; a sample of all where few queries hold most rows."""
         if not self.log.has_sessions:
             return None
-        rows, schema = self.rows_read - sum(self.rejected.values()), self.buckets.schema
+        rows, schema, frame = self.rows_read - sum(self.rejected.values()), self.pieces.schema, self.pieces.frame
         with spark_errors():
             split = self.log.page_rules.several_queries
-            found = _one_in(self.buckets.frame, SESSION if split else QUERY, -(-rows // SAMPLED_ROWS))
+            found = _one_in(frame, SESSION if split else QUERY, -(-rows // SAMPLED_ROWS))
             if rows > SAMPLED_ROWS and not SAMPLED_ROWS // 4 <= found.count() <= 2 * SAMPLED_ROWS:
-                found = _one_in(self.buckets.frame, SESSION, -(-rows // SAMPLED_ROWS))
+                found = _one_in(frame, SESSION, -(-rows // SAMPLED_ROWS))
             return from_batches(found.toArrow().to_batches(), schema).lazy()
 
     def statistics(self, plan: StatisticsPlan) -> SparkParts:
-        """The statistics of the good rows, which Spark counts by the plan of all engines."""
-        empty = plan.count(nw.from_native(pl.LazyFrame(schema=self.buckets.schema)))
+        """The statistics of the good rows, which Spark counts by the plan of all engines.
+
+        Each piece is counted before queries are brought together, so that a query with most rows of a log keeps every
+        core busy, and no worker holds more of it than its counts.
+        """
+        empty = plan.count(nw.from_native(pl.LazyFrame(schema=self.pieces.schema)))
         with spark_errors():
-            counted = _with_spark_names(plan).count(nw.from_native(self.buckets.frame)).to_native()
-            return _by_query(counted, empty.to_native().collect_schema(), self.buckets.number, plan.keys)
+            counted = _with_spark_names(plan).count(nw.from_native(self.pieces.frame)).to_native()
+            return _by_query(counted, empty.to_native().collect_schema(), self.n_parts, plan.keys)
 
 
 @dataclass(frozen=True)
@@ -135,7 +150,7 @@ class SparkEngine:
     def read(
         self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None
     ) -> ReadBySpark:
-        """Read the log once, reject what breaks the contract, and bring each query together."""
+        """Read the log once, and reject what breaks the contract."""
         del on_rows  # the workers read
         with reading([*log.sources, *log.click_sources]), spark_errors():
             return self._read(log, keep_sessions=keep_sessions, whole_pages=whole_pages)
@@ -149,9 +164,11 @@ class SparkEngine:
         schema = statistics[0].collect_schema()
         empty = plan.add_up(nw.from_native(pl.LazyFrame(schema=schema)))
         rows = sum(frame.select(pl.len()).collect().item() for frame in statistics)
+        n_parts = self._parts_for(rows, schema)
         with spark_errors():
+            shuffle_into(self.session, n_parts)
             added = _with_spark_names(plan).add_up(nw.from_native(self._frame_of(statistics, schema))).to_native()
-            return _by_query(added, empty.to_native().collect_schema(), self._parts_for(rows, schema), plan.keys)
+            return _by_query(added, empty.to_native().collect_schema(), n_parts, plan.keys)
 
     def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
         """What a function makes of each item, each in a task of its own."""
@@ -181,11 +198,16 @@ class SparkEngine:
     def _read(self, log: Log, *, keep_sessions: bool, whole_pages: bool) -> ReadBySpark:
         schema, rows = log.impressions.collect_schema(), log.estimated_rows
         n_parts = self._parts_for(rows, schema)
+        shuffle_into(self.session, n_parts)
         n_rows = rows // (_SLICES_PER_CORE * self._context.defaultParallelism)
-        shown = self._frame_of(log.from_anywhere.slices(min(max(n_rows, _SHORTEST), _LONGEST)), schema)
+        slices = log.from_anywhere.slices(min(max(n_rows, _SHORTEST), _LONGEST))
+        shown = self._frame_of(slices, schema)
         clicks = self._clicks(log, schema) if log.click_sources else None
         shown = shown if clicks is None else _with_clicks(shown, clicks, schema)
-        shown = self.kept.keep(shown.repartition(n_parts, QUERY))
+        every_page = log.has_sessions and (keep_sessions or log.docs_once or self.check_pages == "all")
+        if every_page or len(slices) < n_parts:
+            shown = shown.repartition(n_parts, SESSION if log.has_sessions else DOC)
+        shown = self.kept.keep(shown)
         summed = {"*": "count", CLICK: "sum"} | ({IMPRESSIONS: "sum"} if IMPRESSIONS in schema else {})
         of_reasons = shown.groupBy(REJECTED).agg(summed).collect()
         counts = {row[REJECTED]: row["count(1)"] for row in of_reasons}
@@ -204,15 +226,15 @@ class SparkEngine:
             good, repeats = self._each_doc_once(good, schema, whole_pages=whole_pages)
         if log.has_sessions:
             lost = shown.filter(f"{REJECTED} > 0") if whole_pages and rejected else None
-            everything = keep_sessions or self.check_pages == "all"
-            one_in = 1 if everything else max(1, read // SAMPLED_ROWS)
+            one_in = 1 if every_page else max(1, read // SAMPLED_ROWS)
             bad, faults, ends = self._bad_pages(
                 log, PagesOnSpark(good, schema, n_parts, log.page_rules), lost, read, one_in
             )
             totals = replace(totals, page_ends=ends)
             rejected |= rows_by_reason(faults)
             good = good.join(bad, on=SESSION, how="left_anti") if faults.height else good
-        return ReadBySpark(log, _by_query(good, schema, n_parts), read, rejected | repeats, totals, orphans)
+        pieces = SparkParts(good, schema, None)
+        return ReadBySpark(log, pieces, n_parts, self.kept, read, rejected | repeats, totals, orphans)
 
     def _each_doc_once(
         self, good: SparkFrame, schema: pl.Schema, *, whole_pages: bool

@@ -1,8 +1,6 @@
-"""Which sessions of a log on Spark cannot be one results page: looked at query by query, then over all."""
+"""Which sessions of a log on Spark cannot be one results page."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -11,7 +9,7 @@ import polars as pl
 from posbias.core.log.duplicates import mark_repeats
 from posbias.core.log.guards import PAGE_ENDS, PageEnds, count_page_ends, sum_page_ends
 from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import LAST_CLICKED, PAGE_CLICKS, USUAL_PAGES, PageFault, PageRules, over_parts, pages
+from posbias.core.log.pages import LAST_CLICKED, PAGE_CLICKS, USUAL_PAGES, PageFault, PageRules, pages
 from posbias.core.schema import SESSION
 from posbias.io.engines.contract import PAGES, ROWS
 from posbias.io.engines.kept_frames import SparkFrame
@@ -24,7 +22,7 @@ class PagesOnSpark:
     """The sessions of impressions.
 
     Attributes:
-        impressions: canonical impressions, each query in one partition.
+        impressions: canonical impressions.
         schema: their names and types in Polars.
         n_parts: number of partitions.
         rules: what a page may be.
@@ -41,11 +39,13 @@ class PagesOnSpark:
         sampled = self.impressions
         if one_in > 1:
             sampled = sampled.filter(functions.pmod(functions.xxhash64(SESSION), functions.lit(one_in)) == 0)
-        if self.rules.several_queries:
-            whole = sampled.repartition(self.n_parts, SESSION)
-            return self._made_of(whole, self.schema, partial(pages, rules=self.rules))
-        of_queries = self._made_of(sampled, self.schema, partial(pages, rules=self.rules))
-        return self._made_of(of_queries.repartition(self.n_parts, SESSION), self._of_pages, over_parts)
+        rules, made = self.rules, self._of_pages
+
+        def work(frame: pl.LazyFrame) -> pl.LazyFrame:
+            return packed(pages(frame, rules), made)
+
+        whole = sampled.repartition(self.n_parts, SESSION)
+        return whole.mapInArrow(on_rows(work, self.schema), spark_schema(made))
 
     def examples(self, faulty: SparkFrame) -> pl.DataFrame:
         """One session for each reason."""
@@ -65,17 +65,9 @@ class PagesOnSpark:
         counts = dict.fromkeys((ROWS, PAGE_CLICKS, LAST_CLICKED), pl.Int64())
         return pl.Schema({SESSION: self.schema[SESSION], **counts, REJECTED: pl.UInt8()})
 
-    def _made_of(self, rows: SparkFrame, schema: pl.Schema, make: Callable[[pl.LazyFrame], pl.LazyFrame]) -> SparkFrame:
-        made = self._of_pages
-
-        def work(frame: pl.LazyFrame) -> pl.LazyFrame:
-            return packed(make(frame), made)
-
-        return rows.mapInArrow(on_rows(work, schema), spark_schema(made))
-
 
 def marked_repeats(impressions: SparkFrame, schema: pl.Schema, *, clicks_above_matter: bool) -> SparkFrame:
-    """Impressions, each query in one partition, marked by `mark_repeats`."""
+    """Impressions, each session in one partition, marked by `mark_repeats`."""
     marked = pl.Schema({**schema, REJECTED: pl.UInt8()})
 
     def work(frame: pl.LazyFrame) -> pl.LazyFrame:

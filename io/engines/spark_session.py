@@ -30,6 +30,7 @@ _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
 _CLUSTER = re.compile(r"(spark|k8s|yarn)(://.+)?")
 _OF_THE_GATEWAY = re.compile(r"\AAn error occurred while calling [^\n]*\n: ")
 _INSTALL = "pip install 'posbias[spark]'"
+_SHUFFLE = "spark.sql.shuffle.partitions"
 _ONE_THREAD = ("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # Spark runs a worker per core
 _CHATTY = ("DataFrameQueryContextLogger", "SQLQueryContextLogger", "py4j")
 
@@ -54,7 +55,11 @@ def open_session(master: str, scratch: Path) -> Generator[Session]:
     sql: Any = import_module("pyspark.sql")
     running = sql.SparkSession.getActiveSession()
     if running is not None:
-        yield running
+        before = running.conf.get(_SHUFFLE)
+        try:
+            yield running
+        finally:
+            running.conf.set(_SHUFFLE, before)
         return
     check_java()
     check_master(master)
@@ -64,6 +69,12 @@ def open_session(master: str, scratch: Path) -> Generator[Session]:
         yield session
     finally:
         session.stop()
+
+
+def shuffle_into(session: Session, n_parts: int) -> None:
+    """Let what is grouped or joined from here on lie in so many partitions at least, where Spark chooses."""
+    if n_parts > int(session.conf.get(_SHUFFLE)):
+        session.conf.set(_SHUFFLE, str(n_parts))
 
 
 def check_java() -> None:

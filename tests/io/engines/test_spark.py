@@ -4,6 +4,8 @@ import base64
 import json
 import pickle
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -13,8 +15,15 @@ import pytest
 from command_results import Output, Posbias
 from polars.testing import assert_frame_equal
 
+from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import EngineError
-from posbias.io.engines.spark_session import check_java, open_session
+from posbias.core.log.impressions import ReadingRules
+from posbias.core.models import get_model
+from posbias.core.schema import RequestedRoles
+from posbias.io.engines.spark import SparkEngine, SparkParts
+from posbias.io.engines.spark_session import check_java, open_session, shuffle_into
+from posbias.io.log.opening import open_log
+from posbias.io.log.request import LogRequest
 
 pytestmark = pytest.mark.slow
 
@@ -381,6 +390,42 @@ def test_spark_keeps_no_frame_when_a_command_is_done(
 
     assert done.returncode == code, done.stderr
     assert session.sparkContext._jsc.getPersistentRDDs().size() == 0
+
+
+@pytest.mark.parametrize("keep_sessions", [False, True], ids=["pbm", "ubm"])
+def test_a_query_that_holds_a_log_is_spread_over_the_workers_until_it_is_counted(
+    session: Any,  # noqa: ANN401
+    log: pl.DataFrame,
+    tmp_path: Path,
+    *,
+    keep_sessions: bool,
+) -> None:
+    log.with_columns(query=pl.lit("home")).write_parquet(tmp_path / "log.parquet")
+    opened = open_log(LogRequest((str(tmp_path / "log.parquet"),), RequestedRoles(), ReadingRules(1)))
+    with closing(SparkEngine(session, 1 << 30, tmp_path)) as engine:
+        read = engine.read(opened, keep_sessions=keep_sessions, whole_pages=keep_sessions)
+        counted = read.statistics(StatisticsPlan(get_model("ubm" if keep_sessions else "pbm")))
+        pieces, buckets, counts = map(_rows_by_partition, (read.pieces, read.buckets, counted))
+    assert sum(pieces) == sum(buckets) == log.height
+    assert max(pieces) < 0.7 * log.height
+    assert max(buckets) == log.height
+    assert sum(counts) < log.height / 4
+
+
+def _rows_by_partition(parts: SparkParts) -> list[int]:
+    functions: Any = import_module("pyspark.sql.functions")
+    return [row["count"] for row in parts.frame.groupBy(functions.spark_partition_id()).count().collect()]
+
+
+def test_a_session_of_somebody_else_shuffles_as_before(session: Any, tmp_path: Path) -> None:  # noqa: ANN401
+    name = "spark.sql.shuffle.partitions"
+    before = session.conf.get(name)
+    with open_session(MASTER, tmp_path) as same:
+        shuffle_into(same, int(before) + 7)
+        assert session.conf.get(name) == str(int(before) + 7)
+        shuffle_into(same, 2)
+        assert session.conf.get(name) == str(int(before) + 7)
+    assert session.conf.get(name) == before
 
 
 CLICKS_ONLY = pl.col("click") == 1
