@@ -17,12 +17,11 @@ def ranks_of(texts: pl.Series) -> tuple[Integers, pl.Series]:
     e.g. ["b", "a", "b"] -> [1, 0, 1], ["a", "b"]
     """
     categories = _categories(texts)
-    different = categories.unique()
-    number, text = _physical(different), different.cast(pl.String)
-    order = text.arg_sort()
+    different = categories.unique().cast(pl.String).sort()
+    number = _physical(different.cast(categories.dtype))
     rank = np.empty(int(number.max(initial=-1)) + 1, np.int64)
-    rank[number[order.to_numpy()]] = np.arange(len(number))
-    return rank[_physical(categories)], text.gather(order)
+    rank[number] = np.arange(len(number))
+    return rank[_physical(categories)], different
 
 
 def _categories(texts: pl.Series) -> pl.Series:

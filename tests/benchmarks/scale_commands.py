@@ -97,19 +97,21 @@ def stages_of(log: Path, trial: Trial, *, fits_only: bool) -> list[Stage]:
     def target(name: str) -> str:
         return str(log.with_name(name))
 
-    def posbias(command: str, name: str, *options: str, bare: str = _SUMMED) -> Stage:
+    def posbias(command: str, name: str, *options: str, bare: str = _SUMMED, counted: bool = False) -> Stage:
         settings = ("-o", target(name), "--force", "--memory", MEMORY, "--temp-dir", str(temp))
         settings = (*settings, "--threads", threads)
         output = log.with_name(name) / table if command in {"fit", "run"} else None
-        label = " ".join((command, *options)).replace(target("fit"), "FIT")
-        return Stage(label, (*POSBIAS, command, str(log), *options, *settings), output, temp, bare)
+        words = (command, *(("STATISTICS",) if counted else ()), *options)
+        label = " ".join(words).replace(target("fit"), "FIT")
+        read = target("statistics") if counted else str(log)
+        return Stage(label, (*POSBIAS, command, read, *options, *settings), output, temp, bare)
 
     def duckdb(name: str, query: str) -> Stage:
         return Stage(name, ("-c", _DUCKDB, str(log), str(temp), threads, query), temp=temp, bare=_SUMMED)
 
-    def weigh(layout: str) -> Stage:
+    def weigh(layout: str, *, counted: bool = False) -> Stage:
         options = ("--propensities", target("fit"), "--layout", layout)
-        return posbias("weight", layout, *options, bare=_COPIED)
+        return posbias("weight", f"{layout}{counted}", *options, bare=_COPIED, counted=counted)
 
     check = ("check", str(log), "--quiet", "--memory", MEMORY, "--temp-dir", str(temp), "--threads", threads)
     counts = counting_query(model)
@@ -118,6 +120,7 @@ def stages_of(log: Path, trial: Trial, *, fits_only: bool) -> list[Stage]:
         duckdb(_SUMMED, _SUM.format(counts=counts)),
         posbias("collect", "statistics", *of_model),
         posbias("fit", "fit", *of_model, "--no-compare"),
+        posbias("fit", "fit-counted", "--no-compare", counted=True),
         posbias("run", "run", *of_model),
     ]
     if fits_only:
@@ -128,6 +131,7 @@ def stages_of(log: Path, trial: Trial, *, fits_only: bool) -> list[Stage]:
         Stage("check", (*POSBIAS, *check), temp=temp, bare=_SUMMED),
         Stage(_COPIED, ("-c", _COPY, str(log), target("copy.parquet"), threads), bare=_COPIED),
         weigh("pointwise"),
+        weigh("pointwise", counted=True),
         weigh("session"),
     ]
 
