@@ -10,7 +10,7 @@ hashes). Sorting these numbers sorts the rows by their keys, and equal rows are 
 may be numbers already (`posbias.core.arrays.bit_fields`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
@@ -23,10 +23,10 @@ from posbias.core.arrays.bit_fields import NUMBER, BitFields
 from posbias.core.arrays.count_table import Integers
 from posbias.core.arrays.text_numbers import ranks_of
 from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.running_total import running_total
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS
 
 _LARGEST = 2**63 - 1
-_MOST_NUMBERS = 1 << 23  # sorted at once
 _VALUE = "value"
 
 
@@ -154,16 +154,15 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
     return pl.DataFrame([*columns[::-1], counted[IMPRESSIONS], counted[CLICKS]])
 
 
-def count_numbers(numbers: pl.Series, fields: BitFields, plan: StatisticsPlan) -> pl.DataFrame:
+def count_numbers(pieces: Iterable[pl.Series], fields: BitFields, plan: StatisticsPlan) -> pl.DataFrame:
     """Statistics of impressions that are numbers already, sorted by the plan's keys.
 
     Args:
-        numbers: of impressions, in any order; `click` is the lowest bit.
+        pieces: numbers of impressions, in any order; `click` is the lowest bit. Memory holds one piece, and the counts.
         fields: what the bits say.
         plan: what is counted: its cells do not depend on other impressions, and it adds up no weights.
     """
-    pieces = [_count_equal(numbers.slice(at, _MOST_NUMBERS)) for at in range(0, max(len(numbers), 1), _MOST_NUMBERS)]
-    counted = pieces[0] if len(pieces) == 1 else pl.concat(pieces).group_by(NUMBER).sum().sort(NUMBER)
+    counted = running_total((_count_equal(numbers) for numbers in pieces), _add_up)
     keys = [field for field in fields.fields if field.name != CLICK]
     rows = counted.select(*(field.value for field in keys), IMPRESSIONS, pl.col(CLICKS).alias(CLICK))
     in_cells = plan.with_cells_in_memory(rows)
@@ -171,6 +170,10 @@ def count_numbers(numbers: pl.Series, fields: BitFields, plan: StatisticsPlan) -
         return in_cells.rename({CLICK: CLICKS})
     summed = replace(plan, summed=True).count_in_cells(nw.from_native(in_cells.lazy()))
     return summed.to_native().sort(plan.keys).collect()
+
+
+def _add_up(counts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    return pl.concat(counts).group_by(NUMBER).sum().sort(NUMBER)
 
 
 def _count_equal(numbers: pl.Series) -> pl.DataFrame:

@@ -39,7 +39,7 @@ from posbias.io.engines.local_pages import (
     keeps_session,
     without_pages,
 )
-from posbias.io.engines.local_parts import Bucketed, LocalParts, add_up_part
+from posbias.io.engines.local_parts import Bucketed, LocalParts, add_up_part, in_pieces
 from posbias.io.engines.packed_buckets import packed_buckets
 from posbias.io.log.log import Log, good_rows
 from posbias.io.log.scan import reading
@@ -234,6 +234,8 @@ class LocalEngine:
         if log.page_rules.several_queries:  # buckets do not hold whole pages
             together, session = pl.concat(frames), pl.col(SESSION).hash()
             frames = [together.filter(session % n_buckets == share) for share in range(n_buckets)]
+        else:
+            frames = [piece for frame in frames for piece in in_pieces(frame, SESSION)]
         keep_pages = partial(self._keep_pages, log)
         return pl.concat(at_once(keep_pages, enumerate(frames), self._at_once))
 

@@ -11,13 +11,15 @@ from posbias.core.arrays.bit_fields import BitFields
 from posbias.core.arrays.threads import at_once
 from posbias.core.counts.packed import count_numbers, count_packed
 from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.running_total import running_total
 from posbias.core.counts.sums_of_weights import add_up_weights, count_weights
 from posbias.core.log.guards import LogTotals
 from posbias.core.schema import DOC, IMPRESSIONS, SESSION
 from posbias.io.engines.engine import Found
 from posbias.io.log.log import Log
 
-_MOST_ROWS_AT_ONCE = 1 << 21  # counted together: they and their copies take about 200 MB
+_MOST_ROWS_AT_ONCE = 1 << 21  # worked on together: they and their copies take about 200 MB
+_MOST_NUMBERS_AT_ONCE = 1 << 23  # likewise, where rows are numbers
 
 
 @dataclass(frozen=True)
@@ -114,16 +116,22 @@ def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.LazyFrame:
 
     A bucket that a frequent query makes large is counted piece by piece: pages stay whole where the model needs them.
     """
-    n_pieces = -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE)
-    if n_pieces <= 1:
-        return _counted_at_once(impressions, plan).lazy()
-    number = pl.col(SESSION if plan.model.needs_session else DOC).hash() % n_pieces
-    pieces = [_counted_at_once(impressions.filter(number == piece), plan) for piece in range(n_pieces)]
-    return add_up_part(pl.concat(pieces).lazy(), plan).lazy()
+    pieces = in_pieces(impressions, SESSION if plan.model.needs_session else DOC)
+    counted = (_counted_at_once(piece, plan) for piece in pieces)
+    return running_total(counted, lambda counts: add_up_part(pl.concat(counts).lazy(), plan)).lazy()
+
+
+def in_pieces(rows: pl.LazyFrame, column: str) -> list[pl.LazyFrame]:
+    """The rows of a bucket, those of a frequent query in pieces that go into memory; a value lies in one of them."""
+    n_pieces = max(1, -(-rows.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
+    number = pl.col(column).hash() % n_pieces
+    return [rows] if n_pieces == 1 else [rows.filter(number == piece) for piece in range(n_pieces)]
 
 
 def _count_numbers(numbers: pl.LazyFrame, fields: BitFields, plan: StatisticsPlan) -> pl.LazyFrame:
-    return count_numbers(numbers.collect().to_series(), fields, plan).lazy()
+    rows = numbers.select(pl.len()).collect().item()
+    slices = (numbers.slice(first, _MOST_NUMBERS_AT_ONCE) for first in range(0, rows, _MOST_NUMBERS_AT_ONCE))
+    return count_numbers((piece.collect().to_series() for piece in slices), fields, plan).lazy()
 
 
 def add_up_part(counts: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,9 @@ from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
+from posbias.core.counts import packed
 from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.engines import local, local_parts
 
 TOLERANCE = 1e-12
 TINY_MEMORY = 800_000  # bytes: some eight buckets for the logs below
@@ -338,17 +341,38 @@ def test_a_page_that_lost_a_row_is_of_no_use_to_the_ubm_in_buckets_too(
         }
 
 
+@pytest.mark.parametrize("ids", ["integers", "texts"])
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
-def test_a_query_that_is_larger_than_a_bucket_is_counted_in_pieces(
-    model: str, path: Path, posbias: Posbias, in_buckets: InBuckets, monkeypatch: pytest.MonkeyPatch
+def test_a_query_that_is_larger_than_a_bucket_is_worked_on_in_pieces(
+    model: str, ids: str, path: Path, posbias: Posbias, in_buckets: InBuckets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if ids == "texts":
+        pl.read_parquet(path).with_columns(pl.col("query").cast(pl.String)).write_parquet(path)
     whole = posbias("collect", path, "--model", model)
     in_buckets()
-    monkeypatch.setattr("posbias.io.engines.local_parts._MOST_ROWS_AT_ONCE", 30)
+    at_once = list[int]()
+    monkeypatch.setattr(local_parts, "_MOST_ROWS_AT_ONCE", 30)
+    monkeypatch.setattr(local_parts, "_MOST_NUMBERS_AT_ONCE", 30)
+    watched = [(local_parts, "_counted_at_once"), (packed, "_count_equal")]
+    for module, name in [*watched, (local, "pages")] if model == "ubm" else watched:
+        monkeypatch.setattr(module, name, noting(getattr(module, name), at_once))
     pieces = posbias("collect", path, "--model", model)
     keys = ["query", "doc", "position", *(["previous_click"] if model == "ubm" else [])]
     one, many = (pl.read_parquet(output.folder / "part-*.parquet").sort(keys) for output in (whole, pieces))
     assert_frame_equal(many, one)
+    rows = pl.read_parquet(path).height
+    assert sum(at_once) >= rows
+    assert max(at_once) < rows / 10
+
+
+def noting(work: Callable[..., Any], sizes: list[int]) -> Callable[..., Any]:
+    """The same function, which notes the rows of what it is given first."""
+
+    def noted(rows: pl.LazyFrame | pl.Series, *others: object) -> object:
+        sizes.append(len(rows) if isinstance(rows, pl.Series) else rows.select(pl.len()).collect().item())
+        return work(rows, *others)
+
+    return noted
 
 
 def test_a_disk_that_is_too_small_for_temporary_files_is_found_before_it_is_full(
