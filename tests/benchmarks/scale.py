@@ -1,11 +1,13 @@
 """What posbias costs on large logs, next to the bare work and to other tools.
 
     python tests/benchmarks/scale.py [commands|growth|peers|spark|all] [--impressions N...] [--runs 3]
-                                     [--models M...] [--ids KIND...] [--threads N...] [--fits] [--billion] [--spark]
+                                     [--models M...] [--ids KIND...] [--threads N...] [--fits] [--home SHARE]
+                                     [--billion] [--spark]
                                      [--peers DIR] [--pyclick DIR] [--directory DIR]
 
 commands  collect, fit, weight and run with 1 GiB, next to DuckDB's group-by and Polars' copy of the same file, for
-          each model, kind of ids (integer, text, long) and number of threads; --fits leaves out check and weight
+          each model, kind of ids (integer, text, long) and number of threads; --fits leaves out check and weight;
+          --home gives one query a share of the log, as a home page has
 growth    `fit --no-compare` with 2 GiB at 1M to 100M impressions, with --billion also at 1,000M: cost, and how the
           numbers of pairs, statistics rows and signatures grow with the log
 peers     other implementations of PBM and UBM on the same logs: cost, and the error of theta
@@ -22,7 +24,7 @@ from pathlib import Path
 
 from processes import MODELS, table_console
 from scale_commands import SIZES as LARGE
-from scale_commands import commands
+from scale_commands import Kind, commands
 from scale_growth import BILLION, growth
 from scale_growth import SIZES as GROWING
 from scale_log import IDS
@@ -44,6 +46,7 @@ def main() -> None:
     parser.add_argument("--ids", nargs="+", choices=IDS, default=IDS, help="likewise")
     parser.add_argument("--threads", type=int, nargs="+", default=(2,), help="likewise")
     parser.add_argument("--fits", action="store_true", help="likewise: only what leads to propensities")
+    parser.add_argument("--home", type=float, default=0.0, help="likewise: share of the one query of a home page")
     parser.add_argument("--billion", action="store_true", help="growth up to a billion impressions")
     parser.add_argument("--spark", action="store_true", help="also the Spark engine, next to Polars")
     parser.add_argument("--peers", type=Path, help="where the peers' environment is, or is installed")
@@ -53,16 +56,13 @@ def main() -> None:
     console, sizes, directory = table_console(), options.impressions, options.directory
     wanted = PARTS if options.part == "all" else (options.part,)
     if "commands" in wanted:
-        commands(
-            console,
-            sizes or LARGE,
-            options.runs,
-            directory,
-            models=options.models,
-            ids=options.ids,
-            threads=options.threads,
-            fits_only=options.fits,
+        kinds = (
+            Kind(n_impressions, model, ids, options.home)
+            for n_impressions in sizes or LARGE
+            for model in options.models
+            for ids in options.ids
         )
+        commands(console, kinds, options.threads, options.runs, directory, fits_only=options.fits)
     if "growth" in wanted:
         growing = (*GROWING, BILLION) if options.billion else GROWING
         growth(console, sizes or growing, options.runs, directory)

@@ -6,10 +6,9 @@ and not written, which is the least that anyone can do; a second row also writes
 bare work of weighting is Polars copying the file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import product
 from pathlib import Path
 
 from processes import POSBIAS, Measured, Model, Stage, errors_of_theta, measure
@@ -50,40 +49,48 @@ pl.scan_parquet(log).sink_parquet(copy)
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What one table is about."""
+class Kind:
+    """A log as it is simulated."""
 
     n_impressions: int
     model: Model
     ids: Ids
+    home: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one table is about."""
+
+    kind: Kind
     threads: int
 
     def describe(self) -> str:
         """In words."""
-        ids = {"integer": "integer ids", "text": "short text ids", "long": "long text ids"}[self.ids]
+        kind = self.kind
+        ids = {"integer": "integer ids", "text": "short text ids", "long": "long text ids"}[kind.ids]
+        home = f", {kind.home:.0%} of one query" if kind.home else ""
         with_threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
-        return f"{self.n_impressions:,} impressions of a {self.model.upper()}, {ids}, {with_threads}"
+        return f"{kind.n_impressions:,} impressions of a {kind.model.upper()}{home}, {ids}, {with_threads}"
 
 
 def commands(
     console: Console,
-    sizes: Sequence[int],
+    kinds: Iterable[Kind],
+    threads: Sequence[int],
     runs: int,
     directory: Path | None,
     *,
-    models: Sequence[Model],
-    ids: Sequence[Ids],
-    threads: Sequence[int],
     fits_only: bool,
 ) -> None:
-    """Measure on logs of each size, model and kind of ids, with each number of threads, and print a table each."""
+    """Measure on logs of each kind, with each number of threads, and print a table each."""
     if not find_spec("duckdb"):
         console.print("DuckDB is not at hand: pip install duckdb")
         return
-    for n_impressions, model, kind in product(sizes, models, ids):
-        with simulated_log(n_impressions, model, directory, kind) as log:
+    for kind in kinds:
+        with simulated_log(kind.n_impressions, kind.model, directory, kind.ids, kind.home) as log:
             for number in threads:
-                trial = Trial(n_impressions, model, kind, number)
+                trial = Trial(kind, number)
                 stages = stages_of(log, trial, fits_only=fits_only)
                 measured = measure(stages, runs, trial.describe())
                 console.print(_table(trial, log, dict(zip(stages, measured, strict=True))))
@@ -91,7 +98,7 @@ def commands(
 
 def stages_of(log: Path, trial: Trial, *, fits_only: bool) -> list[Stage]:
     """Every stage, in an order in which each finds what it needs; or only what leads to propensities."""
-    model, threads = trial.model, str(trial.threads)
+    model, threads = trial.kind.model, str(trial.threads)
     table, temp = "propensities.parquet", log.with_name("temp")
 
     def target(name: str) -> str:
@@ -152,7 +159,7 @@ def _table(trial: Trial, log: Path, runs_of: dict[Stage, Measured]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     by_name = {stage.name: runs for stage, runs in runs_of.items()}
     for stage, runs in runs_of.items():
-        error = "" if stage.output is None else f"{errors_of_theta(stage.output, trial.model)['error'].mean():.1%}"
+        error = "" if stage.output is None else f"{errors_of_theta(stage.output, trial.kind.model)['error'].mean():.1%}"
         table.add_row(
             stage.name,
             f"{runs.median_seconds():.1f}",

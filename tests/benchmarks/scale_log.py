@@ -1,6 +1,6 @@
 """A log that grows like a real one: new queries never cease, so that its pairs grow with it. In bounded memory.
 
-    python tests/benchmarks/scale_log.py LOG IMPRESSIONS [--model pbm|ubm] [--ids integer|text|long]
+    python tests/benchmarks/scale_log.py LOG IMPRESSIONS [--model pbm|ubm] [--ids integer|text|long] [--home SHARE]
 
 Queries follow a Zipf-Mandelbrot law over 200 million, density ~ (rank + 200) ** -1.3: the first one has 0.15 % of the
 sessions, and the number of different queries grows as sessions ** 0.77. A query has 13 documents, which a ranker
@@ -10,7 +10,8 @@ shuffles anew in every session; ten are shown. Gamma is a hash of the pair, halv
 
 Nothing is kept but one block of sessions, each of which has its own stream of random numbers: the same call writes
 the same rows. A block is a row group of a million rows. Ids are integers, or the same ids as text: short (`q1234`,
-`sku-0001234`), or as long as real ones are (queries of 45 characters, URLs of 110, sessions as UUIDs).
+`sku-0001234`), or as long as real ones are (queries of 45 characters, URLs of 110, sessions as UUIDs). With a SHARE of
+sessions on a home page, these have one query and 100,000 documents.
 """
 
 import argparse
@@ -37,6 +38,8 @@ SEED = 20_260_105
 
 _QUERIES, _OFFSET, _EXPONENT = 200_000_000, 200.0, 1.3
 _DOCS_PER_QUERY = 13
+_HOME = _QUERIES  # the query of a home page, whose pages are those of so many queries
+_QUERIES_AT_HOME = 7_700
 _SHUFFLE = 10.0  # ranks by which noise may move a document
 _CATALOGUE = 9_999_991  # documents in all: a prime, so that the steps below visit different ones
 _STEP = 7_654_321  # from a document of a query to the next
@@ -65,7 +68,7 @@ _IN_WORDS: dict[Ids, list[pl.Expr]] = {
 
 @contextmanager
 def simulated_log(
-    n_impressions: int, model: Model = "pbm", directory: Path | None = None, ids: Ids = "integer"
+    n_impressions: int, model: Model = "pbm", directory: Path | None = None, ids: Ids = "integer", home: float = 0.0
 ) -> Generator[Path]:
     """A log in a temporary directory of its own, written by a process of its own, and gone at the end.
 
@@ -73,17 +76,17 @@ def simulated_log(
     """
     with tempfile.TemporaryDirectory(prefix="scale-", dir=directory) as folder:
         log = Path(folder) / "log.parquet"
-        Measured().add((__file__, str(log), str(n_impressions), "--model", model, "--ids", ids))
+        Measured().add((__file__, str(log), str(n_impressions), "--model", model, "--ids", ids, "--home", str(home)))
         yield log
 
 
-def write_log(path: Path, n_impressions: int, model: Model, ids: Ids) -> None:
+def write_log(path: Path, n_impressions: int, model: Model, ids: Ids, home: float) -> None:
     """Write a log of whole sessions, block by block."""
     parquet: Any = import_module("pyarrow.parquet")  # it has no types
     n_sessions = n_impressions // POSITIONS
     writer: Any = None
     for first in range(0, n_sessions, SESSIONS_PER_BLOCK):
-        block = _block(first, min(SESSIONS_PER_BLOCK, n_sessions - first), model, ids)
+        block = _block(first, min(SESSIONS_PER_BLOCK, n_sessions - first), model, ids, home)
         table = cast("Any", block.to_arrow())
         writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd", use_dictionary=False)
         writer.write_table(table)
@@ -91,9 +94,11 @@ def write_log(path: Path, n_impressions: int, model: Model, ids: Ids) -> None:
         writer.close()
 
 
-def _block(first: int, n_sessions: int, model: Model, ids: Ids) -> pl.DataFrame:
+def _block(first: int, n_sessions: int, model: Model, ids: Ids, home: float) -> pl.DataFrame:
     rng = np.random.default_rng([SEED, first])
     query = _draw_queries(n_sessions, rng)
+    at_home = np.arange(n_sessions) < home * n_sessions
+    query[at_home] %= _QUERIES_AT_HOME
     rank = _shown(n_sessions, rng)
     attraction = _attractiveness(query, rank)
     chance = rng.random(rank.shape, dtype=np.float32)
@@ -101,7 +106,7 @@ def _block(first: int, n_sessions: int, model: Model, ids: Ids) -> pl.DataFrame:
     doc = (_mixed(query)[:, None] % _CATALOGUE + rank.astype(np.uint64) * _STEP) % _CATALOGUE
     columns = {
         "session": np.repeat(np.arange(first, first + n_sessions), POSITIONS),
-        "query": np.repeat(query, POSITIONS),
+        "query": np.repeat(np.where(at_home, _HOME, query), POSITIONS),
         "doc": doc.astype(np.int64).ravel(),
         "position": np.tile(np.arange(1, POSITIONS + 1, dtype=np.int8), n_sessions),
         "click": click.ravel().view(np.int8),
@@ -161,8 +166,9 @@ def main() -> None:
     parser.add_argument("impressions", type=int)
     parser.add_argument("--model", choices=("pbm", "ubm"), default="pbm")
     parser.add_argument("--ids", choices=IDS, default="integer")
+    parser.add_argument("--home", type=float, default=0.0)
     options = parser.parse_args()
-    write_log(options.log, options.impressions, options.model, options.ids)
+    write_log(options.log, options.impressions, options.model, options.ids, options.home)
 
 
 if __name__ == "__main__":
