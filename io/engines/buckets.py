@@ -31,14 +31,15 @@ class Buckets:
         """What rows take on disk, at least: integer ids were seen to."""
         return 4
 
-    def write(self, frames: Iterable[pl.LazyFrame], *, judged: bool = True) -> None:
+    def write(self, frames: Iterable[pl.LazyFrame], *, judged: bool = True, key: str = QUERY) -> None:
         """Split rows, one frame after the other.
 
         Args:
             frames: the rows.
             judged: whether they are marked in `rejected`, and the faulty ones go apart.
+            key: the column whose values lie in one bucket each.
         """
-        bucket = bucket_of_query(self.number)
+        bucket = bucket_of(key, self.number)
         if judged:
             bucket = pl.when(pl.col(REJECTED) == 0).then(bucket).otherwise(self.number)
         for number, frame in enumerate(frames):
@@ -83,7 +84,12 @@ class Buckets:
 
 def bucket_of_query(n_buckets: int) -> pl.Expr:
     """The number of the bucket of a row."""
-    return (pl.col(QUERY).hash() % n_buckets).cast(pl.Int64)
+    return bucket_of(QUERY, n_buckets)
+
+
+def bucket_of(key: str, n_buckets: int) -> pl.Expr:
+    """The same where another column says which rows lie together."""
+    return (pl.col(key).hash() % n_buckets).cast(pl.Int64)
 
 
 def row_counts(impressions: pl.LazyFrame) -> pl.LazyFrame:

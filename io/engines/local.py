@@ -39,8 +39,9 @@ from posbias.io.engines.local_pages import (
     keeps_session,
     without_pages,
 )
-from posbias.io.engines.local_parts import Bucketed, LocalParts, add_up_part, in_pieces
+from posbias.io.engines.local_parts import Bucketed, LocalParts, add_up_part
 from posbias.io.engines.packed_buckets import packed_buckets
+from posbias.io.engines.pieces import pieces_of
 from posbias.io.log.log import Log, good_rows
 from posbias.io.log.scan import reading
 from posbias.io.progress import RowCounter, count_rows
@@ -139,7 +140,16 @@ class LocalEngine:
                 faulty = pl.concat([faulty, affected])
             good = without_pages(good.lazy(), faulty).collect() if faulty.height else good
         some_pages = good.lazy() if log.has_sessions else None
-        return Bucketed(log, (good.lazy(),), rows.height, rejected | repeats, totals, log.orphan_clicks(), some_pages)
+        return Bucketed(
+            log,
+            self.scratch,
+            (good.lazy(),),
+            rows.height,
+            rejected | repeats,
+            totals,
+            log.orphan_clicks(),
+            some_pages,
+        )
 
     def _split(
         self,
@@ -192,7 +202,16 @@ class LocalEngine:
             frames = [frame.drop(SESSION) for frame in frames]
         orphans = log.orphan_clicks()
         return Bucketed(
-            log, tuple(frames), read, rejected | repeats, totals, orphans, some_pages, numbers, self._at_once
+            log,
+            self.scratch,
+            tuple(frames),
+            read,
+            rejected | repeats,
+            totals,
+            orphans,
+            some_pages,
+            numbers,
+            self._at_once,
         )
 
     def _rows_to_write(
@@ -234,8 +253,6 @@ class LocalEngine:
         if log.page_rules.several_queries:  # buckets do not hold whole pages
             together, session = pl.concat(frames), pl.col(SESSION).hash()
             frames = [together.filter(session % n_buckets == share) for share in range(n_buckets)]
-        else:
-            frames = [piece for frame in frames for piece in in_pieces(frame, SESSION)]
         keep_pages = partial(self._keep_pages, log)
         return pl.concat(at_once(keep_pages, enumerate(frames), self._at_once))
 
@@ -253,9 +270,12 @@ class LocalEngine:
     def _keep_pages(self, log: Log, numbered: tuple[int, pl.LazyFrame]) -> pl.LazyFrame:
         """The pages of a bucket, on disk."""
         number, bucket = numbered
-        return keep(
-            pages(bucket, log.page_rules).collect(engine="streaming"), self.scratch, f"pages-{number:05d}"
-        ).scan()
+        kept = list[pl.LazyFrame]()
+        with pieces_of(bucket, SESSION, self.scratch) as pieces:
+            for at, piece in enumerate(pieces):
+                found = pages(piece, log.page_rules).collect(engine="streaming")
+                kept.append(keep(found, self.scratch, f"pages-{number:05d}-{at:05d}").scan())
+        return pl.concat(kept)
 
     def _judged_over(self, parts: pl.LazyFrame) -> JudgedPages:
         """The pages of the whole log, from those of its buckets."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import narwhals as nw
 import polars as pl
@@ -16,10 +17,10 @@ from posbias.core.counts.sums_of_weights import add_up_weights, count_weights
 from posbias.core.log.guards import LogTotals
 from posbias.core.schema import DOC, IMPRESSIONS, SESSION
 from posbias.io.engines.engine import Found
+from posbias.io.engines.pieces import pieces_of
 from posbias.io.log.log import Log
 
-_MOST_ROWS_AT_ONCE = 1 << 21  # worked on together: they and their copies take about 200 MB
-_MOST_NUMBERS_AT_ONCE = 1 << 23  # likewise, where rows are numbers
+_MOST_NUMBERS_AT_ONCE = 1 << 23  # rows of a bucket that are counted together
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Bucketed:
 
     Attributes:
         log: the log.
+        scratch: a directory for temporary files.
         frames: canonical impressions; a query lies wholly in one bucket.
         rows_read: rows in the log.
         rejected: number of rows per reason.
@@ -83,6 +85,7 @@ class Bucketed:
     """
 
     log: Log
+    scratch: Path
     frames: tuple[pl.LazyFrame, ...]
     rows_read: int
     rejected: dict[str, int]
@@ -106,26 +109,24 @@ class Bucketed:
         """The statistics of each bucket, sorted by the plan's keys."""
         numbers = self.numbers
         if numbers is None or plan.model.needs_session:
-            return replace(self.buckets, prepared=partial(count_part, plan=plan))
+            return replace(self.buckets, prepared=partial(count_part, plan=plan, scratch=self.scratch))
         count = partial(_count_numbers, fields=numbers.fields, plan=plan)
         return LocalParts(lambda: numbers.frames, len(numbers.frames), self.at_once, count)
 
 
-def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.LazyFrame:
+def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -> pl.LazyFrame:
     """The statistics of impressions, sorted by the plan's keys, in memory.
 
     A bucket that a frequent query makes large is counted piece by piece: pages stay whole where the model needs them.
+
+    Args:
+        impressions: of the bucket.
+        plan: what is counted.
+        scratch: a directory for temporary files.
     """
-    pieces = in_pieces(impressions, SESSION if plan.model.needs_session else DOC)
-    counted = (_counted_at_once(piece, plan) for piece in pieces)
-    return running_total(counted, lambda counts: add_up_part(pl.concat(counts).lazy(), plan)).lazy()
-
-
-def in_pieces(rows: pl.LazyFrame, column: str) -> list[pl.LazyFrame]:
-    """The rows of a bucket, those of a frequent query in pieces that go into memory; a value lies in one of them."""
-    n_pieces = max(1, -(-rows.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
-    number = pl.col(column).hash() % n_pieces
-    return [rows] if n_pieces == 1 else [rows.filter(number == piece) for piece in range(n_pieces)]
+    with pieces_of(impressions, SESSION if plan.model.needs_session else DOC, scratch) as pieces:
+        counted = (_counted_at_once(piece, plan) for piece in pieces)
+        return running_total(counted, lambda counts: add_up_part(pl.concat(counts).lazy(), plan)).lazy()
 
 
 def _count_numbers(numbers: pl.LazyFrame, fields: BitFields, plan: StatisticsPlan) -> pl.LazyFrame:
