@@ -91,9 +91,13 @@ class ReadBySpark:
     totals: LogTotals
     clicks_without_impression: int | None
 
-    @cached_property
+    @property
     def buckets(self) -> SparkParts:
         """The same, each query in one part: what needs that moves all rows, once."""
+        return self._buckets
+
+    @cached_property
+    def _buckets(self) -> SparkParts:
         with spark_errors():
             by_query = _by_query(self.pieces.frame, self.pieces.schema, self.n_parts)
             return replace(by_query, frame=self.kept.keep(by_query.frame))
