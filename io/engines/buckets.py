@@ -13,6 +13,9 @@ from posbias.io.engines.contract import ROWS
 BUCKET = "posbias_bucket"
 """The column that says in which bucket a row lies, and what the names of their directories begin with."""
 
+LEAST_BYTES_PER_ROW = 4
+"""What rows take on disk, at least: integer ids were seen to."""
+
 
 @dataclass(frozen=True)
 class Buckets:
@@ -25,11 +28,6 @@ class Buckets:
 
     folder: Path
     number: int
-
-    @property
-    def least_bytes_per_row(self) -> int:
-        """What rows take on disk, at least: integer ids were seen to."""
-        return 4
 
     def write(self, frames: Iterable[pl.LazyFrame], *, judged: bool = True, key: str = QUERY) -> None:
         """Split rows, one frame after the other.

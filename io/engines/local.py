@@ -19,7 +19,7 @@ from posbias.core.log.guards import LogTotals
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import over_parts, pages
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
-from posbias.io.engines.buckets import Buckets, row_counts
+from posbias.io.engines.buckets import LEAST_BYTES_PER_ROW, Buckets, row_counts
 from posbias.io.engines.contract import (
     PROCESS_BYTES,
     ROWS,
@@ -169,7 +169,7 @@ class LocalEngine:
         rows = partial(self._rows_to_write, log, n_buckets, widths, all_pages=all_pages)
         place = self.scratch / "impressions"
         buckets = packed_buckets(log, place, n_buckets) or Buckets(place, n_buckets)
-        check_room(self.scratch, log.estimated_rows * buckets.least_bytes_per_row)
+        check_room(self.scratch, log.estimated_rows * LEAST_BYTES_PER_ROW)
         with temporary_files(self.scratch):
             if isinstance(buckets, Buckets):
                 buckets.write(rows(on_rows))
