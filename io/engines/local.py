@@ -53,8 +53,8 @@ _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS = 1 << 20, 64  # smaller buckets are fas
 _BYTES_AT_WORK = 350 << 20  # of a bucket that is worked on
 _FIRST_ROWS, _FIRST_WIDTHS = 1 << 18, 1_000  # that are looked at before all are read
 _BYTES_OF_NUMBER, _BYTES_OF_VIEW = 8, 16  # in memory
-_COPIES_OF_SLICE = 6  # of rows that are read, split and compressed at once
-_ROWS_OF_WHOLE_FILES = 1 << 22  # where so many fit, Polars streams files as they are
+_ROWS_ON_THE_WAY = 10_000_000  # at once, while Polars streams a large log into buckets
+_COPIES_OF_SLICE = 2  # of its rows, while Polars streams a slice
 _FEW_QUERIES = 100  # too few for errors clustered by query to be judged by
 
 
@@ -218,9 +218,9 @@ class LocalEngine:
         self, log: Log, n_buckets: int, widths: "_Widths", on_rows: RowCounter | None, *, all_pages: bool
     ) -> Iterator[pl.LazyFrame]:
         """The rows of a log, in slices where rows are wide; sessions only where pages are looked at."""
-        at_once = self.memory // (_COPIES_OF_SLICE * widths.of_row)
-        sliced = at_once < _ROWS_OF_WHOLE_FILES and log.can_be_sliced
-        for frame in log.slices(at_once) if sliced else [log.impressions]:
+        room = max(self.memory - PROCESS_BYTES, self.memory // 8)
+        sliced = room < _ROWS_ON_THE_WAY * widths.of_row and log.can_be_sliced
+        for frame in log.slices(room // (_COPIES_OF_SLICE * widths.of_row)) if sliced else [log.impressions]:
             rows = frame
             if log.has_sessions and not all_pages:
                 looked_at = keeps_session(log, n_buckets) | in_sample(log, n_buckets)
