@@ -53,7 +53,7 @@ _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS = 1 << 20, 64  # smaller buckets are fas
 _BYTES_AT_WORK = 350 << 20  # of a bucket that is worked on
 _FIRST_ROWS, _FIRST_WIDTHS = 1 << 18, 1_000  # that are looked at before all are read
 _BYTES_OF_NUMBER, _BYTES_OF_VIEW = 8, 16  # in memory
-_ROWS_ON_THE_WAY = 10_000_000  # at once, while Polars streams a large log into buckets
+_ROWS_ON_THE_WAY = 8_000_000  # into buckets at once, besides a row group for each thread
 _COPIES_OF_SLICE = 2  # of its rows, while Polars streams a slice
 _FEW_QUERIES = 100  # too few for errors clustered by query to be judged by
 
@@ -217,10 +217,10 @@ class LocalEngine:
     def _rows_to_write(
         self, log: Log, n_buckets: int, widths: "_Widths", on_rows: RowCounter | None, *, all_pages: bool
     ) -> Iterator[pl.LazyFrame]:
-        """The rows of a log, in slices where rows are wide; sessions only where pages are looked at."""
-        room = max(self.memory - PROCESS_BYTES, self.memory // 8)
-        sliced = room < _ROWS_ON_THE_WAY * widths.of_row and log.can_be_sliced
-        for frame in log.slices(room // (_COPIES_OF_SLICE * widths.of_row)) if sliced else [log.impressions]:
+        """The rows of a log, in slices where too many are read at once; sessions only where pages are looked at."""
+        room = max(self.memory - PROCESS_BYTES, self.memory // 8) // widths.of_row
+        sliced = log.can_be_sliced and room < log.estimated_rows and room < _rows_on_the_way(log)
+        for frame in log.slices(room // _COPIES_OF_SLICE) if sliced else [log.impressions]:
             rows = frame
             if log.has_sessions and not all_pages:
                 looked_at = keeps_session(log, n_buckets) | in_sample(log, n_buckets)
@@ -289,6 +289,11 @@ class LocalEngine:
 
     def _judge_pages(self, log: Log, faulty: pl.DataFrame, rows: int) -> dict[str, int]:
         return judge_pages(log, page_faults(faulty), faulty, rows, self.on_bad_rows)
+
+
+def _rows_on_the_way(log: Log) -> int:
+    """How many rows are in memory at once, while Polars streams a large log into buckets."""
+    return _ROWS_ON_THE_WAY + n_threads() * log.longest_row_group
 
 
 def _collected(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -26,6 +26,7 @@ from posbias.io.log.headers import OURS
 from posbias.io.log.nested import Nesting
 from posbias.io.log.raw import CLICKED_EVENT, OF_FILE, OF_ROW, RawReader
 from posbias.io.log.request import LogRequest
+from posbias.io.log.row_groups import longest_row_groups
 from posbias.io.log.scan import FILE, ROW, reading, scan_sources, scan_with_place
 from posbias.io.log.sources import Source
 
@@ -159,6 +160,13 @@ class Log:
     def digests(self) -> dict[str, str]:
         """Path by digest of each source of impressions. A table of clicks may serve several days."""
         return digests(self.sources, holds_rows=_is_there if self.raw is not None and self.raw.of_lines else _has_rows)
+
+    @cached_property
+    def longest_row_group(self) -> int:
+        """Impressions of the longest row group of its Parquet files, which a reader decodes whole."""
+        parquet = [source for source in self.sources if source.format == "parquet"]
+        longest = zip(longest_row_groups(parquet), parquet, strict=True)
+        return max((int(rows * self._impressions_per_row(source)) for rows, source in longest), default=0)
 
     @property
     def rows_are_known(self) -> bool:

@@ -323,6 +323,12 @@ def read_start(source: Source, length: int) -> bytes:
     return _read(source.origin, 0, min(length, source.bytes))
 
 
+def read_end(source: Source, length: int) -> bytes:
+    """The last bytes of a file, at most so many."""
+    length = min(length, source.bytes)
+    return _read(source.origin, source.bytes - length, length)
+
+
 def _digested(size: int) -> list[tuple[int, int]]:
     """Start and length of the pieces that make up a digest: all of a small file, blocks of a larger one."""
     if size <= _DIGESTED_WHOLE:
@@ -366,7 +372,7 @@ def check_whole(source: Source) -> None:
         raise LogFormatError(f"{source.path}: the file is empty (0 bytes).")
     if source.format != "parquet":
         return
-    head, tail = _read(source.origin, 0, min(4, size)), _read(source.origin, max(size - 4, 0), min(4, size))
+    head, tail = read_start(source, 4), read_end(source, 4)
     if head != b"PAR1":
         raise LogFormatError(f"{source.path}: is not a Parquet file (it does not start with PAR1).")
     if tail != b"PAR1":
