@@ -21,8 +21,8 @@ class PageBatch:
         click: shape (N, L); False where padded.
         shown: shape (N, L); False where padded.
         weight: shape (N,), how often the page occurred, or the sum of its weights.
-        clicked_above: shape (N, L), the `previous_click` where rows stand by themselves (see
-            `posbias.core.browsing.frames.rows_alone`); else None.
+        clicked_above: shape (N, L), the `previous_click` where rows stand by themselves and are told apart by it (see
+            `posbias.core.browsing.signatures`); else None.
     """
 
     unit: Integers

@@ -8,15 +8,18 @@ given or estimated from the log; those that all units share need none.
 Sources: Dempster, Laird & Rubin 1977; Varadhan & Roland 2008 (SQUAREM); Chuklin, Markov & de Rijke 2015, chapter 4.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar, Protocol
 
 import numpy as np
 
-from posbias.core.browsing.batch import Floats, PageBatch
+from posbias.core.browsing.batch import Floats, Integers, PageBatch
 from posbias.core.browsing.beta_binomial import estimate_prior
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
+from posbias.core.browsing.signatures import Signatures
+from posbias.core.browsing.sums import BatchSums, Sums, add_up, run_of
 from posbias.core.priors import LARGEST_STRENGTH, BetaPrior
 
 SMALLEST_PROBABILITY = 1e-6
@@ -46,8 +49,12 @@ class TrainingPages(Protocol):
         """The batches, always in the same order; small ones are faster."""
         ...
 
-    def rows_alone(self) -> "TrainingPages":
-        """Their impressions, each for itself; see `posbias.core.browsing.frames.rows_alone`."""
+    def signatures(self, columns: Sequence[str]) -> Signatures:
+        """Units with equal rows once; see `posbias.core.browsing.signatures`.
+
+        Args:
+            columns: by which rows are told apart, `position` and perhaps `previous_click`.
+        """
         ...
 
 
@@ -55,8 +62,8 @@ class MadeOfRatios(Protocol):
     """What EM needs of a model; see `ClickModel`."""
 
     parameters: ClassVar[tuple[Parameter, ...]]
-    rows_alone: ClassVar[bool]
     closed_form: ClassVar[bool]
+    statistics_columns: ClassVar[tuple[str, ...]]
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
         """By parameter, what pages say of it."""
@@ -117,8 +124,8 @@ def fit(model: MadeOfRatios, pages: TrainingPages, options: EMOptions, on_pass: 
         options: how.
         on_pass: is called after each pass over the pages.
     """
-    again_and_again = model.rows_alone and not model.closed_form
-    problem = _Problem(model, pages.rows_alone() if again_and_again else pages, options, on_pass)
+    alike = _equal_units_stay_equal(model, options)
+    problem = _Problem(model, pages.signatures(model.statistics_columns) if alike else pages, options, on_pass)
     values = problem.start()
     if not problem.wanted:
         return FittedModel(values, {}, {}, 0, converged=True)
@@ -134,14 +141,24 @@ def fit(model: MadeOfRatios, pages: TrainingPages, options: EMOptions, on_pass: 
                 break
             values, rested = problem.climb(values)
             converged = rested and not problem.estimate_priors()
-    return FittedModel(values, problem.priors, problem.decided, problem.passes, converged)
+    return FittedModel(problem.of_all_units(values), problem.priors, problem.decided, problem.passes, converged)
+
+
+def _equal_units_stay_equal(model: MadeOfRatios, options: EMOptions) -> bool:
+    """Whether EM makes several passes over impressions that each stand for themselves, with nothing given by unit."""
+    given = any(p.shape == "unit" and p.name in options.fixed for p in model.parameters)
+    return bool(model.statistics_columns) and not model.closed_form and not given
 
 
 class _Problem:
-    """EM's map on the pages of a log."""
+    """EM's map on the pages of a log, or on its signatures, each of which counts as often as it occurs."""
 
     def __init__(
-        self, model: MadeOfRatios, pages: TrainingPages, options: EMOptions, on_pass: Callable[[], None]
+        self,
+        model: MadeOfRatios,
+        pages: TrainingPages | Signatures,
+        options: EMOptions,
+        on_pass: Callable[[], None],
     ) -> None:
         self.wanted = [parameter for parameter in model.parameters if parameter.name not in options.fixed]
         self._known = {p.name: p.prior for p in self.wanted if p.prior is not None and not options.fixed}
@@ -152,56 +169,75 @@ class _Problem:
             self.priors = dict(options.start.priors)
         self.passes = 0
         self._model, self._pages, self._options, self._on_pass = model, pages, options, on_pass
+        alone = isinstance(pages, Signatures)
+        self._multiplicity: Floats = pages.multiplicity if alone else np.ones(1)
+        self._of_unit: Integers | slice = pages.of_unit if alone else slice(None)
         self._shapes = {p.name: p.dimensions(pages.n_units, pages.n_positions) for p in self.wanted}
         self._steps: list[dict[str, Floats]] = []
-        self._sums: dict[str, Ratio] = {}
-        self._impressions = 0.0
+        self._sums = Sums({}, 0.0, 0.0)
 
     def start(self) -> dict[str, Floats]:
         """Where EM begins."""
         if self._options.start is not None:
-            return dict(self._options.start.parameters)
+            return self._of_one_unit_each(self._options.start.parameters)
         return {p.name: np.full(self._shapes[p.name], p.start) for p in self.wanted} | dict(self._options.fixed)
+
+    def of_all_units(self, values: Parameters) -> dict[str, Floats]:
+        """The parameters of all units, where those of their signatures were found."""
+        by_unit = {p.name for p in self.wanted if p.shape == "unit"}
+        return {name: one[self._of_unit] if name in by_unit else one for name, one in values.items()}
+
+    def _of_one_unit_each(self, values: Parameters) -> dict[str, Floats]:
+        """The way back."""
+        if not isinstance(self._pages, Signatures):
+            return dict(values)
+        by_unit = {p.name for p in self.wanted if p.shape == "unit"}
+        of_one = self._pages.of_one_unit_each
+        return {name: of_one(one) if name in by_unit else one for name, one in values.items()}
 
     @property
     def decided(self) -> dict[str, Floats]:
         """The expected number of decisions at the last step, of what all units share."""
-        return {p.name: self._sums[p.name].decided for p in self.wanted if p.shape != "unit"}
+        return {p.name: self._sums.ratios[p.name].decided for p in self.wanted if p.shape != "unit"}
 
     def step(self, values: Parameters) -> dict[str, Floats]:
         """One E-step and M-step from values."""
-        for _ in self._summed(values):
-            pass
+        self._sum_up(partial(self._decisions, values))
         return self.divided(values)
 
     def step_and_objective(self, values: Parameters) -> tuple[dict[str, Floats], float]:
         """The same, and the objective at these values, which takes half as long again."""
-        log_likelihood = 0.0
-        for pages in self._summed(values):
-            logs = log_of_clicks(self._model.given_clicks(values, pages), pages)
-            log_likelihood += float((pages.row_weight * logs).sum())
-        return self.divided(values), log_likelihood + self._log_prior(values)
+        self._sum_up(partial(self._decisions_and_likelihood, values))
+        return self.divided(values), self._sums.log_likelihood + self._log_prior(values)
 
-    def _summed(self, values: Parameters) -> Iterator[PageBatch]:
-        """Some pages after some, each added to the sums; these are whole when there is none left."""
-        self._sums = {}  # their memory is needed for the new ones
-        self._sums = {name: Ratio(np.zeros(shape), np.zeros(shape)) for name, shape in self._shapes.items()}
-        self._impressions = 0.0
-        for pages in self._pages:
-            weight = pages.row_weight
-            found = self._model.expected(values, pages)
-            for parameter in self.wanted:
-                ratio, total = found[parameter.name], self._sums[parameter.name]
-                _add(parameter, pages, weight * ratio.favourable, total.favourable)
-                _add(parameter, pages, weight * ratio.decided, total.decided)
-            self._impressions += float(weight.sum())
-            yield pages
+    def _sum_up(self, of_batch: Callable[[PageBatch], BatchSums]) -> None:
+        self._sums = Sums({}, 0.0, 0.0)  # their memory is needed for the new ones
+        self._sums = add_up(of_batch, self._pages, self._shapes)
         self.passes += 1
         self._on_pass()
 
+    def _decisions(self, values: Parameters, pages: PageBatch) -> BatchSums:
+        """What a batch says of the parameters, at these values."""
+        found, weight, of_all = self._model.expected(values, pages), pages.row_weight, self._weight_of_all(pages)
+        runs = {
+            p.name: run_of(p, self._pages.n_positions, pages, weight if p.shape == "unit" else of_all, found[p.name])
+            for p in self.wanted
+        }
+        return BatchSums(runs, float(of_all.sum()))
+
+    def _decisions_and_likelihood(self, values: Parameters, pages: PageBatch) -> BatchSums:
+        logs = log_of_clicks(self._model.given_clicks(values, pages), pages)
+        log_likelihood = float((self._weight_of_all(pages) * logs).sum())
+        return replace(self._decisions(values, pages), log_likelihood=log_likelihood)
+
+    def _weight_of_all(self, pages: PageBatch) -> Floats:
+        """The weight of each impression, of all units of a signature, shape (N, L)."""
+        return pages.row_weight * (self._multiplicity[pages.unit] if len(self._multiplicity) > 1 else 1.0)
+
     def divided(self, values: Parameters) -> dict[str, Floats]:
         """The M-step from the last sums; what nothing decides keeps its value."""
-        divided = {p.name: _divided(self._sums[p.name], self.priors.get(p.name), values[p.name]) for p in self.wanted}
+        ratios = self._sums.ratios
+        divided = {p.name: _divided(ratios[p.name], self.priors.get(p.name), values[p.name]) for p in self.wanted}
         return dict(values) | divided
 
     def climb(self, values: dict[str, Floats]) -> tuple[dict[str, Floats], bool]:
@@ -216,7 +252,7 @@ class _Problem:
             following, objective_far = self.step_and_objective(far)
             if objective_far >= objective:
                 values = following
-            if objective - before <= self._options.tolerance * max(self._impressions, 1.0):
+            if objective - before <= self._options.tolerance * max(self._sums.impressions, 1.0):
                 return values, True
             before = objective
         return values, False
@@ -227,8 +263,8 @@ class _Problem:
             return False
         before = self.priors
         self.priors = before | {
-            name: estimate_prior(ratio.favourable[:-1], ratio.decided[:-1])
-            for name, ratio in self._sums.items()
+            name: estimate_prior(ratio.favourable[self._of_unit][:-1], ratio.decided[self._of_unit][:-1])
+            for name, ratio in self._sums.ratios.items()
             if name in before and name not in self._known
         }
         changes = [
@@ -258,21 +294,21 @@ class _Problem:
         n is how often the parameter is decided that a usual decision is about. A prior that is much stronger than all
         data may become stronger still, and nothing changes.
         """
-        decided = self._sums[name].decided
-        usual = float((decided**2).sum() / max(decided.sum(), _TINY))
+        decided = self._sums.ratios[name].decided
+        usual = self._over_units(decided**2) / max(self._over_units(decided), _TINY)
         return abs(np.log(after.strength / before.strength)) * usual / (min(before.strength, after.strength) + usual)
 
     def _extrapolated(self, start: Parameters, first: Parameters, second: Parameters) -> dict[str, Floats]:
         """x0 - 2 a r + a^2 v, with r = x1 - x0, v = x2 - 2 x1 + x0, a = -|r| / |v| (Varadhan & Roland's S3)."""
-        names = [p.name for p in self.wanted]
         squares = np.zeros(2)
-        for name in names:
-            r = first[name] - start[name]
-            v = second[name] - first[name] - r
-            squares += float((r**2).sum()), float((v**2).sum())
+        for p in self.wanted:
+            r = first[p.name] - start[p.name]
+            v = second[p.name] - first[p.name] - r
+            over_all = self._over_units if p.shape == "unit" else np.sum
+            squares += over_all(r**2), over_all(v**2)
         length = max(1.0, np.sqrt(squares[0] / max(squares[1], _TINY)))
         far = dict(second)
-        for name in names:
+        for name in (p.name for p in self.wanted):
             r = first[name] - start[name]
             v = second[name] - first[name] - r
             far[name] = _within(start[name] + 2 * length * r + length**2 * v)
@@ -281,9 +317,13 @@ class _Problem:
     def _log_prior(self, values: Parameters) -> float:
         """Of parameters by unit, s (v log x + (1 - v) log(1 - x))."""
         return sum(
-            float((prior.pseudo_clicks * np.log(values[name]) + prior.pseudo_skips * np.log1p(-values[name])).sum())
+            self._over_units(prior.pseudo_clicks * np.log(values[name]) + prior.pseudo_skips * np.log1p(-values[name]))
             for name, prior in self.priors.items()
         )
+
+    def _over_units(self, values: Floats) -> float:
+        """The sum over all units of values by unit, or by signature."""
+        return float((self._multiplicity * values).sum())
 
 
 def log_of_clicks(given_clicks: Floats, pages: PageBatch) -> Floats:
@@ -309,20 +349,6 @@ def _prior_at(coordinates: Floats) -> BetaPrior:
 
 def _within(probability: Floats) -> Floats:
     return np.array(np.clip(probability, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY))
-
-
-def _add(parameter: Parameter, pages: PageBatch, rows: Floats, total: Floats) -> None:
-    """Add rows of pages, shape (N, L), to a total by what a parameter differs by."""
-    if parameter.shape == "one":
-        total += rows.sum()
-        return
-    if parameter.shape == "unit":
-        index = pages.unit
-    elif parameter.shape == "position":
-        index = pages.position
-    else:
-        index = pages.position * total.shape[1] + pages.previous_click
-    np.add.at(total.reshape(-1), index.ravel(order="F"), rows.ravel(order="F"))
 
 
 def _divided(ratio: Ratio, prior: BetaPrior | None, before: Floats) -> Floats:

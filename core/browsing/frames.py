@@ -1,7 +1,6 @@
 """From impressions to pages as matrices."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
@@ -72,29 +71,6 @@ def _in_numbering(pages: pl.DataFrame, unit: str, n_ranks: int) -> pl.DataFrame:
     return pages.select(*shown, *(f"position {rank}" for rank in range(n_ranks)), WEIGHT)
 
 
-def rows_alone(batches: Iterable[PageBatch]) -> pl.DataFrame:
-    """Each different impression as a page of its own, with its number, for models that look at no other one.
-
-    Impressions are the same where unit, position, click and `previous_click` are.
-
-    Returns:
-        As of `grouped_pages`, with `previous_click`.
-    """
-    frames: list[pl.DataFrame] = []
-    for batch in batches:
-        shown = batch.shown
-        columns = {
-            "shown 0": 2 * batch.unit[shown] + batch.click[shown],
-            "position 0": batch.position[shown].astype(np.int32),
-            PREVIOUS_CLICK: batch.previous_click[shown].astype(np.int32),
-            WEIGHT: batch.row_weight[shown],
-        }
-        frames.append(pl.DataFrame(columns).group_by(pl.exclude(WEIGHT), maintain_order=True).sum())
-    rows = pl.concat(frames)
-    once = rows.group_by(pl.exclude(WEIGHT), maintain_order=True).sum()
-    return once.sort(pl.col("shown 0") // 2, "position 0", PREVIOUS_CLICK, "shown 0")  # by unit first
-
-
 def as_batch(pages: pl.DataFrame) -> PageBatch:
     """The matrices of `grouped_pages`, their columns each in one piece, as models go down them rank by rank."""
     ranks = range(_n_ranks(pages))
@@ -126,26 +102,3 @@ def small_batches(pages: pl.DataFrame) -> Iterator[PageBatch]:
 
 def _n_ranks(pages: pl.DataFrame) -> int:
     return sum(name.startswith("shown ") for name in pages.columns)
-
-
-@dataclass(frozen=True)
-class PagesInMemory:
-    """Pages to learn from, held in memory.
-
-    Attributes:
-        batches: the pages.
-        n_units: J.
-        n_positions: K.
-    """
-
-    batches: tuple[PageBatch, ...]
-    n_units: int
-    n_positions: int
-
-    def __iter__(self) -> Iterator[PageBatch]:
-        """The batches."""
-        return iter(self.batches)
-
-    def rows_alone(self) -> "PagesInMemory":
-        """Their impressions, each for itself."""
-        return PagesInMemory(tuple(small_batches(rows_alone(self.batches))), self.n_units, self.n_positions)

@@ -51,8 +51,6 @@ class FactorisedModel(Plugin):
 class FactorisedClickModel(FactorisedModel, ExaminationModel):
     """A factorised model that also says how likely the clicks of a page are, so that it is judged beside others."""
 
-    rows_alone = True
-
     @property
     def theta(self) -> Parameter:
         """The parameter by cell."""

@@ -1,6 +1,6 @@
 """Every click model against the sum over all click patterns of short pages, and against its own simulation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
 from posbias.core.browsing.em import EMOptions, fit, log_of_clicks
-from posbias.core.browsing.frames import PagesInMemory
+from posbias.core.browsing.in_memory import PagesInMemory
 from posbias.core.browsing.parameters import Parameters
+from posbias.core.browsing.signatures import Signatures
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.cascade import CascadeModel
 from posbias.core.models.click_model import ClickModel, ExaminationModel
@@ -172,9 +173,9 @@ class Shown:
     def __iter__(self) -> Iterator[PageBatch]:
         yield self.batch
 
-    def rows_alone(self) -> PagesInMemory:
-        """Their impressions, each for itself."""
-        return PagesInMemory((self.batch,), self.n_units, self.n_positions).rows_alone()
+    def signatures(self, columns: Sequence[str]) -> Signatures:
+        """Units with equal rows once."""
+        return PagesInMemory((self.batch,), self.n_units, self.n_positions).signatures(columns)
 
 
 def simulated(name: str, n_pages: int, seed: int) -> tuple[dict[str, Floats], Shown]:
@@ -254,20 +255,6 @@ def test_a_model_wins_on_clicks_of_its_own(name: str) -> None:
         assert scores[name] > scores[best] - 5e-4 * fresh.batch.n_pages
     else:
         assert best == name
-
-
-@pytest.mark.parametrize("name", ["pbm", "ubm", "tpbm", "dctr"])
-def test_equal_impressions_counted_once_change_nothing(name: str) -> None:
-    model, (_, shown) = get_click_model(name), simulated(name, 300, 1)
-    rng = np.random.default_rng(0)
-    parameters = {p.name: np.array(rng.uniform(0.1, 0.9, p.dimensions(30, 5))) for p in model.parameters}
-    (alone,) = shown.rows_alone()
-    assert alone.n_pages < shown.batch.n_pages * shown.batch.n_ranks
-    assert log_likelihood(model, parameters, alone) == pytest.approx(log_likelihood(model, parameters, shown.batch))
-    whole, counted = (sums_of(model, parameters, pages) for pages in (shown.batch, alone))
-    for parameter, sums in whole.items():
-        for there, here in zip(sums, counted[parameter], strict=True):
-            assert here == pytest.approx(there)
 
 
 @pytest.mark.parametrize("name", ALL)
