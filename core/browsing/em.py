@@ -19,7 +19,7 @@ from posbias.core.browsing.batch import Floats, Integers, PageBatch
 from posbias.core.browsing.beta_binomial import estimate_prior
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
 from posbias.core.browsing.signatures import Signatures
-from posbias.core.browsing.sums import BatchSums, Sums, add_up, run_of
+from posbias.core.browsing.sums import Decisions, Sums, add_up
 from posbias.core.priors import LARGEST_STRENGTH, BetaPrior
 
 SMALLEST_PROBABILITY = 1e-6
@@ -210,22 +210,19 @@ class _Problem:
         self._sum_up(partial(self._decisions_and_likelihood, values))
         return self.divided(values), self._sums.log_likelihood + self._log_prior(values)
 
-    def _sum_up(self, of_batch: Callable[[PageBatch], BatchSums]) -> None:
+    def _sum_up(self, of_batch: Callable[[PageBatch], Decisions]) -> None:
         self._sums = Sums({}, 0.0, 0.0)  # their memory is needed for the new ones
-        self._sums = add_up(of_batch, self._pages, self._shapes)
+        self._sums = add_up(of_batch, self._pages, self.wanted, self._shapes)
         self.passes += 1
         self._on_pass()
 
-    def _decisions(self, values: Parameters, pages: PageBatch) -> BatchSums:
+    def _decisions(self, values: Parameters, pages: PageBatch) -> Decisions:
         """What a batch says of the parameters, at these values."""
-        found, weight, of_all = self._model.expected(values, pages), pages.row_weight, self._weight_of_all(pages)
-        runs = {
-            p.name: run_of(p, self._pages.n_positions, pages, weight if p.shape == "unit" else of_all, found[p.name])
-            for p in self.wanted
-        }
-        return BatchSums(runs, float(of_all.sum()))
+        found, of_unit, of_all = self._model.expected(values, pages), pages.row_weight, self._weight_of_all(pages)
+        ratios = {p.name: found[p.name].times(of_unit if p.shape == "unit" else of_all) for p in self.wanted}
+        return Decisions(pages, ratios, float(of_all.sum()))
 
-    def _decisions_and_likelihood(self, values: Parameters, pages: PageBatch) -> BatchSums:
+    def _decisions_and_likelihood(self, values: Parameters, pages: PageBatch) -> Decisions:
         logs = log_of_clicks(self._model.given_clicks(values, pages), pages)
         log_likelihood = float((self._weight_of_all(pages) * logs).sum())
         return replace(self._decisions(values, pages), log_likelihood=log_likelihood)
