@@ -9,21 +9,21 @@ Sources: Dempster, Laird & Rubin 1977; Varadhan & Roland 2008 (SQUAREM); Chuklin
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from posbias.core.browsing.batch import Floats, Integers, PageBatch
+from posbias.core.browsing.batch import Floats, PageBatch
 from posbias.core.browsing.beta_binomial import estimate_prior
-from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
+from posbias.core.browsing.expectation import Expectation, MadeOfRatios
+from posbias.core.browsing.likelihood import log_of_decisions, within
+from posbias.core.browsing.parameters import Parameters, Ratio
 from posbias.core.browsing.signatures import Signatures
 from posbias.core.browsing.sums import Decisions, Sums, add_up
+from posbias.core.browsing.uncertain import Certain
 from posbias.core.priors import LARGEST_STRENGTH, BetaPrior
-
-SMALLEST_PROBABILITY = 1e-6
-"""Parameters keep this far from 0 and 1: at the ends, EM divides by zero, and a single click would be impossible."""
 
 _FIRST_PRIOR = BetaPrior(0.5, 2.0)
 _MOST_PRIORS = 40  # estimates of the prior, each from where EM came to rest
@@ -49,28 +49,16 @@ class TrainingPages(Protocol):
         """The batches, always in the same order; small ones are faster."""
         ...
 
+    def uncertain(self, certain: Certain) -> "TrainingPages":
+        """The pages without the impressions that say the same whatever the parameters; see `ClickModel.certain`."""
+        ...
+
     def signatures(self, columns: Sequence[str]) -> Signatures:
         """Units with equal rows once; see `posbias.core.browsing.signatures`.
 
         Args:
             columns: by which rows are told apart, `position` and perhaps `previous_click`.
         """
-        ...
-
-
-class MadeOfRatios(Protocol):
-    """What EM needs of a model; see `ClickModel`."""
-
-    parameters: ClassVar[tuple[Parameter, ...]]
-    closed_form: ClassVar[bool]
-    statistics_columns: ClassVar[tuple[str, ...]]
-
-    def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
-        """By parameter, what pages say of it."""
-        ...
-
-    def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """P(C_r = 1 | clicks above)."""
         ...
 
 
@@ -134,6 +122,7 @@ def fit(model: MadeOfRatios, pages: TrainingPages, options: EMOptions, on_pass: 
         problem.estimate_priors()
         values, converged = problem.divided(values), True
     else:
+        problem.ask_once(values)
         values, rested = problem.climb(values)
         converged = rested and not problem.estimate_priors()
         for _ in range(_MOST_PRIORS):
@@ -161,20 +150,20 @@ class _Problem:
         on_pass: Callable[[], None],
     ) -> None:
         self.wanted = [parameter for parameter in model.parameters if parameter.name not in options.fixed]
-        self._known = {p.name: p.prior for p in self.wanted if p.prior is not None and not options.fixed}
+        self._given = {p.name: p.prior for p in self.wanted if p.prior is not None and not options.fixed}
         self.priors = {
-            p.name: self._known.get(p.name) or options.prior or _FIRST_PRIOR for p in self.wanted if p.shape == "unit"
+            p.name: self._given.get(p.name) or options.prior or _FIRST_PRIOR for p in self.wanted if p.shape == "unit"
         }
         if options.start is not None:
             self.priors = dict(options.start.priors)
         self.passes = 0
         self._model, self._pages, self._options, self._on_pass = model, pages, options, on_pass
-        alone = isinstance(pages, Signatures)
-        self._multiplicity: Floats = pages.multiplicity if alone else np.ones(1)
-        self._of_unit: Integers | slice = pages.of_unit if alone else slice(None)
+        self._expectation = Expectation(
+            model, self.wanted, pages.multiplicity if isinstance(pages, Signatures) else None
+        )
         self._shapes = {p.name: p.dimensions(pages.n_units, pages.n_positions) for p in self.wanted}
+        self._known = self._sums = self._nothing()
         self._steps: list[dict[str, Floats]] = []
-        self._sums = Sums({}, 0.0, 0.0)
 
     def start(self) -> dict[str, Floats]:
         """Where EM begins."""
@@ -182,10 +171,23 @@ class _Problem:
             return self._of_one_unit_each(self._options.start.parameters)
         return {p.name: np.full(self._shapes[p.name], p.start) for p in self.wanted} | dict(self._options.fixed)
 
+    def ask_once(self, values: Parameters) -> None:
+        """Add up what some impressions say whatever the parameters, and go on with the others."""
+        of_certain = partial(self._expectation.certain, values)
+        self._known = add_up(of_certain, self._pages, self.wanted, self._known)
+        self._pages = self._pages.uncertain(self._model.certain)
+
+    def _nothing(self) -> Sums:
+        sums = {name: Ratio(np.zeros(shape), np.zeros(shape)) for name, shape in self._shapes.items()}
+        return Sums(sums, 0.0, 0.0)
+
     def of_all_units(self, values: Parameters) -> dict[str, Floats]:
         """The parameters of all units, where those of their signatures were found."""
         by_unit = {p.name for p in self.wanted if p.shape == "unit"}
-        return {name: one[self._of_unit] if name in by_unit else one for name, one in values.items()}
+        return {name: self._of_units(one) if name in by_unit else one for name, one in values.items()}
+
+    def _of_units(self, values: Floats) -> Floats:
+        return values[self._pages.of_unit] if isinstance(self._pages, Signatures) else values
 
     def _of_one_unit_each(self, values: Parameters) -> dict[str, Floats]:
         """The way back."""
@@ -202,39 +204,26 @@ class _Problem:
 
     def step(self, values: Parameters) -> dict[str, Floats]:
         """One E-step and M-step from values."""
-        self._sum_up(partial(self._decisions, values))
+        self._sum_up(partial(self._expectation.decisions, values))
         return self.divided(values)
 
     def step_and_objective(self, values: Parameters) -> tuple[dict[str, Floats], float]:
         """The same, and the objective at these values, which takes half as long again."""
-        self._sum_up(partial(self._decisions_and_likelihood, values))
-        return self.divided(values), self._sums.log_likelihood + self._log_prior(values)
+        self._sum_up(partial(self._expectation.decisions_and_likelihood, values))
+        return self.divided(values), self._sums.log_likelihood + self._log_of_known(values)
 
     def _sum_up(self, of_batch: Callable[[PageBatch], Decisions]) -> None:
-        self._sums = Sums({}, 0.0, 0.0)  # their memory is needed for the new ones
-        self._sums = add_up(of_batch, self._pages, self.wanted, self._shapes)
+        self._sums = self._known  # the memory of the last ones is needed for the new ones
+        self._sums = add_up(of_batch, self._pages, self.wanted, self._known)
         self.passes += 1
         self._on_pass()
-
-    def _decisions(self, values: Parameters, pages: PageBatch) -> Decisions:
-        """What a batch says of the parameters, at these values."""
-        found, of_unit, of_all = self._model.expected(values, pages), pages.row_weight, self._weight_of_all(pages)
-        ratios = {p.name: found[p.name].times(of_unit if p.shape == "unit" else of_all) for p in self.wanted}
-        return Decisions(pages, ratios, float(of_all.sum()))
-
-    def _decisions_and_likelihood(self, values: Parameters, pages: PageBatch) -> Decisions:
-        logs = log_of_clicks(self._model.given_clicks(values, pages), pages)
-        log_likelihood = float((self._weight_of_all(pages) * logs).sum())
-        return replace(self._decisions(values, pages), log_likelihood=log_likelihood)
-
-    def _weight_of_all(self, pages: PageBatch) -> Floats:
-        """The weight of each impression, of all units of a signature, shape (N, L)."""
-        return pages.row_weight * (self._multiplicity[pages.unit] if len(self._multiplicity) > 1 else 1.0)
 
     def divided(self, values: Parameters) -> dict[str, Floats]:
         """The M-step from the last sums; what nothing decides keeps its value."""
         ratios = self._sums.ratios
-        divided = {p.name: _divided(ratios[p.name], self.priors.get(p.name), values[p.name]) for p in self.wanted}
+        divided = {
+            p.name: _divided(_with_prior(ratios[p.name], self.priors.get(p.name)), values[p.name]) for p in self.wanted
+        }
         return dict(values) | divided
 
     def climb(self, values: dict[str, Floats]) -> tuple[dict[str, Floats], bool]:
@@ -260,9 +249,9 @@ class _Problem:
             return False
         before = self.priors
         self.priors = before | {
-            name: estimate_prior(ratio.favourable[self._of_unit][:-1], ratio.decided[self._of_unit][:-1])
+            name: estimate_prior(self._of_units(ratio.favourable)[:-1], self._of_units(ratio.decided)[:-1])
             for name, ratio in self._sums.ratios.items()
-            if name in before and name not in self._known
+            if name in before and name not in self._given
         }
         changes = [
             max(abs(prior.mean - before[name].mean), self._change_of_strength(name, before[name], prior))
@@ -308,30 +297,21 @@ class _Problem:
         for name in (p.name for p in self.wanted):
             r = first[name] - start[name]
             v = second[name] - first[name] - r
-            far[name] = _within(start[name] + 2 * length * r + length**2 * v)
+            far[name] = within(start[name] + 2 * length * r + length**2 * v)
         return far
 
-    def _log_prior(self, values: Parameters) -> float:
-        """Of parameters by unit, s (v log x + (1 - v) log(1 - x))."""
-        return sum(
-            self._over_units(prior.pseudo_clicks * np.log(values[name]) + prior.pseudo_skips * np.log1p(-values[name]))
-            for name, prior in self.priors.items()
-        )
+    def _log_of_known(self, values: Parameters) -> float:
+        """The logarithm of the priors, and of the probability of what is certain: f log x + (d - f) log(1 - x)."""
+        total = 0.0
+        for p in self.wanted:
+            logs = log_of_decisions(_with_prior(self._known.ratios[p.name], self.priors.get(p.name)), values[p.name])
+            total += self._over_units(logs) if p.shape == "unit" else float(logs.sum())
+        return total
 
     def _over_units(self, values: Floats) -> float:
         """The sum over all units of values by unit, or by signature."""
-        return float((self._multiplicity * values).sum())
-
-
-def log_of_clicks(given_clicks: Floats, pages: PageBatch) -> Floats:
-    """The logarithm of the probability of what happened, click or none, shape (N, L), bounded away from minus infinity.
-
-    Args:
-        given_clicks: the probability of a click, shape (N, L).
-        pages: with clicks.
-    """
-    probability = _within(given_clicks)
-    return np.log(np.where(pages.click, probability, 1 - probability))
+        times = self._expectation.multiplicity
+        return float((values if times is None else times * values).sum())
 
 
 def _coordinates(prior: BetaPrior) -> Floats:
@@ -344,11 +324,12 @@ def _prior_at(coordinates: Floats) -> BetaPrior:
     return BetaPrior(1 / (1 + float(np.exp(-coordinates[0]))), strength)
 
 
-def _within(probability: Floats) -> Floats:
-    return np.array(np.clip(probability, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY))
+def _with_prior(ratio: Ratio, prior: BetaPrior | None) -> Ratio:
+    """Sums, and what the prior says besides."""
+    if prior is None:
+        return ratio
+    return Ratio(ratio.favourable + prior.pseudo_clicks, ratio.decided + prior.pseudo_clicks + prior.pseudo_skips)
 
 
-def _divided(ratio: Ratio, prior: BetaPrior | None, before: Floats) -> Floats:
-    clicks, skips = (0.0, 0.0) if prior is None else (prior.pseudo_clicks, prior.pseudo_skips)
-    decided = np.asarray(ratio.decided + clicks + skips)
-    return _within(np.divide(ratio.favourable + clicks, decided, out=np.array(before), where=decided > 0))
+def _divided(ratio: Ratio, before: Floats) -> Floats:
+    return within(np.divide(ratio.favourable, ratio.decided, out=np.array(before), where=ratio.decided > 0))

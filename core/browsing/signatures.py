@@ -19,6 +19,7 @@ from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, concatenate
 from posbias.core.browsing.batch import Flags, Floats, Integers, PageBatch
 from posbias.core.browsing.frames import UNIT, small_batches
+from posbias.core.browsing.uncertain import Certain, uncertain_rows
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK, WEIGHT
 
 _ENTRIES_AT_ONCE = 1 << 20
@@ -61,11 +62,30 @@ class Signatures:
         of_unit = np.where(left_out | (self.of_unit == self.n_units), self.n_units, 0) + self.of_unit
         return replace(self, of_unit=of_unit, n_units=2 * self.n_units)
 
+    def uncertain(self, certain: Certain) -> "Signatures":
+        """The same without the rows that say the same whatever the parameters."""
+        return replace(self, rows=tuple(_without_certain(group, certain) for group in self.rows))
+
     def of_one_unit_each(self, values: Floats) -> Floats:
         """Values by unit as values by signature, shape (S + 1,), where they are equal within each."""
         unit = np.full(self.n_units + 1, len(values) - 1)
         unit[self.of_unit] = np.arange(len(values))  # the last one: S gets the unit that was never seen
         return values[unit]
+
+
+def _without_certain(rows: Iterable[PageBatch], certain: Certain) -> Iterable[PageBatch]:
+    return tuple(uncertain_rows(rows, certain)) if isinstance(rows, tuple) else _Uncertain(rows, certain)
+
+
+@dataclass(frozen=True)
+class _Uncertain:
+    """Rows that were put aside, without some."""
+
+    rows: Iterable[PageBatch]
+    certain: Certain
+
+    def __iter__(self) -> Iterator[PageBatch]:
+        return uncertain_rows(self.rows, self.certain)
 
 
 def find_signatures(

@@ -52,18 +52,18 @@ def add_up(
     of_batch: Callable[[PageBatch], Decisions],
     pages: Iterable[PageBatch],
     parameters: Sequence[Parameter],
-    shapes: Mapping[str, tuple[int, ...]],
+    known: Sums,
 ) -> Sums:
-    """The sums of all batches.
+    """The sums of all batches, and what is known besides.
 
     Args:
         of_batch: what a batch says.
         pages: the batches.
         parameters: of which.
-        shapes: of these, by name.
+        known: sums of these, to which those of the pages are added.
     """
-    ratios = {p.name: Ratio(np.zeros(shapes[p.name]), np.zeros(shapes[p.name])) for p in parameters}
-    impressions = log_likelihood = 0.0
+    ratios = {name: Ratio(ratio.favourable.copy(), ratio.decided.copy()) for name, ratio in known.ratios.items()}
+    impressions, log_likelihood = known.impressions, known.log_likelihood
     for found in at_once(of_batch, pages, min(n_threads(), _BATCHES_AT_ONCE)):
         for parameter in parameters:
             ratio, total = found.ratios[parameter.name], ratios[parameter.name]

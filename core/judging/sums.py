@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.browsing.batch import Floats, PageBatch
-from posbias.core.browsing.em import SMALLEST_PROBABILITY, log_of_clicks
+from posbias.core.browsing.likelihood import SMALLEST_PROBABILITY, log_of_clicks
 from posbias.core.browsing.parameters import Parameters
 from posbias.core.models.click_model import ClickModel
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION

@@ -49,6 +49,15 @@ class ClickModel(Plugin):
     def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """P(C_r = 1 | c_1 .. c_(r-1)), shape (N, L); any value where padded."""
 
+    def certain(self, pages: PageBatch) -> Flags:
+        """Which impressions say the same whatever the parameters, so that EM need ask them only once, shape (N, L).
+
+        On each page the top, nothing or all: so that P(clicks) is the product of what these decide, x or 1 - x of
+        each parameter, and of the probability of the rest of the page, from its first impression on, as if it were a
+        page of its own.
+        """
+        return np.zeros(pages.shown.shape, dtype=np.bool_)
+
     @abstractmethod
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """P(C_r = 1) whatever was clicked above, shape (N, L); the clicks of the pages are not looked at."""

@@ -5,7 +5,7 @@ their own order. The pages of a log that does not fit into memory lie on disk, a
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import polars as pl
 from posbias.core.browsing.batch import PageBatch
 from posbias.core.browsing.frames import UNIT, pages_in_numberings, small_batches
 from posbias.core.browsing.signatures import Signatures, find_signatures
+from posbias.core.browsing.uncertain import Certain, uncertain_pages
 from posbias.core.schema import CLICK, POSITION, SESSION, WEIGHT
 from posbias.io.engines.engine import Parts
 from posbias.io.temporary.kept import KeptFrame, keep
@@ -71,6 +72,10 @@ class LogPages:
         default_factory=dict[tuple[str, ...], Signatures], init=False, repr=False, compare=False
     )
 
+    _uncertain: "dict[Certain, LogPages]" = field(
+        default_factory=dict["Certain", "LogPages"], init=False, repr=False, compare=False
+    )
+
     def __iter__(self) -> Iterator[PageBatch]:
         """The batches, always in the same order."""
         return (batch for frames in self.parts for batch in _Batches(frames))
@@ -85,12 +90,31 @@ class LogPages:
             self._signatures[tuple(columns)] = found
         return found
 
+    def uncertain(self, certain: Certain) -> "LogPages":
+        """The pages without the impressions that say the same whatever the parameters. Only the last ones are kept."""
+        found = self._uncertain.get(certain)
+        if found is None:
+            self._uncertain.clear()
+            found = replace(self, parts=tuple(_uncertain_of(frames, certain) for frames in self.parts))
+            self._uncertain[certain] = found
+        return found
+
     def _keep(self, rows: pl.DataFrame, number: int, columns: Sequence[str]) -> Iterable[PageBatch]:
         """Put the rows of signatures where the pages are."""
-        place = next(frame.place for frames in self.parts for frame in frames)
-        if isinstance(place, pl.DataFrame):
-            return _Batches((KeptFrame(rows),))
-        return _Batches((keep(rows, place.parent, f"{place.stem}-{'-'.join(columns)}-{number:05d}"),))
+        beside = next(frame for frames in self.parts for frame in frames)
+        return _Batches((_keep_beside(beside, rows, f"{'-'.join(columns)}-{number:05d}"),))
+
+
+def _uncertain_of(frames: Sequence[KeptFrame], certain: Certain) -> tuple[KeptFrame, ...]:
+    """What is left of the pages of a part."""
+    left = uncertain_pages(_Batches(frames), certain)
+    return tuple(_keep_beside(frames[0], pages, f"uncertain-{number:04d}") for number, pages in enumerate(left))
+
+
+def _keep_beside(frame: KeptFrame, rows: pl.DataFrame, name: str) -> KeptFrame:
+    """Keep rows where a frame is, under a name of its own."""
+    place = frame.place
+    return KeptFrame(rows) if isinstance(place, pl.DataFrame) else keep(rows, place.parent, f"{place.stem}-{name}")
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ def test_run_is_fit_then_weight_and_the_size_of_parts_changes_nothing(
 
 
 def rows_of(result: Path) -> pl.DataFrame:
-    rows = pl.read_parquet(result / "training/rows/part-*.parquet").with_columns(pl.selectors.float().round(9))
+    rows = pl.read_parquet(result / "training/rows/part-*.parquet").with_columns(pl.selectors.float().round(10))
     return rows.sort([name for name in rows.columns if name != "group"])
 
 

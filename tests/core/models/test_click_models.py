@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
-from posbias.core.browsing.em import EMOptions, fit, log_of_clicks
+from posbias.core.browsing.em import EMOptions, fit
 from posbias.core.browsing.in_memory import PagesInMemory
+from posbias.core.browsing.likelihood import log_of_clicks
 from posbias.core.browsing.parameters import Parameters
 from posbias.core.browsing.signatures import Signatures
+from posbias.core.browsing.uncertain import Certain
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.cascade import CascadeModel
 from posbias.core.models.click_model import ClickModel, ExaminationModel
@@ -172,6 +174,10 @@ class Shown:
 
     def __iter__(self) -> Iterator[PageBatch]:
         yield self.batch
+
+    def uncertain(self, certain: Certain) -> PagesInMemory:
+        """What is left of the pages."""
+        return PagesInMemory((self.batch,), self.n_units, self.n_positions).uncertain(certain)
 
     def signatures(self, columns: Sequence[str]) -> Signatures:
         """Units with equal rows once."""
