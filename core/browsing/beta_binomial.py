@@ -10,7 +10,7 @@ Sources: Griffiths 1973; Efron & Morris 1973.
 
 import numpy as np
 
-from posbias.core.arrays.linalg import Floats, digamma, log_beta, minimize_within
+from posbias.core.arrays.linalg import Floats, Integers, digamma, log_beta, minimize_within
 from posbias.core.priors import BetaPrior
 
 LARGEST_SAMPLE = 20_000
@@ -21,15 +21,17 @@ _MEANS = (1e-4, 1 - 1e-4)
 _SPREAD_OF_LOG_STRENGTH = 2.0
 
 
-def estimate_prior(favourable: Floats, decided: Floats) -> BetaPrior:
+def estimate_prior(favourable: Floats, decided: Floats, signature: Integers | None = None) -> BetaPrior:
     """The Beta prior by marginal likelihood.
 
     Args:
-        favourable: f, shape (J,).
-        decided: d >= f, shape (J,).
+        favourable: f, shape (J,), or of each signature.
+        decided: d >= f, likewise.
+        signature: of each unit, shape (J,), where f and d are theirs.
     """
-    known = np.flatnonzero(decided > 0)
+    known = np.flatnonzero(decided > 0 if signature is None else (decided > 0)[signature])
     chosen = known[:: max(1, -(-len(known) // LARGEST_SAMPLE))]
+    chosen = chosen if signature is None else signature[chosen]
     f = favourable[chosen]
     against = np.maximum(decided[chosen] - f, 0.0)
 

@@ -184,10 +184,10 @@ class _Problem:
     def of_all_units(self, values: Parameters) -> dict[str, Floats]:
         """The parameters of all units, where those of their signatures were found."""
         by_unit = {p.name for p in self.wanted if p.shape == "unit"}
-        return {name: self._of_units(one) if name in by_unit else one for name, one in values.items()}
-
-    def _of_units(self, values: Floats) -> Floats:
-        return values[self._pages.of_unit] if isinstance(self._pages, Signatures) else values
+        if not isinstance(self._pages, Signatures):
+            return dict(values)
+        of_unit = self._pages.of_unit
+        return {name: one[of_unit] if name in by_unit else one for name, one in values.items()}
 
     def _of_one_unit_each(self, values: Parameters) -> dict[str, Floats]:
         """The way back."""
@@ -249,7 +249,7 @@ class _Problem:
             return False
         before = self.priors
         self.priors = before | {
-            name: estimate_prior(self._of_units(ratio.favourable)[:-1], self._of_units(ratio.decided)[:-1])
+            name: self._estimated(ratio)
             for name, ratio in self._sums.ratios.items()
             if name in before and name not in self._given
         }
@@ -261,6 +261,11 @@ class _Problem:
         if moved:
             self._leap(before)
         return moved
+
+    def _estimated(self, ratio: Ratio) -> BetaPrior:
+        if isinstance(self._pages, Signatures):
+            return estimate_prior(ratio.favourable, ratio.decided, self._pages.of_unit[:-1])
+        return estimate_prior(ratio.favourable[:-1], ratio.decided[:-1])
 
     def _leap(self, before: Mapping[str, BetaPrior]) -> None:
         """After two steps of the priors, go to where a geometric series of such steps ends (Aitken), or towards it."""

@@ -1,7 +1,7 @@
 """What a pass over pages adds up: for each parameter, how often it was decided, and how often in its favour.
 
-Batches are worked on at once, and what they say is added impression by impression, in the order of the batches, so that
-the result depends neither on the number of threads nor, where it is by unit, on what is a batch.
+What batches say is added impression by impression, in their order, so that sums by unit do not depend on what is a
+batch. One batch is in memory at a time: threads would gain little, as most steps are short, and hold several.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,11 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from posbias.core.arrays.threads import at_once, n_threads
 from posbias.core.browsing.batch import Floats, PageBatch
 from posbias.core.browsing.parameters import Parameter, Ratio
-
-_BATCHES_AT_ONCE = 8  # each takes some 10 MB while it is worked on
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ def add_up(
     """
     ratios = {name: Ratio(ratio.favourable.copy(), ratio.decided.copy()) for name, ratio in known.ratios.items()}
     impressions, log_likelihood = known.impressions, known.log_likelihood
-    for found in at_once(of_batch, pages, min(n_threads(), _BATCHES_AT_ONCE)):
+    for found in map(of_batch, pages):
         for parameter in parameters:
             ratio, total = found.ratios[parameter.name], ratios[parameter.name]
             _add(parameter, found.pages, ratio.favourable, total.favourable)

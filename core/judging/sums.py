@@ -45,8 +45,11 @@ class SampleWeights:
             number: of the batch in the log, so that each has draws of its own.
         """
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
-        drawn = rng.poisson(np.broadcast_to(pages.weight, (self.samples, pages.n_pages)))
-        return np.concatenate([pages.weight[np.newaxis], drawn.astype(np.float64)])
+        weights = np.empty((self.samples + 1, pages.n_pages))
+        weights[0] = pages.weight
+        for of_sample in weights[1:]:  # one by one: all at once would be held as whole numbers, too
+            of_sample[:] = rng.poisson(pages.weight)
+        return weights
 
 
 @dataclass

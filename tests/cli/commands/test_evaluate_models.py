@@ -51,6 +51,14 @@ def test_all_models_are_judged_and_the_true_one_is_not_beaten(place: Path, tmp_p
     assert gctr["perplexity"] > pbm["perplexity"] > 1
 
 
+def test_the_number_of_threads_changes_no_byte(place: Path, tmp_path: Path, run_posbias: Run) -> None:
+    for threads in ("1", "2"):
+        judged(run_posbias, place, tmp_path / threads, "--models", "pbm,ubm,tpbm,dcm,dbn", "--threads", threads)
+    for name in ("models", "parameters", "calibration", "perplexity_by_position"):
+        one, two = (tmp_path / threads / f"{name}.parquet" for threads in ("1", "2"))
+        assert one.read_bytes() == two.read_bytes()
+
+
 def test_json_holds_the_models_best_first(place: Path, tmp_path: Path, run_in_process: Run) -> None:
     done = run_in_process(
         *("evaluate", "log.parquet", "--models", "rctr,pbm", "--json", "-o", tmp_path / "out"), cwd=place

@@ -1,4 +1,4 @@
-"""Units with equal rows kept once: EM finds what it finds over all units, whatever is done at once or on disk."""
+"""Units with equal rows kept once: EM finds what it finds over all units, in memory or put aside."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -199,19 +199,3 @@ def test_models_that_look_at_no_click_above_find_more_units_equal() -> None:
     pages = log("ubm")
     by_position, by_both = (pages.signatures(get_click_model(name).statistics_columns) for name in ("pbm", "ubm"))
     assert by_position.n_units < by_both.n_units < N_UNITS
-
-
-@pytest.mark.parametrize("name", ["pbm", "ubm", "dcm", "dbn"])
-def test_the_number_of_threads_changes_no_byte(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = get_click_model(name)
-    (batch,) = log(name).batches
-    pages = PagesInMemory(
-        tuple(batch.some(slice(start, start + 100)) for start in range(0, batch.n_pages, 100)), N_UNITS, N_POSITIONS
-    )
-    found: list[FittedModel] = []
-    for threads in (1, 2):
-        monkeypatch.setattr("posbias.core.browsing.frames._IMPRESSIONS_AT_ONCE", 200)
-        monkeypatch.setattr("posbias.core.browsing.sums.n_threads", lambda threads=threads: threads)
-        found.append(fit(model, pages, EMOptions(), lambda: None))
-    for parameter, values in found[0].parameters.items():
-        assert values.tobytes() == found[1].parameters[parameter].tobytes()
