@@ -133,7 +133,9 @@ class _Found:
         """Add the rows of a part, as from `count_rows`."""
         units, table = self._table_of(counts)
         numbers = np.concatenate([self._signature, self._table.n_units + np.arange(table.n_units)])
-        self._table, signature = compress(concatenate([self._table, table]))
+        tables = [self._table, table]
+        del table, self._table  # large: no array need be held twice
+        self._table, signature = compress(concatenate(tables))
         self._units, self._signature = np.concatenate([self._units, units]), signature[numbers]
 
     def put_aside(self, keep: Keep) -> None:

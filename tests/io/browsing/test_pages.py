@@ -9,7 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from posbias.core.browsing.em import EMOptions, fit
 from posbias.core.errors import SchemaError
+from posbias.core.models import get_click_model
 from posbias.core.schema import PAIR
 from posbias.io.browsing.held_out import AllPages, BySession, ByTime, last_share
 from posbias.io.browsing.pages import LogPages, number_units, pages_to_judge_by, pages_to_learn_from
@@ -83,6 +85,23 @@ def test_pages_in_parts_and_on_disk_are_those_of_the_whole_log(tmp_path: Path, *
         found.append(as_rows(pages, units.scan().collect()))
     assert found[0] == found[1] == found[2]
     assert sum(cast("float", row[-1]) for row in found[0]) == rows.height
+
+
+@pytest.mark.parametrize("name", ["pbm", "ubm", "dcm", "dbn"])
+def test_models_fitted_to_pages_in_parts_and_on_disk_are_those_of_the_whole_log(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("posbias.core.browsing.signatures._ENTRIES_AT_ONCE", 20)  # so that some are put aside
+    found: list[dict[tuple[object, ...], float]] = []
+    for n_parts, folder in ((1, None), (4, None), (4, tmp_path)):
+        held = parts(log(400), n_parts)
+        units = number_units(held, PAIR, AllPages(), folder)
+        pages = pages_to_learn_from(held, units, AllPages(), folder, "learnt")
+        fitted = fit(get_click_model(name), pages, EMOptions(), lambda: None)
+        ids = units.scan().collect().select(PAIR).rows()
+        found.append(dict(zip(ids, fitted.parameters["attractiveness"][:-1].tolist(), strict=True)))
+    assert found[1] == pytest.approx(found[0], abs=1e-7)
+    assert found[2] == found[1]
 
 
 def test_documents_that_were_not_learnt_have_the_number_after_the_last() -> None:
