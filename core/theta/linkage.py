@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import by_unit_and_cell, connected, nonzero, sparse_product
+from posbias.core.arrays.linalg import by_unit_and_cell, connected, counted, nonzero, sparse_product, sparse_sum
 from posbias.core.errors import IdentifiabilityError
 
 NO_CLICKS = "no clicks"
@@ -131,13 +131,12 @@ def _references(group: Integers, candidates: Integers) -> Integers:
 
 def _edges(links: CountTable) -> tuple[Integers, Integers]:
     """The cells e' and e of each edge e' -> e: some linking unit was shown in both and clicked in e."""
-    found = np.empty(0, np.int64)
+    none = np.empty(0, np.int64)
+    together = counted(none, none, (links.n_cells, links.n_cells))
     for _, block in links.blocks():
         clicked = by_unit_and_cell(block, (block.clicks > 0).astype(np.float64))
-        together = sparse_product(by_unit_and_cell(block, np.ones(block.n_entries)).T, clicked)
-        tails, heads = nonzero(together)
-        found = np.union1d(found, tails * links.n_cells + heads)
-    return np.divmod(found, links.n_cells)
+        together = sparse_sum(together, sparse_product(by_unit_and_cell(block, np.ones(block.n_entries)).T, clicked))
+    return nonzero(together)
 
 
 def _components(edges: tuple[Integers, Integers], n_cells: int, *, both_ways: bool) -> Integers:
