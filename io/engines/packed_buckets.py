@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.bit_fields import NUMBER, BitFields, bit_fields
+from posbias.core.errors import LogFormatError
 from posbias.core.log.impressions import REJECTED
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RANDOMIZED, SESSION
 from posbias.io.engines.bucket_files import BUCKET, MOST_ROWS_OF_BLOCK, BucketFiles, can_be_open
@@ -56,25 +57,33 @@ class PackedBuckets:
             frames: the rows, marked in `rejected`.
             again: the same rows, which are read where some do not fit.
             looked_at: whether a row's page is looked at, so that its session is kept; None where all are.
+
+        Raises:
+            LogFormatError: the log changed meanwhile.
         """
         fits = (pl.col(REJECTED) == 0) & self.fields.fit
         bucket, session = bucket_of_query(self.number), list[pl.Expr]()
         if SESSION in self.schema:
-            kept, known = pl.col(SESSION), pl.col(SESSION).is_not_null()
-            if self.short_session is not None:
-                kept = kept.cast(self.short_session, strict=False)
-                fits &= kept.is_not_null() | ~known
+            session = [pl.col(SESSION) if self.short_session is None else _cast(SESSION, self.short_session)]
+            known = pl.col(SESSION).is_not_null()
             known = known if looked_at is None else known & looked_at
+            fits &= session[0].is_not_null() | ~known
             bucket = pl.when(known).then(bucket + (self.number + 1)).otherwise(bucket)
-            session = [kept]
         bucket = pl.when(fits).then(bucket).otherwise(self.number).cast(pl.UInt16)
         number = pl.when(fits).then(self.fields.number).otherwise(0).alias(NUMBER)
         packed = (frame.select(number, *session, bucket.alias(BUCKET)) for frame in frames)
         height, clicks = self._split.write(packed, MOST_ROWS_OF_BLOCK, self.at_once, _count_clicks)
         self._clicks.append(clicks)
         self._height.update({file: int(height[file]) for file in np.flatnonzero(height).tolist()})
-        if self._height.pop(self.number, 0):
+        others = self._height.pop(self.number, 0)
+        if others:
             self._others.write(frame.filter(~fits) for frame in only_sessions(again, looked_at))
+            found, _ = self._others.count_rows()
+            if found != others:
+                raise LogFormatError(
+                    f"{others:,} rows of the log were read twice, and were {found:,} the second time: it was changed "
+                    "meanwhile. Run the command again."
+                )
 
     @property
     def frames(self) -> list[pl.LazyFrame]:
@@ -153,6 +162,11 @@ class PackedBuckets:
             session = pl.col(SESSION) if file > self.number else pl.lit(None)
             columns.append(session.cast(self.schema[SESSION]).alias(SESSION))
         return self._scan(file).select(columns).select(self.schema.names())
+
+
+def _cast(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column as another type; null where that cannot hold a value."""
+    return pl.col(name).cast(dtype, strict=False)
 
 
 def _count_clicks(rows: pl.DataFrame) -> int:
