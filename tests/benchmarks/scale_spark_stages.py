@@ -3,11 +3,11 @@
     python tests/benchmarks/scale_spark_stages.py [--impressions N...] [--masters URL...] [--ids KIND...]
                                                   [--home SHARE] [--directory DIR]
 
-Each fit is a process of its own, on a log of `scale_log.py`; one run each. What Spark says of its tasks is read from its
-event log. Processor seconds are those of all processes that a fit has started, Java's and Python's workers, taken from
-/proc twice a second: stages follow each other, so that what is spent between the start and the end of one is its own. "driver" is
-the process of posbias itself, "start and rest" what no stage spans. On a cluster, workers are no children of the fit,
-and their processor seconds are not seen.
+Each fit is a process of its own, on a log of `scale_log.py`; one run each. What Spark says of its tasks is read from
+its event log. Processor seconds are those of all processes that a fit has started, Java's and Python's workers, taken
+from /proc twice a second: stages follow each other, so that what is spent between the start and the end of one is its
+own. "driver" is the process of posbias itself, "start and rest" what no stage spans. On a cluster, workers are no
+children of the fit, and their processor seconds are not seen.
 
 "in tasks" and "in Python" are seconds of all tasks, and of what Python runs in them; "back" is what tasks send to the
 driver, and "largest" the longest task of a stage in median tasks. A * marks stages that run in Python workers.
@@ -55,14 +55,14 @@ _WORDS = {
     ("map", "kept", "shuffle"): "count each piece",
     ("map", "shuffle", "shuffle"): "add up counts, by query",
     ("map", "shuffle", "result"): "compress *",
-    ("some_pages", "kept", "shuffle"): "pages for tests: how many",
-    ("some_pages", "shuffle", "result"): "pages for tests: in all",
+    ("count", "kept", "shuffle"): "pages for tests: how many",
+    ("count", "shuffle", "result"): "pages for tests: in all",
     ("some_pages", "kept", "result"): "pages for tests: fetch",
     ("each", "files", "result"): "write attractiveness *",
 }
 """What a stage does, by the function that asked for it and by where its rows are from and go; * in Python workers."""
 _IN_PYTHON = "time to execute Python code"
-_CALL = re.compile(r"\w+ at (?P<path>.+):(?P<line>\d+)")
+_CALL = re.compile(r"\w+ at (?P<path>.+\.py):(?P<line>\d+)")
 _POLLING_SECONDS = 0.5
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -176,12 +176,16 @@ def _watch(watch: Watch, process: int, over: threading.Event) -> None:
 
 def stages_of(events: Path) -> list[Stage]:
     """The stages of which an event log of Spark tells, in their order."""
-    stages, asked_by = dict[int, Stage](), dict[int, str]()
+    stages, asked_by, queries = dict[int, Stage](), dict[int, str](), dict[str, str]()
     with events.open(encoding="utf-8") as lines:
         for event in map(json.loads, lines):
             match event["Event"]:
+                case "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart":
+                    queries[str(event["executionId"])] = event["description"]
                 case "SparkListenerJobStart":
-                    asked_by |= dict.fromkeys(event["Stage IDs"], _function(event["Properties"]["callSite.short"]))
+                    known = event["Properties"]
+                    call = queries.get(known.get("spark.sql.execution.id"), known.get("callSite.short", "Spark itself"))
+                    asked_by |= dict.fromkeys(event["Stage IDs"], _function(call))
                 case "SparkListenerTaskEnd" if event["Task End Reason"]["Reason"] == "Success":
                     stages.setdefault(event["Stage ID"], Stage(asked_by[event["Stage ID"]])).add(event["Task Metrics"])
                 case "SparkListenerStageCompleted":
@@ -197,10 +201,13 @@ def stages_of(events: Path) -> list[Stage]:
 
 @cache
 def _function(call_site: str) -> str:
-    """The function in which a call stands, e.g.: collect at io/engines/spark.py:216 -> _read."""
+    """The function in which a call stands, or what is called where Spark does not know it.
+
+    E.g.: collect at io/engines/spark.py:216 -> _read, count at NativeMethodAccessorImpl.java:0 -> count
+    """
     place = _CALL.fullmatch(call_site)
     if place is None:
-        return call_site
+        return call_site.partition(" ")[0]
     line, found = int(place["line"]), call_site
     for node in ast.walk(ast.parse(Path(place["path"]).read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0):
@@ -212,7 +219,17 @@ def table_of(title: str, n_impressions: int, stages: list[Stage], watch: Watch) 
     """The stages of one fit."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     table.add_column("stage", no_wrap=True)
-    headings = ("tasks", "seconds", "in\ntasks", "in\nPython", "CPU s", "MB\nread", "shuffled\nB / row", "MB\nback", "largest")
+    headings = (
+        "tasks",
+        "seconds",
+        "in\ntasks",
+        "in\nPython",
+        "CPU s",
+        "MB\nread",
+        "shuffled\nB / row",
+        "MB\nback",
+        "largest",
+    )
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     in_stages = 0.0
