@@ -67,6 +67,7 @@ class CountedReads(CompressedStrata):
     reads: ClassVar[int] = 0
 
     def read(self, first: int, last: int) -> CountTable:
+        """Note one more."""
         CountedReads.reads += 1
         return super().read(first, last)
 
