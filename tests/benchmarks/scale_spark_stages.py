@@ -266,7 +266,7 @@ def main() -> None:
     parser.add_argument("--impressions", type=int, nargs="+", default=(1_000_000, 3_000_000, 10_000_000))
     parser.add_argument("--masters", nargs="+", default=("local[2]",), help="where Spark runs")
     parser.add_argument("--ids", nargs="+", choices=IDS, default=("integer",))
-    parser.add_argument("--home", type=float, default=0.0, help="share of the one query of a home page")
+    parser.add_argument("--home", type=float, default=0.0, help="share of the one query of a home page, e.g. 0.5")
     parser.add_argument("--directory", type=Path, help="where the logs and results go; a temporary one by default")
     options = parser.parse_args()
     console = table_console()
