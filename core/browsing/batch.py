@@ -21,8 +21,8 @@ class PageBatch:
         click: shape (N, L); False where padded.
         shown: shape (N, L); False where padded.
         weight: shape (N,), how often the page occurred, or the sum of its weights.
-        clicked_above: shape (N, L), the `previous_click` where rows stand by themselves (see
-            `posbias.core.browsing.frames.rows_alone`); else None.
+        clicked_above: shape (N, L), the `previous_click` where rows stand by themselves and are told apart by it (see
+            `posbias.core.browsing.signatures`); else None.
     """
 
     unit: Integers
@@ -65,6 +65,16 @@ class PageBatch:
         return (clicks == 0) & (clicks[:, :1] > 0) & self.shown
 
     @property
+    def above_last_click(self) -> Flags:
+        """Whether an impression lies above the last click of its page, shape (N, L)."""
+        return self._clicks_from_here - self.click > 0
+
+    @property
+    def clicked(self) -> Flags:
+        """Whether there is a click on the page of an impression, shape (N, 1)."""
+        return self._clicks_from_here[:, :1] > 0
+
+    @property
     def last_click(self) -> Flags:
         """Whether an impression is the last click of its page, shape (N, L)."""
         return self.click & (self._clicks_from_here == 1)
@@ -83,7 +93,7 @@ class PageBatch:
         """The same pages with other clicks."""
         return replace(self, click=click & self.shown)
 
-    def some(self, pages: slice) -> "PageBatch":
+    def some(self, pages: slice | Integers) -> "PageBatch":
         """Some of the pages."""
         return PageBatch(
             unit=self.unit[pages],

@@ -8,24 +8,29 @@ given or estimated from the log; those that all units share need none.
 Sources: Dempster, Laird & Rubin 1977; Varadhan & Roland 2008 (SQUAREM); Chuklin, Markov & de Rijke 2015, chapter 4.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
+from posbias.core.browsing import effective_counts
 from posbias.core.browsing.batch import Floats, PageBatch
-from posbias.core.browsing.beta_binomial import estimate_prior
+from posbias.core.browsing.beta_binomial import MEANS, STRENGTHS, estimate_prior
+from posbias.core.browsing.expectation import Expectation, MadeOfRatios
+from posbias.core.browsing.likelihood import log_of_decisions, within
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
-from posbias.core.priors import LARGEST_STRENGTH, BetaPrior
-
-SMALLEST_PROBABILITY = 1e-6
-"""Parameters keep this far from 0 and 1: at the ends, EM divides by zero, and a single click would be impossible."""
+from posbias.core.browsing.signatures import Signatures
+from posbias.core.browsing.sums import Decisions, Sums, add_up
+from posbias.core.browsing.uncertain import Certain
+from posbias.core.priors import BetaPrior
 
 _FIRST_PRIOR = BetaPrior(0.5, 2.0)
 _MOST_PRIORS = 40  # estimates of the prior, each from where EM came to rest
 _PRIOR_CHANGE = 0.005  # of its mean, and of how far it draws a usual parameter: predictions do not notice less
 _LONGEST_LEAP = 8.0  # in steps of a prior
+_MOST_LEAPS = 6  # which may go to and fro around where the steps themselves come to rest
 _TINY = 1e-300
 
 
@@ -46,24 +51,16 @@ class TrainingPages(Protocol):
         """The batches, always in the same order; small ones are faster."""
         ...
 
-    def rows_alone(self) -> "TrainingPages":
-        """Their impressions, each for itself; see `posbias.core.browsing.frames.rows_alone`."""
+    def uncertain(self, certain: Certain) -> "TrainingPages":
+        """The pages without the impressions that say the same whatever the parameters; see `ClickModel.certain`."""
         ...
 
+    def signatures(self, columns: Sequence[str]) -> Signatures:
+        """Units with equal rows once; see `posbias.core.browsing.signatures`.
 
-class MadeOfRatios(Protocol):
-    """What EM needs of a model; see `ClickModel`."""
-
-    parameters: ClassVar[tuple[Parameter, ...]]
-    rows_alone: ClassVar[bool]
-    closed_form: ClassVar[bool]
-
-    def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
-        """By parameter, what pages say of it."""
-        ...
-
-    def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """P(C_r = 1 | clicks above)."""
+        Args:
+            columns: by which rows are told apart, `position` and perhaps `previous_click`.
+        """
         ...
 
 
@@ -117,91 +114,119 @@ def fit(model: MadeOfRatios, pages: TrainingPages, options: EMOptions, on_pass: 
         options: how.
         on_pass: is called after each pass over the pages.
     """
-    again_and_again = model.rows_alone and not model.closed_form
-    problem = _Problem(model, pages.rows_alone() if again_and_again else pages, options, on_pass)
+    alike = _equal_units_stay_equal(model, options)
+    problem = _Problem(model, pages.signatures(model.statistics_columns) if alike else pages, options, on_pass)
     values = problem.start()
     if not problem.wanted:
         return FittedModel(values, {}, {}, 0, converged=True)
     if model.closed_form:
         problem.step(values)
-        problem.estimate_priors()
+        problem.estimate_priors(problem.counts)
         values, converged = problem.divided(values), True
     else:
+        problem.ask_once(values)
         values, rested = problem.climb(values)
-        converged = rested and not problem.estimate_priors()
+        converged = rested and not problem.estimate_priors(problem.effective_counts(values))
         for _ in range(_MOST_PRIORS):
             if converged or not rested:
                 break
             values, rested = problem.climb(values)
-            converged = rested and not problem.estimate_priors()
-    return FittedModel(values, problem.priors, problem.decided, problem.passes, converged)
+            converged = rested and not problem.estimate_priors(problem.effective_counts(values))
+    return FittedModel(problem.of_all_units(values), problem.priors, problem.decided, problem.passes, converged)
+
+
+def _equal_units_stay_equal(model: MadeOfRatios, options: EMOptions) -> bool:
+    """Whether EM makes several passes over impressions that each stand for themselves, with nothing given by unit."""
+    given = any(p.shape == "unit" and p.name in options.fixed for p in model.parameters)
+    return bool(model.statistics_columns) and not model.closed_form and not given
 
 
 class _Problem:
-    """EM's map on the pages of a log."""
+    """EM's map on the pages of a log, or on its signatures, each of which counts as often as it occurs."""
 
     def __init__(
-        self, model: MadeOfRatios, pages: TrainingPages, options: EMOptions, on_pass: Callable[[], None]
+        self,
+        model: MadeOfRatios,
+        pages: TrainingPages | Signatures,
+        options: EMOptions,
+        on_pass: Callable[[], None],
     ) -> None:
         self.wanted = [parameter for parameter in model.parameters if parameter.name not in options.fixed]
-        self._known = {p.name: p.prior for p in self.wanted if p.prior is not None and not options.fixed}
+        self._given = {p.name: p.prior for p in self.wanted if p.prior is not None and not options.fixed}
         self.priors = {
-            p.name: self._known.get(p.name) or options.prior or _FIRST_PRIOR for p in self.wanted if p.shape == "unit"
+            p.name: self._given.get(p.name) or options.prior or _FIRST_PRIOR for p in self.wanted if p.shape == "unit"
         }
         if options.start is not None:
             self.priors = dict(options.start.priors)
         self.passes = 0
         self._model, self._pages, self._options, self._on_pass = model, pages, options, on_pass
+        self._expectation = Expectation(
+            model, self.wanted, pages.multiplicity if isinstance(pages, Signatures) else None
+        )
         self._shapes = {p.name: p.dimensions(pages.n_units, pages.n_positions) for p in self.wanted}
+        self._known = self._sums = self._nothing()
         self._steps: list[dict[str, Floats]] = []
-        self._sums: dict[str, Ratio] = {}
-        self._impressions = 0.0
+        self._leaps = 0
 
     def start(self) -> dict[str, Floats]:
         """Where EM begins."""
         if self._options.start is not None:
-            return dict(self._options.start.parameters)
+            return self._of_one_unit_each(self._options.start.parameters)
         return {p.name: np.full(self._shapes[p.name], p.start) for p in self.wanted} | dict(self._options.fixed)
+
+    def ask_once(self, values: Parameters) -> None:
+        """Add up what some impressions say whatever the parameters, and go on with the others."""
+        of_certain = partial(self._expectation.certain, values)
+        self._known = add_up(of_certain, self._pages, self.wanted, self._known)
+        self._pages = self._pages.uncertain(self._model.certain)
+
+    def _nothing(self) -> Sums:
+        sums = {name: Ratio(np.zeros(shape), np.zeros(shape)) for name, shape in self._shapes.items()}
+        return Sums(sums, 0.0, 0.0)
+
+    def of_all_units(self, values: Parameters) -> dict[str, Floats]:
+        """The parameters of all units, where those of their signatures were found."""
+        by_unit = {p.name for p in self.wanted if p.shape == "unit"}
+        if not isinstance(self._pages, Signatures):
+            return dict(values)
+        of_unit = self._pages.of_unit
+        return {name: one[of_unit] if name in by_unit else one for name, one in values.items()}
+
+    def _of_one_unit_each(self, values: Parameters) -> dict[str, Floats]:
+        """The way back."""
+        if not isinstance(self._pages, Signatures):
+            return dict(values)
+        by_unit = {p.name for p in self.wanted if p.shape == "unit"}
+        of_one = self._pages.of_one_unit_each
+        return {name: of_one(one) if name in by_unit else one for name, one in values.items()}
 
     @property
     def decided(self) -> dict[str, Floats]:
         """The expected number of decisions at the last step, of what all units share."""
-        return {p.name: self._sums[p.name].decided for p in self.wanted if p.shape != "unit"}
+        return {p.name: self._sums.ratios[p.name].decided for p in self.wanted if p.shape != "unit"}
 
     def step(self, values: Parameters) -> dict[str, Floats]:
         """One E-step and M-step from values."""
-        for _ in self._summed(values):
-            pass
+        self._sum_up(partial(self._expectation.decisions, values))
         return self.divided(values)
 
     def step_and_objective(self, values: Parameters) -> tuple[dict[str, Floats], float]:
         """The same, and the objective at these values, which takes half as long again."""
-        log_likelihood = 0.0
-        for pages in self._summed(values):
-            logs = log_of_clicks(self._model.given_clicks(values, pages), pages)
-            log_likelihood += float((pages.row_weight * logs).sum())
-        return self.divided(values), log_likelihood + self._log_prior(values)
+        self._sum_up(partial(self._expectation.decisions_and_likelihood, values))
+        return self.divided(values), self._sums.log_likelihood + self._log_of_known(values)
 
-    def _summed(self, values: Parameters) -> Iterator[PageBatch]:
-        """Some pages after some, each added to the sums; these are whole when there is none left."""
-        self._sums = {}  # their memory is needed for the new ones
-        self._sums = {name: Ratio(np.zeros(shape), np.zeros(shape)) for name, shape in self._shapes.items()}
-        self._impressions = 0.0
-        for pages in self._pages:
-            weight = pages.row_weight
-            found = self._model.expected(values, pages)
-            for parameter in self.wanted:
-                ratio, total = found[parameter.name], self._sums[parameter.name]
-                _add(parameter, pages, weight * ratio.favourable, total.favourable)
-                _add(parameter, pages, weight * ratio.decided, total.decided)
-            self._impressions += float(weight.sum())
-            yield pages
+    def _sum_up(self, of_batch: Callable[[PageBatch], Decisions]) -> None:
+        self._sums = self._known  # the memory of the last ones is needed for the new ones
+        self._sums = add_up(of_batch, self._pages, self.wanted, self._known)
         self.passes += 1
         self._on_pass()
 
     def divided(self, values: Parameters) -> dict[str, Floats]:
         """The M-step from the last sums; what nothing decides keeps its value."""
-        divided = {p.name: _divided(self._sums[p.name], self.priors.get(p.name), values[p.name]) for p in self.wanted}
+        ratios = self._sums.ratios
+        divided = {
+            p.name: _divided(_with_prior(ratios[p.name], self.priors.get(p.name)), values[p.name]) for p in self.wanted
+        }
         return dict(values) | divided
 
     def climb(self, values: dict[str, Floats]) -> tuple[dict[str, Floats], bool]:
@@ -216,24 +241,56 @@ class _Problem:
             following, objective_far = self.step_and_objective(far)
             if objective_far >= objective:
                 values = following
-            if objective - before <= self._options.tolerance * max(self._impressions, 1.0):
+            if objective - before <= self._options.tolerance * max(self._sums.impressions, 1.0):
                 return values, True
             before = objective
         return values, False
 
-    def estimate_priors(self) -> bool:
-        """Estimate the priors from the last sums, where that is asked, and say whether that changed them."""
+    @property
+    def counts(self) -> dict[str, Ratio]:
+        """The counts of the last step of each parameter whose prior is estimated: evidence where nothing is hidden."""
+        return {p.name: self._sums.ratios[p.name] for p in self._of_estimated_prior}
+
+    def effective_counts(self, values: Parameters) -> dict[str, Ratio]:
+        """What the log says of each parameter whose prior is estimated; see `posbias.core.browsing.effective_counts`.
+
+        One more pass, after which the last step has no sums by unit any more: both are large.
+        """
+        wanted = self._of_estimated_prior
+        if not wanted:
+            return {}
+        shared = {p.name: self._sums.ratios[p.name] for p in self.wanted if p.shape != "unit"}
+        self._sums = replace(self._sums, ratios=shared)
+
+        def of_batch(pages: PageBatch) -> Decisions:
+            found, weight = self._model.expected(values, pages), pages.row_weight
+            ratios = {p.name: effective_counts.of_rows(found[p.name], values[p.name][pages.unit]) for p in wanted}
+            return Decisions(pages, {name: ratio.times(weight) for name, ratio in ratios.items()}, 0.0)
+
+        certain = {p.name: self._known.ratios[p.name] for p in wanted}
+        sums = add_up(of_batch, self._pages, wanted, Sums(certain, 0.0, 0.0))
+        self.passes += 1
+        self._on_pass()
+        return {name: effective_counts.of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}
+
+    @property
+    def _of_estimated_prior(self) -> list[Parameter]:
         if self._options.prior is not None or self._options.start is not None:
-            return False
-        before = self.priors
+            return []
+        return [p for p in self.wanted if p.name in self.priors and p.name not in self._given]
+
+    def estimate_priors(self, counts: Mapping[str, Ratio]) -> bool:
+        """Estimate priors from such counts, and say whether that changed them."""
+        before, times = self.priors, self._expectation.multiplicity
         self.priors = before | {
-            name: estimate_prior(ratio.favourable[:-1], ratio.decided[:-1])
-            for name, ratio in self._sums.items()
-            if name in before and name not in self._known
+            name: estimate_prior(ratio.favourable, ratio.decided, times) for name, ratio in counts.items()
         }
         changes = [
-            max(abs(prior.mean - before[name].mean), self._change_of_strength(name, before[name], prior))
-            for name, prior in self.priors.items()
+            max(
+                abs(self.priors[name].mean - before[name].mean),
+                self._change_of_strength(ratio.decided, before[name], self.priors[name]),
+            )
+            for name, ratio in counts.items()
         ]
         moved = max(changes, default=0.0) > _PRIOR_CHANGE
         if moved:
@@ -243,58 +300,53 @@ class _Problem:
     def _leap(self, before: Mapping[str, BetaPrior]) -> None:
         """After two steps of the priors, go to where a geometric series of such steps ends (Aitken), or towards it."""
         self._steps.append({name: _coordinates(self.priors[name]) - _coordinates(before[name]) for name in before})
-        if len(self._steps) < 2:  # noqa: PLR2004 - a first and a second step
+        if len(self._steps) < 2 or self._leaps == _MOST_LEAPS:  # noqa: PLR2004 - a first and a second step
             return
         first, second = self._steps
         self._steps = []
+        self._leaps += 1
         for name, step in second.items():
             shrinks = np.divide(step, first[name], out=np.zeros(2), where=first[name] != 0)
             leap = np.where(shrinks > 0, shrinks / np.maximum(1 - shrinks, 1 / _LONGEST_LEAP), 0.0)
             self.priors[name] = _prior_at(_coordinates(self.priors[name]) + np.minimum(leap, _LONGEST_LEAP) * step)
 
-    def _change_of_strength(self, name: str, before: BetaPrior, after: BetaPrior) -> float:
+    def _change_of_strength(self, decided: Floats, before: BetaPrior, after: BetaPrior) -> float:
         """How far another strength moves a usual parameter, relative to its shrinkage s / (s + n).
 
-        n is how often the parameter is decided that a usual decision is about. A prior that is much stronger than all
-        data may become stronger still, and nothing changes.
+        n is how often the parameter is decided, shape (J + 1,), that a usual decision is about. A prior that is much
+        stronger than all data may become stronger still, and nothing changes.
         """
-        decided = self._sums[name].decided
-        usual = float((decided**2).sum() / max(decided.sum(), _TINY))
+        usual = self._over_units(decided**2) / max(self._over_units(decided), _TINY)
         return abs(np.log(after.strength / before.strength)) * usual / (min(before.strength, after.strength) + usual)
 
     def _extrapolated(self, start: Parameters, first: Parameters, second: Parameters) -> dict[str, Floats]:
         """x0 - 2 a r + a^2 v, with r = x1 - x0, v = x2 - 2 x1 + x0, a = -|r| / |v| (Varadhan & Roland's S3)."""
-        names = [p.name for p in self.wanted]
         squares = np.zeros(2)
-        for name in names:
-            r = first[name] - start[name]
-            v = second[name] - first[name] - r
-            squares += float((r**2).sum()), float((v**2).sum())
+        for p in self.wanted:
+            r = first[p.name] - start[p.name]
+            v = second[p.name] - first[p.name] - r
+            over_all = self._over_units if p.shape == "unit" else np.sum
+            squares += over_all(r**2), over_all(v**2)
         length = max(1.0, np.sqrt(squares[0] / max(squares[1], _TINY)))
         far = dict(second)
-        for name in names:
+        for name in (p.name for p in self.wanted):
             r = first[name] - start[name]
             v = second[name] - first[name] - r
-            far[name] = _within(start[name] + 2 * length * r + length**2 * v)
+            far[name] = within(start[name] + 2 * length * r + length**2 * v)
         return far
 
-    def _log_prior(self, values: Parameters) -> float:
-        """Of parameters by unit, s (v log x + (1 - v) log(1 - x))."""
-        return sum(
-            float((prior.pseudo_clicks * np.log(values[name]) + prior.pseudo_skips * np.log1p(-values[name])).sum())
-            for name, prior in self.priors.items()
-        )
+    def _log_of_known(self, values: Parameters) -> float:
+        """The logarithm of the priors, and of the probability of what is certain: f log x + (d - f) log(1 - x)."""
+        total = 0.0
+        for p in self.wanted:
+            logs = log_of_decisions(_with_prior(self._known.ratios[p.name], self.priors.get(p.name)), values[p.name])
+            total += self._over_units(logs) if p.shape == "unit" else float(logs.sum())
+        return total
 
-
-def log_of_clicks(given_clicks: Floats, pages: PageBatch) -> Floats:
-    """The logarithm of the probability of what happened, click or none, shape (N, L), bounded away from minus infinity.
-
-    Args:
-        given_clicks: the probability of a click, shape (N, L).
-        pages: with clicks.
-    """
-    probability = _within(given_clicks)
-    return np.log(np.where(pages.click, probability, 1 - probability))
+    def _over_units(self, values: Floats) -> float:
+        """The sum over all units of values by unit, or by signature."""
+        times = self._expectation.multiplicity
+        return float((values if times is None else times * values).sum())
 
 
 def _coordinates(prior: BetaPrior) -> Floats:
@@ -303,29 +355,16 @@ def _coordinates(prior: BetaPrior) -> Floats:
 
 
 def _prior_at(coordinates: Floats) -> BetaPrior:
-    strength = min(float(np.exp(coordinates[1])), LARGEST_STRENGTH)
-    return BetaPrior(1 / (1 + float(np.exp(-coordinates[0]))), strength)
+    mean, strength = 1 / (1 + np.exp(-coordinates[0])), np.exp(coordinates[1])
+    return BetaPrior(float(np.clip(mean, *MEANS)), float(np.clip(strength, *STRENGTHS)))
 
 
-def _within(probability: Floats) -> Floats:
-    return np.array(np.clip(probability, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY))
+def _with_prior(ratio: Ratio, prior: BetaPrior | None) -> Ratio:
+    """Sums, and what the prior says besides."""
+    if prior is None:
+        return ratio
+    return Ratio(ratio.favourable + prior.pseudo_clicks, ratio.decided + prior.pseudo_clicks + prior.pseudo_skips)
 
 
-def _add(parameter: Parameter, pages: PageBatch, rows: Floats, total: Floats) -> None:
-    """Add rows of pages, shape (N, L), to a total by what a parameter differs by."""
-    if parameter.shape == "one":
-        total += rows.sum()
-        return
-    if parameter.shape == "unit":
-        index = pages.unit
-    elif parameter.shape == "position":
-        index = pages.position
-    else:
-        index = pages.position * total.shape[1] + pages.previous_click
-    np.add.at(total.reshape(-1), index.ravel(order="F"), rows.ravel(order="F"))
-
-
-def _divided(ratio: Ratio, prior: BetaPrior | None, before: Floats) -> Floats:
-    clicks, skips = (0.0, 0.0) if prior is None else (prior.pseudo_clicks, prior.pseudo_skips)
-    decided = np.asarray(ratio.decided + clicks + skips)
-    return _within(np.divide(ratio.favourable + clicks, decided, out=np.array(before), where=decided > 0))
+def _divided(ratio: Ratio, before: Floats) -> Floats:
+    return within(np.divide(ratio.favourable, ratio.decided, out=np.array(before), where=ratio.decided > 0))

@@ -1,12 +1,12 @@
 """From impressions to pages as matrices."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
 
-from posbias.core.browsing.batch import Integers, PageBatch
+from posbias.core.browsing.batch import Floats, Integers, PageBatch
+from posbias.core.errors import SchemaError
 from posbias.core.log.page_order import in_page_order
 from posbias.core.schema import CLICK, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
 
@@ -29,8 +29,7 @@ def grouped_pages(impressions: pl.DataFrame) -> list[pl.DataFrame]:
     """The different pages of each length, one row a page: what it shows, at which positions, and how often it occurred.
 
     Args:
-        impressions: `session`, `position`, `click` and UNIT, in any order; `weight` where pages have one, that of
-            their first impression.
+        impressions: `session`, `position`, `click` and UNIT, in any order; `weight` where pages have one.
     """
     return [pages for (pages,) in pages_in_numberings(impressions, (UNIT,))]
 
@@ -44,12 +43,15 @@ def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list
     Args:
         impressions: as of `grouped_pages`, with a column of each numbering.
         units: these columns.
+
+    Raises:
+        SchemaError: the weights of a page differ.
     """
     in_order = in_page_order(impressions)
     session = in_order[SESSION]
     starts = np.flatnonzero((session != session.shift(1)).fill_null(value=True).to_numpy())
     length = np.diff(np.append(starts, in_order.height))
-    weight = in_order[WEIGHT].cast(pl.Float64).to_numpy()[starts] if WEIGHT in in_order.columns else None
+    weight = _page_weights(in_order, starts, length) if WEIGHT in in_order.columns else None
     click = (in_order[CLICK] > 0).cast(pl.Int64).to_numpy()
     shown = {unit: 2 * in_order[unit].cast(pl.Int64).to_numpy() + click for unit in units}
     position = in_order[POSITION].cast(pl.Int32).to_numpy()
@@ -67,32 +69,24 @@ def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list
     return found
 
 
+def _page_weights(in_order: pl.DataFrame, starts: Integers, length: Integers) -> Floats:
+    """The weight of each page."""
+    of_row = in_order[WEIGHT].cast(pl.Float64).to_numpy()
+    weight = of_row[starts]
+    differs = np.flatnonzero(of_row != np.repeat(weight, length))
+    if len(differs):
+        row = int(differs[0])
+        raise SchemaError(
+            f"--weight-column: the impressions of session {in_order[SESSION][row]} weigh "
+            f"{np.repeat(weight, length)[row]:g} and {of_row[row]:g}. A click model counts whole pages: give all "
+            "impressions of a page one weight, or leave the option out."
+        )
+    return weight
+
+
 def _in_numbering(pages: pl.DataFrame, unit: str, n_ranks: int) -> pl.DataFrame:
     shown = (pl.col(f"{unit} {rank}").alias(f"shown {rank}") for rank in range(n_ranks))
     return pages.select(*shown, *(f"position {rank}" for rank in range(n_ranks)), WEIGHT)
-
-
-def rows_alone(batches: Iterable[PageBatch]) -> pl.DataFrame:
-    """Each different impression as a page of its own, with its number, for models that look at no other one.
-
-    Impressions are the same where unit, position, click and `previous_click` are.
-
-    Returns:
-        As of `grouped_pages`, with `previous_click`.
-    """
-    frames: list[pl.DataFrame] = []
-    for batch in batches:
-        shown = batch.shown
-        columns = {
-            "shown 0": 2 * batch.unit[shown] + batch.click[shown],
-            "position 0": batch.position[shown].astype(np.int32),
-            PREVIOUS_CLICK: batch.previous_click[shown].astype(np.int32),
-            WEIGHT: batch.row_weight[shown],
-        }
-        frames.append(pl.DataFrame(columns).group_by(pl.exclude(WEIGHT), maintain_order=True).sum())
-    rows = pl.concat(frames)
-    once = rows.group_by(pl.exclude(WEIGHT), maintain_order=True).sum()
-    return once.sort(pl.col("shown 0") // 2, "position 0", PREVIOUS_CLICK, "shown 0")  # by unit first
 
 
 def as_batch(pages: pl.DataFrame) -> PageBatch:
@@ -126,26 +120,3 @@ def small_batches(pages: pl.DataFrame) -> Iterator[PageBatch]:
 
 def _n_ranks(pages: pl.DataFrame) -> int:
     return sum(name.startswith("shown ") for name in pages.columns)
-
-
-@dataclass(frozen=True)
-class PagesInMemory:
-    """Pages to learn from, held in memory.
-
-    Attributes:
-        batches: the pages.
-        n_units: J.
-        n_positions: K.
-    """
-
-    batches: tuple[PageBatch, ...]
-    n_units: int
-    n_positions: int
-
-    def __iter__(self) -> Iterator[PageBatch]:
-        """The batches."""
-        return iter(self.batches)
-
-    def rows_alone(self) -> "PagesInMemory":
-        """Their impressions, each for itself."""
-        return PagesInMemory(tuple(small_batches(rows_alone(self.batches))), self.n_units, self.n_positions)

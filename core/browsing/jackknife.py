@@ -8,13 +8,17 @@ are in it; priors stay those of the whole log. It has G - 1 degrees of freedom.
 Source: Shao & Tu 1995, The Jackknife and Bootstrap, section 2.3 (delete-d, in groups).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from posbias.core.browsing.batch import Flags, Floats, Integers, PageBatch
-from posbias.core.browsing.em import SMALLEST_PROBABILITY, EMOptions, FittedModel, MadeOfRatios, TrainingPages, fit
+from posbias.core.browsing.em import EMOptions, FittedModel, TrainingPages, fit
+from posbias.core.browsing.expectation import MadeOfRatios
+from posbias.core.browsing.likelihood import SMALLEST_PROBABILITY
+from posbias.core.browsing.signatures import Signatures
+from posbias.core.browsing.uncertain import Certain
 
 N_GROUPS = 10
 """G: the errors are themselves known to a quarter. Fewer where there are fewer queries."""
@@ -92,6 +96,10 @@ class _Without:
             weight = np.where(self.group_of_unit[batch.unit[:, 0]] == self.group, 0.0, batch.weight)
             yield replace(batch, weight=weight)
 
-    def rows_alone(self) -> "_Without":
-        """Their impressions, each for itself."""
-        return _Without(self.pages.rows_alone(), self.group_of_unit, self.group)
+    def uncertain(self, certain: Certain) -> "_Without":
+        """The pages without the impressions that say the same whatever the parameters."""
+        return _Without(self.pages.uncertain(certain), self.group_of_unit, self.group)
+
+    def signatures(self, columns: Sequence[str]) -> Signatures:
+        """Units with equal rows once; those of the group have none."""
+        return self.pages.signatures(columns).without(self.group_of_unit == self.group)

@@ -57,6 +57,10 @@ class Ratio:
     favourable: Floats
     decided: Floats
 
+    def times(self, weight: Floats) -> "Ratio":
+        """Both as often as a weight says, shape (N, L)."""
+        return Ratio(weight * self.favourable, weight * self.decided)
+
 
 def at_position(values: Floats, position: Integers) -> Floats:
     """Values by position, shape (K + 1,), at positions of any shape; those beyond K get the value of K."""

@@ -16,8 +16,10 @@ import polars as pl
 
 from posbias.core.arrays.linalg import normal_quantile
 from posbias.core.browsing.batch import Floats
-from posbias.core.browsing.em import EMOptions, fit, log_of_clicks
-from posbias.core.browsing.frames import UNIT, PagesInMemory, page_batches
+from posbias.core.browsing.em import EMOptions, fit
+from posbias.core.browsing.frames import UNIT, page_batches
+from posbias.core.browsing.in_memory import PagesInMemory
+from posbias.core.browsing.likelihood import log_of_clicks
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.click_rate import ClickRateModel

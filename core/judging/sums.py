@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.browsing.batch import Floats, PageBatch
-from posbias.core.browsing.em import SMALLEST_PROBABILITY, log_of_clicks
+from posbias.core.browsing.likelihood import SMALLEST_PROBABILITY, log_of_clicks
 from posbias.core.browsing.parameters import Parameters
 from posbias.core.models.click_model import ClickModel
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
@@ -45,8 +45,11 @@ class SampleWeights:
             number: of the batch in the log, so that each has draws of its own.
         """
         rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
-        drawn = rng.poisson(np.broadcast_to(pages.weight, (self.samples, pages.n_pages)))
-        return np.concatenate([pages.weight[np.newaxis], drawn.astype(np.float64)])
+        weights = np.empty((self.samples + 1, pages.n_pages))
+        weights[0] = pages.weight
+        for of_sample in weights[1:]:  # one by one: all at once would be held as whole numbers, too
+            of_sample[:] = rng.poisson(pages.weight)
+        return weights
 
 
 @dataclass
@@ -175,7 +178,7 @@ def _add(judged: JudgedModel, pages: PageBatch, weight: Floats, total: ModelSums
     total.given_clicks += weight @ _by_position(by_row / np.log(2), pages, total.n_positions)
     total.marginal += weight @ _by_position(of_marginal / np.log(2), pages, total.n_positions)
     row_weight = weight[0][:, np.newaxis] * pages.shown
-    total.impossible += float((row_weight * (pages.click & (given < SMALLEST_PROBABILITY))).sum())
+    total.impossible += float((row_weight * (pages.click & (given <= SMALLEST_PROBABILITY))).sum())
     place = np.clip(np.searchsorted(EDGES, given, side="right") - 1, 0, len(EDGES) - 2).ravel()
     for row, values in enumerate((given, pages.click.astype(np.float64), np.ones(given.shape))):
         total.predicted[row] += np.bincount(place, (row_weight * values).ravel(), minlength=len(EDGES) - 1)

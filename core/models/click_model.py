@@ -24,10 +24,9 @@ class ClickModel(Plugin):
         parameters: them, by their names.
         unit_columns: what has a parameter by unit of its own.
         closed_form: whether one pass over the log estimates it.
-        rows_alone: whether a click depends on nothing else on its page than the last click above it, so that equal
-            impressions can be counted whatever page they are on.
-        statistics_columns: the columns of statistics, beside the pair's, that it can be fitted from; none where it
-            needs whole pages.
+        statistics_columns: what a click depends on beside its unit, `position` and perhaps `previous_click`, where it
+            depends on nothing else on its page, so that impressions can be counted whatever page they are on, and
+            the model be fitted from statistics that tell these apart; none where it needs whole pages.
     """
 
     reference: ClassVar[str]
@@ -35,7 +34,6 @@ class ClickModel(Plugin):
     parameters: ClassVar[tuple[Parameter, ...]]
     unit_columns: ClassVar[tuple[str, ...]] = PAIR
     closed_form: ClassVar[bool] = False
-    rows_alone: ClassVar[bool] = False
     statistics_columns: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
@@ -50,6 +48,15 @@ class ClickModel(Plugin):
     @abstractmethod
     def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """P(C_r = 1 | c_1 .. c_(r-1)), shape (N, L); any value where padded."""
+
+    def certain(self, pages: PageBatch) -> Flags:
+        """Which impressions say the same whatever the parameters, so that EM need ask them only once, shape (N, L).
+
+        On each page the top, nothing or all: so that P(clicks) is the product of what these decide, x or 1 - x of
+        each parameter, and of the probability of the rest of the page, from its first impression on, as if it were a
+        page of its own.
+        """
+        return np.zeros(pages.shown.shape, dtype=np.bool_)
 
     @abstractmethod
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:

@@ -12,7 +12,6 @@ class ClickRateModel(ClickModel):
     """P(C_r = 1) = rho, a rate by what the one parameter of the model differs by."""
 
     closed_form = True
-    rows_alone = True
     statistics_columns = (POSITION,)
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:  # noqa: ARG002 - of any rates

@@ -18,7 +18,6 @@ class CascadeOfOneClickModel(CascadeModel):
     about = "users go down to the first click, and leave"
     parameters = (ATTRACTIVENESS,)
     closed_form = True
-    rows_alone = True
     statistics_columns = (POSITION, PREVIOUS_CLICK)
 
     def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from posbias.core.browsing.batch import Floats, PageBatch
+from posbias.core.browsing.batch import Flags, Floats, PageBatch
 from posbias.core.browsing.cascade import Posterior
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
 from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel
@@ -35,6 +35,10 @@ class DynamicBayesianNetworkModel(CascadeModel):
             SATISFACTION.name: Ratio(satisfied, clicked),
             CONTINUATION.name: Ratio((clicked + skipped) * posterior.went_on, clicked - satisfied + skipped),
         }
+
+    def certain(self, pages: PageBatch) -> Flags:
+        """Above the last click of a page: its user went on, and was not satisfied."""
+        return pages.above_last_click
 
     def relevance(self, parameters: Parameters) -> Floats | None:
         """Attractiveness times satisfaction."""

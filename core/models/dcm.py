@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from posbias.core.browsing.batch import Floats, PageBatch
+from posbias.core.browsing.batch import Flags, Floats, PageBatch
 from posbias.core.browsing.cascade import Posterior
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio, at_position
 from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel
@@ -36,3 +36,7 @@ class DependentClickModel(CascadeModel):
         """Every click that has a document below decides whether its user goes on."""
         decided = (pages.click & posterior.followed).astype(np.float64)
         return {CONTINUATION.name: Ratio(decided * posterior.went_on, decided)}
+
+    def certain(self, pages: PageBatch) -> Flags:
+        """Above the last click of a page; all of a page without clicks, as nobody leaves after a skip."""
+        return pages.above_last_click | (pages.shown & ~pages.clicked)

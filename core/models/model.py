@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
-from posbias.core.browsing.batch import Floats, PageBatch
+from posbias.core.browsing.batch import Flags, Floats, PageBatch
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
 from posbias.core.models.click_model import ExaminationModel
 from posbias.core.registry import Plugin
@@ -51,8 +51,6 @@ class FactorisedModel(Plugin):
 class FactorisedClickModel(FactorisedModel, ExaminationModel):
     """A factorised model that also says how likely the clicks of a page are, so that it is judged beside others."""
 
-    rows_alone = True
-
     @property
     def theta(self) -> Parameter:
         """The parameter by cell."""
@@ -67,6 +65,10 @@ class FactorisedClickModel(FactorisedModel, ExaminationModel):
             ATTRACTIVENESS.name: Ratio(np.where(pages.click, 1.0, gamma * (1 - theta) / no_click), one),
             self.theta.name: Ratio(np.where(pages.click, 1.0, theta * (1 - gamma) / no_click), one),
         }
+
+    def certain(self, pages: PageBatch) -> Flags:
+        """What stands for itself and was clicked: it was examined and attractive."""
+        return pages.click if pages.n_ranks == 1 else super().certain(pages)
 
     def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """Theta times gamma."""

@@ -7,6 +7,7 @@ from narwhals.typing import IntoLazyFrameT
 from posbias.core.browsing.batch import Floats, PageBatch
 from posbias.core.browsing.parameters import Parameter, Parameters, at_position
 from posbias.core.models.model import ATTRACTIVENESS, FactorisedClickModel
+from posbias.core.schema import POSITION
 
 
 class PositionBasedModel(FactorisedClickModel):
@@ -17,6 +18,7 @@ class PositionBasedModel(FactorisedClickModel):
     reference = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
     about = "examination depends on the position"
     parameters = (ATTRACTIVENESS, Parameter("examination", "position"))
+    statistics_columns = (POSITION,)
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """The position is the cell: nothing to add."""

@@ -31,7 +31,6 @@ class TrustBiasModel(ClickModel):
     reference = "Agarwal et al. 2019 (WWW); Vardasbi, Oosterhuis & de Rijke 2020 (CIKM)"
     about = "PBM in which what stands high is clicked for that alone"
     parameters = (RELEVANCE, CLICK_IF_RELEVANT, CLICK_IF_NOT)
-    rows_alone = True
     statistics_columns = (POSITION,)
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:

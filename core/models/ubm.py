@@ -23,7 +23,7 @@ class UserBrowsingModel(FactorisedClickModel):
     reference = "Dupret & Piwowarski 2008 (SIGIR)"
     about = "examination depends on the position and on the last click above it"
     parameters = (ATTRACTIVENESS, Parameter("examination", "position and previous click"))
-    cell_columns = (POSITION, PREVIOUS_CLICK)
+    cell_columns = statistics_columns = (POSITION, PREVIOUS_CLICK)
     needs_session = True
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:

@@ -1,7 +1,7 @@
 """Click models fitted to some sessions of a log, and judged by others."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -124,10 +124,7 @@ def judge(
     of_pairs = numbered[PAIR]
     _check_sides(of_pairs)
     _check_positions(judging.models, max(of_pairs.learnt.n_positions, of_pairs.held_out.n_positions))
-    fitted: list[FittedModel] = []
-    for model in judging.models:
-        with progress.stage(f"fitting {model.name}") as stage:
-            fitted.append(fit(model, numbered[model.unit_columns].learnt, judging.em, stage.advance))
+    fitted = _fit({kind: one.learnt for kind, one in numbered.items()}, judging, progress)
     judged = [JudgedModel(model, one.parameters) for model, one in zip(judging.models, fitted, strict=True)]
     tests = [numbered[model.unit_columns].held_out for model in judging.models]
     with progress.stage("judging", sum(map(len, tests[0].parts))) as stage:
@@ -140,6 +137,16 @@ def judge(
         held_out=of_pairs.held_out,
         units=of_pairs.units,
     )
+
+
+def _fit(learnt: Mapping[tuple[str, ...], LogPages], judging: Judging, progress: Progress) -> list[FittedModel]:
+    """The models, fitted to copies of the pages: what these know of themselves is needed for the next model only."""
+    copies = {kind: replace(pages) for kind, pages in learnt.items()}
+    fitted: list[FittedModel] = []
+    for model in judging.models:
+        with progress.stage(f"fitting {model.name}") as stage:
+            fitted.append(fit(model, copies[model.unit_columns], judging.em, stage.advance))
+    return fitted
 
 
 def _check_sides(numbered: _Numbered) -> None:

@@ -4,15 +4,17 @@ Units, what has a parameter of its own in a model, are numbered over all parts i
 their own order. The pages of a log that does not fit into memory lie on disk, and are read for each pass over them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 
 from posbias.core.browsing.batch import PageBatch
-from posbias.core.browsing.frames import UNIT, pages_in_numberings, rows_alone, small_batches
+from posbias.core.browsing.frames import UNIT, pages_in_numberings, small_batches
+from posbias.core.browsing.signatures import Signatures, find_signatures
+from posbias.core.browsing.uncertain import Certain, uncertain_pages
 from posbias.core.schema import CLICK, POSITION, SESSION, WEIGHT
 from posbias.io.engines.engine import Parts
 from posbias.io.temporary.kept import KeptFrame, keep
@@ -66,26 +68,63 @@ class LogPages:
     n_positions: int
     n_impressions: int
     n_sessions: int
+    _signatures: dict[tuple[str, ...], Signatures] = field(
+        default_factory=dict[tuple[str, ...], Signatures], init=False, repr=False, compare=False
+    )
+
+    _uncertain: "dict[Certain, LogPages]" = field(
+        default_factory=dict["Certain", "LogPages"], init=False, repr=False, compare=False
+    )
 
     def __iter__(self) -> Iterator[PageBatch]:
         """The batches, always in the same order."""
-        return (batch for frames in self.parts for frame in frames for batch in small_batches(frame.load()))
+        return (batch for frames in self.parts for batch in _Batches(frames))
 
-    def rows_alone(self) -> "LogPages":
-        """Their impressions, each for itself; see `posbias.core.browsing.frames.rows_alone`. Made once."""
-        return self._rows_alone
+    def signatures(self, columns: Sequence[str]) -> Signatures:
+        """Units with equal rows once; see `posbias.core.browsing.signatures`. Found once."""
+        found = self._signatures.get(tuple(columns))
+        if found is None:
+            parts = (_Batches(frames) for frames in self.parts if frames)
+            keep = partial(self._keep, columns=columns)
+            found = find_signatures(parts, columns, self.n_units, self.n_positions, keep)
+            self._signatures[tuple(columns)] = found
+        return found
 
-    @cached_property
-    def _rows_alone(self) -> "LogPages":
-        parts = tuple((_rows_of(frames),) for frames in self.parts if frames)
-        return replace(self, parts=parts)
+    def uncertain(self, certain: Certain) -> "LogPages":
+        """The pages without the impressions that say the same whatever the parameters. Only the last ones are kept."""
+        found = self._uncertain.get(certain)
+        if found is None:
+            self._uncertain.clear()
+            found = replace(self, parts=tuple(_uncertain_of(frames, certain) for frames in self.parts))
+            self._uncertain[certain] = found
+        return found
+
+    def _keep(self, rows: pl.DataFrame, number: int, columns: Sequence[str]) -> Iterable[PageBatch]:
+        """Put the rows of signatures where the pages are."""
+        beside = next(frame for frames in self.parts for frame in frames)
+        return _Batches((_keep_beside(beside, rows, f"{'-'.join(columns)}-{number:05d}"),))
 
 
-def _rows_of(frames: Sequence[KeptFrame]) -> KeptFrame:
-    """The rows of the pages of a part, kept where these are."""
-    rows = rows_alone(batch for frame in frames for batch in small_batches(frame.load()))
-    place = frames[0].place
-    return KeptFrame(rows) if isinstance(place, pl.DataFrame) else keep(rows, place.parent, f"{place.stem}-rows")
+def _uncertain_of(frames: Sequence[KeptFrame], certain: Certain) -> tuple[KeptFrame, ...]:
+    """What is left of the pages of a part."""
+    left = uncertain_pages(_Batches(frames), certain)
+    return tuple(_keep_beside(frames[0], pages, f"uncertain-{number:04d}") for number, pages in enumerate(left))
+
+
+def _keep_beside(frame: KeptFrame, rows: pl.DataFrame, name: str) -> KeptFrame:
+    """Keep rows where a frame is, under a name of its own."""
+    place = frame.place
+    return KeptFrame(rows) if isinstance(place, pl.DataFrame) else keep(rows, place.parent, f"{place.stem}-{name}")
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """Pages, read again for each pass."""
+
+    frames: Sequence[KeptFrame]
+
+    def __iter__(self) -> Iterator[PageBatch]:
+        return (batch for frame in self.frames for batch in small_batches(frame.load()))
 
 
 def number_units(parts: Parts, columns: Sequence[str], of_pages: OfPages, folder: Path | None) -> Units:

@@ -13,7 +13,8 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.browsing.em import EMOptions, fit
-from posbias.core.browsing.frames import UNIT, PagesInMemory, grouped_pages, small_batches
+from posbias.core.browsing.frames import UNIT, grouped_pages, small_batches
+from posbias.core.browsing.in_memory import PagesInMemory
 from posbias.core.models import get_click_model
 
 

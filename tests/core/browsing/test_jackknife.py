@@ -5,7 +5,7 @@ import pytest
 
 from posbias.core.browsing.batch import PageBatch
 from posbias.core.browsing.em import EMOptions, FittedModel, fit
-from posbias.core.browsing.frames import PagesInMemory
+from posbias.core.browsing.in_memory import PagesInMemory
 from posbias.core.browsing.jackknife import standard_errors
 from posbias.core.models import get_click_model
 
