@@ -12,6 +12,7 @@ import typer
 from posbias.cli.interrupts import stop
 from posbias.cli.messages import fail, fail_by_a_fault, speak
 from posbias.cli.options.common import CommonOptions
+from posbias.cli.options.named_files import check_are_there
 from posbias.cli.options.settings import settings_of
 from posbias.cli.options.threads import use_threads
 from posbias.cli.options.usage import PosbiasCommand, check_effects_of, check_said, command_to_try
@@ -35,6 +36,7 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
             if common.print_config:
                 return _print_configuration(invocation)
             check_effects_of(invocation, values)
+            check_are_there(values.get("logs") or values.get("inputs") or ())
             grouped: dict[str, Any] = {
                 name: group(**{entry.name: values[entry.name] for entry in fields(group)})  # type: ignore[operator]
                 for name, group in groups.items()

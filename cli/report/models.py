@@ -6,6 +6,7 @@ import polars as pl
 
 from posbias.cli.report.table import Column, Printed, PrintedTable, first
 from posbias.core.judging.tables import JUDGED
+from posbias.core.models.tpbm import TrustBiasModel
 from posbias.core.wording import counted
 from posbias.io.browsing.judge import Judged
 
@@ -53,6 +54,11 @@ def verdicts(models: pl.DataFrame) -> list[str]:
         said = [f"{best['model']} predicts held-out clicks best, by more than chance."]
     if best["examination"] == "row":
         said.append(f"{best['model']} has an examination probability for each row, and no propensity by position.")
+    elif best["model"] == TrustBiasModel.name:
+        said.append(
+            f"{best['model']}: clicks tell trust bias only up to a change of scale, and no propensities. "
+            f"`posbias fit LOGS --model {best['model']} --trust FILE` takes trust from FILE."
+        )
     elif best["examination"] == "none" and others:
         said.append(f"{best['model']} has no propensities.")
     return said + _of_ranker(rows)
@@ -76,6 +82,8 @@ def warnings(models: pl.DataFrame, found: Judged) -> list[str]:
     """What a reader must know before believing a value."""
     said: list[str] = []
     clicks = float(found.measures[0].sums.predicted[1].sum())
+    if not clicks:
+        said.append("the held-out sessions have no click: nothing tells these models apart.")
     for row in models.iter_rows(named=True):
         if row["impossible_clicks"]:
             said.append(

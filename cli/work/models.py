@@ -66,8 +66,16 @@ def requested(asked: ModelsOptions, rankings: EvaluationOptions) -> Request:
     Raises:
         UsageError: a model is unknown or named twice, or a value is out of range.
     """
-    words = (asked.models or ALL).split(",")
+    words = [word.strip() for word in (asked.models or ALL).split(",")]
     names = click_model_names() if words == [ALL] else words
+    wrong = [name for name in names if name not in click_model_names()]
+    if ALL in wrong:
+        raise UsageError(f"--models {asked.models}: `{ALL}` stands alone.")
+    if "" in wrong:
+        raise UsageError(f"--models {asked.models}: a name is missing beside a comma.")
+    if wrong:
+        choices = ", ".join([*click_model_names(), ALL])
+        raise UsageError(f"--models {wrong[0]}: unknown name; choose from {choices}.")
     if len(set(names)) < len(names):
         raise UsageError(f"--models {asked.models}: names a model twice.")
     if not 0 < asked.test_share < 1:

@@ -99,6 +99,6 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
             f"{LARGEST_COMPARISON:,} signatures. Use --compare to run it."
         )
     all_identified = bool(found.estimate.linkage.identified.all())
-    if found.doubtful or (asked.strict and not all_identified):
+    if written.doubtful or (asked.strict and not all_identified):
         result.exit_code = WITH_DOUBTS
     return found

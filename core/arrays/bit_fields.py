@@ -8,6 +8,8 @@ Numbers compare as rows do, column by column, so that sorting them sorts the row
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import polars as pl
 
@@ -48,7 +50,8 @@ class BitField:
     def shifted(self) -> pl.Expr:
         """The bits in their place, of values that fit."""
         steps = self._whole if self._step == 1 else self._whole // self._step
-        return (steps - self.low).cast(pl.UInt64, strict=False) * pl.lit(2**self.shift, pl.UInt64)
+        bits = (steps - self.low if self.low else steps).cast(pl.UInt64, strict=False)
+        return bits * pl.lit(2**self.shift, pl.UInt64) if self.shift else bits
 
     @property
     def value(self) -> pl.Expr:
@@ -102,7 +105,7 @@ class BitFields:
     @property
     def number(self) -> pl.Expr:
         """The number of a row that fits."""
-        return pl.sum_horizontal(field.shifted for field in self.fields).alias(NUMBER)
+        return reduce(add, (field.shifted for field in self.fields)).alias(NUMBER)
 
     @property
     def values(self) -> list[pl.Expr]:

@@ -65,6 +65,11 @@ def sparse_product(left: Sparse, right: Sparse) -> Sparse:
     return cast("Sparse", left @ cast("Floats", right))
 
 
+def sparse_sum(one: Sparse, other: Sparse) -> Sparse:
+    """The sum of two sparse matrices, in the form of the first."""
+    return cast("Sparse", cast("Floats", one) + cast("Floats", other))
+
+
 def nonzero(matrix: Sparse) -> tuple[Integers, Integers]:
     """Row and column of each value that is not 0."""
     rows, columns, _ = import_module("scipy.sparse").find(matrix)

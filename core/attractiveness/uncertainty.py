@@ -15,6 +15,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.arrays.linalg import by_unit_and_cell
+from posbias.core.arrays.threads import at_once
 
 
 def variance_by_unit(table: CountTable, slopes: Floats, covariance: Floats) -> Floats:
@@ -44,9 +45,14 @@ def with_errors_of_theta(
     known = np.isfinite(examination)
     total = np.empty_like(std_dev)
     theta = np.where(known, examination, 0.0)
-    for units, block in table.blocks():
+
+    def add(part: tuple[slice, CountTable]) -> None:
+        units, block = part
         of_entry = theta[block.cell]
         slope = -(block.impressions - block.clicks) * of_entry / (1 - of_entry * block.spread(mean[units])) ** 2
         added = variance_by_unit(block, slope * block.spread(std_dev[units] ** 2), covariance)
         total[units] = np.sqrt(std_dev[units] ** 2 + added)
+
+    for _ in at_once(add, table.blocks()):
+        pass
     return total

@@ -9,26 +9,28 @@ Sources: Dempster, Laird & Rubin 1977; Varadhan & Roland 2008 (SQUAREM); Chuklin
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 import numpy as np
 
+from posbias.core.browsing import effective_counts
 from posbias.core.browsing.batch import Floats, PageBatch
-from posbias.core.browsing.beta_binomial import estimate_prior
+from posbias.core.browsing.beta_binomial import MEANS, STRENGTHS, estimate_prior
 from posbias.core.browsing.expectation import Expectation, MadeOfRatios
 from posbias.core.browsing.likelihood import log_of_decisions, within
-from posbias.core.browsing.parameters import Parameters, Ratio
+from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
 from posbias.core.browsing.signatures import Signatures
 from posbias.core.browsing.sums import Decisions, Sums, add_up
 from posbias.core.browsing.uncertain import Certain
-from posbias.core.priors import LARGEST_STRENGTH, BetaPrior
+from posbias.core.priors import BetaPrior
 
 _FIRST_PRIOR = BetaPrior(0.5, 2.0)
 _MOST_PRIORS = 40  # estimates of the prior, each from where EM came to rest
 _PRIOR_CHANGE = 0.005  # of its mean, and of how far it draws a usual parameter: predictions do not notice less
 _LONGEST_LEAP = 8.0  # in steps of a prior
+_MOST_LEAPS = 6  # which may go to and fro around where the steps themselves come to rest
 _TINY = 1e-300
 
 
@@ -119,17 +121,17 @@ def fit(model: MadeOfRatios, pages: TrainingPages, options: EMOptions, on_pass: 
         return FittedModel(values, {}, {}, 0, converged=True)
     if model.closed_form:
         problem.step(values)
-        problem.estimate_priors()
+        problem.estimate_priors(problem.counts)
         values, converged = problem.divided(values), True
     else:
         problem.ask_once(values)
         values, rested = problem.climb(values)
-        converged = rested and not problem.estimate_priors()
+        converged = rested and not problem.estimate_priors(problem.effective_counts(values))
         for _ in range(_MOST_PRIORS):
             if converged or not rested:
                 break
             values, rested = problem.climb(values)
-            converged = rested and not problem.estimate_priors()
+            converged = rested and not problem.estimate_priors(problem.effective_counts(values))
     return FittedModel(problem.of_all_units(values), problem.priors, problem.decided, problem.passes, converged)
 
 
@@ -164,6 +166,7 @@ class _Problem:
         self._shapes = {p.name: p.dimensions(pages.n_units, pages.n_positions) for p in self.wanted}
         self._known = self._sums = self._nothing()
         self._steps: list[dict[str, Floats]] = []
+        self._leaps = 0
 
     def start(self) -> dict[str, Floats]:
         """Where EM begins."""
@@ -243,49 +246,76 @@ class _Problem:
             before = objective
         return values, False
 
-    def estimate_priors(self) -> bool:
-        """Estimate the priors from the last sums, where that is asked, and say whether that changed them."""
+    @property
+    def counts(self) -> dict[str, Ratio]:
+        """The counts of the last step of each parameter whose prior is estimated: evidence where nothing is hidden."""
+        return {p.name: self._sums.ratios[p.name] for p in self._of_estimated_prior}
+
+    def effective_counts(self, values: Parameters) -> dict[str, Ratio]:
+        """What the log says of each parameter whose prior is estimated; see `posbias.core.browsing.effective_counts`.
+
+        One more pass, after which the last step has no sums by unit any more: both are large.
+        """
+        wanted = self._of_estimated_prior
+        if not wanted:
+            return {}
+        shared = {p.name: self._sums.ratios[p.name] for p in self.wanted if p.shape != "unit"}
+        self._sums = replace(self._sums, ratios=shared)
+
+        def of_batch(pages: PageBatch) -> Decisions:
+            found, weight = self._model.expected(values, pages), pages.row_weight
+            ratios = {p.name: effective_counts.of_rows(found[p.name], values[p.name][pages.unit]) for p in wanted}
+            return Decisions(pages, {name: ratio.times(weight) for name, ratio in ratios.items()}, 0.0)
+
+        certain = {p.name: self._known.ratios[p.name] for p in wanted}
+        sums = add_up(of_batch, self._pages, wanted, Sums(certain, 0.0, 0.0))
+        self.passes += 1
+        self._on_pass()
+        return {name: effective_counts.of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}
+
+    @property
+    def _of_estimated_prior(self) -> list[Parameter]:
         if self._options.prior is not None or self._options.start is not None:
-            return False
-        before = self.priors
+            return []
+        return [p for p in self.wanted if p.name in self.priors and p.name not in self._given]
+
+    def estimate_priors(self, counts: Mapping[str, Ratio]) -> bool:
+        """Estimate priors from such counts, and say whether that changed them."""
+        before, times = self.priors, self._expectation.multiplicity
         self.priors = before | {
-            name: self._estimated(ratio)
-            for name, ratio in self._sums.ratios.items()
-            if name in before and name not in self._given
+            name: estimate_prior(ratio.favourable, ratio.decided, times) for name, ratio in counts.items()
         }
         changes = [
-            max(abs(prior.mean - before[name].mean), self._change_of_strength(name, before[name], prior))
-            for name, prior in self.priors.items()
+            max(
+                abs(self.priors[name].mean - before[name].mean),
+                self._change_of_strength(ratio.decided, before[name], self.priors[name]),
+            )
+            for name, ratio in counts.items()
         ]
         moved = max(changes, default=0.0) > _PRIOR_CHANGE
         if moved:
             self._leap(before)
         return moved
 
-    def _estimated(self, ratio: Ratio) -> BetaPrior:
-        if isinstance(self._pages, Signatures):
-            return estimate_prior(ratio.favourable, ratio.decided, self._pages.of_unit[:-1])
-        return estimate_prior(ratio.favourable[:-1], ratio.decided[:-1])
-
     def _leap(self, before: Mapping[str, BetaPrior]) -> None:
         """After two steps of the priors, go to where a geometric series of such steps ends (Aitken), or towards it."""
         self._steps.append({name: _coordinates(self.priors[name]) - _coordinates(before[name]) for name in before})
-        if len(self._steps) < 2:  # noqa: PLR2004 - a first and a second step
+        if len(self._steps) < 2 or self._leaps == _MOST_LEAPS:  # noqa: PLR2004 - a first and a second step
             return
         first, second = self._steps
         self._steps = []
+        self._leaps += 1
         for name, step in second.items():
             shrinks = np.divide(step, first[name], out=np.zeros(2), where=first[name] != 0)
             leap = np.where(shrinks > 0, shrinks / np.maximum(1 - shrinks, 1 / _LONGEST_LEAP), 0.0)
             self.priors[name] = _prior_at(_coordinates(self.priors[name]) + np.minimum(leap, _LONGEST_LEAP) * step)
 
-    def _change_of_strength(self, name: str, before: BetaPrior, after: BetaPrior) -> float:
+    def _change_of_strength(self, decided: Floats, before: BetaPrior, after: BetaPrior) -> float:
         """How far another strength moves a usual parameter, relative to its shrinkage s / (s + n).
 
-        n is how often the parameter is decided that a usual decision is about. A prior that is much stronger than all
-        data may become stronger still, and nothing changes.
+        n is how often the parameter is decided, shape (J + 1,), that a usual decision is about. A prior that is much
+        stronger than all data may become stronger still, and nothing changes.
         """
-        decided = self._sums.ratios[name].decided
         usual = self._over_units(decided**2) / max(self._over_units(decided), _TINY)
         return abs(np.log(after.strength / before.strength)) * usual / (min(before.strength, after.strength) + usual)
 
@@ -325,8 +355,8 @@ def _coordinates(prior: BetaPrior) -> Floats:
 
 
 def _prior_at(coordinates: Floats) -> BetaPrior:
-    strength = min(float(np.exp(coordinates[1])), LARGEST_STRENGTH)
-    return BetaPrior(1 / (1 + float(np.exp(-coordinates[0]))), strength)
+    mean, strength = 1 / (1 + np.exp(-coordinates[0])), np.exp(coordinates[1])
+    return BetaPrior(float(np.clip(mean, *MEANS)), float(np.clip(strength, *STRENGTHS)))
 
 
 def _with_prior(ratio: Ratio, prior: BetaPrior | None) -> Ratio:

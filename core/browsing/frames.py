@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import polars as pl
 
-from posbias.core.browsing.batch import Integers, PageBatch
+from posbias.core.browsing.batch import Floats, Integers, PageBatch
+from posbias.core.errors import SchemaError
 from posbias.core.log.page_order import in_page_order
 from posbias.core.schema import CLICK, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
 
@@ -28,8 +29,7 @@ def grouped_pages(impressions: pl.DataFrame) -> list[pl.DataFrame]:
     """The different pages of each length, one row a page: what it shows, at which positions, and how often it occurred.
 
     Args:
-        impressions: `session`, `position`, `click` and UNIT, in any order; `weight` where pages have one, that of
-            their first impression.
+        impressions: `session`, `position`, `click` and UNIT, in any order; `weight` where pages have one.
     """
     return [pages for (pages,) in pages_in_numberings(impressions, (UNIT,))]
 
@@ -43,12 +43,15 @@ def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list
     Args:
         impressions: as of `grouped_pages`, with a column of each numbering.
         units: these columns.
+
+    Raises:
+        SchemaError: the weights of a page differ.
     """
     in_order = in_page_order(impressions)
     session = in_order[SESSION]
     starts = np.flatnonzero((session != session.shift(1)).fill_null(value=True).to_numpy())
     length = np.diff(np.append(starts, in_order.height))
-    weight = in_order[WEIGHT].cast(pl.Float64).to_numpy()[starts] if WEIGHT in in_order.columns else None
+    weight = _page_weights(in_order, starts, length) if WEIGHT in in_order.columns else None
     click = (in_order[CLICK] > 0).cast(pl.Int64).to_numpy()
     shown = {unit: 2 * in_order[unit].cast(pl.Int64).to_numpy() + click for unit in units}
     position = in_order[POSITION].cast(pl.Int32).to_numpy()
@@ -64,6 +67,21 @@ def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list
         once = frame.group_by(pl.exclude(WEIGHT), maintain_order=True).sum()
         found.append(tuple(_in_numbering(once, unit, n_ranks) for unit in units))
     return found
+
+
+def _page_weights(in_order: pl.DataFrame, starts: Integers, length: Integers) -> Floats:
+    """The weight of each page."""
+    of_row = in_order[WEIGHT].cast(pl.Float64).to_numpy()
+    weight = of_row[starts]
+    differs = np.flatnonzero(of_row != np.repeat(weight, length))
+    if len(differs):
+        row = int(differs[0])
+        raise SchemaError(
+            f"--weight-column: the impressions of session {in_order[SESSION][row]} weigh "
+            f"{np.repeat(weight, length)[row]:g} and {of_row[row]:g}. A click model counts whole pages: give all "
+            "impressions of a page one weight, or leave the option out."
+        )
+    return weight
 
 
 def _in_numbering(pages: pl.DataFrame, unit: str, n_ranks: int) -> pl.DataFrame:

@@ -15,6 +15,7 @@ from posbias.core.arrays.threads import at_once, n_threads
 
 _UNITS_AT_ONCE = 1 << 17  # of all parts together, about
 _FEWEST_UNITS = 1 << 13  # of a range
+_UNITS_OF_A_PART = 64  # of a range, about: each is read by itself, so that ranges are few where parts are many
 
 
 class SortedSignatures(Protocol):
@@ -71,7 +72,8 @@ def merge(
 def _borders(parts: Sequence[SortedSignatures]) -> list[Integers]:
     """Where each range of keys begins in each part, and where the last one ends."""
     keys = [part.keys for part in parts]
-    n_ranges = 1 + sum(map(len, keys)) // max(_UNITS_AT_ONCE // n_threads(), _FEWEST_UNITS)
+    length = max(_UNITS_AT_ONCE // n_threads(), _FEWEST_UNITS, _UNITS_OF_A_PART * len(parts))
+    n_ranges = 1 + sum(map(len, keys)) // length
     inner = np.array([(number << 64) // n_ranges for number in range(1, n_ranges)], np.uint64)
     return [np.array([0, *np.searchsorted(of_part, inner), len(of_part)]) for of_part in keys]
 

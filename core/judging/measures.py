@@ -24,6 +24,10 @@ from posbias.core.judging.sums import ModelSums, SharedSums
 LEVEL = 0.05
 """Of the difference between the best model and all others together."""
 
+LEAST_DIFFERENCE = 5e-6
+"""Half of the last decimal of the table, in nats. A click that a model holds impossible counts as one of probability
+1e-6: what the bounds on probabilities make of models that are the same comes to a few times 1e-9."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -125,14 +129,16 @@ def by_log_likelihood(measures: Sequence[ModelMeasures]) -> list[int]:
 def differences(measures: Sequence[ModelMeasures]) -> list[Difference]:
     """The log-likelihood of each model minus that of the best, with paired standard errors.
 
-    The normal quantile is that of Bonferroni's level for as many comparisons as there are others.
+    The normal quantile is that of Bonferroni's level for as many comparisons as there are others. What is less than the
+    table shows is no difference, however small its error.
     """
     best = measures[by_log_likelihood(measures)[0]].log_likelihoods
     limit = -float(normal_quantile(np.array(LEVEL / 2 / max(len(measures) - 1, 1))))
     found: list[Difference] = []
     for one in measures:
         paired = _measured(one.log_likelihoods - best)
-        found.append(Difference(paired.value, paired.std_error, bool(-paired.value > limit * paired.std_error)))
+        least = max(limit * paired.std_error, LEAST_DIFFERENCE)
+        found.append(Difference(paired.value, paired.std_error, bool(-paired.value > least)))
     return found
 
 

@@ -178,7 +178,7 @@ def _add(judged: JudgedModel, pages: PageBatch, weight: Floats, total: ModelSums
     total.given_clicks += weight @ _by_position(by_row / np.log(2), pages, total.n_positions)
     total.marginal += weight @ _by_position(of_marginal / np.log(2), pages, total.n_positions)
     row_weight = weight[0][:, np.newaxis] * pages.shown
-    total.impossible += float((row_weight * (pages.click & (given < SMALLEST_PROBABILITY))).sum())
+    total.impossible += float((row_weight * (pages.click & (given <= SMALLEST_PROBABILITY))).sum())
     place = np.clip(np.searchsorted(EDGES, given, side="right") - 1, 0, len(EDGES) - 2).ravel()
     for row, values in enumerate((given, pages.click.astype(np.float64), np.ones(given.shape))):
         total.predicted[row] += np.bincount(place, (row_weight * values).ravel(), minlength=len(EDGES) - 1)

@@ -14,6 +14,7 @@ from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers,
 from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, solve_positive, student_quantile
 from posbias.core.arrays.threads import at_once
 from posbias.core.arrays.unit_diagonal import inverse, unit_diagonal
+from posbias.core.standard_errors.conjugate_gradients import ClusterEntries, adjust_together
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts
 
@@ -28,7 +29,8 @@ _NOTHING = 1e-12  # share of a cell's information that is rounding
 _NO_LINK = 1e-9  # share of a cell's information that no longer links it: more digits are lost in H - H_g
 _DIRECT = 0.5  # share of all cells from which on solving with H - H_g is cheaper than with the cluster's cells
 _DENSE = 0.05  # share of non-zeros from which on a dense product is faster than a sparse one
-_CELLS_FOR_THREADS = 100  # with fewer, the interpreter takes longer than the matrices
+_MANY_CELLS = 100  # from which on clusters are left out together, as matrices take longer than the interpreter
+_TOGETHER = 256  # clusters
 _BLOCK = 4_000_000  # numbers in one dense block of work, 32 MB
 
 
@@ -153,13 +155,15 @@ class WholeInformation:
 
     def linked_without(self, own: Floats, cells: Integers) -> Flags:
         """Free cells that H - H_g still links with their reference; it is singular where some are not."""
-        scale, block = self.scale[cells], np.ix_(cells, cells)
-        links, linked = self._links.copy(), self._to_reference * self.scale**2 > _NO_LINK
-        links[block] = self.scaled[block] - own * np.outer(scale, scale) < -_NO_LINK
+        scale, others = self.scale[cells], np.ones(len(self.scale), np.bool_)
+        others[cells] = False
+        linked = self._to_reference * self.scale**2 > _NO_LINK
         linked[cells] = (self._to_reference[cells] - own.sum(axis=1)) * scale**2 > _NO_LINK
+        links = self._links[cells]  # those of the cluster's cells, without the cluster
+        links[:, cells] = self.scaled[np.ix_(cells, cells)] - own * np.outer(scale, scale) < -_NO_LINK
         n_linked = -1
-        while n_linked < (n_linked := int(linked.sum())):
-            linked |= links[linked].any(axis=0)
+        while n_linked < (n_linked := int(linked.sum())) < len(linked):
+            linked |= self._links[linked & others].any(axis=0) | links[linked[cells]].any(axis=0)
         return linked
 
 
@@ -203,15 +207,47 @@ class LeaveOneOut(WholeInformation):
         scores = self.clusters.scores[rows].toarray()[:, self.free]
         adjusted, alone = np.empty_like(scores), np.zeros(len(self.free), np.bool_)
 
-        def adjust(row: int) -> Flags:
-            without = self.without(int(rows[row]))
-            adjusted[row] = without.adjust(scores[row])
-            return ~without.kept
+        def adjust(some: slice) -> Flags:
+            adjusted[some], lost = self._adjusted(rows[some], scores[some])
+            return lost
 
-        threads = self.threads if len(self.free) >= _CELLS_FOR_THREADS else 1
-        for lost in at_once(adjust, range(len(rows)), threads):
+        together = _TOGETHER if len(self.free) >= _MANY_CELLS else len(rows)
+        blocks = [slice(first, first + together) for first in range(0, len(rows), max(together, 1))]
+        for lost in at_once(adjust, blocks, self.threads):
             alone |= lost
         return adjusted, alone
+
+    def _adjusted(self, rows: Integers, scores: Floats) -> tuple[Floats, Flags]:
+        """x_g of some clusters with the scores s_g, and the cells that one of them alone identifies."""
+        adjusted, found = np.empty_like(scores), np.zeros(len(rows), np.bool_)
+        if len(self.free) >= _MANY_CELLS:
+            adjusted, found = adjust_together(scores, self.inverse, self._entries_of(rows))
+        alone = np.zeros(len(self.free), np.bool_)
+        for row in np.flatnonzero(~found | (self._leverage[rows] >= _WHOLE)).tolist():
+            without = self.without(int(rows[row]))
+            alone |= ~without.kept
+            if not (found[row] and without.kept.all()):
+                adjusted[row] = without.adjust(scores[row])
+        return adjusted, alone
+
+    def _entries_of(self, rows: Integers) -> ClusterEntries:
+        """The entries of the units of some clusters on the free cells."""
+        weight, table, n_free = self.clusters.weight[rows], self.linked.table, len(self.free)
+        free_cell = np.full(table.n_cells, -1)
+        free_cell[self.free] = np.arange(n_free)
+        entries, start = table.entries_of(weight.indices.astype(np.int64))
+        member = np.repeat(np.arange(len(start) - 1), np.diff(start))
+        row = np.repeat(np.arange(len(rows)), np.diff(weight.indptr))
+        kept = np.flatnonzero(free_cell[table.cell[entries]] >= 0)
+        entries, member = entries[kept], member[kept]
+        first = np.flatnonzero(np.diff(member, prepend=-1))
+        return ClusterEntries(
+            place=row[member] * n_free + free_cell[table.cell[entries]],
+            share=self.clusters.shares[entries],
+            weight=weight.data[member[first]],
+            start=np.append(first, len(entries)),
+            shape=(len(rows), n_free),
+        )
 
     def without(self, cluster: int) -> "Without":
         """The estimate without one cluster."""

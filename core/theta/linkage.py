@@ -4,12 +4,14 @@ Directed graph on cells: e' -> e if some unit was shown in both and clicked in e
 estimate exactly if both lie in one strongly connected component (Ford 1957; Hunter 2004).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import by_unit_and_cell, connected, nonzero, sparse_product
+from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, connected, counted, nonzero, sparse_product, sparse_sum
+from posbias.core.arrays.threads import at_once
 from posbias.core.errors import IdentifiabilityError
 
 NO_CLICKS = "no clicks"
@@ -131,13 +133,17 @@ def _references(group: Integers, candidates: Integers) -> Integers:
 
 def _edges(links: CountTable) -> tuple[Integers, Integers]:
     """The cells e' and e of each edge e' -> e: some linking unit was shown in both and clicked in e."""
-    found = np.empty(0, np.int64)
-    for _, block in links.blocks():
+
+    def of_block(part: tuple[slice, CountTable]) -> Sparse:
+        _, block = part
         clicked = by_unit_and_cell(block, (block.clicks > 0).astype(np.float64))
-        together = sparse_product(by_unit_and_cell(block, np.ones(block.n_entries)).T, clicked)
-        tails, heads = nonzero(together)
-        found = np.union1d(found, tails * links.n_cells + heads)
-    return np.divmod(found, links.n_cells)
+        return sparse_product(by_unit_and_cell(block, np.ones(block.n_entries)).T, clicked)
+
+    none = np.empty(0, np.int64)
+    together = counted(none, none, (links.n_cells, links.n_cells))
+    for found in at_once(of_block, links.blocks()):
+        together = sparse_sum(together, found)
+    return nonzero(together)
 
 
 def _components(edges: tuple[Integers, Integers], n_cells: int, *, both_ways: bool) -> Integers:
@@ -149,23 +155,34 @@ def _components(edges: tuple[Integers, Integers], n_cells: int, *, both_ways: bo
 
 def _linking_counts(links: CountTable, component: Integers) -> tuple[Floats, Floats]:
     """Per cell, the clicked pairs that are shown in it and elsewhere in its component, and their clicks there."""
-    totals = np.zeros((2, links.n_cells))
-    for _, block in links.blocks():
+
+    def of_block(part: tuple[slice, CountTable]) -> tuple[Floats, Floats]:
+        _, block = part
         _, group = np.unique(block.unit_of_entry * links.n_cells + component[block.cell], return_inverse=True)
         clicks = sum_by_number(group, block.clicks, len(group))[group]
         counts = (np.bincount(group)[group] > 1) & (clicks > 0)
         pairs = block.spread(block.multiplicity) * counts
-        totals += block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
-    return totals[0], totals[1]
+        return block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
+
+    return _summed(at_once(of_block, links.blocks()), links.n_cells)
 
 
 def _linking_counts_of_silent(links: CountTable, identified: Flags) -> tuple[Floats, Floats]:
     """Per cell, the pairs shown in it that were clicked in identified cells, and those clicks."""
-    totals = np.zeros((2, links.n_cells))
-    for _, block in links.blocks():
+
+    def of_block(part: tuple[slice, CountTable]) -> tuple[Floats, Floats]:
+        _, block = part
         clicks = block.spread(block.sum_by_unit(block.clicks * identified[block.cell]))
         pairs = block.spread(block.multiplicity) * (clicks > 0)
-        totals += block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
+        return block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
+
+    return _summed(at_once(of_block, links.blocks()), links.n_cells)
+
+
+def _summed(blocks: Iterable[tuple[Floats, Floats]], n_cells: int) -> tuple[Floats, Floats]:
+    totals = np.zeros((2, n_cells))
+    for of_block in blocks:
+        totals += of_block
     return totals[0], totals[1]
 
 

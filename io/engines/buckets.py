@@ -1,6 +1,6 @@
 """Buckets: the rows of a log in temporary files, split by query, so that each can be worked on by itself."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,10 +8,8 @@ import polars as pl
 
 from posbias.core.log.impressions import REJECTED
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, QUERY, SESSION
+from posbias.io.engines.bucket_files import BUCKET
 from posbias.io.engines.contract import ROWS
-
-BUCKET = "posbias_bucket"
-"""The column that says in which bucket a row lies, and what the names of their directories begin with."""
 
 LEAST_BYTES_PER_ROW = 4
 """What rows take on disk, at least: integer ids were seen to."""
@@ -78,6 +76,13 @@ class Buckets:
 
     def _files(self, number: int) -> list[Path]:
         return sorted(self.folder.glob(f"*/{BUCKET}={number}/*.parquet"))
+
+
+def only_sessions(frames: Iterable[pl.LazyFrame], looked_at: pl.Expr | None) -> Iterator[pl.LazyFrame]:
+    """Rows without the sessions of pages that are not looked at; as they are where all of them are (None)."""
+    if looked_at is None:
+        return iter(frames)
+    return (frame.with_columns(pl.when(looked_at).then(SESSION).alias(SESSION)) for frame in frames)
 
 
 def bucket_of_query(n_buckets: int) -> pl.Expr:

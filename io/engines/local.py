@@ -19,7 +19,7 @@ from posbias.core.log.guards import LogTotals
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import over_parts, pages
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
-from posbias.io.engines.buckets import LEAST_BYTES_PER_ROW, Buckets, row_counts
+from posbias.io.engines.buckets import LEAST_BYTES_PER_ROW, Buckets, only_sessions, row_counts
 from posbias.io.engines.contract import (
     PROCESS_BYTES,
     ROWS,
@@ -166,15 +166,18 @@ class LocalEngine:
         all_pages = keep_sessions or log.docs_once or self.check_pages == "all"
         if log.has_sessions and not all_pages:
             all_pages = self._has_faulty_pages(log, n_buckets)
-        rows = partial(self._rows_to_write, log, n_buckets, widths, all_pages=all_pages)
+        rows = partial(self._rows_to_write, log, widths)
+        looked_at = None
+        if log.has_sessions and not all_pages:
+            looked_at = keeps_session(log, n_buckets) | in_sample(log, n_buckets)
         place = self.scratch / "impressions"
-        buckets = packed_buckets(log, place, n_buckets) or Buckets(place, n_buckets)
+        buckets = packed_buckets(log, place, n_buckets, self._at_once) or Buckets(place, n_buckets)
         check_room(self.scratch, log.estimated_rows * LEAST_BYTES_PER_ROW)
         with temporary_files(self.scratch):
             if isinstance(buckets, Buckets):
-                buckets.write(rows(on_rows))
+                buckets.write(only_sessions(rows(on_rows), looked_at))
             else:
-                buckets.write(rows(on_rows), again=rows(None))
+                buckets.write(rows(on_rows), rows(None), looked_at)
         read, counts = buckets.count_rows()
         rejected, totals = self._judge_rows(log, counts, read), _totals(counts)
         frames = [frame.drop(REJECTED, strict=False) for frame in buckets.frames]
@@ -214,18 +217,12 @@ class LocalEngine:
             self._at_once,
         )
 
-    def _rows_to_write(
-        self, log: Log, n_buckets: int, widths: "_Widths", on_rows: RowCounter | None, *, all_pages: bool
-    ) -> Iterator[pl.LazyFrame]:
-        """The rows of a log, in slices where too many are read at once; sessions only where pages are looked at."""
+    def _rows_to_write(self, log: Log, widths: "_Widths", on_rows: RowCounter | None) -> Iterator[pl.LazyFrame]:
+        """The rows of a log, in slices where too many are read at once."""
         room = max(self.memory - PROCESS_BYTES, self.memory // 8) // widths.of_row
         sliced = log.can_be_sliced and room < log.estimated_rows and room < _rows_on_the_way(log)
-        for frame in log.slices(room // _COPIES_OF_SLICE) if sliced else [log.impressions]:
-            rows = frame
-            if log.has_sessions and not all_pages:
-                looked_at = keeps_session(log, n_buckets) | in_sample(log, n_buckets)
-                rows = rows.with_columns(pl.when(looked_at).then(SESSION).alias(SESSION))
-            yield count_rows(rows, on_rows)
+        frames = log.slices(room // _COPIES_OF_SLICE) if sliced else [log.impressions]
+        yield from (count_rows(frame, on_rows) for frame in frames)
 
     def _has_faulty_pages(self, log: Log, n_buckets: int) -> bool:
         """Whether pages have to be left out, so that all of them must be known, by a sample.

@@ -1,36 +1,43 @@
 """Buckets of rows that are numbers of 64 bits, written and read several times faster than their columns."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from posbias.core.arrays.bit_fields import NUMBER, BitFields, bit_fields
+from posbias.core.errors import LogFormatError
 from posbias.core.log.impressions import REJECTED
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RANDOMIZED, SESSION
-from posbias.io.engines.buckets import BUCKET, Buckets, bucket_of_query
+from posbias.io.engines.bucket_files import BUCKET, MOST_ROWS_OF_BLOCK, BucketFiles, can_be_open
+from posbias.io.engines.buckets import Buckets, bucket_of_query, only_sessions
 from posbias.io.engines.contract import ROWS
 from posbias.io.engines.local_parts import Numbers
 from posbias.io.log.log import Log, good_rows
 
 _SEEN_ROWS = 1 << 16  # at either end of the log
 _SHORT_SESSIONS = 1 << 28  # a sixteenth of what 32 bits hold
+_BYTES_OF_NUMBER = 8
+_MOST_UNCOMPRESSED = 2 << 30  # bytes: so many stay in memory until they are read, beyond the disk sets the pace
 
 
 @dataclass(frozen=True)
 class PackedBuckets:
     """Rows on disk, in a directory of ours: their session, and all that they hold besides as one number.
 
-    Rows that do not fit the bits lie in buckets of columns, and so do faulty ones.
+    Rows that do not fit the bits lie in buckets of columns, and so do faulty ones. Those whose session is known lie
+    apart from the others of their bucket, which are as many files further on.
 
     Attributes:
         folder: where.
-        number: of buckets that hold whole queries; faulty rows are in another one, the last.
+        number: B, of buckets that hold whole queries; faulty rows are in another one, the last.
         fields: what the numbers say.
         schema: the columns of rows, as the log has them.
         short_session: the type in which sessions take fewer bytes, where there is one.
+        rows: how many are expected.
+        at_once: how many blocks of rows are sorted at once.
     """
 
     folder: Path
@@ -38,31 +45,45 @@ class PackedBuckets:
     fields: BitFields
     schema: pl.Schema
     short_session: pl.DataType | None
+    rows: int
+    at_once: int
+    _height: dict[int, int] = field(default_factory=dict[int, int])  # of the files that there are
+    _clicks: list[int] = field(default_factory=list[int])
 
-    def write(self, frames: Iterable[pl.LazyFrame], again: Iterable[pl.LazyFrame]) -> None:
+    def write(self, frames: Iterable[pl.LazyFrame], again: Iterable[pl.LazyFrame], looked_at: pl.Expr | None) -> None:
         """Split rows, one frame after the other.
 
         Args:
             frames: the rows, marked in `rejected`.
             again: the same rows, which are read where some do not fit.
+            looked_at: whether a row's page is looked at, so that its session is kept; None where all are.
+
+        Raises:
+            LogFormatError: the log changed meanwhile.
         """
         fits = (pl.col(REJECTED) == 0) & self.fields.fit
-        session = [pl.col(SESSION)] if SESSION in self.schema else []
-        if self.short_session is not None:
-            short = pl.col(SESSION).cast(self.short_session, strict=False)
-            fits &= short.is_not_null() | pl.col(SESSION).is_null()
-            session = [short]
-        bucket = bucket_of_query(self.number)
-        if session:  # rows with one lie apart
-            bucket = pl.when(pl.col(SESSION).is_null()).then(bucket).otherwise(bucket + self.number + 1)
-        bucket = pl.when(fits).then(bucket).otherwise(self.number)
+        bucket, session = bucket_of_query(self.number), list[pl.Expr]()
+        if SESSION in self.schema:
+            session = [pl.col(SESSION) if self.short_session is None else _cast(SESSION, self.short_session)]
+            known = pl.col(SESSION).is_not_null()
+            known = known if looked_at is None else known & looked_at
+            fits &= session[0].is_not_null() | ~known
+            bucket = pl.when(known).then(bucket + (self.number + 1)).otherwise(bucket)
+        bucket = pl.when(fits).then(bucket).otherwise(self.number).cast(pl.UInt16)
         number = pl.when(fits).then(self.fields.number).otherwise(0).alias(NUMBER)
-        for at, frame in enumerate(frames):
-            place = pl.PartitionBy(self.folder / f"{at:05d}", key=BUCKET, include_key=False)
-            packed = frame.select(number, *session, bucket.alias(BUCKET))
-            packed.sink_ipc(place, compression="lz4", mkdir=True, engine="streaming")
-        if self.number in self._files:
-            self._others.write(frame.filter(~fits) for frame in again)
+        packed = (frame.select(number, *session, bucket.alias(BUCKET)) for frame in frames)
+        height, clicks = self._split.write(packed, MOST_ROWS_OF_BLOCK, self.at_once, _count_clicks)
+        self._clicks.append(clicks)
+        self._height.update({file: int(height[file]) for file in np.flatnonzero(height).tolist()})
+        others = self._height.pop(self.number, 0)
+        if others:
+            self._others.write(frame.filter(~fits) for frame in only_sessions(again, looked_at))
+            found, _ = self._others.count_rows()
+            if found != others:
+                raise LogFormatError(
+                    f"{others:,} rows of the log were read twice, and were {found:,} the second time: it was changed "
+                    "meanwhile. Run the command again."
+                )
 
     @property
     def frames(self) -> list[pl.LazyFrame]:
@@ -73,8 +94,9 @@ class PackedBuckets:
     def with_session(self) -> list[pl.LazyFrame]:
         """Of these, the rows whose session is known."""
         known = pl.col(SESSION).is_not_null()
+        files = ([file for file in self._files_of(number) if file > self.number] for number in self._held)
         return [
-            self._frame(number, self._files.get(self.number + 1 + number, [])).filter(known) for number in self._held
+            self._frame(number, of_bucket).filter(known) for number, of_bucket in zip(self._held, files, strict=True)
         ]
 
     @property
@@ -82,7 +104,8 @@ class PackedBuckets:
         """The numbers of these buckets; None where some rows are none."""
         if any(self._others.holds(number) for number in range(self.number)):
             return None
-        return Numbers(tuple(_packed(self._files_of(number)).select(NUMBER) for number in self._held), self.fields)
+        scans = ([self._scan(file).select(NUMBER) for file in self._files_of(number)] for number in self._held)
+        return Numbers(tuple(pl.concat(of_bucket) for of_bucket in scans), self.fields)
 
     @property
     def faulty(self) -> pl.LazyFrame:
@@ -95,15 +118,20 @@ class PackedBuckets:
 
     def count_rows(self) -> tuple[int, pl.DataFrame]:
         """How many rows were written, and the `row_counts`."""
-        files = [path for number in range(self.number) for path in self._files_of(number)]
         _, counts = self._others.count_rows()
-        if files:
-            rows, clicks = pl.len().cast(pl.Int64), (pl.col(NUMBER) % 2).sum().cast(pl.Int64)
-            fault = pl.lit(0, pl.UInt8).alias(REJECTED)
-            packed = _packed(files).select(fault, rows.alias(ROWS), rows.alias(IMPRESSIONS), clicks.alias(CLICKS))
-            counts = pl.concat([counts, packed.collect(engine="streaming")])
+        if self._height:
+            rows = sum(self._height.values())
+            packed = {REJECTED: 0, ROWS: rows, IMPRESSIONS: rows, CLICKS: sum(self._clicks)}
+            counts = pl.concat([counts, pl.DataFrame([packed], schema=counts.schema)])
         counts = counts.group_by(REJECTED).sum().sort(REJECTED)
         return int(counts[ROWS].sum()), counts
+
+    @property
+    def _split(self) -> BucketFiles:
+        room = self.rows * _BYTES_OF_NUMBER
+        session = {SESSION: self.number + 1} if SESSION in self.schema else {}
+        columns = {NUMBER: 0} | session
+        return BucketFiles(self.folder / "packed", _files_for(self.number), columns, room > _MOST_UNCOMPRESSED)
 
     @property
     def _others(self) -> Buckets:
@@ -113,41 +141,58 @@ class PackedBuckets:
     def _held(self) -> list[int]:
         return [number for number in range(self.number) if self.holds(number)]
 
-    @cached_property
-    def _files(self) -> dict[int, list[Path]]:
-        """The files by their bucket; those of rows with a session are counted from `number` + 1 on."""
-        found = dict[int, list[Path]]()
-        for path in sorted(self.folder.glob(f"*/{BUCKET}=*/*.ipc")):
-            found.setdefault(int(path.parent.name.partition("=")[2]), []).append(path)
-        return found
+    def _files_of(self, number: int) -> list[int]:
+        """The files of a bucket that hold rows."""
+        return [file for file in (number, number + self.number + 1) if file in self._height]
 
-    def _files_of(self, number: int) -> list[Path]:
-        return [*self._files.get(number, []), *self._files.get(self.number + 1 + number, [])]
+    def _scan(self, file: int) -> pl.LazyFrame:
+        return pl.scan_ipc(self._split.path(file), hive_partitioning=False, glob=False)
 
-    def _frame(self, number: int, files: Sequence[Path]) -> pl.LazyFrame:
+    def _frame(self, number: int, files: Iterable[int]) -> pl.LazyFrame:
         """The rows of a bucket that are in some files, and those that are no numbers."""
-        found = list[pl.LazyFrame]()
-        if files:
-            session = [pl.col(SESSION).cast(self.schema[SESSION])] if SESSION in self.schema else []
-            found.append(_packed(files).select(*self.fields.values, *session).select(self.schema.names()))
+        found = [self._rows(file) for file in files]
         if self._others.holds(number):
             found.append(self._others.frame(number).select(self.schema.names()))
         return pl.concat(found) if found else pl.LazyFrame(schema=self.schema)
 
+    def _rows(self, file: int) -> pl.LazyFrame:
+        """The rows of a file."""
+        columns = self.fields.values
+        if SESSION in self.schema:
+            session = pl.col(SESSION) if file > self.number else pl.lit(None)
+            columns.append(session.cast(self.schema[SESSION]).alias(SESSION))
+        return self._scan(file).select(columns).select(self.schema.names())
 
-def _packed(files: Sequence[Path]) -> pl.LazyFrame:
-    return pl.scan_ipc(list(files), hive_partitioning=False, glob=False)
+
+def _cast(name: str, dtype: pl.DataType) -> pl.Expr:
+    """A column as another type; null where that cannot hold a value."""
+    return pl.col(name).cast(dtype, strict=False)
 
 
-def packed_buckets(log: Log, folder: Path, number: int) -> PackedBuckets | None:
-    """Buckets for the rows of a log; None where they cannot be numbers.
+def _count_clicks(rows: pl.DataFrame) -> int:
+    return int((rows[NUMBER].to_numpy() & 1).sum())
 
-    That is told by the first rows, and the last ones where a file has an end to read. It takes ids that are whole
+
+def _files_for(number: int) -> int:
+    """How many files buckets may take: one each for rows with and without a session, and one for what does not fit."""
+    return 2 * number + 1
+
+
+def packed_buckets(log: Log, folder: Path, number: int, at_once: int) -> PackedBuckets | None:
+    """Buckets for the rows of a log; None where they cannot be numbers, or too many files would be open.
+
+    The former is told by the first rows, and the last ones where a file has an end to read. It takes ids that are whole
     numbers, not too large (no 64-bit hashes), and no weights.
+
+    Args:
+        log: the rows.
+        folder: a directory of ours.
+        number: of buckets.
+        at_once: how many blocks of rows are sorted at once.
     """
     rows = log.impressions
     schema = rows.drop(REJECTED).collect_schema()
-    if log.click_sources or log.raw is not None or IMPRESSIONS in schema:
+    if log.click_sources or log.raw is not None or IMPRESSIONS in schema or not can_be_open(_files_for(number)):
         return None
     first = (QUERY, DOC, *log.roles.context, PERIOD)
     last = (RANDOMIZED, POSITION, CLICK)
@@ -161,7 +206,8 @@ def packed_buckets(log: Log, folder: Path, number: int) -> PackedBuckets | None:
     fields = bit_fields(seen.select(names), growing=(QUERY, DOC), known={CLICK: 1})
     if fields is None:
         return None
-    return PackedBuckets(folder, number, fields, schema, _short(seen[SESSION]) if session else None)
+    short = _short(seen[SESSION]) if session else None
+    return PackedBuckets(folder, number, fields, schema, short, log.estimated_rows, at_once)
 
 
 def _short(sessions: pl.Series) -> pl.DataType | None:

@@ -9,6 +9,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import BesideCounts, Fit, fit_statistics
 from posbias.core.fit.from_rows import FromRows
+from posbias.core.fit.other_models import OtherModels
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog
 from posbias.io.counting.pages import other_models, sample_pages
@@ -51,12 +52,24 @@ class WrittenFit:
         verdicts: what the log says about itself.
         warnings: what is wrong, or cannot be excluded.
         sections: what the manifest says of it.
+        others: the other click models, where they were looked at.
     """
 
     fit: Fit
     verdicts: tuple[str, ...]
     warnings: tuple[str, ...]
     sections: dict[str, Any]
+    others: OtherModels | None = None
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether the propensities are not to be taken at face value.
+
+        Where cells hold what was clicked above, no test looks for it: one that predicts clicks better counts.
+        """
+        untested = bool(self.fit.statistics.plan.model.beside_position)
+        better = self.others is not None and self.others.better is not None
+        return self.fit.doubtful or (untested and better)
 
 
 def sections_of_reading(plan: StatisticsPlan, sources: dict[str, str], rows: Rows) -> dict[str, Any]:
@@ -121,7 +134,9 @@ def fit_counts(
     write_attractiveness_of(counted, found, engine, folder, progress, csv=asked.csv)
     said, warnings = verdicts.fit_verdicts(found), verdicts.fit_warnings(found)
     sections: dict[str, Any] = {"estimate": fit_section(found), "verdicts": said}
-    if asked.compare is not False and found.model_tests is not None and found.model_tests.rejected:
+    others: OtherModels | None = None
+    tests = found.model_tests
+    if asked.compare is not False and tests is not None and (tests.rejected or counted.plan.model.beside_position):
         with progress.stage("looking at other click models"):
             others = other_models(counted)
         warnings += model_verdicts.other_model(found, others)
@@ -131,4 +146,4 @@ def fit_counts(
                 "held_out_impressions": others.impressions,
                 "models": [asdict(other) for other in others.others],
             }
-    return WrittenFit(found, tuple(said), tuple(warnings), sections)
+    return WrittenFit(found, tuple(said), tuple(warnings), sections, others)

@@ -7,7 +7,7 @@ import polars as pl
 
 from posbias.io.formats.plain_tables import PlainFormat, plain_rows
 from posbias.io.layouts.training_set import TrainingSet
-from posbias.io.results.tables import write_in_one_file
+from posbias.io.results.tables import sink_table, write_in_one_file
 
 
 class ParquetFormat(PlainFormat):
@@ -18,7 +18,7 @@ class ParquetFormat(PlainFormat):
 
     def write_preferences(self, preferences: pl.LazyFrame, path: Path) -> None:
         """Write all of them."""
-        preferences.sink_parquet(path)
+        sink_table(preferences, path)
 
     def write_rows(self, training_set: TrainingSet, chunks: Iterator[pl.DataFrame], path: Path) -> None:
         """Write chunk after chunk."""

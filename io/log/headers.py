@@ -7,7 +7,7 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.schema import Roles
-from posbias.io.log.nested import innermost, of_one_type
+from posbias.io.log.nested import beyond_64_bits, innermost, of_one_type
 from posbias.io.log.scan import header_of, reading, schema_of
 from posbias.io.log.sources import Source
 
@@ -68,6 +68,11 @@ def check_files_agree(sources: Sequence[Source], roles: Roles) -> None:
                     f"{source.path}: column {column!r} holds 128-bit integers, which few tools read. Write ids as text."
                 )
             ours, theirs = schema_of(source)[column], schema_of(first)[column]
+            if beyond_64_bits(innermost(ours), innermost(theirs)):
+                raise SchemaError(
+                    f"column {column!r} holds {theirs} in {first.path} and {ours} in {source.path}: only integers of "
+                    "128 bits hold both, which few tools read. Write the files with the same type."
+                )
             if not of_one_type(ours, theirs):
                 raise SchemaError(
                     f"column {column!r} holds {theirs} in {first.path} and {ours} in {source.path}: the same id would "

@@ -215,6 +215,12 @@ def of_one_type(ours: pl.DataType, theirs: pl.DataType) -> bool:
     return ours == theirs or (ours.is_integer() and theirs.is_integer())
 
 
+def beyond_64_bits(ours: pl.DataType, theirs: pl.DataType) -> bool:
+    """Whether whole numbers of two types have no type of 64 bits in common."""
+    unsigned = pl.UInt64()
+    return unsigned in (ours, theirs) and any(dtype.is_signed_integer() for dtype in (ours, theirs))
+
+
 def innermost(dtype: pl.DataType) -> pl.DataType:
     """The type of the entries of lists, or the type itself."""
     return _inner(dtype) if holds_lists(dtype) else dtype

@@ -74,7 +74,11 @@ def _sink(waiting: "Queue[pl.DataFrame | None]", schema: pl.Schema, path: Path) 
         while (part := waiting.get()) is not None:
             yield part
 
-    rows = register_io_source(parts, schema=schema)
+    sink_table(register_io_source(parts, schema=schema), path)
+
+
+def sink_table(rows: pl.LazyFrame, path: Path) -> None:
+    """Write rows into one Parquet file, whose row groups do not depend on the number of threads."""
     rows.sink_parquet(path, compression="zstd", compression_level=1, row_group_size=_ROW_GROUP)
 
 

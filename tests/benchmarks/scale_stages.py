@@ -59,7 +59,7 @@ def stages_of(log: Path, model: Model, threads: int) -> dict[str, tuple[float, f
     """Seconds and processor seconds by stage."""
     words = ("fit", str(log), "--model", model, "--no-compare", "--memory", "1GiB", "--threads", str(threads))
     output = ("--quiet", "--force", "-o", str(log.with_name("fit")))
-    settings = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # as the command line does
+    settings = os.environ | {"OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": str(threads)}  # as --threads does
     done = subprocess.run(
         (sys.executable, "-c", _TIMED, *words, *output), capture_output=True, text=True, check=True, env=settings
     )

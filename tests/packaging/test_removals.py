@@ -8,7 +8,18 @@ from pathlib import Path
 REMOVE = {"rmtree", "unlink", "rmdir", "removedirs", "remove_tree", "execv", "execve", "execvp", "kill", "killpg"}
 WRITE = {
     *("write_text", "write_bytes", "write_parquet", "write_csv", "write_ipc", "write_ndjson", "ParquetWriter"),
-    *("sink_parquet", "sink_csv", "sink_ipc", "sink_ndjson", "touch", "truncate", "ftruncate", "chmod", "chown"),
+    *(
+        "sink_parquet",
+        "sink_csv",
+        "sink_ipc",
+        "sink_ndjson",
+        "new_file",
+        "touch",
+        "truncate",
+        "ftruncate",
+        "chmod",
+        "chown",
+    ),
     *("copy2", "copytree", "copyfile", "copyfileobj", "copy_file_range"),
     *("link", "symlink", "symlink_to", "hardlink_to", "renames", "renameat2"),
 }

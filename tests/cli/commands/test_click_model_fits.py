@@ -313,3 +313,15 @@ def test_a_damaged_fit_is_one_clear_error(
     assert found.returncode == 2
     assert said in " ".join(found.stderr.split())
     assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("model", ["ccm", pytest.param("ubm", marks=pytest.mark.slow)])
+def test_a_fit_of_ubm_names_a_model_that_predicts_clicks_better(
+    tmp_path: Path, run_in_process: RunPosbias, model: str
+) -> None:
+    words = ("--model", model, "--seed", "1", "--sessions", "3000", "--queries", "60", "-o", "sim")
+    assert run_in_process("simulate", *words, cwd=tmp_path).returncode == 0
+    done = run_in_process("fit", "sim/log.parquet", "--model", "ubm", "-o", "fit", cwd=tmp_path)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert ("ccm predicts held-out clicks best" in said) == (model == "ccm")
+    assert done.returncode == (1 if model == "ccm" else 0)

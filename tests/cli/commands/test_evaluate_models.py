@@ -59,6 +59,27 @@ def test_the_number_of_threads_changes_no_byte(place: Path, tmp_path: Path, run_
         assert one.read_bytes() == two.read_bytes()
 
 
+def test_spaces_between_names_do_not_matter(place: Path, tmp_path: Path, run_in_process: Run) -> None:
+    manifest = judged(run_in_process, place, tmp_path / "out", "--models", "rctr, pbm")
+    assert [row["model"] for row in manifest["models"]] == ["pbm", "rctr"]
+
+
+def test_a_log_without_clicks_is_said_to_tell_nothing(place: Path, tmp_path: Path, run_in_process: Run) -> None:
+    pl.read_parquet(place / "log.parquet").with_columns(click=pl.lit(0)).write_parquet(tmp_path / "none.parquet")
+    done = run_in_process("evaluate", "none.parquet", "--models", "rctr,pbm", "-o", "out", cwd=tmp_path)
+    assert "the held-out sessions have no click" in done.stdout + done.stderr
+
+
+def test_impressions_of_a_page_must_weigh_the_same(place: Path, tmp_path: Path, run_in_process: Run) -> None:
+    log = pl.read_parquet(place / "log.parquet").with_columns(w=pl.col("position").cast(pl.Float64))
+    log.write_parquet(tmp_path / "weighted.parquet")
+    done = run_in_process(
+        *("evaluate", "weighted.parquet", "--models", "rctr,pbm", "--weight-column", "w", "-o", "out"), cwd=tmp_path
+    )
+    assert done.returncode == UNUSABLE
+    assert "give all impressions of a page one weight" in done.stderr
+
+
 def test_json_holds_the_models_best_first(place: Path, tmp_path: Path, run_in_process: Run) -> None:
     done = run_in_process(
         *("evaluate", "log.parquet", "--models", "rctr,pbm", "--json", "-o", tmp_path / "out"), cwd=place
@@ -156,7 +177,10 @@ def test_the_same_log_in_several_parts_gives_the_same_measures(
     ("words", "said"),
     [
         (("--models", "pbm,nothing"), "unknown name; choose from"),
+        (("--models", "pbm,nothing"), ", all."),
         (("--models", "pbm,pbm"), "names a model twice"),
+        (("--models", "pbm,"), "a name is missing beside a comma"),
+        (("--models", "pbm,all"), "`all` stands alone"),
         (("--models", "pbm", "--test-share", "1"), "--test-share 1: must be above 0 and below 1"),
         (("--models", "pbm", "--split", "time"), "--split time needs a column of dates or times"),
         (("--models", "pbm", "--scores", "scores.csv"), "has no effect here: click models are judged by pages"),

@@ -79,6 +79,18 @@ def test_integers_of_128_bits_are_refused(run_in_process: RunPosbias, frame: pl.
     assert "128-bit" in done.stderr
 
 
+def test_files_whose_ids_only_128_bits_hold_are_refused(
+    run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    for name, dtype in {"a": pl.Int64, "b": pl.UInt64}.items():
+        frame.with_columns(pl.int_range(pl.len()).cast(dtype).alias("doc")).write_parquet(tmp_path / f"{name}.parquet")
+    done = run_in_process("run", tmp_path / "a.parquet", tmp_path / "b.parquet", "-o", tmp_path / "out")
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert "'doc' holds Int64" in said
+    assert "Write the files with the same type" in said
+
+
 def test_names_are_printed_to_the_letter(run_in_process: RunPosbias, log: Path) -> None:
     done = run_in_process("fit", log, "-o", ":tada:[red]")
 

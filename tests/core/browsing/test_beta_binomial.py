@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from posbias.core.browsing import beta_binomial
+from posbias.core.browsing.batch import Floats
 from posbias.core.browsing.beta_binomial import estimate_prior
 
 
@@ -10,7 +12,7 @@ def test_the_prior_of_many_probabilities_is_found() -> None:
     rng = np.random.default_rng(0)
     probability = rng.beta(2.0, 6.0, 20_000)
     decided = rng.integers(1, 20, 20_000)
-    prior = estimate_prior(rng.binomial(decided, probability).astype(float), decided.astype(float))
+    prior = estimate_prior(rng.binomial(decided, probability).astype(float), decided.astype(float), None)
     assert prior.mean == pytest.approx(0.25, abs=0.01)
     assert prior.strength == pytest.approx(8.0, rel=0.1)
 
@@ -20,6 +22,38 @@ def test_the_prior_of_many_probabilities_is_found() -> None:
     [([], []), ([0.0], [0.0]), ([0.0] * 50, [3.0] * 50), ([3.0] * 50, [3.0] * 50), ([0.5], [0.5])],
 )
 def test_counts_that_say_little_give_a_prior_all_the_same(favourable: list[float], decided: list[float]) -> None:
-    prior = estimate_prior(np.array(favourable), np.array(decided))
+    prior = estimate_prior(np.array(favourable), np.array(decided), None)
     assert 0 < prior.mean < 1
     assert 0.05 <= prior.strength <= 5000
+
+
+def counted(n: int) -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(3)
+    decided = rng.gamma(2.0, 5.0, n)
+    return decided * rng.beta(2.0, 6.0, n), decided
+
+
+def test_the_order_of_units_does_not_change_the_prior() -> None:
+    favourable, decided = counted(50_000)
+    prior, order = estimate_prior(favourable, decided, None), np.random.default_rng(4).permutation(50_000)
+    other = estimate_prior(favourable[order], decided[order], None)
+    assert other.mean == pytest.approx(prior.mean, rel=1e-6)
+    assert other.strength == pytest.approx(prior.strength, rel=1e-6)
+
+
+def test_a_unit_that_stands_for_several_counts_as_often() -> None:
+    favourable, decided = counted(2000)
+    times = np.random.default_rng(5).integers(1, 5, 2000)
+    once = estimate_prior(favourable, decided, times.astype(float))
+    all_units = estimate_prior(np.repeat(favourable, times), np.repeat(decided, times), None)
+    assert once.mean == pytest.approx(all_units.mean, rel=1e-6)
+    assert once.strength == pytest.approx(all_units.strength, rel=1e-6)
+
+
+def test_units_of_about_the_same_counts_stand_for_each_other_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    favourable, decided = counted(5000)
+    in_cells = estimate_prior(favourable, decided, None)
+    monkeypatch.setattr(beta_binomial, "_STEP", 1e-3)
+    apart = estimate_prior(favourable, decided, None)
+    assert in_cells.mean == pytest.approx(apart.mean, rel=1e-3)
+    assert in_cells.strength == pytest.approx(apart.strength, rel=1e-3)

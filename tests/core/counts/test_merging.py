@@ -1,5 +1,7 @@
 """Merging parts of a log gives the signatures of the whole, wherever the parts lie and whatever cells they know."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -35,6 +37,12 @@ def part_of(impressions: Floats, clicks: Floats) -> tuple[CompressedStrata, Inte
     return CompressedStrata(signatures, keys, NOBODY, NOBODY), cells, signature
 
 
+def set_range(patch: pytest.MonkeyPatch, units: int, of_a_part: int) -> None:
+    patch.setattr(merging, "_UNITS_AT_ONCE", units)
+    patch.setattr(merging, "_FEWEST_UNITS", units)
+    patch.setattr(merging, "_UNITS_OF_A_PART", of_a_part)
+
+
 @SETTINGS
 @given(parts_of_a_log(), st.sampled_from([1, 2, 1000]))
 def test_merged_parts_are_the_whole_compressed_at_once(
@@ -45,9 +53,34 @@ def test_merged_parts_are_the_whole_compressed_at_once(
     members = [np.flatnonzero(number == part) for part in np.unique(number)]
     parts = [part_of(impressions[pairs], clicks[pairs]) for pairs in members]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_UNITS_AT_ONCE", units_of_range)
+        set_range(patch, units_of_range, of_a_part=0)
         merged, new = merge([part for part, _, _ in parts], [cells for _, cells, _ in parts], CODES)
     for name in ("start", "cell", "impressions", "clicks", "multiplicity"):
         np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name))
     for pairs, (_, _, own), of_part in zip(members, parts, new, strict=True):
         np.testing.assert_array_equal(of_part[own], signature[pairs])
+
+
+class CountedReads(CompressedStrata):
+    """Signatures that note how often they are read."""
+
+    reads: ClassVar[int] = 0
+
+    def read(self, first: int, last: int) -> CountTable:
+        """Note one more."""
+        CountedReads.reads += 1
+        return super().read(first, last)
+
+
+@pytest.mark.parametrize(("of_a_part", "most"), [(3, 30), (1, 90)])
+def test_how_often_a_part_is_read_does_not_grow_with_the_number_of_parts(
+    monkeypatch: pytest.MonkeyPatch, of_a_part: int, most: int
+) -> None:
+    CountedReads.reads = 0
+    impressions, clicks = np.array([[1.0, 1, 0], [2, 0, 1], [1, 0, 2]]), np.zeros((3, 3))
+    part, cells, _ = part_of(impressions, clicks)
+    counted = CountedReads(part.signatures, part.keys, NOBODY, NOBODY)
+    set_range(monkeypatch, 1, of_a_part)
+    merged, _ = merge([counted] * 30, [cells] * 30, CODES)
+    assert merged.multiplicity.tolist() == [30, 30, 30]
+    assert CountedReads.reads <= most + 30  # a range begins anew at the end

@@ -136,6 +136,16 @@ def test_a_better_model_wins_by_more_than_chance() -> None:
     assert 0 < apart[1].std_error < found[1].log_likelihood.std_error * 2
 
 
+def test_a_difference_smaller_than_the_table_shows_is_none() -> None:
+    """CM is DCM in which nobody goes on after a click; here three users of a million do."""
+    (cm,) = judged_models(["cm"])
+    nearly = dict(cm.parameters) | {"continuation": np.full(N_POSITIONS + 1, 3e-6)}
+    judged = [cm, JudgedModel(get_click_model("dcm"), nearly)]
+    apart = differences(measured(judged, [simulated("cm", dict(cm.parameters), 4)])[0])
+    assert 0 < max(-one.value for one in apart) < 5e-6
+    assert not any(one.significant for one in apart)
+
+
 def test_clicks_that_a_model_holds_impossible_are_counted() -> None:
     (judged,) = judged_models(["cm"])
     batch = pages(np.random.default_rng(2), 50, 4)

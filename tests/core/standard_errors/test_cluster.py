@@ -28,6 +28,14 @@ from posbias.core.theta.conditional import ConditionalFit, fit_conditional
 from posbias.core.theta.linkage import find_linkage
 
 
+@pytest.fixture(autouse=True, params=["one by one", "together"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave clusters out one by one, as where there are few cells, and together, as where there are many."""
+    if request.param == "together":
+        monkeypatch.setattr(module, "_MANY_CELLS", 1)
+        monkeypatch.setattr(module, "_TOGETHER", 5)
+
+
 def merge(tables: list[CountTable]) -> tuple[CountTable, list[Integers]]:
     """The tables compressed together, and the signature of each unit of each of them."""
     borders = np.cumsum([table.n_units for table in tables])[:-1]

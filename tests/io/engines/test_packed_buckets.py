@@ -7,7 +7,7 @@ import pytest
 from command_results import Posbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.engines import local, packed_buckets
+from posbias.io.engines import local, local_pages, packed_buckets
 
 TINY_MEMORY = 100_000  # bytes: some ten buckets for the logs below
 LARGE = 2**62
@@ -48,6 +48,7 @@ ASKED = {
 def seen_at_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("posbias.cli.work.engine.parse_memory", lambda _: TINY_MEMORY)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     monkeypatch.setattr(packed_buckets, "_SEEN_ROWS", 50)
+    monkeypatch.setattr(local_pages, "SAMPLED_ROWS", 500)  # so that most sessions are not kept
 
 
 @pytest.mark.usefixtures("seen_at_the_ends")
@@ -71,6 +72,16 @@ def test_the_bytes_are_those_of_buckets_of_columns(
     assert isinstance(made[0], packed_buckets.PackedBuckets)
     monkeypatch.setattr(local, "packed_buckets", lambda *_: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     assert as_numbers == written(posbias, path, asked)
+
+
+@pytest.mark.usefixtures("seen_at_the_ends")
+@pytest.mark.parametrize("log", LOGS)
+def test_every_row_is_counted_once(log: str, posbias: Posbias, tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    LOGS[log].write_parquet(path)
+    found = posbias("collect", path, "--on-bad-rows", "drop").manifest
+    assert found["rows"]["read"] == LOGS[log].height
+    assert found["rows"]["used"] == LOGS[log].drop_nulls().height
 
 
 def written(posbias: Posbias, path: Path, asked: str) -> dict[Path, bytes]:

@@ -1,5 +1,6 @@
 """Threads change how long a run takes, and not a byte of what it writes."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,18 @@ def test_the_same_bytes_with_any_number_of_threads(
         written.append({file.relative_to(folder): file.read_bytes() for file in files})
     assert written[0]
     assert written[0] == written[1] == written[2]
+
+
+def test_row_groups_do_not_depend_on_threads(tmp_path: Path) -> None:
+    script = f"""
+import polars as pl
+from pathlib import Path
+from posbias.io.results.tables import sink_table
+sink_table(pl.LazyFrame({{"x": range(600_000)}}), Path({str(tmp_path)!r}) / f"{{pl.thread_pool_size()}}.parquet")
+"""
+    for threads in ("1", "5"):
+        subprocess.run((sys.executable, "-c", script), check=True, env=os.environ | {"POLARS_MAX_THREADS": threads})
+    assert (tmp_path / "1.parquet").read_bytes() == (tmp_path / "5.parquet").read_bytes()
 
 
 def test_the_option_is_heard_before_polars_is_loaded(path: Path) -> None:

@@ -1,0 +1,137 @@
+"""Rows split into one file for each bucket: blocks of rows are sorted by bucket, and each piece goes to its file.
+
+Several threads sort blocks. They are written in the order in which they are read, so that files do not depend on that.
+"""
+
+import resource
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import Integers
+from posbias.core.arrays.threads import at_once
+
+BUCKET = "posbias_bucket"
+"""The column that says in which bucket a row lies (UInt16)."""
+
+MOST_ROWS_OF_BLOCK = 1 << 20
+"""More would not be faster."""
+
+_MOST_BUCKETS = 1 << 16
+_OTHER_FILES = 256  # that a process has open: logs, results, libraries
+
+
+@dataclass(frozen=True)
+class BucketFiles:
+    """A file of Arrow IPC for each bucket that has rows, in a directory of ours.
+
+    Attributes:
+        folder: where.
+        number: of buckets.
+        columns: what files hold, with the first bucket whose file holds it.
+        compressed: whether it takes less room, for more time.
+    """
+
+    folder: Path
+    number: int
+    columns: Mapping[str, int]
+    compressed: bool
+
+    def write(
+        self, frames: Iterable[pl.LazyFrame], block: int, blocks_at_once: int, tally: Callable[[pl.DataFrame], int]
+    ) -> tuple[Integers, int]:
+        """Split rows, one frame after the other.
+
+        Args:
+            frames: the rows, with BUCKET.
+            block: how many are sorted together.
+            blocks_at_once: how many blocks are.
+            tally: a count over the rows of a block.
+
+        Returns:
+            How many rows each bucket has, shape (B,), and what all tallies add up to.
+        """
+        self.folder.mkdir(parents=True)
+        batches = chain.from_iterable(
+            frame.collect_batches(chunk_size=block, lazy=True, engine="streaming") for frame in frames
+        )
+        height, tallied = np.zeros(self.number, np.int64), 0
+        sort = partial(_sorted_by_bucket, columns=self.columns, number=self.number, tally=tally)
+        with ExitStack() as files:
+            writers = dict[int, Any]()
+            for sorted_block in at_once(sort, batches, blocks_at_once):
+                for bucket, rows in sorted_block.pieces:
+                    if bucket not in writers:
+                        writers[bucket] = files.enter_context(self._writer(bucket, rows.schema))
+                    writers[bucket].write_batch(rows)
+                height += sorted_block.height
+                tallied += sorted_block.tally
+        return height, tallied
+
+    def path(self, bucket: int) -> Path:
+        """The file of a bucket; it is there if the bucket has rows."""
+        return self.folder / f"{bucket:05d}.arrow"
+
+    def _writer(self, bucket: int, schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+        ipc: Any = import_module("pyarrow.ipc")  # only here: importing it takes time
+        options = ipc.IpcWriteOptions(compression="lz4" if self.compressed else None)
+        return ipc.new_file(str(self.path(bucket)), schema, options=options)
+
+
+def can_be_open(number: int) -> bool:
+    """Whether so many files can be open at once; the system is asked for that."""
+    wanted = number + _OTHER_FILES
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if least < wanted and (most == resource.RLIM_INFINITY or wanted <= most):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+        least = wanted
+    return number <= _MOST_BUCKETS and (wanted <= least or least == resource.RLIM_INFINITY)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some rows, sorted by bucket.
+
+    Attributes:
+        columns: Arrow arrays, which begin with the first bucket that holds them, and where in the block that begins.
+        height: how many rows lie in each bucket, shape (B,).
+        tally: a count over all rows.
+    """
+
+    columns: Mapping[str, tuple[Any, int]]
+    height: Integers
+    tally: int
+
+    @property
+    def pieces(self) -> Iterator[tuple[int, Any]]:
+        """The buckets that have rows, with these."""
+        arrow: Any = import_module("pyarrow")  # only here: importing it takes time
+        starts = (np.cumsum(self.height) - self.height).tolist()
+        for bucket in np.flatnonzero(self.height).tolist():
+            start, height = starts[bucket], int(self.height[bucket])
+            held = {name: (of, start - first) for name, (of, first) in self.columns.items() if start >= first}
+            yield bucket, arrow.record_batch({name: of.slice(at, height) for name, (of, at) in held.items()})
+
+
+def _sorted_by_bucket(
+    rows: pl.DataFrame, columns: Mapping[str, int], number: int, tally: Callable[[pl.DataFrame], int]
+) -> _Block:
+    rows = rows.rechunk()
+    bucket = rows[BUCKET].to_numpy()
+    order = np.argsort(bucket, kind="stable")  # of 16 bits: a radix sort
+    height = np.bincount(bucket, minlength=number)
+    first = {name: int(height[:of].sum()) for name, of in columns.items()}
+    in_order = {name: (_arrow(rows[name][order[at:]]), at) for name, at in first.items()}
+    return _Block(in_order, height, tally(rows))
+
+
+def _arrow(values: pl.Series) -> Any:  # noqa: ANN401 - pyarrow has no types
+    return cast("Any", values.to_arrow(compat_level=pl.CompatLevel.oldest()))
