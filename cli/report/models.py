@@ -11,6 +11,7 @@ from posbias.core.wording import counted
 from posbias.io.browsing.judge import Judged
 
 _SURE = 0.05
+_MOSTLY = 0.5
 
 
 def tables(models: pl.DataFrame, sessions: int) -> list[Printed]:
@@ -78,9 +79,26 @@ def _of_ranker(rows: Sequence[dict[str, float | str | None]]) -> list[str]:
     return found
 
 
-def warnings(models: pl.DataFrame, found: Judged) -> list[str]:
-    """What a reader must know before believing a value."""
+def warnings(models: pl.DataFrame, found: Judged, unseen: float) -> list[str]:
+    """What a reader must know before believing a value.
+
+    Args:
+        models: the table.
+        found: what was found.
+        unseen: the share of held-out impressions whose document was not learnt for that query.
+    """
     said: list[str] = []
+    if unseen > _MOSTLY:
+        said.append(
+            f"{unseen:.0%} of the held-out impressions show documents that models did not learn for that query: of "
+            "these they know the mean alone."
+        )
+    deepest = found.learnt.n_positions
+    if found.held_out.n_positions > deepest:
+        said.append(
+            f"held-out sessions go down to position {found.held_out.n_positions}, those learnt from to {deepest}: "
+            f"below it models take what they know of position {deepest}."
+        )
     clicks = float(found.measures[0].sums.predicted[1].sum())
     if not clicks:
         said.append("the held-out sessions have no click: nothing tells these models apart.")

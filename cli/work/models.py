@@ -25,7 +25,8 @@ from posbias.core.models import ClickModel, click_model_names, get_click_model
 from posbias.core.schema import DOC, PAIR, POSITION, QUERY
 from posbias.io import clock
 from posbias.io.browsing.held_out import AllPages, BySession, ByTime, last_share
-from posbias.io.browsing.judge import Judged, Judging, Side, judge, relevance
+from posbias.io.browsing.judge import Judged, Judging, Side, judge, relevance, share_unseen
+from posbias.io.browsing.pages import LogPages
 from posbias.io.counting.count import read_log
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.log import Log
@@ -115,7 +116,7 @@ def evaluate(learn: Job, test: Job | None, request: Request, engine: Engine, res
     if request.judgments is not None and not (log.raw is not None and log.raw.of_lines):
         read_judgments(request.judgments, log.roles, log.schema)
     read = steps.read_pages(learn, engine, result)
-    other = None if test is None else _read_test(test, engine, result)
+    other = None if test is None else _read_test(test, log, engine, result)
     if other is not None:
         _check_same_ids(read.log.schema, other.log.schema)
     sides = _sides(read, other, request.asked)
@@ -135,17 +136,22 @@ def evaluate(learn: Job, test: Job | None, request: Request, engine: Engine, res
     for name, frame in written.items():
         write_small_table(frame, result.folder, name, csv=request.csv)
     result.content["models"] = [_entry(row) for row in table.iter_rows(named=True)]
+    unseen = share_unseen(found.held_out)
     result.content["pages"] = {
-        side: {"sessions": pages.n_sessions, "impressions": pages.n_impressions}
-        for side, pages in (("learnt", found.learnt), ("held_out", found.held_out))
+        "learnt": _size(found.learnt),
+        "held_out": _size(found.held_out) | {"unseen_pairs": unseen},
     }
     result.printed += report.tables(table, found.held_out.n_sessions)
     said = report.verdicts(table)
     result.printed += said
     result.content["verdicts"] = said
-    result.warnings += report.warnings(table, found)
+    result.warnings += report.warnings(table, found, unseen)
     if not all(one.converged for one in found.fitted):
         result.exit_code = WITH_DOUBTS
+
+
+def _size(pages: LogPages) -> dict[str, float]:
+    return {"sessions": pages.n_sessions, "impressions": pages.n_impressions}
 
 
 def _entry(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,8 +159,14 @@ def _entry(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None and value == value}  # noqa: PLR0124 - NaN
 
 
-def _read_test(test: Job, engine: Engine, result: Result) -> ReadLog:
+def _read_test(test: Job, learnt: Log, engine: Engine, result: Result) -> ReadLog:
     log: Log = test.open_log()
+    same = [path for digest, path in log.digests.items() if digest in learnt.digests]
+    if same:
+        raise UsageError(
+            f"--test {same[0]}: models are fitted to the same file, and would be judged by clicks that they know. "
+            "Name another one, or leave out --test: some of the sessions are then held out."
+        )
     found = read_log(log, test.plan, engine, result.progress, clock.today(), keep_sessions=True)
     result.content["test"] = {"sources": found.sources, "rows": found.rows}
     return found.read

@@ -192,6 +192,16 @@ def _add_up(
     return sums, shared
 
 
+def share_unseen(pages: LogPages) -> float:
+    """The share of impressions whose unit has no number: the pages learnt from do not show it."""
+    shown = unseen = 0.0
+    for batch in pages:
+        weight = batch.row_weight
+        shown += float(weight.sum())
+        unseen += float(weight[batch.unit == pages.n_units].sum())
+    return unseen / shown
+
+
 def relevance(judged: Judged, models: Sequence[ClickModel]) -> pl.DataFrame:
     """What models say of documents.
 

@@ -99,17 +99,48 @@ def test_a_winner_is_named_only_where_the_difference_is_more_than_chance(
 
 
 @pytest.mark.parametrize(
-    "words", [("--split", "time", "--timestamp", "timestamp"), ("--test", "log.parquet"), ("--test-share", "0.5")]
+    "words", [("--split", "time", "--timestamp", "timestamp"), ("--test", "later.parquet"), ("--test-share", "0.5")]
 )
 def test_sessions_are_held_out_as_asked(
     words: tuple[str, ...], place: Path, tmp_path: Path, run_in_process: Run
 ) -> None:
+    later = pl.read_parquet(place / "log.parquet").with_columns(pl.col("session") + 1_000_000)
+    later.write_parquet(place / "later.parquet")
     pages = judged(run_in_process, place, tmp_path / "out", "--models", "dctr,pbm", *words)["pages"]
     share = pages["held_out"]["sessions"] / 6_000
     wanted = {"--split": 0.25, "--test": 1.0, "--test-share": 0.5}[words[0]]
     assert share == pytest.approx(wanted, abs=0.03)
     if words[0] != "--test":
         assert pages["learnt"]["sessions"] + pages["held_out"]["sessions"] == 6_000
+
+
+def test_the_log_that_models_were_fitted_to_does_not_judge_them(
+    place: Path, tmp_path: Path, run_in_process: Run
+) -> None:
+    done = run_in_process(
+        *("evaluate", "log.parquet", "--models", "rctr,pbm", "--test", "log.parquet", "-o", tmp_path / "out"), cwd=place
+    )
+    assert done.returncode == UNUSABLE
+    assert "would be judged by clicks that they know" in " ".join(done.stderr.split())
+
+
+def test_what_was_not_learnt_is_said(place: Path, tmp_path: Path, run_in_process: Run) -> None:
+    log = pl.read_parquet(place / "log.parquet")
+    shallow = log.filter(pl.col("position") < log["position"].max())
+    for name, learnt in {"docs": log.with_columns(pl.col("doc").cast(pl.String) + "?"), "positions": shallow}.items():
+        learnt.with_columns(pl.col("doc").cast(pl.String)).write_parquet(tmp_path / f"{name}.parquet")
+    log.with_columns(pl.col("doc").cast(pl.String)).write_parquet(tmp_path / "test.parquet")
+    said = dict[str, str]()
+    for name in ("docs", "positions"):
+        folder = tmp_path / f"out-{name}"
+        done = run_in_process(
+            *("evaluate", f"{name}.parquet", "--models", "rctr,pbm", "--test", "test.parquet", "-o", folder),
+            cwd=tmp_path,
+        )
+        said[name] = " ".join((done.stdout + done.stderr).split())
+    assert "100% of the held-out impressions show documents that models did not learn" in said["docs"]
+    assert f"go down to position {log['position'].max()}" in said["positions"]
+    assert "did not learn" not in said["positions"]
 
 
 def test_documents_that_were_never_seen_get_the_mean_of_the_prior(
