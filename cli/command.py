@@ -31,12 +31,7 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
             name: hint for name, hint in get_type_hints(function, include_extras=True).items() if is_dataclass(hint)
         }
 
-        def checked(invocation: typer.Context, values: dict[str, Any], common: CommonOptions) -> int:
-            check_said(invocation)
-            if common.print_config:
-                return _print_configuration(invocation)
-            check_effects_of(invocation, values)
-            check_are_there(values.get("logs") or values.get("inputs") or ())
+        def done(invocation: typer.Context, values: dict[str, Any]) -> int:
             grouped: dict[str, Any] = {
                 name: group(**{entry.name: values[entry.name] for entry in fields(group)})  # type: ignore[operator]
                 for name, group in groups.items()
@@ -55,10 +50,15 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
 
             def work() -> int:
                 use_threads(values.get("threads"))
+                check_said(invocation)
+                if common.print_config:
+                    return _print_configuration(invocation)
+                check_effects_of(invocation, values)
+                check_are_there(values.get("logs") or values.get("inputs") or ())
                 from posbias.io.places.local_copies import copies_below  # noqa: PLC0415 - now a command runs
 
                 with copies_below(values.get("temp_dir")):
-                    return checked(invocation, values, common)
+                    return done(invocation, values)
 
             raise typer.Exit(guarded(work))
 
