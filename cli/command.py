@@ -31,7 +31,7 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
             name: hint for name, hint in get_type_hints(function, include_extras=True).items() if is_dataclass(hint)
         }
 
-        def done(invocation: typer.Context, values: dict[str, Any]) -> int:
+        def call(invocation: typer.Context, values: dict[str, Any]) -> int:
             grouped: dict[str, Any] = {
                 name: group(**{entry.name: values[entry.name] for entry in fields(group)})  # type: ignore[operator]
                 for name, group in groups.items()
@@ -58,7 +58,7 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
                 from posbias.io.places.local_copies import copies_below  # noqa: PLC0415 - now a command runs
 
                 with copies_below(values.get("temp_dir")):
-                    return done(invocation, values)
+                    return call(invocation, values)
 
             raise typer.Exit(guarded(work))
 
