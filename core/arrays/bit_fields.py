@@ -42,16 +42,13 @@ class BitField:
     @property
     def fits(self) -> pl.Expr:
         """Whether a value has its place in the bits; null for null."""
-        whole = self._whole
-        fits = whole.is_between(self.low * self._step, (self.low + 2**self.bits - 1) * self._step)
-        return fits if self._step == 1 else fits & (whole % self._step == 0)
+        fits = self._steps_above_low < _unsigned(2**self.bits)
+        return fits if self._step == 1 else fits & (self._whole % self._step == 0)
 
     @property
     def shifted(self) -> pl.Expr:
         """The bits in their place, of values that fit."""
-        steps = self._whole if self._step == 1 else self._whole // self._step
-        bits = (steps - self.low if self.low else steps).cast(pl.UInt64, strict=False)
-        return bits * pl.lit(2**self.shift, pl.UInt64) if self.shift else bits
+        return self._steps_above_low * _unsigned(2**self.shift) if self.shift else self._steps_above_low
 
     @property
     def value(self) -> pl.Expr:
@@ -75,11 +72,20 @@ class BitField:
         return _QUARTER_HOUR if isinstance(self.dtype, pl.Datetime) else 1
 
     @property
+    def _steps_above_low(self) -> pl.Expr:
+        """How many steps a value is above the least one, modulo 2^64: that is large for one below it."""
+        steps = self._whole if self._step == 1 else self._whole // self._step
+        steps = steps.cast(pl.UInt64, wrap_numerical=True)
+        return steps + _unsigned(-self.low) if self.low else steps
+
+    @property
     def _whole(self) -> pl.Expr:
+        """A value as a whole number of 64 bits; null where they do not hold it."""
         column = pl.col(self.name)
         if isinstance(self.dtype, pl.Date | pl.Datetime):
-            column = column.to_physical()
-        return column.cast(pl.Int64, strict=False)
+            return column.to_physical()
+        wide = isinstance(self.dtype, pl.Int128 | pl.UInt128)
+        return column.cast(pl.Int64, strict=False) if wide else column
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,10 @@ class BitFields:
     def values(self) -> list[pl.Expr]:
         """The columns of rows, from their numbers."""
         return [field.value for field in self.fields]
+
+
+def _unsigned(number: int) -> pl.Expr:
+    return pl.lit(number % 2**_WORD_BITS, pl.UInt64)
 
 
 def bit_fields(seen: pl.DataFrame, growing: Sequence[str], known: Mapping[str, int]) -> BitFields | None:

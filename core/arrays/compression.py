@@ -7,7 +7,7 @@ count table, so that one copy and the number of copies say everything.
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable, Hashes, Integers, reduce_rows, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Flags, Hashes, Integers, reduce_rows, sum_by_number, sum_rows
 
 # Odd 64-bit multipliers: those of splitmix64 (Steele, Lea & Flood 2014) and the golden ratio.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -32,16 +32,28 @@ def compress(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountT
     Returns:
         The signatures, with the multiplicities of their units added up, and the signature of each unit, shape (J,).
     """
-    hashes = signature_keys(table, cell_code)
-    representative = _representatives(table, hashes)
+    signatures, signature, _ = compress_with_keys(table, cell_code)
+    return signatures, signature
+
+
+def compress_with_keys(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountTable, Integers, Hashes]:
+    """The same, and the `signature_keys` of the signatures, ascending."""
+    keys = signature_keys(table, cell_code)
+    representative = _representatives(table, keys)
     chosen = np.flatnonzero(representative == np.arange(table.n_units))
-    chosen = chosen[np.argsort(hashes[chosen], kind="stable")]
+    chosen = chosen[np.argsort(keys[chosen], kind="stable")]
     rank = np.empty(table.n_units, np.int64)
     rank[chosen] = np.arange(len(chosen))
     signature = rank[representative]
     kept = table.take(chosen)
     multiplicity = sum_by_number(signature, table.multiplicity, len(chosen))
-    return CountTable(kept.n_cells, kept.start, kept.cell, kept.impressions, kept.clicks, multiplicity), signature
+    signatures = CountTable(kept.n_cells, kept.start, kept.cell, kept.impressions, kept.clicks, multiplicity)
+    return signatures, signature, keys[chosen]
+
+
+def links_of_keys(keys: Hashes) -> Flags:
+    """Which signatures link cells, by their keys."""
+    return keys < _TOP_BIT
 
 
 def signature_keys(table: CountTable, cell_code: Hashes | None = None) -> Hashes:
@@ -57,7 +69,7 @@ def _unit_hashes(table: CountTable, cell_code: Hashes | None) -> Hashes:
     _fold(mixed, _MIX_2)
     mixed += table.clicks.view(np.uint64) * _GOLDEN
     _fold(mixed, _MIX_1)
-    return reduce_rows(np.add, mixed, table.start, empty=0)
+    return sum_rows(mixed, table.start)
 
 
 def _fold(values: Hashes, multiplier: np.uint64) -> None:
@@ -70,10 +82,11 @@ def _fold(values: Hashes, multiplier: np.uint64) -> None:
 def _representatives(table: CountTable, hashes: Hashes) -> Integers:
     """The first unit that equals each unit, shape (J,)."""
     representative = _first_with_same(hashes)
-    doubtful = _differing(table, np.arange(table.n_units), representative)
+    doubtful = _differing(table, representative)
     while len(doubtful):
-        representative[doubtful] = doubtful[_first_with_same(hashes[doubtful])]
-        doubtful = _differing(table, doubtful, representative[doubtful])
+        among = _first_with_same(hashes[doubtful])
+        representative[doubtful] = doubtful[among]
+        doubtful = doubtful[_differing(table.take(doubtful), among)]
     return representative
 
 
@@ -83,18 +96,15 @@ def _first_with_same(hashes: Hashes) -> Integers:
     return frame.select(pl.col("index").first().over("hash")).to_series().to_numpy(writable=True)
 
 
-def _differing(table: CountTable, units: Integers, representatives: Integers) -> Integers:
-    """Those of `units` whose entries are not exactly their representative's."""
-    copies = units != representatives
-    units, representatives = units[copies], representatives[copies]
-    longer = table.entries_of_unit[units] != table.entries_of_unit[representatives]
-    rest, rest_representatives = units[~longer], representatives[~longer]
-    own, start = table.entries_of(rest)
-    theirs, _ = table.entries_of(rest_representatives)
-    unequal = table.cell[own] != table.cell[theirs]
-    unequal |= table.impressions[own] != table.impressions[theirs]
-    unequal |= table.clicks[own] != table.clicks[theirs]
+def _differing(table: CountTable, representative: Integers) -> Integers:
+    """The units whose entries are not exactly their representative's."""
+    length = table.entries_of_unit
+    differs = length != length[representative]
+    apart = np.where(differs, 0, table.start[representative] - table.start[:-1])
+    theirs = np.arange(table.n_entries) + np.repeat(apart, length)
+    unequal = table.cell != table.cell[theirs]
+    unequal |= table.impressions != table.impressions[theirs]
+    unequal |= table.clicks != table.clicks[theirs]
     if unequal.any():
-        other = rest[reduce_rows(np.logical_or, unequal, start, empty=False)]
-        return np.sort(np.concatenate([units[longer], other]))
-    return units[longer]
+        differs |= reduce_rows(np.logical_or, unequal, table.start, empty=False)
+    return np.flatnonzero(differs)

@@ -14,6 +14,7 @@ Numbers = NDArray[np.signedinteger[Any]]
 Flags = NDArray[np.bool_]
 Hashes = NDArray[np.uint64]
 _Count = TypeVar("_Count", np.float64, np.int64)
+_Whole = TypeVar("_Whole", np.int64, np.uint64)
 _Number = TypeVar("_Number", np.float64, np.uint64, np.bool_)
 
 _ROUNDING = 1e-9  # what is less than this, relative to what it is left of, is nothing
@@ -71,7 +72,7 @@ class CountTable:
     @property
     def links(self) -> Flags:
         """The units with a click and at least two cells, shape (J,): the only ones that say something about theta."""
-        return (self.entries_of_unit > 1) & (self.sum_by_unit(self.clicks) > 0)
+        return (self.entries_of_unit > 1) & (sum_rows((self.clicks > 0).astype(np.int64), self.start) > 0)
 
     @property
     def entries_of_unit(self) -> Integers:
@@ -214,9 +215,22 @@ def starts(lengths: Integers) -> Integers:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
+def sum_rows(values: NDArray[_Whole], start: Integers) -> NDArray[_Whole]:
+    """Sum of each row of whole numbers of 64 bits, 0 for a row without entries, several times faster than `reduceat`.
+
+    Sums of rows are differences of running totals, which is exact modulo 2^64.
+    """
+    if not len(values):
+        return np.zeros(len(start) - 1, values.dtype)
+    up_to = np.where(start > 0, np.cumsum(values, dtype=values.dtype)[start - 1], values.dtype.type(0))
+    return up_to[1:] - up_to[:-1]
+
+
 def reduce_rows(operation: np.ufunc, values: NDArray[_Number], start: Integers, empty: float) -> NDArray[_Number]:
     """Reduce each row; `reduceat` alone would return a neighbour's value for a row without entries."""
     filled = start[1:] > start[:-1]
+    if filled.all() and len(filled):
+        return operation.reduceat(values, start[:-1])
     reduced = np.full(len(start) - 1, empty, dtype=values.dtype)
     if filled.any():
         reduced[filled] = operation.reduceat(values, start[:-1][filled])

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.bit_fields import NUMBER, BitFields
-from posbias.core.arrays.count_table import Integers
+from posbias.core.arrays.count_table import Integers, sum_rows
 from posbias.core.arrays.text_numbers import ranks_of
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.running_total import running_total
@@ -182,17 +182,17 @@ def _count_equal(numbers: pl.Series) -> pl.DataFrame:
     Returns:
         `number`, its lowest bit 0, `impressions` and `clicks` (Int64).
     """
-    runs = numbers.sort(multithreaded=False).rle().struct.unnest()  # several of these run at once
-    number, length = runs["value"].to_numpy(), runs["len"].to_numpy().astype(np.int64)
-    unclicked = number - (number & 1)
-    is_first = np.ones(len(number), dtype=bool)
-    is_first[1:] = unclicked[1:] != unclicked[:-1]
+    ascending = numbers.sort(multithreaded=False).to_numpy()  # several of these run at once
+    without_click = ascending >> 1
+    is_first = np.ones(len(ascending), dtype=bool)
+    is_first[1:] = without_click[1:] != without_click[:-1]
     first = np.flatnonzero(is_first)
+    start = np.append(first, len(ascending))
     return pl.DataFrame(
         {
-            NUMBER: unclicked[first],
-            IMPRESSIONS: np.add.reduceat(length, first),
-            CLICKS: np.add.reduceat(length * (number & 1).astype(np.int64), first),
+            NUMBER: without_click[first] << 1,
+            IMPRESSIONS: np.diff(start),
+            CLICKS: sum_rows(ascending & 1, start).astype(np.int64),
         }
     )
 

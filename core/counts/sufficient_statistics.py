@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.compression import compress, signature_keys
+from posbias.core.arrays.compression import compress_with_keys, links_of_keys
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, Numbers
 from posbias.core.arrays.members import Members
 from posbias.core.counts.merging import SortedSignatures, merge
@@ -238,12 +238,12 @@ def over_frames(*frames: pl.DataFrame) -> OnRows[_Made]:
 
 def _compressed(of_unit: pl.DataFrame, table: CountTable, codes: Hashes) -> tuple[CompressedStrata, Integers]:
     """The compressed counts of one kind of unit, and the signature of each unit."""
-    signatures, signature = compress(table, codes)
-    linking = np.flatnonzero(table.links)
+    signatures, signature, keys = compress_with_keys(table, codes)
+    linking = np.flatnonzero(links_of_keys(keys)[signature])
     query = of_unit[_QUERY_NUMBER].to_numpy()[table.start[:-1][linking]]
     strata = CompressedStrata(
         signatures=signatures,
-        keys=signature_keys(signatures, codes),
+        keys=keys,
         member_signature=signature[linking].astype(np.int32),
         member_query=query.astype(np.int32),
     )

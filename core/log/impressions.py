@@ -184,10 +184,10 @@ def _randomized(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.E
 
 
 def _first_fault(faults: Sequence[tuple[pl.Expr, RowFault]]) -> pl.Expr:
-    code = pl.lit(0)
+    code = pl.lit(0, pl.UInt8)
     for broken, fault in reversed(faults):
-        code = pl.when(broken).then(pl.lit(int(fault))).otherwise(code)
-    return code.cast(pl.UInt8)
+        code = pl.when(broken).then(pl.lit(int(fault), pl.UInt8)).otherwise(code)
+    return code
 
 
 def _required(column: str | None) -> str:

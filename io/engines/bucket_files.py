@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import Integers
 from posbias.core.arrays.threads import at_once
@@ -26,6 +27,7 @@ MOST_ROWS_OF_BLOCK = 1 << 20
 """More would not be faster."""
 
 _MOST_BUCKETS = 1 << 16
+_LEAST_LENGTH_OF_RUNS = 3  # rows that stand together, on average, from which on that is used
 _OTHER_FILES = 256  # that a process has open: logs, results, libraries
 
 
@@ -80,6 +82,31 @@ class BucketFiles:
         """The file of a bucket; it is there if the bucket has rows."""
         return self.folder / f"{bucket:05d}.arrow"
 
+    def pieces(self, column: str, buckets: Iterable[int], most: int) -> Iterator[pl.Series]:
+        """A column of some buckets together, so many rows at once at most; what is not compressed is not copied."""
+        arrow: Any = import_module("pyarrow")  # only here: importing it takes time
+        piece, rows = list[Any](), 0
+        for values in chain.from_iterable(self._arrays(column, bucket) for bucket in buckets):
+            first = 0
+            while first < len(values):
+                piece.append(values.slice(first, most - rows))
+                first += len(piece[-1])
+                rows += len(piece[-1])
+                if rows == most:
+                    yield pl.Series(arrow.chunked_array(piece))
+                    piece, rows = [], 0
+        if piece:
+            yield pl.Series(arrow.chunked_array(piece))
+
+    def _arrays(self, column: str, bucket: int) -> Iterator[Any]:
+        """A column of a bucket, block by block."""
+        arrow, ipc = import_module("pyarrow"), import_module("pyarrow.ipc")  # only here: importing them takes time
+        only_this = ipc.IpcReadOptions(included_fields=[list(self.columns).index(column)])
+        with arrow.memory_map(str(self.path(bucket))) as file:
+            blocks = ipc.open_file(file, options=only_this)
+            for number in range(blocks.num_record_batches):
+                yield blocks.get_batch(number).column(0)
+
     def _writer(self, bucket: int, schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
         ipc: Any = import_module("pyarrow.ipc")  # only here: importing it takes time
         options = ipc.IpcWriteOptions(compression="lz4" if self.compressed else None)
@@ -125,12 +152,31 @@ def _sorted_by_bucket(
     rows: pl.DataFrame, columns: Mapping[str, int], number: int, tally: Callable[[pl.DataFrame], int]
 ) -> _Block:
     rows = rows.rechunk()
-    bucket = rows[BUCKET].to_numpy()
-    order = np.argsort(bucket, kind="stable")  # of 16 bits: a radix sort
-    height = np.bincount(bucket, minlength=number)
+    order, height = _order_by_bucket(rows[BUCKET].to_numpy(), number)
     first = {name: int(height[:of].sum()) for name, of in columns.items()}
-    in_order = {name: (_arrow(rows[name][order[at:]]), at) for name, at in first.items()}
+    in_order = {name: (_arrow(rows[name].gather(order[at:])), at) for name, at in first.items()}
     return _Block(in_order, height, tally(rows))
+
+
+def _order_by_bucket(bucket: NDArray[np.uint16], number: int) -> tuple[pl.Series, Integers]:
+    """The rows of a block in the order of their buckets, as they came within each, and how many each has.
+
+    Rows of one bucket that stand together, as those of a page do, are sorted as one.
+    """
+    first = np.flatnonzero(np.concatenate([np.ones(min(len(bucket), 1), bool), bucket[1:] != bucket[:-1]]))
+    if len(first) * _LEAST_LENGTH_OF_RUNS > len(bucket):
+        return pl.Series(_sorted_stably(bucket)), np.bincount(bucket, minlength=number)
+    length, of_run = np.diff(first, append=len(bucket)), bucket[first]
+    order = _sorted_stably(of_run)
+    first, length = first[order].astype(np.uint32), length[order]
+    before = (np.cumsum(length) - length).astype(np.uint32)
+    rows = np.repeat(first - before, length) + np.arange(len(bucket), dtype=np.uint32)  # modulo 2^32
+    height = np.bincount(of_run[order], weights=length, minlength=number).astype(np.int64)
+    return pl.Series(rows), height
+
+
+def _sorted_stably(bucket: NDArray[np.uint16]) -> Integers:
+    return np.argsort(bucket, kind="stable")  # of 16 bits: a radix sort
 
 
 def _arrow(values: pl.Series) -> Any:  # noqa: ANN401 - pyarrow has no types

@@ -92,7 +92,7 @@ def bucket_of_query(n_buckets: int) -> pl.Expr:
 
 def bucket_of(key: str, n_buckets: int) -> pl.Expr:
     """The same where another column says which rows lie together."""
-    return (pl.col(key).hash() % n_buckets).cast(pl.Int64)
+    return (pl.col(key).hash() % n_buckets).cast(pl.Int64, wrap_numerical=True)
 
 
 def row_counts(impressions: pl.LazyFrame) -> pl.LazyFrame:

@@ -35,11 +35,12 @@ from posbias.io.engines.local_pages import (
     affected_pages,
     each_doc_once,
     in_sample,
+    is_looked_at,
     judge,
     keeps_session,
     without_pages,
 )
-from posbias.io.engines.local_parts import Bucketed, LocalParts, add_up_part
+from posbias.io.engines.local_parts import Bucketed, LocalParts, MakeFrame, add_up_part
 from posbias.io.engines.packed_buckets import packed_buckets
 from posbias.io.engines.pieces import pieces_of
 from posbias.io.log.log import Log, good_rows
@@ -85,12 +86,12 @@ class LocalEngine:
 
     def parts_of(self, frames: Sequence[pl.LazyFrame]) -> LocalParts:
         """Frames that hold whole queries each, as parts."""
-        return LocalParts(lambda: frames, len(frames), self._at_once, _collected)
+        return LocalParts(lambda: (partial(_collected, frame) for frame in frames), len(frames), self._at_once)
 
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> LocalParts:
         """Merge statistics (several days), in parts that hold whole queries, sorted by the plan's keys."""
 
-        def parts() -> Iterator[pl.LazyFrame]:
+        def parts() -> Iterator[MakeFrame]:
             together = pl.concat(statistics)
             rows = together.select(pl.len()).collect().item()
             n_buckets = self._buckets_for(rows, together.collect_schema())
@@ -100,9 +101,9 @@ class LocalEngine:
                 with temporary_files(self.scratch):
                     buckets.write([together], judged=False)
                 frames = buckets.frames
-            yield from frames
+            yield from (partial(_added_up, frame, plan) for frame in frames)
 
-        return LocalParts(parts, None, self._at_once, lambda frame: add_up_part(frame, plan).lazy())
+        return LocalParts(parts, None, self._at_once)
 
     def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
         """What a function makes of each item."""
@@ -169,7 +170,7 @@ class LocalEngine:
         rows = partial(self._rows_to_write, log, widths)
         looked_at = None
         if log.has_sessions and not all_pages:
-            looked_at = keeps_session(log, n_buckets) | in_sample(log, n_buckets)
+            looked_at = is_looked_at(log, n_buckets)
         place = self.scratch / "impressions"
         buckets = packed_buckets(log, place, n_buckets, self._at_once) or Buckets(place, n_buckets)
         check_room(self.scratch, log.estimated_rows * LEAST_BYTES_PER_ROW)
@@ -296,6 +297,10 @@ def _rows_on_the_way(log: Log) -> int:
 def _collected(frame: pl.LazyFrame) -> pl.LazyFrame:
     """The same rows, in memory."""
     return frame.collect(engine="streaming").lazy()
+
+
+def _added_up(counts: pl.LazyFrame, plan: StatisticsPlan) -> pl.LazyFrame:
+    return add_up_part(counts, plan).lazy()
 
 
 def _totals(counts: pl.DataFrame) -> LogTotals:

@@ -40,17 +40,26 @@ def judge(shares: Iterable[pl.LazyFrame]) -> JudgedPages:
 
 def in_sample(log: Log, n_buckets: int) -> pl.Expr:
     """Whether a row is of the pages that are checked where not all are."""
-    one_in = max(n_buckets, log.estimated_rows // SAMPLED_ROWS)
-    return pl.col(SESSION).is_not_null() & (pl.col(SESSION).hash() % one_in == 0)
+    return pl.col(SESSION).is_not_null() & _is_checked(log, n_buckets)
 
 
 def keeps_session(log: Log, n_buckets: int) -> pl.Expr:
     """Whether a row is of the pages that are looked at: of the first bucket, and of a sample of all."""
-    one_in = max(1, log.estimated_rows // SAMPLED_ROWS)
-    kept = pl.col(SESSION).hash() % one_in == 0
-    if not log.page_rules.several_queries:
-        kept |= bucket_of_query(n_buckets) == 0
-    return kept & pl.col(SESSION).is_not_null()
+    return pl.col(SESSION).is_not_null() & _is_kept(log, n_buckets)
+
+
+def is_looked_at(log: Log, n_buckets: int) -> pl.Expr:
+    """Whether a row is of any of these pages."""
+    return pl.col(SESSION).is_not_null() & (_is_kept(log, n_buckets) | _is_checked(log, n_buckets))
+
+
+def _is_checked(log: Log, n_buckets: int) -> pl.Expr:
+    return pl.col(SESSION).hash() % max(n_buckets, log.estimated_rows // SAMPLED_ROWS) == 0
+
+
+def _is_kept(log: Log, n_buckets: int) -> pl.Expr:
+    kept = pl.col(SESSION).hash() % max(1, log.estimated_rows // SAMPLED_ROWS) == 0
+    return kept if log.page_rules.several_queries else kept | (bucket_of_query(n_buckets) == 0)
 
 
 def each_doc_once(impressions: pl.LazyFrame, *, whole_pages: bool) -> tuple[pl.DataFrame, dict[str, int]]:

@@ -1,7 +1,7 @@
 """Parts of a log on this machine, several of which are worked on at once, and how one is counted."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,21 +23,22 @@ from posbias.io.log.log import Log
 _MOST_NUMBERS_AT_ONCE = 1 << 23  # rows of a bucket that are counted together
 
 
+MakeFrame = Callable[[], pl.LazyFrame]
+
+
 @dataclass(frozen=True)
 class LocalParts:
     """Frames of this machine, several at a time.
 
     Attributes:
-        frames: gives them.
+        frames: gives what makes each of them, which is done along with the work on it.
         number: how many there are, where that is known.
         at_once: how many are worked on at once.
-        prepared: what is done to each before the work, along with it.
     """
 
-    frames: Callable[[], Iterable[pl.LazyFrame]]
+    frames: Callable[[], Iterable[MakeFrame]]
     number: int | None
     at_once: int
-    prepared: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
 
     @property
     def in_memory(self) -> bool:
@@ -47,11 +48,15 @@ class LocalParts:
     def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
         """What a function makes of each frame, in their order."""
 
-        def on_frame(numbered: tuple[int, pl.LazyFrame]) -> Found:
-            number, frame = numbered
-            return work(number, frame if self.prepared is None else self.prepared(frame))
+        def on_frame(numbered: tuple[int, MakeFrame]) -> Found:
+            number, make = numbered
+            return work(number, make())
 
         return at_once(on_frame, enumerate(self.frames()), self.at_once)
+
+
+ReadNumbers = Callable[[int], Iterator[pl.Series]]
+"""Gives the numbers of a bucket, about so many at once."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +64,11 @@ class Numbers:
     """Rows as numbers.
 
     Attributes:
-        frames: the numbers, in buckets.
+        buckets: give them.
         fields: what they say.
     """
 
-    frames: tuple[pl.LazyFrame, ...]
+    buckets: tuple[ReadNumbers, ...]
     fields: BitFields
 
 
@@ -98,7 +103,7 @@ class Bucketed:
     @property
     def buckets(self) -> LocalParts:
         """The good rows."""
-        return LocalParts(lambda: self.frames, len(self.frames), self.at_once)
+        return self._parts([partial(_same, frame) for frame in self.frames])
 
     @property
     def pieces(self) -> LocalParts:
@@ -107,11 +112,16 @@ class Bucketed:
 
     def statistics(self, plan: StatisticsPlan) -> LocalParts:
         """The statistics of each bucket, sorted by the plan's keys."""
-        numbers = self.numbers
-        if numbers is None or plan.model.needs_session:
-            return replace(self.buckets, prepared=partial(count_part, plan=plan, scratch=self.scratch))
-        count = partial(_count_numbers, fields=numbers.fields, plan=plan)
-        return LocalParts(lambda: numbers.frames, len(numbers.frames), self.at_once, count)
+        if self.numbers is None or plan.model.needs_session:
+            return self._parts([partial(count_part, frame, plan, self.scratch) for frame in self.frames])
+        return self._parts([partial(_count_numbers, read, self.numbers.fields, plan) for read in self.numbers.buckets])
+
+    def _parts(self, frames: Sequence[MakeFrame]) -> LocalParts:
+        return LocalParts(lambda: frames, len(frames), self.at_once)
+
+
+def _same(frame: pl.LazyFrame) -> pl.LazyFrame:
+    return frame
 
 
 def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -> pl.LazyFrame:
@@ -129,10 +139,8 @@ def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -
         return running_total(counted, lambda counts: add_up_part(pl.concat(counts).lazy(), plan)).lazy()
 
 
-def _count_numbers(numbers: pl.LazyFrame, fields: BitFields, plan: StatisticsPlan) -> pl.LazyFrame:
-    rows = numbers.select(pl.len()).collect().item()
-    slices = (numbers.slice(first, _MOST_NUMBERS_AT_ONCE) for first in range(0, rows, _MOST_NUMBERS_AT_ONCE))
-    return count_numbers((piece.collect().to_series() for piece in slices), fields, plan).lazy()
+def _count_numbers(read: ReadNumbers, fields: BitFields, plan: StatisticsPlan) -> pl.LazyFrame:
+    return count_numbers(read(_MOST_NUMBERS_AT_ONCE), fields, plan).lazy()
 
 
 def add_up_part(counts: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:

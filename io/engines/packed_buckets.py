@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from posbias.io.log.log import Log, good_rows
 
 _SEEN_ROWS = 1 << 16  # at either end of the log
 _SHORT_SESSIONS = 1 << 28  # a sixteenth of what 32 bits hold
+_LARGEST_OF_32_BITS = 2**32 - 1
 _BYTES_OF_NUMBER = 8
 _MOST_UNCOMPRESSED = 2 << 30  # bytes: so many stay in memory until they are read, beyond the disk sets the pace
 
@@ -56,23 +58,25 @@ class PackedBuckets:
         Args:
             frames: the rows, marked in `rejected`.
             again: the same rows, which are read where some do not fit.
-            looked_at: whether a row's page is looked at, so that its session is kept; None where all are.
+            looked_at: whether a row's session is known and its page looked at, so that it is kept; None where all are.
 
         Raises:
             LogFormatError: the log changed meanwhile.
         """
         fits = (pl.col(REJECTED) == 0) & self.fields.fit
-        bucket, session = bucket_of_query(self.number), list[pl.Expr]()
+        bucket, session = _short_number(bucket_of_query(self.number)), list[pl.Expr]()
         if SESSION in self.schema:
-            session = [pl.col(SESSION) if self.short_session is None else _cast(SESSION, self.short_session)]
-            known = pl.col(SESSION).is_not_null()
-            known = known if looked_at is None else known & looked_at
-            fits &= session[0].is_not_null() | ~known
-            bucket = pl.when(known).then(bucket + (self.number + 1)).otherwise(bucket)
-        bucket = pl.when(fits).then(bucket).otherwise(self.number).cast(pl.UInt16)
-        number = pl.when(fits).then(self.fields.number).otherwise(0).alias(NUMBER)
+            known = pl.col(SESSION).is_not_null() if looked_at is None else looked_at
+            if self.short_session is None:
+                session = [pl.col(SESSION)]
+            else:
+                session = [pl.col(SESSION).cast(self.short_session, wrap_numerical=True)]
+                fits &= pl.col(SESSION).is_between(0, _LARGEST_OF_32_BITS) | ~known
+            bucket = pl.when(known).then(bucket + _short_number(self.number + 1)).otherwise(bucket)
+        bucket = pl.when(fits).then(bucket).otherwise(_short_number(self.number))
+        number = self.fields.number.fill_null(0)  # what is here of rows that do not fit means nothing
         packed = (frame.select(number, *session, bucket.alias(BUCKET)) for frame in frames)
-        height, clicks = self._split.write(packed, MOST_ROWS_OF_BLOCK, self.at_once, _count_clicks)
+        height, clicks = self._split.write(packed, MOST_ROWS_OF_BLOCK, self.at_once, self._count_clicks)
         self._clicks.append(clicks)
         self._height.update({file: int(height[file]) for file in np.flatnonzero(height).tolist()})
         others = self._height.pop(self.number, 0)
@@ -104,8 +108,8 @@ class PackedBuckets:
         """The numbers of these buckets; None where some rows are none."""
         if any(self._others.holds(number) for number in range(self.number)):
             return None
-        scans = ([self._scan(file).select(NUMBER) for file in self._files_of(number)] for number in self._held)
-        return Numbers(tuple(pl.concat(of_bucket) for of_bucket in scans), self.fields)
+        read = partial(self._split.pieces, NUMBER)
+        return Numbers(tuple(partial(read, self._files_of(number)) for number in self._held), self.fields)
 
     @property
     def faulty(self) -> pl.LazyFrame:
@@ -141,6 +145,12 @@ class PackedBuckets:
     def _held(self) -> list[int]:
         return [number for number in range(self.number) if self.holds(number)]
 
+    def _count_clicks(self, rows: pl.DataFrame) -> int:
+        """The clicks of rows that fit: the lowest bits of their numbers."""
+        clicked = rows[NUMBER].to_numpy() & 1
+        misfits = rows[BUCKET].to_numpy() == self.number
+        return int(clicked.sum()) - int(clicked[misfits].sum())
+
     def _files_of(self, number: int) -> list[int]:
         """The files of a bucket that hold rows."""
         return [file for file in (number, number + self.number + 1) if file in self._height]
@@ -164,13 +174,9 @@ class PackedBuckets:
         return self._scan(file).select(columns).select(self.schema.names())
 
 
-def _cast(name: str, dtype: pl.DataType) -> pl.Expr:
-    """A column as another type; null where that cannot hold a value."""
-    return pl.col(name).cast(dtype, strict=False)
-
-
-def _count_clicks(rows: pl.DataFrame) -> int:
-    return int((rows[NUMBER].to_numpy() & 1).sum())
+def _short_number(number: pl.Expr | int) -> pl.Expr:
+    """The number of a bucket, in 16 bits."""
+    return (pl.lit(number) if isinstance(number, int) else number).cast(pl.UInt16, wrap_numerical=True)
 
 
 def _files_for(number: int) -> int:

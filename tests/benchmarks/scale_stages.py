@@ -24,6 +24,8 @@ _TIMED = """
 import json, os, sys
 from contextlib import contextmanager
 begin = os.times()
+from posbias.cli.allocators import keep_freed_memory
+keep_freed_memory()  # before Polars is loaded, as the command does
 found, open_stages = {}, []
 from posbias.io import progress
 
