@@ -81,16 +81,16 @@ def _fold(values: Hashes, multiplier: np.uint64) -> None:
 
 def _representatives(table: CountTable, hashes: Hashes) -> Integers:
     """The first unit that equals each unit, shape (J,)."""
-    representative = _first_with_same(hashes)
+    representative = first_with_same(hashes)
     doubtful = _differing(table, representative)
     while len(doubtful):
-        among = _first_with_same(hashes[doubtful])
+        among = first_with_same(hashes[doubtful])
         representative[doubtful] = doubtful[among]
         doubtful = doubtful[_differing(table.take(doubtful), among)]
     return representative
 
 
-def _first_with_same(hashes: Hashes) -> Integers:
+def first_with_same(hashes: Hashes) -> Integers:
     """Index of the first element with the same value, e.g. [7, 5, 7, 5] -> [0, 1, 0, 1]."""
     frame = pl.DataFrame({"hash": hashes, "index": np.arange(len(hashes))})
     return frame.select(pl.col("index").first().over("hash")).to_series().to_numpy(writable=True)
