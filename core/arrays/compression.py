@@ -5,7 +5,6 @@ count table, so that one copy and the number of copies say everything.
 """
 
 import numpy as np
-import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Flags, Hashes, Integers, reduce_rows, sum_by_number, sum_rows
 
@@ -14,6 +13,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(32)
+_LARGEST_OF_32_BITS = 2**32 - 1
 _TOP_BIT = np.uint64(1 << 63)
 
 
@@ -91,9 +91,29 @@ def _representatives(table: CountTable, hashes: Hashes) -> Integers:
 
 
 def first_with_same(hashes: Hashes) -> Integers:
-    """Index of the first element with the same value, e.g. [7, 5, 7, 5] -> [0, 1, 0, 1]."""
-    frame = pl.DataFrame({"hash": hashes, "index": np.arange(len(hashes))})
-    return frame.select(pl.col("index").first().over("hash")).to_series().to_numpy(writable=True)
+    """Index of the first element with the same value, e.g. [7, 5, 7, 5] -> [0, 1, 0, 1], shape (N,).
+
+    A table of at least N places takes one value in each. Those that found theirs taken by another one are looked at
+    again by themselves, with another order of places.
+    """
+    first = _first_in_place(hashes, _GOLDEN)
+    others, multiplier = np.flatnonzero(hashes[first] != hashes), int(_GOLDEN)
+    while len(others):
+        multiplier = multiplier * int(_MIX_1) % 2**64
+        among = hashes[others]
+        of_others = _first_in_place(among, np.uint64(multiplier))
+        first[others] = others[of_others]
+        others = others[among[of_others] != among]
+    return first
+
+
+def _first_in_place(hashes: Hashes, multiplier: np.uint64) -> Integers:
+    """Index of the first element that has the same place in a table."""
+    place_bits = max(len(hashes).bit_length(), 1)
+    place = (hashes * multiplier) >> np.uint64(64 - place_bits)
+    table = np.empty(1 << place_bits, np.uint32 if len(hashes) <= _LARGEST_OF_32_BITS else np.int64)
+    table[place[::-1]] = np.arange(len(hashes) - 1, -1, -1, dtype=table.dtype)  # the last that is written stays
+    return table[place].astype(np.int64)
 
 
 def _differing(table: CountTable, representative: Integers) -> Integers:

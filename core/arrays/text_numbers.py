@@ -13,7 +13,6 @@ from posbias.core.arrays.compression import first_with_same
 from posbias.core.arrays.count_table import Integers
 
 _LEAST_LENGTH_OF_RUNS = 3  # equal texts that stand together, on average, from which on that is used
-_HASH, _RANK = "hash", "rank"
 
 
 def ranks_of(texts: pl.Series) -> tuple[Integers, pl.Series]:
@@ -37,10 +36,10 @@ def _ranks(texts: pl.Series) -> tuple[Integers, pl.Series]:
         return _ranks_of_categories(texts)
     chosen = np.flatnonzero(first == np.arange(len(texts)))
     found = texts.gather(chosen)
-    different = found.sort()
-    ranked = pl.DataFrame({_HASH: different.hash()}).with_row_index(_RANK)
+    different = found.sort(multithreaded=False)  # several of these run at once
+    both = np.concatenate([found.hash().to_numpy(), different.hash().to_numpy()])
     rank = np.empty(len(texts), np.int64)
-    rank[chosen] = pl.DataFrame({_HASH: found.hash()}).join(ranked, on=_HASH, how="left", maintain_order="left")[_RANK]
+    rank[chosen[first_with_same(both)[len(chosen) :]]] = np.arange(len(chosen))
     return rank[first], different
 
 
