@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self, TypeVar, cast
 
 import numpy as np
@@ -69,7 +70,7 @@ class CountTable:
         """Number of entries R."""
         return len(self.cell)
 
-    @property
+    @cached_property
     def links(self) -> Flags:
         """The units with a click and at least two cells, shape (J,): the only ones that say something about theta."""
         return (self.entries_of_unit > 1) & (sum_rows((self.clicks > 0).astype(np.int64), self.start) > 0)

@@ -39,13 +39,11 @@ class BucketFiles:
         folder: where.
         number: of buckets.
         columns: what files hold, with the first bucket whose file holds it.
-        compressed: whether it takes less room, for more time.
     """
 
     folder: Path
     number: int
     columns: Mapping[str, int]
-    compressed: bool
 
     def write(
         self, frames: Iterable[pl.LazyFrame], block: int, blocks_at_once: int, tally: Callable[[pl.DataFrame], int]
@@ -83,7 +81,7 @@ class BucketFiles:
         return self.folder / f"{bucket:05d}.arrow"
 
     def pieces(self, column: str, buckets: Iterable[int], most: int) -> Iterator[pl.Series]:
-        """A column of some buckets together, so many rows at once at most; what is not compressed is not copied."""
+        """A column of some buckets together, so many rows at once at most, not copied."""
         arrow: Any = import_module("pyarrow")  # only here: importing it takes time
         piece, rows = list[Any](), 0
         for values in chain.from_iterable(self._arrays(column, bucket) for bucket in buckets):
@@ -109,8 +107,7 @@ class BucketFiles:
 
     def _writer(self, bucket: int, schema: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
         ipc: Any = import_module("pyarrow.ipc")  # only here: importing it takes time
-        options = ipc.IpcWriteOptions(compression="lz4" if self.compressed else None)
-        return ipc.new_file(str(self.path(bucket)), schema, options=options)
+        return ipc.new_file(str(self.path(bucket)), schema)  # not compressed: bits of ids are not much shorter then
 
 
 def can_be_open(number: int) -> bool:

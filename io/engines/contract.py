@@ -22,7 +22,7 @@ SAMPLED_ROWS = 1 << 20
 """Rows whose pages are checked, of a larger log: enough to see a visit for sure."""
 
 # What a plan holds at its peak, per row: measured on group-by, sort and window over integer ids, rounded up.
-_BYTES_PER_ROW, _BYTES_PER_KEY_BYTE = 220, 3
+BYTES_PER_ROW, _BYTES_PER_KEY_BYTE = 220, 3
 _TEXT_BYTES, _NUMBER_BYTES = 40, 8
 
 PROCESS_BYTES = 300 << 20
@@ -92,5 +92,10 @@ def fewest_parts(rows: int, schema: pl.Schema, memory: int, text_bytes: int = 0)
     """
     keys = [schema[name] for name in (SESSION, QUERY, DOC) if name in schema]
     width = sum(_NUMBER_BYTES if dtype.is_numeric() else max(_TEXT_BYTES, text_bytes) for dtype in keys)
-    needed = rows * (_BYTES_PER_ROW + _BYTES_PER_KEY_BYTE * width)
-    return max(1, -(-needed // max(memory - PROCESS_BYTES, memory // 8)))
+    needed = rows * (BYTES_PER_ROW + _BYTES_PER_KEY_BYTE * width)
+    return max(1, -(-needed // room_for_parts(memory)))
+
+
+def room_for_parts(memory: int) -> int:
+    """How many bytes of so many a process has for the parts that it works on."""
+    return max(memory - PROCESS_BYTES, memory // 8)

@@ -21,12 +21,13 @@ from posbias.core.log.pages import over_parts, pages
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.buckets import LEAST_BYTES_PER_ROW, Buckets, only_sessions, row_counts
 from posbias.io.engines.contract import (
-    PROCESS_BYTES,
+    BYTES_PER_ROW,
     ROWS,
     fewest_parts,
     judge_pages,
     judge_rows,
     page_faults,
+    room_for_parts,
     rows_by_reason,
 )
 from posbias.io.engines.engine import Found, Item
@@ -51,7 +52,8 @@ from posbias.io.temporary.files import check_room, temporary_files
 from posbias.io.temporary.kept import keep
 
 _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS = 1 << 20, 64  # smaller buckets are faster, up to a point
-_BYTES_AT_WORK = 350 << 20  # of a bucket that is worked on
+_BYTES_OF_ROW_AT_WORK = 120  # of a bucket that is worked on
+_ROWS_OF_USUAL_BUCKET = 1_500_000
 _FIRST_ROWS, _FIRST_WIDTHS = 1 << 18, 1_000  # that are looked at before all are read
 _BYTES_OF_NUMBER, _BYTES_OF_VIEW = 8, 16  # in memory
 _ROWS_ON_THE_WAY = 8_000_000  # into buckets at once, besides a row group for each thread
@@ -115,8 +117,14 @@ class LocalEngine:
 
     @property
     def _at_once(self) -> int:
-        """How many buckets are worked on at once: as many as threads, as far as memory goes."""
-        return max(1, min(n_threads(), max(2, (self.memory - PROCESS_BYTES) // _BYTES_AT_WORK)))
+        """How many parts are worked on at once, of a size that is not known."""
+        return self._at_once_of(_ROWS_OF_USUAL_BUCKET)
+
+    def _at_once_of(self, rows: int) -> int:
+        """How many buckets of so many rows are worked on at once: as many as threads, as far as memory goes."""
+        room = room_for_parts(self.memory)
+        rows = min(rows, room // BYTES_PER_ROW)
+        return max(1, min(n_threads(), room // max(rows * _BYTES_OF_ROW_AT_WORK, 1)))
 
     def _buckets_for(self, rows: int, schema: pl.Schema, text_bytes: int = 0) -> int:
         fewest = fewest_parts(rows, schema, self.memory, text_bytes)
@@ -171,8 +179,8 @@ class LocalEngine:
         looked_at = None
         if log.has_sessions and not all_pages:
             looked_at = is_looked_at(log, n_buckets)
-        place = self.scratch / "impressions"
-        buckets = packed_buckets(log, place, n_buckets, self._at_once) or Buckets(place, n_buckets)
+        place, some = self.scratch / "impressions", self._at_once_of(log.estimated_rows // n_buckets)
+        buckets = packed_buckets(log, place, n_buckets, some) or Buckets(place, n_buckets)
         check_room(self.scratch, log.estimated_rows * LEAST_BYTES_PER_ROW)
         with temporary_files(self.scratch):
             if isinstance(buckets, Buckets):
@@ -215,12 +223,12 @@ class LocalEngine:
             orphans,
             some_pages,
             numbers,
-            self._at_once,
+            some,
         )
 
     def _rows_to_write(self, log: Log, widths: "_Widths", on_rows: RowCounter | None) -> Iterator[pl.LazyFrame]:
         """The rows of a log, in slices where too many are read at once."""
-        room = max(self.memory - PROCESS_BYTES, self.memory // 8) // widths.of_row
+        room = room_for_parts(self.memory) // widths.of_row
         sliced = log.can_be_sliced and room < log.estimated_rows and room < _rows_on_the_way(log)
         frames = log.slices(room // _COPIES_OF_SLICE) if sliced else [log.impressions]
         yield from (count_rows(frame, on_rows) for frame in frames)

@@ -21,8 +21,6 @@ from posbias.io.log.log import Log, good_rows
 _SEEN_ROWS = 1 << 16  # at either end of the log
 _SHORT_SESSIONS = 1 << 28  # a sixteenth of what 32 bits hold
 _LARGEST_OF_32_BITS = 2**32 - 1
-_BYTES_OF_NUMBER = 8
-_MOST_UNCOMPRESSED = 2 << 30  # bytes: so many stay in memory until they are read, beyond the disk sets the pace
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,6 @@ class PackedBuckets:
         fields: what the numbers say.
         schema: the columns of rows, as the log has them.
         short_session: the type in which sessions take fewer bytes, where there is one.
-        rows: how many are expected.
         at_once: how many blocks of rows are sorted at once.
     """
 
@@ -47,7 +44,6 @@ class PackedBuckets:
     fields: BitFields
     schema: pl.Schema
     short_session: pl.DataType | None
-    rows: int
     at_once: int
     _height: dict[int, int] = field(default_factory=dict[int, int])  # of the files that there are
     _clicks: list[int] = field(default_factory=list[int])
@@ -132,10 +128,9 @@ class PackedBuckets:
 
     @property
     def _split(self) -> BucketFiles:
-        room = self.rows * _BYTES_OF_NUMBER
         session = {SESSION: self.number + 1} if SESSION in self.schema else {}
         columns = {NUMBER: 0} | session
-        return BucketFiles(self.folder / "packed", _files_for(self.number), columns, room > _MOST_UNCOMPRESSED)
+        return BucketFiles(self.folder / "packed", _files_for(self.number), columns)
 
     @property
     def _others(self) -> Buckets:
@@ -213,7 +208,7 @@ def packed_buckets(log: Log, folder: Path, number: int, at_once: int) -> PackedB
     if fields is None:
         return None
     short = _short(seen[SESSION]) if session else None
-    return PackedBuckets(folder, number, fields, schema, short, log.estimated_rows, at_once)
+    return PackedBuckets(folder, number, fields, schema, short, at_once)
 
 
 def _short(sessions: pl.Series) -> pl.DataType | None:

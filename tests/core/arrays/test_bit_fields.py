@@ -103,3 +103,24 @@ def test_numbers_beyond_64_bits_that_come_later_do_not_fit() -> None:
     later = pl.DataFrame({"doc": pl.Series([2**64 - 1, 2**63 - 1], dtype=pl.UInt64)})
     assert later.select(fields.fit).to_series().to_list() == [False, True]
     assert_frame_equal(later[1:].select(fields.number).select(fields.values), later[1:])
+
+
+@pytest.mark.parametrize("dtype", [pl.Int64, pl.Int128, pl.UInt128])
+def test_values_that_fit_only_modulo_2_to_the_64_do_not_fit(dtype: pl.DataType) -> None:
+    seen = pl.DataFrame({"doc": pl.Series([1, 5], dtype=dtype)})
+    fields = bit_fields(seen, growing=("doc",), known={})
+    assert fields is not None
+    beyond = [2**63 - 1, -1, -(2**63)] if dtype == pl.Int64 else [2**64 + 1, 2**64, 2**63]
+    later = pl.DataFrame({"doc": pl.Series([3, *beyond], dtype=pl.Int128).cast(dtype, strict=False)})
+    fits = later.select(fields.fit).to_series().to_list()
+    assert fits == [True, dtype == pl.Int64, False, False]  # 63 bits hold 2^63 - 1
+
+
+@pytest.mark.parametrize("value", [-(2**20), -1, 0, 2**20])
+def test_values_below_zero_have_their_place_where_some_were_seen(value: int) -> None:
+    seen = pl.DataFrame({"doc": pl.Series([-3, 5], dtype=pl.Int32)})
+    fields = bit_fields(seen, growing=("doc",), known={})
+    assert fields is not None
+    row = pl.DataFrame({"doc": pl.Series([value], dtype=pl.Int32)})
+    assert row.select(fields.fit).item()
+    assert_frame_equal(row.select(fields.number).select(fields.values), row)

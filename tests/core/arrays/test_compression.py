@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from posbias.core.arrays import compression, count_table
-from posbias.core.arrays.compression import compress
+from posbias.core.arrays.compression import compress, first_with_same
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 
 SETTINGS = settings(deadline=None, derandomize=True)
@@ -103,3 +103,19 @@ def test_a_unit_without_entries_sums_to_zero_and_leaves_its_neighbours_alone() -
 def test_restricting_cells_drops_entries_and_keeps_units(table: CountTable, kept: Flags) -> None:
     inside = dense(table.only_cells(kept))
     np.testing.assert_array_equal(inside, dense(table) * np.tile(kept, 2))
+
+
+HASHES = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**63, 2**64 - 1]), st.integers(0, 3))
+
+
+@SETTINGS
+@given(st.lists(HASHES))
+def test_the_first_with_the_same_hash_is_found(hashes: list[int]) -> None:
+    first = first_with_same(np.array(hashes, np.uint64))
+    assert first.tolist() == [hashes.index(value) for value in hashes]
+
+
+def test_the_first_with_the_same_hash_is_found_among_many() -> None:
+    hashes = np.random.default_rng(3).integers(0, 30_000, 50_000).astype(np.uint64) << np.uint64(40)
+    _, wanted, number = np.unique(hashes, return_index=True, return_inverse=True)
+    np.testing.assert_array_equal(first_with_same(hashes), wanted[number])

@@ -1,9 +1,12 @@
 """The number of a text is its place among the different ones."""
 
+import numpy as np
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from posbias.core.arrays import text_numbers
 from posbias.core.arrays.text_numbers import ranks_of
 
 
@@ -16,3 +19,19 @@ def test_ranks_are_those_of_the_sorted_texts(texts: list[str]) -> None:
     in_order = sorted(set(texts), key=str.encode)
     assert different.to_list() == in_order
     assert ranks.tolist() == [in_order.index(text) for text in texts]
+
+
+@pytest.mark.parametrize("together", [1, 5])
+def test_texts_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch, together: int) -> None:
+    monkeypatch.setattr(text_numbers, "first_with_same", lambda hashes: np.zeros(len(hashes), np.int64))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    texts = [f"doc {number % 7}" for number in range(60) for _ in range(together)]
+    ranks, different = ranks_of(pl.Series("id", texts, pl.String))
+    assert different.to_list() == sorted(set(texts))
+    assert [different[rank] for rank in ranks.tolist()] == texts
+
+
+@pytest.mark.parametrize("together", [3, 4, 50])
+def test_texts_that_stand_together_have_the_ranks_of_each(together: int) -> None:
+    texts = [f"query {number * 7 % 11}" for number in range(40) for _ in range(together)]
+    ranks, different = ranks_of(pl.Series("id", texts, pl.String))
+    assert [different[rank] for rank in ranks.tolist()] == texts
