@@ -17,6 +17,7 @@ import polars as pl
 from posbias.core.arrays.compression import compress_with_keys, links_of_keys
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, Numbers
 from posbias.core.arrays.members import Members
+from posbias.core.counts.cells import CELL, numbered_cells, numbers_in
 from posbias.core.counts.merging import SortedSignatures, merge
 from posbias.core.counts.order import OrderSums, add_orders, order_of_strata
 from posbias.core.counts.placements import Placements, sum_placements
@@ -25,7 +26,6 @@ from posbias.core.periods import HALF, Length, with_periods
 from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, QUERY, RANDOMIZED
 
 SIGNATURE = "signature"
-_CELL = "posbias_cell"
 _QUERY_NUMBER = "posbias_query"
 _LARGEST_INT32 = 2**31 - 1
 _ROUNDING = 1e-9  # of sums of weights
@@ -198,8 +198,8 @@ class SufficientStatistics:
 def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatistics:
     """Compress the statistics of whole queries: the plan's keys, by which they are sorted, `impressions`, `clicks`."""
     statistics, plan = without_clusters(statistics, plan)
-    cells = statistics.select(plan.cell_columns).unique().sort(*plan.cell_order)
-    rows = _in_cells(statistics, plan, cells)
+    cells, number = numbered_cells(statistics, plan)
+    rows = _with_numbers(statistics, number)
     codes = _codes(cells)
     pairs, by_unit = pl.DataFrame(), dict[tuple[str, ...], PartOfStrata]()
     for unit in plan.units:
@@ -255,7 +255,7 @@ def _compressed_unit(
 ) -> PartOfStrata:
     """The compressed counts of one kind of unit in one part, cells numbered as over all parts."""
     statistics, plan = without_clusters(statistics, plan)
-    rows = _added_up(_in_cells(statistics, plan, cells), unit, plan)
+    rows = _added_up(_with_numbers(statistics, numbers_in(cells, statistics, plan)), unit, plan)
     return _compressed(rows, _table(rows, unit, cells.height), _codes(cells))[0]
 
 
@@ -280,7 +280,7 @@ def count_units(
         The unit's columns, one row per unit, and the table with the units in that order.
     """
     statistics, plan = without_clusters(statistics, plan)
-    rows = _added_up(_in_cells(statistics, plan, cells), unit, plan)
+    rows = _added_up(_with_numbers(statistics, numbers_in(cells, statistics, plan)), unit, plan)
     table = _table(rows, unit, cells.height)
     return rows.select(*unit)[table.start[:-1]], table
 
@@ -316,9 +316,9 @@ def merge_parts(
     """
     columns = parts[0].cells.columns
     cells = pl.concat([part.cells for part in parts]).unique().sort(*plan.cell_order)
-    numbered = cells.with_row_index(_CELL)
+    numbered = cells.with_row_index(CELL)
     new_cell = [
-        part.cells.join(numbered, on=columns, how="left", maintain_order="left", nulls_equal=True)[_CELL]
+        part.cells.join(numbered, on=columns, how="left", maintain_order="left", nulls_equal=True)[CELL]
         .to_numpy()
         .astype(np.int64)
         for part in parts
@@ -359,11 +359,9 @@ def _merged_unit(
     return Strata(signatures, Members(np.concatenate(numbered_signatures), np.concatenate(queries))), new
 
 
-def _in_cells(statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame) -> pl.DataFrame:
+def _with_numbers(statistics: pl.DataFrame, cell: pl.Series) -> pl.DataFrame:
     """Statistics with the numbers of their cells and queries."""
-    numbered = cells.with_row_index(_CELL)
-    rows = statistics.join(numbered, on=plan.cell_columns, how="left", maintain_order="left", nulls_equal=True)
-    return rows.with_columns(pl.col(QUERY).rle_id().alias(_QUERY_NUMBER))
+    return statistics.with_columns(cell, pl.col(QUERY).rle_id().alias(_QUERY_NUMBER))
 
 
 def _added_up(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> pl.DataFrame:
@@ -378,7 +376,7 @@ def _added_up(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> 
     if plan.keeps_order(unit):
         return _summed(rows, _runs(rows, unit))
     counts = pl.col(IMPRESSIONS, CLICKS).sum()
-    return rows.group_by(*unit, _CELL).agg(counts, pl.col(_QUERY_NUMBER).first()).sort(*unit, _CELL)
+    return rows.group_by(*unit, CELL).agg(counts, pl.col(_QUERY_NUMBER).first()).sort(*unit, CELL)
 
 
 def _in_halves(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> pl.DataFrame:
@@ -411,7 +409,7 @@ def _in_later_half(unit: Integers, moment: Integers, impressions: Floats | Integ
 
 def _summed(rows: pl.DataFrame, unit_of_row: Integers) -> pl.DataFrame:
     """One row per unit and cell, sorted by them, of rows that are sorted by unit, its number given for each."""
-    cell = rows[_CELL].to_numpy().astype(np.int64)
+    cell = rows[CELL].to_numpy().astype(np.int64)
     key = unit_of_row * (int(cell.max(initial=0)) + 1) + cell
     order = np.argsort(key, kind="stable")
     first = np.flatnonzero(np.diff(key[order], prepend=-1))
@@ -435,7 +433,7 @@ def _table(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> CountTable:
     return CountTable(
         n_cells=n_cells,
         start=np.append(first, rows.height).astype(np.int64),
-        cell=rows[_CELL].to_numpy().astype(np.int64),
+        cell=rows[CELL].to_numpy().astype(np.int64),
         impressions=impressions,
         # Sums of weights are rounded: clicks must not exceed impressions by it.
         clicks=np.minimum(rows[CLICKS].to_numpy().astype(np.float64), impressions),

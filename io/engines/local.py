@@ -17,7 +17,7 @@ from posbias.core.choices import CheckPages, OnBadRows
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.guards import LogTotals
 from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import over_parts, pages
+from posbias.core.log.pages import over_parts, pages, pages_in_memory
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.buckets import LEAST_BYTES_PER_ROW, Buckets, only_sessions, row_counts
 from posbias.io.engines.contract import (
@@ -139,7 +139,7 @@ class LocalEngine:
         if log.docs_once:
             good, repeats = each_doc_once(good.lazy(), whole_pages=whole_pages)
         if log.has_sessions:
-            shown = pages(good.lazy(), log.page_rules).collect(engine="streaming").lazy()
+            shown = pages_in_memory(good, log.page_rules).lazy()
             judged = judge([shown])
             faulty, totals = judged.faulty, replace(totals, page_ends=judged.ends)
             rejected |= self._judge_pages(log, faulty, good.height)
@@ -279,7 +279,7 @@ class LocalEngine:
         kept = list[pl.LazyFrame]()
         with pieces_of(bucket, SESSION, self.scratch) as pieces:
             for at, piece in enumerate(pieces):
-                found = pages(piece, log.page_rules).collect(engine="streaming")
+                found = pages_in_memory(piece.collect(engine="streaming"), log.page_rules)
                 kept.append(keep(found, self.scratch, f"pages-{number:05d}-{at:05d}").scan())
         return pl.concat(kept)
 

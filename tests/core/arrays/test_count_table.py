@@ -22,7 +22,7 @@ def test_whole_numbers_are_added_up_modulo_2_to_the_64(rows: list[list[int]]) ->
 
 @pytest.mark.parametrize("lengths", [[2, 0, 3], [1, 2, 1], [0], [3]])
 def test_rows_are_reduced_with_and_without_empty_ones(lengths: list[int]) -> None:
-    values = np.arange(sum(lengths)) + 0.5
+    values = np.arange(sum(lengths), dtype=np.float64)
     rows = np.split(values, np.cumsum(lengths)[:-1])
     found = reduce_rows(np.add, values, starts(np.array(lengths)), empty=-1.0)
     assert found.tolist() == [row.sum() if len(row) else -1.0 for row in rows]

@@ -1,0 +1,79 @@
+"""Pages in memory are those of the same rows on disk, sound or not, in any order."""
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
+
+from posbias.core.log import pages as module
+from posbias.core.log.pages import PageRules, pages, pages_in_memory
+
+SETTINGS = settings(max_examples=100, deadline=None, derandomize=True)
+RULES = [PageRules(), PageRules(docs_repeat=True), PageRules(several_queries=True)]
+SCHEMA = {"session": pl.String, "query": pl.Int64, "doc": pl.String, "position": pl.Int32, "click": pl.Int8}
+
+
+def sound(n_pages: int, length: int) -> pl.DataFrame:
+    rows = [
+        (f"s{page * 7 % 31}", page % 3, f"d{(page + place) % 9}", place + 1, (page * place) % 4 == 1)
+        for page in range(n_pages)
+        for place in range(length)
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def check(impressions: pl.DataFrame, rules: PageRules) -> pl.DataFrame:
+    found = pages_in_memory(impressions, rules)
+    wanted = pages(impressions.lazy(), rules).collect()
+    assert found.schema == wanted.schema
+    assert_frame_equal(found, wanted, check_row_order=False)
+    return found
+
+
+@pytest.mark.parametrize("rules", RULES, ids=repr)
+@pytest.mark.parametrize(("n_pages", "length"), [(0, 0), (1, 1), (9, 1), (12, 2), (20, 9)])
+def test_sound_pages(n_pages: int, length: int, rules: PageRules) -> None:
+    found = check(sound(n_pages, length), rules)
+    assert found.height == n_pages
+    assert found["rejected"].sum() == 0
+
+
+def test_sound_pages_are_not_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "pages", None)
+    assert pages_in_memory(sound(20, 9)).height == 20
+
+
+@pytest.mark.parametrize("rules", RULES, ids=repr)
+@pytest.mark.parametrize(
+    "change",
+    [
+        pl.when(pl.int_range(pl.len()) == 13).then(99).otherwise("query").cast(pl.Int64).alias("query"),
+        pl.when(pl.int_range(pl.len()) == 13).then(pl.col("doc").shift(1)).otherwise("doc").alias("doc"),
+        pl.when(pl.int_range(pl.len()) == 13).then(pl.col("position") - 1).otherwise("position").alias("position"),
+        pl.when(pl.int_range(pl.len()) >= 13).then(pl.lit("s0")).otherwise("session").alias("session"),
+        pl.all().reverse(),
+        pl.all().sort_by("position", "session"),
+    ],
+    ids=["query", "doc", "position", "session", "upwards", "shuffled"],
+)
+def test_pages_that_are_not_sound_or_not_in_order(change: pl.Expr, rules: PageRules) -> None:
+    check(sound(12, 5).with_columns(change), rules)
+
+
+@SETTINGS
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", "c"]),
+            st.integers(1, 2),
+            st.sampled_from(["x", "y", "z"]),
+            st.integers(1, 3),
+            st.integers(0, 1),
+        ),
+        max_size=12,
+    ),
+    st.sampled_from(RULES),
+)
+def test_any_rows(rows: list[tuple[str, int, str, int, int]], rules: PageRules) -> None:
+    check(pl.DataFrame(rows, schema=SCHEMA, orient="row"), rules)
