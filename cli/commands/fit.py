@@ -37,7 +37,7 @@ def fit(  # noqa: PLR0913, PLR0917 - a group of options each
     from posbias.cli.work.exposure import requested_rows
     from posbias.cli.work.job import Kept, requested_estimate, resolve
     from posbias.cli.work.rehearsal import rehearse
-    from posbias.core.arrays.linalg import load_meanwhile
+    from posbias.core.arrays.linalg import loaded_meanwhile
     from posbias.io.places.locations import location
 
     groups = [columns, reading, counting, decay, estimation, features, each]
@@ -70,9 +70,10 @@ def fit(  # noqa: PLR0913, PLR0917 - a group of options each
         open_result("fit", output, inputs, groups, also_read) as result,
         open_engine(reading, output.output) as engine,
     ):
-        load_meanwhile()
         if each.for_each is not None:
             fit_each(job, each.for_each, estimate, engine, groups, result)
         else:
-            steps.fit(steps.count(job, engine, result), engine, estimate, result)
+            with loaded_meanwhile():
+                counted = steps.count(job, engine, result)
+            steps.fit(counted, engine, estimate, result)
     return result.exit_code

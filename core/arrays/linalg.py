@@ -3,7 +3,8 @@
 Importing SciPy takes 0.2 s, which `--help` and most of the commands would pay for nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from importlib import import_module
 from threading import Thread
 from typing import Protocol, Self, cast
@@ -189,9 +190,16 @@ def minimize_within(loss_and_slope: Callable[[Floats], tuple[float, Floats]], st
     return cast("Floats", found.x)
 
 
-def load_meanwhile() -> None:
-    """Load what a fit needs of SciPy in a thread, while the log is read: importing it takes 0.3 s."""
-    Thread(target=_load, name="SciPy").start()
+@contextmanager
+def loaded_meanwhile() -> Generator[None]:
+    """Load what a fit needs of SciPy in a thread, while the block reads a log; at its end all is there.
+
+    Importing it takes 0.3 s. Nothing in the block may import SciPy, so that no thread sees half of a module.
+    """
+    loading = Thread(target=_load, name="SciPy")
+    loading.start()
+    yield
+    loading.join()
 
 
 def _load() -> None:
