@@ -399,7 +399,7 @@ class _Compression:
         if not frame.height:
             return None
         part = compress_part(frame, self.plan)
-        pairs = keep(part.pairs, self.kept_in, f"pairs-{number:05d}")
+        pairs = keep(part.pairs, self.kept_in, f"pairs-{number:05d}", quickly=True)
         again = self.plan.period or self.plan.clusters or self.plan.randomized
         rows = keep(frame, self.kept_in, f"rows-{number:05d}") if again else None
         part = part.without_pairs()

@@ -280,7 +280,7 @@ class LocalEngine:
         with pieces_of(bucket, SESSION, self.scratch) as pieces:
             for at, piece in enumerate(pieces):
                 found = pages_in_memory(piece.collect(engine="streaming"), log.page_rules)
-                kept.append(keep(found, self.scratch, f"pages-{number:05d}-{at:05d}").scan())
+                kept.append(keep(found, self.scratch, f"pages-{number:05d}-{at:05d}", quickly=True).scan())
         return pl.concat(kept)
 
     def _judged_over(self, parts: pl.LazyFrame) -> JudgedPages:

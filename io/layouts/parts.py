@@ -92,19 +92,23 @@ class RowBuffer:
         apart = in_validation(frame[QUERY if self.by == "query" else SESSION], self.validation)
         return {"training": frame.filter(~apart), "validation": frame.filter(apart)}
 
-    def keep(self, name: str, rows: pl.DataFrame, preferences: pl.DataFrame | None = None) -> list[LaidOut]:
-        """Rows and preferences, kept; nothing where there are no rows."""
-        kept = keep_rows(self.folder, name, rows, preferences)
+    def keep(
+        self, name: str, rows: pl.DataFrame, preferences: pl.DataFrame | None = None, *, quickly: bool = False
+    ) -> list[LaidOut]:
+        """Rows and preferences, kept, `quickly` in more room; nothing where there are no rows."""
+        kept = keep_rows(self.folder, name, rows, preferences, quickly=quickly)
         return [] if kept is None else [kept]
 
 
-def keep_rows(folder: Path | None, name: str, rows: pl.DataFrame, preferences: pl.DataFrame | None) -> LaidOut | None:
+def keep_rows(
+    folder: Path | None, name: str, rows: pl.DataFrame, preferences: pl.DataFrame | None, *, quickly: bool = False
+) -> LaidOut | None:
     """Keep rows of whole groups, numbered from 0, in memory or in a directory; None where there are no rows."""
     if not rows.height:
         return None
     size = rows.height, int(rows[GROUP][-1]) + 1, 0 if preferences is None else preferences.height
     kept = None if preferences is None else keep(preferences, folder, f"preferences-{name}")
-    return LaidOut(keep(rows, folder, f"rows-{name}"), kept, *size)
+    return LaidOut(keep(rows, folder, f"rows-{name}", quickly=quickly), kept, *size)
 
 
 def lay_out_pairs(
@@ -152,7 +156,7 @@ def _count_documents(pairs: KeptFrame) -> int:
 def _lay_out_pairs(item: tuple[PairsOfPart, Floats], rows_of: RowsOfPairs, buffer: RowBuffer) -> LaidOutSplits:
     part, by_signature = item
     return {
-        split: buffer.keep(f"{split}-{part.number:05d}", rows_of(pairs, by_signature))
+        split: buffer.keep(f"{split}-{part.number:05d}", rows_of(pairs, by_signature), quickly=True)
         for split, pairs in buffer.split(part.kept.load()).items()
     }
 
