@@ -13,7 +13,7 @@ from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
 PAGE_ROWS, PAGE_CLICKS, LAST_CLICKED = "rows", "page_clicks", "last_clicked"
 """Columns of pages: impressions on each, clicks among them, and 1 where the row furthest down is clicked."""
 
-_FEWEST_ROWS_OF_PAGE = 2  # on average, so that to look at them in their order is worth it
+_FEWEST_ROWS_OF_PAGE, _MOST_ROWS_OF_PAGE = 2, 100  # on average, and at most, so that their order is worth a look
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -85,8 +85,8 @@ def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyF
 def pages_in_memory(impressions: pl.DataFrame, rules: PageRules = USUAL_PAGES) -> pl.DataFrame:
     """The same of impressions in memory: much faster where each page stands together, from top to bottom, and is sound.
 
-    Two rows of a page hold different documents where the hashes of page and document differ; where these do not, the
-    documents themselves are compared.
+    Rows of a page hold different documents where the hashes of page and document differ; where two do not, documents
+    are compared themselves.
     """
     found = _sound_pages(impressions, rules)
     return pages(impressions.lazy(), rules).collect(engine="streaming") if found is None else found
@@ -109,17 +109,20 @@ def _sound_pages(impressions: pl.DataFrame, rules: PageRules) -> pl.DataFrame | 
         query = impressions[QUERY]
         if (query[1:].ne_missing(query[:-1]).to_numpy() & ~is_first[1:]).any():
             return None
-    if not rules.docs_repeat:
-        page = np.cumsum(is_first, dtype=np.uint64)
-        documents = pl.Series(impressions[DOC].hash().to_numpy() ^ (page * _ODD))
-        if documents.n_unique() < impressions.height:
-            return None
     start = np.append(first, impressions.height)
+    n_rows = np.diff(start)
+    if not rules.docs_repeat:
+        documents = impressions[DOC].hash().to_numpy() ^ (np.cumsum(is_first, dtype=np.uint64) * _ODD)
+        longest = int(n_rows.max())
+        if longest > _MOST_ROWS_OF_PAGE or any(
+            (documents[apart:] == documents[:-apart]).any() for apart in range(1, longest)
+        ):
+            return None
     click = impressions[CLICK].to_numpy().astype(np.int64)
     return pl.DataFrame(
         {
             SESSION: of_pages,
-            PAGE_ROWS: np.diff(start),
+            PAGE_ROWS: n_rows,
             PAGE_CLICKS: sum_rows(click, start),
             LAST_CLICKED: click[start[1:] - 1],
             REJECTED: np.zeros(len(first), np.uint8),

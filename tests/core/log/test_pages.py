@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from posbias.core.log import pages as module
-from posbias.core.log.pages import PageRules, pages, pages_in_memory
+from posbias.core.log.pages import USUAL_PAGES, PageFault, PageRules, pages, pages_in_memory
 
 SETTINGS = settings(max_examples=100, deadline=None, derandomize=True)
 RULES = [PageRules(), PageRules(docs_repeat=True), PageRules(several_queries=True)]
@@ -42,6 +42,20 @@ def test_sound_pages(n_pages: int, length: int, rules: PageRules) -> None:
 def test_sound_pages_are_not_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "pages", None)
     assert pages_in_memory(sound(20, 9)).height == 20
+
+
+def test_documents_with_one_hash_are_compared_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pl.Series, "hash", lambda series: series.str.len_bytes().cast(pl.UInt64))  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]
+    found = check(sound(12, 5), USUAL_PAGES)
+    assert found["rejected"].sum() == 0
+
+
+def test_a_document_twice_on_a_long_page() -> None:
+    page = {"session": ["s"] * 300, "query": [1] * 300, "doc": [f"d{place}" for place in range(300)]}
+    long = pl.DataFrame({**page, "position": range(1, 301), "click": [0] * 300}, schema=SCHEMA)
+    assert check(long, USUAL_PAGES)["rejected"].to_list() == [0]
+    twice = long.with_columns(pl.when(pl.col("position") == 300).then(pl.lit("d0")).otherwise("doc").alias("doc"))
+    assert check(twice, USUAL_PAGES)["rejected"].to_list() == [int(PageFault.REPEATED_DOC)]
 
 
 @pytest.mark.parametrize("rules", RULES, ids=repr)
