@@ -45,7 +45,7 @@ def test_sound_pages_are_not_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_documents_with_one_hash_are_compared_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pl.Series, "hash", lambda series: series.str.len_bytes().cast(pl.UInt64))  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]
+    monkeypatch.setattr(pl.Series, "hash", lambda series: series.str.len_bytes().cast(pl.UInt64))  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType, reportUnknownArgumentType]
     found = check(sound(12, 5), USUAL_PAGES)
     assert found["rejected"].sum() == 0
 
