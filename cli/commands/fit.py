@@ -37,7 +37,6 @@ def fit(  # noqa: PLR0913, PLR0917 - a group of options each
     from posbias.cli.work.exposure import requested_rows
     from posbias.cli.work.job import Kept, requested_estimate, resolve
     from posbias.cli.work.rehearsal import rehearse
-    from posbias.core.arrays.linalg import loaded_meanwhile
     from posbias.io.places.locations import location
 
     groups = [columns, reading, counting, decay, estimation, features, each]
@@ -73,7 +72,5 @@ def fit(  # noqa: PLR0913, PLR0917 - a group of options each
         if each.for_each is not None:
             fit_each(job, each.for_each, estimate, engine, groups, result)
         else:
-            with loaded_meanwhile():
-                counted = steps.count(job, engine, result)
-            steps.fit(counted, engine, estimate, result)
+            steps.fit(steps.count_for_fit(job, engine, result), engine, estimate, result)
     return result.exit_code

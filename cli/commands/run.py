@@ -33,7 +33,6 @@ def run(
     from posbias.cli.work.exposure import requested_rows
     from posbias.cli.work.job import Kept, requested_estimate, resolve
     from posbias.cli.work.rehearsal import rehearse
-    from posbias.core.arrays.linalg import loaded_meanwhile
     from posbias.io.places.locations import location
 
     files = training_files.requested(training)
@@ -68,8 +67,7 @@ def run(
         open_result("run", output, logs, groups, also_read) as result,
         open_engine(reading, output.output) as engine,
     ):
-        with loaded_meanwhile():
-            counted = steps.count(job, engine, result)
+        counted = steps.count_for_fit(job, engine, result)
         fit = steps.fit(counted, engine, estimate, result)
         training_files.write_from_counts(counted, engine, fit.theta, files, result)
     return result.exit_code

@@ -6,6 +6,7 @@ from posbias.cli.report import summary
 from posbias.cli.report.curve import Curve
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.cli.work.job import EstimateRequest, Job
+from posbias.core.arrays.linalg import loaded_meanwhile
 from posbias.core.fit.fit import LARGEST_COMPARISON, Fit
 from posbias.core.fit.from_rows import FromRows
 from posbias.io import clock
@@ -30,6 +31,12 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
         counted = count_log(log, job.plan, engine, result.progress, clock.today(), keep_sessions=keep, factor=job.decay)
     describe(counted, result)
     return counted
+
+
+def count_for_fit(job: Job, engine: Engine, result: Result) -> CountedLog:
+    """The same, while what the fit needs is loaded."""
+    with loaded_meanwhile():
+        return count(job, engine, result)
 
 
 def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:

@@ -8,8 +8,10 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Hashes, Integers, reduce_rows, sum_by_number, sum_rows
 
-# Odd 64-bit multipliers: those of splitmix64 (Steele, Lea & Flood 2014) and the golden ratio.
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""An odd multiplier that mixes bits: 2^64 over the golden ratio."""
+
+# Those of splitmix64 (Steele, Lea & Flood 2014).
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(32)
@@ -64,10 +66,10 @@ def signature_keys(table: CountTable, cell_code: Hashes | None = None) -> Hashes
 def _unit_hashes(table: CountTable, cell_code: Hashes | None) -> Hashes:
     """Hash of each unit's entries: the sum of its mixed (cell, n, c), shape (J,)."""
     code = np.arange(table.n_cells, dtype=np.uint64) if cell_code is None else cell_code
-    mixed = (code * _GOLDEN)[table.cell]
+    mixed = (code * GOLDEN)[table.cell]
     mixed ^= table.impressions.view(np.uint64) * _MIX_1
     _fold(mixed, _MIX_2)
-    mixed += table.clicks.view(np.uint64) * _GOLDEN
+    mixed += table.clicks.view(np.uint64) * GOLDEN
     _fold(mixed, _MIX_1)
     return sum_rows(mixed, table.start)
 
@@ -96,8 +98,8 @@ def first_with_same(hashes: Hashes) -> Integers:
     A table of at least N places takes one value in each. Those that found theirs taken by another one are looked at
     again by themselves, with another order of places.
     """
-    first = _first_in_place(hashes, _GOLDEN)
-    others, multiplier = np.flatnonzero(hashes[first] != hashes), int(_GOLDEN)
+    first = _first_in_place(hashes, GOLDEN)
+    others, multiplier = np.flatnonzero(hashes[first] != hashes), int(GOLDEN)
     while len(others):
         multiplier = multiplier * int(_MIX_1) % 2**64
         among = hashes[others]

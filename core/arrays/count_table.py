@@ -221,6 +221,13 @@ def starts(lengths: Integers) -> Integers:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
+def first_of_runs(values: NDArray[np.integer[Any]]) -> Integers:
+    """Index of the first element of each run of equal ones, e.g. [7, 7, 5, 7] -> [0, 2, 3]."""
+    is_first = np.ones(len(values), dtype=bool)
+    is_first[1:] = values[1:] != values[:-1]
+    return np.flatnonzero(is_first)
+
+
 def _numbers_of_rows(start: Integers) -> Integers:
     """The row of each entry, e.g. of starts [0, 2, 2, 5] -> [0, 0, 2, 2, 2]: several times faster than to repeat it."""
     n_entries = int(start[-1])

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.bit_fields import NUMBER, BitFields
-from posbias.core.arrays.count_table import Integers, sum_rows
+from posbias.core.arrays.count_table import Integers, first_of_runs, sum_rows
 from posbias.core.arrays.text_numbers import ranks_of
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.running_total import running_total
@@ -184,9 +184,7 @@ def _count_equal(numbers: pl.Series) -> pl.DataFrame:
     """
     ascending = numbers.sort(multithreaded=False).to_numpy()  # several of these run at once
     without_click = ascending >> 1
-    is_first = np.ones(len(ascending), dtype=bool)
-    is_first[1:] = without_click[1:] != without_click[:-1]
-    first = np.flatnonzero(is_first)
+    first = first_of_runs(without_click)
     start = np.append(first, len(ascending))
     return pl.DataFrame(
         {

@@ -6,6 +6,7 @@ from enum import IntEnum
 import numpy as np
 import polars as pl
 
+from posbias.core.arrays.compression import GOLDEN
 from posbias.core.arrays.count_table import sum_rows
 from posbias.core.log.impressions import REJECTED, RowFault
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
@@ -14,7 +15,6 @@ PAGE_ROWS, PAGE_CLICKS, LAST_CLICKED = "rows", "page_clicks", "last_clicked"
 """Columns of pages: impressions on each, clicks among them, and 1 where the row furthest down is clicked."""
 
 _FEWEST_ROWS_OF_PAGE, _MOST_ROWS_OF_PAGE = 2, 100  # on average, and at most, so that their order is worth a look
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class PageFault(IntEnum):
@@ -112,7 +112,7 @@ def _sound_pages(impressions: pl.DataFrame, rules: PageRules) -> pl.DataFrame | 
     start = np.append(first, impressions.height)
     n_rows = np.diff(start)
     if not rules.docs_repeat:
-        documents = impressions[DOC].hash().to_numpy() ^ (np.cumsum(is_first, dtype=np.uint64) * _ODD)
+        documents = impressions[DOC].hash().to_numpy() ^ (np.cumsum(is_first, dtype=np.uint64) * GOLDEN)
         longest = int(n_rows.max())
         if longest > _MOST_ROWS_OF_PAGE or any(
             (documents[apart:] == documents[:-apart]).any() for apart in range(1, longest)

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from posbias.core.arrays.count_table import Integers
+from posbias.core.arrays.count_table import Integers, first_of_runs
 from posbias.core.arrays.threads import at_once
 
 BUCKET = "posbias_bucket"
@@ -160,7 +160,7 @@ def _order_by_bucket(bucket: NDArray[np.uint16], number: int) -> tuple[pl.Series
 
     Rows of one bucket that stand together, as those of a page do, are sorted as one.
     """
-    first = np.flatnonzero(np.concatenate([np.ones(min(len(bucket), 1), bool), bucket[1:] != bucket[:-1]]))
+    first = first_of_runs(bucket)
     if len(first) * _LEAST_LENGTH_OF_RUNS > len(bucket):
         return pl.Series(_sorted_stably(bucket)), np.bincount(bucket, minlength=number)
     length, of_run = np.diff(first, append=len(bucket)), bucket[first]

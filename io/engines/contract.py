@@ -22,7 +22,7 @@ SAMPLED_ROWS = 1 << 20
 """Rows whose pages are checked, of a larger log: enough to see a visit for sure."""
 
 # What a plan holds at its peak, per row: measured on group-by, sort and window over integer ids, rounded up.
-BYTES_PER_ROW, _BYTES_PER_KEY_BYTE = 220, 3
+_BYTES_PER_ROW, _BYTES_PER_KEY_BYTE = 220, 3
 _TEXT_BYTES, _NUMBER_BYTES = 40, 8
 
 PROCESS_BYTES = 300 << 20
@@ -90,10 +90,14 @@ def fewest_parts(rows: int, schema: pl.Schema, memory: int, text_bytes: int = 0)
         memory: the bytes.
         text_bytes: how long ids that are texts are, where they may be long.
     """
+    return max(1, -(-rows * bytes_per_row(schema, text_bytes) // room_for_parts(memory)))
+
+
+def bytes_per_row(schema: pl.Schema, text_bytes: int = 0) -> int:
+    """What a plan holds at its peak for each row; for the arguments see `fewest_parts`."""
     keys = [schema[name] for name in (SESSION, QUERY, DOC) if name in schema]
     width = sum(_NUMBER_BYTES if dtype.is_numeric() else max(_TEXT_BYTES, text_bytes) for dtype in keys)
-    needed = rows * (BYTES_PER_ROW + _BYTES_PER_KEY_BYTE * width)
-    return max(1, -(-needed // room_for_parts(memory)))
+    return _BYTES_PER_ROW + _BYTES_PER_KEY_BYTE * width
 
 
 def room_for_parts(memory: int) -> int:

@@ -21,8 +21,8 @@ from posbias.core.log.pages import over_parts, pages, pages_in_memory
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.buckets import LEAST_BYTES_PER_ROW, Buckets, only_sessions, row_counts
 from posbias.io.engines.contract import (
-    BYTES_PER_ROW,
     ROWS,
+    bytes_per_row,
     fewest_parts,
     judge_pages,
     judge_rows,
@@ -52,8 +52,8 @@ from posbias.io.temporary.files import check_room, temporary_files
 from posbias.io.temporary.kept import keep
 
 _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS = 1 << 20, 64  # smaller buckets are faster, up to a point
-_BYTES_OF_ROW_AT_WORK = 120  # of a bucket that is worked on
-_ROWS_OF_USUAL_BUCKET = 1_500_000
+_SHARE_AT_WORK = 0.4  # of what a plan holds at its peak: what a bucket takes that is one of several
+_BYTES_OF_USUAL_PART = 440_000_000
 _FIRST_ROWS, _FIRST_WIDTHS = 1 << 18, 1_000  # that are looked at before all are read
 _BYTES_OF_NUMBER, _BYTES_OF_VIEW = 8, 16  # in memory
 _ROWS_ON_THE_WAY = 8_000_000  # into buckets at once, besides a row group for each thread
@@ -118,13 +118,16 @@ class LocalEngine:
     @property
     def _at_once(self) -> int:
         """How many parts are worked on at once, of a size that is not known."""
-        return self._at_once_of(_ROWS_OF_USUAL_BUCKET)
+        return self._at_once_of(_BYTES_OF_USUAL_PART)
 
-    def _at_once_of(self, rows: int) -> int:
-        """How many buckets of so many rows are worked on at once: as many as threads, as far as memory goes."""
+    def _at_once_of(self, part: int) -> int:
+        """How many parts are worked on at once: as many as threads, as far as memory goes.
+
+        Args:
+            part: what a plan holds at its peak for one of them, in bytes; parts are cut so that memory holds that.
+        """
         room = room_for_parts(self.memory)
-        rows = min(rows, room // BYTES_PER_ROW)
-        return max(1, min(n_threads(), room // max(rows * _BYTES_OF_ROW_AT_WORK, 1)))
+        return max(1, min(n_threads(), int(room / (_SHARE_AT_WORK * min(part, room)))))
 
     def _buckets_for(self, rows: int, schema: pl.Schema, text_bytes: int = 0) -> int:
         fewest = fewest_parts(rows, schema, self.memory, text_bytes)
@@ -179,7 +182,8 @@ class LocalEngine:
         looked_at = None
         if log.has_sessions and not all_pages:
             looked_at = is_looked_at(log, n_buckets)
-        place, some = self.scratch / "impressions", self._at_once_of(log.estimated_rows // n_buckets)
+        row = bytes_per_row(log.impressions.collect_schema(), widths.of_text)
+        place, some = self.scratch / "impressions", self._at_once_of(log.estimated_rows // n_buckets * row)
         buckets = packed_buckets(log, place, n_buckets, some) or Buckets(place, n_buckets)
         check_room(self.scratch, log.estimated_rows * LEAST_BYTES_PER_ROW)
         with temporary_files(self.scratch):

@@ -85,3 +85,38 @@ def test_a_run_loads_only_the_plugins_that_it_uses(clean_environment: dict[str, 
     others = {"core.models.ubm", "core.models.dbn", "core.estimators.ctr", "io.formats.qrels", "io.forms.yandex"}
     assert sorted(modules.intersection(f"posbias.{name}" for name in others)) == []
     assert modules.issuperset({"posbias.core.models.pbm", "posbias.core.estimators.conditional"})
+
+
+COUNTED = """
+import os, sys
+from posbias.cli.work import steps
+from posbias.core.arrays import linalg
+
+def fit(*_):
+    print("scipy" in sys.modules, flush=True)
+    os._exit(0)
+
+linalg._load = lambda: None  # in the thread
+steps.fit = fit
+sys.argv[0] = "posbias"
+from posbias.cli.__main__ import main
+main()
+"""
+
+
+@pytest.mark.slow_after(1)
+@pytest.mark.parametrize("model", ["pbm", "ubm"])
+def test_counting_imports_no_scipy_that_a_thread_loads_meanwhile(
+    clean_environment: dict[str, str], tmp_path: Path, model: str
+) -> None:
+    rows = [
+        (session, session % 5, place, place, (session + place) % 3 == 0) for session in range(40) for place in (1, 2)
+    ]
+    log = pl.DataFrame(rows, schema=["session", "query", "doc", "position", "click"], orient="row")
+    log.write_parquet(tmp_path / "log.parquet")
+    collect = [sys.executable, "-m", "posbias.cli", "collect", "log.parquet", "--model", model, "-o", "counts"]
+    subprocess.run(collect, cwd=tmp_path, env=clean_environment, capture_output=True, check=True)
+    for read in (["log.parquet", "--model", model], ["counts"]):
+        command = [sys.executable, "-c", COUNTED, "fit", *read, "-o", "fit"]
+        done = subprocess.run(command, cwd=tmp_path, env=clean_environment, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines() == ["False"]
