@@ -3,7 +3,7 @@
 import ctypes
 import os
 
-_POLARS, _KEPT_FOR = "_RJEM_MALLOC_CONF", "dirty_decay_ms:5000,muzzy_decay_ms:5000"  # jemalloc
+_POLARS, _KEPT_FOR = "_RJEM_MALLOC_CONF", "dirty_decay_ms:1000,muzzy_decay_ms:1000"  # jemalloc
 _OF_GLIBC = {  # parameters of mallopt(3)
     -1: 128 << 20,  # M_TRIM_THRESHOLD: bytes that stay, free, at the end of the heap
     -3: 32 << 20,  # M_MMAP_THRESHOLD: bytes of an array from which on it goes back to the system at once
