@@ -203,5 +203,7 @@ def loaded_meanwhile() -> Generator[None]:
 
 
 def _load() -> None:
-    for module in ("scipy.sparse.csgraph", "scipy.special", "scipy.linalg", "scipy.optimize"):
-        import_module(module)
+    import_module("scipy.sparse.csgraph")
+    import_module("scipy.special")
+    import_module("scipy.linalg")
+    import_module("scipy.optimize")
