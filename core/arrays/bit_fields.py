@@ -57,7 +57,7 @@ class BitField:
         if self.shift:
             bits = bits // pl.lit(2**self.shift, pl.UInt64)
         if self.shift + self.bits < _WORD_BITS:
-            bits = bits % pl.lit(2**self.bits, pl.UInt64)
+            bits = bits & pl.lit(2**self.bits - 1, pl.UInt64)
         whole = bits.cast(pl.Int64) if isinstance(self.dtype, pl.Datetime) or self.low or self._step > 1 else bits
         if self._step > 1:
             whole *= self._step

@@ -46,7 +46,7 @@ def compress_with_keys(table: CountTable, cell_code: Hashes | None = None) -> tu
     chosen = chosen[np.argsort(keys[chosen], kind="stable")]
     rank = np.empty(table.n_units, np.int64)
     rank[chosen] = np.arange(len(chosen))
-    signature = rank[representative]
+    signature = rank.take(representative)
     kept = table.take(chosen)
     multiplicity = sum_by_number(signature, table.multiplicity, len(chosen))
     signatures = CountTable(kept.n_cells, kept.start, kept.cell, kept.impressions, kept.clicks, multiplicity)
@@ -66,7 +66,7 @@ def signature_keys(table: CountTable, cell_code: Hashes | None = None) -> Hashes
 def _unit_hashes(table: CountTable, cell_code: Hashes | None) -> Hashes:
     """Hash of each unit's entries: the sum of its mixed (cell, n, c), shape (J,)."""
     code = np.arange(table.n_cells, dtype=np.uint64) if cell_code is None else cell_code
-    mixed = (code * GOLDEN)[table.cell]
+    mixed = (code * GOLDEN).take(table.cell)
     mixed ^= table.impressions.view(np.uint64) * _MIX_1
     _fold(mixed, _MIX_2)
     mixed += table.clicks.view(np.uint64) * GOLDEN
@@ -99,7 +99,7 @@ def first_with_same(hashes: Hashes) -> Integers:
     again by themselves, with another order of places.
     """
     first = _first_in_place(hashes, GOLDEN)
-    others, multiplier = np.flatnonzero(hashes[first] != hashes), int(GOLDEN)
+    others, multiplier = np.flatnonzero(hashes.take(first) != hashes), int(GOLDEN)
     while len(others):
         multiplier = multiplier * int(_MIX_1) % 2**64
         among = hashes[others]
@@ -121,12 +121,12 @@ def _first_in_place(hashes: Hashes, multiplier: np.uint64) -> Integers:
 def _differing(table: CountTable, representative: Integers) -> Integers:
     """The units whose entries are not exactly their representative's."""
     length = table.entries_of_unit
-    differs = length != length[representative]
-    apart = np.where(differs, 0, table.start[representative] - table.start[:-1])
+    differs = length != length.take(representative)
+    apart = np.where(differs, 0, table.start.take(representative) - table.start[:-1])
     theirs = np.arange(table.n_entries) + np.repeat(apart, length)
-    unequal = table.cell != table.cell[theirs]
-    unequal |= table.impressions != table.impressions[theirs]
-    unequal |= table.clicks != table.clicks[theirs]
+    unequal = table.cell != table.cell.take(theirs)
+    unequal |= table.impressions != table.impressions.take(theirs)
+    unequal |= table.clicks != table.clicks.take(theirs)
     if unequal.any():
         differs |= reduce_rows(np.logical_or, unequal, table.start, empty=False)
     return np.flatnonzero(differs)

@@ -8,6 +8,8 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from posbias.core.arrays.threads import at_once
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.signedinteger[Any]]
@@ -138,17 +140,17 @@ class CountTable:
         return CountTable(
             n_cells=self.n_cells,
             start=start,
-            cell=self.cell[entries],
-            impressions=self.impressions[entries],
-            clicks=self.clicks[entries],
-            multiplicity=self.multiplicity[units],
+            cell=self.cell.take(entries),
+            impressions=self.impressions.take(entries),
+            clicks=self.clicks.take(entries),
+            multiplicity=self.multiplicity.take(units),
         )
 
     def entries_of(self, units: Integers) -> tuple[Integers, Integers]:
         """Indices of the given units' entries, unit after unit, and where each unit's begin in that list."""
-        length = self.entries_of_unit[units]
+        length = self.entries_of_unit.take(units)
         start = starts(length)
-        return np.arange(int(start[-1])) + np.repeat(self.start[units] - start[:-1], length), start
+        return np.arange(int(start[-1])) + np.repeat(self.start.take(units) - start[:-1], length), start
 
     def only_cells(self, kept: Flags) -> "CountTable":
         """The table without the entries of other cells; every unit stays, possibly without entries.
@@ -199,10 +201,15 @@ def concatenate(tables: list[CountTable]) -> CountTable:
     """One table after the other, of the same cells. The list is emptied, so that no array need be held twice."""
     n_cells = tables[0].n_cells
     start = starts(np.concatenate([table.entries_of_unit for table in tables]))
-    cells, impressions = [table.cell for table in tables], [table.impressions for table in tables]
-    clicks, multiplicity = [table.clicks for table in tables], [table.multiplicity for table in tables]
+    cells = [table.cell for table in tables]
+    counts = [
+        [table.impressions for table in tables],
+        [table.clicks for table in tables],
+        [table.multiplicity for table in tables],
+    ]
     tables.clear()
-    return CountTable(n_cells, start, _joined(cells), _joined(impressions), _joined(clicks), _joined(multiplicity))
+    at_a_time = 1 if start[-1] < _BLOCK else None
+    return CountTable(n_cells, start, _joined(cells), *at_once(_joined, counts, at_a_time))
 
 
 def _joined(arrays: list[NDArray[_Count]]) -> NDArray[_Count]:
@@ -241,8 +248,9 @@ def sum_rows(values: NDArray[_Whole], start: Integers) -> NDArray[_Whole]:
     """
     if not len(values):
         return np.zeros(len(start) - 1, values.dtype)
-    up_to = np.where(start > 0, np.cumsum(values, dtype=values.dtype)[start - 1], values.dtype.type(0))
-    return up_to[1:] - up_to[:-1]
+    up_to = np.cumsum(values, dtype=values.dtype).take(start - 1)  # at 0 this is the last one
+    up_to[start == 0] = 0
+    return cast("NDArray[_Whole]", up_to[1:] - up_to[:-1])  # NumPy's stub says signed integers
 
 
 def reduce_rows(operation: np.ufunc, values: NDArray[_Number], start: Integers, empty: float) -> NDArray[_Number]:

@@ -5,6 +5,7 @@ Importing SciPy takes 0.2 s, which `--help` and most of the commands would pay f
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import import_module
 from threading import Thread
 from typing import Protocol, Self, cast
@@ -13,6 +14,8 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 
+_LEAST_SHARE_OF_DENSE = 1 / 5  # of values that are not 0, from which on a dense product is faster in not much more room
+
 
 class Sparse(Protocol):
     """What is used of a SciPy sparse array in row (csr) or column (csc) form."""
@@ -20,6 +23,7 @@ class Sparse(Protocol):
     data: Floats
     indices: Integers
     indptr: Integers
+    shape: tuple[int, int]
 
     @property
     def T(self) -> Self:  # noqa: N802 - SciPy's name
@@ -80,7 +84,18 @@ def nonzero(matrix: Sparse) -> tuple[Integers, Integers]:
 
 def gram(rows: Sparse) -> Floats:
     """A'A of a sparse matrix A of shape (J, K), dense, shape (K, K)."""
-    return sparse_product(rows.T, rows).toarray()
+    return cross(rows, rows)
+
+
+def cross(left: Sparse, right: Sparse) -> Floats:
+    """A'B of sparse matrices of shapes (J, K) and (J, L), dense, shape (K, L).
+
+    Where B is not very sparse, A'B with the dense B is several times as fast. The sums are the same to the last bit:
+    each adds up over the rows in their order.
+    """
+    if len(right.data) < _LEAST_SHARE_OF_DENSE * right.shape[0] * right.shape[1]:
+        return sparse_product(left.T, right).toarray()
+    return left.T @ right.toarray()
 
 
 def solve_positive(matrix: Floats, right: Floats) -> Floats:
@@ -143,14 +158,19 @@ def nonnegative_least_squares(matrix: Floats, target: Floats) -> Floats:
     return cast("Floats", import_module("scipy.optimize").nnls(matrix, target)[0])
 
 
+@lru_cache(maxsize=256)
 def jacobi_rule(n_nodes: int, at_zero: float, at_one: float) -> tuple[Floats, Floats]:
     """Gauss-Jacobi rule on [0, 1] for the weight t^at_zero (1 - t)^at_one, both exponents above -1.
 
     Returns:
-        Nodes and weights, each of shape (n_nodes,). Exponents 0 and 0 give the Gauss-Legendre rule.
+        Nodes and weights, each of shape (n_nodes,), which cannot be written to. Exponents 0 and 0 give the
+        Gauss-Legendre rule.
     """
     nodes, weights = import_module("scipy.special").roots_jacobi(n_nodes, at_one, at_zero)
-    return (nodes + 1) / 2, weights / 2 ** (at_zero + at_one + 1)
+    rule = (nodes + 1) / 2, weights / 2 ** (at_zero + at_one + 1)
+    for values in rule:
+        values.setflags(write=False)
+    return rule
 
 
 def beta_distribution(a: Floats, b: Floats, x: Floats) -> Floats:

@@ -1,8 +1,9 @@
 """Work on several items at once: NumPy's, SciPy's and Polars' inner loops let other threads run meanwhile."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from itertools import chain, islice
 from typing import TypeVar
@@ -45,3 +46,18 @@ def at_once(work: Callable[[_Item], _Found], items: Iterable[_Item], most: int |
         finally:
             for future in running:
                 future.cancel()
+
+
+@contextmanager
+def meanwhile(work: Callable[[], _Found]) -> Generator[Callable[[], _Found]]:
+    """Run a function while the block runs, in another thread; before it, where there is one only.
+
+    Yields:
+        What waits for the function and returns what it found, or raises its error.
+    """
+    if n_threads() == 1:
+        found = work()
+        yield lambda: found
+        return
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        yield thread.submit(copy_context().run, work).result

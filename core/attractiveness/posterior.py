@@ -53,7 +53,7 @@ def posterior(table: CountTable, propensity: Floats, prior: BetaPrior) -> tuple[
     a, b = (prior.pseudo_clicks, prior.pseudo_skips) if prior.strength > 0 else (1.0, 1.0)
     mean = np.full(table.n_units, a / (a + b))
     deviation = np.full(table.n_units, np.sqrt(a * b / (a + b + 1)) / (a + b))
-    knowledge = table.sum_by_unit(table.clicks + (table.impressions - table.clicks) * theta[table.cell])
+    knowledge = table.sum_by_unit(table.clicks + (table.impressions - table.clicks) * theta.take(table.cell))
     shown = table.entries_of_unit > 0
     knows_little = knowledge + prior.strength <= _KNOWS_LITTLE
     little = np.flatnonzero(shown & knows_little)
@@ -79,7 +79,7 @@ def _on_shared_nodes(table: CountTable, theta: Floats, a: float, b: float) -> tu
     log_density += np.outer(table.sum_by_unit(table.clicks), np.log(gamma))
     log_density -= log_density.max(axis=1, keepdims=True)
     np.exp(log_density, out=log_density)
-    weight *= (1 + u) ** (b - 1)
+    weight = weight * (1 + u) ** (b - 1)
     total, first, second = (log_density @ np.column_stack([weight, weight * gamma, weight * gamma**2])).T
     mean = first / total
     return mean, np.sqrt(np.maximum(second / total - mean**2, 0.0))

@@ -25,7 +25,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_rows
 from posbias.core.arrays.linalg import beta_distribution, by_unit_and_cell, minimize_within
 from posbias.core.arrays.threads import at_once
 from posbias.core.attractiveness.posterior import posterior
@@ -145,7 +145,7 @@ def estimate_prior(table: CountTable, propensity: Floats, position_of_cell: Inte
         `LAST_POSITION`, of the units that have a count in an identified cell.
     """
     known = np.isfinite(propensity)
-    shown = [block.sum_by_unit(known[block.cell].astype(np.float64)) for _, block in table.blocks()]
+    shown = [sum_rows(known.take(block.cell).astype(np.int64), block.start) for _, block in table.blocks()]
     multiplicity = np.where(np.concatenate([np.empty(0), *shown]) > 0, table.multiplicity, 0.0)
     units, copies = sample_units(multiplicity, LARGEST_SAMPLE)
     sample = table.take(units)

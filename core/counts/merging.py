@@ -13,7 +13,7 @@ from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Hashes, Integers, Numbers, concatenate
 from posbias.core.arrays.threads import at_once, n_threads
 
-_UNITS_AT_ONCE = 1 << 17  # of all parts together, about
+_UNITS_AT_ONCE = 1 << 18  # of all parts together, about
 _FEWEST_UNITS = 1 << 13  # of a range
 _UNITS_OF_A_PART = 64  # of a range, about: each is read by itself, so that ranges are few where parts are many
 

@@ -188,7 +188,7 @@ def _count_equal(numbers: pl.Series) -> pl.DataFrame:
     start = np.append(first, len(ascending))
     return pl.DataFrame(
         {
-            NUMBER: without_click[first] << 1,
+            NUMBER: without_click.take(first) << 1,
             IMPRESSIONS: np.diff(start),
             CLICKS: sum_rows(ascending & 1, start).astype(np.int64),
         }

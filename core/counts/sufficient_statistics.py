@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from hashlib import blake2b
 from operator import add
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 import polars as pl
 
 from posbias.core.arrays.compression import compress_with_keys, links_of_keys
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, Numbers
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, Numbers, sum_rows
 from posbias.core.arrays.members import Members
+from posbias.core.arrays.threads import at_once
 from posbias.core.counts.cells import CELL, numbered_cells, numbers_in
 from posbias.core.counts.merging import SortedSignatures, merge
 from posbias.core.counts.order import OrderSums, add_orders, order_of_strata
@@ -184,9 +185,8 @@ class SufficientStatistics:
     def cell_totals(self) -> tuple[Floats, Floats]:
         """Impressions and clicks per cell, each of shape (K,)."""
         totals = np.zeros((2, self.n_cells))
-        for _, table in self.pair_signatures.blocks():
-            copies = table.spread(table.multiplicity)
-            totals += table.sum_by_cell(copies * table.impressions), table.sum_by_cell(copies * table.clicks)
+        for of_block in at_once(_totals_of_block, self.pair_signatures.blocks()):
+            totals += of_block
         return totals[0], totals[1]
 
     def counts_by_cell(self) -> pl.DataFrame:
@@ -209,8 +209,7 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
         first = table.start[:-1]
         if unit == plan.pair_columns:
             pairs = of_unit.select(*unit)[first].with_columns(
-                pl.Series(IMPRESSIONS, np.add.reduceat(of_unit[IMPRESSIONS].to_numpy(), first)),
-                pl.Series(CLICKS, np.add.reduceat(of_unit[CLICKS].to_numpy(), first)),
+                *(pl.Series(name, _sums(of_unit[name].to_numpy(), table.start)) for name in (IMPRESSIONS, CLICKS)),
                 pl.Series(SIGNATURE, signature),
             )
     return PartStatistics(
@@ -221,6 +220,20 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
         n_pairs=pairs.select(pl.struct(*PAIR).rle_id().last()).item() + 1,
         placements=sum_placements(statistics, plan) if plan.randomized and not plan.weighted else None,
     )
+
+
+def _totals_of_block(block: tuple[slice, CountTable]) -> tuple[Floats, Floats]:
+    """Impressions and clicks per cell of some units, each of shape (K,)."""
+    _, table = block
+    copies = table.spread(table.multiplicity)
+    return table.sum_by_cell(copies * table.impressions), table.sum_by_cell(copies * table.clicks)
+
+
+def _sums(counts: Integers | Floats, start: Integers) -> Integers | Floats:
+    """Sum of each row; each has entries."""
+    if np.issubdtype(counts.dtype, np.floating):
+        return np.add.reduceat(counts, start[:-1])
+    return sum_rows(cast("Integers", counts), start)
 
 
 def without_clusters(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, StatisticsPlan]:

@@ -38,6 +38,7 @@ from posbias.core.arrays.count_table import (
     concatenate,
     starts,
     sum_by_number,
+    sum_rows,
 )
 from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
@@ -100,14 +101,14 @@ def most_shown(strata: Strata, most: int = MOST_ENTRIES) -> Members:
     if not len(members.unit):
         return members
     first = np.flatnonzero(np.diff(members.cluster, prepend=members.cluster[0] - 1))
-    unit = members.unit.astype(np.int64)
-    entries = np.add.reduceat(table.entries_of_unit[unit], first)
-    shown = np.add.reduceat(table.sum_by_unit(table.impressions)[unit], first)
-    key = np.add.reduceat(_mixed(unit), first)
+    unit, start = members.unit.astype(np.int64), np.append(first, len(members.unit))
+    entries = sum_rows(table.entries_of_unit.take(unit), start)
+    shown = np.add.reduceat(table.sum_by_unit(table.impressions).take(unit), first)
+    key = sum_rows(_mixed(unit), start)
     queries = np.lexsort((key, -shown))
     before = np.cumsum(entries[queries]) - entries[queries]
     queries = queries[before < most]
-    length = np.diff(np.append(first, len(unit)))[queries]
+    length = np.diff(start)[queries]
     start = starts(length)
     number = np.repeat(np.arange(len(queries)), length)
     chosen = unit[np.arange(start[-1]) + np.repeat(first[queries] - start[:-1], length)]

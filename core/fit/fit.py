@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats, Integers, Numbers
+from posbias.core.arrays.threads import meanwhile
 from posbias.core.attractiveness.prior import AttractivenessPrior, estimate_prior, posterior_by_position
 from posbias.core.attractiveness.uncertainty import with_errors_of_theta
 from posbias.core.counts.clicks_above import CountedPages
@@ -163,7 +164,7 @@ class Fit:
         _, clicks = self.statistics.cell_totals
         return float(clicks[np.isfinite(self.estimate.propensity)].sum() / clicks.sum())
 
-    @property
+    @cached_property
     def expected_clicks(self) -> Floats:
         """Clicks that the fit expects in each cell, shape (K,), nan where it is not identified."""
         return expected_clicks(self.statistics.pair_signatures, self.estimate.examination, self.attractiveness)
@@ -185,13 +186,13 @@ class BesideCounts:
     Attributes:
         sum_sessions: goes over the log once more, for errors by session.
         unbinned: the same log by position, where the statistics have bins: these are then tested.
-        pages: a sample of its pages, for tests of the model.
+        pages: samples its pages, for tests of the model.
         from_rows: what a method of rows found in them.
     """
 
     sum_sessions: Callable[[FittedLog], ClusterSums] | None = None
     unbinned: SufficientStatistics | None = None
-    pages: CountedPages | None = None
+    pages: Callable[[], CountedPages | None] = lambda: None
     from_rows: FromRows | None = None
 
 
@@ -269,8 +270,9 @@ def _fit(
     if wanted:
         joint = joint or JointEstimator().estimate_like(statistics, strata, own_rules, estimate.linkage, on_iteration)
         compared = _compare(joint, period.chosen or free, statistics, strata, own_rules, on_iteration)
-    theta_errors = ThetaErrors.of(estimate)
-    prior, attractiveness, std_dev = _attractiveness(statistics, estimate, theta_errors, options)
+    with meanwhile(lambda: _test_model(statistics, free, period, beside.pages)) as model_tests:
+        theta_errors = ThetaErrors.of(estimate)
+        prior, attractiveness, std_dev = _attractiveness(statistics, estimate, theta_errors, options)
     return Fit(
         statistics=statistics,
         options=options,
@@ -294,7 +296,7 @@ def _fit(
         silence=silence_below_clicks(statistics, estimate),
         placements=placement_tests(statistics) if method == RandomizedEstimator.name else (),
         bins=_test_bins(judged, beside.unbinned, statistics, options, period),
-        model_tests=_test_model(statistics, free, period, beside.pages),
+        model_tests=model_tests(),
         from_rows=found,
         against_pairs=None if found is None else compare_with_pairs(found.estimate, statistics, options),
     )
@@ -328,12 +330,15 @@ def _test_bins(
 
 
 def _test_model(
-    statistics: SufficientStatistics, estimate: Estimate, period: PeriodChoice, pages: CountedPages | None
+    statistics: SufficientStatistics,
+    estimate: Estimate,
+    period: PeriodChoice,
+    pages: Callable[[], CountedPages | None],
 ) -> ModelTests | None:
     """Whether the model holds; None where the estimate is none that tests are made for."""
     if estimate.fitted is None:
         return None
-    return run_model_tests(statistics, estimate.fitted, pages, period.used)
+    return run_model_tests(statistics, estimate.fitted, pages(), period.used)
 
 
 @dataclass(frozen=True)

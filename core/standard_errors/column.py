@@ -28,7 +28,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, sparse_product
+from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, cross, gram, sparse_product
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, count_units
 from posbias.core.periods import Length, with_periods
@@ -171,10 +171,10 @@ class _Part:
         n_cells = len(self.linked.cells)
         shares = self.shares[units]
         by_unit = counted(unit, self.cell[first:last], (len(units), n_cells), expected)
-        mixed = sparse_product(by_unit.T, shares).toarray()
+        mixed = cross(by_unit, shares)
         of_units = np.bincount(unit, expected, len(units))
         shares.data *= np.repeat(np.sqrt(of_units), np.diff(shares.indptr))
-        squares = sparse_product(shares.T, shares).toarray()
+        squares = gram(shares)
         found = np.diag(np.bincount(self.cell[first:last], expected, n_cells)) - mixed - mixed.T + squares
         return found[np.ix_(self.linked.free, self.linked.free)]
 

@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, sparse_product, student_tail
+from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, cross, gram, sparse_product, student_tail
 from posbias.core.arrays.members import Members
 from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.counts.sufficient_statistics import Strata
@@ -257,7 +257,7 @@ class DifferenceErrors:
 def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> DifferenceErrors:
     """Errors of first - second, cell by cell, from the same clusters."""
     _, of_first, of_second = np.intersect1d(first.clusters, second.clusters, assume_unique=True, return_indices=True)
-    mixed = sparse_product(first.scores[of_first].T, second.scores[of_second]).toarray()
+    mixed = cross(first.scores[of_first], second.scores[of_second])
     own = first.first_order_error, second.first_order_error
     with np.errstate(invalid="ignore", divide="ignore"):  # a reference has no error to divide by
         covariance = first.response @ gram(first.scores) @ first.response.T

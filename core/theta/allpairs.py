@@ -28,7 +28,7 @@ import numpy as np
 
 from posbias.core.arrays import unit_diagonal
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import by_unit_and_cell, gram, sparse_product
+from posbias.core.arrays.linalg import by_unit_and_cell, cross, gram
 from posbias.core.arrays.newton import ENOUGH_ASCENT, ROUNDING, Limits, Proposal, climb
 from posbias.core.theta.linkage import Linkage
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
@@ -175,7 +175,7 @@ def interventional_sets(table: CountTable, linked: LinkedCounts) -> Intervention
     clicked = linked.table
     rates = by_unit_and_cell(clicked, clicked.spread(clicked.multiplicity) * clicked.clicks / clicked.impressions)
     shown = by_unit_and_cell(clicked, np.ones(len(clicked.cell)))
-    clicks = sparse_product(rates.T, shown).toarray()
+    clicks = cross(rates, shown)
     first, second = np.nonzero(np.triu(clicks + clicks.T, k=1))
     return InterventionalSets(
         first=first.astype(np.int64),

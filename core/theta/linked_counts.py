@@ -58,7 +58,7 @@ def linked_counts(table: CountTable, linkage: Linkage) -> LinkedCounts:
 def shares_at(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
     """Each entry's p_je, and each unit's log sum_e n_je theta_e, without overflow."""
     largest = float(log_theta.max(initial=0.0))
-    share = table.impressions * np.exp(log_theta - largest)[table.cell]
+    share = table.impressions * np.exp(log_theta - largest).take(table.cell)
     total = table.sum_by_unit(share)
     if total.min(initial=1.0) < _UNDERFLOW:
         return _shares_of_tiny(table, log_theta)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from io import BufferedWriter
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import CountTable, Hashes, Numbers
 from posbias.core.counts.sufficient_statistics import PartOfStrata, PartStatistics
-from posbias.io.temporary.files import temporary_files, whole_files
+from posbias.io.temporary.files import temporary_files, whole_file
 
 _COUNTS = tuple(entry.name for entry in fields(CountTable) if entry.name != "n_cells")
 _MEMBERS = ("keys", "member_signature", "member_query")
@@ -31,11 +31,12 @@ class _Stored:
     dtype: str
     length: int
 
-    def read(self, path: Path, first: int = 0, last: int | None = None) -> NDArray[Any]:
+    def read(self, file: BufferedReader, first: int = 0, last: int | None = None) -> NDArray[Any]:
         """The elements first .. last - 1."""
-        dtype = np.dtype(self.dtype)
-        count = (self.length if last is None else last) - first
-        return np.fromfile(path, dtype, count, offset=self.offset + first * dtype.itemsize)
+        array: NDArray[Any] = np.empty((self.length if last is None else last) - first, self.dtype)
+        file.seek(self.offset + first * array.itemsize)
+        file.readinto(array.data)
+        return array
 
 
 @dataclass(frozen=True)
@@ -69,19 +70,21 @@ class StoredStrata:
 
     def read(self, first: int, last: int) -> CountTable:
         """The signatures first .. last - 1."""
-        start = self._array("start", first, last + 1)
-        entries = int(start[0]), int(start[-1])
-        return CountTable(
-            n_cells=self.n_cells,
-            start=start - start[0],
-            cell=self._array("cell", *entries),
-            impressions=self._array("impressions", *entries),
-            clicks=self._array("clicks", *entries),
-            multiplicity=self._array("multiplicity", first, last),
-        )
+        with self.path.open("rb") as file:
+            start = self.arrays["start"].read(file, first, last + 1)
+            entries = int(start[0]), int(start[-1])
+            return CountTable(
+                n_cells=self.n_cells,
+                start=start - start[0],
+                cell=self.arrays["cell"].read(file, *entries),
+                impressions=self.arrays["impressions"].read(file, *entries),
+                clicks=self.arrays["clicks"].read(file, *entries),
+                multiplicity=self.arrays["multiplicity"].read(file, first, last),
+            )
 
-    def _array(self, name: str, first: int = 0, last: int | None = None) -> NDArray[Any]:
-        return self.arrays[name].read(self.path, first, last)
+    def _array(self, name: str) -> NDArray[Any]:
+        with self.path.open("rb") as file:
+            return self.arrays[name].read(file)
 
 
 def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistics:
@@ -91,15 +94,14 @@ def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistic
         OutputError: the disk is full.
     """
     by_unit: dict[tuple[str, ...], PartOfStrata] = {}
-    with temporary_files(folder), whole_files(folder) as unfinished:
-        for kind, (unit, strata) in enumerate(part.by_unit.items()):
-            name = f"signatures-{number:05d}-{kind}"
-            table = strata.read(0, len(strata.keys))
-            of_counts = {field: getattr(table, field) for field in _COUNTS}
-            of_members = {field: getattr(strata, field) for field in _MEMBERS}
-            with (unfinished / name).open("wb") as file:
-                arrays = {field: _store(array, file) for field, array in (of_counts | of_members).items()}
-            by_unit[unit] = StoredStrata(folder / name, arrays, table.n_cells)
+    for kind, (unit, strata) in enumerate(part.by_unit.items()):
+        path = folder / f"signatures-{number:05d}-{kind}"
+        table = strata.read(0, len(strata.keys))
+        of_counts = {field: getattr(table, field) for field in _COUNTS}
+        of_members = {field: getattr(strata, field) for field in _MEMBERS}
+        with temporary_files(folder), whole_file(path) as unfinished, unfinished.open("wb") as file:
+            arrays = {field: _store(array, file) for field, array in (of_counts | of_members).items()}
+        by_unit[unit] = StoredStrata(path, arrays, table.n_cells)
     return replace(part, by_unit=by_unit)
 
 

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from posbias.core.arrays.threads import meanwhile
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import BesideCounts, Fit, fit_statistics
@@ -124,14 +125,15 @@ def fit_counts(
             beside=BesideCounts(
                 sum_sessions=None if counted.read is None else partial(sum_sessions, counted.read),
                 unbinned=counted.unbinned,
-                pages=sample_pages(counted),
+                pages=partial(sample_pages, counted),
                 from_rows=from_rows,
             ),
             on_iteration=stage.say,
         )
+    with meanwhile(lambda: (found.shared_clicks, found.expected_clicks)):  # the manifest and the covariance say them
+        write_attractiveness_of(counted, found, engine, folder, progress, csv=asked.csv)
     write_propensities(found.propensities, folder, csv=asked.csv)
     write_covariance(found.theta, folder)
-    write_attractiveness_of(counted, found, engine, folder, progress, csv=asked.csv)
     said, warnings = verdicts.fit_verdicts(found), verdicts.fit_warnings(found)
     sections: dict[str, Any] = {"estimate": fit_section(found), "verdicts": said}
     others: OtherModels | None = None

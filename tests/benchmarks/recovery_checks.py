@@ -118,7 +118,7 @@ def measure_pages(task: tuple[Pages, int]) -> bool:
         above = pl.col("click").cum_sum().over("session", order_by="position") - pl.col("click")
         log = log.with_columns(click=pl.when(above > 0).then(0).otherwise("click").cast(pl.Int8))
     plan = StatisticsPlan(get_model("pbm"))
-    beside = BesideCounts(pages=count_pages(log, plan))
+    beside = BesideCounts(pages=lambda: count_pages(log, plan))
     fit = fit_statistics(statistics_of(log, plan), "conditional", EstimationOptions(), compare=False, beside=beside)
     return fit.model_tests is not None and CLICKS_ABOVE in fit.model_tests.doubts
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from posbias.core.arrays.threads import at_once
+from posbias.core.arrays import threads
+from posbias.core.arrays.threads import at_once, meanwhile
 
 SOON = 10.0  # seconds, after which a test that waits has failed
 
@@ -63,3 +64,26 @@ def test_an_error_is_raised_in_its_turn_and_ends_the_work() -> None:
     with pytest.raises(KeyError):
         next(results)
     assert len(begun) < 20
+
+
+def test_a_function_runs_while_a_block_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "n_threads", lambda: 2)
+    together = threading.Barrier(2)
+    with meanwhile(lambda: (together.wait(SOON), "found")[1]) as found:
+        together.wait(SOON)
+        assert found() == "found"
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_a_function_beside_a_block_is_as_it_would_be_in_it(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "n_threads", lambda: n_threads)
+    with np.errstate(divide="ignore"), meanwhile(lambda: np.float64(1) / np.float64(0)) as found:
+        pass
+
+    assert found() == np.inf
+
+    def fails() -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError), meanwhile(fails) as failed:
+        failed()

@@ -26,7 +26,7 @@ WORLD = SimulationOptions(
 def fitted(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> Fit:
     pages = count_pages(log, plan) if plan.model.name == "pbm" and "session" in log.columns else None
     return fit_statistics(
-        statistics_of(log, plan, parts), "conditional", EstimationOptions(), beside=BesideCounts(pages=pages)
+        statistics_of(log, plan, parts), "conditional", EstimationOptions(), beside=BesideCounts(pages=lambda: pages)
     )
 
 
@@ -199,7 +199,7 @@ def test_weighted_counts_and_the_user_browsing_model_have_no_test_of_pages() -> 
 
     weighted = statistics_of(log)
     weighted = replace(weighted, plan=replace(PBM, weighted=True))
-    beside = BesideCounts(pages=count_pages(log, PBM))
+    beside = BesideCounts(pages=lambda: count_pages(log, PBM))
     found = fit_statistics(weighted, "conditional", EstimationOptions(), beside=beside).model_tests
     assert found is not None
     assert not found.found
