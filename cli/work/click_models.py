@@ -31,7 +31,7 @@ from posbias.io.browsing.weighing import check_can_weigh, no_weight_of_rows, wei
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.layouts.pair_weights import check_unidentified
-from posbias.io.layouts.parts import PageLayout, documents_without_row, lay_out_pages, lay_out_pairs
+from posbias.io.layouts.parts import PageLayout, lay_out_pages, lay_out_pairs
 
 OF_THE_CELLS = ("context", "period_column", "stratify", "cluster_column", "randomized_where", "timestamp")
 """Columns that a fit by cell looks at, and others do not."""
@@ -225,7 +225,7 @@ def write_training_files(
     result.content["weights_from"] = {"examination": "row", "model": fitted.model.name}
     check_unidentified(weighed.weights.summary, stop=files.asked.unidentified == "error")
     layout, options = files.layout, files.options
-    buffer = files.buffer(None if read.buckets.in_memory else engine.scratch)
+    buffer, n_documents = files.buffer(engine, in_memory=read.buckets.in_memory), None
     if isinstance(layout, LayoutOfPages):
         weigh = partial(weighed_rows, options=options, factor=weighed.weights.factor)
         parts = engine.parts_of([part.scan() for part in weighed.parts])
@@ -235,7 +235,8 @@ def write_training_files(
         pairs = weigh_documents(weighed, options, engine, result.progress, whole=whole)
         terms, rows_of = layout.by_document(pairs.documents)
         laid_out = lay_out_pairs(pairs, terms, rows_of, engine, buffer, result.progress)
-        if layout.one_row_each:
-            result.content["documents_left_out"] = documents_without_row(pairs.number, laid_out)
+        n_documents = pairs.number if layout.one_row_each else None
     training_files.report_weights(weighed.weights, result)
-    training_files.write_laid_out(laid_out, read, files, engine, result)
+    n_rows = training_files.write_laid_out(laid_out, buffer, read, files, engine, result)
+    if n_documents is not None:
+        result.content["documents_left_out"] = n_documents - n_rows

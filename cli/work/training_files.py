@@ -1,8 +1,8 @@
 """From options and propensities to training files: what `run` and `weight` do last."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -33,7 +33,7 @@ from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.of_parts import WantedFeatures, bring_features
 from posbias.io.fits import verdicts
 from posbias.io.formats import TrainingFormat, check_format, get_format
-from posbias.io.formats.training_sets import write_training_sets
+from posbias.io.formats.training_sets import TrainingFiles, write_as_laid_out, write_training_sets
 from posbias.io.layouts.pair_weights import (
     by_signature,
     check_unidentified,
@@ -45,9 +45,10 @@ from posbias.io.layouts.parts import (
     LaidOutSplits,
     PageLayout,
     RowBuffer,
-    documents_left_out,
+    count_documents,
     lay_out_pages,
     lay_out_pairs,
+    together,
 )
 
 
@@ -89,9 +90,16 @@ class Request:
         """All features, and what becomes of rows without."""
         return WantedFeatures(self.tables, self.log_features, self.asked.missing)
 
-    def buffer(self, scratch: Path | None) -> RowBuffer:
-        """Where laid-out rows are kept; None keeps them in memory."""
-        return RowBuffer(scratch, self.asked.validation, self.asked.validation_by)
+    def buffer(self, engine: Engine, *, in_memory: bool) -> RowBuffer:
+        """Where laid-out rows are kept until their features are known; where there are none, they are not kept.
+
+        Args:
+            engine: where they are made.
+            in_memory: whether the log is in memory.
+        """
+        is_short = engine.in_this_process and not (self.tables or self.log_features)
+        folder = None if in_memory else engine.scratch
+        return RowBuffer(folder, self.asked.validation, self.asked.validation_by, is_short)
 
 
 def requested(training: TrainingOptions) -> Request:
@@ -168,14 +176,14 @@ def write_from_counts(
         return
     weighed_by = replace(theta, propensities=propensities)
     terms, rows_of = by_signature(counted, layout, weights, request.options, weighed_by)
-    buffer = request.buffer(None if counted.in_memory else engine.scratch)
+    buffer = request.buffer(engine, in_memory=counted.in_memory)
     laid_out = lay_out_pairs(counted, terms, rows_of, engine, buffer, result.progress)
     report_weights(weights, result)
+    n_rows = write_laid_out(laid_out, buffer, counted.read, request, engine, result)
     if layout.one_row_each:
-        left_out = documents_left_out(counted, laid_out, engine)
+        left_out = count_documents(counted, engine) - n_rows
         result.content["documents_left_out"] = left_out
         result.warnings += verdicts.left_out_warnings(left_out)
-    write_laid_out(laid_out, counted.read, request, engine, result)
 
 
 def write_from_pages(
@@ -205,10 +213,10 @@ def _write_pages(
 ) -> None:
     in_rows = request.log_features if layout.shows_impressions else ()
     pages = PageLayout(layout, request.grouping, partial(weighted_pages, plan=plan, weights=weights, features=in_rows))
-    buffer = request.buffer(None if read.buckets.in_memory else engine.scratch)
+    buffer = request.buffer(engine, in_memory=read.buckets.in_memory)
     laid_out = lay_out_pages(read.buckets, pages, buffer, result.progress)
     report_weights(weights, result)
-    write_laid_out(laid_out, read, request, engine, result)
+    write_laid_out(laid_out, buffer, read, request, engine, result)
 
 
 def _chosen(propensities: pl.DataFrame, request: Request, result: Result) -> pl.DataFrame:
@@ -232,27 +240,31 @@ def _weights(counts: pl.DataFrame, propensities: pl.DataFrame, theta: FittedThet
 
 
 def write_laid_out(
-    laid_out: LaidOutSplits, read: ReadLog | None, request: Request, engine: Engine, result: Result
-) -> None:
-    """Bring features to laid-out rows, and write them."""
-    rows = bring_features(laid_out, request.wanted_features, request.layout, read, engine, result.progress)
-    sizes = write_training_sets(
-        rows,
-        request.layout,
-        request.grouping,
-        request.form,
-        engine,
-        result.folder,
-        result.progress,
-        request.asked.search_index,
-    )
+    laid_out: Iterable[LaidOutSplits],
+    buffer: RowBuffer,
+    read: ReadLog | None,
+    request: Request,
+    engine: Engine,
+    result: Result,
+) -> int:
+    """Write laid-out rows, with their features if there are any; return how many rows were laid out."""
+    files = TrainingFiles(request.layout, request.grouping, request.form, request.asked.search_index)
+    if buffer.is_short:
+        sizes = write_as_laid_out(laid_out, buffer.splits, files, engine, result.folder)
+        n_rows = sum(size["rows"] for size in sizes.values())
+    else:
+        kept = together(laid_out, buffer)
+        n_rows = sum(part.n_rows for parts in kept.values() for part in parts)
+        rows = bring_features(kept, request.wanted_features, request.layout, read, engine, result.progress)
+        sizes = write_training_sets(rows, files, engine, result.folder, result.progress)
+        if rows.features:
+            result.content["features"] = rows.report
+            result.printed.append(summary.features_line(rows.report))
+        result.warnings += rows.warnings
     result.content["grouped_by"] = request.grouping
     result.content["training_sets"] = sizes
     result.printed.append(summary.training_sets_line(sizes))
-    if rows.features:
-        result.content["features"] = rows.report
-        result.printed.append(summary.features_line(rows.report))
-    result.warnings += rows.warnings
+    return n_rows
 
 
 def report_weights(weights: ClickWeights | RowWeights, result: Result) -> None:

@@ -33,6 +33,11 @@ def with_places(impressions: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def in_page_order(impressions: pl.DataFrame) -> pl.DataFrame:
-    """Impressions by session and position: sorted by one number where that is possible, which is much faster."""
+    """Impressions by session and position: sorted by one number where that is possible, which is much faster.
+
+    Those that stand in that order already, as in many logs, are not sorted.
+    """
     placed = with_places(impressions)
-    return impressions.sort(SESSION, POSITION) if placed is None else placed.sort(PLACE).drop(PLACE)
+    if placed is None:
+        return impressions.sort(SESSION, POSITION)
+    return impressions if placed[PLACE].is_sorted() else placed.sort(PLACE).drop(PLACE)

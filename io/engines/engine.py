@@ -107,6 +107,11 @@ class Engine(Protocol):
         """Target for the memory of a process that works on a part, in bytes."""
         ...
 
+    @property
+    def in_this_process(self) -> bool:
+        """Whether all work is done in this process, so that what is found need not travel."""
+        ...
+
     def read(self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None) -> ReadLog:
         """Read a log, and reject what breaks the contract.
 

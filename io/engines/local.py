@@ -107,6 +107,11 @@ class LocalEngine:
 
         return LocalParts(parts, None, self._at_once)
 
+    @property
+    def in_this_process(self) -> bool:
+        """It is all here."""
+        return True
+
     def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
         """What a function makes of each item."""
         return at_once(work, items, self._at_once)

@@ -174,6 +174,11 @@ class SparkEngine:
             added = _with_spark_names(plan).add_up(nw.from_native(self._frame_of(statistics, schema))).to_native()
             return _by_query(added, empty.to_native().collect_schema(), n_parts, plan.keys)
 
+    @property
+    def in_this_process(self) -> bool:
+        """Its workers are others."""
+        return False
+
     def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
         """What a function makes of each item, each in a task of its own."""
         tasks = list(items)

@@ -81,8 +81,8 @@ class Impressions:
         """
         laid_out, features = part
         own = {name.meta.output_name() for name in features.own}
-        rows = laid_out.rows.scan()
-        others = [name for name in rows.collect_schema().names() if name not in own]
+        rows = laid_out.rows
+        others = [name for name in rows.scan().collect_schema().names() if name not in own]
         tables = tuple(held(table, self.memory // _SHARE_OF_FEATURES) for table in features.tables)
         in_reach = FeaturesOfPart(features.own, tables)
         for chunk in chunks(rows, rows_per_chunk(len(self.features), self.memory)):

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.training.layouts import GROUP
+from posbias.io.temporary.kept import KeptFrame
 
 _MOST_ROWS = 1 << 20
 _FEWEST_ROWS = 1 << 10
@@ -20,18 +21,18 @@ def rows_per_chunk(n_features: int, memory: int) -> int:
     return max(min(memory // _SHARE // width, _MOST_ROWS), _FEWEST_ROWS)
 
 
-def chunks(rows: pl.LazyFrame, size: int) -> Iterator[pl.DataFrame]:
+def chunks(rows: KeptFrame, size: int) -> Iterator[pl.DataFrame]:
     """Rows in their order, in frames of whole groups.
 
     Args:
-        rows: the rows of a part, by `group`: in memory, or a scan of Parquet.
+        rows: the rows of a part, by `group`.
         size: the most rows of a chunk; a group that is larger is a chunk of its own.
     """
-    lengths = rows.select(pl.col(GROUP).rle().struct.field("len")).collect().to_series()
+    lengths = rows.scan().select(pl.col(GROUP).rle().struct.field("len")).collect().to_series()
     ends = np.cumsum(lengths.to_numpy(), dtype=np.int64)
     start, group = 0, 0
     while group < len(ends):
         following = max(int(np.searchsorted(ends, start + size, side="right")), group + 1)
         end = int(ends[following - 1])
-        yield rows.slice(start, end - start).collect(engine="streaming")
+        yield rows.slice(start, end - start)
         start, group = end, following

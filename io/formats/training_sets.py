@@ -1,6 +1,6 @@
-"""From laid-out rows to the files of a trainer: rows are numbered, features brought, parts written and joined."""
+"""From laid-out rows to the files of a trainer: parts are numbered, get their features, are written and joined."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,59 +16,144 @@ from posbias.io.features.chunks import chunks, rows_per_chunk
 from posbias.io.features.of_parts import FeaturedRows, FeaturesOfPart
 from posbias.io.features.rows import held
 from posbias.io.formats import TrainingFormat
-from posbias.io.layouts.parts import LaidOut, Split, first_numbers, splits_of
-from posbias.io.layouts.training_set import TrainingPart, TrainingSet
+from posbias.io.layouts.parts import LaidOut, LaidOutSplits, Split, splits_of
+from posbias.io.layouts.training_set import Feature, TrainingPart, TrainingSet
 from posbias.io.progress import Progress
 from posbias.io.temporary.files import remove_unfinished, whole_files
 
 _SHARE_OF_FEATURES = 4  # of the memory: those of a part, if they fit, are held as long as it is written
 
 
+@dataclass(frozen=True)
+class TrainingFiles:
+    """What files are asked for.
+
+    Attributes:
+        layout: of the rows.
+        grouping: what stands together.
+        form: of the files.
+        search_index: for formats that name the index of a search engine.
+    """
+
+    layout: Layout
+    grouping: Grouping
+    form: TrainingFormat
+    search_index: str | None = None
+
+    def about(self, features: tuple[Feature, ...]) -> TrainingSet:
+        """What all rows have in common."""
+        return TrainingSet(self.layout, self.layout.ids(self.grouping), features, self.search_index)
+
+
 def write_training_sets(
-    rows: FeaturedRows,
-    layout: Layout,
-    grouping: Grouping,
-    form: TrainingFormat,
-    engine: Engine,
-    folder: Path,
-    progress: Progress,
-    search_index: str | None = None,
+    rows: FeaturedRows, files: TrainingFiles, engine: Engine, folder: Path, progress: Progress
 ) -> dict[Split, dict[str, int]]:
     """Write each split into a directory of its own; return the number of its rows, groups and preferences.
-
-    `search_index` is for formats that name the index of a search engine.
 
     Raises:
         SchemaError: a split has nothing to learn from.
     """
-    splits = splits_of(rows.parts)
-    sizes: dict[Split, dict[str, int]] = {split: _size([part for part, _ in parts], layout) for split, parts in splits}
-    for split, size in sizes.items():
-        if not all(size.values()):
-            left_out = f" {rows.left_out:,} rows without features were left out." if rows.left_out else ""
-            raise SchemaError(_nothing_in(split, layout, alone=len(sizes) == 1) + left_out)
-    about = TrainingSet(layout, layout.ids(grouping), rows.features, search_index)
-    with progress.stage("writing", sum(map(len, rows.parts.values()))) as stage:
-        for split, parts in splits:
-            target = folder / split
-            target.mkdir()
-            write = partial(_write_part, form=form, about=about, folder=target, memory=engine.memory)
-            for _ in engine.each(_numbered(parts), write):
-                stage.advance()
-            remove_unfinished(target)
-            form.finish(about, target)
+    splits, about = splits_of(rows.parts), files.about(rows.features)
+    written: dict[Split, _Written] = {split: _Written(about, files.form, folder / split) for split, _ in splits}
+    numbered = [written[split].number(*part) for split, parts in splits for part in parts]
+    left_out = f" {rows.left_out:,} rows without features were left out." if rows.left_out else ""
+    sizes = _sizes(written, left_out)
+    with progress.stage("writing", len(numbered)) as stage:
+        for _ in engine.each(numbered, partial(_write_part, form=files.form, about=about, memory=engine.memory)):
+            stage.advance()
+    for of_split in written.values():
+        of_split.finish()
     return sizes
+
+
+def write_as_laid_out(
+    laid_out: Iterable[LaidOutSplits], splits: Sequence[Split], files: TrainingFiles, engine: Engine, folder: Path
+) -> dict[Split, dict[str, int]]:
+    """The same for rows without features: each part is written as soon as it is laid out, while others are.
+
+    Raises:
+        SchemaError: a split has nothing to learn from.
+    """
+    about, no_features = files.about(()), FeaturesOfPart()
+    written: dict[Split, _Written] = {split: _Written(about, files.form, folder / split) for split in splits}
+    for found in laid_out:
+        for split, parts in splits_of(found):
+            for part in parts:
+                _write_part(written[split].number(part, no_features), files.form, about, engine.memory)
+    sizes = _sizes(written)
+    for of_split in written.values():
+        of_split.finish()
+    return sizes
+
+
+@dataclass
+class _Written:
+    """A split that is being written.
+
+    Attributes:
+        about: what all rows have in common.
+        form: of the files.
+        folder: where.
+        n_parts: how many parts were numbered; they have so many
+        rows: rows,
+        groups: groups and
+        preferences: preferences.
+    """
+
+    about: TrainingSet
+    form: TrainingFormat
+    folder: Path
+    n_parts: int = 0
+    rows: int = 0
+    groups: int = 0
+    preferences: int = 0
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+
+    def number(self, part: LaidOut, features: FeaturesOfPart) -> "_NumberedPart":
+        """The next part, with its place in the whole."""
+        numbered = _NumberedPart(self.n_parts, part, features, self.rows, self.groups, self.folder)
+        self.n_parts += 1
+        self.rows += part.n_rows
+        self.groups += part.n_groups
+        self.preferences += part.n_preferences
+        return numbered
+
+    @property
+    def size(self) -> dict[str, int]:
+        """How much there is to learn from."""
+        size = {"rows": self.rows, "groups": self.groups}
+        return size | {"preferences": self.preferences} if self.about.layout.weighted == "preference" else size
+
+    def finish(self) -> None:
+        """Write what is said of all parts."""
+        remove_unfinished(self.folder)
+        self.form.finish(self.about, self.folder)
+
+
+def _sizes(written: Mapping[Split, _Written], left_out: str = "") -> dict[Split, dict[str, int]]:
+    """How much each split has.
+
+    Raises:
+        SchemaError: one has nothing to learn from.
+    """
+    for split, of_split in written.items():
+        if not all(of_split.size.values()):
+            raise SchemaError(_nothing_in(split, of_split.about.layout, alone=len(written) == 1) + left_out)
+    return {split: of_split.size for split, of_split in written.items()}
 
 
 @dataclass(frozen=True)
 class _NumberedPart:
-    """A laid-out part, its features, and its place in the whole."""
+    """A laid-out part, its features, its place in the whole, and where it is written."""
 
     number: int
     laid_out: LaidOut
     features: FeaturesOfPart
     first_row: int
     first_group: int
+    folder: Path
 
     def training_part(self, n_features: int, memory: int) -> TrainingPart:
         numbered = pl.col(GROUP) + self.first_group
@@ -78,8 +163,8 @@ class _NumberedPart:
         return TrainingPart(self.number, self._chunks(numbered, n_features, memory), preferences)
 
     def _chunks(self, numbered: pl.Expr, n_features: int, memory: int) -> Iterator[pl.DataFrame]:
-        rows = self.laid_out.rows.scan()
-        names = rows.collect_schema().names()
+        rows = self.laid_out.rows
+        names = rows.scan().collect_schema().names()
         others = [name for name in names if name not in {own.meta.output_name() for own in self.features.own}]
         tables = tuple(held(table, memory // _SHARE_OF_FEATURES) for table in self.features.tables)
         features = FeaturesOfPart(self.features.own, tables)
@@ -87,22 +172,9 @@ class _NumberedPart:
             yield features.bring(chunk, others).with_columns(numbered)
 
 
-def _numbered(parts: Sequence[tuple[LaidOut, FeaturesOfPart]]) -> Iterator[_NumberedPart]:
-    places = first_numbers([part for part, _ in parts])
-    for number, ((part, features), first) in enumerate(zip(parts, places, strict=True)):
-        yield _NumberedPart(number, part, features, *first)
-
-
-def _write_part(part: _NumberedPart, form: TrainingFormat, about: TrainingSet, folder: Path, memory: int) -> None:
-    with whole_files(folder) as unfinished:
+def _write_part(part: _NumberedPart, form: TrainingFormat, about: TrainingSet, memory: int) -> None:
+    with whole_files(part.folder) as unfinished:
         form.write(about, part.training_part(len(about.features), memory), unfinished)
-
-
-def _size(parts: Sequence[LaidOut], layout: Layout) -> dict[str, int]:
-    size = {"rows": sum(part.n_rows for part in parts), "groups": sum(part.n_groups for part in parts)}
-    if layout.weighted == "preference":
-        size["preferences"] = sum(part.n_preferences for part in parts)
-    return size
 
 
 def _nothing_in(split: Split, layout: Layout, *, alone: bool) -> str:

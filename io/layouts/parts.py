@@ -1,9 +1,10 @@
 """Layouts part by part: what of a training set is the same for every trainer, kept until all of it is known.
 
-Only ids, labels and weights are kept, in memory where the log is, else on disk. Features come later.
+Only ids, labels and weights are kept, in memory where the log is, else on disk. Features come later; where there are
+none, rows are written as they come, and nothing is kept.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -74,16 +75,18 @@ class RowBuffer:
         folder: on disk; None keeps them in memory.
         validation: the share of queries or sessions that are set apart for validation.
         by: which of the two.
+        is_short: whether rows are written as soon as they are laid out, so that memory holds those of a few parts.
     """
 
     folder: Path | None
     validation: float = 0.0
     by: Grouping = "query"
+    is_short: bool = False
 
     @property
-    def nothing(self) -> LaidOutSplits:
-        """The splits that are asked for, without a row."""
-        return {split: [] for split in SPLITS if split == "training" or self.validation}
+    def splits(self) -> tuple[Split, ...]:
+        """The splits that are asked for."""
+        return SPLITS if self.validation else SPLITS[:1]
 
     def split(self, frame: pl.DataFrame) -> dict[Split, pl.DataFrame]:
         """The rows of each split."""
@@ -93,10 +96,25 @@ class RowBuffer:
         return {"training": frame.filter(~apart), "validation": frame.filter(apart)}
 
     def keep(
-        self, name: str, rows: pl.DataFrame, preferences: pl.DataFrame | None = None, *, quickly: bool = False
+        self,
+        name: str,
+        rows: pl.DataFrame,
+        preferences: pl.DataFrame | None = None,
+        *,
+        quickly: bool = False,
+        is_all: bool = True,
     ) -> list[LaidOut]:
-        """Rows and preferences, kept, `quickly` in more room; nothing where there are no rows."""
-        kept = keep_rows(self.folder, name, rows, preferences, quickly=quickly)
+        """Rows and preferences, kept; nothing where there are no rows.
+
+        Args:
+            name: of the files, if there are any.
+            rows: of a part.
+            preferences: among them.
+            quickly: in more room.
+            is_all: whether the part has no other rows that wait with these.
+        """
+        folder = None if self.is_short and is_all else self.folder
+        kept = keep_rows(folder, name, rows, preferences, quickly=quickly)
         return [] if kept is None else [kept]
 
 
@@ -118,8 +136,8 @@ def lay_out_pairs(
     engine: Engine,
     buffer: RowBuffer,
     progress: Progress,
-) -> LaidOutSplits:
-    """Lay out counts by pair.
+) -> Iterator[LaidOutSplits]:
+    """Lay out counts by pair, part by part, as they are asked for.
 
     Args:
         pairs: the documents of each part.
@@ -129,24 +147,17 @@ def lay_out_pairs(
         buffer: how and where the rows are kept.
         progress: is told.
     """
-    items = ((part, by_signature[part.signature]) for part in pairs.parts)
+    items = ((part, by_signature.take(part.signature, axis=0)) for part in pairs.parts)
     work = partial(_lay_out_pairs, rows_of=rows_of, buffer=buffer)
     with progress.stage("weighting", len(pairs.pairs)) as stage:
-        return _together(_advancing(engine.each(items, work), stage), buffer)
+        yield from _advancing(engine.each(items, work), stage)
 
 
-def documents_left_out(counted: CountedLog, laid_out: LaidOutSplits, engine: Engine) -> int:
-    """How many documents of a log have no row, in a layout in which each would have one."""
+def count_documents(counted: CountedLog, engine: Engine) -> int:
+    """How many documents a log has, each with its query."""
     if counted.plan.context:
-        documents = sum(engine.each(counted.pairs, _count_documents))
-    else:
-        documents = counted.statistics.n_pairs
-    return documents_without_row(documents, laid_out)
-
-
-def documents_without_row(documents: int, laid_out: LaidOutSplits) -> int:
-    """How many of so many documents have no row."""
-    return documents - sum(part.n_rows for parts in laid_out.values() for part in parts)
+        return sum(engine.each(counted.pairs, _count_documents))
+    return counted.statistics.n_pairs
 
 
 def _count_documents(pairs: KeptFrame) -> int:
@@ -180,11 +191,13 @@ class PageLayout:
         return self.layout.rows(self.weigh(impressions), self.grouping)
 
 
-def lay_out_pages(pages: Parts, layout: PageLayout, buffer: RowBuffer, progress: Progress) -> LaidOutSplits:
-    """Lay out pages, bucket by bucket; a bucket that a frequent query makes large in pieces, where that is possible."""
+def lay_out_pages(pages: Parts, layout: PageLayout, buffer: RowBuffer, progress: Progress) -> Iterator[LaidOutSplits]:
+    """Lay out pages, bucket by bucket, as they are asked for.
+
+    A bucket that a frequent query makes large is laid out in pieces, where that is possible.
+    """
     with progress.stage("weighting", pages.number) as stage:
-        parts = pages.map(partial(_lay_out_bucket, layout=layout, buffer=buffer))
-        return _together(_advancing(parts, stage), buffer)
+        yield from _advancing(pages.map(partial(_lay_out_bucket, layout=layout, buffer=buffer)), stage)
 
 
 def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, buffer: RowBuffer) -> LaidOutSplits:
@@ -195,11 +208,11 @@ def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, 
         shown = (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
         found.append(
             {
-                split: buffer.keep(f"{split}-{number:05d}-{piece:05d}", *layout.rows(part))
+                split: buffer.keep(f"{split}-{number:05d}-{piece:05d}", *layout.rows(part), is_all=n_pieces == 1)
                 for split, part in buffer.split(shown).items()
             }
         )
-    return _together(iter(found), buffer)
+    return together(found, buffer)
 
 
 def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOutSplits]:
@@ -208,20 +221,13 @@ def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOut
         yield part
 
 
-def _together(parts: Iterator[LaidOutSplits], buffer: RowBuffer) -> LaidOutSplits:
-    found = buffer.nothing
+def together(parts: Iterable[LaidOutSplits], buffer: RowBuffer) -> LaidOutSplits:
+    """The rows of all parts, by split."""
+    found = LaidOutSplits({split: [] for split in buffer.splits})
     for part in parts:
         for split, rows in part.items():
             found[split].extend(rows)
     return found
-
-
-def first_numbers(parts: Sequence[LaidOut]) -> Iterator[tuple[int, int]]:
-    """The numbers of the first row and the first group of each part, counted over all of them."""
-    row, group = 0, 0
-    for part in parts:
-        yield row, group
-        row, group = row + part.n_rows, group + part.n_groups
 
 
 def splits_of(found: Mapping[Split, Sequence[Kept]]) -> list[tuple[Split, Sequence[Kept]]]:

@@ -178,7 +178,7 @@ def _matrix(
                 continue
             tables = tuple(held(table, engine.memory // _SHARE_OF_FEATURES) for table in features.tables)
             of_part = FeaturesOfPart(features.own, tables)
-            for chunk in chunks(rows, rows_per_chunk(len(featured.features), engine.memory)):
+            for chunk in chunks(part.rows, rows_per_chunk(len(featured.features), engine.memory)):
                 with_features = of_part.bring(chunk, rows.collect_schema().names())
                 writer.write(encoded(with_features, featured.features))
                 numbers.append(with_features[_DOCUMENT].to_numpy())

@@ -28,6 +28,7 @@ from posbias.io.features.rows import (
 )
 from posbias.io.features.table import FeatureTable, open_features
 from posbias.io.layouts.training_set import Feature
+from posbias.io.temporary.kept import KeptFrame
 
 TYPES: dict[str, pl.DataType] = {"query": pl.String(), "doc": pl.Int64()}
 MEMORY = 1 << 30
@@ -105,7 +106,7 @@ def test_features_arrive_as_a_left_join_brings_them_for_any_parts_and_chunks(
     found = [
         with_features(chunk, of_part)
         for part, of_part in zip(parts, routed, strict=True)
-        for chunk in chunks(part.lazy(), size)
+        for chunk in chunks(KeptFrame(part), size)
     ]
     assert_frame_equal(pl.concat(found), expected)
     kept = [rows_with_features(part.lazy(), of_part) for part, of_part in zip(parts, routed, strict=True)]
@@ -145,7 +146,7 @@ def test_chunks_hold_whole_groups_and_no_more_rows_than_asked_but_for_a_larger_g
 ) -> None:
     group = [number for number, length in enumerate(lengths) for _ in range(length)]
     rows = pl.DataFrame({"group": group, "row": range(len(group))}, schema={"group": pl.Int64, "row": pl.Int64})
-    found = list(chunks(rows.lazy(), size))
+    found = list(chunks(KeptFrame(rows), size))
     assert_frame_equal(pl.concat([rows.clear(), *found]), rows)
     groups = [set(chunk["group"]) for chunk in found]
     assert sum(map(len, groups)) == len(lengths)
