@@ -1,6 +1,7 @@
 """From options and propensities to training files: what `run` and `weight` do last."""
 
-from collections.abc import Iterable
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -240,7 +241,7 @@ def _weights(counts: pl.DataFrame, propensities: pl.DataFrame, theta: FittedThet
 
 
 def write_laid_out(
-    laid_out: Iterable[LaidOutSplits],
+    laid_out: Generator[LaidOutSplits],
     buffer: RowBuffer,
     read: ReadLog | None,
     request: Request,
@@ -250,7 +251,8 @@ def write_laid_out(
     """Write laid-out rows, with their features if there are any; return how many rows were laid out."""
     files = TrainingFiles(request.layout, request.grouping, request.form, request.asked.search_index)
     if buffer.is_short:
-        sizes = write_as_laid_out(laid_out, buffer.splits, files, engine, result.folder)
+        with closing(laid_out):  # where writing fails, nothing more is laid out
+            sizes = write_as_laid_out(laid_out, buffer.splits, files, engine, result.folder)
         n_rows = sum(size["rows"] for size in sizes.values())
     else:
         kept = together(laid_out, buffer)

@@ -4,7 +4,7 @@ Only ids, labels and weights are kept, in memory where the log is, else on disk.
 none, rows are written as they come, and nothing is kept.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -136,7 +136,7 @@ def lay_out_pairs(
     engine: Engine,
     buffer: RowBuffer,
     progress: Progress,
-) -> Iterator[LaidOutSplits]:
+) -> Generator[LaidOutSplits]:
     """Lay out counts by pair, part by part, as they are asked for.
 
     Args:
@@ -191,7 +191,7 @@ class PageLayout:
         return self.layout.rows(self.weigh(impressions), self.grouping)
 
 
-def lay_out_pages(pages: Parts, layout: PageLayout, buffer: RowBuffer, progress: Progress) -> Iterator[LaidOutSplits]:
+def lay_out_pages(pages: Parts, layout: PageLayout, buffer: RowBuffer, progress: Progress) -> Generator[LaidOutSplits]:
     """Lay out pages, bucket by bucket, as they are asked for.
 
     A bucket that a frequent query makes large is laid out in pieces, where that is possible.

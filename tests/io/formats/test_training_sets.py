@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from posbias.cli.main import app
 from posbias.core.training.split import in_validation
+from posbias.io.layouts import parts
 
 SETTINGS = settings(max_examples=5, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
 THETA = {1: 1.0, 2: 0.5, 3: None, 4: 0.05}
@@ -278,3 +279,21 @@ def test_pairs_point_at_their_rows_over_buckets_when_rows_without_features_are_d
     assert len(list((folder / "pairs" / "training" / "rows").glob("part-*.parquet"))) > 1
     warnings = json.loads((folder / "pairs" / "manifest.json").read_text())["warnings"]
     assert f"--missing drop: {48 - len(held)} of 48 rows are left out for want of features." in warnings
+
+
+@pytest.mark.parametrize("layout", ["pointwise", "session", "clicked-group"])
+@pytest.mark.parametrize("features", [(), ("--features", "features.csv")], ids=["ids", "features"])
+def test_rows_lie_on_disk_only_until_their_features_are_known(
+    folder: Path, layout: str, features: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = pl.format("query {}", pl.col("session") % 40).alias("query")
+    pl.read_csv(folder / "log.csv").with_columns(queries).write_parquet(folder / "many.parquet")
+    pl.DataFrame({"doc": range(4), "price": range(4)}).write_csv(folder / "features.csv")
+    monkeypatch.chdir(folder)
+    words = ["many.parquet", "--propensities", "fit", "--layout", layout, *features, "--force", "-o", "rows"]
+    several = patch("posbias.cli.work.engine.parse_memory", return_value=TINY_MEMORY)
+    with several, patch.object(parts, "keep", wraps=parts.keep) as keep:
+        run(["weight", *words])
+
+    assert keep.call_count > 1
+    assert {isinstance(call.args[1], Path) for call in keep.call_args_list} == {bool(features)}
