@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from hashlib import blake2b
 from operator import add
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 import numpy as np
 import polars as pl
@@ -233,7 +233,7 @@ def _sums(counts: Integers | Floats, start: Integers) -> Integers | Floats:
     """Sum of each row; each has entries."""
     if np.issubdtype(counts.dtype, np.floating):
         return np.add.reduceat(counts, start[:-1])
-    return sum_rows(cast("Integers", counts), start)
+    return sum_rows(counts.astype(np.int64, copy=False), start)
 
 
 def without_clusters(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, StatisticsPlan]:
