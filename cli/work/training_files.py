@@ -98,9 +98,9 @@ class Request:
             engine: where they are made.
             in_memory: whether the log is in memory.
         """
-        is_short = engine.in_this_process and not (self.tables or self.log_features)
+        passes_on = engine.in_this_process and not (self.tables or self.log_features)
         folder = None if in_memory else engine.scratch
-        return RowBuffer(folder, self.asked.validation, self.asked.validation_by, is_short)
+        return RowBuffer(folder, self.asked.validation, self.asked.validation_by, passes_on)
 
 
 def requested(training: TrainingOptions) -> Request:
@@ -250,7 +250,7 @@ def write_laid_out(
 ) -> int:
     """Write laid-out rows, with their features if there are any; return how many rows were laid out."""
     files = TrainingFiles(request.layout, request.grouping, request.form, request.asked.search_index)
-    if buffer.is_short:
+    if buffer.passes_on:
         with closing(laid_out):  # where writing fails, nothing more is laid out
             sizes = write_as_laid_out(laid_out, buffer.splits, files, engine, result.folder)
         n_rows = sum(size["rows"] for size in sizes.values())

@@ -132,7 +132,7 @@ class LocalEngine:
             part: what a plan holds at its peak for one of them, in bytes; parts are cut so that memory holds that.
         """
         room = room_for_parts(self.memory)
-        return max(1, min(n_threads(), int(room / (_SHARE_AT_WORK * min(part, room)))))
+        return max(1, min(n_threads(), int(room / (_SHARE_AT_WORK * max(min(part, room), 1)))))
 
     def _buckets_for(self, rows: int, schema: pl.Schema, text_bytes: int = 0) -> int:
         fewest = fewest_parts(rows, schema, self.memory, text_bytes)

@@ -94,10 +94,10 @@ class _Written:
         about: what all rows have in common.
         form: of the files.
         folder: where.
-        n_parts: how many parts were numbered; they have so many
-        rows: rows,
-        groups: groups and
-        preferences: preferences.
+        n_parts: number of parts so far.
+        rows: of these, as groups and preferences are.
+        groups: likewise.
+        preferences: likewise; 0 in layouts that have none.
     """
 
     about: TrainingSet

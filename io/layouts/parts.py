@@ -75,13 +75,13 @@ class RowBuffer:
         folder: on disk; None keeps them in memory.
         validation: the share of queries or sessions that are set apart for validation.
         by: which of the two.
-        is_short: whether rows are written as soon as they are laid out, so that memory holds those of a few parts.
+        passes_on: whether rows are written as soon as they are laid out, so that memory holds those of a few parts.
     """
 
     folder: Path | None
     validation: float = 0.0
     by: Grouping = "query"
-    is_short: bool = False
+    passes_on: bool = False
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -102,7 +102,7 @@ class RowBuffer:
         preferences: pl.DataFrame | None = None,
         *,
         quickly: bool = False,
-        is_all: bool = True,
+        is_whole_part: bool = True,
     ) -> list[LaidOut]:
         """Rows and preferences, kept; nothing where there are no rows.
 
@@ -111,9 +111,9 @@ class RowBuffer:
             rows: of a part.
             preferences: among them.
             quickly: in more room.
-            is_all: whether the part has no other rows that wait with these.
+            is_whole_part: whether these are all rows of the part; where they are not, they wait for the others on disk.
         """
-        folder = None if self.is_short and is_all else self.folder
+        folder = None if self.passes_on and is_whole_part else self.folder
         kept = keep_rows(folder, name, rows, preferences, quickly=quickly)
         return [] if kept is None else [kept]
 
@@ -208,7 +208,7 @@ def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, 
         shown = (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
         found.append(
             {
-                split: buffer.keep(f"{split}-{number:05d}-{piece:05d}", *layout.rows(part), is_all=n_pieces == 1)
+                split: buffer.keep(f"{split}-{number:05d}-{piece:05d}", *layout.rows(part), is_whole_part=n_pieces == 1)
                 for split, part in buffer.split(shown).items()
             }
         )

@@ -28,7 +28,7 @@ class KeptFrame:
         return isinstance(self.place, pl.DataFrame)
 
     @property
-    def is_mapped(self) -> bool:
+    def _is_mapped(self) -> bool:
         """Whether it is in a file that is read as it is used."""
         return isinstance(self.place, Path) and self.place.suffix == _ARROW
 
@@ -36,18 +36,18 @@ class KeptFrame:
         """Its rows, in their order, for what needs only some of them."""
         if isinstance(self.place, pl.DataFrame):
             return self.place.lazy()
-        scan = pl.scan_ipc if self.is_mapped else pl.scan_parquet
+        scan = pl.scan_ipc if self._is_mapped else pl.scan_parquet
         return scan(self.place, glob=False)
 
     def load(self) -> pl.DataFrame:
         """All of it. Of a file that was kept quickly, what is used is read when it is."""
         if isinstance(self.place, pl.DataFrame):
             return self.place
-        return _mapped(self.place) if self.is_mapped else self.scan().collect()
+        return _mapped(self.place) if self._is_mapped else self.scan().collect()
 
     def slice(self, first: int, number: int) -> pl.DataFrame:
         """So many rows, from the first on."""
-        if self.in_memory or self.is_mapped:
+        if self.in_memory or self._is_mapped:
             return self.load().slice(first, number)
         return self.scan().slice(first, number).collect(engine="streaming")
 
