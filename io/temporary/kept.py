@@ -59,7 +59,7 @@ def keep(frame: pl.DataFrame, folder: Path | None, name: str, *, quickly: bool =
         frame: it.
         folder: the directory; None keeps it in memory.
         name: that of its file, without an ending.
-        quickly: in a tenth of the time, where no column is text, and in several times the room.
+        quickly: in a third of the time, where no column is text, and in several times the room.
 
     Raises:
         OutputError: the disk is full.
