@@ -17,5 +17,5 @@ def libsvm_lines(training_set: TrainingSet, chunk: pl.DataFrame, *start: pl.Seri
         first: the number of the first feature.
     """
     features = features_as_numbers(training_set, chunk).with_columns(cs.float().fill_nan(None))
-    values = [pl.format(f"{k}:{{}}", name) for k, name in enumerate(features.columns, first)]
+    values = [pl.concat_str(pl.lit(f"{k}:"), name) for k, name in enumerate(features.columns, first)]
     return features.select(line=pl.concat_str(*start, *values, separator=" ", ignore_nulls=True))["line"]

@@ -74,7 +74,7 @@ def _start(training_set: TrainingSet, chunk: pl.DataFrame) -> list[pl.Series]:
     label = chunk[GRADE if layout.graded and layout.ranked else layout.label]
     if not layout.ranked:
         return [label]
-    return [label, chunk.select(pl.format("qid:{}", GROUP)).to_series()]
+    return [label, chunk.select(pl.concat_str(pl.lit("qid:"), GROUP)).to_series()]
 
 
 def _weights(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
