@@ -7,9 +7,8 @@ import polars as pl
 from posbias.core.errors import UsageError
 from posbias.core.training.layouts import GROUP, Layout
 from posbias.io import formats
-from posbias.io.formats.columns import with_rows_beside, write_features
+from posbias.io.formats.columns import libsvm_lines, with_rows_beside, write_features
 from posbias.io.formats.format import TrainingFormat
-from posbias.io.formats.libsvm import libsvm_lines
 from posbias.io.formats.pieces import join_pieces, open_pieces, write_whole_lines
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 from posbias.io.results.plain_text import as_text_columns
