@@ -14,7 +14,7 @@ from posbias.core.wording import counted, shown
 from posbias.io.fits.cells_in_words import cell_in_words, label_in_words
 from posbias.io.layouts.parts import Split
 from posbias.io.log.event_table import EVENTS
-from posbias.io.log.rows import RawLines, Rows
+from posbias.io.log.rows import Clicks, RawLines, Rows
 
 _MOST_REMARKS = 10
 _THREE_DECIMALS = 0.01
@@ -25,6 +25,7 @@ _Cells = list[dict[str, Any]]
 def rows_lines(rows: Rows) -> list[str]:
     """What was read, and what was left out."""
     said = [f"rows: {rows_in_words(rows)}"]
+    said += [] if rows.clicks is UNSET else [f"clicks: {clicks_in_words(rows.clicks)}"]
     said += [] if rows.ubi is UNSET else _raw_lines("UBI", account=rows.ubi)
     for name, account in ({} if rows.raw is UNSET else rows.raw).items():
         said += _raw_lines(name, account=account, unit="rows" if name == EVENTS else "lines")
@@ -49,8 +50,15 @@ def rows_in_words(rows: Rows) -> str:
     if rows.rejected:
         reasons = ", ".join(f"{count:,} because {reason}" for reason, count in rows.rejected.items())
         line += f", {sum(rows.rejected.values()):,} left out ({reasons})"
-    orphans = 0 if rows.clicks_without_impression is UNSET else rows.clicks_without_impression
-    return line + (f"; {counted(orphans, 'clicks')} without an impression" if orphans else "")
+    return line
+
+
+def clicks_in_words(clicks: Clicks) -> str:
+    """What became of clicks that stood apart from impressions."""
+    again = f", {clicks.repeated:,} seen before" if clicks.repeated else ""
+    reasons = ", ".join(f"{number:,} x {why}" for why, number in clicks.lost.items())
+    lost = f", {sum(clicks.lost.values()):,} lost ({reasons})" if clicks.lost else ""
+    return f"{clicks.read:,} read, {clicks.joined:,} joined to impressions{again}{lost}"
 
 
 def days_line(days: dict[str, Any]) -> str:
