@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from posbias.cli.report import summary
 from posbias.cli.report.odd_days import odd_day_warnings, shifted_pages_warning, why_kept_out
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.cli.work import steps
@@ -51,6 +52,7 @@ def merge(
     engine: Engine,
     result: Result,
     factor: float | None = None,
+    clicks: JoinedClicks | None = None,
 ) -> bool:
     """Merge statistics; together they are the result. Return whether days are odd.
 
@@ -61,11 +63,12 @@ def merge(
         engine: adds up.
         result: what is written.
         factor: what a day is to be worth of the following one.
+        clicks: those of a log that was counted now.
 
     Raises:
         StatisticsError: they do not go together, or a day is kept out.
     """
-    days = _write_together(statistics, factor, engine, result)
+    days = _write_together(statistics, factor, engine, result, clicks)
     with result.progress.stage("comparing days"):
         looks = look_at_merged_days(statistics, store, engine)
     others = "other statistics" if days is None else "other days" if store is None else "days of the store"
@@ -99,10 +102,10 @@ def add_day(
         if store is not None:
             check_same_plan(store, counted)
         what = "added" if store is None or day not in store.days else "counted again, and replaced"
-        result.printed.append(f"{day}: {what}")
-        steps.describe_rows(found.rows, found.clicks, result)
-        result.printed += [*found.said, _OF_STORE]
-        odd = merge([counted] if rest is None else [rest, counted], rest, limit, engine, result)
+        result.printed += [f"{day}: {what}", *summary.rows_lines(found.rows), *found.said, _OF_STORE]
+        odd = merge([counted] if rest is None else [rest, counted], rest, limit, engine, result, clicks=found.clicks)
+        if rest is not None:
+            steps.judge_clicks(found.rows, found.clicks, result, f"{day}: ")
     _warn([] if odd else _shifted_pages(found), result)
 
 
@@ -124,7 +127,11 @@ def remove_day(day: str, store: Statistics, engine: Engine, result: Result) -> N
 
 
 def _write_together(
-    statistics: Sequence[Statistics], factor: float | None, engine: Engine, result: Result
+    statistics: Sequence[Statistics],
+    factor: float | None,
+    engine: Engine,
+    result: Result,
+    clicks: JoinedClicks | None = None,
 ) -> Days | None:
     """Write what statistics hold together, and describe it; return its days."""
     days = days_of_statistics(statistics, clock.today())
@@ -132,7 +139,7 @@ def _write_together(
     with result.progress.stage("merging") as stage:
         segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
     result.content |= describe_statistics(metadata, segments)
-    _describe(metadata, days, (), result)
+    _describe(metadata, days, (), result, clicks)
     return days
 
 

@@ -25,6 +25,7 @@ OUTCOME, AT, KEY, PAGE, DOC, CLICKS = (f"posbias_{name}" for name in ("outcome",
 visit), their page and document as text, and how many they are."""
 
 _LARGEST_POSITION = 50  # of those that are counted by themselves
+_POSITIONS = 5  # of them in a message
 _EXAMPLES, _COMPARED, _LONGEST = 2, 1_000, 60
 
 
@@ -105,8 +106,8 @@ class JoinedClicks:
         clicks = self.counts
         if clicks.read and not clicks.joined:
             raise SchemaError(
-                f"{where}: no click has an impression, so that nothing would be clicked. All of {clicks.read:,} are "
-                f"lost: {_details(clicks, self.examples)}"
+                f"{where}: no click has an impression, so that nothing can be estimated. All {clicks.read:,} clicks "
+                f"are lost: {_reasons(clicks, self.examples)} {_ADVICE}"
             )
 
 
@@ -126,27 +127,32 @@ def judge(clicks: Clicks | UnsetType, examples: Sequence[Example] = ()) -> Verdi
     if share <= SHARE_NAMED:
         return None
     doubtful = share > SHARE_BORNE
-    meaning = "Too many clicks are lost to rely on this log" if doubtful else "Some clicks are lost"
+    meaning = "Do not rely on this log" if doubtful else "Some clicks are missing"
     return Verdict(
-        f"{meaning}: {lost:,} of {clicks.read:,} ({share:.1%}) have no impression. {_details(clicks, examples)}",
+        f"{meaning}: {lost:,} of {clicks.read:,} clicks ({share:.1%}) are lost, because no impression fits them: "
+        f"{_reasons(clicks, examples)}{_by_position(clicks)} {_ADVICE}",
         doubtful,
     )
 
 
-def _details(clicks: Clicks, examples: Sequence[Example]) -> str:
-    """Why clicks are lost, where, and what to do."""
+_ADVICE = (
+    "Write the ids of pages and documents alike in clicks and impressions, and give the impressions of the same time."
+)
+
+
+def _reasons(clicks: Clicks, examples: Sequence[Example]) -> str:
+    """Why clicks are lost, with ids that were not met."""
     reasons = ", ".join(f"{number:,} x {why}" for why, number in clicks.lost.items())
-    named = ", ".join(f"{_id(one.named)} where {_id(one.shown)} was shown" for one in examples)
-    ids = f" They name, for example, {named}." if named else ""
-    shares = {at: found.lost / found.read for at, found in clicks.by_position.items() if found.read}
-    first = sorted(shares, key=int)[:5]
-    where = ", ".join(f"{shares[at]:.0%} at {at}" for at in first)
-    by_position = f" By the position that the click names, {where} are lost." if where else ""
-    return (
-        f"{reasons}.{ids}{by_position} Propensities are wrong where clicks at some positions are lost more often than "
-        "at others. Write the ids of pages and documents alike in clicks and impressions, and read both of the same "
-        "time."
-    )
+    named = ", ".join(f"{_id(one.named)} where impressions have {_id(one.shown)}" for one in examples)
+    return f"{reasons}." + (f" Clicks name {named}." if named else "")
+
+
+def _by_position(clicks: Clicks) -> str:
+    """What the loss means, and where it is."""
+    meaning = " Propensities are wrong where clicks at some positions are lost more often than at others"
+    shares = {int(at): found.lost / found.read for at, found in clicks.by_position.items() if found.read}
+    said = ", ".join(f"{shares[at]:.0%} at {at}" for at in sorted(shares)[:_POSITIONS])
+    return f"{meaning}; by the position that clicks name: {said}." if said else f"{meaning}."
 
 
 def _id(text: str) -> str:

@@ -214,7 +214,7 @@ def actions_in_words(account: RawLines) -> str:
     return said + (", ..." if len(found) > _MOST_ACTIONS else "")
 
 
-def first_that_holds(cases: list[tuple[pl.Expr, int]]) -> pl.Expr:
+def first_that_holds(cases: Sequence[tuple[pl.Expr, int]]) -> pl.Expr:
     """The outcome of the first case that holds; `UNDECIDED` where none does."""
     outcome = pl.lit(UNDECIDED)
     for holds, case in reversed(cases):

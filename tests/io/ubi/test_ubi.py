@@ -132,7 +132,7 @@ def test_statistics_of_two_days_of_ubi_add_up_with_their_accounts(posbias: Posbi
     both = account_of(posbias("collect", *(day.folder for day in days)))
     assert both["lines"] == 10
     assert both["used"] == {"queries": 4, "impressions": 0, "clicks": 4}
-    assert both["not_used"] == {"events whose query was not recorded": 2}
+    assert both["not_used"] == {"clicks on a page that was not recorded": 2}
 
 
 def test_the_training_files_of_pages_carry_the_ids_of_ubi(posbias: Posbias, tmp_path: Path) -> None:
@@ -391,8 +391,8 @@ def test_every_line_of_the_official_sample_is_accounted_for(posbias: Posbias, sh
     assert account["other_actions"] == actions
     of_clicks = (
         "clicks that were seen before",
-        "events whose query is not used",
-        "events whose query was not recorded",
+        "clicks on a page that is not used",
+        "clicks on a page that was not recorded",
     )
     assert account["used"]["clicks"] + sum(account["not_used"][reason] for reason in of_clicks) == clicks == 287
     assert account["used"] == {"queries": 75, "impressions": 0, "clicks": 116}
