@@ -227,7 +227,7 @@ class SparkEngine:
         totals = LogTotals(sum(row[shown_of] for row in of_reasons if not row[REJECTED]), clicked)
         rejected = judge_rows(log, {code: n for code, n in counts.items() if code}, read, self.on_bad_rows)
         listed = list(self.each(log.from_anywhere.listed_clicks, _collected))
-        joined = log.joined_clicks(_ShownOnSpark(self, shown, schema), listed)
+        joined = log.joined_clicks(_ShownOnSpark(self._frame_of, shown, schema), listed)
         if clicks is not None:
             self.kept.let_go(clicks)
         good = shown.filter(f"{REJECTED} = 0").drop(REJECTED)
@@ -319,13 +319,13 @@ def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
 class _ShownOnSpark:
     """Canonical impressions."""
 
-    engine: SparkEngine
+    frame_of: Callable[[Sequence[pl.LazyFrame], pl.Schema], SparkFrame]
     rows: SparkFrame
     schema: pl.Schema
 
     def among(self, some: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
         """The columns, each row once, of impressions whose keys are among some."""
-        keys = self.engine._frame_of([some.lazy()], some.schema)  # noqa: SLF001 - its engine's
+        keys = self.frame_of([some.lazy()], some.schema)
         return self._here(self.rows.join(keys, on=some.columns, how="left_semi").select(*columns).distinct(), columns)
 
     def first(self, columns: Sequence[str], number: int) -> pl.DataFrame:
