@@ -57,6 +57,18 @@ REASONS: Mapping[int, str] = {
 }
 """Why a click is not counted, as it stands in manifests and messages."""
 
+_ALIKE = "Write the ids of documents alike in clicks and impressions."
+_ADVICE: Mapping[str, str] = {
+    REASONS[Fate.NO_PAGE]: "Record the id of the page with every click.",
+    REASONS[Fate.NO_DOC]: "Record the id of the document with every click.",
+    REASONS[Fate.OTHER_PAGE]: "Write the ids of pages alike in clicks and impressions, and give both of the same time.",
+    REASONS[Fate.PAGE_NOT_USED]: "Pages without a query, or with lists that contradict each other, are not used.",
+    REASONS[Fate.NOT_SHOWN]: _ALIKE,
+    REASONS[Fate.NOT_SHOWN_BEFORE]: _ALIKE,
+    REASONS[Fate.TOO_LATE]: "If clicks may come so late, say a longer --click-window.",
+    REASONS[Fate.OTHER_POSITION]: "Check from what number the ordinals of clicks count: --position-base.",
+}
+
 WITH_EXAMPLES = {Fate.OTHER_PAGE: PAGE, Fate.NOT_SHOWN: DOC, Fate.NOT_SHOWN_BEFORE: DOC}
 """Fates of clicks whose id, of the page or of the document, may be written otherwise than in impressions."""
 
@@ -107,7 +119,7 @@ class JoinedClicks:
         if clicks.read and not clicks.joined:
             raise SchemaError(
                 f"{where}: no click has an impression, so that nothing can be estimated. All {clicks.read:,} clicks "
-                f"are lost: {_reasons(clicks, self.examples)} {_ADVICE}"
+                f"are lost: {_reasons(clicks, self.examples)} {_advice(clicks)}"
             )
 
 
@@ -130,21 +142,21 @@ def judge(clicks: Clicks | UnsetType, examples: Sequence[Example] = ()) -> Verdi
     meaning = "Do not rely on this log" if doubtful else "Some clicks are missing"
     return Verdict(
         f"{meaning}: {lost:,} of {clicks.read:,} clicks ({share:.1%}) are lost, because no impression fits them: "
-        f"{_reasons(clicks, examples)}{_by_position(clicks)} {_ADVICE}",
+        f"{_reasons(clicks, examples)}{_by_position(clicks)} {_advice(clicks)}",
         doubtful,
     )
-
-
-_ADVICE = (
-    "Write the ids of pages and documents alike in clicks and impressions, and give the impressions of the same time."
-)
 
 
 def _reasons(clicks: Clicks, examples: Sequence[Example]) -> str:
     """Why clicks are lost, with ids that were not met."""
     reasons = ", ".join(f"{number:,} x {why}" for why, number in clicks.lost.items())
-    named = ", ".join(f"{_id(one.named)} where impressions have {_id(one.shown)}" for one in examples)
+    named = ", ".join(f"{_id(one.named)} (closest that was shown: {_id(one.shown)})" for one in examples)
     return f"{reasons}." + (f" Clicks name {named}." if named else "")
+
+
+def _advice(clicks: Clicks) -> str:
+    """What to do about the most frequent reason."""
+    return _ADVICE.get(max(clicks.lost, key=lambda why: clicks.lost[why]), "Look at them in the files.")
 
 
 def _by_position(clicks: Clicks) -> str:

@@ -33,7 +33,7 @@ class Clicks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     joined: Count
     repeated: Count
     lost: dict[str, Count]
-    by_position: dict[str, ClicksAtPosition]
+    by_position: dict[Annotated[str, Meta(pattern=r"^[0-9]{1,2}\Z")], ClicksAtPosition]
 
     def __post_init__(self) -> None:
         """Find what contradicts itself."""

@@ -183,9 +183,9 @@ ODD_WITH_HITS: dict[str, list[Document | str]] = {
     ],
     "impression events, as hit lists say what was shown": [event("p1", "impression", "a", 0)],
     "events of other actions": [event("p1", "add_to_cart", "a"), event(None, "search"), event("p7", "scroll", "x")],
-    "events without a query_id": [event(None, "click", "a"), event("", "click", "a")],
-    "events without an object_id": [event("p1", "click"), event("p1", "click", "")],
-    "events whose query was not recorded": [event("p7", "click", "a")],
+    "clicks without the id of a page or visit": [event(None, "click", "a"), event("", "click", "a")],
+    "clicks without a document": [event("p1", "click"), event("p1", "click", "")],
+    "clicks on a page that was not recorded": [event("p7", "click", "a")],
     "clicks on a document that the page did not show": [event("p1", "click", "z")],
     "clicks that were seen before": [GOOD_HITS[2], event("p1", "click", "b", 7)],
 }
@@ -212,10 +212,10 @@ ODD_WITH_EVENTS: dict[str, list[Document]] = {
         event("p1", "impression", "d", "third"),
     ],
     "queries of which nothing was shown": [query("p8"), query("p9", hits=["a"])],
-    "events without an object_id": [event("p1", "impression")],
-    "events without a query_id": [event(None, "impression", "a", 0)],
-    "events whose query was not recorded": [event("p7", "impression", "a", 0)],
-    "events and queries of pages with two documents at one position, or one at two": [
+    "impressions without an object_id": [event("p1", "impression")],
+    "impressions without a query_id": [event(None, "impression", "a", 0)],
+    "impressions whose query was not recorded": [event("p7", "impression", "a", 0)],
+    "impressions and queries of pages with two documents at one position, or one at two": [
         query("p8"),
         event("p8", "impression", "a", 0),
         event("p8", "impression", "b", 0),
@@ -237,7 +237,9 @@ def test_what_is_odd_among_events_is_counted_and_changes_nothing(posbias: Posbia
     path = write(tmp_path / "ubi.ndjson", [*GOOD_EVENTS, *odd])
     found = posbias("collect", path, *EVENTS, "--position-base", "impression=0,click=0")
     account = account_of(found)
-    assert account["not_used"] == {reason: len(odd)}
+    of_pages = 0 if reason.startswith("clicks") else sum(record.get("action_name") == "click" for record in odd)
+    of_clicks = {"clicks on a page that is not used": of_pages} if of_pages else {}
+    assert account["not_used"] == {reason: len(odd) - of_pages, **of_clicks}
     assert account["used"] == {"queries": 2, "impressions": 6, "clicks": 2}
     assert account["positions"] == {"from_hit_lists": 0, "from_ordinals": 6}
 
