@@ -98,7 +98,7 @@ class Nesting:
         listed = docs.fill_null([])
         some = pages.filter(named.list.set_difference(listed).list.len() > 0).explode(self.clicked or "")
         elsewhere = some.filter(clicked.is_not_null() & ~clicked.is_in(listed))
-        of_first = docs.first().list.head(LONGEST_PAGE).list.eval(pl.element().cast(pl.String)).alias(BESIDE)
+        of_first = docs.first().list.head(LONGEST_PAGE).cast(pl.List(pl.String)).alias(BESIDE)
         lost = elsewhere.select(
             pl.len().cast(pl.Int64).alias(ELSEWHERE), clicked.first().cast(pl.String).alias(LOST_ID), of_first
         )
