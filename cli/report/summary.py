@@ -50,7 +50,8 @@ def rows_in_words(rows: Rows) -> str:
     if rows.rejected:
         reasons = ", ".join(f"{count:,} because {reason}" for reason, count in rows.rejected.items())
         line += f", {sum(rows.rejected.values()):,} left out ({reasons})"
-    return line
+    orphans = 0 if rows.clicks_without_impression is UNSET else rows.clicks_without_impression
+    return line + (f"; {counted(orphans, 'clicks')} without an impression" if orphans else "")
 
 
 def clicks_in_words(clicks: Clicks) -> str:

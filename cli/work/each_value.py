@@ -143,7 +143,7 @@ def _why_unreliable(fit: Fit, one: FittedValue, own: Result) -> str | None:
     if not fit.converged:
         return "has not converged"
     if own.exit_code != DONE:
-        return "the log contradicts the fit, see its warnings"
+        return "in doubt, see its warnings"
     if one.identified < one.cells:
         return f"{one.cells - one.identified} of {one.cells} without a propensity"
     if one.poorly_known:

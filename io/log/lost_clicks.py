@@ -200,8 +200,8 @@ def find_examples(clicks: pl.DataFrame, shown: pl.DataFrame) -> list[Example]:
     return found
 
 
-def _likeness(named: str, other: str) -> tuple[bool, float]:
-    return named in other or other in named, SequenceMatcher(None, named, other).ratio()
+def _likeness(named: str, other: str) -> float:
+    return SequenceMatcher(None, named, other, autojunk=False).ratio()
 
 
 class Shown(Protocol):

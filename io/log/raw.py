@@ -117,9 +117,12 @@ def resolved(
         counts: what else is to be added up, by name.
     """
     found = pl.concat(decided).select(RECORD, pl.col(OUTCOME).alias("posbias_decided"))
-    whole = records.join(found, on=RECORD, how="left", maintain_order="left")
-    whole = whole.with_columns(pl.coalesce("posbias_decided", OUTCOME).alias(OUTCOME))
-    clicks = whole.filter(pl.col(KIND) == CLICKED)
+    outcome = pl.coalesce("posbias_decided", OUTCOME).alias(OUTCOME)
+    slim = records.select(RECORD, OUTCOME, ACTION, FILE, ROW)  # without the lists of what was shown
+    whole, clicks = (
+        some.join(found, on=RECORD, how="left", maintain_order="left").with_columns(outcome)
+        for some in (slim, records.filter(pl.col(KIND) == CLICKED))
+    )
     lost = clicks.filter(pl.col(OUTCOME).is_in(list(WITH_EXAMPLES)))
     examples = find_examples(lost.select(OUTCOME, *ids), shown.select(ids)) if lost.height else []
     return Resolved(
