@@ -287,10 +287,11 @@ def test_impressions_and_clicks_apart_are_the_joined_log(
 
     assert_same(found, posbias("fit", tmp_path / "log.parquet", "--model", model))
     assert found.manifest["rows"]["read"] == log.height
-    joined = {"read": clicked.height + 8, "joined": clicked.height, "repeated": 5, "by_position": {}}
+    counted = found.manifest["rows"]["clicks"]
+    assert (counted["read"], counted["joined"], counted["repeated"]) == (clicked.height + 8, clicked.height, 5)
     # (session 1, doc 99,999) and (session 99,999, doc 100), which stands there twice
     lost = {"clicks on a page that was not recorded": 2, "clicks on a document that the page did not show": 1}
-    assert found.manifest["rows"]["clicks"] == {**joined, "lost": lost}
+    assert counted["lost"] == lost
 
 
 def test_clicks_of_several_files_under_alias_names_join_too(
