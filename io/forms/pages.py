@@ -27,7 +27,7 @@ from posbias.io.forms.lines import (
     read_records,
 )
 from posbias.io.log import lost_clicks
-from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate
+from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate, whole_position
 from posbias.io.log.raw import (
     CLICKED,
     KIND,
@@ -128,7 +128,7 @@ class PageReader(RawReader):
             _rows(shown, clicked, pages),
             shown,
             _IDS,
-            pl.col(POSITION),
+            whole_position(POSITION),
             {},
         )
 

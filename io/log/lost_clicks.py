@@ -94,10 +94,10 @@ class JoinedClicks:
     def of(cls, clicks: pl.DataFrame, examples: Sequence[Example] = ()) -> "JoinedClicks":
         """Add up clicks with `OUTCOME`, `AT` and `CLICKS`; what is no `Fate` cannot be read."""
         fates, read, lost = Counter[int](), Counter[int](), Counter[int]()
-        for fate, at, number in clicks.select(OUTCOME, AT, CLICKS).iter_rows():
+        for fate, at, number in clicks.group_by(OUTCOME, AT).agg(pl.col(CLICKS).sum()).iter_rows():
             is_lost = fate not in {Fate.JOINED, Fate.REPEATED}
             fates[fate] += number
-            if at is not None and 0 <= at <= _LARGEST_POSITION:
+            if at is not None:
                 read[at] += number
                 lost[at] += number if is_lost else 0
         reasons = Counter[str]()
@@ -177,9 +177,10 @@ def as_text(names: Sequence[str]) -> pl.Expr:
 
 
 def whole_position(column: str) -> pl.Expr:
-    """The position that a click names; null where it is no whole number."""
+    """The position that a click names; null where it is none that is counted by itself."""
     number = pl.col(column).cast(pl.Float64, strict=False)
-    return pl.when(number == number.floor()).then(number).cast(pl.Int64, strict=False).alias(AT)
+    is_one = (number == number.floor()) & number.is_between(0, _LARGEST_POSITION)
+    return pl.when(is_one).then(number).cast(pl.Int64, strict=False).alias(AT)
 
 
 def find_examples(clicks: pl.DataFrame, shown: pl.DataFrame) -> list[Example]:
