@@ -62,7 +62,7 @@ _ADVICE: Mapping[str, str] = {
     REASONS[Fate.NO_PAGE]: "Record the id of the page with every click.",
     REASONS[Fate.NO_DOC]: "Record the id of the document with every click.",
     REASONS[Fate.OTHER_PAGE]: "Write the ids of pages alike in clicks and impressions, and give both of the same time.",
-    REASONS[Fate.PAGE_NOT_USED]: "Pages without a query, or with lists that contradict each other, are not used.",
+    REASONS[Fate.PAGE_NOT_USED]: "`rows` in the manifest says why pages, such as those without results, are not used.",
     REASONS[Fate.NOT_SHOWN]: _ALIKE,
     REASONS[Fate.NOT_SHOWN_BEFORE]: _ALIKE,
     REASONS[Fate.TOO_LATE]: "If clicks may come so late, say a longer --click-window.",
