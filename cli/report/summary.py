@@ -12,6 +12,7 @@ from posbias.core.training.thin_cells import ChosenPropensities
 from posbias.core.training.weights import WeightSummary
 from posbias.core.wording import counted, shown
 from posbias.io.fits.cells_in_words import cell_in_words, label_in_words
+from posbias.io.fits.verdicts import clicks_above_in_words
 from posbias.io.layouts.parts import Split
 from posbias.io.log.event_table import EVENTS
 from posbias.io.log.rows import Clicks, RawLines, Rows
@@ -108,6 +109,24 @@ def propensity_table(fit: Fit) -> list[Printed]:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
     below = more(len(rows), "cells in propensities.parquet (--csv writes CSV as well)")
     return [title, PrintedTable(tuple(columns), below), *remarks]
+
+
+def clicks_above_table(fit: Fit) -> list[Printed]:
+    """Clicks by the number of clicks above, where a test of the model says that they depend on it."""
+    tests = fit.model_tests
+    if tests is None or not tests.depends_on_clicks_above:
+        return []
+    rows = tests.by_clicks_above
+    columns = (
+        Column("clicks\nabove", tuple(clicks_above_in_words(row) for row in rows), label=True),
+        Column("impressions", tuple(_count(row.impressions) for row in rows), spare=1),
+        Column("observed\nclicks", tuple(_count(row.observed_clicks) for row in rows)),
+        Column("expected\nclicks", tuple(_count(row.expected_clicks) for row in rows)),
+        Column("observed /\nexpected", tuple(number_in_words(row.ratio) for row in rows)),
+        Column("95 % interval", tuple(interval_in_words(row.ci_low, row.ci_high) for row in rows), beside=True),
+    )
+    where = "at the same position" if tests.averages_users else "in the same cell"
+    return [f"clicks against those of the same documents {where} on other pages", PrintedTable(columns)]
 
 
 def cell_column(name: str, rows: list[dict[str, Any]]) -> Column:

@@ -119,7 +119,7 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
     result.content |= written.sections
     result.printed += summary.propensity_table(found)
     result.curve = Curve.of(found.propensities, counted.plan.cell_columns)
-    result.printed += written.verdicts
+    result.printed += [*written.notes, *summary.clicks_above_table(found)]
     result.warnings += written.warnings
     about_joint = request.option_of_joint_em
     if about_joint and found.joint is None and asked.compare is None:

@@ -27,7 +27,15 @@ from typing import Literal
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, cross, gram, sparse_product, student_tail
+from posbias.core.arrays.linalg import (
+    Sparse,
+    by_unit_and_cell,
+    cross,
+    gram,
+    sparse_product,
+    student_quantile,
+    student_tail,
+)
 from posbias.core.arrays.members import Members
 from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.counts.sufficient_statistics import Strata
@@ -41,8 +49,17 @@ Alternative = Literal["two-sided", "greater"]
 LEVEL = 0.05
 """Probability of a false alarm, over all contrasts of a test together."""
 
+POWER = 0.8
+"""Share of logs that show a difference of `detectable` size."""
+
 _NOTABLE = 0.01  # share of a contrast's variance from which on a cell's clusters limit the degrees of freedom
 _ROUNDING = 1e-7  # a difference whose error is this small a share of the estimate's own is no difference
+
+
+def detectable(std_error: float, degrees: float, level: float = LEVEL) -> float:
+    """The difference that four of five logs would show, (t_(1 - level / 2) + t_.8) sd, by a two-sided test."""
+    rejecting, powerful = (student_quantile(share, np.array([degrees]))[0] for share in (1 - level / 2, POWER))
+    return float(rejecting + powerful) * std_error
 
 
 @dataclass(frozen=True)

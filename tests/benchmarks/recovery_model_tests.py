@@ -152,7 +152,7 @@ def try_one(task: tuple[Case, int]) -> ModelTests | None:
         fitted = ConditionalEstimator().estimate(statistics, strata, EstimationOptions(), silent).fitted
     except IdentifiabilityError:
         return None
-    pages = None if plan.model.needs_session else count_pages(log, plan)
+    pages = count_pages(log, plan)
     return None if fitted is None else run_model_tests(statistics, fitted, pages, "none")
 
 
@@ -195,19 +195,18 @@ def _table(title: str, rows: Mapping[Case, Sequence[ModelTests | None]]) -> Tabl
         of_family = [bool(tests.rejected) for tests in logs], [bool(tests.doubts) for tests in logs]
         table.add_row(
             case.name,
-            *(_cell(case, name, [tests.found[name] for tests in logs if name in tests.found]) for name in TESTS),
+            *(_cell(case, name, [tests.made[name] for tests in logs if name in tests.made]) for name in TESTS),
             *(f"{np.mean(said):.1%}".replace("%", "") for said in of_family),
         )
     return table
 
 
 def _cell(case: Case, name: str, found: Sequence[ScoreTest]) -> str:
-    tests = [one.test for one in found]
-    if not tests:
+    if not found:
         return "-"
-    share = float(np.mean([test.p_value < LEVEL for test in tests]))
-    text = f"{share:.1%} {np.mean([test.statistic for test in tests]):.1f}".replace("%", "")
-    slack = 2 * np.sqrt(SIZE_DEMAND[1] * (1 - SIZE_DEMAND[1]) / len(tests))
+    share = float(np.mean([test.p_value < LEVEL for test in found]))
+    text = f"{share:.1%} {np.mean([test.statistic for test in found]):.1f}".replace("%", "")
+    slack = 2 * np.sqrt(SIZE_DEMAND[1] * (1 - SIZE_DEMAND[1]) / len(found))
     wrong = case in HOLDS and not SIZE_DEMAND[0] - slack <= share <= SIZE_DEMAND[1] + slack
     missed = name in case.meets and share < POWER_DEMAND
     return f"[red]{text}![/]" if wrong or missed else text

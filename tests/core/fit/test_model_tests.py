@@ -55,8 +55,8 @@ def test_nothing_is_doubted_under_the_position_based_model(seed: int) -> None:
     fit = fitted(simulate(replace(WORLD, seed=seed)).log)
 
     assert fit.model_tests is not None
-    assert set(fit.model_tests.found) == {ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK}
-    assert not fit.doubtful
+    assert set(fit.model_tests.made) == {ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK}
+    assert not fit.model_tests.doubts
 
 
 def test_trust_in_positions_is_noticed_by_attractiveness() -> None:
@@ -68,7 +68,7 @@ def test_trust_in_positions_is_noticed_by_attractiveness() -> None:
     assert tests is not None
     assert tests.attractiveness is not None
     assert ATTRACTIVENESS in tests.doubts
-    assert tests.attractiveness.test.difference < 0  # attractive documents lose less
+    assert tests.attractiveness.difference_of_logs < 0  # attractive documents lose less
 
 
 def test_position_and_attractiveness_that_add_up_as_log_odds_are_noticed() -> None:
@@ -81,7 +81,7 @@ def test_position_and_attractiveness_that_add_up_as_log_odds_are_noticed() -> No
     assert tests is not None
     assert tests.attractiveness is not None
     assert ATTRACTIVENESS in tests.doubts
-    assert tests.attractiveness.test.difference < 0
+    assert tests.attractiveness.difference_of_logs < 0
 
 
 def test_where_every_query_has_one_document_nothing_is_said_of_attractive_ones() -> None:
@@ -102,7 +102,7 @@ def test_a_cascade_is_noticed_though_no_cell_below_a_click_was_clicked() -> None
 
     assert fit.model_tests is not None
     assert fit.model_tests.clicks_above is not None
-    assert fit.model_tests.clicks_above.observed == 0
+    assert fit.model_tests.clicks_above.observed_clicks == 0
     assert fit.model_tests.doubts == {CLICKS_ABOVE}
     # observed against expected clicks per cell, which the fit all but solves, see nothing
     np.testing.assert_allclose(fit.expected_clicks, fit.statistics.cell_totals[1], rtol=0.06)
@@ -139,7 +139,7 @@ def test_query_shocks_are_no_clicks_above() -> None:
     """What a query's users share at a position comes with other clicks above; it drops out."""
     options = replace(WORLD, n_sessions=12_000, theta_shock=0.6, attractiveness_scale=0.3)
     statistics = [
-        found.test.statistic * np.sign(found.test.difference)
+        found.statistic * np.sign(found.difference_of_logs)
         for seed in range(6)
         if (tests := fitted(simulate(replace(options, seed=seed)).log).model_tests) is not None
         and (found := tests.clicks_above) is not None
@@ -151,10 +151,11 @@ def test_query_shocks_are_no_clicks_above() -> None:
 def test_p_values_are_adjusted_for_their_number_and_keep_their_order() -> None:
     tests = fitted(simulate(WORLD).log).model_tests
     assert tests is not None
-    plain = {name: found.test.p_value for name, found in tests.found.items()}
+    plain = {name: found.p_value for name, found in tests.made.items()}
     ascending = sorted(plain, key=lambda name: plain[name])
-    assert tests.adjusted[ascending[0]] == min(3 * plain[ascending[0]], 1.0)
-    assert [tests.adjusted[name] for name in ascending] == sorted(tests.adjusted.values())
+    adjusted = {name: test.p_value_adjusted for name, test in tests.made.items()}
+    assert adjusted[ascending[0]] == min(3 * plain[ascending[0]], 1.0)
+    assert [adjusted[name] for name in ascending] == sorted(adjusted.values())
 
 
 @pytest.mark.slow
@@ -162,7 +163,7 @@ def test_the_test_by_attractiveness_does_not_depend_on_how_the_log_was_cut_into_
     log = simulate(WORLD).log
     renamed = log.with_columns((9_999 - pl.col("query")).alias("query"))
     found = [fitted(of, parts=parts).model_tests for of, parts in ((log, 1), (log, 5), (renamed, 1))]
-    values = [one.attractiveness.test.p_value for one in found if one is not None and one.attractiveness is not None]
+    values = [one.attractiveness.p_value for one in found if one is not None and one.attractiveness is not None]
 
     np.testing.assert_allclose(values, values[0], rtol=1e-6)
     assert len(values) == 3
@@ -216,4 +217,6 @@ def test_a_log_of_a_few_rows_is_fitted_even_where_a_half_of_it_has_no_click(
     ]
     log = pl.DataFrame(rows, schema=["doc", "position", "click"], orient="row").with_columns(query=0)
 
-    assert not fitted(log).doubtful
+    tests = fitted(log).model_tests
+    assert tests is not None
+    assert not tests.doubts
