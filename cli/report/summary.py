@@ -12,7 +12,7 @@ from posbias.core.training.thin_cells import ChosenPropensities
 from posbias.core.training.weights import WeightSummary
 from posbias.core.wording import counted, shown
 from posbias.io.fits.cells_in_words import cell_in_words, label_in_words
-from posbias.io.fits.verdicts import clicks_above_in_words
+from posbias.io.fits.verdicts import clicks_above_in_words, whom_intervals_are_about
 from posbias.io.layouts.parts import Split
 from posbias.io.log.event_table import EVENTS
 from posbias.io.log.rows import Clicks, RawLines, Rows
@@ -108,7 +108,8 @@ def propensity_table(fit: Fit) -> list[Printed]:
     if len(remarks) > _MOST_REMARKS:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
     below = more(len(rows), "cells in propensities.parquet (--csv writes CSV as well)")
-    return [title, PrintedTable(tuple(columns), below), *remarks]
+    whom = [] if fit.propensities["ci_high"].is_null().all() else [whom_intervals_are_about(fit)]
+    return [title, PrintedTable(tuple(columns), below), *whom, *remarks]
 
 
 def clicks_above_table(fit: Fit) -> list[Printed]:

@@ -41,7 +41,8 @@ TESTS = ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK = "attractiveness", "clicks_abo
 NO_PAGES = "it needs the pages of a log (--session), and statistics hold none"
 WEIGHTED = "the counts are weighted"
 
-_NUMBER = np.minimum(NUMBER_ABOVE, 2).astype(np.float64)
+_NUMBER = NUMBER_ABOVE.astype(np.float64)
+_NONE_ONE_SEVERAL = np.minimum(_NUMBER, 2)
 _ONE = np.isin(np.arange(len(ClicksAbove)), (ClicksAbove.ONE_DIRECTLY_ABOVE, ClicksAbove.ONE_FURTHER_UP))
 _DIRECTLY = (np.arange(len(ClicksAbove)) == ClicksAbove.ONE_DIRECTLY_ABOVE).astype(np.float64)
 
@@ -155,10 +156,11 @@ def run_model_tests(
         return ModelTests(alone, why_no_pages=why, averages_users=averages)
     strata = pages.strata(period)
     one_click = replace(strata, signatures=strata.signatures.only_cells(_ONE))
-    above, last = units_test(strata, _NUMBER), units_test(one_click, _DIRECTLY)
+    number = _NONE_ONE_SEVERAL if averages else _NUMBER
+    above, last = units_test(strata, number), units_test(one_click, _DIRECTLY)
     by_attractiveness, by_number, by_place = _family(
         attractiveness,
-        None if above is None else (above, pages.largest_mean(_NUMBER)),
+        None if above is None else (above, pages.largest_mean(number)),
         None if last is None else (last, pages.largest_mean(_DIRECTLY)),
     )
     return ModelTests(

@@ -30,7 +30,7 @@ from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest
 from posbias.core.standard_errors.score_test import ScoreTest
 from posbias.core.training.weights import WeightSummary
-from posbias.core.wording import counted
+from posbias.core.wording import counted, population
 from posbias.io.fits.cells_in_words import cell_in_words
 
 FEW_EFFECTIVE_CLUSTERS = 10
@@ -269,6 +269,13 @@ def _clusters(fit: Fit) -> str:
     return _PLURAL[fit.estimate.errors_by or "query"].format(", ".join(fit.statistics.plan.clusters))
 
 
+def whom_intervals_are_about(fit: Fit) -> str:
+    """For which queries, sessions or others the intervals of a fit hold."""
+    if fit.estimate.errors_by == "session":
+        return population("more sessions of these queries")
+    return population(f"{_clusters(fit).replace(' or ', ' and ')} like these")
+
+
 def _few_clusters(fit: Fit) -> list[Verdict]:
     estimate, units = fit.estimate, _clusters(fit)
     known = estimate.intervals.effective_clusters[estimate.intervals.std_error > 0]
@@ -373,28 +380,24 @@ def _model_check(fit: Fit) -> list[str]:
             above = "clicks above the last one make no difference"
         parts = [alike] * (ATTRACTIVENESS in passed) + [above] * bool(passed.keys() - {ATTRACTIVENESS})
         p_value = min(one.p_value_adjusted for one in passed.values())
-        start = "Of the model check, this passed" if tests.rejected else "Model check passed"
-        said.append(f"{start}: {', and '.join(parts)} (p = {p_value:.1g}). {_missed(passed)}")
+        start = "The rest of the model check passed" if tests.rejected else "Model check passed"
+        said.append(f"{start}: {', and '.join(parts)} (p = {p_value:.1g}). {_missed(passed, tests)}".rstrip())
     if tests.why_no_pages:
         said.append(f"Whether earlier clicks on a page make a difference is not tested: {tests.why_no_pages}.")
     return said
 
 
-def _missed(passed: Mapping[str, ScoreTest]) -> str:
-    """The largest error that the tests could have missed."""
-    causes = {
-        "if users trust high positions": (ATTRACTIVENESS,),
-        "if earlier clicks matter": (CLICKS_ABOVE, LAST_CLICK),
-    }
+def _missed(passed: Mapping[str, ScoreTest], tests: ModelTests) -> str:
+    """The largest error that the tests could have missed; nothing of what another one of them denies."""
+    above = "earlier clicks matter" if tests.averages_users else "users differ in how readily they click"
     parts: list[str] = []
-    for cause, names in causes.items():
-        errors = [passed[name].largest_missed_error for name in names if name in passed]
-        if errors:
+    for cause, names in (("users trust high positions", {ATTRACTIVENESS}), (above, {CLICKS_ABOVE, LAST_CLICK})):
+        errors = [passed[name].largest_missed_error for name in names & passed.keys()]
+        if errors and not names & tests.rejected:
             known = [error for error in errors if error is not None]
             small = len(known) == len(errors) and max(known) < np.log(_LARGEST_FACTOR)
-            size = f"a factor of up to {np.exp(max(known)):.3g}" if small else "any factor"
-            parts.append(f"by {size} {cause}")
-    return f"It could have missed that propensities are off {', or '.join(parts)}."
+            parts.append(f"by {f'up to {np.exp(max(known)):.3g} times' if small else 'any factor'} if {cause}")
+    return f"It could have missed that propensities are off {', or '.join(parts)}." if parts else ""
 
 
 def _model_doubts(fit: Fit) -> list[Verdict]:

@@ -43,7 +43,7 @@ def test_a_log_that_keeps_one_click_per_page_is_doubted(run_in_process: Run, log
 
     assert done.returncode == 1
     said = " ".join(done.stderr.split())
-    assert "the same document at the same position is clicked 100% less often than expected below a click" in said
+    assert "0.00 times as often as its other impressions let expect" in said
     assert "The position-based model does not hold" in said
     assert "No page has two clicks: the log keeps one click per page, or users stop at a click." in said
     found = section_of(tmp_path / "out")["clicks_above"]
@@ -65,8 +65,8 @@ def test_trust_bias_is_told_with_what_it_does_to_weights(run_in_process: Run, tm
 
     assert done.returncode == 1
     said = " ".join(done.stderr.split())
-    assert "documents that are clicked more lose less by position" in said
-    assert "weights of low positions are too large for attractive documents and too small for others" in said
+    assert "Popular results lose less with position than others" in said
+    assert "weights of low positions are too large for popular documents and too small for others" in said
 
 
 def test_a_log_that_follows_the_model_is_told_to_be_consistent_with_it(
@@ -76,7 +76,11 @@ def test_a_log_that_follows_the_model_is_told_to_be_consistent_with_it(
     done = run_in_process("fit", "log.parquet", "-o", "out")
 
     assert done.returncode == 0
-    assert "consistent with the position-based model: documents that are clicked more lose as much" in done.stderr
+    said = " ".join(done.stderr.split())
+    assert "Model check passed: popular and unpopular results lose clicks with position alike, and earlier clicks" in said
+    missed = [section_of(tmp_path / "out")[name]["largest_missed_error"] for name in ("attractiveness", "clicks_above")]
+    assert f"It could have missed that propensities are off by up to {np.exp(missed[0]):.3g} times if users trust" in said
+    assert all(error > 0 for error in missed)
     assert section_of(tmp_path / "out")["impressions_of_pages"] == log.height
 
 
@@ -89,7 +93,7 @@ def test_from_statistics_what_pages_would_show_is_said_not_to_be_tested(
     run_in_process("fit", "log.parquet", "-o", "whole")
 
     found, whole = section_of(tmp_path / "out"), section_of(tmp_path / "whole")
-    assert "whether clicks depend on clicks above is not tested: it needs the pages of a log" in " ".join(
+    assert "Whether earlier clicks on a page make a difference is not tested: it needs the pages of a log" in " ".join(
         done.stderr.split()
     )
     assert found["clicks_above"] is None
