@@ -202,7 +202,9 @@ def clicks_below(strata: Strata) -> tuple[ClicksBelow, ...]:
     Args:
         strata: counts by document in a cell and state, clustered by query, each unit once.
     """
-    units = np.flatnonzero(strata.signatures.links)
+    above = NUMBER_ABOVE[strata.signatures.cell].astype(np.float64)
+    differ = strata.signatures.max_by_unit(above) > -strata.signatures.max_by_unit(-above)
+    units = np.flatnonzero(strata.signatures.links & differ)
     table, members = strata.signatures.take(units), strata.members.among(units).by_cluster()
     shown, clicked = (table.spread(table.sum_by_unit(counts)) for counts in (table.impressions, table.clicks))
     expected = (table.impressions * clicked - table.clicks) / (shown - 1)

@@ -315,8 +315,8 @@ def _sparsity(fit: Fit) -> list[Verdict]:
     if comparison is None or not comparison.biased or fit.estimate.method != JOINT:
         return []
     sentence = (
-        f"These propensities are off by up to {comparison.largest_difference:.0%}{_cause(fit, comparison)} "
-        f"(p = {comparison.test.p_value:.1g}). Do not use them: choose --method conditional."
+        f"EM is off by up to {comparison.largest_difference:.0%} on this log{_cause(fit, comparison)}: do not use these "
+        f"propensities, choose --method conditional (p = {comparison.test.p_value:.1g})."
     )
     return [Verdict(sentence, Weight.DOUBT)]
 
@@ -331,13 +331,13 @@ def _not_sparse(comparison: JointComparison) -> str:
 def _cause(fit: Fit, comparison: JointComparison) -> str:
     """Whether the prior of joint EM or sparsity makes it biased."""
     if fit.causes is None or fit.joint is None or fit.joint.joint is None:
-        return ", because it is sparse"
+        return " (it is sparse)"
     without = fit.causes.largest_without_prior(np.isfinite(comparison.test.p_values))
     prior = fit.joint.joint.options.attractiveness_prior
     if without < max(comparison.largest_difference / 2, NOTABLE):
         mostly = "" if without <= NOTABLE else "mostly "
-        return f", {mostly}by its prior of {prior.mean:g}:{prior.strength:g}"
-    return ", because it is sparse"
+        return f" ({mostly}by its prior of {prior.mean:g}:{prior.strength:g})"
+    return " (it is sparse)"
 
 
 def _placed_at_random(test: PlacementTest) -> str:
@@ -396,7 +396,7 @@ def _missed(passed: Mapping[str, ScoreTest], tests: ModelTests) -> str:
         if errors and not names & tests.rejected:
             known = [error for error in errors if error is not None]
             small = len(known) == len(errors) and max(known) < np.log(_LARGEST_FACTOR)
-            parts.append(f"by {f'up to {np.exp(max(known)):.3g} times' if small else 'any factor'} if {cause}")
+            parts.append(f"by {f'a factor of up to {np.exp(max(known)):.3g}' if small else 'any factor'} if {cause}")
     return f"It could have missed that propensities are off {', or '.join(parts)}." if parts else ""
 
 
