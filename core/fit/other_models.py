@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from posbias.core.arrays.count_table import sum_by_number
 from posbias.core.arrays.linalg import student_quantile
 from posbias.core.browsing.batch import Floats
 from posbias.core.browsing.em import EMOptions, fit
@@ -101,9 +102,10 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
     of_unit = numbered.unique(UNIT).sort(UNIT)[QUERY].rank("dense").to_numpy()
     _, query = np.unique(of_unit[np.concatenate([batch.unit[:, 0] for batch in batches])], return_inverse=True)
     weight = np.concatenate([batch.weight for batch in batches])
-    shown = np.bincount(query, weight * np.concatenate([batch.shown.sum(axis=1) for batch in batches]))
+    number = int(query.max()) + 1
+    shown = sum_by_number(query, weight * np.concatenate([batch.shown.sum(axis=1) for batch in batches]), number)
     judged_by = PagesInMemory(tuple(batches), n_units, n_positions)
-    by_query = {name: np.bincount(query, weight * _by_page(name, training, judged_by)) for name in names}
+    by_query = {name: sum_by_number(query, weight * _by_page(name, training, judged_by), number) for name in names}
     others = [_other(name, by_query[name] - by_query[fitted], shown) for name in names[1:]]
     return OtherModels(
         log_likelihood=float(by_query[fitted].sum() / shown.sum()),

@@ -315,8 +315,8 @@ def _sparsity(fit: Fit) -> list[Verdict]:
     if comparison is None or not comparison.biased or fit.estimate.method != JOINT:
         return []
     sentence = (
-        f"EM is off by up to {comparison.largest_difference:.0%} on this log{_cause(fit, comparison)}: do not use these "
-        f"propensities, choose --method conditional (p = {comparison.test.p_value:.1g})."
+        f"EM is off by up to {comparison.largest_difference:.0%} on this log{_cause(fit, comparison)}: do not use "
+        f"these propensities, choose --method conditional (p = {comparison.test.p_value:.1g})."
     )
     return [Verdict(sentence, Weight.DOUBT)]
 

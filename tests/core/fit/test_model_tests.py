@@ -15,6 +15,7 @@ from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.cross_fitting import halves, most_shown
 from posbias.core.fit.fit import BesideCounts, Fit, fit_statistics
 from posbias.core.fit.model_tests import ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK, clicks_below
+from posbias.core.fit.other_models import compare_models
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
 
@@ -226,6 +227,20 @@ def test_users_who_differ_in_readiness_are_a_doubt_where_cells_hold_the_click_ab
 
 def norm_scores(number: int) -> Floats:
     return np.array(normal_quantile((np.arange(number) + 0.5) / number))
+
+
+def test_pages_that_are_repeated_say_no_more_of_other_models_than_once_as_their_queries_are_the_same() -> None:
+    log = simulate(replace(WORLD, n_queries=30, n_sessions=2_000, model="ubm")).log
+    repeated = pl.concat([log.with_columns(pl.col("session") + copy * 10_000) for copy in range(4)])
+    once, four_times = (compare_models(pages, "pbm") for pages in (log, repeated))
+
+    assert once is not None
+    assert four_times is not None
+    assert once.queries == four_times.queries == 30
+    assert [model.others[0].name for model in (once, four_times)] == ["ubm", "ubm"]
+    ratio = four_times.others[0].std_error / once.others[0].std_error
+    assert 0.7 < ratio < 1.4  # pages one by one would halve it
+    assert compare_models(log.filter(query=0), "pbm") is None
 
 
 def test_p_values_are_adjusted_for_their_number_and_keep_their_order() -> None:
