@@ -47,8 +47,8 @@ class ScoreTest:
         p_value: of delta = 0, two-sided.
         p_value_adjusted: the same, adjusted for the tests of its family.
         rejected: whether the adjusted p-value is below .05.
-        observed_clicks: where z > 0, among those that say something about it.
-        expected_clicks: what the model expects there, given the clicks on each unit.
+        observed_clicks: where z > 0, among those that say something about it; 0 where earlier versions kept none.
+        expected_clicks: what the model expects there, given the clicks on each unit; likewise.
         largest_missed_error: of log theta in any cell, that one such log in five would not show; None where it is not
             known how delta moves theta.
     """
@@ -61,8 +61,8 @@ class ScoreTest:
     p_value: float
     p_value_adjusted: float
     rejected: bool
-    observed_clicks: float
-    expected_clicks: float
+    observed_clicks: float = 0.0
+    expected_clicks: float = 0.0
     largest_missed_error: float | None = None
 
 

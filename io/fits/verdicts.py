@@ -447,9 +447,13 @@ def _by_clicks_above(fit: Fit, tests: ModelTests, weight: Weight) -> str:
             "devices apart); where a click above changes what is looked at below, weights are off (--model ubm)."
         )
     if not tests.averages_users:
-        return (
-            f"{said}{_denial(fit, weight)}: users who differ in how readily they click look like this, and then "
-            "propensities below a click are off. --model pbm gives the mean over users, which such users leave right."
+        above = tests.clicks_above
+        more = above is not None and above.difference_of_logs > 0
+        return f"{said}{_denial(fit, weight)}: " + (
+            "users who differ in how readily they click look like this, and then propensities below a click are off. "
+            "--model pbm gives the mean over users, which such users leave right."
+            if more
+            else "weights are off below clicks. `posbias evaluate LOGS --models` compares other click models."
         )
     never = tests.clicks_above is not None and not tests.clicks_above.observed_clicks
     return (
