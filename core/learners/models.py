@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.errors import LogFormatError
-from posbias.core.learners.boosting import Forest, Rows, runs
+from posbias.core.learners.boosting import Rows, runs
+from posbias.core.learners.forest import Forest
 
 Arrays = Mapping[str, NDArray[np.generic]]
 

@@ -21,7 +21,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.core.escapes import escaped_json
 from posbias.core.fit.propensities import PROPENSITY
-from posbias.core.learners.boosting import Forest
+from posbias.core.learners.forest import Forest
 from posbias.core.learners.learner import Learned
 from posbias.core.learners.models import FactorModel, NetworkModel, RowModel, TreeModel
 from posbias.io.layouts.training_set import Feature
