@@ -108,10 +108,10 @@ class Tree:
             raise ValueError("leaf_value holds a number that is not finite")
         children = np.concatenate([self.left, self.right])
         if not np.array_equal(np.sort(children), np.setdiff1d(np.arange(-splits - 1, splits), [0] if splits else [-1])):
-            raise ValueError("its nodes are no tree: every one but the first is the child of one other")
+            raise ValueError("its nodes form no tree: each but the first must be the child of exactly one other")
         nodes = np.arange(splits)
         if (((self.left >= 0) & (self.left <= nodes)) | ((self.right >= 0) & (self.right <= nodes))).any():
-            raise ValueError("its nodes are no tree: a child comes before its parent")
+            raise ValueError("its nodes form no tree: a child comes before its parent")
         sets = self.threshold[self.decision & _CATEGORICAL == 1]
         if not np.isin(sets, np.arange(len(self.categories))).all():
             raise ValueError("a threshold names no set of categories")
