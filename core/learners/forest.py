@@ -25,9 +25,9 @@ from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.threads import at_once
 from posbias.core.learners.boosting import Rows, runs
 
-_ONE_SCORE = {"version": "v4", "num_class": "1", "num_tree_per_iteration": "1"}
+_ONE_SCORE = {"version": "v4", "num_class": "1", "num_tree_per_iteration": "1", "label_index": "0"}
 _OF_HEAD = {
-    *("tree", *_ONE_SCORE, "label_index", "max_feature_idx", "objective", "feature_names", "feature_infos"),
+    *("tree", *_ONE_SCORE, "max_feature_idx", "objective", "feature_names", "feature_infos"),
     *("monotone_constraints", "tree_sizes"),
 }
 _OF_SPLITS, _OF_LEAVES = (
@@ -82,7 +82,7 @@ class Tree:
             raise ValueError("is_linear is not 0")
         (leaves,), (n_sets,) = _integers(fields, "num_leaves", 1), _integers(fields, "num_cat", 1)
         splits = leaves - 1
-        for names, number in ((_OF_SPLITS, splits), (_OF_LEAVES, leaves)):  # LightGBM reads them, too
+        for names, number in ((_OF_SPLITS, splits), (_OF_LEAVES, leaves), (("shrinkage",), 1)):  # LightGBM reads them
             for name in names:
                 _floats(fields, name, number if fields.get(name) else 0)
         tree = cls(
