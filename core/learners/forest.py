@@ -13,7 +13,7 @@ Source: LightGBM, `Tree::Decision` in include/LightGBM/tree.h.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -195,12 +195,12 @@ class Forest:
         """The fields of the head, and of each tree."""
         body, end, _ = self.text.partition("\nend of trees\n")
         head, *trees = body.split("\nTree=")
-        found = [_fields(head.split("\n"), _OF_HEAD)]
+        found = [_fields(head, _OF_HEAD)]
         if [tree.partition("\n")[0] for tree in trees] != list(map(str, range(len(trees)))) or not end:
             raise ValueError("its trees are not numbered from 0 to the end")
         if [str(len(f"Tree={tree}\n")) for tree in trees] != found[0].get("tree_sizes", "").split():
             raise ValueError("its trees have not the sizes in tree_sizes")
-        return [*found, *(_fields(tree.split("\n")[1:], _OF_TREES) for tree in trees)]
+        return [*found, *(_fields(tree.partition("\n")[2], _OF_TREES) for tree in trees)]
 
     def scores(self, rows: Rows, threads: int | None = None) -> Floats:
         """The raw scores of rows, shape (n,).
@@ -229,10 +229,10 @@ class Forest:
         return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def _fields(lines: Sequence[str], known: Collection[str]) -> dict[str, str]:
-    """The fields of lines `name=value`, each of which is known and stands there once."""
+def _fields(section: str, known: Collection[str]) -> dict[str, str]:
+    """The fields of lines `name=value`, each of which is known and stands there once; empty lines end a section."""
     fields = dict[str, str]()
-    for line in filter(None, lines):
+    for line in section.rstrip("\n").split("\n"):
         name, _, value = line.partition("=")
         if name not in known or name in fields:
             raise ValueError(f"{name[:40]!r} is not known there, or stands there twice")
