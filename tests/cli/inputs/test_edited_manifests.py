@@ -380,9 +380,13 @@ def made(shared: Path, run_in_process: Run, tmp_path: Path) -> Callable[[str], P
 
 
 def read_reported(folder: Path) -> None:
+    with open_reported([folder]):
+        pass
+
+
+def draw_report(folder: Path) -> None:
     with open_reported([folder]) as results:
-        if len(results) == 1:
-            contents(results)
+        contents(results)
 
 
 def read_explored(folder: Path) -> None:
@@ -390,6 +394,7 @@ def read_explored(folder: Path) -> None:
         list(whole_queries(explored))
 
 
+_MANY = 100  # of them, reports are drawn as well
 READERS = (
     has_click_model,
     read_click_model,
@@ -422,7 +427,7 @@ def random_edits(draw: st.DrawFn, content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize("examples", [40, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [25, pytest.param(600, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MADE)
 def test_an_edited_manifest_is_one_error_of_every_reader_or_is_read(
     made: Callable[[str], Path], name: str, examples: int
@@ -434,7 +439,7 @@ def test_an_edited_manifest_is_one_error_of_every_reader_or_is_read(
     @given(random_edits(content))
     def holds(changed: dict[str, Any]) -> None:
         path.write_text(json.dumps(made_right(changed)), encoding="utf-8")
-        for reader in READERS:
+        for reader in READERS if examples < _MANY else (*READERS, draw_report):
             with suppress(PosbiasError):
                 reader(folder)
 
@@ -467,7 +472,7 @@ def larger_than_it_is(folder: Path) -> None:
             archive.writestr(name, content)
 
 
-MODEL_EDITS: dict[str, tuple[str, Callable[[Path], None], str]] = {
+MODEL_EDITS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "a number that is none": ("network", with_array("mean", lambda it: it * np.nan), "mean holds a number that is not"),
     "a scale of 0": ("network", with_array("scale", lambda it: it * 0), "scale holds a number that is not above 0"),
     "other layers": ("network", with_array("weight_0", lambda it: it[:, :-1]), "its layers do not fit together"),
@@ -475,7 +480,7 @@ MODEL_EDITS: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "objects": ("network", with_array("mean", lambda it: it.astype(object)), "holds no array of numbers"),
     "text": ("network", with_array("mean", lambda it: it.astype(str)), "holds no array of numbers"),
     "compressed": ("network", compressed, "is compressed"),
-    "larger than it is": ("network", larger_than_it_is, "holds no array of numbers"),
+    "larger than it is": ("network", larger_than_it_is, "has not the shape that it says"),
     "scores without end": ("network", with_array("bias_0", lambda it: it + 1e308), "a score is not finite"),
     "no archive": (
         "network",
@@ -493,8 +498,8 @@ MODEL_EDITS: dict[str, tuple[str, Callable[[Path], None], str]] = {
         ),
         "queries.parquet: does not hold one column 'query' of ids, each once",
     ),
-    "no trees": ("trees", lambda at: (at / "model.txt").write_text("tree\n") and None, "is no model that can be read"),
-    "no text": ("trees", lambda at: (at / "model.txt").write_bytes(b"\xff") and None, "is no model that can be read"),
+    "no trees": ("trees", lambda at: (at / "model.txt").write_text("tree\n"), "is no model that can be read"),
+    "no text": ("trees", lambda at: (at / "model.txt").write_bytes(b"\xff"), "is no model that can be read"),
 }
 
 
@@ -518,7 +523,7 @@ def flipped(content: bytes, at: int, bit: int) -> bytes:
     return content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
 
 
-@pytest.mark.parametrize("examples", [30, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [20, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ROWS_FOR)
 def test_a_bit_of_a_model_that_was_flipped_is_one_error_and_with_digests_made_right_never_a_traceback(
     made: Callable[[str], Path], shared: Path, run_in_process: Run, name: str, examples: int
