@@ -79,6 +79,21 @@ def open_stored(place: Location, names: Collection[str] = ()) -> Generator[Store
             raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
 
 
+def check_file(path: Path) -> None:
+    """See that a table that is named by itself has its bytes, where the manifest beside it is of the result it is in.
+
+    Raises:
+        LogFormatError: it has others.
+    """
+    try:
+        manifest = open_manifest(path.parent)
+        described = None if manifest is None else manifest.typed(Described, LogFormatError, _REMEDY)
+    except LogFormatError:
+        return  # of another program
+    if described is not None and path.name in described.digests:
+        _check_files(path.parent, described, (path.name,))
+
+
 _NAME_ONE = "Name a directory that a command of posbias wrote with -o."
 
 
