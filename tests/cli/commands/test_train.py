@@ -120,6 +120,14 @@ def test_statistics_give_the_same_bytes_as_the_log_and_a_log_that_does_not_fit_i
         assert (tmp_path / "again" / file).read_bytes() == (ranker / file).read_bytes()
 
 
+def test_scoring_needs_no_lightgbm(
+    run_in_process: Run, ranker: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    done = run_in_process("score", "features.parquet", "--model", ranker, "-o", tmp_path / "scored", cwd=place)
+    assert done.returncode == 0, done.stderr
+
+
 def test_documents_that_the_log_has_never_shown_are_scored_by_their_features(
     run_in_process: Run, ranker: Path, place: Path, tmp_path: Path
 ) -> None:

@@ -547,3 +547,81 @@ def test_a_bit_of_a_model_that_was_flipped_is_one_error_and_with_digests_made_ri
             assert_one_error(done, f"bit {bit} of byte {at}, sealed")
 
     holds()
+
+
+OF_A_FIT = ("weight", "train", "evaluate", "explore", "report", "show", "compare", "open_result")
+READ_BY: dict[tuple[str, str], tuple[str, ...]] = {
+    ("fit", "propensities.parquet"): OF_A_FIT,
+    ("fit", "theta_covariance.parquet"): ("weight", "train", "evaluate", "explore", "report", "compare", "open_result"),
+    ("fit", "attractiveness.parquet"): ("explore", "report", "open_result"),
+    ("each", "propensities.parquet"): ("show",),
+    ("each", "device=desk/propensities.parquet"): ("report",),
+    ("clicks", "parameters.parquet"): ("weight", "show", "open_result"),
+    ("clicks", "attractiveness.parquet"): ("weight", "open_result"),
+    ("trees", "model.txt"): ("score",),
+    ("trees", "learning_curve.parquet"): ("show",),
+    ("trees", "scores.parquet"): ("judge",),
+    ("network", "model.npz"): ("score",),
+    ("factors", "documents.parquet"): ("score",),
+}
+
+
+@pytest.mark.parametrize(("name", "table"), READ_BY)
+@pytest.mark.slow_after(6)
+def test_a_bit_of_a_table_that_was_flipped_is_one_error_of_every_command_that_reads_it(
+    made: Callable[[str], Path], shared: Path, run_in_process: Run, tmp_path: Path, name: str, table: str
+) -> None:
+    folder, other = made(name), shared / "fit"
+    path = folder / table
+    path.write_bytes(flipped(path.read_bytes(), path.stat().st_size // 2, 3))
+    log, features = shared / "log.parquet", shared / "features.parquet"
+    words: dict[str, tuple[str | Path, ...]] = {
+        "weight": ("weight", log, "--propensities", folder),
+        "train": ("train", log, "--propensities", folder, "--features", features),
+        "evaluate": ("evaluate", log, "--propensities", folder, "--scores", features),
+        "judge": ("evaluate", log, "--propensities", other, "--scores", path),
+        "explore": ("explore", folder),
+        "report": ("report", folder),
+        "show": ("show", folder),
+        "compare": ("compare", folder, other),
+        "score": ("score", features, "--model", folder),
+    }
+    says = f"{path}: is damaged: its bytes are not those that were written. Make the result again"
+    for command in READ_BY[name, table]:
+        if command == "open_result":
+            with pytest.raises(LogFormatError, match=re.escape(says)):
+                open_result(folder)
+            continue
+        to = () if command == "show" else ("-o", tmp_path / ("out.html" if command == "report" else "out"))
+        done = run_in_process(*words[command], *to)
+        assert_one_error(done, command)
+        assert says in done.stderr
+        assert not list(tmp_path.glob("out*"))
+
+
+def test_a_result_of_an_earlier_version_has_no_digests_and_is_read(
+    made: Callable[[str], Path], shared: Path, run_in_process: Run
+) -> None:
+    folder = made("fit")
+    content = {name: value for name, value in manifest_of(folder).items() if name != "digests"}
+    (folder / "manifest.json").write_text(json.dumps(made_right(content)), encoding="utf-8")
+    done = run_in_process("weight", shared / "log.parquet", "--propensities", folder, "-o", "weighted", "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", NAMES[:-1])
+def test_no_name_in_a_manifest_leads_out_of_the_result(
+    made: Callable[[str], Path], run_in_process: Run, name: str
+) -> None:
+    folder = made("each")
+    whole = manifest_of(folder)
+    value = whole["for_each"]["values"][0] | {"folder": name}
+    for changed in (
+        whole | {"files": whole["files"] | {name: 3}},
+        whole | {"digests": {name: "0" * 32}},
+        whole | {"for_each": whole["for_each"] | {"values": [value]}},
+    ):
+        (folder / "manifest.json").write_text(json.dumps(made_right(changed)), encoding="utf-8")
+        done = run_in_process("report", folder, "-o", "out.html")
+        assert_one_error(done, name)
+        assert "is no name of a file or folder within a result" in done.stderr
