@@ -65,7 +65,7 @@ def open_compared(place: Location) -> ComparedFit:
     """
     with open_stored(place, FILES_OF_A_FIT) as stored:
         if "for_each" in stored.content:
-            require_propensities(stored.manifest, str(stored.folder))
+            require_propensities(stored, str(stored.folder))
         if "estimate" not in stored.content:
             raise UsageError(
                 f"{stored.folder}: is a result of `posbias {stored.command}`, which holds no propensities. Name two "
