@@ -27,6 +27,20 @@ TIMES = frozenset(
 )
 """What columns are called that say when it was shown, likewise."""
 
+PAGE_NUMBERS = frozenset(
+    (
+        *("page", "pagenumber", "pageno", "pagenum", "pagenr", "pageindex", "pageidx", "currentpage"),
+        *("serppage", "serppagenumber", "resultpage", "resultspage", "resultpagenumber", "searchpage"),
+    )
+)
+"""What columns are called that number the pages of a list of results, likewise."""
+
+OFFSETS = frozenset(("offset", "pageoffset", "resultoffset", "from", "start", "startindex", "skip"))
+"""What columns are called that say how many results stand above a page, likewise."""
+
+_RANKS = frozenset(("rank", "ranks", "index", "idx", "position", "positions", "pos", "ordinal", "slot"))
+"""Words of a name that says where something stands."""
+
 
 def plain(name: str) -> str:
     """A name without what people write differently, e.g. `SessionID`, `session-id`, `session_id` -> `sessionid`."""
@@ -42,6 +56,11 @@ def endings(path: str) -> list[str]:
 def words(name: str) -> list[str]:
     """The words of a name, e.g. `wasClicked` -> was, clicked; `hits.product_SKU` -> hits, product, sku."""
     return [word.lower() for word in _BETWEEN_WORDS.split(name) if word]
+
+
+def says_rank(name: str) -> bool:
+    """Whether a name says where something stands, e.g. `clicked.rank`, `clickedIndex`."""
+    return not _RANKS.isdisjoint(words(name))
 
 
 def guesses(

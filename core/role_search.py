@@ -128,6 +128,7 @@ def resolve_roles(
     weight, timestamp = optional(requested.weight, FLAGS[WEIGHT]), optional(requested.timestamp, FLAGS[PERIOD])
     impressions = optional(requested.impressions, FLAGS[IMPRESSIONS])
     clicked = optional(requested.clicked, "--clicked")
+    page = optional(requested.page, "--page")
     further = {
         "context": named(requested.context, "--context"),
         "stratify": named(requested.stratify, "--stratify"),
@@ -142,6 +143,7 @@ def resolve_roles(
         *timestamp,
         *impressions,
         *clicked,
+        *page,
         *(name for names in (*keys.values(), *further.values()) for name in names),
     }
     found_by_name = [name for name in columns if name not in only_named]
@@ -157,6 +159,7 @@ def resolve_roles(
         timestamp=_first(timestamp),
         impressions=_first(impressions),
         clicked=_first(clicked),
+        page=_first(page),
         docs_are_queries=requested.no_query,
         randomized=randomized,
         guessed=tuple(search.guessed),

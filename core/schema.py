@@ -96,7 +96,10 @@ FLAGS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class RequestedRoles:
-    """What the user said about the columns: nothing (found by alias) or names, several of which form one key."""
+    """What the user said about the columns: nothing (found by alias) or names, several of which form one key.
+
+    Where `no_page`, no column numbers results pages, whatever its name.
+    """
 
     session: tuple[str, ...] = ()
     query: tuple[str, ...] = ()
@@ -114,7 +117,9 @@ class RequestedRoles:
     features: tuple[str, ...] = ()
     impressions: str | None = None
     clicked: str | None = None
+    page: str | None = None
     no_query: bool = False
+    no_page: bool = False
 
     def or_else(self, *, session: str, query: str, doc: str, position: str, click: str) -> "RequestedRoles":
         """The columns that were named, and these for the others."""
@@ -135,8 +140,8 @@ class Roles:
     Strata are told apart by `stratify` and `version`, that of the ranker, and whole fits by `each`; `cluster` is for
     standard errors alone. `guessed` holds options with their columns: what was taken from names that are likely, but
     not certain. Where there are `impressions`, a row stands for so many, and `click` is the number of clicks on them.
-    `clicked` lists documents of a page that were clicked. Where `docs_are_queries`, there are no queries: a document is
-    compared with itself.
+    `clicked` lists documents of a page that were clicked. `page` numbers results pages on which positions begin anew.
+    Where `docs_are_queries`, there are no queries: a document is compared with itself.
     """
 
     session: tuple[str, ...]
@@ -155,6 +160,7 @@ class Roles:
     features: tuple[str, ...] = ()
     impressions: str | None = None
     clicked: str | None = None
+    page: str | None = None
     docs_are_queries: bool = False
     guessed: tuple[tuple[str, str], ...] = ()
 
@@ -164,7 +170,7 @@ class Roles:
 
     def columns(self) -> list[str]:
         """Every column that plays a role, each once, in the log's own names."""
-        single = (self.position, self.click, self.clicked, self.weight, self.impressions, self.timestamp)
+        single = (self.position, self.page, self.click, self.clicked, self.weight, self.impressions, self.timestamp)
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
         further = [*self.context, *self.stratify, *self.each, *self.version, *self.cluster, *self.features]
         return list(dict.fromkeys([*names, *further, *(rows.column for rows in self.randomized)]))

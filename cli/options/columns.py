@@ -31,6 +31,15 @@ class ColumnOptions:
     position: Annotated[str | None, option("--position", "The position on the page.", _COLUMNS, metavar="COLUMN")] = (
         None
     )
+    page: Annotated[
+        str | None,
+        option(
+            "--page",
+            "The number of the results page, where positions begin anew on each (with --page-size); none: it has none.",
+            _COLUMNS,
+            metavar="COLUMN",
+        ),
+    ] = None
     click: Annotated[
         str | None,
         option("--click", "Whether the document was clicked: 0/1 or true/false.", _COLUMNS, metavar="COLUMN"),

@@ -9,6 +9,7 @@ from posbias.cli.options.reading import ReadingOptions
 from posbias.core.choices import DuplicateDocs
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
+from posbias.core.log.impressions import Paging
 from posbias.core.log.text_values import TextValues, check_timestamp_format
 from posbias.io.forms import form_names, get_form
 from posbias.io.log.click_table import ClickRows, ClicksRequest
@@ -20,6 +21,8 @@ from posbias.io.log.written_lists import ListRules
 from posbias.io.ubi.fields import IMPRESSION
 
 _FARTHEST_BASE = 1_000_000
+NO_PAGE = "none"
+"""What `--page` says where no column numbers results pages."""
 _UBI = "ubi"
 _ROWS = ("auto", "flat", "nested")
 _TIME = re.compile(r"(\d{1,9})([smhd])")
@@ -39,6 +42,45 @@ def position_base(reading: ReadingOptions) -> int:
             f"--position-base {reading.position_base}: only --input-format ubi has actions. Give one number, e.g. 0."
         )
     return _base(reading.position_base, reading.position_base)
+
+
+def paging(columns: ColumnOptions, reading: ReadingOptions) -> Paging | None:
+    """How positions go on from page to page; None where they do by themselves.
+
+    Raises:
+        UsageError: only one half of it is said.
+    """
+    if columns.page == NO_PAGE and reading.page_size is not None:
+        raise UsageError(f"--page-size {reading.page_size}: --page none says that there are no pages. Leave one out.")
+    if reading.page_size is None:
+        if columns.page not in {None, NO_PAGE}:
+            raise UsageError(
+                f"--page {columns.page}: how many results does a page hold? Say --page-size N; 1 if the column is an "
+                "offset, the number of results above the page."
+            )
+        return None
+    usual = 0 if reading.page_size == 1 else 1
+    return Paging(reading.page_size, usual if reading.page_base is None else reading.page_base)
+
+
+def click_ranks(columns: ColumnOptions, reading: ReadingOptions) -> int | None:
+    """The number of the topmost rank, where the click column holds ranks.
+
+    Raises:
+        UsageError: clicks are told in another way as well.
+    """
+    others = {
+        "--click-counts": reading.click_counts,
+        "--clicked": columns.clicked is not None,
+        "--click-suffix": reading.click_suffix is not None,
+        "--clicks": bool(reading.clicks),
+        "--click-where": bool(reading.click_where),
+        "--impressions": columns.impressions is not None,
+    }
+    other = next((flag for flag, is_said in others.items() if is_said), None)
+    if reading.click_ranks is not None and other is not None:
+        raise UsageError(f"--click-ranks and {other}: both say what was clicked. Leave one of them out.")
+    return reading.click_ranks
 
 
 def clicks_request(reading: ReadingOptions) -> ClicksRequest | None:

@@ -44,6 +44,13 @@ _no_table_of_events = only_where(
     "in a table of events, --click-where says what a click is",
 )
 _at_a_time = only_where(lambda asked: asked["page_time"] is not None, "clicks are joined by page, without --page-time")
+_of_columns = only_where(
+    lambda asked: asked["input_format"] in {"auto", "flat", "nested"}, "raw files of a source have no column of pages"
+)
+_of_pages = only_where(
+    lambda asked: asked["page_size"] is not None, "no column numbers pages (--page COLUMN --page-size N)"
+)
+_no_ranks = only_where(lambda asked: asked["click_ranks"] is None, "with --click-ranks, an empty cell is no click")
 _ubi = only_where(
     lambda asked: asked["input_format"] == "ubi", "it applies only to OpenSearch UBI (--input-format ubi)"
 )
@@ -89,7 +96,7 @@ _in_lists = only_where(
 _suffix = only_where(lambda asked: asked["click_suffix"] is not None, "it is about lists with --click-suffix")
 
 _OF_LOGS = (
-    *("session", "query", "no_query", "doc", "position", "impressions", "weight_column", "timestamp", "date"),
+    *("session", "query", "no_query", "doc", "position", "page", "impressions", "weight_column", "timestamp", "date"),
     *("input_format", "clicks", "position_base", "on_bad_rows"),
     *("max_bad_rows", "duplicate_docs", "check_pages", "decimal"),
 )
@@ -103,7 +110,10 @@ _READING: Needs = {
     "page_time": (_logs, _table_of_events),
     "click_window": (_logs, _table_of_events, _at_a_time),
     **dict.fromkeys(("click", "click_counts"), (_logs, _no_table_of_events)),
-    "null_click": (_logs, _click_column, _no_table_of_events),
+    "null_click": (_logs, _click_column, _no_table_of_events, _no_ranks),
+    "click_ranks": (_logs, _click_column, _no_table_of_events),
+    **dict.fromkeys(("page", "page_size"), (_logs, _of_columns)),
+    "page_base": (_logs, _of_columns, _of_pages),
     **dict.fromkeys(("clicked", "list_separator", "click_suffix"), (_logs, _in_lists)),
     "order_is_position": (_logs, _suffix),
     "duplicate_docs": (_logs, _flat_or_nested),

@@ -6,7 +6,15 @@ from typing import Annotated, Literal
 
 from posbias.cli.options.option import option
 from posbias.cli.options.shared import Memory, Threads
-from posbias.core.choices import MOST_BAD_ROWS, CheckPages, DuplicateDocs, EngineName, Impressions, OnBadRows
+from posbias.core.choices import (
+    MOST_BAD_ROWS,
+    MOST_RESULTS_OF_A_PAGE,
+    CheckPages,
+    DuplicateDocs,
+    EngineName,
+    Impressions,
+    OnBadRows,
+)
 
 Decimal = Literal[","]
 """What may stand before a fraction instead of a point."""
@@ -207,9 +215,42 @@ class ReadingOptions:
             metavar="N",
         ),
     ] = None
+    page_size: Annotated[
+        int | None,
+        option(
+            "--page-size",
+            "Results that a page holds: position = (page - 1) * N + slot. 1 where --page is an offset.",
+            _READING,
+            min=1,
+            max=MOST_RESULTS_OF_A_PAGE,
+            metavar="N",
+        ),
+    ] = None
+    page_base: Annotated[
+        int | None,
+        option(
+            "--page-base",
+            "Number of the first page, 1 by default; 0 for an offset.",
+            _READING,
+            min=0,
+            max=1,
+            metavar="N",
+        ),
+    ] = None
     click_counts: Annotated[
         bool, option("--click-counts", "The click column holds counts: any n > 0 is a click.", _READING)
     ] = False
+    click_ranks: Annotated[
+        int | None,
+        option(
+            "--click-ranks",
+            "The click column holds the rank of the clicked result (or a list of ranks), counted from N.",
+            _READING,
+            min=0,
+            max=1,
+            metavar="N",
+        ),
+    ] = None
     null_click: Annotated[
         NullClick | None,
         option("--null-click", "What an empty cell of the click column means: 0, no click.", _READING, metavar="0"),

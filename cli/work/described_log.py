@@ -40,6 +40,7 @@ def _columns(log: Log) -> dict[str, Any]:
         QUERY: roles.query,
         DOC: roles.doc,
         POSITION: _one(roles.position),
+        "page": _one(roles.page),
         CLICK: _one(None if log.click_sources else roles.click),
         IMPRESSIONS: _one(roles.impressions),
         WEIGHT: _one(roles.weight),

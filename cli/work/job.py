@@ -104,6 +104,8 @@ class Job:
             randomized=plan.randomized,
             features=self.kept.features,
             clicked=columns.clicked,
+            page=None if columns.page == inputs.NO_PAGE else columns.page,
+            no_page=columns.page == inputs.NO_PAGE,
             no_query=columns.no_query,
         )
         inputs.check_standard_input(self.inputs, reading)
@@ -114,7 +116,9 @@ class Job:
                 roles=roles,
                 rules=ReadingRules(
                     base,
+                    paging=inputs.paging(columns, reading),
                     click_counts=reading.click_counts,
+                    click_ranks=inputs.click_ranks(columns, reading),
                     null_click=reading.null_click is not None,
                     period=plan.period,
                     day=self.day,

@@ -1,5 +1,6 @@
 """A log is recognised, read and looked at; what would stop a run is kept, and said with the rest."""
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from posbias.io.counting.count import Unjudged, read_unjudged
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
 from posbias.io.log.lost_clicks import Verdict, judge
+from posbias.io.log.misread import unused_count
 from posbias.io.log.rejects import reason
-from posbias.io.log.sums import unused_count
 from posbias.io.progress import Progress
 
 _HARMLESS = frozenset(map(reason, HARMLESS))
@@ -111,10 +112,19 @@ def check(asked: Asked, progress: Progress) -> Checked:
             unjudged = read_unjudged(log, plan, engine, progress)
         except SchemaError as error:
             return Checked(asked, log, None, None, client, (str(error),))
-        stops = _stops(unjudged)
+        stops = (*_unconfirmed(asked), *_stops(unjudged))
         asked = asked.saying([] if stops else _bad_rows(unjudged, asked.reading))
         look = look_at(unjudged, _with_known_times(plan, unjudged), engine, progress)
     return Checked(asked, log, unjudged, look, client, stops)
+
+
+def _unconfirmed(asked: Asked) -> tuple[str, ...]:
+    """What a wrong guess would make worthless: where positions go on from page to page."""
+    return tuple(
+        f"positions rest on a guess: {found.said}. If so, say {shlex.join(found.options)}, else --page none."
+        for found in asked.findings
+        if "--page" in found.options
+    )
 
 
 def _stops(unjudged: Unjudged) -> tuple[str, ...]:

@@ -72,6 +72,34 @@ class RowFault(IntEnum):
     CLICKS_ABOVE_IMPRESSIONS = 17
     NO_IMPRESSIONS = 18
     POSITION_TOO_LARGE = 19
+    PAGE_INVALID = 30
+    SLOT_BELOW_PAGE = 31
+    RANK_INVALID = 32
+
+
+@dataclass(frozen=True)
+class Paging:
+    """How positions go on from one results page to the next: position = (page - base) * size + slot.
+
+    Attributes:
+        size: results that a page holds; 1 where the column is an offset, which counts results.
+        base: the number of the first page.
+    """
+
+    size: int
+    base: int = 1
+
+    def positions(
+        self, slot: pl.Expr, name: str, schema: pl.Schema, values: TextValues
+    ) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+        """Positions, from 1, of slots, from 1, on the pages that a column numbers, and where that is no number."""
+        page, is_count = _count(name, schema, "--page", values)
+        position = (page - self.base) * self.size + slot
+        faults = [
+            (~is_count | (page < self.base), RowFault.PAGE_INVALID),
+            (position > LARGEST_POSITION, RowFault.POSITION_TOO_LARGE),
+        ]
+        return position, [*faults, (slot > self.size, RowFault.SLOT_BELOW_PAGE)] if self.size > 1 else faults
 
 
 @dataclass(frozen=True)
@@ -80,7 +108,9 @@ class ReadingRules:
 
     Attributes:
         position_base: the number of the topmost position in the log.
+        paging: how positions go on from page to page, where they begin anew on each.
         click_counts: whether the click column counts clicks, so that any n > 0 is a click.
+        click_ranks: the number of the topmost rank, where the click column holds the ranks of clicked results.
         null_click: whether an empty cell of the click column means no click.
         period: how finely the timestamp is wanted as the `period`; None for not at all.
         day: the `period` of all rows, as 2026-01-31, where no timestamp says it.
@@ -90,6 +120,8 @@ class ReadingRules:
 
     position_base: int = 1
     click_counts: bool = False
+    click_ranks: int | None = None
+    paging: Paging | None = None
     null_click: bool = False
     period: Resolution | None = None
     day: str | None = None
@@ -117,14 +149,20 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         )
         if column is not None
     ]
-    position, position_faults = _position(_required(roles.position), schema, rules)
-    if roles.impressions is None:
+    slot, position_faults = _position(_required(roles.position), schema, rules)
+    position = slot
+    if roles.page is not None and rules.paging is not None:
+        position, page_faults = rules.paging.positions(slot, roles.page, schema, rules.values)
+        position_faults += page_faults
+    if roles.impressions is None and rules.click_ranks is not None:
+        click, click_faults = _clicked_rank(_required(roles.click), schema, slot + (rules.click_ranks - 1), rules)
+    elif roles.impressions is None:
         click, click_faults = read_click(_required(roles.click), schema, rules)
     else:
         shown, click, click_faults = _read_sums(roles.impressions, _required(roles.click), schema, rules)
         columns.append(shown.alias(IMPRESSIONS))
     faults = [*null, *position_faults, *click_faults]
-    columns += [position.alias(POSITION), click.alias(CLICK)]
+    columns += [position.cast(pl.Int32, strict=False).alias(POSITION), click.alias(CLICK)]
     if roles.weight is not None:
         weight = _number(roles.weight, schema, "--weight-column", rules.values)
         columns.append(weight.alias(WEIGHT))
@@ -244,7 +282,7 @@ def _position(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Exp
         *([] if broken is None else [(broken, RowFault.POSITION_NOT_WHOLE)]),
         (one_based < 1, RowFault.POSITION_BELOW_BASE),
     ]
-    return one_based.cast(pl.Int32, strict=False), faults
+    return one_based, faults
 
 
 def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
@@ -261,6 +299,21 @@ def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Ex
     empty = _is_empty(name, schema)
     no_click = pl.when(empty).then(pl.lit(0, pl.Int8)).otherwise(click)
     return no_click, [(broken & ~empty, fault) for broken, fault in faults]
+
+
+def _clicked_rank(
+    name: str, schema: pl.Schema, rank: pl.Expr, rules: ReadingRules
+) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:
+    """Whether a row's rank is that of the clicked result, or of one of several, as Int8; an empty cell is none."""
+    top = rules.click_ranks or 0
+    if isinstance(schema[name], pl.List | pl.Array):
+        ranks = pl.col(name).cast(pl.List(pl.Int64), strict=False)
+        was_clicked, invalid = rank.is_in(ranks), ranks.list.min() < top
+    else:
+        clicked, is_count = _count(name, schema, "--click", rules.values)
+        was_clicked, invalid = rank == clicked, ~_is_empty(name, schema) & ~(is_count & (clicked >= top))
+    click = was_clicked.fill_null(value=False).cast(pl.Int8)
+    return click, [(invalid.fill_null(value=False), RowFault.RANK_INVALID)]
 
 
 def _full_cells(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowFault]]]:

@@ -23,12 +23,12 @@ from posbias.io.forms.conversion import convert
 from posbias.io.log.days import Days, look_odd
 from posbias.io.log.log import Log
 from posbias.io.log.lost_clicks import JoinedClicks
+from posbias.io.log.misread import check_no_ranks, check_no_sums, check_slots
 from posbias.io.log.quoting import resolve_quotes
 from posbias.io.log.raw import RawReader
 from posbias.io.log.rejects import check_dropped
 from posbias.io.log.rows import RawLines, Rows
 from posbias.io.log.scan import TEXT_SEPARATORS
-from posbias.io.log.sums import check_no_sums
 from posbias.io.progress import Progress
 from posbias.io.stores.checks import check_contents
 from posbias.io.stores.decay import Decay
@@ -187,6 +187,8 @@ def read_unjudged(
     """
     log, said = _with_known_quotes(log, engine, progress)
     check_no_sums(log)
+    check_no_ranks(log)
+    check_slots(log)
     named, sources, reader = log, log.digests, log.raw
     account, clicks = None, None
     if reader is not None:

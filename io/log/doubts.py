@@ -3,7 +3,7 @@
 import shlex
 
 from posbias.io.log.log import Log
-from posbias.io.log.sums import unused_count
+from posbias.io.log.misread import unused_count
 
 
 def doubts(log: Log) -> list[str]:

@@ -146,6 +146,11 @@ class Log:
         """`session` and `doc` of the clicks, each once, where clicks are apart."""
         return self._clicked(self._shown.collect_schema()).select(page_keys(self.roles))
 
+    def first_rows(self, rows: int, columns: Sequence[str]) -> pl.DataFrame:
+        """Some columns of the first rows, as they stand there, a row for each impression."""
+        with reading(self.sources):
+            return self._shown.select(list(dict.fromkeys(columns))).head(rows).collect(engine="streaming")
+
     def impressions_with_place(self, source: Source) -> pl.LazyFrame:
         """The impressions of one file, raw values and place beside them, to show the faulty ones."""
         raw = self._with_clicks(self._flat(_from_raw(scan_with_place(source, self._as_text)), source))
@@ -298,7 +303,10 @@ class Log:
 
     @property
     def _as_text(self) -> Sequence[str]:
-        named = (self.roles.position, self.roles.click, self.roles.weight, self.roles.impressions)
+        named = (
+            *(self.roles.position, self.roles.page, self.roles.click),
+            *(self.roles.weight, self.roles.impressions),
+        )
         return [name for name in named if name is not None and not name.startswith(OURS)]
 
     def _canonical(self, raw: pl.LazyFrame) -> pl.LazyFrame:

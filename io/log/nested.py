@@ -7,7 +7,7 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import FOUND_BEFORE, RowFault
-from posbias.core.schema import FLAGS, POSITION, QUERY, SESSION, Roles
+from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.lost_clicks import BESIDE, CLICKED, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
 from posbias.io.log.scan import ROW
 from posbias.io.log.written_lists import NO_LIST_RULES, ListRules
@@ -183,15 +183,19 @@ def _check_lists(schema: pl.Schema, roles: Roles, docs: str, in_lists: Sequence[
                     f"{where}: column {name!r} ({FLAGS[role]}) holds lists, {schema[name]}. Where documents are in "
                     f"lists, a row is one page, with one {role}."
                 )
-    for role, name in ((POSITION, roles.position), ("click", roles.click), ("clicked", roles.clicked)):
+    for role, name in ((POSITION, roles.position), (CLICK, roles.click), ("clicked", roles.clicked)):
         if name is not None and name not in in_lists:
             further = " Without such a column, positions are the places in the list." if role == POSITION else ""
+            further += _IF_RANK if role == CLICK else ""
             entries = "the ids of the clicked documents" if role == "clicked" else "one entry per document"
             raise SchemaError(
                 f"{where}: column {docs!r} holds {_lists(schema[docs])}, but {name!r} "
                 f"({FLAGS.get(role, '--clicked')}) holds {schema[name]}. It must hold a list too, with {entries}."
                 f"{further}{_if_text(schema[name])}"
             )
+
+
+_IF_RANK = " If it holds the rank of the clicked result, say --click-ranks 0, or 1 where ranks count from 1."
 
 
 def _lists(dtype: pl.DataType) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from posbias.core.column_names import OFFSETS, PAGE_NUMBERS, plain
 from posbias.core.errors import LogFormatError, RoleError, SchemaError
 from posbias.core.role_search import resolve_roles
 from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, POSITION, QUERY, SESSION, RequestedRoles, Roles
@@ -40,13 +41,15 @@ def open_log(request: LogRequest) -> Log:
         _check_click_is_there(request, [*columns.names, *_columns_of(click_sources).names])
     apart = request.events is not None or bool(click_sources)
     requested = replace(request.roles, click=None) if apart else request.roles
+    requested = _with_page(request, requested, columns.names)
     nested = _is_nested(replace(request, roles=requested), sources[0], columns)
     roles = _find_roles(request, requested, columns, nested=nested)
     check_headers(sources, roles.columns())
     check_files_agree(sources, roles)
     _check_fields_are_named(request, roles, columns)
     base = request.rules.position_base
-    nesting = find_nesting(schema_of(sources[0]), roles, base, request.lists, where=where) if nested else None
+    of_entries = roles if request.rules.click_ranks is None else replace(roles, click=None)
+    nesting = find_nesting(schema_of(sources[0]), of_entries, base, request.lists, where=where) if nested else None
     if nesting is not None:
         roles = nesting.roles(roles)
     if request.events is not None:
@@ -57,6 +60,25 @@ def open_log(request: LogRequest) -> Log:
     with reading(sources):
         _ = log.schema
     return log
+
+
+def _with_page(request: LogRequest, requested: RequestedRoles, names: Sequence[str]) -> RequestedRoles:
+    """The columns that were named, and the one that numbers results pages, where positions begin anew on each.
+
+    Raises:
+        SchemaError: no column is called so.
+    """
+    paging = request.rules.paging
+    if paging is None or requested.page is not None:
+        return requested
+    known = OFFSETS if paging.size == 1 else PAGE_NUMBERS
+    found = next((name for name in names if plain(name) in known), None)
+    if found is None:
+        raise SchemaError(
+            f"{request.where}: no column looks like the number of the results page (--page-size {paging.size}). Name "
+            f"it with --page COLUMN. The columns are: {', '.join(names)}."
+        )
+    return replace(requested, page=found)
 
 
 @dataclass(frozen=True)
@@ -179,7 +201,7 @@ def _open_events(request: LogRequest, events: EventsRequest, sources: tuple[Sour
         SchemaError: a column is not there.
     """
     events.check(sources)
-    as_text = tuple(name for name in (roles.position, roles.weight) if name is not None)
+    as_text = tuple(name for name in (roles.position, roles.page, roles.weight) if name is not None)
     paths = tuple(str(source.path) for source in sources)
     reader = EventReader(events, roles, paths, as_text)
     log = Log(request, sources, (), replace(roles, session=reader.page, click=CLICKED_EVENT), raw=reader)

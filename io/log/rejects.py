@@ -17,8 +17,8 @@ from posbias.core.log.pages import HARMLESS, PageFault
 from posbias.core.schema import NAMES_OF_COUNTS, SESSION
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
+from posbias.io.log.misread import unused_count
 from posbias.io.log.scan import FILE, ROW, reading
-from posbias.io.log.sums import unused_count
 from posbias.io.log.written_values import find_click_words, find_timestamp_format
 
 _SHOWN = 3
@@ -73,6 +73,14 @@ _WORDING: dict[int, _Wording] = {
         beside="impressions",
     ),
     RowFault.NO_IMPRESSIONS: _Wording("the row adds up no impression", "impressions"),
+    RowFault.PAGE_INVALID: _Wording("the page is no whole number from that of the first page", "page"),
+    RowFault.SLOT_BELOW_PAGE: _Wording(
+        "the position on the page is beyond --page-size",
+        "position",
+        "If positions go on from page to page, say --page none; else how many results a page holds.",
+        beside="page",
+    ),
+    RowFault.RANK_INVALID: _Wording("the rank of the clicked result is no whole number from --click-ranks on", "click"),
     PageFault.FAULTY_ROW: _Wording("another row of the page is faulty", SESSION),
     PageFault.SEVERAL_QUERIES: _Wording("the session holds several queries", SESSION, _VISIT),
     PageFault.REPEATED_DOC: _Wording("the session shows a document twice", SESSION, _VISIT),
@@ -199,6 +207,12 @@ def _base_advice(log: Log) -> str:
     return f"Positions count from {base} here. If this log counts from {smallest:g}, say --position-base {smallest:g}."
 
 
+def _page_advice(log: Log) -> str:
+    paging = log.rules.paging
+    base = 1 if paging is None else paging.base
+    return f"Pages count from {base} here. If this log counts them from {1 - base}, say --page-base {1 - base}."
+
+
 def _time_advice(log: Log) -> str:
     unit = log.rules.time_unit
     asked = log.rules.values.timestamp_format
@@ -267,6 +281,7 @@ def _weight_advice(log: Log) -> str:
 _ADVICE: dict[int, Callable[[Log], str]] = {
     RowFault.CLICK_INVALID: _click_advice,
     RowFault.POSITION_BELOW_BASE: _base_advice,
+    RowFault.PAGE_INVALID: _page_advice,
     RowFault.POSITION_NOT_WHOLE: _position_advice,
     RowFault.WEIGHT_INVALID: _weight_advice,
     RowFault.TIMESTAMP_INVALID: _time_advice,

@@ -13,6 +13,7 @@ from posbias.core.log.pages import PageFault, pages
 from posbias.core.schema import DOC, POSITION, QUERY, SESSION
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
+from posbias.io.log.misread import unsaid_page
 from posbias.io.log.recognition.roles import option
 from posbias.io.log.recognition.sample import first_impressions
 from posbias.io.log.scan import schema_of
@@ -42,6 +43,12 @@ class _Shares:
     @property
     def faulty(self) -> float:
         return self.no_page + self.repeated_doc
+
+
+def find_paging(log: Log) -> list[Finding]:
+    """The column by which positions go on from page to page, where they begin anew on each."""
+    found = unsaid_page(log)
+    return [] if found is None else [Finding(found.found, found.options, certain=False)]
 
 
 def find_pages(log: Log) -> list[Finding]:

@@ -8,9 +8,9 @@ from posbias.core.log.impressions import REJECTED, ReadingRules, RowFault
 from posbias.core.schema import CLICK, POSITION
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
+from posbias.io.log.misread import are_sums, clicked_rank, unused_count
 from posbias.io.log.recognition.roles import option
 from posbias.io.log.recognition.sample import first_impressions
-from posbias.io.log.sums import are_sums, unused_count
 
 _AS_MANY = 0.2
 """Rows at position 0 per row at position 1 from which 0 is the top position, and no mark of a missing one."""
@@ -45,9 +45,13 @@ def find_position_base(log: Log) -> list[Finding]:
 
 
 def find_clicks(log: Log) -> list[Finding]:
-    """Whether the click column holds counts, and what its empty cells mean."""
+    """Whether the click column holds counts or ranks, and what its empty cells mean."""
     if log.raw is not None or log.click_sources:
         return []
+    top = clicked_rank(log)
+    if top is not None:
+        said = f"{log.roles.click!r} holds the rank of the clicked result, from {top}"
+        return [Finding(said, ("--click-ranks", str(top)))]
     rows = first_impressions(log)
     faults = _click_faults(rows)
     if faults[RowFault.CLICK_INVALID] and not log.roles.impressions:
