@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators import ConditionalEstimator, Estimate, EstimationOptions
@@ -57,6 +58,7 @@ def outlook(statistics: SufficientStatistics, share: float = 1.0) -> Outlook:
     model = statistics.plan.model.name
     counts = statistics.counts_by_cell()
     try:
+        check_no_silent_position(statistics)
         with np.errstate(all="ignore" if statistics.plan.weighted else None):
             estimate = ConditionalEstimator().estimate(
                 statistics, statistics.strata(), EstimationOptions(), lambda _: None

@@ -1,12 +1,23 @@
-"""What can be counted: models that have cells, and columns that results can hold under their own names."""
+"""What can be counted: models with cells, columns that results can hold by their names, positions with all clicks."""
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from posbias.core.errors import UsageError
+import numpy as np
+import polars as pl
+
+from posbias.core.arrays.count_table import CountTable, Flags, Floats
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.models import FactorisedModel, click_model_names, get_model, model_names
-from posbias.core.schema import NAMES_TAKEN
+from posbias.core.schema import NAMES_TAKEN, POSITION
 
 DEFAULT_MODEL = "pbm"
+
+_SHOWN = 1000.0  # impressions from which a position without a click is looked at
+_SURELY = math.log(1e6)  # what a Poisson number is expected to be that is 0 by chance once in a million
+_FALLS_BY = 0.1  # from one position to the next, clicks fall by no more than this factor
 
 
 def counted_model(name: str) -> FactorisedModel:
@@ -50,3 +61,111 @@ def check_context(model: FactorisedModel, context: Sequence[str]) -> None:
     """
     if context and model.name != DEFAULT_MODEL:
         raise UsageError(f"--context: works only with --model {DEFAULT_MODEL}, not {model.name}.")
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The counts of one position of one context.
+
+    Attributes:
+        cells: which they are, shape (K,).
+        position: the position.
+        impressions: on it.
+        clicks: on it.
+    """
+
+    cells: Flags
+    position: int
+    impressions: float
+    clicks: float
+
+
+def check_no_silent_position(statistics: SufficientStatistics) -> None:
+    """See that no position lacks its clicks: none of thousands of impressions is clicked, where chance makes that 1e-6.
+
+    A click is expected as often as on the next positions above and below that have some, whichever has fewer. Above
+    all others, those below tell alone. Below all others, a tenth of the clicks is expected for each position further
+    down, and of no more than the same documents have elsewhere: the end of a long page may have none. Clicks of a
+    document are no chance of their own: so many pairs must be without a click, too, as chance does not explain.
+
+    Raises:
+        IdentifiabilityError: one does.
+    """
+    keys = (*statistics.plan.context, POSITION)
+    place = statistics.cells.select(pl.struct(keys).rle_id()).to_series().to_numpy()
+    first = np.unique(place, return_index=True)[1]
+    impressions, clicks = (np.bincount(place, of_cells) for of_cells in statistics.cell_totals)
+    context, position = statistics.context_of_cell[first], statistics.position_of_cell[first]
+
+    def row_at(at: int) -> _Row:
+        return _Row(place == at, int(position[at]), float(impressions[at]), float(clicks[at]))
+
+    for at in np.flatnonzero((clicks == 0) & (impressions >= _SHOWN)):
+        clicked = np.flatnonzero((clicks > 0) & (context == context[at]))
+        before, after = clicked[clicked < at][-1:], clicked[clicked > at][:1]
+        row, above, below = row_at(int(at)), *([row_at(int(of)) for of in side] for side in (before, after))
+        expected = _expected(statistics.pair_signatures, row, above, below)
+        if expected is not None:
+            named = statistics.cells.row(int(first[at]), named=True)
+            where = "".join(f", {name} = {named[name]!r}" for name in statistics.plan.context)
+            raise IdentifiabilityError(_silent(row, expected, above, below, where))
+
+
+def _expected(table: CountTable, row: _Row, above: Sequence[_Row], below: Sequence[_Row]) -> float | None:
+    """The clicks that a silent position should have; None where it may have none. At most one row on each side."""
+    beside = [*above, *below]
+    if not beside:
+        return None
+    falls = 1.0 if below else _FALLS_BY ** (row.position - above[0].position)
+    expected = falls * min(row.impressions * other.clicks / other.impressions for other in beside)
+    if not below and expected >= _SURELY:
+        expected = min(expected, falls * _clicks_elsewhere(table, row.cells))
+    if expected < _SURELY:
+        return None
+    pairs, _ = _pairs(table, row.cells)
+    surely = math.inf
+    for other in beside:
+        shown, clicked = _pairs(table, other.cells)
+        without = 1 - (clicked + 0.5) / (shown + 1)
+        thinner = min(1.0, row.impressions / pairs / (other.impressions / shown))
+        surely = min(surely, -falls * thinner * pairs * math.log(without))
+    return expected if surely >= _SURELY else None
+
+
+def _pairs(table: CountTable, cells: Flags) -> tuple[float, float]:
+    """Pairs that are shown in some of these cells, and those that are clicked there."""
+    within = cells[table.cell]
+    unit, clicked = table.unit_of_entry[within], table.clicks[within] > 0
+    return tuple(float(table.multiplicity[np.unique(which)].sum()) for which in (unit, unit[clicked]))  # pyright: ignore[reportReturnType] - two of them
+
+
+def _clicks_elsewhere(table: CountTable, cells: Flags) -> float:
+    """The clicks that the documents of these cells would have there at the click rate that each has elsewhere."""
+    within = cells[table.cell]
+    here, other = np.where(within, table.impressions, 0.0), np.where(within, 0.0, table.impressions)
+    shown: Floats = table.sum_by_unit(other)
+    clicked = table.sum_by_unit(np.where(within, 0.0, table.clicks))
+    rate = np.divide(clicked, shown, out=np.zeros_like(shown), where=shown > 0)
+    return float((table.multiplicity * table.sum_by_unit(here) * rate).sum())
+
+
+def _silent(row: _Row, expected: float, above: Sequence[_Row], below: Sequence[_Row], where: str) -> str:
+    """What is wrong with a position, and what to do."""
+    beside = " and ".join(str(other.position) for other in (*above, *below))
+    several = "positions" if above and below else "position"
+    if not above:
+        cause = (
+            "Are clicks ranks, of which the topmost is 0 (--click-ranks 0), does the log count positions from another "
+            "number (--position-base), or are clicks at the top not logged? Then leave its rows out of the log."
+        )
+    elif not below:
+        cause = (
+            "Are clicks below logged in another place, or not at all? Leave these positions out: --max-position "
+            f"{above[0].position}."
+        )
+    else:
+        cause = "Are clicks there logged in another place, or not at all? Add them, or leave its rows out of the log."
+    return (
+        f"clicks at position {row.position}{where} are missing: it has {row.impressions:,.0f} impressions and none, "
+        f"and by those at {several} {beside} it should have {expected:,.0f} at least. {cause}"
+    )

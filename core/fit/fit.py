@@ -11,6 +11,7 @@ from posbias.core.arrays.count_table import Floats, Integers, Numbers
 from posbias.core.arrays.threads import meanwhile
 from posbias.core.attractiveness.prior import AttractivenessPrior, estimate_prior, posterior_by_position
 from posbias.core.attractiveness.uncertainty import with_errors_of_theta
+from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.clicks_above import CountedPages
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
@@ -208,11 +209,12 @@ def fit_statistics(
         on_iteration: is told how the estimation proceeds.
 
     Raises:
-        IdentifiabilityError: nothing links two cells, or the counts differ too much for any estimate.
+        IdentifiabilityError: nothing links two cells, a position lacks its clicks, or the counts differ too much.
         UsageError: there is no such method or reference cell, or the method cannot do what was asked, or sessions are
             asked for and there is no log.
     """
     check_method(method, statistics.plan, options)
+    check_no_silent_position(statistics)
     try:
         with np.errstate(all="ignore" if statistics.plan.weighted else None):  # what is no number is found below
             beside = beside or BesideCounts()

@@ -10,7 +10,7 @@ import polars as pl
 from posbias.core.column_names import OFFSETS, PAGE_NUMBERS, endings, plain, says_rank
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import Paging
-from posbias.core.schema import NAMES_OF_COUNTS
+from posbias.core.schema import NAMES_OF_COUNTS, Roles
 from posbias.io.log.headers import OURS
 from posbias.io.log.log import Log
 from posbias.io.log.scan import reading, scan_sources, schema_of
@@ -20,6 +20,7 @@ _ROWS = 200_000  # the first ones, that are looked at
 _FEWEST_LATER = 0.01  # share of the rows on later pages
 _AS_OFTEN = 0.2  # a later page has a result at its top, beside the first page
 _MOST_PAGES = 1000
+_SHOWN_AGAIN = 0.1  # share of the results of later pages that stand on the first page as well
 _FEWEST_RANKS = 3  # different ones: fewer are as well numbers of clicks
 _NEARLY_ALL = 0.99
 
@@ -129,12 +130,34 @@ def unsaid_page(log: Log) -> UnsaidPage | None:
         is_offset = not own.isdisjoint(OFFSETS)
         if name in played or dtype.is_nested() or not (is_offset or not own.isdisjoint(PAGE_NUMBERS)):
             continue
-        numbers = pl.col(name, position).cast(pl.Float64, strict=False)
-        rows = log.first_rows(_ROWS, (name, position)).select(numbers).drop_nulls()
+        keys = [key for key in (*log.roles.session, *_queries(log)) if key != name]
+        rows = log.first_rows(_ROWS, (name, position, *keys, *log.roles.doc))
+        rows = rows.with_columns(pl.col(name, position).cast(pl.Float64, strict=False)).drop_nulls((name, position))
         found = _begins_anew(rows, name, position, is_offset=is_offset)
-        if found is not None:
+        if found is not None and _goes_on(rows, name, keys, log.roles):
             return found
     return None
+
+
+def _queries(log: Log) -> Sequence[str]:
+    return () if log.roles.docs_are_queries else log.roles.query
+
+
+def _goes_on(rows: pl.DataFrame, page: str, keys: Sequence[str], roles: Roles) -> bool:
+    """Whether later pages show other documents than the first one, as far as sessions say what belongs together.
+
+    A column that counts the searches of a visit begins positions anew as well: but there, a query that is searched
+    again shows its documents again.
+    """
+    docs, is_later = [*keys, *roles.doc], pl.col(page) > pl.col(page).min()
+    later, first = rows.filter(is_later), rows.filter(~is_later)
+    with_first = (
+        later.join(first.select(keys).unique(), on=keys, how="semi") if roles.session and keys else later.clear()
+    )
+    if 2 * with_first.height < later.height:
+        return page not in roles.session
+    shown_again = with_first.join(first.select(docs).unique(), on=docs, how="semi")
+    return shown_again.height <= _SHOWN_AGAIN * with_first.height
 
 
 def _begins_anew(rows: pl.DataFrame, name: str, position: str, *, is_offset: bool) -> UnsaidPage | None:
