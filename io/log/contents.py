@@ -1,11 +1,19 @@
 """What a file is by its first bytes, where its name does not say it."""
 
+import gzip
+import io
 import zlib
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, BinaryIO
 
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
-_GZIP = b"\x1f\x8b"
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-_WINDOW_OF_GZIP = 31
+_PIECE = 1 << 20  # bytes
+DAMAGED = (EOFError, OSError, zlib.error)
+"""What is raised where a packed file is damaged, or ends before its time."""
+
 _OF_NO_TEXT = frozenset({*range(9), *range(14, 27)})
 
 
@@ -45,13 +53,37 @@ def wide_encoding(start: bytes) -> str | None:
     return {0: "utf-16-be", 1: "utf-16-le"}[zeros[0]] if len(zeros) == 1 else None
 
 
+def is_packed(start: bytes) -> bool:
+    """Whether a file that begins so is packed by gzip or zstd."""
+    return start.startswith((_GZIP, _ZSTD))
+
+
+def unpacked(packed: BinaryIO) -> Iterator[bytes]:
+    """The content of a file, without gzip or zstd around it, piece by piece.
+
+    Raises:
+        EOFError, OSError, zlib.error: it is damaged, or ends before its time.
+    """
+    start = packed.read(len(_ZSTD))
+    packed.seek(0)
+    stream: Any = packed
+    if start.startswith(_GZIP):
+        stream = gzip.GzipFile(fileobj=packed)
+    elif start == _ZSTD:
+        arrow: Any = import_module("pyarrow")  # only here: importing it takes time
+        stream = arrow.CompressedInputStream(arrow.PythonFile(packed), "zstd")
+    while piece := stream.read(_PIECE):
+        yield piece
+
+
 def unpacked_start(start: bytes) -> bytes:
-    """The beginning of a file, without its wrapper where it is packed by gzip."""
-    return _unpacked(start) if start.startswith(_GZIP) else start
-
-
-def _unpacked(start: bytes) -> bytes:
+    """The beginning of a file, without its wrapper where it is packed by gzip or zstd."""
+    if not is_packed(start):
+        return start
+    found = b""
     try:
-        return zlib.decompressobj(_WINDOW_OF_GZIP).decompress(start)
-    except zlib.error:
-        return b""
+        for piece in unpacked(io.BytesIO(start)):
+            found += piece
+    except DAMAGED:  # it is but the beginning
+        return found
+    return found

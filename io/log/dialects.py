@@ -7,7 +7,6 @@ import codecs
 import csv
 import re
 import shlex
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from itertools import chain
 from posbias.core.column_names import plain
 from posbias.core.role_search import NAMES_IN_EXPORTS
 from posbias.core.schema import ALIASES
+from posbias.io.log.contents import is_packed, unpacked_start
 from posbias.io.log.findings import Finding
 from posbias.io.log.scan import TEXT_SEPARATORS
 from posbias.io.log.sources import Source, read_start
@@ -25,7 +25,6 @@ _LINES = 1000
 _MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _SEPARATORS = (",", ";", "\t", "|", " ")
 _NAMES = {"\t": "tab", " ": "space"}
-_GZIP, _WINDOW_OF_GZIP = b"\x1f\x8b", 31
 _NUMBER = re.compile(r"\s*[+-]?[0-9]+([.,][0-9]+)?\s*")
 _WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 _MOST = 0.95  # of the lines that have as many fields as the first
@@ -61,20 +60,13 @@ def find_dialects(sources: Sequence[Source]) -> list[Finding]:
 def _start(source: Source) -> _Start:
     head = read_start(source, _LOOKED_AT)
     cut = source.bytes > len(head)
-    if head.startswith(_GZIP):
-        head = _unpacked(head)
+    if is_packed(head):
+        head = unpacked_start(head)
         cut = True
     encoding, certain = _encoding_of(head)
     text = codecs.getincrementaldecoder(encoding or "utf-8")(errors="replace").decode(head).removeprefix("\ufeff")
     lines = text.splitlines()
     return _Start(source, encoding, certain, (lines[:-1] if cut and len(lines) > 1 else lines)[:_LINES])
-
-
-def _unpacked(head: bytes) -> bytes:
-    try:
-        return zlib.decompressobj(_WINDOW_OF_GZIP).decompress(head, _LOOKED_AT)
-    except zlib.error:
-        return b""
 
 
 def _encoding_of(head: bytes) -> tuple[str | None, bool]:

@@ -4,17 +4,16 @@ Copies lie beside the temporary files, are made in bounded memory, and live as l
 """
 
 import codecs
-import gzip
 import json
 import shutil
 import sys
-import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from posbias.core.errors import LogFormatError
+from posbias.io.log.contents import DAMAGED, is_packed, unpacked
 from posbias.io.places.local_copies import folder_for_copies
 from posbias.io.places.locations import Location, ObjectUrl
 from posbias.io.places.object_stores import download
@@ -25,12 +24,12 @@ STANDARD_INPUT = "-"
 
 _PIECE = 1 << 20  # bytes
 _LARGEST_ROW = 64 << 20  # characters of one row of a JSON array
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_MARK = 4  # bytes by which a packed file is known
 _BLANKS = " \t\r\n"
 
 
 def spool_standard_input() -> Path:
-    """All of standard input as a file; what is packed by gzip is unpacked.
+    """All of standard input as a file; what is packed by gzip or zstd is unpacked.
 
     Raises:
         LogFormatError: there is none, it is a terminal, or it ends before its time.
@@ -44,7 +43,7 @@ def spool_standard_input() -> Path:
     with _new_file("standard-input") as path, path.open("wb") as file:
         shutil.copyfileobj(stream, file, _PIECE)
     with path.open("rb") as file:
-        packed = file.read(len(_GZIP)) == _GZIP
+        packed = is_packed(file.read(_MARK))
     if not packed:
         return path
     with _new_file("unpacked") as unpacked, unpacked.open("wb") as file:
@@ -181,25 +180,16 @@ def _on_disk(place: Location) -> Path:
 
 
 def _unpacked(path: Path, shown: str) -> Iterator[bytes]:
-    """The content of a file, without gzip around it, piece by piece.
+    """The content of a file, without gzip or zstd around it, piece by piece.
 
     Raises:
-        LogFormatError: it is truncated, or packed by another program.
+        LogFormatError: it is damaged, or ends too early.
     """
-    with path.open("rb") as plain:
-        head = plain.read(len(_ZSTD))
-        plain.seek(0)
-        if head == _ZSTD:
-            raise LogFormatError(f"{shown}: zstd cannot be unpacked for this. Unpack it first: zstd -d.")
-        stream = cast("BinaryIO", gzip.GzipFile(fileobj=plain)) if head.startswith(_GZIP) else plain
-        while True:
-            try:
-                piece = stream.read(_PIECE)
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise LogFormatError(f"{shown}: is damaged or ends too early: {error}. Write it again.") from error
-            if not piece:
-                return
-            yield piece
+    with path.open("rb") as packed:
+        try:
+            yield from unpacked(packed)
+        except DAMAGED as error:
+            raise LogFormatError(f"{shown}: is damaged or ends too early: {error}. Write it again.") from error
 
 
 @contextmanager
