@@ -18,7 +18,7 @@ from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
 from posbias.io.log.recognition.events import find_base_of_events, find_page_time
 from posbias.io.log.recognition.lists import find_lists
-from posbias.io.log.recognition.pages import find_duplicates, find_pages, find_paging
+from posbias.io.log.recognition.pages import find_duplicates, find_pages, find_paging, find_session
 from posbias.io.log.recognition.roles import find_roles
 from posbias.io.log.recognition.sample import first_texts
 from posbias.io.log.recognition.values import find_clicks, find_position_base, find_sums
@@ -172,6 +172,7 @@ STEPS: tuple[Step, ...] = (
     lambda asked: [] if _is_said(asked, *_CLICKS_ARE_SAID) else find_clicks(asked.open_log()),
     lambda asked: [] if asked.reading.position_base is not None else find_base_of_events(asked.open_log()),
     lambda asked: find_page_time(asked.open_log()),
+    lambda asked: find_session(asked.open_log()),
     lambda asked: find_paging(asked.open_log()),
     lambda asked: find_pages(asked.open_log()),
     lambda asked: find_duplicates(asked.open_log()),

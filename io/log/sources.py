@@ -36,6 +36,7 @@ _FORMAT_BY_EXTENSION = {
 }
 _COMPRESSIONS = (".gz", ".zst")
 _COMPRESSIBLE = ("csv", "tsv", "ndjson")
+_PACKED_JSON = tuple(f".json{wrapper}" for wrapper in _COMPRESSIONS)
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
@@ -231,7 +232,7 @@ def _expand(name: str) -> list[Source]:
 
 
 def _in_folder(folder: Path) -> list[Source]:
-    found = files_below(folder, lambda file: _format_by_name(file) is not None)
+    found = files_below(folder, _is_log)
     if not found:
         raise _nothing_in(str(folder))
     return [_source_on_disk(file) for file in found]
@@ -275,14 +276,19 @@ def _objects_at(place: ObjectUrl, objects: list[StoredObject]) -> list[Source]:
 def _nothing_in(name: str) -> LogFormatError:
     return LogFormatError(
         f"{name}: the directory holds no log file (known: {', '.join(_FORMAT_BY_EXTENSION)}; "
-        "text also with .gz or .zst)."
+        "text also with .gz or .zst, JSON with them). Name other files one by one."
     )
 
 
 def _is_data(file: PurePath) -> bool:
     """Whether a name below a directory is that of a log, and not hidden."""
     hidden = any(part.startswith((".", "_")) for part in file.parts)
-    return not hidden and _format_by_name(file) is not None
+    return not hidden and _is_log(file)
+
+
+def _is_log(file: PurePath) -> bool:
+    """Whether a file of a directory is a log by its name; JSON is one where it is packed, as settings are not."""
+    return _format_by_name(file) is not None or file.name.lower().endswith(_PACKED_JSON)
 
 
 def _format_by_name(file: PurePath) -> str | None:

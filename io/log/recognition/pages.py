@@ -1,15 +1,16 @@
 """What the rows of a session say: whether it is one page, or a visit, and whether documents stand twice on pages."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import polars as pl
 
-from posbias.core.column_names import words
+from posbias.core.column_names import plain, words
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import PageFault, pages
+from posbias.core.log.pages import PAGE_ROWS, PageFault, pages
+from posbias.core.role_search import NAMES_IN_EXPORTS
 from posbias.core.schema import DOC, POSITION, QUERY, SESSION
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
@@ -29,12 +30,13 @@ _TELLING = {"search", "serp", "page", "request", "view", "impression", "time", "
 
 @dataclass(frozen=True)
 class _Shares:
-    """Of so many pages, the shares of those that are faulty, by what is wrong with them."""
+    """Of so many pages, the shares of those that are faulty, by what is wrong; the rows of the longest."""
 
     several_queries: float
     repeated_doc: float
     repeated_position: float
     pages: int = 0
+    longest: int = 0
 
     @property
     def no_page(self) -> float:
@@ -51,23 +53,35 @@ def find_paging(log: Log) -> list[Finding]:
     return [] if found is None else [Finding(found.found, found.options, certain=False)]
 
 
+def find_session(log: Log) -> list[Finding]:
+    """The column of the session, by names in exports of other tools, where none is needed and its rows are pages."""
+    if log.has_sessions or log.raw is not None or log.nesting is not None or log.roles.impressions is not None:
+        return []
+    known, played = NAMES_IN_EXPORTS[SESSION], log.roles.columns()
+    named = [(name,) for name in schema_of(log.sources[0]) if plain(name) in known and name not in played]
+    found = _best_keys(log, named)
+    if found is None:
+        return []
+    return [Finding(f"the session is taken to be column {found[0]!r}", option("--session", found[0]), certain=False)]
+
+
 def find_pages(log: Log) -> list[Finding]:
     """Other columns for the session where it is a visit."""
     if not log.has_sessions or log.request.roles.session or log.nesting is not None or log.raw is not None:
         return []
     if _shares(log).no_page < _VISITS:
         return []
-    visit, found = f"a session ({', '.join(log.roles.session)}) is a visit", _best_keys(log)
+    visit, found = f"a session ({', '.join(log.roles.session)}) is a visit", _best_keys(log, _keys(log))
     if found is None:
         return [Finding(f"{visit}, and no columns tell its pages apart", certain=False)]
     said = f"{visit}: a page is told by {' and '.join(found)}"
     return [Finding(said, tuple(chain(*(option("--session", name) for name in found))), certain=False)]
 
 
-def _best_keys(log: Log) -> tuple[str, ...] | None:
+def _best_keys(log: Log, keys: Iterable[tuple[str, ...]]) -> tuple[str, ...] | None:
     """The columns that tell pages apart: the fewest faulty ones, then the fewest, as a page is not cut needlessly."""
-    shares = {names: _shares(_with_session(log, names)) for names in _keys(log)}
-    good = {names: found for names, found in shares.items() if found.faulty <= _GOOD_PAGES}
+    shares = {names: _shares(_with_session(log, names)) for names in keys}
+    good = {names: found for names, found in shares.items() if found.faulty <= _GOOD_PAGES and found.longest > 1}
     return min(good, key=lambda names: (round(good[names].faulty, 2), good[names].pages), default=None)
 
 
@@ -93,8 +107,9 @@ def _shares(log: Log) -> _Shares:
     judged = pages(rows.lazy().filter(pl.col(REJECTED) == 0), log.page_rules).collect()
     counts = dict(judged.group_by(REJECTED).len().iter_rows())
     total = max(judged.height, 1)
+    longest = int(judged[PAGE_ROWS].cast(pl.Int64).to_numpy().max(initial=0))
     faults = (PageFault.SEVERAL_QUERIES, PageFault.REPEATED_DOC, PageFault.REPEATED_POSITION)
-    return _Shares(*(counts.get(fault, 0) / total for fault in faults), pages=judged.height)
+    return _Shares(*(counts.get(fault, 0) / total for fault in faults), pages=judged.height, longest=longest)
 
 
 def _same_rows(log: Log) -> float:
