@@ -118,7 +118,9 @@ def _separator_of(lines: Sequence[str], usual: str) -> str:
         for mark, counts in widths.items()
         if counts and counts[0] > 1 and Counter(counts)[counts[0]] >= _MOST * len(counts)
     }
-    if not even or even.get(usual) == max(even.values()):
+    if len(even) > 1:
+        even.pop(" ", None)  # fields of any file may hold as many words
+    if not even or even.get(usual) == max(even.values()) or usual == "\t" in even:
         return usual
     return max(even, key=lambda mark: (even[mark], mark == usual))
 

@@ -1,4 +1,4 @@
-"""Guesses from values, where names say nothing: positions climb down a page, a click is 0 or 1, documents change.
+"""Guesses from values, where names say nothing: positions climb down a page, a click is yes or no, documents change.
 
 Rows are taken in their order: those of a page stand together, from top to bottom, as logs are mostly written.
 """
@@ -8,9 +8,11 @@ from collections.abc import Collection, Mapping
 import polars as pl
 
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
+from posbias.io.log.written_values import find_click_words
 
 _MOSTLY = 0.95
 _LONGEST_PAGE = 1000
+_WORDS = 2  # for a click and none
 FLAGS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
 """What a column of clicks holds, as text."""
 
@@ -82,7 +84,8 @@ def _climbing(column: pl.Series) -> float:
 
 def _is_flag(column: pl.Series) -> bool:
     values = {value.lower() for value in column.cast(pl.String).drop_nulls().unique().to_list()}
-    return bool(values) and values <= FLAGS and not values <= {"0", "0.0", "false"}
+    is_flag = values <= FLAGS and not values <= {"0", "0.0", "false"}
+    return bool(values) and (is_flag or (len(values) <= _WORDS and find_click_words(values) is not None))
 
 
 def _share(holds: pl.Series) -> float:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import polars as pl
 
-from posbias.core.column_names import CLIENTS, TIMES, plain
+from posbias.core.column_names import CLIENTS, TIMES, plain, words
 from posbias.core.errors import RoleError
+from posbias.core.role_search import NAMES_IN_EXPORTS
 from posbias.core.schema import ALIASES, FLAGS, QUERY, SESSION
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
@@ -61,12 +62,14 @@ def _left(sources: Sequence[Source], guessed: Collection[str]) -> list[str]:
     """Columns that could hold a query: they play no role, and are no pages, users, times or fractions."""
     with reading(sources):
         schema = schema_of(sources[0])
-    known = {plain(name) for role, names in ALIASES.items() if role != QUERY for name in names} | CLIENTS | TIMES
+    others = [names for role in ALIASES if role != QUERY for names in (ALIASES[role], NAMES_IN_EXPORTS[role])]
+    known = {plain(name) for names in others for name in names} | CLIENTS
     return [
         name
         for name, dtype in schema.items()
         if name not in guessed
         and plain(name) not in known
+        and not TIMES.intersection([plain(name), *words(name)[-1:]])
         and (dtype.is_integer() or isinstance(dtype, pl.String | pl.Categorical | pl.Enum))
     ]
 
