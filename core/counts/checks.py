@@ -85,8 +85,8 @@ def check_no_silent_position(statistics: SufficientStatistics) -> None:
 
     A click is expected as often as on the next positions above and below that have some, whichever has fewer. Above
     all others, those below tell alone. Below all others, a tenth of the clicks is expected for each position further
-    down, and of no more than the same documents have elsewhere: the end of a long page may have none. Clicks of a
-    document are no chance of their own: so many pairs must be without a click, too, as chance does not explain.
+    down, and of no more than the same documents have elsewhere: the end of a long page may have none. Between
+    others, so many pairs must be without a click, too: clicks on one document are not by chance each.
 
     Raises:
         IdentifiabilityError: one does.
@@ -116,19 +116,20 @@ def _expected(table: CountTable, row: _Row, above: Sequence[_Row], below: Sequen
     beside = [*above, *below]
     if not beside:
         return None
-    falls = 1.0 if below else _FALLS_BY ** (row.position - above[0].position)
-    expected = falls * min(row.impressions * other.clicks / other.impressions for other in beside)
-    if not below and expected >= _SURELY:
-        expected = min(expected, falls * _clicks_elsewhere(table, row.cells))
-    if expected < _SURELY:
-        return None
+    expected = min(row.impressions * other.clicks / other.impressions for other in beside)
+    if not below:
+        falls = _FALLS_BY ** (row.position - above[0].position)
+        if falls * expected < _SURELY:
+            return None
+        expected = falls * min(expected, _clicks_elsewhere(table, row.cells))
+        return expected if expected >= _SURELY else None
     pairs, _ = _pairs(table, row.cells)
-    surely = math.inf
+    surely = expected
     for other in beside:
         shown, clicked = _pairs(table, other.cells)
         without = 1 - (clicked + 0.5) / (shown + 1)
         thinner = min(1.0, row.impressions / pairs / (other.impressions / shown))
-        surely = min(surely, -falls * thinner * pairs * math.log(without))
+        surely = min(surely, -thinner * pairs * math.log(without))
     return expected if surely >= _SURELY else None
 
 

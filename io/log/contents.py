@@ -71,7 +71,7 @@ def unpacked(packed: BinaryIO) -> Iterator[bytes]:
         stream = gzip.GzipFile(fileobj=packed)
     elif start == _ZSTD:
         arrow: Any = import_module("pyarrow")  # only here: importing it takes time
-        stream = arrow.CompressedInputStream(arrow.PythonFile(packed), "zstd")
+        stream = arrow.CompressedInputStream(arrow.PythonFile(packed, mode="r"), "zstd")
     while piece := stream.read(_PIECE):
         yield piece
 

@@ -1,11 +1,13 @@
 """`posbias check`: what is recognised of a log is a command that reads it."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from checked_logs import POSITIONS, Run, checked, good_log
 
@@ -71,6 +73,36 @@ FORMS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]] = {
         ["--doc", "sku", "--position-base", "0", "--null-click", "0"],
     ),
     "visits": (visits, ["--session", "session", "--session", "query_time"]),
+    "the session under a name of exports, and of requests": (
+        lambda log: log.rename({"session": "searchQueryUid"}).with_columns(
+            request_id=pl.format("r{}", "searchQueryUid")
+        ),
+        ["--session", "searchQueryUid"],
+    ),
+    "ranks of the clicks": (
+        lambda log: log.with_columns(clicked_rank=pl.when(CLICK == 1).then(pl.col("position") - 1)).drop("click"),
+        ["--click", "clicked_rank", "--click-ranks", "0"],
+    ),
+    "words in another language, whose columns are, too": (
+        lambda log: log.select(
+            *(pl.col("session").alias("sitzung"), pl.col("query").alias("suche"), pl.col("doc").alias("artikel")),
+            rang="position",
+            geklickt=pl.when(CLICK == 1).then(pl.lit("ja")).otherwise(pl.lit("nein")),
+        ),
+        [
+            *("--session", "sitzung", "--query", "suche", "--doc", "artikel", "--position", "rang"),
+            *("--click", "geklickt", "--true", "ja", "--false", "nein"),
+        ],
+    ),
+    "no query and no session": (
+        lambda log: log.select(
+            impressionTime="timestamp",
+            slot="position",
+            itemId=pl.format("i{}-{}", "query", "doc"),
+            isClick="click",
+        ),
+        ["--no-query", "--position", "slot"],
+    ),
 }
 
 
@@ -103,6 +135,57 @@ def test_lists_are_recognised_without_an_option(run_in_process: Run, log: pl.Dat
     assert found["command"] == ["run", "pages.ndjson"]
     assert found["recognised"]["form"] == "nested"
     assert found["totals"]["impressions"] == log.height
+
+
+@pytest.mark.parametrize("ending", ["csv.zst", "ndjson.zst"])
+def test_what_zstd_packs_is_recognised_as_what_it_holds(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, ending: str
+) -> None:
+    rows, file = log.rename({"doc": "artikel"}).lazy(), tmp_path / f"log.{ending}"
+    rows.sink_csv(file, compression="zstd") if "csv" in ending else rows.sink_ndjson(file, compression="zstd")
+
+    found = checked(run_in_process, file.name, "--doc", "artikel")
+
+    assert found["command"] == ["run", file.name, "--doc", "artikel"]
+    assert found["totals"]["clicks"] == log["click"].sum()
+
+
+def test_text_of_another_dialect_is_recognised_and_read_within_zstd(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    file = tmp_path / "log.csv.zst"
+    with pa.CompressedOutputStream(str(file), "zstd") as stream:
+        stream.write(log.with_columns(query=pl.format("Stärke {}", "query")).write_csv(separator=";").encode("cp1252"))
+
+    found = checked(run_in_process, file.name)
+
+    assert found["command"] == ["run", file.name, "--separator", ";", "--encoding", "cp1252"]
+    assert totals_are(run_in_process, found, tmp_path)
+
+
+def test_packed_json_in_a_directory_is_a_log_and_plain_json_there_is_none(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "log.json.gz").write_bytes(gzip.compress(log.write_ndjson().encode()))
+    (folder / "settings.json").write_text("{}", encoding="utf-8")
+
+    assert checked(run_in_process, "logs")["totals"]["impressions"] == log.height
+
+
+def test_a_table_of_lists_without_a_header_is_recognised_however_many_words_its_fields_have(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    pages = log.sort("session", "position").group_by("session", maintain_order=True)
+    shown = pages.agg(pl.format("N{}{}-{}", "query", "doc", "click").str.join(" ").alias("shown"))["shown"]
+    lines = [f"{n}\tU{n % 40}\t11/11/2019 9:05:58 AM\tN1 N2\t{of_page}" for n, of_page in enumerate(shown, start=1)]
+    (tmp_path / "behaviors.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    found = checked(run_in_process, "behaviors.tsv")
+
+    assert found["command"][-3:] == ["--no-header", "--columns", "c1,c2,c3,c4,c5"]
+    assert (found["totals"]["impressions"], found["totals"]["clicks"]) == (log.height, log["click"].sum())
 
 
 def test_ubi_is_recognised(run_in_process: Run, shared_data: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Logs whose every row is fine, and that still cannot carry an estimate, are refused by all commands that read them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -94,3 +95,44 @@ def test_slots_of_one_row_that_were_clicked_now_and_then_are_no_cut_pages(
     slots = shown.with_columns(session=pl.int_range(pl.len()))
     done = attempt(workshop, "fit", written(workshop, slots))
     assert done.returncode == 0, done.stderr
+
+
+SILENT = {
+    "the top": (pl.col("position") == 1, "--click-ranks 0"),
+    "between others": (pl.col("position") == 3, "positions 2 and 4"),
+    "the end": (pl.col("position") >= 4, "Leave these positions out: --max-position 3"),
+}
+
+
+@pytest.mark.parametrize("where", SILENT)
+def test_a_position_of_thousands_of_impressions_without_a_click_stops_a_fit_and_is_said_by_check(
+    workshop: Workshop, shown: pl.DataFrame, where: str
+) -> None:
+    silent, says = SILENT[where]
+    more = pl.concat([shown, shown.with_columns(pl.col("session") + 10_000)])
+    path = written(workshop, more.with_columns(click=pl.when(silent).then(0).otherwise("click")))
+    at = more.filter(silent)["position"].min()
+
+    for words in (("fit",), ("run",), ("fit", "--model", "ubm")):
+        done = attempt(workshop, *words, path)
+        assert_refused(done, workshop, f"clicks at position {at} are missing: it has 3,000 impressions and none", says)
+    checked = json.loads(workshop.run("check", path, "--json").stdout)
+    assert checked["carries_estimate"] is False
+    assert says in checked["reasons"][0]
+    if where == "the end":
+        assert workshop.run("fit", path, "--max-position", "3", "-o", workshop.folder / "cut").returncode == 0
+
+
+def test_positions_that_may_have_no_click_do_not_stop_a_fit(workshop: Workshop, shown: pl.DataFrame) -> None:
+    steep = SimulationOptions(n_sessions=1500, n_queries=20, n_positions=30, docs_per_query=30, eta=2.0, seed=4)
+    long_pages = simulate(replace(steep, attractiveness_scale=0.3)).log
+    assert (long_pages.group_by("position").agg(pl.col("click").sum())["click"] == 0).any()
+    fixed = shown.filter(pl.col("query") == 0).with_columns(doc=pl.col("position"))
+    junk = pl.concat([fixed.with_columns(pl.col("session") + 10_000 * n, query=pl.lit(n, pl.Int32)) for n in range(9)])
+    one_document = junk.with_columns(
+        click=pl.when((pl.col("query") == 0) & (pl.col("position") == 3)).then(0).otherwise("click")
+    )
+
+    for log in (long_pages, one_document):
+        done = attempt(workshop, "fit", written(workshop, log))
+        assert "are missing" not in done.stderr

@@ -1,0 +1,213 @@
+"""Positions that begin anew on each results page, and clicks that are told by ranks, are read right or not at all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from checked_logs import Run, checked
+
+from posbias.core.simulation.simulate import SimulationOptions, simulate
+
+POSITION, CLICK, SESSION = pl.col("position"), pl.col("click"), pl.col("session")
+SIZE = 4
+"""Results of a page."""
+
+PAGE, SLOT = (POSITION - 1) // SIZE + 1, (POSITION - 1) % SIZE + 1
+OWN = pl.format("{}-{}", "session", PAGE)
+
+
+@pytest.fixture(scope="module")
+def log() -> pl.DataFrame:
+    """Return a log of lists of twelve results."""
+    return simulate(SimulationOptions(n_sessions=1500, n_queries=20, n_positions=12, docs_per_query=15, seed=3)).log
+
+
+def result_of(run: Run, folder: Path, *words: str, code: tuple[int, ...] = (0, 1)) -> tuple[pl.DataFrame, Any]:
+    """The propensities and the manifest of a fit."""
+    done = run("fit", *words, "-o", "out", "--force", "--no-compare")
+    assert done.returncode in code, done.stderr
+    manifest = json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))
+    return pl.read_parquet(folder / "out" / "propensities.parquet"), manifest
+
+
+PAGED = {
+    "sessions span pages": ({"serp_page": PAGE, "slot": SLOT}, "--page serp_page --page-size 4"),
+    "pages have sessions": ({"session": OWN, "page": PAGE, "slot": SLOT}, "--page page --page-size 4"),
+    "all from 0": ({"page": PAGE - 1, "slot": SLOT - 1}, "--page page --page-size 4 --page-base 0 --position-base 0"),
+    "an offset": ({"session": OWN, "offset": (PAGE - 1) * SIZE, "slot": SLOT}, "--page offset --page-size 1"),
+    "an offset from 1": ({"start": (PAGE - 1) * SIZE + 1, "rank": SLOT}, "--page start --page-size 1 --page-base 1"),
+}
+
+
+@pytest.mark.parametrize("form", PAGED)
+@pytest.mark.slow_after(2)
+def test_pages_with_slots_give_the_propensities_of_the_whole_list_or_an_error_that_names_the_options(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str
+) -> None:
+    columns, options = PAGED[form]
+    log.write_parquet(tmp_path / "list.parquet")
+    log.with_columns(**columns).drop("position").write_parquet(tmp_path / "pages.parquet")
+    expected, _ = result_of(run_in_process, tmp_path, "list.parquet")
+
+    refused = run_in_process("fit", "pages.parquet", "-o", "refused", *options.split()[6:])
+    found = checked(run_in_process, "pages.parquet", code=1)
+    read, manifest = result_of(run_in_process, tmp_path, *found["command"][1:])
+
+    assert refused.returncode == 2
+    assert options.partition(" --position-base")[0] in " ".join(refused.stderr.split())
+    assert not (tmp_path / "refused").exists()
+    assert options.partition(" --position-base")[0] in found["reasons"][0]
+    assert read.equals(expected)
+    assert manifest["options"]["page-size"] == int(options.split()[3])
+
+
+def test_the_page_is_found_by_its_name_and_every_format_and_command_reads_it(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    paged = log.with_columns(slot=SLOT, page_no=PAGE).drop("position")
+    paged.write_csv(tmp_path / "pages.csv")
+    lists = paged.group_by("session", "query", "page_no", maintain_order=True).agg("doc", "click")
+    lists.write_ndjson(tmp_path / "lists.ndjson")
+    log.write_csv(tmp_path / "list.csv")
+    expected, _ = result_of(run_in_process, tmp_path, "list.csv")
+
+    for words in (["pages.csv", "--page-size", "4"], ["lists.ndjson", "--page-size", "4"]):
+        found, _ = result_of(run_in_process, tmp_path, *words)
+        counts = ("position", "impressions", "clicks")
+        assert found.select(counts).equals(expected.select(counts))
+    weighed = run_in_process("weight", "pages.csv", "--page-size", "4", "--propensities", "out", "-o", "weighed")
+    assert weighed.returncode == 0, weighed.stderr
+    assert run_in_process("weight", "pages.csv", "--propensities", "out", "-o", "refused").returncode == 2
+
+
+NO_PAGES = {
+    "positions go on": {"page": PAGE},
+    "one page": {"page": pl.lit(1)},
+    "a text": {"page": pl.lit("search")},
+    "searches of a visit": {"session": SESSION // 3, "page": SESSION % 3},
+}
+
+
+@pytest.mark.parametrize("form", NO_PAGES)
+def test_a_column_called_page_beside_positions_of_the_whole_list_changes_nothing(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str
+) -> None:
+    log.write_parquet(tmp_path / "list.parquet")
+    log.with_columns(**NO_PAGES[form]).write_parquet(tmp_path / "pages.parquet")
+    session = ["--session", "session", "--session", "page"] if form == "searches of a visit" else []
+
+    expected, _ = result_of(run_in_process, tmp_path, "list.parquet")
+    found, _ = result_of(run_in_process, tmp_path, "pages.parquet", *session)
+
+    assert found["clicks"].equals(expected["clicks"])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--page serp_page", "Say --page-size N"),
+        ("--page none --page-size 4", "says that there are no pages"),
+        (
+            "--page-size 3",
+            "the position on the page is beyond --page-size: pages.parquet row 4 (slot = 4, serp_page = 1)",
+        ),
+        ("--page from_0 --page-size 4", "If this log counts them from 0, say --page-base 0."),
+        ("--page-base 0", "has no effect here"),
+        ("--page nowhere --page-size 4", "there is no column 'nowhere' (--page)"),
+    ],
+)
+def test_what_contradicts_the_pages_is_said_and_nothing_is_written(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, words: str, says: str
+) -> None:
+    paged = log.with_columns(slot=SLOT, serp_page=PAGE, from_0=PAGE - 1).drop("position")
+    paged.write_parquet(tmp_path / "pages.parquet")
+
+    done = run_in_process("fit", "pages.parquet", *words.split(), "-o", "out")
+
+    assert done.returncode == 2
+    assert says in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_pages_that_are_said_to_be_none_are_read_by_slot(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    paged = log.with_columns(session=OWN, slot=SLOT, serp_page=PAGE).drop("position")
+    paged.write_parquet(tmp_path / "pages.parquet")
+
+    found, _ = result_of(run_in_process, tmp_path, "pages.parquet", "--page", "none")
+
+    assert found["impressions"].to_list() == [3 * 1500] * SIZE
+
+
+WAS_CLICKED = CLICK == 1
+TOP_CLICK = POSITION.filter(WAS_CLICKED).min().over("session")
+RANKS = {
+    "its own rank, from 0": (pl.when(WAS_CLICKED).then(POSITION - 1), WAS_CLICKED, 0),
+    "its own rank, from 1": (pl.when(WAS_CLICKED).then(POSITION), WAS_CLICKED, 1),
+    "the rank on the page": (TOP_CLICK - 1, TOP_CLICK == POSITION, 0),
+}
+
+
+@pytest.mark.parametrize("form", RANKS)
+@pytest.mark.parametrize("name", ["clicked_index", "clicked"])
+def test_ranks_of_clicks_are_read_as_ranks_and_refused_as_anything_else(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str, name: str
+) -> None:
+    rank, clicked, base = RANKS[form]
+    log.with_columns(rank.alias(name)).drop("click").write_csv(tmp_path / "log.csv")
+    said = ["log.csv", "--click", name]
+
+    for words in ([], ["--click-counts", "--null-click", "0"], ["--click-counts", "--on-bad-rows", "drop"]):
+        done = run_in_process("fit", *said, *words, "-o", "refused")
+        assert done.returncode == 2
+        assert f"Say --click-ranks {base}" in " ".join(done.stderr.split())
+    found = checked(run_in_process, "log.csv")
+    counted = run_in_process("collect", *found["command"][1:], "-o", "out")
+
+    assert "--click-counts" not in found["command"]
+    assert counted.returncode == 0, counted.stderr
+    assert found["totals"]["clicks"] == log.select(clicked.fill_null(value=False).sum()).item()
+
+
+def test_ranks_of_the_clicks_of_a_page_beside_its_list_are_read_with_one_or_several(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    lists = log.sort("session", "position").group_by("session", "query", maintain_order=True)
+    lists.agg("doc", click=POSITION.filter(WAS_CLICKED) - 1).write_parquet(tmp_path / "several.parquet")
+    lists.agg("doc", click=POSITION.filter(WAS_CLICKED).min() - 1).write_ndjson(tmp_path / "one.ndjson")
+    log.write_parquet(tmp_path / "list.parquet")
+
+    expected, _ = result_of(run_in_process, tmp_path, "list.parquet")
+    several, _ = result_of(run_in_process, tmp_path, "several.parquet", "--click-ranks", "0")
+    _, one = result_of(run_in_process, tmp_path, "one.ndjson", "--click-ranks", "0")
+    refused = run_in_process("fit", "one.ndjson", "-o", "refused")
+
+    assert several.equals(expected)
+    assert one["totals"]["clicks"] == log.filter(WAS_CLICKED)["session"].n_unique()
+    assert refused.returncode == 2
+    assert "--click-ranks 0" in refused.stderr
+
+
+@pytest.mark.parametrize("other", ["--click-counts", "--impressions shown", "--clicks clicks.csv", "--clicked clicks"])
+def test_clicks_are_told_by_ranks_or_in_another_way(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, other: str
+) -> None:
+    log.with_columns(shown=9).write_csv(tmp_path / "log.csv")
+    log.write_csv(tmp_path / "clicks.csv")
+
+    done = run_in_process("fit", "log.csv", "--click-ranks", "0", *other.split(), "-o", "out")
+
+    assert done.returncode == 2
+    assert f"--click-ranks and {other.split(maxsplit=1)[0]}: both say what was clicked" in done.stderr
+
+
+def test_numbers_of_clicks_are_still_counts(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
+    counts = pl.when(WAS_CLICKED).then(1 + (SESSION + POSITION) % 4).otherwise(0)
+    log.with_columns(click=counts).write_parquet(tmp_path / "log.parquet")
+
+    _, manifest = result_of(run_in_process, tmp_path, "log.parquet", "--click-counts")
+
+    assert manifest["totals"]["clicks"] == log["click"].sum()
