@@ -110,6 +110,10 @@ TRIALS = {
     "ubi_impressions": Trial("--ubi-impressions events"),
     "click_actions": Trial("--click-actions click,buy"),
     "position_base": Trial("--position-base 0"),
+    "page": Trial("--page blatt", "--page-size 2", log="paged.parquet"),
+    "page_size": Trial("--page-size 2", "--page blatt", log="paged.parquet"),
+    "page_base": Trial("--page-base 0", "--page blatt --page-size 2", log="paged.parquet"),
+    "click_ranks": Trial("--click-ranks 1", log="ranked.parquet"),
     "click_counts": Trial("--click-counts", log="counts.parquet"),
     "on_bad_rows": Trial("--on-bad-rows drop", log="faulty.parquet"),
     "max_bad_rows": Trial("--max-bad-rows 0", "--on-bad-rows drop", log="faulty.parquet"),
@@ -302,6 +306,9 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log.with_columns(pl.col("position") + 1).write_parquet(folder / "shifted.parquet")
     log.with_columns(pl.col("click").cast(pl.Int64) * 2).write_parquet(folder / "counts.parquet")
     log.with_columns(shown=pl.col("position") + 1).write_parquet(folder / "sums.parquet")
+    place = pl.col("position") - 1
+    log.with_columns(position=place % 2 + 1, blatt=place // 2 + 1).write_parquet(folder / "paged.parquet")
+    log.with_columns(click=pl.when(pl.col("click") == 1).then("position")).write_parquet(folder / "ranked.parquet")
     plain = log.select("session", "query", "doc", "position", "click")
     plain.write_csv(folder / "pipes.csv", separator="|")
     plain.write_csv(folder / "bare.csv", include_header=False)
