@@ -16,6 +16,7 @@ from posbias.cli.work import steps, training_files
 from posbias.cli.work.job import ESTIMATED, Job, Kept, resolve
 from posbias.core.browsing.batch import Floats
 from posbias.core.browsing.em import EMOptions
+from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.models import ClickModel, get_click_model
 from posbias.core.models.click_model import ExaminationModel
@@ -28,7 +29,7 @@ from posbias.io.browsing.held_out import AllPages, UpToPosition
 from posbias.io.browsing.pages import number_units, pages_to_learn_from
 from posbias.io.browsing.trust import check_positions, read_trust
 from posbias.io.browsing.weighing import check_can_weigh, no_weight_of_rows, weigh_documents, weigh_rows
-from posbias.io.counting.count import CountedLog
+from posbias.io.counting.count import CountedLog, compress_parts
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.layouts.pair_weights import check_unidentified
 from posbias.io.layouts.parts import PageLayout, lay_out_pages, lay_out_pairs
@@ -167,6 +168,7 @@ def _write(found: FittedToLog, request: Request, engine: Engine, result: Result)
 
 
 def _fit_to_pages(read: ReadLog, asked: Job, request: Request, engine: Engine, result: Result) -> FittedToLog:
+    check_no_silent_position(compress_parts(read.statistics(asked.plan), asked.plan, engine, result.progress))
     parts, deepest = read.buckets, asked.plan.max_position
     folder = None if parts.in_memory else engine.scratch / "pages"
     if folder is not None:
@@ -182,6 +184,7 @@ def _fit_to_pages(read: ReadLog, asked: Job, request: Request, engine: Engine, r
 
 
 def _fit_to_counts(counted: CountedLog, request: Request, engine: Engine, result: Result) -> FittedToLog:
+    check_no_silent_position(counted.statistics)
     folder, model = engine.scratch / "counts", request.model
     folder.mkdir(mode=0o700)
     parts = engine.parts_of([rows.scan() for rows in rows_of_counts(counted, folder)])

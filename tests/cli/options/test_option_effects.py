@@ -269,6 +269,13 @@ def write_rankings(folder: Path, pairs: pl.DataFrame) -> None:
         (folder / f"{name}.run").write_text("\n".join(lines), encoding="utf-8")
 
 
+def write_positions(folder: Path, log: pl.DataFrame) -> None:
+    """Write the log with positions that begin anew on each page of two, and with ranks of the clicks."""
+    place = pl.col("position") - 1
+    log.with_columns(position=place % 2 + 1, blatt=place // 2 + 1).write_parquet(folder / "paged.parquet")
+    log.with_columns(click=pl.when(pl.col("click") == 1).then("position")).write_parquet(folder / "ranked.parquet")
+
+
 @pytest.fixture(scope="module")
 def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a log in which every option of a log finds something."""
@@ -306,9 +313,7 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log.with_columns(pl.col("position") + 1).write_parquet(folder / "shifted.parquet")
     log.with_columns(pl.col("click").cast(pl.Int64) * 2).write_parquet(folder / "counts.parquet")
     log.with_columns(shown=pl.col("position") + 1).write_parquet(folder / "sums.parquet")
-    place = pl.col("position") - 1
-    log.with_columns(position=place % 2 + 1, blatt=place // 2 + 1).write_parquet(folder / "paged.parquet")
-    log.with_columns(click=pl.when(pl.col("click") == 1).then("position")).write_parquet(folder / "ranked.parquet")
+    write_positions(folder, log)
     plain = log.select("session", "query", "doc", "position", "click")
     plain.write_csv(folder / "pipes.csv", separator="|")
     plain.write_csv(folder / "bare.csv", include_header=False)
