@@ -270,7 +270,8 @@ def write_rankings(folder: Path, pairs: pl.DataFrame) -> None:
 
 
 def write_positions(folder: Path, log: pl.DataFrame) -> None:
-    """Write the log with positions that begin anew on each page of two, and with ranks of the clicks."""
+    """Write the log with shifted positions, with some that begin anew on each page of two, and with ranks of clicks."""
+    log.with_columns(pl.col("position") + 1).write_parquet(folder / "shifted.parquet")
     place = pl.col("position") - 1
     log.with_columns(position=place % 2 + 1, blatt=place // 2 + 1).write_parquet(folder / "paged.parquet")
     log.with_columns(click=pl.when(pl.col("click") == 1).then("position")).write_parquet(folder / "ranked.parquet")
@@ -310,7 +311,6 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = pl.concat([log, *elsewhere])
     log.write_parquet(folder / "log.parquet")
     write_rankings(folder, log.select("query", "doc").unique(maintain_order=True))
-    log.with_columns(pl.col("position") + 1).write_parquet(folder / "shifted.parquet")
     log.with_columns(pl.col("click").cast(pl.Int64) * 2).write_parquet(folder / "counts.parquet")
     log.with_columns(shown=pl.col("position") + 1).write_parquet(folder / "sums.parquet")
     write_positions(folder, log)

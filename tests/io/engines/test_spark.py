@@ -447,6 +447,19 @@ def test_spark_refuses_a_log_of_what_was_clicked_with_the_same_words(
     assert not (tmp_path / "result").exists()
 
 
+def test_positions_on_pages_and_ranks_of_clicks_are_read_alike(log: pl.DataFrame, tmp_path: Path, both: Both) -> None:
+    place = pl.col("position") - 1
+    path, paged = tmp_path / "log.parquet", log.with_columns(page=place // 2, slot=place % 2 + 1)
+    paged.with_columns(click=pl.when(pl.col("click") == 1).then(place % 2)).drop("position").write_parquet(path)
+
+    polars, spark = both("collect", path, "--page-size", 2, "--page-base", 0, "--click-ranks", 0)
+
+    assert_same_statistics(spark, polars)
+    assert polars.manifest["statistics"]["clicks"] == log["click"].sum()
+    found = pl.read_parquet(spark.folder / "part-*.parquet")
+    assert set(found["position"]) == set(log["position"])
+
+
 def test_spark_stops_where_too_many_rows_would_be_left_out_and_reads_empty_cells_as_said(
     both: Both, run_in_process: RunPosbias, log: pl.DataFrame, tmp_path: Path
 ) -> None:
