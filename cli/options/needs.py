@@ -50,7 +50,7 @@ _of_columns = only_where(
 _of_pages = only_where(
     lambda asked: asked["page_size"] is not None, "no column numbers pages (--page COLUMN --page-size N)"
 )
-_no_ranks = only_where(lambda asked: asked["click_ranks"] is None, "with --click-ranks, an empty cell is no click")
+_no_ranks = only_where(lambda asked: asked["click_ranks"] is None, "with --click-ranks, a cell is a rank, or empty")
 _ubi = only_where(
     lambda asked: asked["input_format"] == "ubi", "it applies only to OpenSearch UBI (--input-format ubi)"
 )
@@ -122,7 +122,7 @@ _READING: Needs = {
     "columns": (_logs, _text, _fields, _no_header),
     "encoding": (_logs, _text),
     "decimal": (_logs, _flat_text),
-    **dict.fromkeys(("true", "false"), (_logs, _click_column, _one_by_one)),
+    **dict.fromkeys(("true", "false"), (_logs, _click_column, _one_by_one, _no_ranks)),
     "timestamp_format": (_logs, _timestamp),
     "master": (_spark,),
 }

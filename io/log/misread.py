@@ -132,11 +132,18 @@ def unsaid_page(log: Log) -> UnsaidPage | None:
             continue
         keys = [key for key in (*log.roles.session, *_queries(log)) if key != name]
         rows = log.first_rows(_ROWS, (name, position, *keys, *log.roles.doc))
-        rows = rows.with_columns(pl.col(name, position).cast(pl.Float64, strict=False)).drop_nulls((name, position))
+        rows = _with_numbers(log, rows, name, position).drop_nulls((name, position))
         found = _begins_anew(rows, name, position, is_offset=is_offset)
         if found is not None and _goes_on(rows, name, keys, log.roles):
             return found
     return None
+
+
+def _with_numbers(log: Log, rows: pl.DataFrame, *names: str) -> pl.DataFrame:
+    """Rows whose columns of these names hold numbers, as the log writes them; null where there is none."""
+    texts = [name for name in names if rows.schema[name] == pl.String]
+    others = pl.col(name for name in names if name not in texts).cast(pl.Float64, strict=False)
+    return rows.with_columns(others, *(log.request.rules.values.number(pl.col(name)) for name in texts))
 
 
 def _queries(log: Log) -> Sequence[str]:
@@ -200,19 +207,21 @@ def clicked_rank(log: Log) -> int | None:
     """
     roles, click = log.roles, log.roles.click
     apart = log.raw is not None or log.click_sources or roles.impressions is not None
-    if apart or click is None or click.startswith(OURS) or log.request.rules.click_ranks is not None:
+    if apart or click is None or click.startswith(OURS):
         return None
     position = roles.position or ""
     rows = log.first_rows(_ROWS, (click, position, *roles.session))
     if rows.schema[click].is_nested() or rows.schema[click] == pl.Boolean:
         return None
-    rows = rows.with_columns(pl.col(click, position).cast(pl.Float64, strict=False)).drop_nulls(position)
+    rows = _with_numbers(log, rows, click, position).drop_nulls(position)
     filled = rows.drop_nulls(click)
     if not filled.height:
         return None
     rank, at = filled[click].to_numpy(), filled[position].to_numpy()
-    usual = log.request.rules.position_base
+    usual, said = log.request.rules.position_base, log.request.rules.click_ranks
     top = int(rank.min()) if rank.min() in {0, 1} else usual
+    if said is not None:  # a page may have no click at the top
+        top = top if rank.max() - said > rows[position].to_numpy().max() - usual else said
     if len(np.unique(rank)) >= _FEWEST_RANKS:
         distance = np.median(rank - at)
         if (rank - at == distance).mean() >= _NEARLY_ALL:
@@ -240,9 +249,14 @@ def check_no_ranks(log: Log) -> None:
     Raises:
         SchemaError: it does.
     """
-    top = clicked_rank(log)
-    if top is None:
+    top, said = clicked_rank(log), log.request.rules.click_ranks
+    if top is None or top == said:
         return
+    if said is not None:
+        raise SchemaError(
+            f"{log.request.where}: clicks would be misplaced: column {log.roles.click!r} (--click) counts ranks from "
+            f"{top}, beside the positions. Say --click-ranks {top}, not {said}."
+        )
     counts = " instead of --click-counts" if log.request.rules.click_counts else ""
     raise SchemaError(
         f"{log.request.where}: clicks would be lost or misplaced: column {log.roles.click!r} (--click) looks like the "

@@ -9,6 +9,7 @@ from typing import get_args
 import polars as pl
 
 from posbias.core.choices import MOST_BAD_ROWS
+from posbias.core.column_names import OFFSETS, PAGE_NUMBERS, plain
 from posbias.core.errors import EngineError, PosbiasError, RoleError, SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.role_search import resolve_roles
@@ -88,7 +89,10 @@ def log_of(
     required = {QUERY, DOC, POSITION, CLICK} | ({SESSION} if needs_session else set[str]())
     roles = resolve_roles(requested, frame.columns, where=FRAME, required=required)
     path = folder / _FILE
-    rows = frame.select(roles.columns())
+    played = roles.columns()
+    of_pages = [name for name in frame.columns if plain(name) in PAGE_NUMBERS | OFFSETS and name not in played]
+    rows = frame.select([*played, *of_pages])  # what numbers pages shows whether positions go on from one to the next
+    rows = rows.drop(name for name in of_pages if not rows.schema[name].is_numeric())
     for name, dtype in rows.schema.items():
         if dtype.is_nested() or dtype == pl.Object:
             raise SchemaError(

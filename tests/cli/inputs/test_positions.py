@@ -166,7 +166,10 @@ def test_ranks_of_clicks_are_read_as_ranks_and_refused_as_anything_else(
         assert f"Say --click-ranks {base}" in " ".join(done.stderr.split())
     found = checked(run_in_process, "log.csv")
     counted = run_in_process("collect", *found["command"][1:], "-o", "out")
+    misplaced = run_in_process("collect", *said, "--click-ranks", str(1 - base), "-o", "refused")
 
+    assert misplaced.returncode == 2
+    assert not (tmp_path / "refused").exists()
     assert "--click-counts" not in found["command"]
     assert counted.returncode == 0, counted.stderr
     assert found["totals"]["clicks"] == log.select(clicked.fill_null(value=False).sum()).item()

@@ -104,6 +104,16 @@ def test_rows_that_break_the_rules_are_left_out_where_that_is_asked_for(rows: pl
     assert quietly(faulty, on_bad_rows="drop").manifest["rows"]["used"] == rows.height
 
 
+def test_positions_that_begin_anew_on_each_page_are_refused_until_they_go_on(rows: pl.DataFrame) -> None:
+    place = pl.col("position") - 1
+    paged = rows.with_columns(position=place % 2 + 1, page=place // 2 + 1)
+
+    with pytest.raises(SchemaError, match=r"the frame: results of later pages .* would count as top positions"):
+        fit(paged)
+    whole = paged.with_columns(position=(pl.col("page") - 1) * 2 + pl.col("position"))
+    assert quietly(whole).propensities.equals(quietly(rows).propensities)
+
+
 REFUSED: dict[str, tuple[dict[str, Any], type[PosbiasError], str]] = {
     "an unknown column": ({"click": "clack"}, SchemaError, r"the frame: there is no column 'clack' \(--click\)"),
     "an unknown context": ({"context": ["shop"]}, SchemaError, r"there is no column 'shop' \(--context\)"),
