@@ -27,17 +27,9 @@ TIMES = frozenset(
 )
 """What columns are called that say when it was shown, likewise."""
 
-PAGE_NUMBERS = frozenset(
-    (
-        *("page", "pagenumber", "pageno", "pagenum", "pagenr", "pageindex", "pageidx", "currentpage"),
-        *("serppage", "serppagenumber", "resultpage", "resultspage", "resultpagenumber", "searchpage"),
-    )
-)
-"""What columns are called that number the pages of a list of results, likewise."""
-
-OFFSETS = frozenset(("offset", "pageoffset", "resultoffset", "from", "start", "startindex", "skip"))
-"""What columns are called that say how many results stand above a page, likewise."""
-
+_OF_LISTS = "(serp|search|results?|query|list|current)*"
+_PAGE = re.compile(f"{_OF_LISTS}page(number|no|num|nr|index|idx)?")
+_OFFSET = re.compile(f"{_OF_LISTS}(page)?(offset|from|start|startindex|skip)")
 _RANKS = frozenset(("rank", "ranks", "index", "idx", "position", "positions", "pos", "ordinal", "slot"))
 """Words of a name that says where something stands."""
 
@@ -56,6 +48,16 @@ def endings(path: str) -> list[str]:
 def words(name: str) -> list[str]:
     """The words of a name, e.g. `wasClicked` -> was, clicked; `hits.product_SKU` -> hits, product, sku."""
     return [word.lower() for word in _BETWEEN_WORDS.split(name) if word]
+
+
+def says_page(name: str) -> bool:
+    """Whether a name, or the end of a path, is that of the number of a page of results, e.g. `serp_page`, `pageNo`."""
+    return any(_PAGE.fullmatch(end) for end in (plain(name), *endings(name)))
+
+
+def says_offset(name: str) -> bool:
+    """Whether a name, or the end of a path, is that of the number of results above a page, e.g. `offset`, `from`."""
+    return any(_OFFSET.fullmatch(end) for end in (plain(name), *endings(name)))
 
 
 def says_rank(name: str) -> bool:

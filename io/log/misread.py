@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from posbias.core.column_names import OFFSETS, PAGE_NUMBERS, endings, plain, says_rank
+from posbias.core.column_names import plain, says_offset, says_page, says_rank
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import Paging
 from posbias.core.schema import NAMES_OF_COUNTS, Roles
@@ -126,9 +126,8 @@ def unsaid_page(log: Log) -> UnsaidPage | None:
         return None
     played = set(log.roles.columns()).difference(log.roles.session)
     for name, dtype in schema_of(log.sources[0]).items():
-        own = {plain(name), *endings(name)}
-        is_offset = not own.isdisjoint(OFFSETS)
-        if name in played or dtype.is_nested() or not (is_offset or not own.isdisjoint(PAGE_NUMBERS)):
+        is_offset = says_offset(name)
+        if name in played or dtype.is_nested() or not (is_offset or says_page(name)):
             continue
         keys = [key for key in (*log.roles.session, *_queries(log)) if key != name]
         rows = log.first_rows(_ROWS, (name, position, *keys, *log.roles.doc))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from posbias.core.column_names import OFFSETS, PAGE_NUMBERS, plain
+from posbias.core.column_names import says_offset, says_page
 from posbias.core.errors import LogFormatError, RoleError, SchemaError
 from posbias.core.role_search import resolve_roles
 from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, POSITION, QUERY, SESSION, RequestedRoles, Roles
@@ -71,8 +71,8 @@ def _with_page(request: LogRequest, requested: RequestedRoles, names: Sequence[s
     paging = request.rules.paging
     if paging is None or requested.page is not None:
         return requested
-    known = OFFSETS if paging.size == 1 else PAGE_NUMBERS
-    found = next((name for name in names if plain(name) in known), None)
+    says = says_offset if paging.size == 1 else says_page
+    found = next(filter(says, names), None)
     if found is None:
         raise SchemaError(
             f"{request.where}: no column looks like the number of the results page (--page-size {paging.size}). Name "

@@ -9,7 +9,7 @@ from typing import get_args
 import polars as pl
 
 from posbias.core.choices import MOST_BAD_ROWS
-from posbias.core.column_names import OFFSETS, PAGE_NUMBERS, plain
+from posbias.core.column_names import says_offset, says_page
 from posbias.core.errors import EngineError, PosbiasError, RoleError, SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.role_search import resolve_roles
@@ -90,7 +90,7 @@ def log_of(
     roles = resolve_roles(requested, frame.columns, where=FRAME, required=required)
     path = folder / _FILE
     played = roles.columns()
-    of_pages = [name for name in frame.columns if plain(name) in PAGE_NUMBERS | OFFSETS and name not in played]
+    of_pages = [name for name in frame.columns if (says_page(name) or says_offset(name)) and name not in played]
     rows = frame.select([*played, *of_pages])  # what numbers pages shows whether positions go on from one to the next
     rows = rows.drop(name for name in of_pages if not rows.schema[name].is_numeric())
     for name, dtype in rows.schema.items():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from posbias.core.column_names import guesses, plain, words
+from posbias.core.column_names import guesses, plain, says_offset, says_page, says_rank, words
 from posbias.core.errors import RoleError
 from posbias.core.role_search import resolve_roles
 from posbias.core.schema import ALIASES, KEY_ROLES, RequestedRoles
@@ -141,3 +141,22 @@ def test_one_column_is_guessed_for_one_role() -> None:
     assert guesses(["a", "b"], ["item_name"], known, telling) == {"a": "item_name"}
     assert guesses(["a", "b"], ["my_name", "my_item"], known, telling) == {"a": "my_item"}
     assert guesses(["b", "a"], ["my_name", "my_item"], known, telling) == {"b": "my_item", "a": "my_name"}
+
+
+@pytest.mark.parametrize(
+    ("names", "is_page", "is_offset"),
+    [
+        (("page", "serp_page", "pageNumber", "PAGE_NO", "results-page", "search.pageIndex"), True, False),
+        (("offset", "from", "start", "page_offset", "startIndex", "request.from"), False, True),
+        (("page_id", "pageView", "home_page", "page_size", "started", "valid_from_day", "position"), False, False),
+    ],
+)
+def test_numbers_of_pages_and_offsets_are_told_by_whole_names(
+    names: tuple[str, ...], *, is_page: bool, is_offset: bool
+) -> None:
+    assert [(says_page(name), says_offset(name)) for name in names] == [(is_page, is_offset)] * len(names)
+
+
+def test_a_name_with_a_word_for_a_place_says_where_something_stands() -> None:
+    assert all(map(says_rank, ("clicked.rank", "clickedIndex", "click_position", "pos")))
+    assert not any(map(says_rank, ("clicked", "clicks", "indexed", "ranking_clicks")))
