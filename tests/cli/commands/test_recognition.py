@@ -160,7 +160,7 @@ def test_text_of_another_dialect_is_recognised_and_read_within_zstd(
     found = checked(run_in_process, file.name)
 
     assert found["command"] == ["run", file.name, "--separator", ";", "--encoding", "cp1252"]
-    assert totals_are(run_in_process, found, tmp_path)
+    assert found["totals"]["clicks"] == log["click"].sum()
 
 
 def test_packed_json_in_a_directory_is_a_log_and_plain_json_there_is_none(
