@@ -57,8 +57,8 @@ class ShrunkContexts:
         log_theta: shape (K,), posterior mean of log theta, 0 at the references; NaN where not identified, or where no
             context has an interval at that position.
         intervals: 95 % intervals that cover the context's own theta, however far it is from the others, in which few
-            clusters count; the standard error is half the interval of log theta over z_.975. NaN where the context's
-            own data give no interval.
+            clusters count; the standard error is how far the interval of log theta reaches from it over z_.975. NaN
+            where the context's own data give no interval.
         tau: posterior mean of tau: the standard deviation by which a context typically leaves the others' curve at e
             times its reference's position.
         tau_of_cell: shape (K,), posterior mean of tau_c of the cell's own context; NaN where not identified.
@@ -98,7 +98,7 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
     return ShrunkContexts(
         log_theta=log_theta,
         intervals=Intervals(
-            std_error=(high - low) / 2 / _NORMAL,
+            std_error=np.maximum(high - log_theta, log_theta - low) / _NORMAL,
             low=np.exp(low),
             high=np.where(np.isinf(highest), np.nan, highest),
             effective_clusters=errors.effective_clusters,
@@ -272,11 +272,11 @@ def _noise(fit: ConditionalFit, errors: ClusterErrors) -> Floats:
 
 
 def compare_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ContrastTest:
-    """Test that contexts do not differ: each one's log theta against the mean at the same position.
+    """Test that contexts do not differ: each one's log theta against the mean of the others at the same position.
 
     Contexts are compared where they have the same reference position. In the mean they weigh as much as their linking
-    clicks. Of two, one difference says it all. The
-    covariance over the clusters counts what contexts share by sharing queries.
+    clicks. Of two, one difference says it all. The covariance over the clusters counts what contexts share by sharing
+    queries.
 
     Args:
         fit: the free estimate of all contexts side by side; the cells of one reference are a context.
@@ -292,7 +292,8 @@ def compare_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cel
     others = same.sum(axis=1)
     first = np.argmax(same, axis=1) == np.arange(len(known))
     tested = np.flatnonzero((others > _PAIR) | ((others == _PAIR) & first))
-    share = same[tested] * fit.linkage.linking_clicks
+    own = np.eye(len(known))
+    share = (same - own)[tested] * fit.linkage.linking_clicks
     contrasts = np.zeros(same.shape)
-    contrasts[tested] = np.eye(len(known))[tested] - share / share.sum(axis=1, keepdims=True)
+    contrasts[tested] = own[tested] - share / share.sum(axis=1, keepdims=True)
     return linear_contrast_test(contrasts, fit, errors)

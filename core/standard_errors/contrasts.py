@@ -10,6 +10,12 @@ the effective clusters nu_k of each cell,
 Degrees of freedom are those of the worst known cell, not Welch's sum over cells: cells of one log share their clusters,
 and 8 queries in ten contexts are 8 queries still. A cell that hardly adds to the variance does not limit it.
 
+What a test could have missed: with p* the p-value of a single contrast at which it rejects, it finds a contrast of
+
+    (t_{1-p*/2, nu_m} + t_{.8, nu_m}) sd_m        (1 - p* where only rises count)
+
+in four of five such logs (or more, where others differ, too).
+
 Two estimates b1, b2 from the same clusters (queries) are far from independent. With the clusters' scores s1_g, s2_g
 and the responses A1, A2 (inverse informations) that turn a score into a change of the estimate, b1 - b2 has
 
@@ -27,12 +33,20 @@ from typing import Literal
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, cross, gram, sparse_product, student_tail
+from posbias.core.arrays.linalg import (
+    Sparse,
+    by_unit_and_cell,
+    cross,
+    gram,
+    sparse_product,
+    student_quantile,
+    student_tail,
+)
 from posbias.core.arrays.members import Members
 from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import ClusterErrors
-from posbias.core.standard_errors.max_t import joint_p_values
+from posbias.core.standard_errors.max_t import joint_p_values, p_value_at
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
@@ -41,6 +55,7 @@ Alternative = Literal["two-sided", "greater"]
 LEVEL = 0.05
 """Probability of a false alarm, over all contrasts of a test together."""
 
+_FOUND = 0.8  # of such logs: what a test is expected to find
 _NOTABLE = 0.01  # share of a contrast's variance from which on a cell's clusters limit the degrees of freedom
 _ROUNDING = 1e-7  # a difference whose error is this small a share of the estimate's own is no difference
 
@@ -58,6 +73,8 @@ class ContrastTest:
         difference: its D, a difference of log propensities.
         std_error: its standard error.
         p_values: shape (M',), the same for each contrast that was given; NaN where it was left out.
+        found_by_four_of_five: shape (M',), how large each contrast must be for four of five such logs to show it; what
+            is smaller may have been missed. NaN where it was left out.
     """
 
     statistic: float
@@ -68,6 +85,7 @@ class ContrastTest:
     difference: float
     std_error: float
     p_values: Floats
+    found_by_four_of_five: Floats
 
     @property
     def rejected(self) -> bool:
@@ -93,9 +111,9 @@ def contrast_test(
         alternative: what counts against the hypothesis.
     """
     usable = np.flatnonzero(np.isfinite(difference) & (std_error > 0))
-    p_values = np.full(len(difference), np.nan)
+    p_values, found = np.full((2, len(difference)), np.nan)
     if not len(usable):
-        return ContrastTest(np.nan, np.nan, 1.0, 0, -1, np.nan, np.nan, p_values)
+        return ContrastTest(np.nan, np.nan, 1.0, 0, -1, np.nan, np.nan, p_values, found)
     ratio = difference[usable] / std_error[usable]
     two_sided = alternative == "two-sided"
     statistic = np.abs(ratio) if two_sided else ratio
@@ -104,9 +122,14 @@ def contrast_test(
     alone = np.minimum((2 if two_sided else 1) * tail, 1.0)
     if correlation is None:
         p_values[usable] = np.minimum(len(usable) * alone, 1.0)
+        rejecting = LEVEL / len(usable)
     else:
         of_usable = correlation[np.ix_(usable, usable)]
         p_values[usable] = joint_p_values(alone, of_usable, known_degrees, two_sided=two_sided)
+        rejecting = p_value_at(LEVEL, of_usable, known_degrees, two_sided=two_sided)
+    of_tail = 1 - rejecting / (2 if two_sided else 1)
+    beyond = student_quantile(of_tail, known_degrees) + student_quantile(_FOUND, known_degrees)
+    found[usable] = beyond * std_error[usable]
     deciding = np.lexsort((-statistic, tail))[0]  # far out, all tails are 0
     largest = int(usable[deciding])
     return ContrastTest(
@@ -118,6 +141,7 @@ def contrast_test(
         difference=float(difference[largest]),
         std_error=float(std_error[largest]),
         p_values=p_values,
+        found_by_four_of_five=found,
     )
 
 

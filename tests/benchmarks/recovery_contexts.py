@@ -121,7 +121,9 @@ DESIGNS = (
         for shocks in (False, True)
     ),
     *(
-        ContextDesign(f"{n} contexts alike{', shocks' if shock else ''}", replace(_curves(*(_USUAL,) * n), theta_shock=shock))
+        ContextDesign(
+            f"{n} contexts alike{', shocks' if shock else ''}", replace(_curves(*(_USUAL,) * n), theta_shock=shock)
+        )
         for n in (2, 12)
         for shock in (0.0, _SHOCK)
     ),
@@ -184,8 +186,8 @@ def contexts(console: Console, replications: int) -> None:
     console.print(table)
     console.print(
         "  error: root mean square of log theta; width: of the interval of log theta, relative to the free one;\n"
-        f"  below the coverage of all contexts, the lowest and the highest context. !: coverage below {LOWEST:.0%} in a\n"
-        f"  context, or above {HIGHEST:.0%} where contexts are equal",
+        "  below the coverage of all contexts, the lowest and the highest context.\n"
+        f"  !: coverage below {LOWEST:.0%} in a context, or above {HIGHEST:.0%} where contexts are equal",
         highlight=False,
     )
 
@@ -197,7 +199,8 @@ def _cells(logs: Sequence[Measured], design: ContextDesign) -> list[str]:
         """Means over logs and cells, shape (C, ...)."""
         means = [
             np.nanmean(
-                np.concatenate([v[..., log.context == c] for v, log in zip(values, logs, strict=True)], axis=-1), axis=-1
+                np.concatenate([v[..., log.context == c] for v, log in zip(values, logs, strict=True)], axis=-1),
+                axis=-1,
             )
             for c in numbers
         ]
