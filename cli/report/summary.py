@@ -21,6 +21,11 @@ from posbias.io.log.rows import RawLines, Rows
 _MOST_REMARKS = 10
 _THREE_DECIMALS = 0.01
 
+_WHAT_INTERVALS_HOLD_FOR = (
+    "The intervals hold for each {} by itself, also for one that differs; a propensity that is mostly borrowed may lie "
+    "near an end of its interval."
+)
+
 _Cells = list[dict[str, Any]]
 
 
@@ -114,10 +119,7 @@ def _borrowed(fit: Fit, shrunk: ShrunkContexts) -> list[str]:
     if not shares:
         return []
     by = ", ".join(fit.statistics.plan.context)
-    return [
-        f"borrowed from the others: {listed(shares, 'borrowed_by_context')}. The intervals hold for each {by} by "
-        "itself, also for one that differs; a propensity that is mostly borrowed may lie near an end of its interval."
-    ]
+    return [f"borrowed from the others: {listed(shares, 'borrowed_by_context')}. {_WHAT_INTERVALS_HOLD_FOR.format(by)}"]
 
 
 def cell_column(name: str, rows: list[dict[str, Any]]) -> Column:
