@@ -7,6 +7,7 @@ import pytest
 
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.linalg import normal_quantile
 from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.shapes import context_differences as differences
@@ -232,13 +233,15 @@ def test_an_interval_is_shorter_where_the_others_agree_and_hardly_longer_where_t
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.3, 0.8, -0.4])
-@pytest.mark.parametrize("others", [0.05, 0.5, 2.0])
-@pytest.mark.parametrize("apart", [0.0, 0.3, 1.0, 2.5, 10.0])
+@pytest.mark.parametrize("others", [0.05, 1.0])
+@pytest.mark.parametrize("apart", [0.0, 0.4, 2.0, 10.0])
 def test_the_interval_of_a_context_covers_it_however_far_it_is_from_the_others(
     rho: float, others: float, apart: float
 ) -> None:
-    """Of 200,000 contexts whose truth is 0: own errors of sd 1, and others `apart`, with errors that partly agree."""
-    own, independent = np.random.default_rng(1).standard_normal((2, 200_000))
+    """Over 10,000 evenly spread errors of a context at 0, with sd 1, and of the others, with correlation rho."""
+    number = np.arange(10_000)
+    own = normal_quantile((number + 0.5) / len(number))
+    independent = normal_quantile((number + 0.5) * (np.sqrt(5) - 1) / 2 % 1)
     given_own = others * (rho * own + np.sqrt(1 - rho**2) * independent)
     everywhere, none = np.ones(own.shape, np.bool_), np.empty((0, 0))
     low, high = differences.Difference(
@@ -248,7 +251,7 @@ def test_the_interval_of_a_context_covers_it_however_far_it_is_from_the_others(
         walk=none,
     ).interval(own)
     covered = np.mean((low <= 0) & (high >= 0))
-    assert 0.949 <= covered <= (0.951 if rho == 0 else 0.971)
+    assert 0.948 <= covered <= (0.952 if rho == 0 else 0.972)
 
 
 @pytest.mark.parametrize(
