@@ -414,6 +414,20 @@ def test_contexts_with_other_references_are_not_compared() -> None:
     assert compare_contexts(fit, errors, position).n_contrasts == 0
 
 
+def test_four_of_five_logs_show_a_difference_of_the_size_that_is_said_to_be_found() -> None:
+    _, b, covariance = family(17, 0.0, (0.05, 0.2), size=4)
+    errors = np.random.default_rng(2).multivariate_normal(np.zeros(6), covariance, 400).reshape(400, 2, 3)
+    size = compare_contexts(*estimates(b, covariance)).found_by_four_of_five
+    np.testing.assert_array_equal(np.isnan(size), [True, False, False, False, *[True] * 4])
+    for place in (1, 3):
+        found = 0
+        for error in errors:
+            b[:, 1:] = error
+            b[0, place] += size[place]
+            found += compare_contexts(*estimates(b, covariance)).rejected
+        assert 0.76 <= found / len(errors) <= 0.86
+
+
 def contextual_log(seed: int, second: tuple[float, ...], n_queries: int = 20) -> Estimates:
     """Two contexts with the same queries, documents and attractiveness, whose sessions differ in theta only."""
     rng = np.random.default_rng(seed)
