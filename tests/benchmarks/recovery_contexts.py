@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
-from recovery_logs import Floats, attempt, in_parallel, statistics_of, truth_of
+from recovery_logs import Floats, in_parallel, silent, statistics_of, truth_of
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -17,9 +17,10 @@ from rich.table import Table
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.estimators import EstimationOptions
+from posbias.core.estimators import ConditionalEstimator, EstimationOptions
+from posbias.core.fit.refinements import with_shrinkage
 from posbias.core.models import get_model
-from posbias.core.schema import QUERY, SESSION
+from posbias.core.schema import QUERY
 from posbias.core.simulation.options import Theta
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -50,7 +51,6 @@ class ContextDesign:
         name: as the table says it.
         options: of the simulation; its contexts are parts of the log of equal size.
         parts: the context that each part of the simulation belongs to; empty for one of its own each.
-        copies: how often the whole log is copied, each time as another context; 0 for not at all.
         own_queries: whether contexts have queries of their own.
         differ: whether the contexts differ.
     """
@@ -58,7 +58,6 @@ class ContextDesign:
     name: str
     options: SimulationOptions
     parts: tuple[int, ...] = ()
-    copies: int = 0
     own_queries: bool = False
     differ: bool = False
 
@@ -66,27 +65,12 @@ class ContextDesign:
         """Statistics of one log, and the true propensity of each cell."""
         simulation = simulate(replace(self.options, seed=seed))
         log, truth = simulation.log, simulation.propensities
-        if self.copies:
-            log = pl.concat([_as_device(log, copy) for copy in range(self.copies)])
-            truth = pl.concat([truth.with_columns(_device(copy)) for copy in range(self.copies)])
         if self.parts:
             log, truth = _joined(log, self.parts), _joined(truth, self.parts).unique(["position", CONTEXT])
         if self.own_queries:
-            log = log.with_columns(_with_device(QUERY))
+            log = log.with_columns(pl.format("{} of {}", pl.col(QUERY), pl.col(CONTEXT)).alias(QUERY))
         statistics = statistics_of(log, StatisticsPlan(get_model("pbm"), context=(CONTEXT,)))
         return statistics, truth_of(statistics, truth)
-
-
-def _device(number: int) -> pl.Expr:
-    return pl.lit(number, pl.Int32).alias(CONTEXT)
-
-
-def _with_device(column: str) -> pl.Expr:
-    return pl.format("{} of {}", pl.col(column), pl.col(CONTEXT)).alias(column)
-
-
-def _as_device(log: pl.DataFrame, number: int) -> pl.DataFrame:
-    return log.with_columns(_device(number)).with_columns(_with_device(SESSION))
 
 
 def _joined(table: pl.DataFrame, parts: Sequence[int]) -> pl.DataFrame:
@@ -110,16 +94,11 @@ def small_context(n_contexts: int, percent: int, *, shocks: bool, eta: float = _
 DESIGNS = (
     *(
         small_context(n_contexts, percent, shocks=shocks)
-        for n_contexts in (2, 4, 12)
-        for percent in (1, 3, 5)
+        for n_contexts, percents in ((2, (1, 3, 5)), (5, (3,)), (12, (1, 3, 5)))
+        for percent in percents
         for shocks in (False, True)
     ),
-    *(
-        small_context(n_contexts, percent, shocks=shocks, eta=_USUAL)
-        for n_contexts in (2, 12)
-        for percent in (1, 5)
-        for shocks in (False, True)
-    ),
+    *(small_context(n_contexts, 1, shocks=shocks, eta=_USUAL) for n_contexts in (2, 12) for shocks in (False, True)),
     *(
         ContextDesign(
             f"{n} contexts alike{', shocks' if shock else ''}", replace(_curves(*(_USUAL,) * n), theta_shock=shock)
@@ -128,11 +107,9 @@ DESIGNS = (
         for shock in (0.0, _SHOCK)
     ),
     ContextDesign(
-        "6 contexts alike, 8 queries, shocks",
-        replace(_curves(*(_USUAL,) * 6), n_queries=8, theta_shock=_SHOCK),
+        "6 contexts alike, 8 queries, shocks", replace(_curves(*(_USUAL,) * 6), n_queries=8, theta_shock=_SHOCK)
     ),
     ContextDesign("4 contexts differ, own queries", _curves(0.6, 0.9, 1.2, _WAVY), own_queries=True, differ=True),
-    ContextDesign("12 copies of one log", replace(_BASE, eta=_USUAL, n_sessions=6_000), copies=12),
 )
 
 
@@ -159,17 +136,22 @@ def measure(task: tuple[ContextDesign, int]) -> Measured | None:
     """Draw one log and look at both estimates; None where nothing can be compared."""
     design, seed = task
     statistics, truth = design.draw(seed)
-    fit = attempt("conditional", statistics, EstimationOptions(reference=(1,)))
-    if fit is None or isinstance(fit, IdentifiabilityError) or fit.free.fitted is None or fit.shrunk is None:
+    options = EstimationOptions(reference=(1,))
+    try:
+        by_itself = ConditionalEstimator().estimate(statistics, statistics.strata("none"), options, silent)
+    except IdentifiabilityError:
         return None
-    free = fit.free.fitted.fit.free_cells
-    found = (fit.free, fit.estimate)
+    if by_itself.fitted is None:
+        return None
+    estimate, shrunk = with_shrinkage(by_itself, by_itself.fitted, statistics.position_of_cell)
+    free = by_itself.fitted.fit.free_cells
+    found = (by_itself, estimate)
     low, high = (np.array([getattr(each.intervals, end)[free] for each in found]) for end in ("low", "high"))
     covered = np.where(np.isnan(low + high), np.nan, (low <= truth[free]) & (truth[free] <= high))
     squares = np.log(np.array([each.propensity[free] for each in found]) / truth[free]) ** 2
     width = np.where(np.isnan(covered), np.nan, np.log(high / np.where(low > 0, low, np.nan)))
     context = statistics.context_of_cell[free].astype(np.float64)
-    return Measured(squares, covered, width, context, fit.shrunk.borrowed_of_cell[free])
+    return Measured(squares, covered, width, context, shrunk.borrowed_of_cell[free])
 
 
 def contexts(console: Console, replications: int) -> None:
