@@ -34,6 +34,12 @@ def test_where_there_is_no_error_everything_is_the_other_ones() -> None:
     assert found.reason == (None, None, "b")
 
 
+def test_an_interval_reaches_as_far_as_its_farther_end() -> None:
+    low, high = np.array([1, 0.4, 0.0, np.nan]), np.array([1, 0.6, 0.7, 0.9])
+    found = Intervals(np.zeros(4), low, high, np.full(4, np.nan), (None,) * 4).reach(np.log([1, 0.45, 0.3, 0.5]))
+    np.testing.assert_allclose(found, [0, np.log(0.6 / 0.45), np.inf, np.nan])
+
+
 def mirrored(*clicks: tuple[list[int], ...]) -> pl.DataFrame:
     """Two queries per context, of one document each, shown 20 times at each of three positions."""
     rows = [
