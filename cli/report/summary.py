@@ -19,6 +19,7 @@ from posbias.io.log.event_table import EVENTS
 from posbias.io.log.rows import RawLines, Rows
 
 _MOST_REMARKS = 10
+_SEVERAL = 2
 _THREE_DECIMALS = 0.01
 
 _WHAT_INTERVALS_HOLD_FOR = (
@@ -116,7 +117,7 @@ def _borrowed(fit: Fit, shrunk: ShrunkContexts) -> list[str]:
         for number in fit.estimate.linkage.references.tolist()
         if np.isfinite(shrunk.borrowed_of_cell[number])
     ]
-    if not shares:
+    if len(shares) < _SEVERAL:
         return []
     by = ", ".join(fit.statistics.plan.context)
     return [f"borrowed from the others: {listed(shares, 'borrowed_by_context')}. {_WHAT_INTERVALS_HOLD_FOR.format(by)}"]

@@ -87,7 +87,7 @@ def with_shrinkage(
     intervals = shrunk.intervals.or_else(estimate.intervals)
     alone = known & np.isnan(intervals.std_error)
     reason = (
-        f"{why}: {OF_OTHERS}" if of_others and why else why
+        f"{why}; {OF_OTHERS}" if of_others and why else why
         for why, of_others in zip(intervals.reason, alone, strict=True)
     )
     estimate = replace(

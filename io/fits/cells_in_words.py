@@ -15,9 +15,9 @@ def cell_in_words(fit: Fit, number: int) -> str:
 
 
 def context_in_words(fit: Fit, number: int) -> str:
-    """The context of a cell by its values, e.g. `phone, Norway`."""
+    """The context of a cell by its values, e.g. `phone / Norway`."""
     row = fit.statistics.cells.row(number, named=True)
-    return ", ".join(label_in_words(row[name]) for name in fit.statistics.plan.context)
+    return " / ".join(label_in_words(row[name]) for name in fit.statistics.plan.context)
 
 
 def listed(entries: Sequence[str], rest: str) -> str:
