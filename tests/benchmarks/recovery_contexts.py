@@ -158,10 +158,10 @@ def contexts(console: Console, replications: int) -> None:
     """Draw, fit, and print the table with its notes."""
     tasks = [(design, seed) for seed in range(replications) for design in DESIGNS]
     results = in_parallel(measure, tasks, "contexts")
-    title = f"contexts, {replications} logs a row; in each cell: the last (small) context, below it all contexts"
+    title = "contexts that borrow from each other: the last (small) context, below it all contexts"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("log")
-    for heading in ("error\nfree", "\nposbias", "cover %\nfree", "\nposbias", "width\nof free", "borrowed\n%"):
+    for heading in ("logs", "error\nfree", "\nposbias", "cover %\nfree", "\nposbias", "width\nof free", "borrowed\n%"):
         table.add_column(heading, justify="right")
     for number, design in enumerate(DESIGNS):
         table.add_row(design.name, *_cells([found for found in results[number :: len(DESIGNS)] if found], design))
@@ -196,6 +196,7 @@ def _cells(logs: Sequence[Measured], design: ContextDesign) -> list[str]:
     free, own = covered.T
     missed = own.min() < LOWEST or (not design.differ and own.max() > HIGHEST)
     return [
+        str(len(logs)),
         *(f"{of[-1]:.3f}\n{np.sqrt((of**2).mean()):.3f}" for of in errors.T),
         f"{free[-1]:.1%}\n{free.mean():.1%}".replace("%", ""),
         f"{own[-1]:.1%}{'!' if missed else ''}\n{own.mean():.1%} ({own.min():.1%}-{own.max():.1%})".replace("%", ""),
