@@ -20,5 +20,10 @@ def counted(number: float, plural: str) -> str:
     return f"{count} {_singular(plural) if count == '1' else plural}"
 
 
+def population(whom: str = "queries like these") -> str:
+    """Whom intervals and standard errors are about: what another log of these may give."""
+    return f"95 % intervals and standard errors are for {whom}, not for this log alone."
+
+
 def _singular(plural: str) -> str:
     return f"{plural.removesuffix('ies')}y" if plural.endswith("ies") else plural.removesuffix("s")

@@ -4,13 +4,16 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 
 from posbias.cli.console import line
 from posbias.cli.report.recognised import recognised_lines
+from posbias.cli.report.summary import clicks_in_words
 from posbias.core.wording import counted
+from posbias.io.log.rows import Clicks
 
 _NARROW, _WIDE = 60, 78
 _MOST_ROWS = 30
@@ -51,6 +54,8 @@ def _totals(content: Mapping[str, Any]) -> list[RenderableType]:
     if rows is not None:
         left_out = ", ".join(f"{count:,} because {why}" for why, count in rows["rejected"].items())
         said.append(line(f"rows: {rows['read']:,} read" + (f", left out {left_out}" if left_out else "")))
+        if "clicks" in rows:
+            said.append(line(f"clicks: {clicks_in_words(msgspec.convert(rows['clicks'], Clicks))}"))
     if totals is not None:
         names = {"impressions": "", "clicks": "", "pages": "pages_exact", "queries": "", "documents": "documents_exact"}
         counts = [

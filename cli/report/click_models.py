@@ -6,7 +6,7 @@ from posbias.cli.report.table import MOST_ROWS, Column, Printed, PrintedTable
 from posbias.core.browsing.table import STD_ERROR, VALUE
 from posbias.core.models.click_model import ExaminationModel
 from posbias.core.schema import POSITION
-from posbias.core.wording import counted
+from posbias.core.wording import counted, population
 from posbias.io.browsing.fitting import FittedToLog
 
 
@@ -25,7 +25,8 @@ def tables(found: FittedToLog) -> list[Printed]:
     columns.append(Column("std. error", tuple(errors), folded="std.\nerror"))
     left = shared.height - MOST_ROWS
     more = f"and {counted(left, 'more')} in parameters.parquet" if left > 0 else ""
-    return [*said, PrintedTable(tuple(columns), more)]
+    whom = [population()] if shared[STD_ERROR].is_not_null().any() else []
+    return [*said, PrintedTable(tuple(columns), more), *whom]
 
 
 def verdicts(found: FittedToLog) -> list[str]:

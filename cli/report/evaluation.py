@@ -10,7 +10,7 @@ from posbias.core.evaluation.measures import measures
 from posbias.core.evaluation.ndcg import NDCG
 from posbias.core.evaluation.query_sums import N_CLICKS, N_PAGES
 from posbias.core.evaluation.tables import JUDGED, NOT_SIGNIFICANT, Comparison
-from posbias.core.wording import counted
+from posbias.core.wording import counted, population
 
 _MOST_SAID = 12
 _MUCH_WITHOUT_SCORE, _MUCH_NEVER_SHOWN = 0.01, 0.1
@@ -57,7 +57,7 @@ def metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
         judged = first(_number(by_key.get((name, NDCG, JUDGED), {}).get("value")) for name in names)
         columns.append(Column(f"NDCG@{cutoff}\njudged", judged))
     table = PrintedTable(tuple(columns), more(len(names), "in metrics.parquet"))
-    return ["rankings by the clicks of this log; DCG: more is better, ARP: less is better", table]
+    return ["rankings by the clicks of this log; DCG: more is better, ARP: less is better", table, population()]
 
 
 def _number(value: float | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import typer
+from msgspec import UNSET
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -74,7 +75,7 @@ def _table(entry: Statistics) -> RenderableType:
 
 
 def _lines(entry: Statistics) -> dict[str, RenderableType]:
-    plan, decay, totals = entry.metadata.plan, entry.metadata.decay, entry.totals
+    plan, decay, totals, rows = entry.metadata.plan, entry.metadata.decay, entry.totals, entry.metadata.rows
     shape = {
         "max position": str(plan.max_position or ""),
         "bins from": ", ".join(map(str, plan.position_bins)),
@@ -91,7 +92,8 @@ def _lines(entry: Statistics) -> dict[str, RenderableType]:
         **{name: line(said) for name, said in shape.items() if said},
         "days": line(_days(entry)),
         "sources": line(f"{len(entry.metadata.sources):,}"),
-        "rows": line(summary.rows_in_words(entry.metadata.rows)),
+        "rows": line(summary.rows_in_words(rows)),
+        **({} if rows.clicks is UNSET else {"clicks joined": line(summary.clicks_in_words(rows.clicks))}),
         "counted": line(f"{counted(totals['impressions'], 'impressions')}, {counted(totals['clicks'], 'clicks')}"),
         "statistics": line(
             f"{counted(totals['rows'], 'rows')}, {_size(_bytes(entry))} in {counted(len(entry.parts), 'parts')} of "

@@ -7,7 +7,7 @@ import polars as pl
 from posbias.cli.report.table import Column, Printed, PrintedTable, first
 from posbias.core.judging.tables import JUDGED
 from posbias.core.models.tpbm import TrustBiasModel
-from posbias.core.wording import counted
+from posbias.core.wording import counted, population
 from posbias.io.browsing.judge import Judged
 
 _SURE = 0.05
@@ -39,7 +39,7 @@ def tables(models: pl.DataFrame, sessions: int) -> list[Printed]:
     if set(JUDGED) <= set(models.columns):
         columns += [column(heading, name) for heading, name in zip(("NDCG", "AUC"), JUDGED[:2], strict=True)]
     title = f"click models by {counted(sessions, 'held-out sessions')}; log-likelihood per position: more is better"
-    return [title, PrintedTable(tuple(columns))]
+    return [title, PrintedTable(tuple(columns)), population("more sessions of these queries")]
 
 
 def verdicts(models: pl.DataFrame) -> list[str]:

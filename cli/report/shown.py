@@ -132,7 +132,7 @@ def _curve(stored: StoredResult) -> Curve:
         raise UsageError(
             f"--plot: {stored.folder} holds no {name}. Name a directory that `posbias fit` or `run` wrote."
         )
-    each = fits_of_values(stored.manifest)
+    each = fits_of_values(stored)
     if each:
         raise UsageError(
             f"--plot: {stored.folder} holds several fits (--for-each). Name one of them, such as {each[0]}."

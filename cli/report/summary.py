@@ -14,9 +14,10 @@ from posbias.core.training.thin_cells import ChosenPropensities
 from posbias.core.training.weights import WeightSummary
 from posbias.core.wording import counted, shown
 from posbias.io.fits.cells_in_words import cell_in_words, context_in_words, label_in_words, listed
+from posbias.io.fits.verdicts import clicks_above_in_words, whom_intervals_are_about
 from posbias.io.layouts.parts import Split
 from posbias.io.log.event_table import EVENTS
-from posbias.io.log.rows import RawLines, Rows
+from posbias.io.log.rows import Clicks, RawLines, Rows
 
 _MOST_REMARKS = 10
 _SEVERAL = 2
@@ -33,6 +34,7 @@ _Cells = list[dict[str, Any]]
 def rows_lines(rows: Rows) -> list[str]:
     """What was read, and what was left out."""
     said = [f"rows: {rows_in_words(rows)}"]
+    said += [] if rows.clicks is UNSET else [f"clicks: {clicks_in_words(rows.clicks)}"]
     said += [] if rows.ubi is UNSET else _raw_lines("UBI", account=rows.ubi)
     for name, account in ({} if rows.raw is UNSET else rows.raw).items():
         said += _raw_lines(name, account=account, unit="rows" if name == EVENTS else "lines")
@@ -59,6 +61,14 @@ def rows_in_words(rows: Rows) -> str:
         line += f", {sum(rows.rejected.values()):,} left out ({reasons})"
     orphans = 0 if rows.clicks_without_impression is UNSET else rows.clicks_without_impression
     return line + (f"; {counted(orphans, 'clicks')} without an impression" if orphans else "")
+
+
+def clicks_in_words(clicks: Clicks) -> str:
+    """What became of clicks that stood apart from impressions."""
+    again = f", {clicks.repeated:,} seen before" if clicks.repeated else ""
+    reasons = ", ".join(f"{number:,} x {why}" for why, number in clicks.lost.items())
+    lost = f", {sum(clicks.lost.values()):,} lost ({reasons})" if clicks.lost else ""
+    return f"{clicks.read:,} read, {clicks.joined:,} joined to impressions{again}{lost}"
 
 
 def days_line(days: dict[str, Any]) -> str:
@@ -107,7 +117,26 @@ def propensity_table(fit: Fit) -> list[Printed]:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
     below = more(len(rows), "cells in propensities.parquet (--csv writes CSV as well)")
     borrowed = [] if fit.shrunk is None else _borrowed(fit, fit.shrunk)
-    return [title, PrintedTable(tuple(columns), below), *borrowed, *remarks]
+    whom = [] if fit.propensities["ci_high"].is_null().all() else [whom_intervals_are_about(fit)]
+    return [title, PrintedTable(tuple(columns), below), *borrowed, *whom, *remarks]
+
+
+def clicks_above_table(fit: Fit) -> list[Printed]:
+    """Clicks by the number of clicks above, where a test of the model says that they depend on it."""
+    tests = fit.model_tests
+    if tests is None or not tests.depends_on_clicks_above:
+        return []
+    rows = tests.by_clicks_above
+    columns = (
+        Column("clicks\nabove", tuple(clicks_above_in_words(row) for row in rows), label=True),
+        Column("impressions", tuple(_count(row.impressions) for row in rows), spare=1),
+        Column("observed\nclicks", tuple(_count(row.observed_clicks) for row in rows)),
+        Column("expected\nclicks", tuple(_count(row.expected_clicks) for row in rows)),
+        Column("observed /\nexpected", tuple(number_in_words(row.ratio) for row in rows)),
+        Column("95 % interval", tuple(interval_in_words(row.ci_low, row.ci_high) for row in rows), beside=True),
+    )
+    where = "at the same position" if tests.averages_users else "in the same cell"
+    return [f"clicks against those of the same documents {where} on other pages", PrintedTable(columns)]
 
 
 def _borrowed(fit: Fit, shrunk: ShrunkContexts) -> list[str]:

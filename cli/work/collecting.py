@@ -5,7 +5,7 @@ from pathlib import Path
 
 from posbias.cli.report import summary
 from posbias.cli.report.odd_days import odd_day_warnings, shifted_pages_warning, why_kept_out
-from posbias.cli.report.result import DONE, WITH_DOUBTS, Result
+from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.cli.work import steps
 from posbias.cli.work.job import Job
 from posbias.core.errors import StatisticsError
@@ -16,6 +16,7 @@ from posbias.io.counting.odd_days import look_at_days_of_log, look_at_files, loo
 from posbias.io.engines.engine import Engine
 from posbias.io.log.days import Days
 from posbias.io.log.log import Log
+from posbias.io.log.lost_clicks import JoinedClicks
 from posbias.io.places.locations import location
 from posbias.io.stores.days import check_new_day, without_day
 from posbias.io.stores.metadata import StatisticsMetadata
@@ -36,12 +37,12 @@ def count(job: Job, engine: Engine, result: Result) -> None:
     """Count a log; the statistics are the result."""
     found, statistics = _counted(job, steps.open_log(job, result), result.folder, engine, result)
     result.content |= describe_statistics(statistics.metadata, statistics.segments)
-    _describe(statistics.metadata, found.days, found.said, result)
+    _describe(statistics.metadata, found.days, found.said, result, found.clicks)
     if found.plan.period:
-        _warn(odd_day_warnings(look_at_days_of_log(statistics.segments[0], engine), "other days"), result)
+        odd = odd_day_warnings(look_at_days_of_log(statistics.segments[0], engine), "other days")
     else:
-        _warn(odd_day_warnings(look_at_files(found.read.log, engine), "other files"), result)
-    _look_at_pages(found, result)
+        odd = odd_day_warnings(look_at_files(found.read.log, engine), "other files")
+    _warn(odd or _shifted_pages(found), result)
 
 
 def merge(
@@ -51,8 +52,9 @@ def merge(
     engine: Engine,
     result: Result,
     factor: float | None = None,
-) -> None:
-    """Merge statistics; together they are the result.
+    clicks: JoinedClicks | None = None,
+) -> bool:
+    """Merge statistics; together they are the result. Return whether days are odd.
 
     Args:
         statistics: what is merged.
@@ -61,22 +63,25 @@ def merge(
         engine: adds up.
         result: what is written.
         factor: what a day is to be worth of the following one.
+        clicks: those of a log that was counted now.
 
     Raises:
         StatisticsError: they do not go together, or a day is kept out.
     """
-    days = _write_together(statistics, factor, engine, result)
+    days = _write_together(statistics, factor, engine, result, clicks)
     with result.progress.stage("comparing days"):
         looks = look_at_merged_days(statistics, store, engine)
     others = "other statistics" if days is None else "other days" if store is None else "days of the store"
     refusal = None if limit is None else why_kept_out(looks, limit, others)
     if refusal is not None:
         raise StatisticsError(refusal)
-    _warn(odd_day_warnings(looks, others), result)
+    odd = odd_day_warnings(looks, others)
+    _warn(odd, result)
     result.warnings += [
         f"{entry.path}: its days are also in the other statistics. If a log was exported again, its clicks count twice."
         for entry in known_days(statistics)
     ]
+    return bool(odd)
 
 
 def add_day(
@@ -97,9 +102,11 @@ def add_day(
         if store is not None:
             check_same_plan(store, counted)
         what = "added" if store is None or day not in store.days else "counted again, and replaced"
-        result.printed += [f"{day}: {what}", *summary.rows_lines(counted.metadata.rows), *found.said, _OF_STORE]
-        merge([counted] if rest is None else [rest, counted], rest, limit, engine, result)
-    _look_at_pages(found, result)
+        result.printed += [f"{day}: {what}", *summary.rows_lines(found.rows), *found.said, _OF_STORE]
+        odd = merge([counted] if rest is None else [rest, counted], rest, limit, engine, result, clicks=found.clicks)
+        if rest is not None:
+            steps.judge_clicks(found.rows, found.clicks, result, f"{day}: ")
+    _warn([] if odd else _shifted_pages(found), result)
 
 
 def remove_day(day: str, store: Statistics, engine: Engine, result: Result) -> None:
@@ -120,7 +127,11 @@ def remove_day(day: str, store: Statistics, engine: Engine, result: Result) -> N
 
 
 def _write_together(
-    statistics: Sequence[Statistics], factor: float | None, engine: Engine, result: Result
+    statistics: Sequence[Statistics],
+    factor: float | None,
+    engine: Engine,
+    result: Result,
+    clicks: JoinedClicks | None = None,
 ) -> Days | None:
     """Write what statistics hold together, and describe it; return its days."""
     days = days_of_statistics(statistics, clock.today())
@@ -128,7 +139,7 @@ def _write_together(
     with result.progress.stage("merging") as stage:
         segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
     result.content |= describe_statistics(metadata, segments)
-    _describe(metadata, days, (), result)
+    _describe(metadata, days, (), result, clicks)
     return days
 
 
@@ -142,10 +153,9 @@ def _counted(job: Job, log: Log, folder: Path, engine: Engine, result: Result) -
     return found, counted_statistics(location(job.inputs[0]), metadata, segment)
 
 
-def _look_at_pages(found: Reading, result: Result) -> None:
+def _shifted_pages(found: Reading) -> list[str]:
     shifted = look_at_pages(found.read)
-    if shifted is not None and result.exit_code == DONE:
-        _warn([shifted_pages_warning(shifted)], result)
+    return [] if shifted is None else [shifted_pages_warning(shifted)]
 
 
 def _warn(said: Sequence[str], result: Result) -> None:
@@ -155,6 +165,12 @@ def _warn(said: Sequence[str], result: Result) -> None:
         result.exit_code = WITH_DOUBTS
 
 
-def _describe(metadata: StatisticsMetadata, days: Days | None, said: Sequence[str], result: Result) -> None:
-    result.printed += summary.rows_lines(metadata.rows)
+def _describe(
+    metadata: StatisticsMetadata,
+    days: Days | None,
+    said: Sequence[str],
+    result: Result,
+    clicks: JoinedClicks | None = None,
+) -> None:
+    steps.describe_rows(metadata.rows, clicks, result)
     steps.describe_reading(days, said, result)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 
-from posbias.cli.report import each_value, summary
+from posbias.cli.report import each_value
 from posbias.cli.report.each_value import FittedValue
 from posbias.cli.report.result import DONE, WITH_DOUBTS, Result, write_description
 from posbias.cli.work import steps
@@ -65,7 +65,7 @@ def fit_each(
     log = steps.open_log(replace(job, plan=replace(job.plan, strata=(column, *job.plan.strata)), each=column), result)
     found, values = count_by_value(log, job.plan, column, engine, result.progress, clock.today(), job.decay)
     result.content |= {"sources": found.sources, "rows": found.rows}
-    result.printed += summary.rows_lines(found.rows)
+    steps.describe_rows(found.rows, found.clicks, result)
     steps.describe_reading(found.days, found.said, result)
     fitted, tables, errors = list[FittedValue](), list[pl.DataFrame](), list[PosbiasError]()
     for value in values:
@@ -143,7 +143,7 @@ def _why_unreliable(fit: Fit, one: FittedValue, own: Result) -> str | None:
     if not fit.converged:
         return "has not converged"
     if own.exit_code != DONE:
-        return "the log contradicts the fit, see its warnings"
+        return "in doubt, see its warnings"
     if one.identified < one.cells:
         return f"{one.cells - one.identified} of {one.cells} without a propensity"
     if one.poorly_known:

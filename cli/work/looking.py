@@ -17,6 +17,7 @@ from posbias.io.checking.look import PBM, Look, look_at
 from posbias.io.counting.count import Unjudged, read_unjudged
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
+from posbias.io.log.lost_clicks import Verdict, judge
 from posbias.io.log.rejects import reason
 from posbias.io.log.sums import unused_count
 from posbias.io.progress import Progress
@@ -56,9 +57,18 @@ class Checked:
         if self.look is None:
             return said or ["the log holds no row that counts."]
         found = {outlook.model: outlook for outlook in self.look.outlooks}
+        if self._lost is not None and self._lost.doubtful:
+            said.append(self._lost.warning)
         if self.model in self.look.why_not:
             return [*said, f"{self.model}: {self.look.why_not[self.model]}."]
         return [*said, *([] if said else reasons_against(found[self.model], self.look.facts))]
+
+    @property
+    def _lost(self) -> Verdict | None:
+        """What is said of lost clicks; nothing where a run would stop in any case."""
+        if self.unjudged is None or self.stops:
+            return None
+        return judge(self.unjudged.rows.clicks, () if self.unjudged.clicks is None else self.unjudged.clicks.examples)
 
     @property
     def warnings(self) -> list[str]:
@@ -66,6 +76,8 @@ class Checked:
         count = unused_count(self.log)
         look, binned = self.look, self.asked.counting.position_bins is not None
         said = [] if look is None else warnings_of(look.facts, look.pages, self.client, binned=binned)
+        if self._lost is not None and not self._lost.doubtful:
+            said.append(self._lost.warning)
         if count is not None:
             said.append(f"column {count!r} was not used. If a row adds up impressions, say --impressions {count}.")
         return said

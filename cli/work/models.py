@@ -169,6 +169,7 @@ def _read_test(test: Job, learnt: Log, engine: Engine, result: Result) -> ReadLo
         )
     found = read_log(log, test.plan, engine, result.progress, clock.today(), keep_sessions=True)
     result.content["test"] = {"sources": found.sources, "rows": found.rows}
+    steps.judge_clicks(found.rows, found.clicks, result, "--test: ")
     return found.read
 
 

@@ -17,6 +17,8 @@ from posbias.io.fits.fit import FitRequest, fit_counts, sections_of_counts, sect
 from posbias.io.log.days import Days
 from posbias.io.log.doubts import doubts
 from posbias.io.log.log import Log
+from posbias.io.log.lost_clicks import JoinedClicks, judge
+from posbias.io.log.rows import Rows
 
 
 def count(job: Job, engine: Engine, result: Result) -> CountedLog:
@@ -44,7 +46,7 @@ def read_pages(job: Job, engine: Engine, result: Result) -> ReadLog:
     job.require_logs()
     found = read_log(open_log(job, result), job.plan, engine, result.progress, clock.today(), keep_sessions=True)
     result.content |= sections_of_reading(job.plan, found.sources, found.rows)
-    result.printed += summary.rows_lines(found.rows)
+    describe_rows(found.rows, found.clicks, result)
     describe_reading(found.days, found.said, result)
     return found.read
 
@@ -55,6 +57,26 @@ def open_log(job: Job, result: Result) -> Log:
     check_features(log, job.kept.tables, job.kept.features)
     result.warnings += doubts(log)
     return log
+
+
+def describe_rows(rows: Rows, clicks: JoinedClicks | None, result: Result) -> None:
+    """Say what was read and left out; a result from which too many clicks are missing is in doubt.
+
+    Args:
+        rows: of a log or of statistics.
+        clicks: of a log that was read now.
+        result: what is written.
+    """
+    result.printed += summary.rows_lines(rows)
+    judge_clicks(rows, clicks, result)
+
+
+def judge_clicks(rows: Rows, clicks: JoinedClicks | None, result: Result, of: str = "") -> None:
+    """Warn of clicks that have no impression."""
+    verdict = judge(rows.clicks, () if clicks is None else clicks.examples)
+    if verdict is not None:
+        result.warnings.append(of + verdict.warning)
+        result.exit_code = WITH_DOUBTS if verdict.doubtful else result.exit_code
 
 
 def describe_reading(days: Days | None, said: Iterable[str], result: Result) -> None:
@@ -69,7 +91,7 @@ def describe_reading(days: Days | None, said: Iterable[str], result: Result) -> 
 def describe(counted: CountedLog, result: Result) -> None:
     """Say what was read and counted."""
     result.content |= sections_of_counts(counted)
-    result.printed += summary.rows_lines(counted.rows)
+    describe_rows(counted.rows, counted.clicks, result)
     describe_reading(counted.days, counted.said, result)
     result.printed.append(summary.totals_line(result.content["totals"]))
 
@@ -97,7 +119,7 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
     result.content |= written.sections
     result.printed += summary.propensity_table(found)
     result.curve = Curve.of(found.propensities, counted.plan.cell_columns)
-    result.printed += written.verdicts
+    result.printed += [*written.notes, *summary.clicks_above_table(found)]
     result.warnings += written.warnings
     about_joint = request.option_of_joint_em
     if about_joint and found.joint is None and asked.compare is None:

@@ -1,7 +1,7 @@
 """What was clicked above each impression of a page, counted beside the statistics: for tests of the model.
 
-State of an impression: nothing clicked above it; one click, on the result directly above; one click, further up; or
-two clicks and more.
+State of an impression: nothing clicked above it; one click, on the result directly above; one click, further up; two
+clicks; or three and more.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable
+from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.arrays.members import Members
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata
@@ -28,7 +28,12 @@ class ClicksAbove(IntEnum):
     NONE = 0
     ONE_DIRECTLY_ABOVE = 1
     ONE_FURTHER_UP = 2
-    SEVERAL = 3
+    TWO = 3
+    MORE = 4
+
+
+NUMBER_ABOVE = np.array([0, 1, 1, 2, 3])
+"""Clicks above by state; 3 stands for three and more."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +71,20 @@ class CountedPages:
         )
         return Strata(table, Members(np.arange(len(first)), numbers["query"].to_numpy().astype(np.int64)[first]))
 
+    def largest_mean(self, value_of_state: Floats) -> float:
+        """The largest mean over the impressions of a cell of a value by state, shape (5,)."""
+        value = pl.Series(value_of_state).gather(self.counts[STATE])
+        of_cell = self.counts.with_columns(value.alias(STATE)).group_by(self.plan.cell_columns)
+        means = of_cell.agg((pl.col(STATE) * pl.col(IMPRESSIONS)).sum() / pl.col(IMPRESSIONS).sum())
+        return float(means[STATE].to_numpy().max())
+
 
 def count_pages(impressions: pl.DataFrame, plan: StatisticsPlan) -> CountedPages:
     """Count whole pages by what was clicked above.
 
     Args:
         impressions: canonical impressions of whole pages and whole queries, with their sessions.
-        plan: of a position-based model without weights.
+        plan: of a model without weights.
     """
     in_cells = plan.with_cells(nw.from_native(with_state(impressions).lazy())).to_native()
     counts = pl.len().cast(pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
@@ -83,7 +95,7 @@ def count_pages(impressions: pl.DataFrame, plan: StatisticsPlan) -> CountedPages
 def with_state(impressions: pl.DataFrame) -> pl.DataFrame:
     """Impressions with their state, page by page from top to bottom.
 
-    E.g. clicks [0, 1, 0, 0, 1, 0] of a page -> states [none, none, directly above, further up, further up, several].
+    E.g. clicks [0, 1, 0, 0, 1, 0] of a page -> states [none, none, directly above, further up, further up, two].
     """
     shown = in_page_order(impressions)
     row = np.arange(shown.height)
@@ -94,5 +106,6 @@ def with_state(impressions: pl.DataFrame) -> pl.DataFrame:
     above = before - before[first]
     last = np.roll(np.maximum.accumulate(np.where(click == 1, row, -1)), 1)
     one = np.where(last == row - 1, ClicksAbove.ONE_DIRECTLY_ABOVE, ClicksAbove.ONE_FURTHER_UP)
-    state = np.where(above > 1, ClicksAbove.SEVERAL, np.where(above == 1, one, ClicksAbove.NONE))
+    several = np.where(above > 2, ClicksAbove.MORE, ClicksAbove.TWO)  # noqa: PLR2004 - the last state but one
+    state = np.where(above > 1, several, np.where(above == 1, one, ClicksAbove.NONE))
     return shown.with_columns(pl.Series(STATE, state.astype(np.int8)))

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.learners.boosting import BinnedRows, BoostedTrees, Forest
+from posbias.core.learners.boosting import BinnedRows, BoostedTrees
+from posbias.core.learners.forest import Forest
 
 FOLDS = 2
 

@@ -18,7 +18,8 @@ import numpy as np
 from posbias.core.arrays.count_table import Floats, Integers, sum_by_number
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.exposure.cross_fitting import FOLDS, CrossFitted
-from posbias.core.learners.boosting import BinnedRows, Forest, TreeOptions
+from posbias.core.learners.boosting import BinnedRows, TreeOptions
+from posbias.core.learners.forest import Forest
 from posbias.core.learners.links import logit, sigmoid
 
 RELEVANCE_TREES = 200

@@ -23,7 +23,7 @@ import numpy as np
 
 from posbias.core.arrays.linalg import student_quantile, student_tail
 from posbias.core.counts.order import OrderSums
-from posbias.core.standard_errors.contrasts import LEVEL
+from posbias.core.standard_errors.contrasts import LEVEL, POWER, detectable
 
 LEVEL_OF_EACH = LEVEL / 2
 """Level of this test, and of the comparison with halves: the two together make a false alarm in one log of twenty."""
@@ -37,7 +37,6 @@ LEVEL_AFTER_FEEDBACK = 0.1
 _MOVED_FURTHER = 2.0
 """How far documents that are shown little are moved, to those that the test rests on."""
 
-_POWER = 0.8
 _MOST = 0.9  # of the variance, that one query can have without making the others count for nothing
 
 
@@ -90,9 +89,8 @@ def feedback_test(sums: OrderSums) -> FeedbackTest | None:
     degrees = float(max(min(1 / (share**2).sum(), n_queries - 1), 1.0))
     move = float(area.sum()) / weight
     t, level = np.array([abs(move) / std_error]), np.array([degrees])
-    rejecting, powerful = (float(student_quantile(quantile, level)[0]) for quantile in (1 - LEVEL_OF_EACH / 2, _POWER))
-    found = (rejecting + powerful) * std_error
-    largest = _MOVED_FURTHER * (max(move, 0.0) + powerful * std_error)
+    found = detectable(std_error, degrees, LEVEL_OF_EACH)
+    largest = _MOVED_FURTHER * (max(move, 0.0) + float(student_quantile(POWER, level)[0]) * std_error)
     information = float(sums.information.sum())
     bias_of_move = float(sums.clicks.sum()) / 2 / information if information > 0 else np.inf
     return FeedbackTest(

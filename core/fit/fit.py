@@ -151,14 +151,6 @@ class Fit:
         return SharedClicks.of(self.statistics, self.free, self.period.used)
 
     @property
-    def doubtful(self) -> bool:
-        """Whether the propensities are not to be taken at face value."""
-        few_clicks = self.click_share < WANTED_CLICK_SHARE
-        against_the_model = self.model_tests is not None and bool(self.model_tests.doubts)
-        against_pairs = self.against_pairs is not None and self.against_pairs.rejected
-        return not self.converged or few_clicks or not self.period.claims or against_the_model or against_pairs
-
-    @property
     def click_share(self) -> float:
         """Share of the clicks that lie in cells with a propensity."""
         _, clicks = self.statistics.cell_totals

@@ -4,7 +4,8 @@ Every model is fitted to the pages of three sessions in four, and judged by the 
 
     mean over impressions of log P(c_r | c_1 .. c_(r-1)),
 
-in pairs with the model that was fitted; its standard error is that of the mean over sessions.
+in pairs with the model that was fitted. With the sums d_g of the differences of a query and its n_g impressions, the
+standard error of their ratio is the jackknife's over queries, as everywhere: for queries like these.
 
 Source: Chuklin, Markov & de Rijke 2015, chapter 5.
 """
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.linalg import normal_quantile
+from posbias.core.arrays.count_table import sum_by_number
+from posbias.core.arrays.linalg import student_quantile
 from posbias.core.browsing.batch import Floats
 from posbias.core.browsing.em import EMOptions, fit
 from posbias.core.browsing.frames import UNIT, page_batches
@@ -23,7 +25,7 @@ from posbias.core.browsing.likelihood import log_of_clicks
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.click_rate import ClickRateModel
-from posbias.core.schema import PAIR, POSITION, SESSION
+from posbias.core.schema import PAIR, POSITION, QUERY, SESSION
 
 _HELD_OUT = 4  # one session in so many
 _SEED = 3
@@ -38,7 +40,7 @@ class OtherModel:
     Attributes:
         name: its name.
         gain: of its held-out log-likelihood per impression over that of the fitted one.
-        std_error: of the gain, by session.
+        std_error: of the gain, by query.
     """
 
     name: str
@@ -53,11 +55,13 @@ class OtherModels:
     Attributes:
         log_likelihood: of the fitted model, per held-out impression.
         impressions: that were held out.
+        queries: of these.
         others: the others.
     """
 
     log_likelihood: float
     impressions: int
+    queries: int
     others: tuple[OtherModel, ...]
 
     @property
@@ -65,7 +69,8 @@ class OtherModels:
         """The best, where it is better than the fitted one by more than chance, however many were tried."""
         if not self.others:
             return None
-        best, limit = self.others[0], -float(normal_quantile(np.array(_LEVEL / len(self.others))))
+        best = self.others[0]
+        limit = student_quantile(1 - _LEVEL / len(self.others), np.array([self.queries - 1.0]))[0]
         return best if best.gain > limit * best.std_error else None
 
 
@@ -83,24 +88,29 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
         fitted: the name of the model.
 
     Returns:
-        None where no session is left to hold out, or to learn from.
+        None where no session is left to learn from, or fewer than two queries to judge by.
     """
     numbered = pages.with_columns((pl.struct(PAIR).rank("dense").cast(pl.Int64) - 1).alias(UNIT))
     held_out = pl.col(SESSION).hash(_SEED) % _HELD_OUT == 0
     learnt, judged = numbered.filter(~held_out), numbered.filter(held_out)
-    if not (learnt.height and judged.height):
+    if not learnt.height or judged[QUERY].n_unique() == 1:
         return None
     n_units, n_positions = int(numbered[UNIT].n_unique()), int(numbered.select(pl.max(POSITION)).item())
     training = PagesInMemory(tuple(page_batches(learnt)), n_units, n_positions)
     names = [fitted, *(name for name in click_model_names() if name != fitted and _is_rival(name))]
     batches = page_batches(judged)
+    of_unit = numbered.unique(UNIT).sort(UNIT)[QUERY].rank("dense").to_numpy()
+    _, query = np.unique(of_unit[np.concatenate([batch.unit[:, 0] for batch in batches])], return_inverse=True)
     weight = np.concatenate([batch.weight for batch in batches])
-    by_page = {name: _by_page(name, training, PagesInMemory(tuple(batches), n_units, n_positions)) for name in names}
-    impressions = judged.height
-    others = [_other(name, by_page[name] - by_page[fitted], weight, impressions) for name in names[1:]]
+    number = int(query.max()) + 1
+    shown = sum_by_number(query, weight * np.concatenate([batch.shown.sum(axis=1) for batch in batches]), number)
+    judged_by = PagesInMemory(tuple(batches), n_units, n_positions)
+    by_query = {name: sum_by_number(query, weight * _by_page(name, training, judged_by), number) for name in names}
+    others = [_other(name, by_query[name] - by_query[fitted], shown) for name in names[1:]]
     return OtherModels(
-        log_likelihood=float(weight @ by_page[fitted]) / impressions,
-        impressions=impressions,
+        log_likelihood=float(by_query[fitted].sum() / shown.sum()),
+        impressions=judged.height,
+        queries=len(shown),
         others=tuple(sorted(others, key=lambda other: -other.gain)),
     )
 
@@ -117,9 +127,8 @@ def _by_page(name: str, training: PagesInMemory, judged: PagesInMemory) -> Float
     return np.concatenate(sums)
 
 
-def _other(name: str, difference: Floats, weight: Floats, impressions: int) -> OtherModel:
-    sessions = weight.sum()
-    mean = float(weight @ difference / sessions)
-    variance = float(weight @ (difference - mean) ** 2) / sessions
-    per_session = impressions / sessions
-    return OtherModel(name, mean / float(per_session), float(np.sqrt(variance / sessions) / per_session))
+def _other(name: str, difference: Floats, shown: Floats) -> OtherModel:
+    """The gain from the sums of the differences by query, and its error when each query is left out."""
+    gain, number = float(difference.sum() / shown.sum()), len(shown)
+    without = (difference.sum() - difference) / (shown.sum() - shown)
+    return OtherModel(name, gain, float(np.sqrt((number - 1) / number * ((without - gain) ** 2).sum())))

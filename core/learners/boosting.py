@@ -288,28 +288,6 @@ def with_objective(text: str, objective: str) -> str:
     return "\n".join([*lines[:place], f"objective={objective}", *lines[place:]])
 
 
-@dataclass(frozen=True)
-class Forest:
-    """A LightGBM model file, for predictions.
-
-    Attributes:
-        text: the file's content.
-    """
-
-    text: str
-
-    def scores(self, rows: Rows, threads: int = 0) -> Floats:
-        """The raw scores of rows, shape (n,).
-
-        Raises:
-            MissingExtraError: LightGBM is not installed.
-        """
-        lightgbm = import_lightgbm()
-        booster = lightgbm.Booster(model_str=self.text)
-        parts = [booster.predict(rows[chunk], raw_score=True, num_threads=threads) for chunk in runs(len(rows))]
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-
 def runs(length: int, size: int = _CHUNK) -> Iterator[slice]:
     """Runs of rows that are worked on at once."""
     return (slice(first, min(first + size, length)) for first in range(0, length, size))

@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats
-from posbias.core.learners.boosting import BinnedRows, BoostedTrees, Forest, bin_rows
+from posbias.core.learners.boosting import BinnedRows, BoostedTrees, bin_rows
 from posbias.core.learners.data import Features, LearningData
+from posbias.core.learners.forest import Forest
 from posbias.core.learners.learner import ROUND, TRAINING, VALIDATION, Learned, LearningOptions, OnRound
 from posbias.core.learners.models import TreeModel
 

@@ -3,19 +3,25 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.errors import LogFormatError
-from posbias.core.learners.boosting import Forest, Rows, runs
+from posbias.core.learners.boosting import Rows, runs
+from posbias.core.learners.forest import Forest
 
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
 class RowModel(ABC):
     """A model that scores a document by its features."""
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """Number of features F."""
 
     @abstractmethod
     def scores(self, rows: Rows) -> Floats:
@@ -31,6 +37,11 @@ class TreeModel(RowModel):
     """
 
     forest: Forest
+
+    @property
+    def n_features(self) -> int:
+        """As the file says it."""
+        return self.forest.n_features
 
     def scores(self, rows: Rows) -> Floats:
         """The raw scores of the trees."""
@@ -57,6 +68,11 @@ class NetworkModel(RowModel):
     weights: tuple[Floats, ...]
     biases: tuple[Floats, ...]
 
+    @property
+    def n_features(self) -> int:
+        """As many as have a mean."""
+        return len(self.mean)
+
     def standardized(self, rows: Floats) -> Floats:
         """Rows of shape (n, F) as the network sees them."""
         return np.nan_to_num(np.clip((rows - self.mean) / self.scale, -LARGEST_INPUT, LARGEST_INPUT))
@@ -79,27 +95,24 @@ class NetworkModel(RowModel):
         return {"mean": self.mean, "scale": self.scale, **layers}
 
     @classmethod
-    def of_arrays(cls, arrays: Arrays, where: str) -> "NetworkModel":
+    def of_arrays(cls, arrays: Arrays) -> "NetworkModel":
         """The network that arrays hold.
 
         Raises:
-            LogFormatError: they hold none.
+            ValueError: they hold none.
         """
-        try:
-            found = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
-            layers = sum(name.startswith("weight_") for name in found)
-            model = cls(
-                found["mean"],
-                found["scale"],
-                tuple(found[f"weight_{number}"] for number in range(layers)),
-                tuple(found[f"bias_{number}"] for number in range(layers)),
-            )
-            fits = layers > 0 and model.scores(np.zeros((1, len(model.mean)))).shape == (1,)
-        except (KeyError, ValueError, TypeError, IndexError) as error:
-            raise LogFormatError(f"{where}: holds no network: {error}. Train again.") from error
-        if not fits:
-            raise LogFormatError(f"{where}: holds no network. Train again.")
-        return model
+        n_layers = (len(arrays) - 2) // 2
+        names = [f"{sort}_{number}" for sort in ("weight", "bias") for number in range(n_layers)]
+        mean, scale, *layers = _finite(arrays, "mean", "scale", *names)
+        weights, biases = tuple(layers[:n_layers]), tuple(layers[n_layers:])
+        widths = [mean.size, *(bias.size for bias in biases)]
+        shapes = [((above, below), (below,)) for above, below in pairwise(widths)]
+        fits = [(weight.shape, bias.shape) for weight, bias in zip(weights, biases, strict=True)] == shapes
+        if not (fits and layers and widths[-1] == 1 and mean.shape == scale.shape == (mean.size,)):
+            raise ValueError("its layers do not fit together")
+        if (scale <= 0).any():
+            raise ValueError("scale holds a number that is not above 0")
+        return cls(mean, scale, weights, biases)
 
 
 LARGEST_INPUT = 5.0
@@ -145,23 +158,35 @@ class FactorModel:
         }
 
     @classmethod
-    def of_arrays(cls, arrays: Arrays, where: str) -> "FactorModel":
+    def of_arrays(cls, arrays: Arrays) -> "FactorModel":
         """The factors that arrays hold.
 
         Raises:
-            LogFormatError: they hold none.
+            ValueError: they hold none.
         """
-        try:
-            found = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
-            model = cls(float(found.pop("mean")), **found)
-            shapes = (model.query_factors.shape, model.item_factors.shape)
-            n_factors = shapes[0][1]
-            fits = shapes == ((*model.query_bias.shape, n_factors), (*model.item_bias.shape, n_factors))
-        except (KeyError, ValueError, TypeError, IndexError) as error:
-            raise LogFormatError(f"{where}: holds no factors: {error}. Train again.") from error
-        if not fits:
-            raise LogFormatError(f"{where}: holds no factors. Train again.")
-        return model
+        mean, of_queries, of_items, queries, items = _finite(
+            arrays, "mean", "query_bias", "item_bias", "query_factors", "item_factors"
+        )
+        n_factors = queries.shape[-1] if queries.shape else 0
+        shapes = ((), (of_queries.size,), (of_items.size,), (of_queries.size, n_factors), (of_items.size, n_factors))
+        if tuple(array.shape for array in (mean, of_queries, of_items, queries, items)) != shapes:
+            raise ValueError("its factors do not fit together")
+        return cls(float(mean), of_queries, of_items, queries, items)
+
+
+def _finite(arrays: Arrays, *names: str) -> list[Floats]:
+    """The arrays of the names, and no others.
+
+    Raises:
+        ValueError: one is missing, one is there that is not named, or one holds a number that is not finite.
+    """
+    if set(arrays) != set(names):
+        raise ValueError(f"it holds {', '.join(sorted(arrays)) or 'nothing'}, and should hold {', '.join(names)}")
+    found = [np.asarray(arrays[name], np.float64) for name in names]
+    wrong = [name for name, array in zip(names, found, strict=True) if not np.isfinite(array).all()]
+    if wrong:
+        raise ValueError(f"{wrong[0]} holds a number that is not finite")
+    return found
 
 
 def _of(values: Floats, number: Integers) -> Floats:

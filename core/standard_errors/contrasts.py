@@ -55,9 +55,17 @@ Alternative = Literal["two-sided", "greater"]
 LEVEL = 0.05
 """Probability of a false alarm, over all contrasts of a test together."""
 
-_FOUND = 0.8  # of such logs: what a test is expected to find
+POWER = 0.8
+"""Share of logs that show a difference of `detectable` size."""
+
 _NOTABLE = 0.01  # share of a contrast's variance from which on a cell's clusters limit the degrees of freedom
 _ROUNDING = 1e-7  # a difference whose error is this small a share of the estimate's own is no difference
+
+
+def detectable(std_error: float, degrees: float, level: float = LEVEL) -> float:
+    """The difference that four of five logs would show, (t_(1 - level / 2) + t_.8) sd, by a two-sided test."""
+    rejecting, powerful = (student_quantile(share, np.array([degrees]))[0] for share in (1 - level / 2, POWER))
+    return float(rejecting + powerful) * std_error
 
 
 @dataclass(frozen=True)
@@ -127,9 +135,9 @@ def contrast_test(
         of_usable = correlation[np.ix_(usable, usable)]
         p_values[usable] = joint_p_values(alone, of_usable, known_degrees, two_sided=two_sided)
         rejecting = p_value_at(LEVEL, of_usable, known_degrees, two_sided=two_sided)
-    of_tail = 1 - rejecting / (2 if two_sided else 1)
-    beyond = student_quantile(of_tail, known_degrees) + student_quantile(_FOUND, known_degrees)
-    found[usable] = beyond * std_error[usable]
+    level = rejecting if two_sided else 2 * rejecting
+    pairs = zip(std_error[usable].tolist(), known_degrees.tolist(), strict=True)
+    found[usable] = [detectable(error, nu, level) for error, nu in pairs]
     deciding = np.lexsort((-statistic, tail))[0]  # far out, all tails are 0
     largest = int(usable[deciding])
     return ContrastTest(

@@ -21,10 +21,11 @@ import numpy as np
 
 from posbias.core.arrays import unit_diagonal
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, starts, sum_by_number
+from posbias.core.arrays.linalg import student_tail
 from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test
+from posbias.core.standard_errors.contrasts import LEVEL
 from posbias.core.theta.conditional import ConditionalFit, fit_conditional
 from posbias.core.theta.linkage import find_linkage
 
@@ -35,19 +36,34 @@ _AGREEMENT = 1e-10  # a standard error that is rounding
 
 @dataclass(frozen=True)
 class ScoreTest:
-    """What a score test found.
+    """The result of a score test, as the manifest of a fit holds it.
 
     Attributes:
-        test: of delta = 0. Its `difference` is one step from 0 towards delta, so that a large one is only rough.
-        n_clusters: G, the clusters that say something about delta.
-        observed: clicks where z > 0, among those that say something about it.
-        expected: the clicks that the model expects there, given those on each unit.
+        statistic: |delta| / its standard error.
+        degrees: degrees of freedom of the error.
+        difference_of_logs: delta, one step from 0 towards it, so that a large one is only rough.
+        std_error: of delta.
+        clusters: G, those that say something about delta.
+        p_value: of delta = 0, two-sided.
+        p_value_adjusted: the same, adjusted for the tests of its family.
+        rejected: whether the adjusted p-value is below .05.
+        observed_clicks: where z > 0, among those that say something about it; 0 where earlier versions kept none.
+        expected_clicks: what the model expects there, given the clicks on each unit; likewise.
+        largest_missed_error: of log theta in any cell, that one such log in five would not show; None where it is not
+            known how delta moves theta.
     """
 
-    test: ContrastTest
-    n_clusters: int
-    observed: float
-    expected: float
+    statistic: float
+    degrees: float
+    difference_of_logs: float
+    std_error: float
+    clusters: int
+    p_value: float
+    p_value_adjusted: float
+    rejected: bool
+    observed_clicks: float = 0.0
+    expected_clicks: float = 0.0
+    largest_missed_error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -177,5 +193,16 @@ def _judged(scores: Floats, information: Floats, observed: float, expected: floa
     if std_error <= _AGREEMENT:
         return None
     degrees = max(min(1 / float((leverage**2).sum()), n_clusters - 1.0), 1.0)
-    test = contrast_test(np.array([delta]), np.array([std_error]), np.array([degrees]))
-    return ScoreTest(test, n_clusters, observed, expected)
+    p_value = min(2 * float(student_tail(np.array(abs(delta) / std_error), np.array(degrees))), 1.0)
+    return ScoreTest(
+        statistic=abs(delta) / std_error,
+        degrees=degrees,
+        difference_of_logs=delta,
+        std_error=std_error,
+        clusters=n_clusters,
+        p_value=p_value,
+        p_value_adjusted=p_value,
+        rejected=p_value < LEVEL,
+        observed_clicks=observed,
+        expected_clicks=expected,
+    )

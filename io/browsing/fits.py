@@ -16,15 +16,16 @@ from posbias.core.errors import LogFormatError, UsageError
 from posbias.core.models import ClickModel, get_click_model
 from posbias.core.schema import POSITION, PREVIOUS_CLICK
 from posbias.io.browsing.fitting import PARAMETERS, FittedToLog
-from posbias.io.places.local_copies import is_current, on_disk
 from posbias.io.places.locations import Location
-from posbias.io.places.plain_files import is_still
-from posbias.io.results.manifest import read_manifest
+from posbias.io.results.stored import StoredResult, open_stored
 from posbias.io.results.tables import ATTRACTIVENESS, read_table
 from posbias.io.stores.manifest_types import Counted
 
 CLICK_MODEL = "click_model"
 """The section of the manifest."""
+
+FILES = (f"{PARAMETERS}.parquet", f"{ATTRACTIVENESS}.parquet")
+"""What is read of it beside the manifest."""
 
 _AGAIN = "Run `posbias fit` again."
 
@@ -85,8 +86,8 @@ def has_click_model(place: Location) -> bool:
     Raises:
         PosbiasError: it is none of their results.
     """
-    with on_disk(place, ("manifest.json",)) as folder:
-        return CLICK_MODEL in read_manifest(folder, "fit").content
+    with open_stored(place) as stored:
+        return CLICK_MODEL in stored.content
 
 
 def read_click_model(place: Location) -> ClickModelFit:
@@ -95,27 +96,33 @@ def read_click_model(place: Location) -> ClickModelFit:
     Raises:
         LogFormatError: it is damaged, or was replaced while it was read.
     """
-    with on_disk(place) as folder:
-        manifest = read_manifest(folder, "fit")
-        said = manifest.typed(_FitManifest, LogFormatError, _AGAIN)
-        section = said.click_model
-        try:
-            model = get_click_model(section.model)
-        except UsageError as error:
-            raise LogFormatError(f"{folder}: holds a click model {section.model!r} that is not known here.") from error
-        path = folder / f"{PARAMETERS}.parquet"
-        table = read_table(path)
-        by_document = [parameter.name for parameter in model.parameters if parameter.shape == "unit"]
-        try:
-            shared = _shared(table, model)
-            means = {name: _mean(table, name) for name in by_document}
-        except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
-            raise LogFormatError(f"{path}: is damaged: {str(error).splitlines()[0]}. {_AGAIN}") from error
-        documents = _documents(folder, means)
-        if documents is not None and not documents.exists():
-            raise LogFormatError(f"{folder}: holds no {documents.name}. {_AGAIN}")
-        if not (is_still(manifest.path, manifest.state) and is_current(place)):
-            raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
+    with open_stored(place, FILES) as stored:
+        return click_model_in(stored)
+
+
+def click_model_in(stored: StoredResult) -> ClickModelFit:
+    """The click model that a result holds.
+
+    Raises:
+        LogFormatError: it is damaged.
+    """
+    said, folder = stored.typed(_FitManifest), stored.folder
+    section = said.click_model
+    try:
+        model = get_click_model(section.model)
+    except UsageError as error:
+        raise LogFormatError(f"{folder}: holds a click model {section.model!r} that is not known here.") from error
+    path = folder / f"{PARAMETERS}.parquet"
+    table = read_table(path)
+    by_document = [parameter.name for parameter in model.parameters if parameter.shape == "unit"]
+    try:
+        shared = _shared(table, model)
+        means = {name: _mean(table, name) for name in by_document}
+    except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
+        raise LogFormatError(f"{path}: is damaged: {str(error).splitlines()[0]}. {_AGAIN}") from error
+    documents = _documents(folder, means)
+    if documents is not None and not documents.exists():
+        raise LogFormatError(f"{folder}: holds no {documents.name}. {_AGAIN}")
     return ClickModelFit(model, said.counted.plan(), shared, means, documents)
 
 

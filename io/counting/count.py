@@ -22,6 +22,7 @@ from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.forms.conversion import convert
 from posbias.io.log.days import Days, look_odd
 from posbias.io.log.log import Log
+from posbias.io.log.lost_clicks import JoinedClicks
 from posbias.io.log.quoting import resolve_quotes
 from posbias.io.log.raw import RawReader
 from posbias.io.log.rejects import check_dropped
@@ -69,6 +70,7 @@ class CountedLog:
         days: the days that were found, where they are kept apart.
         said: what a reader should know of how the log was read.
         unbinned: the log by position, where it was counted by bins of them, so that these can be tested.
+        clicks: what became of them, where they were apart in a log.
     """
 
     plan: StatisticsPlan
@@ -81,6 +83,7 @@ class CountedLog:
     days: Days | None = None
     said: tuple[str, ...] = ()
     unbinned: SufficientStatistics | None = None
+    clicks: JoinedClicks | None = None
 
     @property
     def in_memory(self) -> bool:
@@ -105,6 +108,7 @@ class Reading:
         rows: the counts of its rows, for the manifest.
         days: the days that were found, where they are kept apart.
         said: what a reader should know of how it was read.
+        clicks: what became of them, where they are apart.
     """
 
     read: ReadLog
@@ -113,6 +117,7 @@ class Reading:
     rows: Rows
     days: Days | None
     said: tuple[str, ...]
+    clicks: JoinedClicks | None
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,7 @@ class Unjudged:
         sources: path by digest of its files.
         rows: the counts of its rows, for the manifest.
         said: what a reader should know of how it was read.
+        clicks: what became of them, where they are apart.
     """
 
     log: Log
@@ -132,6 +138,7 @@ class Unjudged:
     sources: dict[str, str]
     rows: Rows
     said: tuple[str, ...]
+    clicks: JoinedClicks | None = None
 
     def judge(self) -> None:
         """See that an estimate can be made from what was read.
@@ -146,6 +153,8 @@ class Unjudged:
             reasons = ", ".join(f"{count:,} x {why}" for why, count in rows.rejected.items())
             raise SchemaError(f"{first}: every row was rejected ({reasons}).")
         check_dropped(first, rows.rejected, rows.read, self.log.request.max_bad_rows)
+        if self.clicks is not None:
+            self.clicks.check(first)
         check_totals(first, self.read.totals, _advice_on_clicks(self.log))
 
 
@@ -164,7 +173,7 @@ def read_log(
     if plan.period == "quarter":
         plan = replace(plan, period=found.read.log.rules.period)
     days = _days(found.read, today) if plan.period else None
-    return Reading(found.read, plan, found.sources, found.rows, days, found.said)
+    return Reading(found.read, plan, found.sources, found.rows, days, found.said, found.clicks)
 
 
 def read_unjudged(
@@ -179,10 +188,10 @@ def read_unjudged(
     log, said = _with_known_quotes(log, engine, progress)
     check_no_sums(log)
     named, sources, reader = log, log.digests, log.raw
-    account: RawLines | None = None
+    account, clicks = None, None
     if reader is not None:
         with progress.stage(f"reading {reader.title}"):
-            log, account = convert(log, reader, engine)
+            log, account, clicks = convert(log, reader, engine)
     size = sum(source.bytes for source in log.sources)
     rows, estimated = log.estimated_rows, not log.rows_are_known
     with progress.stage("reading", rows, unit="rows", size=size, estimated=estimated) as stage:
@@ -194,9 +203,9 @@ def read_unjudged(
         )
     named.check_unchanged()
     used = read.rows_read - sum(read.rejected.values())
-    orphans = UNSET if read.clicks_without_impression is None else read.clicks_without_impression
-    rows = _with_account(Rows(read.rows_read, used, read.rejected, orphans), reader, account)
-    return Unjudged(log, read, sources, rows, (*_links(named), *said))
+    clicks = read.clicks if clicks is None else clicks
+    rows = Rows(read.rows_read, used, read.rejected, UNSET if clicks is None else clicks.counts)
+    return Unjudged(log, read, sources, _with_account(rows, reader, account), (*_links(named), *said), clicks)
 
 
 def _with_account(rows: Rows, reader: RawReader | None, account: RawLines | None) -> Rows:
@@ -273,7 +282,17 @@ def count_log(
     statistics, pairs = _compress(found.read.statistics(plan), work, engine, progress)
     unbinned = _unbinned(found.read, plan, decay, engine, progress) if plan.position_bins else None
     return CountedLog(
-        plan, found.sources, found.rows, statistics, pairs, found.read, decay, found.days, found.said, unbinned
+        plan,
+        found.sources,
+        found.rows,
+        statistics,
+        pairs,
+        found.read,
+        decay,
+        found.days,
+        found.said,
+        unbinned,
+        found.clicks,
     )
 
 
@@ -303,7 +322,9 @@ def count_parts(
     decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
     work = _Compression(_weighed(plan, decay), decay)
     statistics, pairs = _compress(parts, work, engine, progress, folder)
-    return CountedLog(plan, found.sources, found.rows, statistics, pairs, decay=decay, days=found.days)
+    return CountedLog(
+        plan, found.sources, found.rows, statistics, pairs, decay=decay, days=found.days, clicks=found.clicks
+    )
 
 
 def _unbinned(

@@ -5,10 +5,10 @@ from dataclasses import replace
 import polars as pl
 
 from posbias.core.counts.clicks_above import CountedPages, count_pages
-from posbias.core.fit.model_tests import why_no_pages
 from posbias.core.fit.other_models import OtherModels, can_compare, compare_models
 from posbias.core.schema import QUERY, SESSION
 from posbias.io.counting.count import CountedLog
+from posbias.io.progress import Progress
 
 MOST_ROWS = 1 << 17
 """Impressions that are looked at, about."""
@@ -19,17 +19,18 @@ _SEED = 1  # not that of the buckets, which hold one in so many queries already
 
 def sample_pages(counted: CountedLog) -> CountedPages | None:
     """Whole pages of some queries, by what was clicked above; None where there are none or they are not needed."""
-    if why_no_pages(counted.plan):
+    if counted.plan.weighted:
         return None
     sample = _some_rows(counted, MOST_ROWS)
     by_position = replace(counted.plan, position_bins=())  # of a bin's positions, one is clicked more than the other
     return None if sample is None else count_pages(sample, by_position)
 
 
-def other_models(counted: CountedLog) -> OtherModels | None:
+def other_models(counted: CountedLog, progress: Progress) -> OtherModels | None:
     """Which click models explain pages of the log better than the one that was fitted; None where nobody can say."""
-    sample = _some_rows(counted, MOST_ROWS // 2) if can_compare(counted.plan) else None
-    return None if sample is None else compare_models(sample, counted.plan.model.name)
+    with progress.stage("looking at other click models"):
+        sample = _some_rows(counted, MOST_ROWS // 2) if can_compare(counted.plan) else None
+        return None if sample is None else compare_models(sample, counted.plan.model.name)
 
 
 def _some_rows(counted: CountedLog, most: int) -> pl.DataFrame | None:

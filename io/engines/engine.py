@@ -14,6 +14,7 @@ from posbias.core.choices import OnBadRows
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.guards import LogTotals
 from posbias.io.log.log import Log
+from posbias.io.log.lost_clicks import JoinedClicks
 from posbias.io.progress import RowCounter
 
 Item = TypeVar("Item")
@@ -80,8 +81,8 @@ class ReadLog(Protocol):
         ...
 
     @property
-    def clicks_without_impression(self) -> int | None:
-        """Clicks without an impression, where clicks are apart."""
+    def clicks(self) -> JoinedClicks | None:
+        """What became of clicks, where they are apart."""
         ...
 
     def statistics(self, plan: StatisticsPlan) -> Parts:

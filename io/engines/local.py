@@ -164,7 +164,7 @@ class LocalEngine:
             rows.height,
             rejected | repeats,
             totals,
-            log.orphan_clicks(),
+            log.joined_clicks(),
             some_pages,
         )
 
@@ -221,7 +221,6 @@ class LocalEngine:
             some_pages = _some_pages(of_buckets, has_first=buckets.holds(0), split=log.page_rules.several_queries)
         if log.has_sessions and not (keep_sessions or log.docs_once):
             frames = [frame.drop(SESSION) for frame in frames]
-        orphans = log.orphan_clicks()
         return Bucketed(
             log,
             self.scratch,
@@ -229,7 +228,7 @@ class LocalEngine:
             read,
             rejected | repeats,
             totals,
-            orphans,
+            log.joined_clicks(),
             some_pages,
             numbers,
             some,

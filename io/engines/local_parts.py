@@ -19,6 +19,7 @@ from posbias.core.schema import DOC, IMPRESSIONS, SESSION
 from posbias.io.engines.engine import Found
 from posbias.io.engines.pieces import pieces_of
 from posbias.io.log.log import Log
+from posbias.io.log.lost_clicks import JoinedClicks
 
 _MOST_NUMBERS_AT_ONCE = 1 << 23  # rows of a bucket that are counted together
 
@@ -83,7 +84,7 @@ class Bucketed:
         rows_read: rows in the log.
         rejected: number of rows per reason.
         totals: what the good rows and pages add up to.
-        clicks_without_impression: where clicks are apart.
+        clicks: what became of them, where they are apart.
         some_pages: whole pages, as a rule those of one bucket; None where the log has no sessions.
         numbers: the rows of each bucket as numbers, where all of them are.
         at_once: how many buckets are worked on at once.
@@ -95,7 +96,7 @@ class Bucketed:
     rows_read: int
     rejected: dict[str, int]
     totals: LogTotals
-    clicks_without_impression: int | None
+    clicks: JoinedClicks | None
     some_pages: pl.LazyFrame | None
     numbers: Numbers | None = None
     at_once: int = 1

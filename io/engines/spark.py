@@ -29,6 +29,7 @@ from posbias.io.engines.spark_types import packed, spark_name, spark_schema
 from posbias.io.engines.spark_worker import RESULT, collect_frames, from_batches, on_part, work_on
 from posbias.io.engines.wire import WIRE
 from posbias.io.log.log import CLICKED, Log
+from posbias.io.log.lost_clicks import JoinedClicks
 from posbias.io.log.scan import reading
 from posbias.io.progress import RowCounter
 from posbias.io.results.tables import write_part
@@ -79,7 +80,7 @@ class ReadBySpark:
         rows_read: rows in the log.
         rejected: number of rows per reason.
         totals: what the good rows and pages add up to.
-        clicks_without_impression: where clicks are apart.
+        clicks: what became of them, where they are apart.
     """
 
     log: Log
@@ -89,7 +90,7 @@ class ReadBySpark:
     rows_read: int
     rejected: dict[str, int]
     totals: LogTotals
-    clicks_without_impression: int | None
+    clicks: JoinedClicks | None
 
     @property
     def buckets(self) -> SparkParts:
@@ -225,9 +226,10 @@ class SparkEngine:
         shown_of = f"sum({IMPRESSIONS})" if IMPRESSIONS in schema else "count(1)"
         totals = LogTotals(sum(row[shown_of] for row in of_reasons if not row[REJECTED]), clicked)
         rejected = judge_rows(log, {code: n for code, n in counts.items() if code}, read, self.on_bad_rows)
-        orphans = None if clicks is None else self._count_orphans(clicks, shown)
-        if elsewhere := log.from_anywhere.clicks_elsewhere():
-            orphans = sum(self.each(elsewhere, _value))
+        listed = list(self.each(log.from_anywhere.listed_clicks, _collected))
+        joined = log.joined_clicks(_ShownOnSpark(self._frame_of, shown, schema), listed)
+        if clicks is not None:
+            self.kept.let_go(clicks)
         good = shown.filter(f"{REJECTED} = 0").drop(REJECTED)
         schema = pl.Schema({name: dtype for name, dtype in schema.items() if name != REJECTED})
         repeats = dict[str, int]()
@@ -243,7 +245,7 @@ class SparkEngine:
             rejected |= rows_by_reason(faults)
             good = good.join(bad, on=SESSION, how="left_anti") if faults.height else good
         pieces = SparkParts(good, schema, None)
-        return ReadBySpark(log, pieces, n_parts, self.kept, read, rejected | repeats, totals, orphans)
+        return ReadBySpark(log, pieces, n_parts, self.kept, read, rejected | repeats, totals, joined)
 
     def _each_doc_once(
         self, good: SparkFrame, schema: pl.Schema, *, whole_pages: bool
@@ -258,12 +260,6 @@ class SparkEngine:
         """The clicks of a table apart, which one task reads."""
         keys = pl.Schema({name: schema[name] for name in _CLICK_KEYS})
         return self.kept.keep(self._frame_of([log.from_anywhere.clicked_keys], keys))
-
-    def _count_orphans(self, clicks: SparkFrame, shown: SparkFrame) -> int:
-        """How many clicks have no impression; this is the last that is asked of them."""
-        orphans = clicks.join(shown, on=_CLICK_KEYS, how="left_anti").count()
-        self.kept.let_go(clicks)
-        return orphans
 
     def _bad_pages(
         self, log: Log, found: PagesOnSpark, lost: SparkFrame | None, rows: int, one_in: int
@@ -319,8 +315,29 @@ def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
     return rows.filter(functions.pmod(functions.xxhash64(column), functions.lit(number)) == 0) if number > 1 else rows
 
 
-def _value(frame: pl.LazyFrame) -> int:
-    return frame.collect(engine="streaming").item()
+@dataclass(frozen=True)
+class _ShownOnSpark:
+    """Canonical impressions."""
+
+    frame_of: Callable[[Sequence[pl.LazyFrame], pl.Schema], SparkFrame]
+    rows: SparkFrame
+    schema: pl.Schema
+
+    def among(self, some: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+        """The columns, each row once, of impressions whose keys are among some."""
+        keys = self.frame_of([some.lazy()], some.schema)
+        return self._here(self.rows.join(keys, on=some.columns, how="left_semi").select(*columns).distinct(), columns)
+
+    def first(self, columns: Sequence[str], number: int) -> pl.DataFrame:
+        """The columns of some impressions."""
+        return self._here(self.rows.select(*columns).limit(number), columns)
+
+    def _here(self, frame: SparkFrame, columns: Sequence[str]) -> pl.DataFrame:
+        return from_batches(frame.toArrow().to_batches(), pl.Schema({name: self.schema[name] for name in columns}))
+
+
+def _collected(frame: pl.LazyFrame) -> pl.DataFrame:
+    return frame.collect(engine="streaming")
 
 
 def _on_frame(item: tuple[int, pl.LazyFrame], work: Callable[[int, pl.LazyFrame], Found]) -> Found:

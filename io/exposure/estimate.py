@@ -22,7 +22,8 @@ from posbias.core.exposure.nuisances import LearningRows, Nuisances, learn_nuisa
 from posbias.core.exposure.regression_em import ITERATIONS, regression_em
 from posbias.core.exposure.strata import ExposureCounts, ScoredRows, StratumEdges
 from posbias.core.fit.from_rows import FromRows
-from posbias.core.learners.boosting import BinnedRows, Forest, bin_rows
+from posbias.core.learners.boosting import BinnedRows, bin_rows
+from posbias.core.learners.forest import Forest
 from posbias.core.learners.links import sigmoid
 from posbias.core.schema import CLICK
 from posbias.core.standard_errors.intervals import Intervals

@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from posbias.core.comparison.of_fits import FittedCurve
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
+from posbias.core.fit.model_tests import ModelTests
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.io.fits.read import require_propensities
 from posbias.io.places.locations import Location
@@ -16,21 +17,11 @@ from posbias.io.results.tables import FILES_OF_A_FIT, read_covariance, read_prop
 from posbias.io.stores.manifest_types import Counted
 
 
-class _Test(msgspec.Struct, frozen=True):
-    rejected: bool
-
-
-class _ModelTests(msgspec.Struct, frozen=True):
-    attractiveness: _Test | None
-    clicks_above: _Test | None
-    last_click: _Test | None
-
-
 class _Estimate(msgspec.Struct, frozen=True):
     method: str
     converged: bool
     query_spread: float
-    model_tests: _ModelTests | None
+    model_tests: ModelTests | None
     shape: str | UnsetType = UNSET
     contexts_tau: float | UnsetType = UNSET
     effective_clusters: list[float | None] | UnsetType = UNSET
@@ -74,7 +65,7 @@ def open_compared(place: Location) -> ComparedFit:
     """
     with open_stored(place, FILES_OF_A_FIT) as stored:
         if "for_each" in stored.content:
-            require_propensities(stored.manifest, str(stored.folder))
+            require_propensities(stored, str(stored.folder))
         if "estimate" not in stored.content:
             raise UsageError(
                 f"{stored.folder}: is a result of `posbias {stored.command}`, which holds no propensities. Name two "
@@ -99,6 +90,5 @@ def open_compared(place: Location) -> ComparedFit:
         ),
         converged=estimate.converged,
         identified=not table[PROPENSITY].has_nulls(),
-        rejected=tests is not None
-        and any(test.rejected for test in (tests.attractiveness, tests.clicks_above, tests.last_click) if test),
+        rejected=tests is not None and bool(tests.rejected),
     )

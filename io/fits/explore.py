@@ -23,10 +23,8 @@ from posbias.core.fit.fitted_theta import SHARED_CLICKS, matrix_of
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import QUERY
 from posbias.io.fits.read import require_propensities
-from posbias.io.places.local_copies import is_current, on_disk
 from posbias.io.places.locations import Location
-from posbias.io.places.plain_files import is_still
-from posbias.io.results.manifest import Manifest, read_manifest
+from posbias.io.results.stored import open_stored
 from posbias.io.results.tables import (
     ATTRACTIVENESS as ATTRACTIVENESS_FILE,
 )
@@ -91,10 +89,10 @@ def open_explored(place: Location) -> Generator[ExploredFit]:
         LogFormatError: it is damaged, older than what is needed, or was replaced while it was read.
         UsageError: what the directory holds is no fit, or one of a kind from which nothing can be planned.
     """
-    with on_disk(place, FILES) as folder:
-        manifest = read_manifest(folder, "fit")
-        require_propensities(manifest, str(folder))
-        said = manifest.typed(_FitManifest, LogFormatError, _AGAIN)
+    with open_stored(place, FILES) as stored:
+        folder = stored.folder
+        require_propensities(stored, str(folder))
+        said = stored.typed(_FitManifest)
         plan = said.counted.plan()
         _check_kind(plan, said.estimate, folder)
         known, documents = _known(folder, plan, said.estimate), folder / f"{ATTRACTIVENESS_FILE}.parquet"
@@ -107,17 +105,6 @@ def open_explored(place: Location) -> Generator[ExploredFit]:
             context=plan.context,
             n_documents=_number_of_rows(documents),
         )
-        check_still_there(manifest, place)
-
-
-def check_still_there(manifest: Manifest, place: Location) -> None:
-    """See that the fit is the one that was opened.
-
-    Raises:
-        LogFormatError: it was replaced.
-    """
-    if not (is_still(manifest.path, manifest.state) and is_current(place)):
-        raise LogFormatError(f"{place}: was replaced while it was read. Run the command again.")
 
 
 def _check_kind(plan: StatisticsPlan, estimate: _Estimate, folder: Path) -> None:

@@ -10,13 +10,12 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import BesideCounts, Fit, fit_statistics
 from posbias.core.fit.from_rows import FromRows
-from posbias.core.fit.other_models import OtherModels
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog
 from posbias.io.counting.pages import other_models, sample_pages
 from posbias.io.engines.engine import Engine
-from posbias.io.fits import model_verdicts, verdicts
 from posbias.io.fits.manifest import fit_section
+from posbias.io.fits.verdicts import Verdict, Weight, fit_verdicts
 from posbias.io.fits.write import sum_sessions, write_attractiveness_of
 from posbias.io.log.rows import Rows
 from posbias.io.progress import Progress
@@ -50,27 +49,28 @@ class WrittenFit:
 
     Attributes:
         fit: it.
-        verdicts: what the log says about itself.
-        warnings: what is wrong, or cannot be excluded.
+        verdicts: what the log says about it.
         sections: what the manifest says of it.
-        others: the other click models, where they were looked at.
     """
 
     fit: Fit
-    verdicts: tuple[str, ...]
-    warnings: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
     sections: dict[str, Any]
-    others: OtherModels | None = None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong, or cannot be excluded."""
+        return [verdict.sentence for verdict in self.verdicts if verdict.weight > Weight.NOTE]
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth a line, and nothing that is wrong."""
+        return [verdict.sentence for verdict in self.verdicts if verdict.weight is Weight.NOTE]
 
     @property
     def doubtful(self) -> bool:
-        """Whether the propensities are not to be taken at face value.
-
-        Where cells hold what was clicked above, no test looks for it: one that predicts clicks better counts.
-        """
-        untested = bool(self.fit.statistics.plan.model.beside_position)
-        better = self.others is not None and self.others.better is not None
-        return self.fit.doubtful or (untested and better)
+        """Whether the propensities are not to be taken at face value."""
+        return any(verdict.weight is Weight.DOUBT for verdict in self.verdicts)
 
 
 def sections_of_reading(plan: StatisticsPlan, sources: dict[str, str], rows: Rows) -> dict[str, Any]:
@@ -134,18 +134,15 @@ def fit_counts(
         write_attractiveness_of(counted, found, engine, folder, progress, csv=asked.csv)
     write_propensities(found.propensities, folder, csv=asked.csv)
     write_covariance(found.theta, folder)
-    said, warnings = verdicts.fit_verdicts(found), verdicts.fit_warnings(found)
-    sections: dict[str, Any] = {"estimate": fit_section(found), "verdicts": said}
-    others: OtherModels | None = None
-    tests = found.model_tests
-    if asked.compare is not False and tests is not None and (tests.rejected or counted.plan.model.beside_position):
-        with progress.stage("looking at other click models"):
-            others = other_models(counted)
-        warnings += model_verdicts.other_model(found, others)
-        if others is not None:
-            sections["other_models"] = {
-                "log_likelihood": others.log_likelihood,
-                "held_out_impressions": others.impressions,
-                "models": [asdict(other) for other in others.others],
-            }
-    return WrittenFit(found, tuple(said), tuple(warnings), sections, others)
+    tests, sections = found.model_tests, dict[str, Any]()
+    doubted = tests is not None and bool(tests.rejected or counted.plan.model.beside_position)
+    others = other_models(counted, progress) if doubted and asked.compare is not False else None
+    if others is not None:
+        sections["other_models"] = {
+            "log_likelihood": others.log_likelihood,
+            "held_out_impressions": others.impressions,
+            "models": [asdict(other) for other in others.others],
+        }
+    written = WrittenFit(found, tuple(fit_verdicts(found, others)), sections)
+    sections |= {"estimate": fit_section(found), "verdicts": written.notes}
+    return written

@@ -14,12 +14,12 @@ from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.estimators.estimate import Estimate
 from posbias.core.fit.fit import Fit
+from posbias.core.fit.model_tests import ModelTests
 from posbias.core.priors import LARGEST_STRENGTH
 from posbias.io.fits.verdict_sections import (
     CausesSection,
     ComparisonSection,
     ContrastSection,
-    ModelSection,
     Number,
     PeriodSection,
     PlacementSection,
@@ -110,7 +110,7 @@ class FitSection(EstimateSection, frozen=True, kw_only=True):
     contexts_found_by_four_of_five: list[Number] | UnsetType = UNSET
     position_effect: ContrastSection | None
     previous_click: ContrastSection | None
-    model_tests: ModelSection | None
+    model_tests: ModelTests | None
     joint: EstimateSection | None
     joint_against_conditional: ComparisonSection | None
     joint_under_other_priors: CausesSection | None
@@ -143,7 +143,7 @@ def fit_section(fit: Fit) -> FitSection:
         else numbers(np.exp(fit.contexts.found_by_four_of_five)),
         position_effect=ContrastSection.of(fit.position_effect, clusters),
         previous_click=ContrastSection.of(fit.previous_click, clusters),
-        model_tests=ModelSection.of(fit.model_tests),
+        model_tests=fit.model_tests,
         joint=None if fit.joint is None else EstimateSection.of(fit.joint),
         joint_against_conditional=ComparisonSection.of(fit.comparison, by_query),
         joint_under_other_priors=CausesSection.of(fit.causes),

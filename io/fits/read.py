@@ -6,19 +6,23 @@ from pathlib import Path
 import msgspec
 
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.errors import LogFormatError, UsageError
+from posbias.core.errors import UsageError
 from posbias.core.fit.fitted_theta import FittedTheta
 from posbias.io.fits.manifest import PriorSection
-from posbias.io.places.local_copies import is_current, on_disk
+from posbias.io.places.file_names import check_inside
 from posbias.io.places.locations import Location
-from posbias.io.places.plain_files import is_still
-from posbias.io.results.manifest import Manifest, read_manifest
+from posbias.io.results.stored import StoredResult, open_stored
 from posbias.io.results.tables import FILES_OF_A_FIT, read_covariance, read_propensities
 from posbias.io.stores.manifest_types import Counted
 
 
 class _Value(msgspec.Struct, frozen=True):
     folder: str | None
+
+    def __post_init__(self) -> None:
+        """Find a name that is not one of a folder of the result."""
+        if self.folder is not None:
+            check_inside(self.folder)
 
 
 class _ForEach(msgspec.Struct, frozen=True):
@@ -62,44 +66,47 @@ def read_fit(place: Location) -> PreviousFit:
         LogFormatError: it is damaged, or was replaced while it was read.
         UsageError: what the directory holds is no fit.
     """
-    with on_disk(place, FILES_OF_A_FIT) as folder:
-        manifest = read_manifest(folder, "fit")
-        require_propensities(manifest, f"--propensities {folder}")
-        said = manifest.typed(_FitManifest, LogFormatError, "Run `posbias fit` again.")
-        plan = said.counted.plan()
-        table, covariance = read_propensities(folder, plan.cell_columns), read_covariance(folder, plan.cell_columns)
-        if not (is_still(manifest.path, manifest.state) and is_current(place)):
-            raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
+    with open_stored(place, FILES_OF_A_FIT) as stored:
+        return fit_in(stored, f"--propensities {stored.folder}")
+
+
+def fit_in(stored: StoredResult, where: str) -> PreviousFit:
+    """The fit that a result holds.
+
+    Raises:
+        LogFormatError: it is damaged.
+        UsageError: it holds none.
+    """
+    require_propensities(stored, where)
+    said = stored.typed(_FitManifest)
+    plan, folder = said.counted.plan(), stored.folder
+    table, covariance = read_propensities(folder, plan.cell_columns), read_covariance(folder, plan.cell_columns)
     return PreviousFit(plan, FittedTheta(table, said.estimate.attractiveness_prior.prior(), covariance))
 
 
-def require_propensities(manifest: Manifest, where: str) -> None:
+def require_propensities(stored: StoredResult, where: str) -> None:
     """See that a result has propensities by cell.
 
     Raises:
         UsageError: it has none.
     """
-    if "click_model" in manifest.content:
+    if "click_model" in stored.content:
         raise UsageError(
             f"{where}: holds a click model that has no propensity by position. It serves `posbias weight`; fit --model "
             "pbm or ubm for this command."
         )
-    each = fits_of_values(manifest)
+    each = fits_of_values(stored)
     if each:
         raise UsageError(f"{where}: holds several fits (--for-each). Name one of them, such as {each[0]}.")
-    if "estimate" not in manifest.content:
+    if "estimate" not in stored.content:
         raise UsageError(f"{where}: holds no propensities. Name the directory that `posbias fit` wrote.")
 
 
-def fits_of_values(manifest: Manifest) -> list[Path]:
+def fits_of_values(stored: StoredResult) -> list[Path]:
     """The fits that a result holds, one for each value of a column (`fit --for-each`); none of any other result.
 
     Raises:
         LogFormatError: the manifest is damaged.
     """
-    said = manifest.typed(_OfValues, LogFormatError, "Run `posbias fit` again.")
-    names = [value.folder for value in said.for_each.values if value.folder is not None]
-    wrong = next((name for name in names if Path(name).name != name), None)
-    if wrong is not None:
-        raise LogFormatError(f"{manifest.path}: names no folder of a fit: {wrong!r}. Run `posbias fit` again.")
-    return [manifest.path.parent / name for name in names]
+    values = stored.typed(_OfValues).for_each.values
+    return [stored.folder / value.folder for value in values if value.folder is not None]

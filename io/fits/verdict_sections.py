@@ -10,7 +10,6 @@ from posbias.core.fit.feedback import FeedbackTest
 from posbias.core.fit.from_rows import FromRows, PairsTest
 from posbias.core.fit.joint_causes import JointCauses
 from posbias.core.fit.joint_comparison import JointComparison
-from posbias.core.fit.model_tests import ATTRACTIVENESS, TESTS, ModelTests
 from posbias.core.fit.period_words import why
 from posbias.core.fit.periods import PeriodChoice, PeriodLook
 from posbias.core.standard_errors.contrasts import ContrastTest
@@ -96,62 +95,6 @@ class PeriodLookSection(msgspec.Struct, frozen=True):
             feedback=FeedbackSection.of(look.feedback),
             halves=ContrastSection.of(look.halves, None if look.estimate is None else look.estimate.n_clusters),
             slope_width=look.slope_width if np.isfinite(look.slope_width) else None,
-        )
-
-
-class ScoreSection(msgspec.Struct, frozen=True):
-    """A test of the model with one degree of freedom."""
-
-    statistic: float
-    degrees: float
-    difference_of_logs: float
-    std_error: float
-    clusters: int
-    p_value: float
-    p_value_adjusted: float
-    rejected: bool
-    observed_clicks: float | UnsetType = UNSET
-    expected_clicks: float | UnsetType = UNSET
-
-    @classmethod
-    def of(cls, name: str, tests: ModelTests) -> "ScoreSection | None":
-        """What the test of that name found, where it could be made."""
-        found = tests.found.get(name)
-        if found is None:
-            return None
-        test, of_pages = found.test, name != ATTRACTIVENESS
-        return cls(
-            statistic=test.statistic,
-            degrees=test.degrees,
-            difference_of_logs=test.difference,
-            std_error=test.std_error,
-            clusters=found.n_clusters,
-            p_value=test.p_value,
-            p_value_adjusted=tests.adjusted[name],
-            rejected=name in tests.rejected,
-            observed_clicks=found.observed if of_pages else UNSET,
-            expected_clicks=found.expected if of_pages else UNSET,
-        )
-
-
-class ModelSection(msgspec.Struct, frozen=True):
-    """Whether the model holds: null where a test could not be made."""
-
-    attractiveness: ScoreSection | None
-    clicks_above: ScoreSection | None
-    last_click: ScoreSection | None
-    impressions_of_pages: int
-    why_no_pages: str | UnsetType = UNSET
-
-    @classmethod
-    def of(cls, tests: ModelTests | None) -> "ModelSection | None":
-        """What the tests found, where there are any."""
-        if tests is None:
-            return None
-        return cls(
-            *(ScoreSection.of(name, tests) for name in TESTS),
-            impressions_of_pages=tests.impressions,
-            why_no_pages=tests.why_no_pages or UNSET,
         )
 
 

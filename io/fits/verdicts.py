@@ -1,4 +1,8 @@
-"""What a reader must know before acting on a result, in words: verdicts, and warnings where they are bad."""
+"""What a reader must know before acting on a result, in words, and whether it is to be taken at face value."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 import polars as pl
@@ -7,22 +11,32 @@ from posbias.core.estimators import ConditionalEstimator, JointEstimator, get_es
 from posbias.core.estimators.placement_test import PlacementTest
 from posbias.core.estimators.randomized import RandomizedEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, Fit
+from posbias.core.fit.from_rows import PairsTest
 from posbias.core.fit.joint_comparison import NOTABLE, JointComparison
+from posbias.core.fit.model_tests import (
+    ATTRACTIVENESS,
+    CLICKS_ABOVE,
+    LAST_CLICK,
+    MOST_ABOVE,
+    ClicksBelow,
+    ModelTests,
+)
+from posbias.core.fit.other_models import OtherModels
 from posbias.core.fit.period_words import why
-from posbias.core.priors import BetaPrior
+from posbias.core.models import model_names
 from posbias.core.schema import PREVIOUS_CLICK
 from posbias.core.shapes import FREE
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest
+from posbias.core.standard_errors.score_test import ScoreTest
 from posbias.core.training.weights import WeightSummary
-from posbias.core.wording import counted
+from posbias.core.wording import counted, population
 from posbias.io.fits.cells_in_words import cell_in_words, context_in_words, listed
-from posbias.io.fits.model_verdicts import model_verdicts, model_warnings
-from posbias.io.fits.rows_verdicts import rows_verdicts, rows_warnings
 
 FEW_EFFECTIVE_CLUSTERS = 10
 JOINT = JointEstimator.name
 _NEARLY_ALL = 0.9995
+_LARGEST_FACTOR = 10.0  # an error beyond it is as good as any
 _PLURAL = {
     "query": "queries",
     "pair": "pairs",
@@ -30,15 +44,54 @@ _PLURAL = {
     "column": "values of {}",
     "two-way": "queries or values of {}",
 }
-_MORE_QUERIES = " More queries would narrow the intervals; more sessions of the same queries hardly would."
+_MORE_QUERIES = " More different queries narrow the intervals; more traffic on the same ones does not."
 _OTHER_CLUSTERS = (
     " The intervals allow for what queries share, not for what users, markets or days share across queries: if the log "
     "has such a column, name it with --cluster-column, and they allow for both."
 )
 
 
-def fit_verdicts(fit: Fit) -> list[str]:
-    """What the log says about itself: nothing that is wrong, but worth a line."""
+class Weight(IntEnum):
+    """How much a sentence about a fit weighs."""
+
+    NOTE = 0
+    CAUTION = 1
+    DOUBT = 2  # the propensities are not to be taken at face value: exit code 1
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A sentence about a fit. That it denies the model and that the command ends with exit code 1 is one decision."""
+
+    sentence: str
+    weight: Weight = Weight.NOTE
+
+
+def fit_verdicts(fit: Fit, others: OtherModels | None = None) -> list[Verdict]:
+    """What the log says about a fit: notes, then what is wrong or cannot be excluded.
+
+    Args:
+        fit: it.
+        others: the other click models, where they were looked at.
+    """
+    return [
+        *map(Verdict, _notes(fit)),
+        *_convergence(fit),
+        *_identification(fit),
+        *_few_clusters(fit),
+        *_feedback(fit),
+        *_sparsity(fit),
+        *_placements(fit),
+        *_model_doubts(fit),
+        *_rows_doubts(fit),
+        *_assumption(None if fit.shape is None else fit.shape.warning),
+        *_assumption(None if fit.bins is None else fit.bins.warning),
+        *_other_model(fit, others),
+    ]
+
+
+def _notes(fit: Fit) -> list[str]:
+    """Nothing that is wrong, but worth a line."""
     said: list[str] = []
     if fit.period.survivor is not None:
         said.append(f"{why(fit.period)} (--period auto).")
@@ -52,31 +105,24 @@ def fit_verdicts(fit: Fit) -> list[str]:
     if fit.previous_click is not None and fit.previous_click.n_contrasts:
         said += _silence(fit) or [_previous_click(fit, fit.previous_click)]
     said += [_placed_at_random(test) for test in fit.placements if test.documents and test.p_value >= LEVEL]
-    said += model_verdicts(fit)
-    said += rows_verdicts(fit)
+    said += _model_check(fit)
+    said += _rows_notes(fit)
     comparison = fit.comparison
     if comparison is not None and comparison.biased and fit.estimate.method != JOINT:
-        said.append(f"{_biased(fit, comparison)} It is not used.")
+        said.append(
+            "For comparison only: textbook EM would be off by up to "
+            f"{comparison.largest_difference:.0%} on this log{_cause(fit, comparison)}. Your propensities do not use "
+            "it."
+        )
     by_likelihood = fit.estimate.method in {JOINT, ConditionalEstimator.name}
     if by_likelihood and comparison is not None and comparison.test.n_contrasts and not comparison.biased:
         said.append(_not_sparse(comparison))
     return said
 
 
-def fit_warnings(fit: Fit) -> list[str]:
-    """What is wrong, or cannot be excluded."""
-    return [
-        *_convergence(fit),
-        *_identification(fit),
-        *_few_clusters(fit),
-        *_feedback(fit),
-        *_sparsity(fit),
-        *_placements(fit),
-        *model_warnings(fit),
-        *rows_warnings(fit),
-        *([fit.shape.warning] if fit.shape is not None and fit.shape.warning else []),
-        *([fit.bins.warning] if fit.bins is not None and fit.bins.warning else []),
-    ]
+def _assumption(warning: str | None) -> list[Verdict]:
+    """What the log says against the shape of the curve, or against bins."""
+    return [Verdict(warning, Weight.DOUBT)] if warning else []
 
 
 def weight_warnings(summary: WeightSummary) -> list[str]:
@@ -131,11 +177,12 @@ def _bins(fit: Fit) -> list[str]:
 def _contexts(fit: Fit, test: ContrastTest) -> str:
     by = ", ".join(fit.statistics.plan.context)
     if not test.rejected:
-        return f"propensities do not differ significantly by {by} ({_rests_on(test, fit)}). {_missed(fit, test)}"
+        missed = _missed_between_contexts(fit, test)
+        return f"propensities do not differ significantly by {by} ({_rests_on(test, fit)}). {missed}"
     return f"propensities differ by {by} ({_rests_on(test, fit)})."
 
 
-def _missed(fit: Fit, test: ContrastTest) -> str:
+def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:
     """How much contexts may differ although the test does not show it: for each, where least and where most."""
     reference = fit.estimate.linkage.reference_of
     tested = np.flatnonzero(np.isfinite(test.found_by_four_of_five))
@@ -189,43 +236,47 @@ def _silence(fit: Fit) -> list[str]:
     return [sentence]
 
 
-def _convergence(fit: Fit) -> list[str]:
+def _convergence(fit: Fit) -> list[Verdict]:
     estimate = fit.estimate
-    said: list[str] = []
+    said: list[Verdict] = []
     iterations = counted(estimate.iterations, "iterations")
-    if not estimate.converged and fit.options.tolerance == 0:
-        said.append(
+    if not estimate.converged:
+        sentence = (
             f"{estimate.method} did not converge: it ran for the requested {iterations}, and convergence was "
             "not checked (tolerance 0)."
+            if fit.options.tolerance == 0
+            else f"{estimate.method} did not converge in {iterations}: do not use these numbers. Raise "
+            "--max-iterations."
         )
-    elif not estimate.converged:
-        said.append(
-            f"{estimate.method} did not converge in {iterations}: do not use these numbers. Raise --max-iterations."
-        )
+        said.append(Verdict(sentence, Weight.DOUBT))
     if fit.joint is not None and fit.joint is not estimate and not fit.joint.converged:
-        said.append(f"joint EM, run for comparison, did not converge in {counted(fit.joint.iterations, 'iterations')}.")
+        iterations = counted(fit.joint.iterations, "iterations")
+        said.append(Verdict(f"joint EM, run for comparison, did not converge in {iterations}.", Weight.CAUTION))
     return said
 
 
-def _identification(fit: Fit) -> list[str]:
+def _identification(fit: Fit) -> list[Verdict]:
     linkage, known = fit.estimate.linkage, np.isfinite(fit.estimate.propensity)
-    said: list[str] = []
+    said: list[Verdict] = []
     if not linkage.identified[0] and not fit.statistics.plan.context:
-        said.append(
+        sentence = (
             f"{cell_in_words(fit, 0)} cannot be compared with other cells; propensities are relative to "
             f"{cell_in_words(fit, int(linkage.references[0]))}."
         )
+        said.append(Verdict(sentence, Weight.CAUTION))
     by_shape_alone = int((known & ~linkage.identified).sum())
     if by_shape_alone:
         rest = "rests" if by_shape_alone == 1 else "rest"
-        said.append(f"{by_shape_alone} of {len(known)} propensities {rest} on the shape alone (see `reason`).")
-    lost = int((~known).sum())
+        sentence = f"{by_shape_alone} of {len(known)} propensities {rest} on the shape alone (see `reason`)."
+        said.append(Verdict(sentence, Weight.CAUTION))
+    lost, few = int((~known).sum()), fit.click_share < WANTED_CLICK_SHARE
     if lost:
-        said.append(
+        sentence = (
             f"{lost} of {len(known)} cells {'is' if lost == 1 else 'are'} not identified, and no propensity is given "
             f"(see `reason`). Identified cells hold {_share(fit.click_share)} of the clicks"
-            + (", too few to rely on." if fit.click_share < WANTED_CLICK_SHARE else ".")
+            + (", too few to rely on." if few else ".")
         )
+        said.append(Verdict(sentence, Weight.DOUBT if few else Weight.CAUTION))
     return said
 
 
@@ -238,7 +289,14 @@ def _clusters(fit: Fit) -> str:
     return _PLURAL[fit.estimate.errors_by or "query"].format(", ".join(fit.statistics.plan.clusters))
 
 
-def _few_clusters(fit: Fit) -> list[str]:
+def whom_intervals_are_about(fit: Fit) -> str:
+    """For which queries, sessions or others the intervals of a fit hold."""
+    if fit.estimate.errors_by == "session":
+        return population("more sessions of these queries")
+    return population(f"{_clusters(fit).replace(' or ', ' and ')} like these")
+
+
+def _few_clusters(fit: Fit) -> list[Verdict]:
     estimate, units = fit.estimate, _clusters(fit)
     known = estimate.intervals.effective_clusters[estimate.intervals.std_error > 0]
     few = known[known < FEW_EFFECTIVE_CLUSTERS]
@@ -246,10 +304,10 @@ def _few_clusters(fit: Fit) -> list[str]:
         return []
     where = "" if len(few) == len(known) else f" for {len(few)} of {len(known)} intervals"
     worth = f"{few.min():.0f}" if round(few.min()) == round(few.max()) else f"{few.min():.0f} to {few.max():.0f}"
-    sentence = f"few or very unequal {units}; effective number of {units}: about {worth}{where}."
-    if estimate.errors_by != "query":
-        return [sentence]
-    return [sentence + _MORE_QUERIES + (_OTHER_CLUSTERS if _can_cluster_by_column(fit) else "")]
+    sentence = f"A few {units} dominate: this log is worth about {worth} {units}{where}."
+    if estimate.errors_by == "query":
+        sentence += _MORE_QUERIES + (_OTHER_CLUSTERS if _can_cluster_by_column(fit) else "")
+    return [Verdict(sentence, Weight.CAUTION)]
 
 
 def _can_cluster_by_column(fit: Fit) -> bool:
@@ -257,25 +315,30 @@ def _can_cluster_by_column(fit: Fit) -> bool:
     return able and fit.options.shape == FREE and not fit.options.bootstrap
 
 
-def _feedback(fit: Fit) -> list[str]:
+def _feedback(fit: Fit) -> list[Verdict]:
     if not fit.period.feedback_possible:
         return []
     found = f"--period auto: {why(fit.period)}"
     if fit.period.claims:
         biased = "If the ranker learns from these clicks, the propensities are biased"
-        return [f"{found} {biased}, and this log cannot rule that out."]
+        return [Verdict(f"{found} {biased}, and this log cannot rule that out.", Weight.CAUTION)]
     no_claim = (
         "The ranker learns from these clicks, and no periods were found within which it does not: no claim is made for "
         "these propensities. What helps: times of day (--timestamp), more sessions, the ranker's version "
         "(--period-column), or randomisation. If you know how often it learns, say so with --period."
     )
-    return [f"{found} {no_claim}"]
+    return [Verdict(f"{found} {no_claim}", Weight.DOUBT)]
 
 
-def _sparsity(fit: Fit) -> list[str]:
-    if fit.comparison is None or not fit.comparison.biased or fit.estimate.method != JOINT:
+def _sparsity(fit: Fit) -> list[Verdict]:
+    comparison = fit.comparison
+    if comparison is None or not comparison.biased or fit.estimate.method != JOINT:
         return []
-    return [f"{_biased(fit, fit.comparison)} Do not use it: choose --method conditional."]
+    sentence = (
+        f"EM is off by up to {comparison.largest_difference:.0%} on this log{_cause(fit, comparison)}: do not use "
+        f"these propensities, choose --method conditional (p = {comparison.test.p_value:.1g})."
+    )
+    return [Verdict(sentence, Weight.DOUBT)]
 
 
 def _not_sparse(comparison: JointComparison) -> str:
@@ -285,27 +348,16 @@ def _not_sparse(comparison: JointComparison) -> str:
     return f"joint EM differs from the conditional estimate by up to {difference}, which may be chance on this log."
 
 
-def _biased(fit: Fit, comparison: JointComparison) -> str:
-    """That joint EM is biased, by how much, and what of it is its prior and what sparsity."""
-    queries = "" if fit.clusters_compared is None else f", {counted(fit.clusters_compared, 'queries')}"
-    said = f"by up to {comparison.largest_difference:.0%} (p = {comparison.test.p_value:.1g}{queries})"
+def _cause(fit: Fit, comparison: JointComparison) -> str:
+    """Whether the prior of joint EM or sparsity makes it biased."""
     if fit.causes is None or fit.joint is None or fit.joint.joint is None:
-        return f"sparse: joint EM is biased here, {said}."
-    cells = np.isfinite(comparison.test.p_values)
-    without = fit.causes.largest_without_prior(cells)
-    estimated = fit.causes.largest_with_estimated(cells)
+        return " (it is sparse)"
+    without = fit.causes.largest_without_prior(np.isfinite(comparison.test.p_values))
     prior = fit.joint.joint.options.attractiveness_prior
-    both = f"by up to {without:.1%} without a prior{{}}, by up to {estimated:.1%} with one estimated from the log"
-    if without <= NOTABLE:
-        return f"joint EM is biased here by its prior of {_prior(prior)}, {said}; {both.format('')}."
-    if without < comparison.largest_difference / 2:
-        why = f"mostly by its prior of {_prior(prior)}"
-        return f"joint EM is biased here, {said}, {why}; {both.format(', which is sparsity')}."
-    return f"sparse: joint EM is biased here, {said}; {both.format(', which is sparsity')}."
-
-
-def _prior(prior: BetaPrior) -> str:
-    return f"{prior.mean:g}:{prior.strength:g}"
+    if without < max(comparison.largest_difference / 2, NOTABLE):
+        mostly = "" if without <= NOTABLE else "mostly "
+        return f" ({mostly}by its prior of {prior.mean:g}:{prior.strength:g})"
+    return " (it is sparse)"
 
 
 def _placed_at_random(test: PlacementTest) -> str:
@@ -313,21 +365,200 @@ def _placed_at_random(test: PlacementTest) -> str:
     return f"the rows with {test.rows} stand as if placed at random (p = {test.p_value:.2g}; {found})."
 
 
-def _placements(fit: Fit) -> list[str]:
+def _placements(fit: Fit) -> list[Verdict]:
     """What cannot be known of randomised rows, or looks odd."""
+    said: list[str] = []
     if fit.estimate.method == RandomizedEstimator.name and not fit.placements:
-        return ["randomised rows with weights (or with --decay) are not checked for having been placed at random."]
+        said.append("randomised rows with weights (or with --decay) are not checked for having been placed at random.")
+    for test in fit.placements:
+        if not test.documents:
+            said.append(
+                f"the rows with {test.rows} show no document twice, so that it cannot be checked whether they were "
+                "placed at random."
+            )
+        if test.p_value < LEVEL:
+            said.append(
+                f"the rows with {test.rows} may not have been placed at random: documents stand at the same position "
+                f"more often than chance explains (p = {test.p_value:.1g}, correlation {test.correlation:.2f})."
+            )
+    return [Verdict(sentence, Weight.CAUTION) for sentence in said]
+
+
+def _model_check(fit: Fit) -> list[str]:
+    """Which tests of the model passed, and what they could have missed."""
+    tests = fit.model_tests
+    passed = {} if tests is None else {name: one for name, one in tests.made.items() if not one.rejected}
+    if tests is None or not tests.made:
+        return []
+    said: list[str] = []
+    if passed:
+        alike = "popular and unpopular results lose clicks with position alike"
+        above = "earlier clicks on a page make no difference"
+        if CLICKS_ABOVE not in passed:
+            above = "it makes no difference where the last click above was"
+        elif not tests.averages_users:
+            above = "clicks above the last one make no difference"
+        parts = [alike] * (ATTRACTIVENESS in passed) + [above] * bool(passed.keys() - {ATTRACTIVENESS})
+        p_value = min(one.p_value_adjusted for one in passed.values())
+        start = "The rest of the model check passed" if tests.rejected else "Model check passed"
+        said.append(f"{start}: {', and '.join(parts)} (p = {p_value:.1g}). {_missed(passed, tests)}".rstrip())
+    if tests.why_no_pages:
+        said.append(f"Whether earlier clicks on a page make a difference is not tested: {tests.why_no_pages}.")
+    return said
+
+
+def _missed(passed: Mapping[str, ScoreTest], tests: ModelTests) -> str:
+    """The largest error that the tests could have missed; nothing of what another one of them denies."""
+    above = "earlier clicks matter" if tests.averages_users else "users differ in how readily they click"
+    parts: list[str] = []
+    for cause, names in (("users trust high positions", {ATTRACTIVENESS}), (above, {CLICKS_ABOVE, LAST_CLICK})):
+        errors = [passed[name].largest_missed_error for name in names & passed.keys()]
+        if errors and not names & tests.rejected:
+            known = [error for error in errors if error is not None]
+            small = len(known) == len(errors) and max(known) < np.log(_LARGEST_FACTOR)
+            parts.append(f"by {f'a factor of up to {np.exp(max(known)):.3g}' if small else 'any factor'} if {cause}")
+    return f"It could have missed that propensities are off {', or '.join(parts)}." if parts else ""
+
+
+def _model_doubts(fit: Fit) -> list[Verdict]:
+    """Which tests the model fails, and what follows."""
+    tests = fit.model_tests
+    if tests is None:
+        return []
+    said: list[Verdict] = []
+    if ATTRACTIVENESS in tests.rejected and tests.attractiveness is not None:
+        weight = Weight.DOUBT if ATTRACTIVENESS in tests.doubts else Weight.CAUTION
+        said.append(Verdict(_by_attractiveness(fit, tests.attractiveness, weight), weight))
+    if tests.depends_on_clicks_above:
+        weight = Weight.DOUBT if tests.depends_on_clicks_above & tests.doubts else Weight.CAUTION
+        said.append(Verdict(_by_clicks_above(fit, tests, weight), weight))
+    return said
+
+
+def _by_attractiveness(fit: Fit, test: ScoreTest, weight: Weight) -> str:
+    propensity = fit.free.propensity
+    lowest = int(np.nanargmin(propensity))
+    ratio = float(propensity[lowest] ** test.difference_of_logs)
+    loss, attractive, others = ("less", "large", "small") if ratio > 1 else ("more", "small", "large")
+    return (
+        f"Popular results lose {loss} with position than others: at {cell_in_words(fit, lowest)} their propensity is "
+        f"about {ratio:.2g} times that of other documents of their query (p = {test.p_value_adjusted:.1g}). "
+        f"{_denial(fit, weight)}: weights of low positions are too {attractive} for popular "
+        f"documents and too {others} for others. A ranker that knows more of the user or the time than this log tells "
+        "looks the same (--stratify, --timestamp), and so do devices that show positions differently (--context)."
+    )
+
+
+def _by_clicks_above(fit: Fit, tests: ModelTests, weight: Weight) -> str:
+    parts: list[str] = []
+    if CLICKS_ABOVE in tests.rejected and tests.clicks_above is not None:
+        p_value = tests.clicks_above.p_value_adjusted
+        parts.append(f"{_by_number(tests.by_clicks_above)} clicks (p = {p_value:.1g})")
+    if LAST_CLICK in tests.rejected and tests.last_click is not None:
+        one = tests.last_click
+        ratio = one.observed_clicks / one.expected_clicks
+        often = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} often than expected"
+        parts.append(f"{often} directly below its page's only click (p = {one.p_value_adjusted:.1g})")
+    cell = "at the same position" if tests.averages_users else "in the same cell"
+    said = f"The same document {cell} is clicked {', and '.join(parts)}. "
+    if tests.users_may_differ:
+        return said + (
+            "Where that is because users or devices differ, propensities are right as means over them (--context tells "
+            "devices apart); where a click above changes what is looked at below, weights are off (--model ubm)."
+        )
+    if not tests.averages_users:
+        above = tests.clicks_above
+        more = above is not None and above.difference_of_logs > 0
+        return f"{said}{_denial(fit, weight)}: " + (
+            "users who differ in how readily they click look like this, and then propensities below a click are off. "
+            "--model pbm gives the mean over users, which such users leave right."
+            if more
+            else "weights are off below clicks. `posbias evaluate LOGS --models` compares other click models."
+        )
+    never = tests.clicks_above is not None and not tests.clicks_above.observed_clicks
+    return (
+        f"{said}{_denial(fit, weight)}: its propensities are means over what was clicked above, and "
+        "weights are off where pages differ in that. "
+        + ("No page has two clicks: the log keeps one click per page, or users stop at a click. " if never else "")
+        + "Compare with --model ubm."
+    )
+
+
+def _by_number(rows: Sequence[ClicksBelow]) -> str:
+    """E.g. `1, 1.1 and 0.7 times as often as its other impressions let expect, below 0, 1 and 2`."""
+    ratios, numbers = [f"{row.ratio:.2f}" for row in rows], [clicks_above_in_words(row) for row in rows]
+    ratio, number = (" and ".join([", ".join(words[:-1]), words[-1]]) for words in (ratios, numbers))
+    return f"{ratio} times as often as its other impressions let expect, below {number}"
+
+
+def clicks_above_in_words(row: ClicksBelow) -> str:
+    """E.g. `2`, `3 or more`."""
+    return f"{row.clicks_above}{' or more' if row.clicks_above == MOST_ABOVE else ''}"
+
+
+def _other_model(fit: Fit, others: OtherModels | None) -> list[Verdict]:
+    """Which other click model explains the clicks, where one does so by more than chance."""
+    if others is None or others.better is None:
+        return []
+    best, fitted = others.better, fit.statistics.plan.model
+    follow = "It has no propensity by position."
+    if best.name in model_names():
+        follow = f"Its propensities (--model {best.name}) hold where users do not differ in how readily they click."
+    if fitted.beside_position:
+        follow = f"{_denial(fit, Weight.DOUBT)}. {follow}"
+    gain = f"{best.gain:.2g} (standard error {best.std_error:.1g}, for queries like these)"
     return [
-        *(
-            f"the rows with {test.rows} show no document twice, so that it cannot be checked whether they were placed "
-            "at random."
-            for test in fit.placements
-            if not test.documents
-        ),
-        *(
-            f"the rows with {test.rows} may not have been placed at random: documents stand at the same position more "
-            f"often than chance explains (p = {test.p_value:.1g}, correlation {test.correlation:.2f})."
-            for test in fit.placements
-            if test.p_value < LEVEL
-        ),
+        Verdict(
+            f"Of the click models, {best.name} predicts held-out clicks best: its log-likelihood per impression is "
+            f"{gain} above that of {fitted.name}, {others.log_likelihood:.3f}. {follow} "
+            f"`posbias evaluate LOGS --models {fitted.name},{best.name}` compares them on the whole log.",
+            Weight.DOUBT if fitted.beside_position else Weight.CAUTION,
+        )
     ]
+
+
+def _denial(fit: Fit, weight: Weight) -> str:
+    """That the model does not hold, or may not."""
+    name = fit.statistics.plan.model.name
+    model = {"pbm": "The position-based model", "ubm": "The user browsing model"}.get(name, f"--model {name}")
+    return f"{model} does not hold" if weight is Weight.DOUBT else f"{model} may not hold"
+
+
+def _rows_notes(fit: Fit) -> list[str]:
+    """From how many pages relevance was learnt, and that repeated pairs agree."""
+    rows, test = fit.from_rows, fit.against_pairs
+    said: list[str] = []
+    if rows is not None and rows.pages < rows.pages_in_all:
+        said.append(
+            f"relevance is learnt from {rows.pages:,} of {counted(rows.pages_in_all, 'pages')} (--sample-pages)."
+        )
+    if test is not None and not test.rejected:
+        said.append(f"the pairs that repeat do not contradict the features ({_on_pairs(test)}).")
+    return said
+
+
+def _rows_doubts(fit: Fit) -> list[Verdict]:
+    """What features cannot see, and whether repeated pairs contradict them."""
+    rows, test = fit.from_rows, fit.against_pairs
+    said: list[Verdict] = []
+    if rows is not None and rows.score is None:
+        sentence = (
+            "without the ranker's score (--ranker-score COLUMN) it cannot be ruled out that the ranker knows more of a "
+            "document's relevance than these features show. Propensities are then wrong, as a rule too low far down "
+            "the page, and no standard error says so."
+        )
+        said.append(Verdict(sentence, Weight.CAUTION))
+    if rows is not None and test is not None and test.rejected:
+        how = "faster" if test.slope < 0 else "more slowly"
+        also = "" if rows.score is not None else ", or name the ranker's score (--ranker-score COLUMN)"
+        sentence = (
+            f"the pairs that repeat contradict the features ({_on_pairs(test)}): by the features, propensities fall "
+            f"{how} with the position. The ranker knows more of the documents than these features show, or the pairs "
+            f"that repeat are unlike the others. Use --method conditional{also}."
+        )
+        said.append(Verdict(sentence, Weight.DOUBT))
+    return said
+
+
+def _on_pairs(test: PairsTest) -> str:
+    return f"p = {test.p_value:.1g}, {counted(test.pairs, 'pairs')} at several positions"

@@ -9,10 +9,9 @@ from posbias.core.schema import WEIGHT
 from posbias.core.training.layouts import GROUP, Layout
 from posbias.core.training.layouts.layout import Weighted
 from posbias.core.training.layouts.preferences import LOSER_ROW, WINNER_ROW
-from posbias.io.formats.columns import distinct, feature_names, with_rows_beside, write_features
-from posbias.io.formats.format import TrainingFormat
+from posbias.io.formats.columns import feature_names, with_rows_beside, write_features
+from posbias.io.formats.format import TrainingFormat, with_saving
 from posbias.io.formats.pieces import join_pieces, open_pieces, piece_path, write_lines
-from posbias.io.formats.saving import with_saving
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
 _DATA, _DESCRIPTION, _PAIRS = "train.tsv", "train.cd", "train.pairs"
@@ -96,7 +95,12 @@ def _features(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
 def _description(training_set: TrainingSet) -> str:
     """What each column of `train.tsv` is, one line each."""
     kinds = [(kind, "") for kind in _before_features(training_set.layout).values()]
-    names = distinct((" ".join(of.name.split()) for of in training_set.features), taken=())
+    names = list[str]()
+    for feature in training_set.features:
+        name = " ".join(feature.name.split())
+        while name in names:
+            name += "_"
+        names.append(name)
     features = zip(training_set.features, names, strict=True)
     kinds += [("Num" if feature.categories is None else "Categ", name) for feature, name in features]
     return "".join(f"{k}\t{kind}\t{name}".rstrip() + "\n" for k, (kind, name) in enumerate(kinds))

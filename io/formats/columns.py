@@ -1,7 +1,7 @@
 """Columns of training rows, as trainers read them, and what is written beside for those who read their files."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from itertools import tee
 from pathlib import Path
 
@@ -33,17 +33,6 @@ def features_as_numbers(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.Da
     ).with_columns(cs.boolean().cast(pl.Int8))
 
 
-def distinct(names: Iterable[str], taken: Collection[str]) -> Iterator[str]:
-    """Names that are made of others, each with as many `_` as tell it from those before it, and from those `taken`."""
-    seen = set(taken)
-    for name in names:
-        own = name
-        while own in seen:
-            own += "_"
-        seen.add(own)
-        yield own
-
-
 def write_features(training_set: TrainingSet, folder: Path) -> None:
     """Write `features.json`, if there are features."""
     if training_set.features:
@@ -68,3 +57,17 @@ def with_rows_beside(training_set: TrainingSet, part: TrainingPart, folder: Path
     writing = write_in_one_file((chunk.drop(names) for chunk in again), table_part(folder, ROWS, part, "parquet"))
     for chunk, _ in zip(chunks, writing, strict=True):
         yield chunk
+
+
+def libsvm_lines(training_set: TrainingSet, chunk: pl.DataFrame, *start: pl.Series, first: int) -> pl.Series:
+    """Lines `label qid:1 0:0.5 2:1`, as XGBoost and RankLib read them. Missing values are left out.
+
+    Args:
+        training_set: what the chunk is of.
+        chunk: the rows.
+        start: what stands before the features, the label first.
+        first: the number of the first feature.
+    """
+    features = features_as_numbers(training_set, chunk).with_columns(cs.float().fill_nan(None))
+    values = [pl.concat_str(pl.lit(f"{k}:"), name) for k, name in enumerate(features.columns, first)]
+    return features.select(line=pl.concat_str(*start, *values, separator=" ", ignore_nulls=True))["line"]

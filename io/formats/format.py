@@ -1,4 +1,4 @@
-"""What a training format says of itself."""
+"""A training format, and how its `load.py` saves the model."""
 
 from abc import abstractmethod
 from pathlib import Path
@@ -8,6 +8,27 @@ from posbias.core.errors import UsageError
 from posbias.core.registry import Plugin
 from posbias.core.training.layouts import Layout
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
+
+_SAVE = """target = Path(sys.argv[1]) if sys.argv[1:] else HERE.parent.with_name(f"{HERE.parent.name}-model.@SUFFIX@")
+if target.exists() and not sys.argv[1:]:
+    print(f"{os.path.relpath(target)} is there already and stays: to save this model, name a file for it")
+else:
+    @CALL@
+    print(f"the model is saved as {os.path.relpath(target)}")
+"""
+
+
+def with_saving(script: str, call: str, suffix: str) -> str:
+    """A script and its last lines, which save the model beside the result: the manifest would not list it in there.
+
+    A file that is there stays, unless the command line names it.
+
+    Args:
+        script: what makes `model`; it imports `os`, `sys` and `Path`, and knows `HERE`.
+        call: saves the model as `target`.
+        suffix: of the file.
+    """
+    return script + _SAVE.replace("@CALL@", call).replace("@SUFFIX@", suffix)
 
 
 class TrainingFormat(Plugin):

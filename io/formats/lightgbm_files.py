@@ -8,55 +8,18 @@ from pathlib import Path
 
 import polars as pl
 
-from posbias.core.errors import UsageError
+from posbias.core.errors import SchemaError, UsageError
 from posbias.core.schema import POSITION
-from posbias.core.training.layouts import Layout
+from posbias.core.training.layouts import GROUP, Layout
 from posbias.core.training.layouts.judgments import GRADE
 from posbias.io.formats.columns import features_as_numbers, with_rows_beside, write_features
-from posbias.io.formats.format import TrainingFormat
-from posbias.io.formats.group_limit import check_group_sizes, group_sizes
+from posbias.io.formats.format import TrainingFormat, with_saving
 from posbias.io.formats.pieces import join_pieces, open_pieces, write_lines
-from posbias.io.formats.saving import with_saving
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
-MOST_ROWS_OF_A_GROUP = 10_000
-"""LightGBM 4.7: "Number of rows 10001 exceeds upper limit of 10000 for a query"."""
-SAVE_MODEL = "model.save_model(str(target))"
-"""Saves the model of `load.py`."""
+_MOST_ROWS_OF_A_GROUP = 10_000  # LightGBM 4.7: "Number of rows 10001 exceeds upper limit of 10000 for a query"
 
 _DATA, _WEIGHTS, _GROUPS, _POSITIONS = "train.tsv", "train.tsv.weight", "train.tsv.query", "positions.txt"
-
-
-def check_no_preferences(form: str, layout: Layout) -> None:
-    """LightGBM reads weights of rows and of groups only.
-
-    Raises:
-        UsageError: the layout has weights of preferences.
-    """
-    if layout.weighted == "preference":
-        raise UsageError(
-            f"--format {form} cannot carry --layout {layout.name}: LightGBM makes its own pairs of the rows of a "
-            "group. Write --layout clicked-group, where these carry the same weights, or --format catboost, which "
-            "reads pairs."
-        )
-
-
-def has_weights(training_set: TrainingSet) -> bool:
-    """Whether the weights say anything."""
-    return training_set.layout.weighted is not None
-
-
-def whole_label(training_set: TrainingSet) -> str:
-    """The label that rankers take, which must be a whole number."""
-    return GRADE if training_set.layout.graded else training_set.layout.label
-
-
-def lightgbm_parameters(training_set: TrainingSet) -> str:
-    """Objective and metric of `load.py`."""
-    if not training_set.layout.ranked:
-        return '"objective": "binary",\n    "metric": "binary_logloss",'
-    lambdarank = ('"objective": "lambdarank",', '"lambdarank_norm": False,  # else weights do not count as they stand')
-    return "\n    ".join((*lambdarank, '"metric": "ndcg",', '"eval_at": [10],'))
 
 
 class LightGBMFormat(TrainingFormat):
@@ -66,8 +29,13 @@ class LightGBMFormat(TrainingFormat):
     rank = 2
 
     def check(self, layout: Layout) -> None:
-        """It has no place for weights of preferences."""
-        check_no_preferences(self.name, layout)
+        """LightGBM reads weights of rows and of groups only."""
+        if layout.weighted == "preference":
+            raise UsageError(
+                f"--format {self.name} cannot carry --layout {layout.name}: LightGBM makes its own pairs of the rows "
+                "of a group. Write --layout clicked-group, where these carry the same weights, or --format catboost, "
+                "which reads pairs."
+            )
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
         """Append the chunks to this part's pieces."""
@@ -78,13 +46,13 @@ class LightGBMFormat(TrainingFormat):
 
     def _columns(self, training_set: TrainingSet, chunk: pl.DataFrame) -> list[pl.DataFrame]:
         """What of a chunk goes into each file."""
-        label = chunk.select(posbias_label=whole_label(training_set))
+        layout = training_set.layout
+        label = chunk.select(posbias_label=GRADE if layout.graded else layout.label)  # rankers take whole numbers
         columns = [label.hstack(features_as_numbers(training_set, chunk))]
-        if has_weights(training_set):
+        if layout.weighted is not None:
             columns.append(chunk.select("weight"))
-        if training_set.layout.ranked:
-            check_group_sizes(training_set, chunk, self.name, MOST_ROWS_OF_A_GROUP)
-            columns.append(group_sizes(chunk).to_frame())
+        if layout.ranked:
+            columns.append(_group_sizes(training_set, chunk).to_frame())
         if POSITION in training_set.ids:
             columns.append(chunk.select(POSITION))
         return columns
@@ -95,14 +63,34 @@ class LightGBMFormat(TrainingFormat):
             join_pieces(folder, file)
         write_features(training_set, folder)
         script = _LOAD.replace("@FILES@", "\n".join(_described(training_set)))
-        script = script.replace("@PARAMETERS@", lightgbm_parameters(training_set))
-        (folder / "load.py").write_text(with_saving(script, SAVE_MODEL, "txt"), encoding="utf-8")
+        script = script.replace("@PARAMETERS@", _RANKING if training_set.layout.ranked else _BINARY)
+        (folder / "load.py").write_text(with_saving(script, "model.save_model(str(target))", "txt"), encoding="utf-8")
+
+
+def _group_sizes(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.Series:
+    """The number of rows of each group of a chunk, in order.
+
+    Raises:
+        SchemaError: a group has more rows than LightGBM takes.
+    """
+    sizes = chunk[GROUP].rle().struct.field("len")
+    largest = sizes.arg_max()
+    if largest is None or sizes[largest] <= _MOST_ROWS_OF_A_GROUP:
+        return sizes
+    query = chunk["query"][int(sizes.head(largest).sum())]
+    advice = "Write --layout pointwise, which has no groups, or --format catboost."
+    if training_set.layout.shows_impressions:
+        advice = "Keep pages apart (--group session), or write --format catboost."
+    raise SchemaError(
+        f"query {query!r} has a group of {sizes[largest]:,} rows, and LightGBM ranks at most {_MOST_ROWS_OF_A_GROUP:,} "
+        f"together (--layout {training_set.layout.name}). {advice}"
+    )
 
 
 def _files(training_set: TrainingSet) -> list[str]:
     """The files that pieces make."""
     files = [_DATA]
-    if has_weights(training_set):
+    if training_set.layout.weighted is not None:
         files.append(_WEIGHTS)
     if training_set.layout.ranked:
         files.append(_GROUPS)
@@ -130,6 +118,12 @@ _ADVICE_WITH_POSITIONS = [
     "In --layout clicked-group both sides weigh the same. LightGBM can also estimate position bias by itself, instead",
     "of the weights, never on top of them: remove train.tsv.weight and rename positions.txt to train.tsv.position.",
 ]
+
+_BINARY = '"objective": "binary",\n    "metric": "binary_logloss",'
+_RANKING = """"objective": "lambdarank",
+    "lambdarank_norm": False,  # else weights do not count as they stand
+    "metric": "ndcg",
+    "eval_at": [10],"""
 
 _LOAD = '''"""Trains LightGBM on these files.
 

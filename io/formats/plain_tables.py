@@ -10,8 +10,7 @@ from posbias.core.schema import DOC
 from posbias.core.training.layouts.preferences import LOSER, WINNER
 from posbias.core.training.replicates import weight_columns
 from posbias.io.formats.columns import ROWS, feature_names, table_part, write_features
-from posbias.io.formats.format import TrainingFormat
-from posbias.io.formats.saving import with_saving
+from posbias.io.formats.format import TrainingFormat, with_saving
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
 _DOCUMENTS = "documents"

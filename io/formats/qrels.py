@@ -29,7 +29,8 @@ class QrelsFormat(JudgmentListFormat):
         """A line each."""
         codes = [quote(character) for character in _NOT_IN_A_FIELD]
         ids = pl.col("query", "doc").str.replace_many(_NOT_IN_A_FIELD, codes)
-        return judged.with_columns(ids).select(pl.format("{} 0 {} {}", "query", "doc", "grade")).to_series()
+        line = pl.concat_str("query", pl.lit(" 0 "), "doc", pl.lit(" "), "grade")
+        return judged.with_columns(ids).select(line).to_series()
 
     about: ClassVar[str] = """# Judgments as TREC qrels
 

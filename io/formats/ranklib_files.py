@@ -7,9 +7,8 @@ import polars as pl
 from posbias.core.errors import UsageError
 from posbias.core.training.layouts import GROUP, Layout
 from posbias.io import formats
-from posbias.io.formats.columns import with_rows_beside, write_features
+from posbias.io.formats.columns import libsvm_lines, with_rows_beside, write_features
 from posbias.io.formats.format import TrainingFormat
-from posbias.io.formats.libsvm import libsvm_lines
 from posbias.io.formats.pieces import join_pieces, open_pieces, write_whole_lines
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 from posbias.io.results.plain_text import as_text_columns
@@ -38,12 +37,13 @@ class RankLibFormat(TrainingFormat):
         with open_pieces(folder, part.number, _FILE, _QUERIES) as (lines, queries):
             for chunk in with_rows_beside(training_set, part, folder):
                 ids = _ids(chunk)
-                start = [chunk["grade"], ids.select(pl.format("qid:{}", GROUP)).to_series()]
+                start = [chunk["grade"], ids.select(pl.concat_str(pl.lit("qid:"), GROUP)).to_series()]
                 rows = libsvm_lines(training_set, chunk, *start, first=1).to_frame()
-                rows = rows.hstack(ids).select(pl.format("{} # {}\t{}", "line", "doc", "query"))
+                rows = rows.hstack(ids).select(pl.concat_str("line", pl.lit(" # "), "doc", pl.lit("\t"), "query"))
                 write_whole_lines(rows.to_series(), lines)
                 first = ids.filter(pl.col(GROUP).is_first_distinct())
-                write_whole_lines(first.select(pl.format("# qid:{}: {}", GROUP, "query")).to_series(), queries)
+                heads = first.select(pl.concat_str(pl.lit("# qid:"), GROUP, pl.lit(": "), "query"))
+                write_whole_lines(heads.to_series(), queries)
 
     def finish(self, training_set: TrainingSet, folder: Path) -> None:
         """Join the pieces, the queries first; write the features, the script and what it is for."""

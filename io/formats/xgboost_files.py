@@ -13,11 +13,9 @@ from posbias.core.errors import SchemaError, UsageError
 from posbias.core.training.layouts import GROUP, Layout
 from posbias.core.training.layouts.judgments import GRADE
 from posbias.core.training.layouts.layout import Weighted
-from posbias.io.formats.columns import feature_names, with_rows_beside, write_features
-from posbias.io.formats.format import TrainingFormat
-from posbias.io.formats.libsvm import libsvm_lines
+from posbias.io.formats.columns import feature_names, libsvm_lines, with_rows_beside, write_features
+from posbias.io.formats.format import TrainingFormat, with_saving
 from posbias.io.formats.pieces import join_pieces, open_pieces, write_lines, write_whole_lines
-from posbias.io.formats.saving import with_saving
 from posbias.io.layouts.training_set import TrainingPart, TrainingSet
 
 _DATA = "train.svm"
@@ -74,7 +72,7 @@ def _start(training_set: TrainingSet, chunk: pl.DataFrame) -> list[pl.Series]:
     label = chunk[GRADE if layout.graded and layout.ranked else layout.label]
     if not layout.ranked:
         return [label]
-    return [label, chunk.select(pl.format("qid:{}", GROUP)).to_series()]
+    return [label, chunk.select(pl.concat_str(pl.lit("qid:"), GROUP)).to_series()]
 
 
 def _weights(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:

@@ -14,7 +14,8 @@ import polars as pl
 from posbias.core.errors import LogFormatError, SchemaError
 from posbias.io.engines.engine import Engine
 from posbias.io.log.log import Log
-from posbias.io.log.raw import ACTION, OUTCOME, Outcomes, RawReader, Resolved
+from posbias.io.log.lost_clicks import OUTCOME, Example, JoinedClicks
+from posbias.io.log.raw import ACTION, Outcomes, RawReader, Resolved
 from posbias.io.log.rejects import check_dropped
 from posbias.io.log.rows import RawLines
 from posbias.io.log.scan import FILE, LINE, ROW, reading, scan_lines
@@ -28,13 +29,13 @@ _COMPRESSION_RATIO = 10  # raw files repeat themselves
 _SHOWN = 3
 
 
-def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines]:
+def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines, JoinedClicks]:
     """Make a log of raw files.
 
     Returns:
         The log, in the engine's directory for temporary files, and the account of all lines for the manifest: `lines`,
         those `used` by what they are, those `not_used` by reason, which add up to them; the `other_actions` by name,
-        and where the `positions` of the rows come from, if there are several ways.
+        and where the `positions` of the rows come from, if there are several ways. And what became of its clicks.
 
     Raises:
         SchemaError: lines are fatal, and bad rows stop the run; or there is no log in the files, or nothing at all,
@@ -71,7 +72,9 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines]
     dropped = {why: lines for why, lines in fatal.items() if lines}
     check_dropped(log.request.inputs[0], dropped, account.lines, log.request.max_bad_rows, reader.unit)
     reader.judge(log.request.inputs[0], tally.rows, tally.counts, account)
-    return log.made_of_raw(find_sources([str(made)])), account
+    clicks = JoinedClicks.of(pl.concat(tally.clicks), tally.examples)
+    clicks.check(log.request.inputs[0])
+    return log.made_of_raw(find_sources([str(made)])), account, clicks
 
 
 @contextmanager
@@ -114,6 +117,8 @@ class _Tally:
         outcomes: what can become of a line.
         lines: number of lines by outcome, and by action, of each part.
         fatal: the first lines with each fatal outcome, of each part.
+        clicks: `Resolved.clicks` of each part.
+        examples: some ids of clicks that are lost.
         rows: number of rows of the log.
         counts: what else is added up.
     """
@@ -121,6 +126,8 @@ class _Tally:
     outcomes: Outcomes
     lines: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
     fatal: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
+    clicks: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
+    examples: list[Example] = field(default_factory=list[Example])
     rows: int = 0
     counts: Counter[str] = field(default_factory=Counter[str])
 
@@ -129,6 +136,8 @@ class _Tally:
         self.lines.append(resolved.outcomes.group_by(OUTCOME, ACTION).agg(lines=pl.len().cast(pl.Int64)))
         fatal = resolved.outcomes.filter(pl.col(OUTCOME).is_in(list(map(int, self.outcomes.fatal))))
         self.fatal.append(fatal.sort(FILE, ROW).group_by(OUTCOME, maintain_order=True).head(_SHOWN))
+        self.clicks.append(resolved.clicks)
+        self.examples += resolved.examples
         self.rows += resolved.rows.height
         self.counts.update(resolved.counts)
 
@@ -136,13 +145,14 @@ class _Tally:
         """The account of all lines."""
         lines = pl.concat(self.lines).group_by(OUTCOME, ACTION).agg(pl.col("lines").sum())
         counts = dict(lines.group_by(OUTCOME).agg(pl.col("lines").sum()).iter_rows())
-        reasons = self.outcomes.reasons
         others = lines.filter(pl.col(OUTCOME) == self.outcomes.other_action)
         others = others.drop_nulls(ACTION).sort("lines", ACTION, descending=[True, False])
         return RawLines(
             lines=sum(counts.values()),
             used={name: counts.get(outcome, 0) for outcome, name in self.outcomes.used.items()},
-            not_used={reason: counts[outcome] for outcome, reason in reasons.items() if outcome in counts},
+            not_used={
+                reason: counts[outcome] for outcome, reason in self.outcomes.reasons.items() if outcome in counts
+            },
             other_actions=dict(others.select(ACTION, "lines").iter_rows()),
             positions=reader.positions(self.rows, self.counts),
         )

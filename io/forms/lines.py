@@ -11,23 +11,20 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import polars as pl
 
+from posbias.io.log.lost_clicks import OUTCOME, Fate
 from posbias.io.log.moments import text_moment
-from posbias.io.log.raw import ACTION, OUTCOME, UNDECIDED, Outcomes
+from posbias.io.log.raw import ACTION, CLICKED, KIND, OTHER, SHOWN, UNDECIDED, Outcomes
 from posbias.io.log.scan import FILE, LINE, ROW, scan_lines
 from posbias.io.log.sources import Source
 
-KEY, KIND, PAGE, VISIT, QUERY, DOCS, FIRST = "key", "kind", "page", "visit", "query", "docs", "first"
-DOC, TIMESTAMP, USER, MOMENT = "doc", "timestamp", "user", "moment"
-
-OTHER, SHOWN, CLICKED = 0, 1, 2
-"""What a line is: none of the following, a page, a click."""
+KEY, PAGE, VISIT, QUERY, DOCS, FIRST = "key", "page", "visit", "query", "docs", "first"
+DOC, TIMESTAMP, USER, MOMENT, POSITION = "doc", "timestamp", "user", "moment", "position"
 
 
 class Outcome(IntEnum):
     """What becomes of a line."""
 
     SHOWN = 1
-    CLICK = 2
 
     BLANK = 10
     ACTION_LINE = 11
@@ -43,18 +40,10 @@ class Outcome(IntEnum):
     REPEATED_PAGE = 24
     PAGES_DISAGREE = 25
 
-    CLICK_WITHOUT_PAGE = 30
-    CLICK_WITHOUT_DOC = 31
-    OTHER_PAGE = 32
-    PAGE_NOT_USED = 33
-    NOT_SHOWN = 34
-    NOT_SHOWN_BEFORE = 35
-    REPEATED_CLICK = 36
-
 
 OUTCOMES = Outcomes(
-    used={Outcome.SHOWN: "pages", Outcome.CLICK: "clicks"},
-    reasons={
+    shown={Outcome.SHOWN: "pages"},
+    others={
         Outcome.BLANK: "blank lines",
         Outcome.ACTION_LINE: "action lines of the bulk format",
         Outcome.NOT_READ: "lines that are not in this format",
@@ -67,13 +56,6 @@ OUTCOMES = Outcomes(
         Outcome.BAD_DOCS: "pages whose list does not hold different ids",
         Outcome.REPEATED_PAGE: "pages that were seen before",
         Outcome.PAGES_DISAGREE: "pages whose id has another query or list as well",
-        Outcome.CLICK_WITHOUT_PAGE: "clicks without the id of a page or visit",
-        Outcome.CLICK_WITHOUT_DOC: "clicks without a document",
-        Outcome.OTHER_PAGE: "clicks on a page that was not recorded",
-        Outcome.PAGE_NOT_USED: "clicks on a page that is not used",
-        Outcome.NOT_SHOWN: "clicks on a document that the page did not show",
-        Outcome.NOT_SHOWN_BEFORE: "clicks on a document that the visit had not shown before",
-        Outcome.REPEATED_CLICK: "clicks that were seen before",
     },
     fatal=(Outcome.NOT_READ, Outcome.UNKNOWN, Outcome.NO_TIME),
     other_action=Outcome.OTHER_ACTION,
@@ -94,6 +76,7 @@ class Line(NamedTuple):
         docs: what a page showed, from the top.
         first: the position of the first of them.
         doc: what was clicked.
+        position: where it stood, as far as a click names that.
         timestamp: when it was.
         user: who it was.
     """
@@ -110,6 +93,7 @@ class Line(NamedTuple):
     doc: str | None = None
     timestamp: str | None = None
     user: str | None = None
+    position: int | None = None
 
 
 ReadLine = Callable[[str], Line]
@@ -129,6 +113,7 @@ RECORD_TYPES: dict[str, pl.DataType] = {
     DOC: pl.String(),
     TIMESTAMP: pl.String(),
     USER: pl.String(),
+    POSITION: pl.Int64(),
 }
 """The columns of records: the fields of a line."""
 
@@ -174,8 +159,8 @@ def page_line(line: Line) -> Line:
 def click_line(line: Line) -> Line:
     """A click, and what the line alone says against it."""
     if line.key is None:
-        return line._replace(kind=CLICKED, outcome=Outcome.CLICK_WITHOUT_PAGE)
-    return line._replace(kind=CLICKED, outcome=UNDECIDED if line.doc is not None else Outcome.CLICK_WITHOUT_DOC)
+        return line._replace(kind=CLICKED, outcome=Fate.NO_PAGE)
+    return line._replace(kind=CLICKED, outcome=UNDECIDED if line.doc is not None else Fate.NO_DOC)
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------

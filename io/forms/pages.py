@@ -10,17 +10,15 @@ import polars as pl
 from posbias.core.schema import RequestedRoles
 from posbias.io.forms.form import Form
 from posbias.io.forms.lines import (
-    CLICKED,
     DOC,
     DOCS,
     FIRST,
     KEY,
-    KIND,
     MOMENT,
     OUTCOMES,
     PAGE,
+    POSITION,
     QUERY,
-    SHOWN,
     TIMESTAMP,
     USER,
     VISIT,
@@ -28,19 +26,32 @@ from posbias.io.forms.lines import (
     Outcome,
     read_records,
 )
-from posbias.io.log.raw import ACTION, OUTCOME, UNDECIDED, Outcomes, RawReader, RawRules, Resolved, last_before
+from posbias.io.log import lost_clicks
+from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate, whole_position
+from posbias.io.log.raw import (
+    CLICKED,
+    KIND,
+    RECORD,
+    SHOWN,
+    UNDECIDED,
+    Outcomes,
+    RawReader,
+    RawRules,
+    Resolved,
+    last_before,
+    resolved,
+    with_outcome,
+)
 from posbias.io.log.rows import RawLines
 from posbias.io.log.scan import FILE, ROW
 from posbias.io.log.sources import Source
 
-POSITION, CLICK = "position", "click"
+CLICK = "click"
 COLUMNS = (PAGE, QUERY, DOC, POSITION, CLICK, TIMESTAMP, USER, VISIT)
 """The columns of the log that is made."""
 
-CLICKS = "clicks"
-"""What is counted beside outcomes: clicks, whether they are used or not."""
-
-_RECORD, _SAME, _STATUS = "record", "same", "status"
+_SAME = "same"
+_IDS = (pl.col(KEY).alias(lost_clicks.KEY), pl.col(PAGE).alias(lost_clicks.PAGE), pl.col(DOC).alias(lost_clicks.DOC))
 _ON_PAGE = [PAGE, DOC]
 
 
@@ -101,7 +112,7 @@ class PageReader(RawReader):
 
     def resolve(self, records: pl.DataFrame) -> Resolved:
         """What each page showed, and what was clicked."""
-        records = records.sort(MOMENT, FILE, ROW).with_row_index(_RECORD)
+        records = records.sort(MOMENT, FILE, ROW).with_row_index(RECORD)
         undecided = records.filter(pl.col(OUTCOME) == UNDECIDED)
         pages, of_pages = _pages(undecided.filter(pl.col(KIND) == SHOWN))
         shown = _shown(pages, self.form.clicked_by)
@@ -111,14 +122,14 @@ class PageReader(RawReader):
         on_page, of_those = _clicks_on_pages(by_page, shown, known)
         in_visit, of_these = _clicks_in_visits(by_visit, shown, self.form.clicked_by)
         clicked, of_clicked = _first_clicks(pl.concat([on_page, in_visit]))
-        decided = pl.concat([of_pages, of_those, of_these, of_clicked])
-        outcomes = records.select(_RECORD, OUTCOME, ACTION, FILE, ROW).join(
-            decided, on=_RECORD, how="left", suffix="_found"
-        )
-        return Resolved(
-            rows=_rows(shown, clicked, pages),
-            outcomes=outcomes.select(pl.coalesce("outcome_found", OUTCOME).alias(OUTCOME), ACTION, FILE, ROW),
-            counts={CLICKS: records.filter(pl.col(KIND) == CLICKED).height},
+        return resolved(
+            records,
+            [of_pages, of_those, of_these, of_clicked],
+            _rows(shown, clicked, pages),
+            shown,
+            _IDS,
+            whole_position(POSITION),
+            {},
         )
 
     def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
@@ -138,14 +149,14 @@ def _pages(pages: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     same = pl.concat_str(QUERY, FIRST, pl.col(DOCS).list.join("\0"), separator="\0")
     judged = pages.with_columns(same.alias(_SAME)).with_columns(
         (pl.col(_SAME).n_unique().over(PAGE) > 1).alias("disagrees"),
-        (pl.col(_RECORD) == pl.col(_RECORD).min().over(PAGE)).alias("is_first"),
+        (pl.col(RECORD) == pl.col(RECORD).min().over(PAGE)).alias("is_first"),
     )
     agreed = judged.filter(~pl.col("disagrees"))
     kept = agreed.filter("is_first")
     outcomes = [
-        _with_outcome(kept, Outcome.SHOWN),
-        _with_outcome(agreed.filter(~pl.col("is_first")), Outcome.REPEATED_PAGE),
-        _with_outcome(judged.filter("disagrees"), Outcome.PAGES_DISAGREE),
+        with_outcome(kept, Outcome.SHOWN),
+        with_outcome(agreed.filter(~pl.col("is_first")), Outcome.REPEATED_PAGE),
+        with_outcome(judged.filter("disagrees"), Outcome.PAGES_DISAGREE),
     ]
     return kept.drop(_SAME, "disagrees", "is_first", DOC), pl.concat(outcomes)
 
@@ -153,7 +164,7 @@ def _pages(pages: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 def _shown(pages: pl.DataFrame, clicked_by: tuple[str, ...]) -> pl.DataFrame:
     """The documents of pages, with their positions, and what clicks may have in common with them."""
     places = pl.int_ranges(pl.col(FIRST), pl.col(FIRST) + pl.col(DOCS).list.len().cast(pl.Int64)).alias(POSITION)
-    wanted = pages.select(_RECORD, PAGE, *clicked_by, DOCS, places)
+    wanted = pages.select(RECORD, KEY, PAGE, *clicked_by, DOCS, places)
     return wanted.explode(DOCS, POSITION).rename({DOCS: DOC})
 
 
@@ -162,15 +173,15 @@ def _clicks_on_pages(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The clicks on what their pages showed, by page and document, and what became of the others."""
     used = clicks.join(shown.select(PAGE).unique(), on=PAGE, how="semi", maintain_order="left")
-    unused = clicks.join(used, on=_RECORD, how="anti")
+    unused = clicks.join(used, on=RECORD, how="anti")
     recorded = unused.join(known, on=PAGE, how="semi")
     found = used.join(shown.select(_ON_PAGE), on=_ON_PAGE, how="semi", maintain_order="left")
     outcomes = [
-        _with_outcome(recorded, Outcome.PAGE_NOT_USED),
-        _with_outcome(unused.join(recorded, on=_RECORD, how="anti"), Outcome.OTHER_PAGE),
-        _with_outcome(used.join(found, on=_RECORD, how="anti"), Outcome.NOT_SHOWN),
+        with_outcome(recorded, Fate.PAGE_NOT_USED),
+        with_outcome(unused.join(recorded, on=RECORD, how="anti"), Fate.OTHER_PAGE),
+        with_outcome(used.join(found, on=RECORD, how="anti"), Fate.NOT_SHOWN),
     ]
-    return found.select(_RECORD, *_ON_PAGE), pl.concat(outcomes)
+    return found.select(RECORD, *_ON_PAGE), pl.concat(outcomes)
 
 
 def _clicks_in_visits(
@@ -178,17 +189,17 @@ def _clicks_in_visits(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The clicks on the last page of the visit that showed their document before, and what became of the others."""
     by = [*clicked_by, DOC]
-    found = last_before(clicks.select(_RECORD, *by), shown.select(_RECORD, *by, PAGE), by, _RECORD, [PAGE])
+    found = last_before(clicks.select(RECORD, *by), shown.select(RECORD, *by, PAGE), by, RECORD, [PAGE])
     lost = found.filter(pl.col(PAGE).is_null())
-    return found.drop_nulls(PAGE).select(_RECORD, *_ON_PAGE), _with_outcome(lost, Outcome.NOT_SHOWN_BEFORE)
+    return found.drop_nulls(PAGE).select(RECORD, *_ON_PAGE), with_outcome(lost, Fate.NOT_SHOWN_BEFORE)
 
 
 def _first_clicks(clicks: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The clicked documents of pages, each once, and what became of every click."""
-    first = clicks.sort(_RECORD).unique(_ON_PAGE, keep="first", maintain_order=True)
+    first = clicks.sort(RECORD).unique(_ON_PAGE, keep="first", maintain_order=True)
     outcomes = [
-        _with_outcome(first, Outcome.CLICK),
-        _with_outcome(clicks.join(first, on=_RECORD, how="anti"), Outcome.REPEATED_CLICK),
+        with_outcome(first, Fate.JOINED),
+        with_outcome(clicks.join(first, on=RECORD, how="anti"), Fate.REPEATED),
     ]
     return first.select(_ON_PAGE), pl.concat(outcomes)
 
@@ -196,11 +207,7 @@ def _first_clicks(clicks: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 def _rows(shown: pl.DataFrame, clicked: pl.DataFrame, pages: pl.DataFrame) -> pl.DataFrame:
     """The log, page after page."""
     marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICK))
-    rows = shown.select(_RECORD, *_ON_PAGE, POSITION).join(marked, on=_ON_PAGE, how="left", maintain_order="left")
-    of_page = pages.select(_RECORD, QUERY, TIMESTAMP, USER, VISIT)
-    rows = rows.join(of_page, on=_RECORD, how="left", maintain_order="left")
+    rows = shown.select(RECORD, *_ON_PAGE, POSITION).join(marked, on=_ON_PAGE, how="left", maintain_order="left")
+    of_page = pages.select(RECORD, QUERY, TIMESTAMP, USER, VISIT)
+    rows = rows.join(of_page, on=RECORD, how="left", maintain_order="left")
     return rows.with_columns(pl.col(CLICK).fill_null(0)).select(COLUMNS)
-
-
-def _with_outcome(records: pl.DataFrame, outcome: Outcome) -> pl.DataFrame:
-    return records.select(_RECORD, pl.lit(int(outcome), pl.UInt8).alias(OUTCOME))

@@ -207,4 +207,5 @@ class _Content:
         yield page_line(common._replace(query=query, docs=[] if not self.results else shown))
         for rank in self.clicked:
             doc = by_rank.get(int(rank)) if rank.isdecimal() else None
-            yield click_line(common._replace(doc=doc, action="click"))
+            position = int(rank) if whole and doc is not None else None
+            yield click_line(common._replace(doc=doc, action="click", position=position))

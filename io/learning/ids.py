@@ -11,6 +11,7 @@ from polars.exceptions import PolarsError
 from posbias.core.arrays.count_table import Integers
 from posbias.core.errors import LogFormatError, SchemaError
 from posbias.core.schema import DOC, QUERY
+from posbias.io.results.tables import read_table
 
 QUERIES, DOCUMENTS = "queries.parquet", "documents.parquet"
 _NUMBER = "posbias_number"
@@ -33,13 +34,13 @@ class Ids:
         return {QUERIES: _packed(self.queries.alias(QUERY)), DOCUMENTS: _packed(self.documents.alias(DOC))}
 
     @classmethod
-    def read(cls, queries: bytes, documents: bytes, folder: Path) -> "Ids":
-        """The ids that files hold.
+    def read(cls, folder: Path) -> "Ids":
+        """The ids beside a model.
 
         Raises:
             LogFormatError: a file holds none.
         """
-        return cls(_unpacked(queries, QUERY, str(folder / QUERIES)), _unpacked(documents, DOC, str(folder / DOCUMENTS)))
+        return cls(_ids_in(folder / QUERIES, QUERY), _ids_in(folder / DOCUMENTS, DOC))
 
     def numbers(self, rows: pl.DataFrame) -> tuple[Integers, Integers]:
         """The numbers of the queries and documents of rows; -1 for what was never seen.
@@ -68,8 +69,8 @@ def _packed(ids: pl.Series) -> bytes:
     return file.getvalue()
 
 
-def _unpacked(content: bytes, column: str, where: str) -> pl.Series:
-    try:
-        return pl.read_parquet(BytesIO(content))[column]
-    except (PolarsError, OSError) as error:
-        raise LogFormatError(f"{where}: cannot be read: {error}. Train again.") from error
+def _ids_in(path: Path, column: str) -> pl.Series:
+    table = read_table(path)
+    if table.columns != [column] or table[column].has_nulls() or table[column].is_duplicated().any():
+        raise LogFormatError(f"{path}: does not hold one column {column!r} of ids, each once. Train again.")
+    return table[column]

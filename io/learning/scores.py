@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.errors import SchemaError
+from posbias.core.errors import LogFormatError, SchemaError
 from posbias.core.learners.links import sigmoid
 from posbias.core.learners.models import RowModel
 from posbias.io.learning.model_files import StoredModel
@@ -31,11 +31,16 @@ def score_rows(documents: NewDocuments, stored: StoredModel, memory: int) -> Ite
     """Score documents, some at a time.
 
     Raises:
-        SchemaError: there are none.
+        LogFormatError: the numbers of the model are so large that a score is not finite.
     """
     for rows, features in documents.chunks(memory):
-        if rows.height:
-            yield with_scores(rows, _scores(stored, rows, features), is_probability=stored.is_probability)
+        if not rows.height:
+            continue
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = _scores(stored, rows, features)
+        if not np.isfinite(scores).all():
+            raise LogFormatError("--model: its numbers are so large that a score is not finite. Train again.")
+        yield with_scores(rows, scores, is_probability=stored.is_probability)
 
 
 def _scores(stored: StoredModel, rows: pl.DataFrame, features: Floats) -> Floats:

@@ -7,11 +7,14 @@ from typing import Self
 
 import polars as pl
 
+from posbias.core.column_names import plain
 from posbias.core.errors import SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules, read_click
 from posbias.core.role_search import resolve_roles
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles
 from posbias.io.log.headers import check_headers
+from posbias.io.log.lost_clicks import AT, OUTCOME, Fate, whole_position
+from posbias.io.log.raw import first_that_holds
 from posbias.io.log.scan import reading, scan_sources
 from posbias.io.log.sources import Source
 
@@ -101,8 +104,8 @@ class ClickTable:
     rules: ReadingRules
     click_of_log: str | None = None
 
-    def clicked(self, types: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-        """The clicked (session, doc), each once, under the names and types of the impressions' columns.
+    def clicks(self, types: Mapping[str, pl.DataType]) -> pl.LazyFrame:
+        """Its clicks: the session and doc under the names and types of the impressions' columns, `OUTCOME` and `AT`.
 
         Args:
             types: those of the impressions' columns.
@@ -118,9 +121,20 @@ class ClickTable:
                     f"{self._where}: column {their!r} holds {theirs}, {our!r} of the impressions {ours}. "
                     "Write both with the same type."
                 )
-        clicked = scan_sources(self.sources).filter(self._was_clicked).select(self._keys).unique()
+        named = ((self._roles.session, Fate.NO_PAGE), (self._roles.doc, Fate.NO_DOC))
+        decided = [(pl.any_horizontal(pl.col(name).is_null() for name in names), fate) for names, fate in named]
         # An id that the type of the impressions' column cannot hold becomes null, and has no impression.
-        return clicked.select(pl.col(their).cast(types[our], strict=False).alias(our) for our, their in pairs)
+        keys = (pl.col(their).cast(types[our], strict=False).alias(our) for our, their in pairs)
+        position = pl.lit(None, pl.Int64).alias(AT) if self._position is None else whole_position(self._position)
+        clicks = scan_sources(self.sources).filter(self._was_clicked)
+        return clicks.select(*keys, first_that_holds(decided).alias(OUTCOME), position)
+
+    @cached_property
+    def _position(self) -> str | None:
+        """The column of the position that a click names, if there is one."""
+        known = {plain(name) for name in ALIASES[POSITION]}
+        usual = [name for name, dtype in self._schema.items() if plain(name) in known and not dtype.is_nested()]
+        return next((name for name in (self.shown.position, *usual) if name in usual and name not in self._keys), None)
 
     @property
     def guessed(self) -> tuple[tuple[str, str], ...]:

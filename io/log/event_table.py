@@ -14,15 +14,21 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.schema import Roles
+from posbias.io.log import lost_clicks
 from posbias.io.log.click_table import ClickRows
 from posbias.io.log.headers import check_headers
+from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate, as_text, whole_position
 from posbias.io.log.moments import moment
 from posbias.io.log.raw import (
     ACTION,
+    CLICKED,
     CLICKED_EVENT,
+    KIND,
     OF_FILE,
     OF_ROW,
-    OUTCOME,
+    OTHER,
+    RECORD,
+    SHOWN,
     UNDECIDED,
     Outcomes,
     RawReader,
@@ -30,6 +36,8 @@ from posbias.io.log.raw import (
     actions_in_words,
     first_that_holds,
     last_before,
+    resolved,
+    with_outcome,
 )
 from posbias.io.log.rows import RawLines
 from posbias.io.log.scan import FILE, ROW, scan_sources, schema_of
@@ -40,44 +48,27 @@ EVENTS = "events"
 
 SHOWN_FLAG, CLICKED_FLAG, TIME_FLAG = "--impression-where", "--click-where", "--page-time"
 _MICROSECONDS = 10**6
-_KIND, _KEY, _RECORD, _AT, _SHOWN_AT = (f"posbias_{name}" for name in ("kind", "key", "record", "at", "shown_at"))
-_OTHER, _SHOWN, _CLICKED = 0, 1, 2
+_KEY, _WHEN, _SHOWN_WHEN = (f"posbias_{name}" for name in ("key", "when", "shown_when"))
 
 
 class _Outcome(IntEnum):
     """What becomes of a row."""
 
     IMPRESSION = 1
-    CLICK = 2
 
     OTHER_EVENT = 10
     BOTH = 11
     NO_TIME = 12
     REPEATED_IMPRESSION = 13
 
-    NO_PAGE = 20
-    NO_DOC = 21
-    OTHER_PAGE = 22
-    NOT_SHOWN = 23
-    NOT_SHOWN_BEFORE = 24
-    TOO_LATE = 25
-    REPEATED_CLICK = 26
-
 
 _OUTCOMES = Outcomes(
-    used={_Outcome.IMPRESSION: "impressions", _Outcome.CLICK: "clicks"},
-    reasons={
+    shown={_Outcome.IMPRESSION: "impressions"},
+    others={
         _Outcome.OTHER_EVENT: "rows of other events",
         _Outcome.BOTH: f"rows that are impressions ({SHOWN_FLAG}) and clicks ({CLICKED_FLAG}) at once",
         _Outcome.NO_TIME: f"rows without a time that can be read ({TIME_FLAG})",
         _Outcome.REPEATED_IMPRESSION: "impressions that were seen before",
-        _Outcome.NO_PAGE: "clicks without a page",
-        _Outcome.NO_DOC: "clicks without a document",
-        _Outcome.OTHER_PAGE: "clicks on a page without impressions",
-        _Outcome.NOT_SHOWN: "clicks on a document that the page did not show",
-        _Outcome.NOT_SHOWN_BEFORE: "clicks on a document that the visit had not shown before",
-        _Outcome.TOO_LATE: "clicks longer after the impression than --click-window",
-        _Outcome.REPEATED_CLICK: "clicks that were seen before",
     },
     fatal=(_Outcome.BOTH, _Outcome.NO_TIME),
     other_action=_Outcome.OTHER_EVENT,
@@ -168,52 +159,51 @@ class EventReader(RawReader):
         shown, clicked = self.is_shown(schema), self._fits(self.request.clicked, schema)
         session, doc = list(self.found.session), list(self.found.doc)
         at = pl.lit(None, pl.Int64) if time is None else moment(time, schema[time])
-        kind = pl.when(shown).then(_SHOWN).when(clicked).then(_CLICKED).otherwise(_OTHER)
+        kind = pl.when(shown).then(SHOWN).when(clicked).then(CLICKED).otherwise(OTHER)
         wheres = list(dict.fromkeys(rows.column for rows in (*self.request.shown, *self.request.clicked)))
         read = rows.with_row_index(ROW, offset=1).select(
             *(name for name in self._columns if name in schema),
             pl.lit(number, pl.UInt32).alias(FILE),
             ROW,
-            kind.cast(pl.UInt8).alias(_KIND),
+            kind.cast(pl.UInt8).alias(KIND),
             (shown & clicked).alias("posbias_both"),
             pl.coalesce(pl.col(name).cast(pl.String) for name in wheres).alias(ACTION),
-            at.alias(_AT),
+            at.alias(_WHEN),
             (pl.col(session[0]) if len(session) == 1 else pl.struct(session)).alias(_KEY),
         )
-        is_click = pl.col(_KIND) == _CLICKED
+        is_click = pl.col(KIND) == CLICKED
         outcome = first_that_holds(
             [
                 (pl.col("posbias_both"), _Outcome.BOTH),
-                (pl.col(_KIND) == _OTHER, _Outcome.OTHER_EVENT),
-                (pl.col(_AT).is_null() & (time is not None), _Outcome.NO_TIME),
-                (is_click & pl.any_horizontal(pl.col(name).is_null() for name in session), _Outcome.NO_PAGE),
-                (is_click & pl.any_horizontal(pl.col(name).is_null() for name in doc), _Outcome.NO_DOC),
+                (pl.col(KIND) == OTHER, _Outcome.OTHER_EVENT),
+                (pl.col(_WHEN).is_null() & (time is not None), _Outcome.NO_TIME),
+                (is_click & pl.any_horizontal(pl.col(name).is_null() for name in session), Fate.NO_PAGE),
+                (is_click & pl.any_horizontal(pl.col(name).is_null() for name in doc), Fate.NO_DOC),
             ]
         )
         return read.with_columns(outcome.alias(OUTCOME)).drop("posbias_both")
 
     def resolve(self, records: pl.DataFrame) -> Resolved:
         """The impressions of some pages, and which of them were clicked."""
-        records = records.sort(FILE, ROW).with_row_index(_RECORD)
+        records = records.sort(FILE, ROW).with_row_index(RECORD)
         undecided = records.filter(pl.col(OUTCOME) == UNDECIDED)
-        shown, of_shown = self._shown(undecided.filter(pl.col(_KIND) == _SHOWN))
-        clicks = undecided.filter(pl.col(_KIND) == _CLICKED)
+        shown, of_shown = self._shown(undecided.filter(pl.col(KIND) == SHOWN))
+        clicks = undecided.filter(pl.col(KIND) == CLICKED)
         clicked, of_clicks = (
             self._clicked_on_page(clicks, shown)
             if self.request.time is None
             else (self._clicked_in_visit(clicks, shown))
         )
-        decided = pl.concat([of_shown, of_clicks])
-        outcomes = records.select(_RECORD, OUTCOME, ACTION, FILE, ROW).join(
-            decided, on=_RECORD, how="left", suffix="_found"
-        )
-        return Resolved(
-            rows=self._rows(shown, clicked),
-            outcomes=outcomes.select(pl.coalesce("outcome_found", OUTCOME).alias(OUTCOME), ACTION, FILE, ROW),
-            counts={
-                SHOWN_FLAG: records.filter(pl.col(_KIND) == _SHOWN).height,
-                CLICKED_FLAG: records.filter(pl.col(_KIND) == _CLICKED).height,
-            },
+        page = as_text(self.found.session)
+        names = {lost_clicks.KEY: page, lost_clicks.PAGE: page, lost_clicks.DOC: as_text(self.found.doc)}
+        return resolved(
+            records,
+            [of_shown, of_clicks],
+            self._rows(shown, clicked),
+            shown,
+            [text.alias(name) for name, text in names.items()],
+            pl.lit(None, pl.Int64) if self.found.position is None else whole_position(self.found.position),
+            {SHOWN_FLAG: records.filter(pl.col(KIND) == SHOWN).height},
         )
 
     def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
@@ -222,20 +212,18 @@ class EventReader(RawReader):
         Raises:
             SchemaError: there are none of one kind.
         """
-        for flag, wanted in ((SHOWN_FLAG, self.request.shown), (CLICKED_FLAG, self.request.clicked)):
-            if account.lines and not counts[flag]:
+        del rows
+        n_shown, n_clicked = counts[SHOWN_FLAG], counts[CLICKS]
+        of_kinds = ((SHOWN_FLAG, self.request.shown, n_shown), (CLICKED_FLAG, self.request.clicked, n_clicked))
+        for flag, wanted, number in of_kinds:
+            if account.lines and not number:
                 held = actions_in_words(account)
                 others = f" The other rows hold: {held}." if held else " There are no other rows than these."
                 kind = "impressions" if flag == CLICKED_FLAG else "clicks"
                 raise SchemaError(
-                    f"{where}: no row has {' or '.join(map(str, wanted))} ({flag}). {counts[SHOWN_FLAG]:,} rows are "
-                    f"impressions and {counts[CLICKED_FLAG]:,} are clicks.{others if held else f' All are {kind}.'}"
+                    f"{where}: no row has {' or '.join(map(str, wanted))} ({flag}). {n_shown:,} rows are "
+                    f"impressions and {n_clicked:,} are clicks.{others if held else f' All are {kind}.'}"
                 )
-        if rows and not account.used["clicks"]:
-            raise SchemaError(
-                f"{where}: no click has an impression. {self.in_words(account)} Is the session the page, and do clicks "
-                "name the same documents as impressions?"
-            )
 
     @property
     def _columns(self) -> list[str]:
@@ -255,11 +243,11 @@ class EventReader(RawReader):
         key = list(dict.fromkeys([*self.page, *self.found.query, *self.found.doc, *position]))
         has_key = pl.all_horizontal(pl.col(name).is_not_null() for name in key)
         first = impressions.filter(has_key).unique(key, keep="first", maintain_order=True)
-        shown = pl.concat([first, impressions.filter(~has_key)]).sort(_RECORD)
-        repeated = impressions.join(shown, on=_RECORD, how="anti")
+        shown = pl.concat([first, impressions.filter(~has_key)]).sort(RECORD)
+        repeated = impressions.join(shown, on=RECORD, how="anti")
         outcomes = [
-            _with_outcome(shown, _Outcome.IMPRESSION),
-            _with_outcome(repeated, _Outcome.REPEATED_IMPRESSION),
+            with_outcome(shown, _Outcome.IMPRESSION),
+            with_outcome(repeated, _Outcome.REPEATED_IMPRESSION),
         ]
         return shown, pl.concat(outcomes)
 
@@ -270,10 +258,10 @@ class EventReader(RawReader):
         found = known.join(shown.select(on_page).unique(), on=on_page, how="semi", maintain_order="left")
         first = found.unique(on_page, keep="first", maintain_order=True)
         outcomes = [
-            _with_outcome(clicks.join(known, on=_RECORD, how="anti"), _Outcome.OTHER_PAGE),
-            _with_outcome(known.join(found, on=_RECORD, how="anti"), _Outcome.NOT_SHOWN),
-            _with_outcome(first, _Outcome.CLICK),
-            _with_outcome(found.join(first, on=_RECORD, how="anti"), _Outcome.REPEATED_CLICK),
+            with_outcome(clicks.join(known, on=RECORD, how="anti"), Fate.OTHER_PAGE),
+            with_outcome(known.join(found, on=RECORD, how="anti"), Fate.NOT_SHOWN),
+            with_outcome(first, Fate.JOINED),
+            with_outcome(found.join(first, on=RECORD, how="anti"), Fate.REPEATED),
         ]
         return first.select(on_page), pl.concat(outcomes)
 
@@ -281,17 +269,17 @@ class EventReader(RawReader):
         """The same, where a click belongs to the last impression of the document in the visit before it."""
         by = list(dict.fromkeys([*self.found.session, *self.found.doc]))
         of_page = [name for name in self.page if name not in by]
-        shown = shown.drop_nulls(self._on_page).with_columns(pl.col(_AT).alias(_SHOWN_AT))
-        found = last_before(clicks.select(_RECORD, *by, _AT), shown, by, _AT, [_SHOWN_AT, *of_page])
-        has_impression = pl.col(_SHOWN_AT).is_not_null()
-        in_time = pl.col(_AT) - pl.col(_SHOWN_AT) <= self.request.window * _MICROSECONDS
+        shown = shown.drop_nulls(self._on_page).with_columns(pl.col(_WHEN).alias(_SHOWN_WHEN))
+        found = last_before(clicks.select(RECORD, *by, _WHEN), shown, by, _WHEN, [_SHOWN_WHEN, *of_page])
+        has_impression = pl.col(_SHOWN_WHEN).is_not_null()
+        in_time = pl.col(_WHEN) - pl.col(_SHOWN_WHEN) <= self.request.window * _MICROSECONDS
         good = found.filter(has_impression & in_time)
         first = good.unique(self._on_page, keep="first", maintain_order=True)
         outcomes = [
-            _with_outcome(found.filter(~has_impression), _Outcome.NOT_SHOWN_BEFORE),
-            _with_outcome(found.filter(has_impression & ~in_time), _Outcome.TOO_LATE),
-            _with_outcome(first, _Outcome.CLICK),
-            _with_outcome(good.join(first, on=_RECORD, how="anti"), _Outcome.REPEATED_CLICK),
+            with_outcome(found.filter(~has_impression), Fate.NOT_SHOWN_BEFORE),
+            with_outcome(found.filter(has_impression & ~in_time), Fate.TOO_LATE),
+            with_outcome(first, Fate.JOINED),
+            with_outcome(good.join(first, on=RECORD, how="anti"), Fate.REPEATED),
         ]
         return first.select(self._on_page), pl.concat(outcomes)
 
@@ -309,7 +297,3 @@ class EventReader(RawReader):
             pl.Series(self.paths, dtype=pl.String).gather(rows[FILE]).alias(OF_FILE),
             pl.col(ROW).alias(OF_ROW),
         )
-
-
-def _with_outcome(records: pl.DataFrame, outcome: _Outcome) -> pl.DataFrame:
-    return records.select(_RECORD, pl.lit(int(outcome), pl.UInt8).alias(OUTCOME))

@@ -16,13 +16,11 @@ from posbias.core.log.impressions import (
 )
 from posbias.core.log.pages import PageRules
 from posbias.core.log.timestamps import TIME_UNITS, TimeUnit, time_unit_of, whole_numbers
-from posbias.core.schema import (
-    PERIOD,
-    Roles,
-)
+from posbias.core.schema import DOC, PERIOD, SESSION, Roles
 from posbias.io.log.click_table import ClicksRequest, ClickTable
 from posbias.io.log.fingerprints import check_unchanged, digests
 from posbias.io.log.headers import OURS
+from posbias.io.log.lost_clicks import AT, CLICKS, OUTCOME, JoinedClicks, Shown, join_lists, join_table
 from posbias.io.log.nested import Nesting
 from posbias.io.log.raw import CLICKED_EVENT, OF_FILE, OF_ROW, RawReader
 from posbias.io.log.request import LogRequest
@@ -146,7 +144,7 @@ class Log:
     @property
     def clicked_keys(self) -> pl.LazyFrame:
         """`session` and `doc` of the clicks, each once, where clicks are apart."""
-        return self._click_table(self._shown.collect_schema()).select(page_keys(self.roles))
+        return self._clicked(self._shown.collect_schema()).select(page_keys(self.roles))
 
     def impressions_with_place(self, source: Source) -> pl.LazyFrame:
         """The impressions of one file, raw values and place beside them, to show the faulty ones."""
@@ -178,25 +176,39 @@ class Log:
         """Rows: exact for Parquet, estimated from the size otherwise."""
         return sum(int(_rows(source) * self._impressions_per_row(source)) for source in self.sources)
 
-    def clicks_elsewhere(self) -> list[pl.LazyFrame]:
-        """How many clicks of each file are on documents that their pages do not list, where pages list their clicks."""
+    @property
+    def listed_clicks(self) -> list[pl.LazyFrame]:
+        """What became of the clicks of each file, one row each, where pages list what was clicked."""
         if self.nesting is None or self.nesting.clicked is None:
             return []
-        return [self.nesting.clicks_elsewhere(self._scanned(source)) for source in self.sources]
+        return [self.nesting.clicks(self._scanned(source)) for source in self.sources]
 
-    def orphan_clicks(self) -> int | None:
-        """Clicks without an impression, where they are known apart from impressions."""
-        elsewhere = self.clicks_elsewhere()
-        if elsewhere:
+    def joined_clicks(
+        self, shown: Shown | None = None, listed: Sequence[pl.DataFrame] | None = None
+    ) -> JoinedClicks | None:
+        """What became of the clicks; None where each row says whether it was clicked.
+
+        Args:
+            shown: the impressions by the keys of `page_keys`, where others hold them than this process.
+            listed: the `listed_clicks`, likewise.
+        """
+        if self.listed_clicks:
             with reading(self.sources):
-                return sum(frame.collect(engine="streaming").item() for frame in elsewhere)
+                frames = (
+                    [frame.collect(engine="streaming") for frame in self.listed_clicks] if listed is None else listed
+                )
+            return join_lists(frames)
         if not self.click_sources:
             return None
-        shown = self._shown
-        keys = [*self.roles.session, *self.roles.doc]
-        orphans = self._click_table(shown.collect_schema()).join(shown.select(keys), on=keys, how="anti")
-        with reading(self.click_sources):
-            return orphans.select(pl.len()).collect(engine="streaming").item()
+        raw = self._shown
+        clicks = self._clicks.clicks(raw.collect_schema())
+        session, doc = (list(self.roles.session), list(self.roles.doc)) if shown is None else ([SESSION], [DOC])
+        if shown is not None:
+            clicks = clicks.select(*page_keys(self.roles), OUTCOME, AT)
+        counted = clicks.group_by(pl.all()).agg(pl.len().cast(pl.Int64).alias(CLICKS))
+        with reading([*self.sources, *self.click_sources]):
+            found = counted.collect(engine="streaming")
+            return join_table(found, session, doc, _ShownHere(raw) if shown is None else shown)
 
     def check_unchanged(self) -> None:
         """See that its files are still those that were found.
@@ -297,17 +309,35 @@ class Log:
         if not self.click_sources:
             return raw
         keys = [*self.roles.session, *self.roles.doc]
-        clicked = self._click_table(raw.collect_schema()).with_columns(pl.lit(1, pl.Int8).alias(CLICKED))
+        clicked = self._clicked(raw.collect_schema()).with_columns(pl.lit(1, pl.Int8).alias(CLICKED))
         return raw.join(clicked, on=keys, how="left", maintain_order="left").with_columns(pl.col(CLICKED).fill_null(0))
 
-    def _click_table(self, shown: pl.Schema) -> pl.LazyFrame:
+    def _clicked(self, shown: pl.Schema) -> pl.LazyFrame:
         """The clicked (session, doc), each once, under the names and types of the impressions' table."""
-        return self._clicks.clicked(shown)
+        return self._clicks.clicks(shown).select([*self.roles.session, *self.roles.doc]).unique()
 
     @cached_property
     def _clicks(self) -> ClickTable:
         asked = self.request.clicks or ClicksRequest(())
         return ClickTable(asked, self.click_sources, self.roles, self.request.rules, self.request.roles.click)
+
+
+@dataclass(frozen=True)
+class _ShownHere:
+    """The rows of impressions, under the names of their columns."""
+
+    rows: pl.LazyFrame
+
+    def among(self, some: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+        """The columns, each row once, of impressions whose keys are among some."""
+        found = self.rows.select(list(dict.fromkeys([*some.columns, *columns]))).join(
+            some.lazy(), on=some.columns, how="semi"
+        )
+        return found.select(columns).unique().collect(engine="streaming")
+
+    def first(self, columns: Sequence[str], number: int) -> pl.DataFrame:
+        """The columns of the first impressions."""
+        return self.rows.select(columns).head(number).collect(engine="streaming")
 
 
 def _from_raw(rows: pl.LazyFrame) -> pl.LazyFrame:

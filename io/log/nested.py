@@ -8,6 +8,7 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import FOUND_BEFORE, RowFault
 from posbias.core.schema import FLAGS, POSITION, QUERY, SESSION, Roles
+from posbias.io.log.lost_clicks import BESIDE, CLICKED, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
 from posbias.io.log.scan import ROW
 from posbias.io.log.written_lists import NO_LIST_RULES, ListRules
 
@@ -84,11 +85,24 @@ class Nesting:
         flat = marked.with_columns(pl.when(whole).then(pl.col(name)).alias(name) for name in exploded).explode(exploded)
         return self._with_clicks(flat)
 
-    def clicks_elsewhere(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """How many clicks of some rows are on documents that their pages do not list."""
-        shown, clicked = pl.col(self.lists[0]), pl.col(self.clicked or "")
-        elsewhere = clicked.list.drop_nulls().list.set_difference(shown).list.len()
-        return self._read(rows).select(elsewhere.cast(pl.Int64).sum())
+    def clicks(self, rows: pl.LazyFrame) -> pl.LazyFrame:
+        """What became of the clicks of some rows, as one row: what `lost_clicks.join_lists` takes."""
+        docs, clicked = pl.col(self.lists[0]), pl.col(self.clicked or "")
+        pages = self._read(rows).select(docs, clicked)
+        named = clicked.list.drop_nulls()
+        sums = pages.select(
+            clicked.list.len().cast(pl.Int64).sum().alias(READ),
+            named.list.len().cast(pl.Int64).sum().alias(NAMED),
+            named.list.set_intersection(docs).list.len().cast(pl.Int64).sum().alias(CLICKED),
+        )
+        listed = docs.fill_null([])
+        some = pages.filter(named.list.set_difference(listed).list.len() > 0).explode(self.clicked or "")
+        elsewhere = some.filter(clicked.is_not_null() & ~clicked.is_in(listed))
+        of_first = docs.first().list.head(LONGEST_PAGE).cast(pl.List(pl.String)).alias(BESIDE)
+        lost = elsewhere.select(
+            pl.len().cast(pl.Int64).alias(ELSEWHERE), clicked.first().cast(pl.String).alias(LOST_ID), of_first
+        )
+        return pl.concat([sums, lost], how="horizontal")
 
     def docs_per_page(self, rows: pl.LazyFrame) -> float:
         """The mean length of the lists of the first rows."""

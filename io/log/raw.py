@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -11,11 +11,16 @@ from msgspec import UNSET, UnsetType
 from posbias.core.choices import Impressions
 from posbias.core.errors import SchemaError
 from posbias.core.schema import RequestedRoles
+from posbias.io.log.lost_clicks import AT, CLICKS, OUTCOME, REASONS, WITH_EXAMPLES, Example, Fate, find_examples
 from posbias.io.log.rows import RawLines
+from posbias.io.log.scan import FILE, ROW
 from posbias.io.log.sources import Source
 
-OUTCOME, ACTION = "outcome", "action"
-"""What becomes of a record, as a number, and what its writer calls it."""
+ACTION, KIND, RECORD = "posbias_action", "posbias_kind", "posbias_record"
+"""What the writer of a record calls it, what it is, and its number. What becomes of it is in `OUTCOME`."""
+
+OTHER, SHOWN, CLICKED, QUERY = 0, 1, 2, 3
+"""What a record is: none of the following, something that was shown, a click, or what was searched for (UBI)."""
 
 UNDECIDED = 0
 """The outcome of a record that depends on other records of its page or visit."""
@@ -50,16 +55,26 @@ class Outcomes:
     """What can become of a record. Every record has one outcome, so that they add up to all.
 
     Attributes:
-        used: what made the log, as it stands in the manifest.
-        reasons: what did not, as it stands there and in messages.
+        shown: what made the log beside clicks, as it stands in the manifest.
+        others: what did not, beside clicks, as it stands there and in messages.
         fatal: what stops the run, unless bad rows are dropped.
         other_action: what is of an action that is not asked for.
     """
 
-    used: Mapping[int, str]
-    reasons: Mapping[int, str]
+    shown: Mapping[int, str]
+    others: Mapping[int, str]
     fatal: tuple[int, ...]
     other_action: int
+
+    @property
+    def used(self) -> dict[int, str]:
+        """What made the log."""
+        return {**self.shown, Fate.JOINED: "clicks"}
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """What did not."""
+        return {**self.others, **REASONS}
 
 
 @dataclass(frozen=True)
@@ -68,13 +83,60 @@ class Resolved:
 
     Attributes:
         rows: rows of the log.
-        outcomes: `outcome`, `action` and the place of each record.
+        outcomes: `OUTCOME`, `ACTION` and the place of each record.
+        clicks: `OUTCOME` and `AT` of clicks, and their number, `CLICKS`.
+        examples: some ids of lost ones.
         counts: what else is to be added up, by name.
     """
 
     rows: pl.DataFrame
     outcomes: pl.DataFrame
+    clicks: pl.DataFrame
+    examples: Sequence[Example] = ()
     counts: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def resolved(
+    records: pl.DataFrame,
+    decided: Sequence[pl.DataFrame],
+    rows: pl.DataFrame,
+    shown: pl.DataFrame,
+    ids: Sequence[pl.Expr],
+    at: pl.Expr,
+    counts: Mapping[str, int],
+) -> Resolved:
+    """What was made of some records.
+
+    Args:
+        records: all of them.
+        decided: the outcomes that are known by other records.
+        rows: rows of the log.
+        shown: what was shown.
+        ids: `KEY`, `PAGE` and `DOC` of `lost_clicks`, of clicks and of what was shown.
+        at: the position that a click names.
+        counts: what else is to be added up, by name.
+    """
+    found = pl.concat(decided).select(RECORD, pl.col(OUTCOME).alias("posbias_decided"))
+    outcome = pl.coalesce("posbias_decided", OUTCOME).alias(OUTCOME)
+    slim = records.select(RECORD, OUTCOME, ACTION, FILE, ROW)  # without the lists of what was shown
+    whole, clicks = (
+        some.join(found, on=RECORD, how="left", maintain_order="left").with_columns(outcome)
+        for some in (slim, records.filter(pl.col(KIND) == CLICKED))
+    )
+    lost = clicks.filter(pl.col(OUTCOME).is_in(list(WITH_EXAMPLES)))
+    examples = find_examples(lost.select(OUTCOME, *ids), shown.select(ids)) if lost.height else []
+    return Resolved(
+        rows,
+        whole.select(OUTCOME, ACTION, FILE, ROW),
+        clicks.group_by(OUTCOME, at.alias(AT)).agg(pl.len().cast(pl.Int64).alias(CLICKS)),
+        examples,
+        {**counts, CLICKS: clicks.height},
+    )
+
+
+def with_outcome(records: pl.DataFrame, outcome: int) -> pl.DataFrame:
+    """Records by their numbers, all with one outcome."""
+    return records.select(RECORD, pl.lit(int(outcome), pl.UInt8).alias(OUTCOME))
 
 
 class RawReader(ABC):
@@ -108,7 +170,7 @@ class RawReader(ABC):
 
     @abstractmethod
     def records(self, source: Source, number: int) -> pl.LazyFrame:
-        """One record per line or row of a file: its place in `FILE` (the number) and `ROW`, `outcome`, `action`."""
+        """One record per line or row of a file: its place, `FILE` (a number) and `ROW`; `OUTCOME`, `ACTION`, `KIND`."""
 
     @abstractmethod
     def resolve(self, records: pl.DataFrame) -> Resolved:
@@ -155,7 +217,7 @@ def actions_in_words(account: RawLines) -> str:
     return said + (", ..." if len(found) > _MOST_ACTIONS else "")
 
 
-def first_that_holds(cases: list[tuple[pl.Expr, int]]) -> pl.Expr:
+def first_that_holds(cases: Sequence[tuple[pl.Expr, int]]) -> pl.Expr:
     """The outcome of the first case that holds; `UNDECIDED` where none does."""
     outcome = pl.lit(UNDECIDED)
     for holds, case in reversed(cases):

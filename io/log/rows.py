@@ -19,13 +19,36 @@ class RawLines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     positions: dict[str, Count] | UnsetType = UNSET
 
 
+class ClicksAtPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Clicks that name one position."""
+
+    read: Count
+    lost: Count
+
+
+class Clicks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Clicks that stood apart from impressions; those lost have no impression."""
+
+    read: Count
+    joined: Count
+    repeated: Count
+    lost: dict[str, Count]
+    by_position: dict[Annotated[str, Meta(pattern=r"^[0-9]{1,2}\Z")], ClicksAtPosition]
+
+    def __post_init__(self) -> None:
+        """Find what contradicts itself."""
+        if self.read != self.joined + self.repeated + sum(self.lost.values()):
+            raise ValueError("clicks do not add up to those that were read")
+
+
 class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rows read, rejected per reason, and used; what they were made of, by the name of the source."""
 
     read: Count
     used: Count
     rejected: dict[str, Count]
-    clicks_without_impression: Count | UnsetType = UNSET
+    clicks: Clicks | UnsetType = UNSET
+    clicks_without_impression: Count | UnsetType = UNSET  # in statistics that were collected before there was `clicks`
     ubi: RawLines | UnsetType = UNSET
     raw: dict[str, RawLines] | UnsetType = UNSET
 

@@ -11,13 +11,14 @@ from posbias.core.choices import OnBadRows, Source
 from posbias.core.errors import UsageError
 from posbias.core.schema import RequestedRoles
 from posbias.core.training.weights import WeightOptions
-from posbias.io.browsing.fits import CLICK_MODEL, ClickModelFit, read_click_model
-from posbias.io.fits.read import PreviousFit, read_fit, require_propensities
+from posbias.io.browsing.fits import CLICK_MODEL, ClickModelFit, click_model_in
+from posbias.io.browsing.fits import FILES as FILES_OF_A_CLICK_MODEL
+from posbias.io.fits.read import PreviousFit, fit_in
 from posbias.io.notebooks.frames import FrameT
 from posbias.io.notebooks.logs import Names, names
 from posbias.io.places.locations import location
-from posbias.io.results.manifest import read_manifest
-from posbias.io.results.tables import ATTRACTIVENESS, PROPENSITIES
+from posbias.io.results.stored import open_stored
+from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES
 
 
 @dataclass(frozen=True, repr=False)
@@ -162,15 +163,11 @@ def read_result(folder: Path, where: str) -> FitResult:
     Raises:
         PosbiasError: as above.
     """
-    manifest = read_manifest(folder, "fit")
-    if CLICK_MODEL in manifest.content:
-        fitted: PreviousFit | ClickModelFit = read_click_model(folder)
-    else:
-        require_propensities(manifest, where)
-        fitted = read_fit(folder)
-    tables = {
-        name: pl.scan_parquet(path, glob=False, hive_partitioning=False)
-        for name in (PROPENSITIES, ATTRACTIVENESS)
-        if (path := folder / f"{name}.parquet").exists()
-    }
-    return FitResult(where, manifest.content, tables, fitted)
+    with open_stored(folder, {*FILES_OF_A_FIT, *FILES_OF_A_CLICK_MODEL}) as stored:
+        fitted = click_model_in(stored) if CLICK_MODEL in stored.content else fit_in(stored, where)
+        tables = {
+            name: pl.scan_parquet(path, glob=False, hive_partitioning=False)
+            for name in (PROPENSITIES, ATTRACTIVENESS)
+            if (path := folder / f"{name}.parquet").exists()
+        }
+        return FitResult(where, stored.content, tables, fitted)

@@ -98,7 +98,7 @@ def on_disk(place: Location, names: Collection[str] | None = None) -> Generator[
 
     Args:
         place: a directory, or a prefix of an object store.
-        names: the files that are needed, None for all.
+        names: the files that are needed, or the directories with all in them; None for all.
 
     Raises:
         ObjectStoreError: the store cannot be asked.
@@ -124,7 +124,7 @@ def is_current(place: Location) -> bool:
 
 
 def _listed(url: ObjectUrl, names: Collection[str] | None) -> list[StoredObject]:
-    return [entry for entry in list_objects(url) if names is None or _name(entry, url) in names]
+    return [entry for entry in list_objects(url) if names is None or _name(entry, url).partition("/")[0] in names]
 
 
 def _name(entry: StoredObject, url: ObjectUrl) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
@@ -15,6 +16,7 @@ from posbias.io.log.scan import reading
 from posbias.io.log.sources import Source, find_sources
 from posbias.io.rankings.names import check_names, name_of, split_name
 from posbias.io.rankings.trec import QRELS, RUN, TrecFile, open_trec
+from posbias.io.results.stored import check_file
 
 _RELEVANCE_NAMES = (RELEVANCE, "rel", "label", "grade", "judgment")
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".tab", ".ndjson", ".jsonl", ".arrow", ".ipc", ".feather")
@@ -185,6 +187,9 @@ def _open_table(file: str, roles: Roles, id_types: Mapping[str, pl.DataType]) ->
     if not file:
         raise UsageError("--scores: names no file.")
     table = read_keys(resolve_quotes(find_sources([file]))[0], roles, id_types)
+    for source in table.sources:
+        if isinstance(source.path, Path):
+            check_file(source.path)
     if QUERY not in table.keys:
         raise SchemaError(
             f"{table.where}: no column says which query a row is about. Name it as the log does: "

@@ -21,11 +21,9 @@ from posbias.io.fits.manifest import FitSection
 from posbias.io.fits.read import fits_of_values
 from posbias.io.fits.verdict_sections import Number
 from posbias.io.log.rows import Rows
-from posbias.io.places.local_copies import is_current, on_disk
 from posbias.io.places.locations import Location
-from posbias.io.places.plain_files import is_still
-from posbias.io.results.manifest import manifest_text, open_manifest, read_manifest
-from posbias.io.results.stored import check_directory
+from posbias.io.results.manifest import manifest_text
+from posbias.io.results.stored import open_stored
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_covariance, read_table
 from posbias.io.results.tables import read_propensities as check_table
 from posbias.io.stores.manifest_types import Amount, Counted, Position
@@ -169,9 +167,8 @@ def _fits_of(place: Location) -> Sequence[Location]:
     """The results at a place: one, or those of the values of a column (`fit --for-each`)."""
     if not isinstance(place, Path):
         return [place]
-    check_directory(place)
-    manifest = open_manifest(place)
-    return [place] if manifest is None else fits_of_values(manifest) or [place]
+    with open_stored(place) as stored:
+        return fits_of_values(stored) or [place]
 
 
 def short_names(names: Sequence[str]) -> list[str]:
@@ -184,14 +181,11 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 @contextmanager
 def _opened(place: Location, name: str) -> Generator[ReportedResult]:
-    with on_disk(place, _FILES) as folder:
-        manifest = read_manifest(folder, "fit")
-        said = manifest.typed(Said, LogFormatError, _AGAIN)
+    with open_stored(place, _FILES) as stored:
+        folder, said = stored.folder, stored.typed(Said)
         if said.estimate is UNSET and said.weights is UNSET and not said.segments:
             raise UsageError(f"{folder}: {_why_nothing(said)}")
-        yield ReportedResult(name, said, manifest_text(manifest.content), _fit(folder, said))
-        if not (is_still(manifest.path, manifest.state) and is_current(place)):
-            raise LogFormatError(f"{place}: was replaced while it was read. Run the command again.")
+        yield ReportedResult(name, said, manifest_text(stored.content), _fit(folder, said))
 
 
 def _why_nothing(said: Said) -> str:

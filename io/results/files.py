@@ -7,15 +7,7 @@ import msgspec
 
 from posbias.core.errors import LogFormatError
 from posbias.io.places.plain_files import state_of
-from posbias.io.results.manifest import FILE_NAME, is_unchanged, open_manifest
-
-
-class _Manifest(msgspec.Struct):
-    """What of a manifest says that it is one of ours, and what belongs to it."""
-
-    command: str
-    versions: dict[str, str]
-    files: dict[str, int]
+from posbias.io.results.manifest import FILE_NAME, Described, is_unchanged, open_manifest
 
 
 def listed_in(folder: Path) -> dict[str, int] | None:
@@ -37,7 +29,7 @@ def listed_by(manifest: bytes) -> dict[str, int] | None:
 
 def _listed(content: object) -> dict[str, int] | None:
     try:
-        found = msgspec.convert(content, _Manifest)
+        found = msgspec.convert(content, Described)
     except (msgspec.ValidationError, RecursionError):
         return None
     return found.files if "posbias" in found.versions and is_unchanged(content) else None

@@ -6,6 +6,7 @@ anything, of any size, and edited. A checksum of its own content tells what was 
 
 import errno
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -18,9 +19,13 @@ import msgspec
 from posbias.core.credentials import masked_values
 from posbias.core.errors import LogFormatError, OutputError, PosbiasError
 from posbias.core.escapes import escaped_json
-from posbias.io.places.plain_files import FileState, checksum, open_plain, state_of_open
+from posbias.io.places.file_names import check_inside
+from posbias.io.places.plain_files import FileState, checksum, chunks_of, open_plain, state_of_open
 
 FILE_NAME = "manifest.json"
+READ_AGAIN = re.compile(r"(?!part-[0-9]+\.)[^/]+\.(parquet(/.*)?|npz|txt)")
+"""Files of a result that commands read again; parts of statistics have their digests beside their names."""
+
 LARGEST = 64 << 20
 """Bytes of the largest manifest, that of about half a million log files; a larger file is none."""
 
@@ -29,6 +34,27 @@ _CHECKSUM = "checksum"
 _LIBRARIES = ("polars", "numpy", "scipy", "narwhals", "pyarrow")
 
 _Type = TypeVar("_Type")
+
+
+class Described(msgspec.Struct, frozen=True):
+    """What every manifest says of its result.
+
+    Attributes:
+        command: what made it.
+        versions: of posbias and of libraries.
+        files: their sizes by name.
+        digests: XXH3-128 of those that are read again, by name; none in results of earlier versions.
+    """
+
+    command: str
+    versions: dict[str, str]
+    files: dict[str, int]
+    digests: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        """Find names that lead out of the result."""
+        for name in (*self.files, *self.digests):
+            check_inside(name)
 
 
 @dataclass(frozen=True)
@@ -75,6 +101,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     manifest = {
         **{name: value if name in _READ_BACK else masked_values(value) for name, value in plain.items()},
         "files": list_files(folder),
+        "digests": {name: digest_of(folder / name) for name in list_files(folder) if READ_AGAIN.fullmatch(name)},
         "versions": versions(),
     }
     manifest[_CHECKSUM] = checksum_of_content(json.loads(manifest_text(manifest)))
@@ -98,6 +125,16 @@ def list_files(folder: Path) -> dict[str, int]:
     """The files of a result and their sizes in bytes, by name within it, but for the manifest."""
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {name: path.stat().st_size for name, path in files.items() if name != FILE_NAME}
+
+
+def digest_of(path: Path) -> str:
+    """XXH3-128 of a plain file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open_plain(path) as file:
+        return checksum(chunks_of(file))
 
 
 def manifest_text(manifest: dict[str, Any]) -> str:
@@ -132,18 +169,6 @@ def open_manifest(folder: Path) -> Manifest | None:
     if not isinstance(content, dict):
         raise LogFormatError(f"{path}: is damaged: it holds no JSON object.")
     return Manifest(path, state, cast("dict[str, Any]", content))
-
-
-def read_manifest(folder: Path, command: str) -> Manifest:
-    """The manifest of a result, for whoever builds on it.
-
-    Raises:
-        LogFormatError: there is none, or it is damaged.
-    """
-    manifest = open_manifest(folder)
-    if manifest is None:
-        raise LogFormatError(f"{folder}: holds no {FILE_NAME}, so it is not a result of `posbias {command}`.")
-    return manifest
 
 
 def _text_of(file: FileIO, size: int) -> bytes:

@@ -15,7 +15,6 @@ class Outcome(IntEnum):
 
     QUERY = 1
     IMPRESSION = 2
-    CLICK = 3
 
     BLANK = 10
     ACTION_LINE = 11
@@ -44,18 +43,11 @@ class Outcome(IntEnum):
     BELOW_BASE = 43
     REPEATED_IMPRESSION = 44
 
-    NOT_SHOWN = 50
-    OTHER_POSITION = 51
-    REPEATED_CLICK = 52
-
-
-_USED: dict[int, str] = {Outcome.QUERY: "queries", Outcome.IMPRESSION: "impressions", Outcome.CLICK: "clicks"}
-"""Lines that made the log, as they stand in the manifest."""
 
 _FATAL = (Outcome.NOT_AN_OBJECT, Outcome.UNKNOWN_DOCUMENT, Outcome.QUERY_WITHOUT_ID, Outcome.BELOW_BASE)
 """Lines that stop the run unless bad rows are dropped: damage, or a position base that shifts every position."""
 
-_REASONS: dict[int, str] = {
+_OTHERS: dict[int, str] = {
     Outcome.BLANK: "blank lines",
     Outcome.ACTION_LINE: "action lines of the bulk format",
     Outcome.NOT_AN_OBJECT: "lines that are not a JSON object",
@@ -69,25 +61,22 @@ _REASONS: dict[int, str] = {
     Outcome.NO_IMPRESSIONS: "queries of which nothing was shown",
     Outcome.OTHER_ACTION: "events of other actions",
     Outcome.NOT_ASKED_FOR: "impression events, as hit lists say what was shown",
-    Outcome.EVENT_WITHOUT_ID: "events without a query_id",
-    Outcome.NO_OBJECT: "events without an object_id",
-    Outcome.NO_QUERY: "events whose query was not recorded",
-    Outcome.PAGE_NOT_USED: "events whose query is not used",
-    Outcome.CONTRADICTION: "events and queries of pages with two documents at one position, or one at two",
+    Outcome.EVENT_WITHOUT_ID: "impressions without a query_id",
+    Outcome.NO_OBJECT: "impressions without an object_id",
+    Outcome.NO_QUERY: "impressions whose query was not recorded",
+    Outcome.PAGE_NOT_USED: "impressions whose query is not used",
+    Outcome.CONTRADICTION: "impressions and queries of pages with two documents at one position, or one at two",
     Outcome.NOT_IN_HITS: "impressions of a document that is not in the hit list",
     Outcome.NO_BASE: "impressions without a hit list: to read ordinals, say --position-base impression=N",
     Outcome.NO_ORDINAL: "impressions without a hit list and without a whole ordinal",
     Outcome.BELOW_BASE: "impressions whose ordinal is below the position base",
     Outcome.REPEATED_IMPRESSION: "impressions that were seen before",
-    Outcome.NOT_SHOWN: "clicks on a document that the page did not show",
-    Outcome.OTHER_POSITION: "clicks whose ordinal says another position than the impression",
-    Outcome.REPEATED_CLICK: "clicks that were seen before",
 }
 """Lines that did not make the log, as they stand in the manifest and in messages."""
 
 OUTCOMES = Outcomes(
-    used=_USED,
-    reasons=_REASONS,
+    shown={Outcome.QUERY: "queries", Outcome.IMPRESSION: "impressions"},
+    others=_OTHERS,
     fatal=_FATAL,
     other_action=Outcome.OTHER_ACTION,
 )

@@ -2,7 +2,21 @@
 
 import polars as pl
 
-from posbias.io.log.raw import ACTION, OUTCOME, UNDECIDED, RawRules, Resolved
+from posbias.io.log import lost_clicks
+from posbias.io.log.lost_clicks import OUTCOME, Fate, whole_position
+from posbias.io.log.raw import (
+    ACTION,
+    CLICKED,
+    KIND,
+    QUERY,
+    RECORD,
+    SHOWN,
+    UNDECIDED,
+    RawRules,
+    Resolved,
+    resolved,
+    with_outcome,
+)
 from posbias.io.log.scan import FILE, ROW
 from posbias.io.ubi.fields import (
     CLICK,
@@ -15,19 +29,23 @@ from posbias.io.ubi.fields import (
     USER_QUERY,
 )
 from posbias.io.ubi.outcomes import Outcome
-from posbias.io.ubi.records import CLICKED, HITS, KIND, ORDINAL, QUERY, SHOWN, ids_of
+from posbias.io.ubi.records import HITS, ORDINAL, ids_of
 
-_RECORD = "record"
 _IN_LIST = "place_in_list"
 _LISTED = "listed"
 _STATUS = "status"
 _ON_PAGE = [QUERY_ID, OBJECT_ID]
+_IDS = (
+    pl.col(QUERY_ID).alias(lost_clicks.KEY),
+    pl.col(QUERY_ID).alias(lost_clicks.PAGE),
+    pl.col(OBJECT_ID).alias(lost_clicks.DOC),
+)
 
 
-BY_ORDINAL, PAGES, CONTRADICTING, CLICKS = "by_ordinal", "pages", "contradicting", "clicks"
+BY_ORDINAL, PAGES, CONTRADICTING = "by_ordinal", "pages", "contradicting"
 """What is counted beside outcomes: rows whose position is an ordinal and not a place in a hit list; pages that have a
-query, whether anything was shown or not; those of them that were left out because records contradict each
-other; and events of click actions, used or not."""
+query, whether anything was shown or not; and those of them that were left out because records contradict each
+other."""
 
 
 def resolve(records: pl.DataFrame, rules: RawRules) -> Resolved:
@@ -40,21 +58,21 @@ def resolve(records: pl.DataFrame, rules: RawRules) -> Resolved:
         records: of `read_records`; all of a page.
         rules: how they are read.
     """
-    records = records.sort(FILE, ROW).with_row_index(_RECORD)
+    records = records.sort(FILE, ROW).with_row_index(RECORD)
     undecided = records.filter(pl.col(OUTCOME) == UNDECIDED)
     queries, pages = _queries(undecided.filter(pl.col(KIND) == QUERY), rules)
     known = records.filter((pl.col(KIND) == QUERY) & pl.col(QUERY_ID).is_not_null()).select(QUERY_ID).unique()
     events = _with_status(undecided.filter(pl.col(KIND).is_in((SHOWN, CLICKED))), known, pages)
-    lost = events.filter(pl.col(_STATUS) > 0).select(_RECORD, pl.col(_STATUS).alias(OUTCOME))
+    lost = events.filter(pl.col(_STATUS) > 0).select(RECORD, pl.col(_STATUS).alias(OUTCOME))
     events = events.filter(pl.col(_STATUS) == 0)
     if rules.impressions == "hits":
-        impressions = pl.DataFrame(schema={_RECORD: pl.UInt32, OUTCOME: pl.UInt8})
+        impressions = pl.DataFrame(schema={RECORD: pl.UInt32, OUTCOME: pl.UInt8})
         shown, contradicting = _hits(pages), pl.Series(QUERY_ID, dtype=pl.String)
     else:
         impressions, shown, contradicting = _impressions(events.filter(pl.col(KIND) == SHOWN), pages, rules)
     clicks, clicked = _clicks(events.filter(pl.col(KIND) == CLICKED), shown, contradicting, rules)
     of_pages = pages.select(
-        _RECORD,
+        RECORD,
         pl.when(pl.col(QUERY_ID).is_in(contradicting.implode()))
         .then(int(Outcome.CONTRADICTION))
         .when(pl.col(QUERY_ID).is_in(shown[QUERY_ID].unique().implode()))
@@ -63,21 +81,20 @@ def resolve(records: pl.DataFrame, rules: RawRules) -> Resolved:
         .cast(pl.UInt8)
         .alias(OUTCOME),
     )
-    decided = pl.concat([queries, lost, impressions, clicks, of_pages])
-    outcomes = records.select(_RECORD, OUTCOME, ACTION, FILE, ROW).join(
-        decided, on=_RECORD, how="left", suffix="_found"
-    )
     disagreeing = (
-        queries.filter(pl.col(OUTCOME) == Outcome.QUERIES_DISAGREE).join(records, on=_RECORD)[QUERY_ID].n_unique()
+        queries.filter(pl.col(OUTCOME) == Outcome.QUERIES_DISAGREE).join(records, on=RECORD)[QUERY_ID].n_unique()
     )
-    return Resolved(
-        rows=_rows(shown, clicked, pages),
-        outcomes=outcomes.select(pl.coalesce("outcome_found", OUTCOME).alias(OUTCOME), ACTION, FILE, ROW),
-        counts={
+    return resolved(
+        records,
+        [queries, lost, impressions, clicks, of_pages],
+        _rows(shown, clicked, pages),
+        shown,
+        _IDS,
+        whole_position(ORDINAL),
+        {
             BY_ORDINAL: shown.filter(~pl.col(_LISTED)).height,
             PAGES: pages.height + disagreeing,
             CONTRADICTING: contradicting.len() + disagreeing,
-            CLICKS: records.filter(pl.col(KIND) == CLICKED).height,
         },
     )
 
@@ -97,26 +114,29 @@ def _queries(queries: pl.DataFrame, rules: RawRules) -> tuple[pl.DataFrame, pl.D
     texts = pl.struct(USER_QUERY, pl.when(_LISTED).then(HITS))
     judged = wanted.with_columns(
         (texts.n_unique().over(QUERY_ID) > 1).alias("disagrees"),
-        pl.col(_RECORD).min().over(QUERY_ID).alias("first"),
+        pl.col(RECORD).min().over(QUERY_ID).alias("first"),
     )
-    pages = judged.filter(~pl.col("disagrees") & (pl.col(_RECORD) == pl.col("first")))
-    others = judged.join(pages, on=_RECORD, how="anti")
+    pages = judged.filter(~pl.col("disagrees") & (pl.col(RECORD) == pl.col("first")))
+    others = judged.join(pages, on=RECORD, how="anti")
     outcomes = [
-        _with_outcome(queries.filter("repeats"), Outcome.BAD_HITS),
-        _with_outcome(good.filter(~counts), Outcome.NO_HITS),
-        _with_outcome(others.filter("disagrees"), Outcome.QUERIES_DISAGREE),
-        _with_outcome(others.filter(~pl.col("disagrees")), Outcome.REPEATED_QUERY),
+        with_outcome(queries.filter("repeats"), Outcome.BAD_HITS),
+        with_outcome(good.filter(~counts), Outcome.NO_HITS),
+        with_outcome(others.filter("disagrees"), Outcome.QUERIES_DISAGREE),
+        with_outcome(others.filter(~pl.col("disagrees")), Outcome.REPEATED_QUERY),
     ]
-    return pl.concat(outcomes), pages.select(_RECORD, QUERY_ID, USER_QUERY, "ids", _LISTED, *OF_THE_QUERY)
+    return pl.concat(outcomes), pages.select(RECORD, QUERY_ID, USER_QUERY, "ids", _LISTED, *OF_THE_QUERY)
 
 
 def _with_status(events: pl.DataFrame, known: pl.DataFrame, pages: pl.DataFrame) -> pl.DataFrame:
     """Events with what speaks against their page, 0 where nothing does."""
-    recorded = known.with_columns(pl.lit(int(Outcome.PAGE_NOT_USED), pl.UInt8).alias(_STATUS))
-    used = pages.select(QUERY_ID, pl.lit(0, pl.UInt8).alias("used"))
-    marked = events.join(recorded, on=QUERY_ID, how="left").join(used, on=QUERY_ID, how="left")
-    status = pl.coalesce("used", _STATUS, pl.lit(int(Outcome.NO_QUERY), pl.UInt8))
-    return marked.with_columns(status.alias(_STATUS)).drop("used")
+    marks = (pl.lit(value=True).alias(name) for name in ("recorded", "used"))
+    for those, mark in zip((known, pages), marks, strict=True):
+        events = events.join(those.select(QUERY_ID, mark), on=QUERY_ID, how="left")
+    is_click = pl.col(KIND) == CLICKED
+    not_used = pl.when(is_click).then(int(Fate.PAGE_NOT_USED)).otherwise(int(Outcome.PAGE_NOT_USED))
+    unknown = pl.when(is_click).then(int(Fate.OTHER_PAGE)).otherwise(int(Outcome.NO_QUERY))
+    status = pl.when("used").then(0).when("recorded").then(not_used).otherwise(unknown)
+    return events.with_columns(status.cast(pl.UInt8).alias(_STATUS)).drop("recorded", "used")
 
 
 def _hits(pages: pl.DataFrame) -> pl.DataFrame:
@@ -159,10 +179,10 @@ def _impressions(
     in_doubt = pl.col(QUERY_ID).is_in(at_odds.implode())
     shown = placed.filter(~in_doubt).unique(_ON_PAGE, keep="first", maintain_order=True)
     outcomes = [
-        events.filter(pl.col(OUTCOME) > 0).select(_RECORD, OUTCOME),
-        _with_outcome(placed.filter(in_doubt), Outcome.CONTRADICTION),
-        _with_outcome(shown, Outcome.IMPRESSION),
-        _with_outcome(placed.filter(~in_doubt).join(shown, on=_RECORD, how="anti"), Outcome.REPEATED_IMPRESSION),
+        events.filter(pl.col(OUTCOME) > 0).select(RECORD, OUTCOME),
+        with_outcome(placed.filter(in_doubt), Outcome.CONTRADICTION),
+        with_outcome(shown, Outcome.IMPRESSION),
+        with_outcome(placed.filter(~in_doubt).join(shown, on=RECORD, how="anti"), Outcome.REPEATED_IMPRESSION),
     ]
     return pl.concat(outcomes), shown.select(*_ON_PAGE, POSITION, _LISTED), at_odds
 
@@ -179,11 +199,11 @@ def _clicks(
     good = on_page.filter(~elsewhere)
     first = good.unique(_ON_PAGE, keep="first", maintain_order=True)
     outcomes = [
-        _with_outcome(doubtful, Outcome.CONTRADICTION),
-        _with_outcome(found.filter(pl.col(POSITION).is_null()), Outcome.NOT_SHOWN),
-        _with_outcome(on_page.filter(elsewhere), Outcome.OTHER_POSITION),
-        _with_outcome(first, Outcome.CLICK),
-        _with_outcome(good.join(first, on=_RECORD, how="anti"), Outcome.REPEATED_CLICK),
+        with_outcome(doubtful, Fate.PAGE_NOT_USED),
+        with_outcome(found.filter(pl.col(POSITION).is_null()), Fate.NOT_SHOWN),
+        with_outcome(on_page.filter(elsewhere), Fate.OTHER_POSITION),
+        with_outcome(first, Fate.JOINED),
+        with_outcome(good.join(first, on=RECORD, how="anti"), Fate.REPEATED),
     ]
     return pl.concat(outcomes), first.select(_ON_PAGE)
 
@@ -201,9 +221,5 @@ def _rows(shown: pl.DataFrame, clicked: pl.DataFrame, pages: pl.DataFrame) -> pl
     """The log, page after page."""
     marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICK))
     rows = shown.join(marked, on=_ON_PAGE, how="left").with_columns(pl.col(CLICK).fill_null(0))
-    of_page = pages.select(QUERY_ID, _RECORD, USER_QUERY, *OF_THE_QUERY)
-    return rows.join(of_page, on=QUERY_ID, how="inner").sort(_RECORD, POSITION).select(COLUMNS)
-
-
-def _with_outcome(records: pl.DataFrame, outcome: Outcome) -> pl.DataFrame:
-    return records.select(_RECORD, pl.lit(int(outcome), pl.UInt8).alias(OUTCOME))
+    of_page = pages.select(QUERY_ID, RECORD, USER_QUERY, *OF_THE_QUERY)
+    return rows.join(of_page, on=QUERY_ID, how="inner").sort(RECORD, POSITION).select(COLUMNS)

@@ -7,13 +7,14 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.schema import RequestedRoles
+from posbias.io.log.lost_clicks import CLICKS
 from posbias.io.log.raw import Outcomes, RawReader, RawRules, Resolved
 from posbias.io.log.rows import RawLines
 from posbias.io.log.scan import FILE, LINE, scan_lines
 from posbias.io.log.sources import Source
 from posbias.io.ubi.fields import CLICK, COLUMNS, OBJECT_ID, POSITION, QUERY_ID, USER_QUERY
 from posbias.io.ubi.outcomes import OUTCOMES
-from posbias.io.ubi.pages import BY_ORDINAL, CLICKS, CONTRADICTING, PAGES, resolve
+from posbias.io.ubi.pages import BY_ORDINAL, CONTRADICTING, PAGES, resolve
 from posbias.io.ubi.records import read_records
 
 _MOSTLY = 0.5

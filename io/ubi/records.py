@@ -6,15 +6,13 @@ fields, and one odd line is that line's own fault.
 
 import polars as pl
 
-from posbias.io.log.raw import ACTION, OUTCOME, RawRules, first_that_holds
+from posbias.io.log.lost_clicks import OUTCOME, Fate
+from posbias.io.log.raw import ACTION, CLICKED, KIND, OTHER, QUERY, SHOWN, RawRules, first_that_holds
 from posbias.io.log.scan import FILE, LINE, ROW
 from posbias.io.ubi.fields import ACTION_NAME, IMPRESSION, OBJECT_ID, OF_THE_QUERY, QUERY_ID, USER_QUERY
 from posbias.io.ubi.outcomes import Outcome
 
-KIND, HITS, ORDINAL = "kind", "hits", "ordinal"
-
-OTHER, QUERY, SHOWN, CLICKED = 0, 1, 2, 3
-"""What a record can be: none of the following, a query, an impression event, an event of a click action."""
+HITS, ORDINAL = "hits", "ordinal"
 
 _RESPONSE, _OLDER_HITS, _OLDEST_HITS = "response", "older_hits", "oldest_hits"
 _OF_EVENTS = {
@@ -43,7 +41,7 @@ def read_records(lines: pl.LazyFrame, rules: RawRules) -> pl.LazyFrame:
         rules: how documents are read.
 
     Returns:
-        `FILE`, `ROW`, `kind`, `outcome` (0 where other records decide), the ids and texts of the document (null where
+        `FILE`, `ROW`, `KIND`, `OUTCOME` (0 where other records decide), the ids and texts of the document (null where
         it has none), `hits` (as JSON) and `ordinal` (Float64).
     """
     line, action = pl.col(LINE), pl.col(ACTION)
@@ -95,7 +93,6 @@ def _no_blank(text: pl.Expr) -> pl.Expr:
 def _outcome(rules: RawRules) -> pl.Expr:
     """What the record alone says."""
     kind = pl.col(KIND)
-    event = kind.is_in((SHOWN, CLICKED))
     cases: list[tuple[pl.Expr, int]] = [
         (pl.col("start") == "", Outcome.BLANK),
         ((pl.col("start") != "{") | pl.col("is_broken"), Outcome.NOT_AN_OBJECT),
@@ -106,7 +103,9 @@ def _outcome(rules: RawRules) -> pl.Expr:
         ((kind == QUERY) & pl.col(USER_QUERY).is_null(), Outcome.BLANK_QUERY),
         ((kind == QUERY) & ~pl.col(HITS).str.contains(_LIST_OF_IDS), Outcome.BAD_HITS),
         ((kind == SHOWN) & (rules.impressions == "hits"), Outcome.NOT_ASKED_FOR),
-        (event & pl.col(QUERY_ID).is_null(), Outcome.EVENT_WITHOUT_ID),
-        (event & pl.col(OBJECT_ID).is_null(), Outcome.NO_OBJECT),
+        ((kind == SHOWN) & pl.col(QUERY_ID).is_null(), Outcome.EVENT_WITHOUT_ID),
+        ((kind == SHOWN) & pl.col(OBJECT_ID).is_null(), Outcome.NO_OBJECT),
+        ((kind == CLICKED) & pl.col(QUERY_ID).is_null(), Fate.NO_PAGE),
+        ((kind == CLICKED) & pl.col(OBJECT_ID).is_null(), Fate.NO_DOC),
     ]
     return first_that_holds(cases)

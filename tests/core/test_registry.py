@@ -69,7 +69,7 @@ def test_the_order_of_help_is_that_of_the_ranks_whatever_the_files_are_called() 
     assert model_names() == ["pbm", "ubm"]
     assert estimator_names() == ["conditional", "joint", "allpairs", "adjacent-chain", "randomized", "ctr"]
     assert layout_names() == ["pointwise", "clicked-group", "session", "pairs", "judgments"]
-    of_trainers = ["parquet", "csv", "lightgbm", "lightgbm-csv", "xgboost", "catboost", "ranklib"]
+    of_trainers = ["parquet", "csv", "lightgbm", "xgboost", "catboost", "ranklib"]
     assert format_names() == [*of_trainers, "qrels", "opensearch", "elasticsearch", "quepid"]
 
 

@@ -209,7 +209,7 @@ def test_formats_that_were_there_carry_a_layout_that_was_added(done: Done) -> No
         ("shape", "--method squared-ctr does not support it. Methods that do: conditional, randomized."),
         ("chain", "cells that differ by after_click (--model after-click) do not lie in a row"),
         ("grades", "it applies only to --layout judgments"),
-        ("carrying", "in the format of another trainer: lightgbm, lightgbm-csv, xgboost, catboost."),
+        ("carrying", "in the format of another trainer: lightgbm, xgboost, catboost."),
         ("layout", "choose from pointwise, clicked-group, session, pairs, judgments, ratios."),
         ("column", "--stratify after_click: this name means something else in the results."),
     ],

@@ -1,5 +1,6 @@
 """What a command wrote, as tests look at it."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from posbias.io.results.manifest import read_manifest
+from posbias.io.results.manifest import write_manifest
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,18 @@ class Output:
     @property
     def manifest(self) -> dict[str, Any]:
         """The manifest."""
-        return read_manifest(self.folder, "any command").content
+        return manifest_of(self.folder)
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a result."""
+    content: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    return content
+
+
+def reseal(folder: Path, **changed: object) -> None:
+    """Write the manifest anew, as somebody may who has edited its files and wants them read: digests are no secret."""
+    write_manifest(folder, manifest_of(folder) | changed)
 
 
 Posbias = Callable[..., Output]

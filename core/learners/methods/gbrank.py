@@ -21,9 +21,10 @@ import numpy as np
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.learners.boosting import BinnedRows, BoostedTrees, Forest, bin_rows
+from posbias.core.learners.boosting import BinnedRows, BoostedTrees, bin_rows
 from posbias.core.learners.click_rate_pairs import RatePairs, significant_pairs
 from posbias.core.learners.data import LearningData
+from posbias.core.learners.forest import Forest
 from posbias.core.learners.growing import Rounds, features_of, importance_of
 from posbias.core.learners.learner import OF_TREES, Learned, Learner, LearningOptions, OnRound
 from posbias.core.learners.model_text import ModelText, scaled_sum

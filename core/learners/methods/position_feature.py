@@ -17,8 +17,9 @@ from functools import cached_property
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
-from posbias.core.learners.boosting import BinnedRows, Forest, Rows, bin_rows
+from posbias.core.learners.boosting import BinnedRows, Rows, bin_rows
 from posbias.core.learners.data import Features, LearningData
+from posbias.core.learners.forest import Forest
 from posbias.core.learners.growing import PROBABILITY, Grown, features_of, grow, split_rows
 from posbias.core.learners.learner import Learned, Learner, LearningOptions, OnRound
 from posbias.core.learners.links import logit, sigmoid

@@ -45,9 +45,10 @@ def quality_section(result: ReportedResult) -> Section | None:
 def _rows(rows: Rows) -> list[tuple[str, int, str]]:
     counts = {"read": rows.read, "used": rows.used}
     counts |= {f"left out: {escaped(reason)}": count for reason, count in rows.rejected.items()}
-    if rows.clicks_without_impression is not UNSET:
-        counts["clicks without an impression"] = rows.clicks_without_impression
-    return [(name, count, f"{count / rows.read:.2%}" if rows.read else "-") for name, count in counts.items()]
+    said = [(name, count, rows.read) for name, count in counts.items()]
+    if rows.clicks is not UNSET:
+        said.append(("clicks without an impression", sum(rows.clicks.lost.values()), rows.clicks.read))
+    return [(name, count, f"{count / of:.2%}" if of else "-") for name, count, of in said]
 
 
 def _option(value: object) -> str:

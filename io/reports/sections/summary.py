@@ -2,7 +2,9 @@
 
 from msgspec import UNSET
 
-from posbias.io.reports.elements import Block, Points, Section, table
+from posbias.core.fit.model_tests import ModelTests
+from posbias.io.fits.verdicts import clicks_above_in_words
+from posbias.io.reports.elements import Block, Points, Section, Table, table
 from posbias.io.reports.read import ReportedResult
 
 
@@ -13,8 +15,24 @@ def summary_section(result: ReportedResult) -> Section:
         blocks.append(Points(result.said.warnings, warn=True))
     if result.said.verdicts:
         blocks.append(Points(result.said.verdicts))
+    tests = None if result.said.estimate is UNSET else result.said.estimate.model_tests
+    if tests is not None and tests.by_clicks_above:
+        blocks.append(_clicks_above(tests))
     blocks.append(table("In figures", ("", ""), figures_of(result).items()))
     return Section("summary", "What it says", tuple(blocks))
+
+
+def _clicks_above(tests: ModelTests) -> Table:
+    """Clicks by the number of clicks above, against those of the same documents on other pages."""
+    rows = [
+        (clicks_above_in_words(row), row.impressions, row.observed_clicks, row.expected_clicks, row.ratio, *interval)
+        for row in tests.by_clicks_above
+        for interval in [(row.ci_low, row.ci_high)]
+    ]
+    where = "at the same position" if tests.averages_users else "in the same cell"
+    caption = f"Clicks against those of the same documents {where} on other pages; intervals for queries like these"
+    columns = "clicks above", "impressions", "clicks", "expected clicks", "observed / expected", "from", "to"
+    return table(caption, columns, rows)
 
 
 def figures_of(result: ReportedResult) -> dict[str, object]:

@@ -8,6 +8,7 @@ from subprocess import CompletedProcess
 import numpy as np
 import polars as pl
 import pytest
+from command_results import reseal
 from polars.testing import assert_frame_equal
 
 from posbias.core.models import click_model_names, model_names
@@ -308,6 +309,7 @@ def test_a_damaged_fit_is_one_clear_error(
     simulated(done, tmp_path, "dbn")
     done("fit", "sim/log.parquet", "--model", "dbn", "-o", "fit")
     damage(tmp_path / "fit")
+    reseal(tmp_path / "fit")
     found = run_in_process("weight", "sim/log.parquet", "--propensities", "fit", "-o", "out")
 
     assert found.returncode == 2

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from command_results import reseal
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -296,6 +297,7 @@ def test_clicks_without_a_propensity_are_told_and_doubted(run_in_process: Run, p
     for path in (place / "fit").iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     changed.write_parquet(folder / "propensities.parquet")
+    reseal(folder)
     words = ("--propensities", folder, "--scores", "good.parquet", "-o", tmp_path / "out")
     done = run_in_process("evaluate", "log.parquet", *words, cwd=place)
     assert done.returncode == WITH_DOUBTS

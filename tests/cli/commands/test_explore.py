@@ -9,6 +9,7 @@ from subprocess import CompletedProcess
 import numpy as np
 import polars as pl
 import pytest
+from command_results import reseal
 
 from posbias.io.results.manifest import checksum_of_content
 
@@ -162,7 +163,7 @@ def test_a_directory_that_is_no_fit_is_refused(run_in_process: Run, world: Path)
     for name, said in (
         ("counts", "holds no propensities"),
         ("sim", "holds no propensities"),
-        ("nowhere", "holds no manifest.json"),
+        ("nowhere", "nowhere: is not there"),
     ):
         done = run_in_process("explore", name, "-o", "plan")
         assert done.returncode == 2
@@ -195,12 +196,14 @@ def test_a_fit_that_lacks_what_is_needed_or_is_damaged_is_refused(run_in_process
         (fit / name).unlink()
         if changed is not None:
             changed.write_parquet(fit / name)
+        reseal(fit)
         done = run_in_process("explore", "fit", "-o", "plan")
         (fit / name).write_bytes(before)
         assert done.returncode == 2, (name, said)
         assert said in done.stderr
         assert "Traceback" not in done.stderr
     (fit / "attractiveness.parquet").write_bytes(b"PAR1 of another kind")
+    reseal(fit)
     done = run_in_process("explore", "fit", "-o", "plan")
     assert done.returncode == 2
     assert "attractiveness.parquet: cannot be read as Parquet" in done.stderr

@@ -10,6 +10,7 @@ from subprocess import CompletedProcess
 import numpy as np
 import polars as pl
 import pytest
+from command_results import reseal
 from polars.testing import assert_frame_equal
 
 from posbias.core.learners.data import LearningData
@@ -82,7 +83,10 @@ def test_a_model_of_factors_wants_the_query_and_its_own_ids(run_in_process: Run,
     assert (done.returncode, "--query" in done.stderr) == (2, True)
     pl.DataFrame({"query": [1]}).write_parquet(tmp_path / "model" / "queries.parquet")
     done = run_in_process(*words)
-    assert (done.returncode, "checksum" in done.stderr) == (2, True)
+    assert (done.returncode, "queries.parquet has" in done.stderr) == (2, True)
+    reseal(tmp_path / "model")
+    done = run_in_process(*words)
+    assert (done.returncode, "factors of other queries" in done.stderr) == (2, True)
     assert not (tmp_path / "scored").exists()
 
 

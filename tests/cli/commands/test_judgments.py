@@ -6,6 +6,7 @@ from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from command_results import reseal
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -43,6 +44,7 @@ def test_a_fit_without_the_covariance_gives_labels_without_errors(
 ) -> None:
     assert run_in_process("fit", log, "-o", "fit").returncode == 0
     (tmp_path / "fit" / "theta_covariance.parquet").unlink()
+    reseal(tmp_path / "fit")
     done = run_in_process("weight", log, "--propensities", "fit", "--layout", "judgments", "-o", "weighted")
 
     assert done.returncode == 0, done.stderr
@@ -54,6 +56,7 @@ def test_a_damaged_covariance_is_an_error_that_names_the_file(run_in_process: Ru
     file = tmp_path / "fit" / "theta_covariance.parquet"
     for content in (b"PAR1", b""):
         file.write_bytes(content)
+        reseal(file.parent)
         done = run_in_process("weight", log, "--propensities", "fit", "--layout", "judgments", "-o", "weighted")
         assert done.returncode == 2
         assert "theta_covariance.parquet: cannot be read as Parquet" in done.stderr

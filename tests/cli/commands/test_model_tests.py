@@ -43,7 +43,7 @@ def test_a_log_that_keeps_one_click_per_page_is_doubted(run_in_process: Run, log
 
     assert done.returncode == 1
     said = " ".join(done.stderr.split())
-    assert "the same document at the same position is clicked 100% less often than expected below a click" in said
+    assert "0.00 times as often as its other impressions let expect" in said
     assert "The position-based model does not hold" in said
     assert "No page has two clicks: the log keeps one click per page, or users stop at a click." in said
     found = section_of(tmp_path / "out")["clicks_above"]
@@ -65,8 +65,8 @@ def test_trust_bias_is_told_with_what_it_does_to_weights(run_in_process: Run, tm
 
     assert done.returncode == 1
     said = " ".join(done.stderr.split())
-    assert "documents that are clicked more lose less by position" in said
-    assert "weights of low positions are too large for attractive documents and too small for others" in said
+    assert "Popular results lose less with position than others" in said
+    assert "weights of low positions are too large for popular documents and too small for others" in said
 
 
 def test_a_log_that_follows_the_model_is_told_to_be_consistent_with_it(
@@ -76,8 +76,51 @@ def test_a_log_that_follows_the_model_is_told_to_be_consistent_with_it(
     done = run_in_process("fit", "log.parquet", "-o", "out")
 
     assert done.returncode == 0
-    assert "consistent with the position-based model: documents that are clicked more lose as much" in done.stderr
+    said, tests = " ".join(done.stderr.split()), section_of(tmp_path / "out")
+    assert "Model check passed: popular and unpopular results lose clicks with position alike, and earlier" in said
+    missed = [tests[name]["largest_missed_error"] for name in ("attractiveness", "clicks_above")]
+    assert f"It could have missed that propensities are off by a factor of up to {np.exp(missed[0]):.3g} if" in said
+    assert all(error > 0 for error in missed)
     assert section_of(tmp_path / "out")["impressions_of_pages"] == log.height
+
+
+def test_clicks_by_the_number_of_clicks_above_stand_in_the_manifest_in_print_and_in_the_report(
+    run_in_process: Run, tmp_path: Path
+) -> None:
+    simulate(replace(OPTIONS, model="ubm")).log.write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "-o", "out")
+    assert run_in_process("report", "out", "-o", "report.html").returncode == 0
+
+    rows, page = section_of(tmp_path / "out")["by_clicks_above"], (tmp_path / "report.html").read_text()
+    assert [row["clicks_above"] for row in rows] == [0, 1, 2, 3]
+    said = " ".join(done.stderr.split())
+    ratios = [f"{row['ratio']:.2f}" for row in rows]
+    assert f"is clicked {', '.join(ratios[:3])} and {ratios[3]} times as often" in said
+    for row in rows:
+        assert row["ci_low"] < row["ratio"] < row["ci_high"]
+        assert f"{row['ratio']:.3f}" in said
+        assert f"{row['ratio']:.3f}" in page
+
+
+@pytest.mark.parametrize(
+    ("world", "options"),
+    [
+        ({"model": "ubm", "readiness": (0.3, 1.7), "n_sessions": 12_000, "n_positions": 10}, ("--model", "ubm")),
+        ({"n_sessions": 6_000, "n_queries": 3_000, "attractiveness_scale": 1.0}, ("--method", "joint")),
+        ({"theta": (1.0, 0.9, 0.85, 0.8, 0.75, 0.1)}, ("--shape", "power")),
+        ({"theta": (1.0, 0.9, 0.85, 0.8, 0.75, 0.1)}, ("--position-bins", "1,2,4")),
+    ],
+    ids=["ubm whose users differ", "sparse by joint EM", "no power", "unequal bins"],
+)
+def test_a_warning_that_denies_what_was_assumed_ends_with_exit_code_1_whatever_the_model(
+    run_in_process: Run, tmp_path: Path, world: dict[str, Any], options: tuple[str, ...]
+) -> None:
+    simulate(replace(OPTIONS, **world)).log.write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", *options, "-o", "out")
+
+    denials = ("does not hold", "do not use these propensities", "do not follow", "differ within a bin")
+    assert any(denial in " ".join(done.stderr.split()) for denial in denials)
+    assert done.returncode == 1
 
 
 def test_from_statistics_what_pages_would_show_is_said_not_to_be_tested(
@@ -89,7 +132,7 @@ def test_from_statistics_what_pages_would_show_is_said_not_to_be_tested(
     run_in_process("fit", "log.parquet", "-o", "whole")
 
     found, whole = section_of(tmp_path / "out"), section_of(tmp_path / "whole")
-    assert "whether clicks depend on clicks above is not tested: it needs the pages of a log" in " ".join(
+    assert "Whether earlier clicks on a page make a difference is not tested: it needs the pages of a log" in " ".join(
         done.stderr.split()
     )
     assert found["clicks_above"] is None

@@ -111,14 +111,10 @@ def test_ubi_is_recognised(run_in_process: Run, shared_data: Path, tmp_path: Pat
     found = checked(run_in_process, sample, code=1)
 
     assert found["command"] == ["run", str(sample), "--input-format", "ubi"]
-    assert totals_are(run_in_process, found, tmp_path)
-
-
-def totals_are(run: Run, found: dict[str, Any], folder: Path) -> bool:
-    done = run("collect", *found["command"][1:], "-o", "out")
-    assert done.returncode == 0, done.stderr
-    counted = json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))["statistics"]
-    return (counted["impressions"], counted["clicks"]) == (found["totals"]["impressions"], found["totals"]["clicks"])
+    done = run_in_process("collect", *found["command"][1:], "-o", "out")
+    assert done.returncode == 1, done.stderr  # a third of its clicks is on pages without a list
+    counted = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["statistics"]
+    assert (counted["impressions"], counted["clicks"]) == (found["totals"]["impressions"], found["totals"]["clicks"])
 
 
 def test_clicks_apart_and_whatever_the_user_says_are_kept_in_the_command(

@@ -63,7 +63,7 @@ def test_the_other_columns_and_the_weight_are_what_they_are_without_replicates(
     assert more.columns[-3:] == NAMES[:3]
 
 
-@pytest.mark.parametrize("form", ["lightgbm", "lightgbm-csv", "xgboost", "catboost", "ranklib"])
+@pytest.mark.parametrize("form", ["lightgbm", "xgboost", "catboost", "ranklib"])
 @pytest.mark.slow_after(1)
 def test_trainers_files_are_the_same_and_replicates_stand_in_the_rows_beside(
     run_in_process: Run, place: Path, tmp_path: Path, form: str

@@ -11,6 +11,7 @@ import lightgbm
 import numpy as np
 import polars as pl
 import pytest
+from command_results import reseal
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -119,6 +120,14 @@ def test_statistics_give_the_same_bytes_as_the_log_and_a_log_that_does_not_fit_i
         assert (tmp_path / "again" / file).read_bytes() == (ranker / file).read_bytes()
 
 
+def test_scoring_needs_no_lightgbm(
+    run_in_process: Run, ranker: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    done = run_in_process("score", "features.parquet", "--model", ranker, "-o", tmp_path / "scored", cwd=place)
+    assert done.returncode == 0, done.stderr
+
+
 def test_documents_that_the_log_has_never_shown_are_scored_by_their_features(
     run_in_process: Run, ranker: Path, place: Path, tmp_path: Path
 ) -> None:
@@ -175,6 +184,7 @@ def test_clicks_in_cells_without_a_propensity_are_left_out_and_said(
     changed.with_columns(identified=pl.col("identified") & ~unknown).write_parquet(
         tmp_path / "fit" / "propensities.parquet"
     )
+    reseal(tmp_path / "fit")
     done = run_in_process(*train(tmp_path / "fit"), "-o", tmp_path / "out", cwd=place)
     assert done.returncode == DOUBTFUL, done.stderr
     assert "lie in cells without a propensity" in " ".join(done.stderr.split())
@@ -208,12 +218,16 @@ WRONG = {
         "no query is left to learn from",
     ),
     "a fit as a model": (("score", "features.parquet", "--model", "fit"), "fit: holds no model"),
-    "no model": (("score", "features.parquet", "--model", "nowhere"), "holds no manifest.json"),
+    "no model": (("score", "features.parquet", "--model", "nowhere"), "nowhere: is not there"),
     "a column too few": (("score", "log.parquet", "--model", "ranker"), "has no column 'length' and 2 more"),
     "no document": (("score", "nameless.csv", "--model", "ranker"), "no column says which document a row is about"),
     "text for a number": (("score", "text.csv", "--model", "ranker"), "'length' holds 'long', and was numbers"),
     "no row": (("score", "empty.csv", "--model", "ranker"), "there is no row to score"),
-    "a model that was changed": (("score", "features.parquet", "--model", "changed"), "its checksum differs"),
+    "a model that was changed": (("score", "features.parquet", "--model", "changed"), "model.txt has"),
+    "a model with a bit that was flipped": (
+        ("score", "features.parquet", "--model", "flipped"),
+        "model.txt: is damaged: its bytes are not those that were written",
+    ),
 }
 
 
@@ -227,9 +241,13 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(
     (place / "empty.csv").write_text("doc,length,kind,fresh\n", encoding="utf-8")
     changed = place / "changed"
     changed.mkdir(exist_ok=True)
+    flipped = place / "flipped"
+    flipped.mkdir(exist_ok=True)
     for path in ranker.iterdir():
         content = path.read_bytes()
         (changed / path.name).write_bytes(content + b"\n" if path.name == "model.txt" else content)
+        bit = content.replace(b"leaf_value=0.0", b"leaf_value=0.1", 1) if path.name == "model.txt" else content
+        (flipped / path.name).write_bytes(bit)
     assert fit.exists()
     done = run_in_process(*words, "-o", tmp_path / "out", cwd=place)
     assert done.returncode == UNUSABLE, done.stderr

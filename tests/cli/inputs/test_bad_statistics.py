@@ -67,7 +67,7 @@ BUILDING_ON = [
     case("the statistics of one day twice", one_day_twice, "s1", "s2"),
     case("damaged statistics", damaged_statistics, "part-00000.parquet", "truncated"),
     case("the session layout from statistics", pages_from_statistics, "s1", "--layout session needs the logs", "logs"),
-    case("propensities that are not there", weight_with("nowhere"), "nowhere", "manifest.json"),
+    case("propensities that are not there", weight_with("nowhere"), "nowhere", "is not there"),
     case("propensities that are statistics", not_a_fit, "s1", "posbias fit"),
     case("propensities for other cells", other_cells, "position-bins 1,2", "ollect"),
     case("damaged propensities", damaged_fit, "propensities.parquet"),

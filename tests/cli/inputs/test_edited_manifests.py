@@ -5,17 +5,30 @@ import json
 import os
 import re
 import shutil
+import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, cast
 
+import numpy as np
 import polars as pl
 import pytest
+from command_results import manifest_of, reseal
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from posbias.core.errors import LogFormatError, StatisticsError
+from posbias.core.errors import LogFormatError, PosbiasError, StatisticsError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.browsing.fits import has_click_model, read_click_model
+from posbias.io.fits.compared import open_compared
+from posbias.io.fits.explore import open_explored, whole_queries
 from posbias.io.fits.read import PreviousFit, read_fit
+from posbias.io.learning.model_files import read_model
+from posbias.io.notebooks.results import open_result
+from posbias.io.reports.read import open_reported
+from posbias.io.reports.sections.contents import contents
 from posbias.io.results.manifest import checksum_of_content
 from posbias.io.stores.checks import check_contents, one_by_one
 from posbias.io.stores.store import Statistics, checked, find_statistics
@@ -318,3 +331,298 @@ def test_a_part_has_a_plain_name_of_our_own(there: Path, run_in_process: Run, na
         assert_one_error(done, name)
         assert re.search(r"manifest\.json: is damaged: .*parts\[0\]\.name", done.stderr)
     assert not (there / "out").exists()
+
+
+# --- results and models ---------------------------------------------------------------------------------------
+
+NAMES = ["..", "../x", "a/../../x", "/etc/passwd", "a//b", "a\0b", ".", "propensities.parquet/..", "\\", "x" * 300]
+MADE = {
+    "fit": ("fit", "log.parquet", "--no-compare"),
+    "each": ("fit", "log.parquet", "--no-compare", "--for-each", "device"),
+    "clicks": ("fit", "log.parquet", "--model", "dbn"),
+    "weighted": ("weight", "log.parquet", "--propensities", "fit"),
+    "trees": ("train", "log.parquet", "--learner", "naive", "--features", "features.parquet", "--trees", "3"),
+    "network": ("train", "log.parquet", "--learner", "single-tower", "--features", "numbers.parquet", "--epochs", "1"),
+    "factors": ("train", "log.parquet", "--learner", "mf", "--steps", "3"),
+}
+ROWS_FOR = {"trees": "features.parquet", "network": "numbers.parquet", "factors": "numbers.parquet"}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with a log and features, where results are made once."""
+    folder = tmp_path_factory.mktemp("results")
+    log = simulate(SimulationOptions(n_sessions=400, n_queries=8, docs_per_query=6, n_positions=4, seed=5)).log
+    log.with_columns(
+        device=pl.when(pl.col("session") % 2 == 0).then(pl.lit("phone")).otherwise(pl.lit("desk"))
+    ).write_parquet(folder / "log.parquet")
+    pairs = log.select("query", "doc").unique(maintain_order=True)
+    rng = np.random.default_rng(0)
+    numbers = pairs.with_columns(x=rng.standard_normal(pairs.height), y=rng.standard_normal(pairs.height))
+    numbers.write_parquet(folder / "numbers.parquet")
+    numbers.with_columns(y=pl.Series(rng.choice(["a", "b"], pairs.height))).write_parquet(folder / "features.parquet")
+    return folder
+
+
+@pytest.fixture
+def made(shared: Path, run_in_process: Run, tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that returns a copy of a result."""
+
+    def of(name: str) -> Path:
+        for needed in ("fit", name):
+            if not (shared / needed).exists():
+                done = run_in_process(*MADE[needed], "-o", needed, cwd=shared)
+                assert done.returncode in (0, 1), done.stderr
+        shutil.copytree(shared / name, tmp_path / name)
+        return tmp_path / name
+
+    return of
+
+
+def read_reported(folder: Path) -> None:
+    with open_reported([folder]):
+        pass
+
+
+def draw_report(folder: Path) -> None:
+    with open_reported([folder]) as results:
+        contents(results)
+
+
+def read_explored(folder: Path) -> None:
+    with open_explored(folder) as explored:
+        list(whole_queries(explored))
+
+
+_FEW = 25  # of more, reports are drawn as well
+READERS = (
+    has_click_model,
+    read_click_model,
+    read_fit,
+    read_reported,
+    read_explored,
+    open_compared,
+    open_result,
+    read_model,
+)
+
+
+@st.composite
+def random_edits(draw: st.DrawFn, content: dict[str, Any]) -> dict[str, Any]:
+    """A manifest with one to three values replaced, gone, or with another name."""
+    for _ in range(draw(st.integers(1, 3))):
+        places = list(ways(content))
+        tops = sorted({way[0] for way in places}, key=str)
+        top = draw(st.sampled_from(tops))
+        way: Way = draw(st.sampled_from([way for way in places if way[0] == top]))
+        if isinstance(way[-1], str) and draw(st.integers(0, 3)) == 0:
+            holder: Any = content
+            for step in way[:-1]:
+                holder = holder[step]
+            content = edited(content, (*way[:-1], draw(st.sampled_from(NAMES))), holder[way[-1]])
+        else:
+            content = edited(content, way, draw(st.sampled_from([*VALUES, GONE, *NAMES, 10**400, 5e-324, 1e308])))
+        if not content:
+            break
+    return content
+
+
+@pytest.mark.parametrize("examples", [25, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", MADE)
+def test_an_edited_manifest_is_one_error_of_every_reader_or_is_read(
+    made: Callable[[str], Path], name: str, examples: int
+) -> None:
+    folder = made(name)
+    path, content = folder / "manifest.json", manifest_of(folder)
+    readers = (*READERS, draw_report) if name == "fit" and examples > _FEW else READERS
+
+    @settings(max_examples=examples, deadline=None, database=None, derandomize=True)
+    @given(random_edits(content))
+    def holds(changed: dict[str, Any]) -> None:
+        path.write_text(json.dumps(made_right(changed)), encoding="utf-8")
+        for reader in readers:
+            with suppress(PosbiasError):
+                reader(folder)
+
+    holds()
+
+
+def with_array(name: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
+    """An edit of an array of `model.npz`."""
+
+    def edit(folder: Path) -> None:
+        with np.load(folder / "model.npz") as arrays:
+            held = dict(arrays)
+        np.savez(folder / "model.npz", **(held | {name: change(held[name])}))
+
+    return edit
+
+
+def compressed(folder: Path) -> None:
+    with np.load(folder / "model.npz") as arrays:
+        held = dict(arrays)
+    np.savez_compressed(folder / "model.npz", **held)
+
+
+def larger_than_it_is(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "model.npz") as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    wrong = re.sub(rb"'shape': \(.*?\)", b"'shape': (999999999999,)", entries["mean.npy"])
+    with zipfile.ZipFile(folder / "model.npz", "w") as archive:
+        for name, content in (entries | {"mean.npy": wrong}).items():
+            archive.writestr(name, content)
+
+
+MODEL_EDITS: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "a number that is none": ("network", with_array("mean", lambda it: it * np.nan), "mean holds a number that is not"),
+    "a scale of 0": ("network", with_array("scale", lambda it: it * 0), "scale holds a number that is not above 0"),
+    "other layers": ("network", with_array("weight_0", lambda it: it[:, :-1]), "its layers do not fit together"),
+    "a layer too many": ("network", with_array("mean", lambda it: it[:1]), "its layers do not fit together"),
+    "objects": ("network", with_array("mean", lambda it: it.astype(object)), "holds no array of numbers"),
+    "text": ("network", with_array("mean", lambda it: it.astype(str)), "holds no array of numbers"),
+    "compressed": ("network", compressed, "is compressed"),
+    "larger than it is": ("network", larger_than_it_is, "has not the shape that it says"),
+    "scores without end": ("network", with_array("bias_0", lambda it: it + 1e308), "a score is not finite"),
+    "no archive": (
+        "network",
+        lambda at: (at / "model.npz").write_bytes(b"PK") and None,
+        "is no model that can be read",
+    ),
+    "factors of others": ("factors", with_array("item_bias", lambda it: it[1:]), "its factors do not fit together"),
+    "ids twice": (
+        "factors",
+        lambda at: (
+            pl.read_parquet(at / "queries.parquet")
+            .head(1)
+            .pipe(lambda it: pl.concat([it] * 8))
+            .write_parquet(at / "queries.parquet")
+        ),
+        "queries.parquet: does not hold one column 'query' of ids, each once",
+    ),
+    "no trees": ("trees", lambda at: (at / "model.txt").write_text("tree\n"), "is no model that can be read"),
+    "no text": ("trees", lambda at: (at / "model.txt").write_bytes(b"\xff"), "is no model that can be read"),
+}
+
+
+@pytest.mark.parametrize("what", MODEL_EDITS)
+def test_an_edited_model_is_one_error(
+    made: Callable[[str], Path], shared: Path, run_in_process: Run, what: str
+) -> None:
+    name, edit, says = MODEL_EDITS[what]
+    folder = made(name)
+    edit(folder)
+    reseal(folder)
+    done = run_in_process("score", shared / ROWS_FOR[name], "--model", folder, "-o", "scored")
+    assert_one_error(done, what)
+    assert says in done.stderr
+    assert not (folder.parent / "scored").exists()
+
+
+def flipped(content: bytes, at: int, bit: int) -> bytes:
+    """The same bytes but for one bit."""
+    place = at % len(content)
+    return content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize("examples", [20, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ROWS_FOR)
+def test_a_bit_of_a_model_that_was_flipped_is_one_error_and_with_digests_made_right_never_a_traceback(
+    made: Callable[[str], Path], shared: Path, run_in_process: Run, name: str, examples: int
+) -> None:
+    folder = made(name)
+    path = next(iter(sorted(folder.glob("model.*"))))
+    whole, sealed = path.read_bytes(), (folder / "manifest.json").read_bytes()
+    words = ("score", shared / ROWS_FOR[name], "--model", folder, "-o", "scored", "--force", "--quiet")
+
+    @settings(max_examples=examples, deadline=None, database=None, derandomize=True)
+    @given(st.integers(0, len(whole) - 1), st.integers(0, 7))
+    def holds(at: int, bit: int) -> None:
+        path.write_bytes(flipped(whole, at, bit))
+        (folder / "manifest.json").write_bytes(sealed)
+        done = run_in_process(*words)
+        assert_one_error(done, f"bit {bit} of byte {at}")
+        assert f"{path}: is damaged: its bytes are not those that were written" in done.stderr
+        reseal(folder)
+        done = run_in_process(*words)
+        if done.returncode:
+            assert_one_error(done, f"bit {bit} of byte {at}, sealed")
+
+    holds()
+
+
+OF_A_FIT = ("weight", "train", "evaluate", "explore", "report", "show", "compare", "open_result")
+READ_BY: dict[tuple[str, str], tuple[str, ...]] = {
+    ("fit", "propensities.parquet"): OF_A_FIT,
+    ("fit", "theta_covariance.parquet"): ("weight", "train", "evaluate", "explore", "report", "compare", "open_result"),
+    ("fit", "attractiveness.parquet"): ("explore", "report", "open_result"),
+    ("each", "propensities.parquet"): ("show",),
+    ("each", "device=desk/propensities.parquet"): ("report",),
+    ("clicks", "parameters.parquet"): ("weight", "show", "open_result"),
+    ("clicks", "attractiveness.parquet"): ("weight", "open_result"),
+    ("trees", "model.txt"): ("score",),
+    ("trees", "learning_curve.parquet"): ("show",),
+    ("trees", "scores.parquet"): ("judge",),
+    ("network", "model.npz"): ("score",),
+    ("factors", "documents.parquet"): ("score",),
+}
+
+
+@pytest.mark.parametrize(("name", "table"), READ_BY)
+@pytest.mark.slow_after(6)
+def test_a_bit_of_a_table_that_was_flipped_is_one_error_of_every_command_that_reads_it(
+    made: Callable[[str], Path], shared: Path, run_in_process: Run, tmp_path: Path, name: str, table: str
+) -> None:
+    folder, other = made(name), shared / "fit"
+    path = folder / table
+    path.write_bytes(flipped(path.read_bytes(), path.stat().st_size // 2, 3))
+    log, features = shared / "log.parquet", shared / "features.parquet"
+    words: dict[str, tuple[str | Path, ...]] = {
+        "weight": ("weight", log, "--propensities", folder),
+        "train": ("train", log, "--propensities", folder, "--features", features),
+        "evaluate": ("evaluate", log, "--propensities", folder, "--scores", features),
+        "judge": ("evaluate", log, "--propensities", other, "--scores", path),
+        "explore": ("explore", folder),
+        "report": ("report", folder),
+        "show": ("show", folder),
+        "compare": ("compare", folder, other),
+        "score": ("score", features, "--model", folder),
+    }
+    says = f"{path}: is damaged: its bytes are not those that were written. Make the result again"
+    for command in READ_BY[name, table]:
+        if command == "open_result":
+            with pytest.raises(LogFormatError, match=re.escape(says)):
+                open_result(folder)
+            continue
+        to = () if command == "show" else ("-o", tmp_path / ("out.html" if command == "report" else "out"))
+        done = run_in_process(*words[command], *to)
+        assert_one_error(done, command)
+        assert says in done.stderr
+        assert not list(tmp_path.glob("out*"))
+
+
+def test_a_result_of_an_earlier_version_has_no_digests_and_is_read(
+    made: Callable[[str], Path], shared: Path, run_in_process: Run
+) -> None:
+    folder = made("fit")
+    content = {name: value for name, value in manifest_of(folder).items() if name != "digests"}
+    (folder / "manifest.json").write_text(json.dumps(made_right(content)), encoding="utf-8")
+    done = run_in_process("weight", shared / "log.parquet", "--propensities", folder, "-o", "weighted", "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", NAMES[:-1])
+def test_no_name_in_a_manifest_leads_out_of_the_result(
+    made: Callable[[str], Path], run_in_process: Run, name: str
+) -> None:
+    folder = made("each")
+    whole = manifest_of(folder)
+    value = whole["for_each"]["values"][0] | {"folder": name}
+    for changed in (
+        whole | {"files": whole["files"] | {name: 3}},
+        whole | {"digests": {name: "0" * 32}},
+        whole | {"for_each": whole["for_each"] | {"values": [value]}},
+    ):
+        (folder / "manifest.json").write_text(json.dumps(made_right(changed)), encoding="utf-8")
+        done = run_in_process("report", folder, "-o", "out.html")
+        assert_one_error(done, name)
+        assert "is no name of a file or folder within a result" in done.stderr

@@ -164,7 +164,9 @@ def test_statistics_of_one_table_and_of_two_add_up(
 
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "out" / "manifest.json").read_text())["rows"]
-    assert rows == {"read": 1200, "used": 1200, "clicks_without_impression": 1, "rejected": {}}
+    lost = {"clicks on a page that was not recorded": 1}
+    clicks = {"read": clicked.height + 1, "joined": clicked.height, "repeated": 0, "lost": lost, "by_position": {}}
+    assert rows == {"read": 1200, "used": 1200, "clicks": clicks, "rejected": {}}
 
 
 def test_statistics_named_twice_are_refused(run_in_process: RunPosbias, log: Path) -> None:

@@ -7,6 +7,7 @@ from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from command_results import reseal
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -59,6 +60,7 @@ def test_a_propensity_table_that_no_fit_wrote_is_refused_by_row(
 ) -> None:
     change, says = EDITS[edit]
     change(pl.read_parquet(fitted)).write_parquet(fitted)
+    reseal(fitted.parent)
 
     done = run_in_process("weight", "log.parquet", "--propensities", "fit", "-o", "out")
 
@@ -71,6 +73,7 @@ def test_a_propensity_table_that_no_fit_wrote_is_refused_by_row(
 def test_a_cell_without_a_propensity_stays_legal(run_in_process: Run, fitted: Path) -> None:
     for change in (third("propensity", None), third("examination", None)):
         change(pl.read_parquet(fitted)).write_parquet(fitted)
+    reseal(fitted.parent)
 
     done = run_in_process("weight", "log.parquet", "--propensities", "fit", "-o", "out")
 
@@ -85,4 +88,4 @@ def test_a_pipe_in_place_of_the_table_does_not_block(run_in_process: Run, fitted
     done = run_in_process("weight", "log.parquet", "--propensities", "fit", "-o", "out")
 
     assert done.returncode == 2
-    assert f"holds no {TABLE}" in done.stderr
+    assert f"{TABLE} cannot be read (it is a FIFO, not a plain file)" in done.stderr

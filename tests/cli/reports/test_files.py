@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from command_results import reseal
 
 from posbias.io.reports.theme import SERIES, SERIES_ON_DARK
 from posbias.io.results.manifest import checksum_of_content
@@ -262,6 +263,8 @@ def test_a_damaged_table_is_refused(
 ) -> None:
     copy = changed(results, tmp_path, lambda _: None)
     (copy / name).write_bytes(content)
+    refused(run_in_process("report", copy, "-o", "a.html"), name, "has 8 bytes, and had")
+    reseal(copy)
     refused(run_in_process("report", copy, "-o", "a.html"), name, said)
     assert not (tmp_path / "a.html").exists()
 
@@ -280,6 +283,7 @@ def test_a_table_without_a_column_is_refused(
     copy = changed(results, tmp_path, lambda _: None)
     path = copy / f"{name}.parquet"
     pl.read_parquet(path).select(change).write_parquet(path)
+    reseal(copy)
     refused(run_in_process("report", copy, "-o", "a.html"), path.name, said)
 
 
@@ -290,6 +294,7 @@ def test_values_that_no_fit_writes_are_left_out_of_charts(run_in_process: Run, r
         ci_low=pl.lit(float("nan")), ci_high=pl.lit(float("inf")), joint_propensity=pl.lit(None, pl.Float64)
     )
     odd.write_parquet(path)
+    reseal(copy)
     done = run_in_process("report", copy, "-o", "a.html")
 
     assert done.returncode == 0, done.stderr
@@ -309,6 +314,7 @@ def test_ten_thousand_positions_are_cut_and_the_page_says_so(
     first = pl.read_parquet(copy / "propensities.parquet").tail(1)
     rows = pl.concat([first] * n).with_columns(position=pl.int_range(1, n + 1, dtype=pl.Int32))
     rows.write_parquet(copy / "propensities.parquet")
+    reseal(copy)
     done = run_in_process("report", copy, "-o", "a.html")
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
 

@@ -8,7 +8,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.models import get_model
 
 PLAN = StatisticsPlan(get_model("pbm"))
-NONE, DIRECTLY, FURTHER, SEVERAL = ClicksAbove
+NONE, DIRECTLY, FURTHER, TWO, MORE = ClicksAbove
 
 
 def log_of(clicks: dict[object, list[int]], query: str = "q") -> pl.DataFrame:
@@ -23,10 +23,10 @@ def log_of(clicks: dict[object, list[int]], query: str = "q") -> pl.DataFrame:
 @pytest.mark.parametrize("names", [(7, 3), ("b", "a")], ids=["numbers", "texts"])
 def test_states_of_pages_whose_rows_stand_in_any_order(names: tuple[object, object]) -> None:
     first, second = names
-    log = log_of({first: [0, 1, 0, 0, 1, 0], second: [1, 0, 1]})
+    log = log_of({first: [0, 1, 0, 0, 1, 1, 0], second: [1, 0, 1]})
     states = with_state(log.sample(fraction=1, shuffle=True, seed=5))
 
-    assert states.filter(session=first)[STATE].to_list() == [NONE, NONE, DIRECTLY, FURTHER, FURTHER, SEVERAL]
+    assert states.filter(session=first)[STATE].to_list() == [NONE, NONE, DIRECTLY, FURTHER, FURTHER, TWO, MORE]
     assert states.filter(session=second)[STATE].to_list() == [NONE, DIRECTLY, FURTHER]
 
 

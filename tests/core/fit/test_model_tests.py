@@ -7,13 +7,15 @@ import polars as pl
 import pytest
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.linalg import normal_quantile, student_quantile
 from posbias.core.counts.clicks_above import count_pages
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.cross_fitting import halves, most_shown
 from posbias.core.fit.fit import BesideCounts, Fit, fit_statistics
-from posbias.core.fit.model_tests import ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK
+from posbias.core.fit.model_tests import ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK, clicks_below
+from posbias.core.fit.other_models import compare_models
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import Simulation, SimulationOptions, simulate
 
@@ -24,7 +26,7 @@ WORLD = SimulationOptions(
 
 
 def fitted(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> Fit:
-    pages = count_pages(log, plan) if plan.model.name == "pbm" and "session" in log.columns else None
+    pages = count_pages(log, plan) if "session" in log.columns else None
     return fit_statistics(
         statistics_of(log, plan, parts), "conditional", EstimationOptions(), beside=BesideCounts(pages=lambda: pages)
     )
@@ -55,8 +57,8 @@ def test_nothing_is_doubted_under_the_position_based_model(seed: int) -> None:
     fit = fitted(simulate(replace(WORLD, seed=seed)).log)
 
     assert fit.model_tests is not None
-    assert set(fit.model_tests.found) == {ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK}
-    assert not fit.doubtful
+    assert set(fit.model_tests.made) == {ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK}
+    assert not fit.model_tests.doubts
 
 
 def test_trust_in_positions_is_noticed_by_attractiveness() -> None:
@@ -68,7 +70,7 @@ def test_trust_in_positions_is_noticed_by_attractiveness() -> None:
     assert tests is not None
     assert tests.attractiveness is not None
     assert ATTRACTIVENESS in tests.doubts
-    assert tests.attractiveness.test.difference < 0  # attractive documents lose less
+    assert tests.attractiveness.difference_of_logs < 0  # attractive documents lose less
 
 
 def test_position_and_attractiveness_that_add_up_as_log_odds_are_noticed() -> None:
@@ -81,7 +83,7 @@ def test_position_and_attractiveness_that_add_up_as_log_odds_are_noticed() -> No
     assert tests is not None
     assert tests.attractiveness is not None
     assert ATTRACTIVENESS in tests.doubts
-    assert tests.attractiveness.test.difference < 0
+    assert tests.attractiveness.difference_of_logs < 0
 
 
 def test_where_every_query_has_one_document_nothing_is_said_of_attractive_ones() -> None:
@@ -102,7 +104,7 @@ def test_a_cascade_is_noticed_though_no_cell_below_a_click_was_clicked() -> None
 
     assert fit.model_tests is not None
     assert fit.model_tests.clicks_above is not None
-    assert fit.model_tests.clicks_above.observed == 0
+    assert fit.model_tests.clicks_above.observed_clicks == 0
     assert fit.model_tests.doubts == {CLICKS_ABOVE}
     # observed against expected clicks per cell, which the fit all but solves, see nothing
     np.testing.assert_allclose(fit.expected_clicks, fit.statistics.cell_totals[1], rtol=0.06)
@@ -139,7 +141,7 @@ def test_query_shocks_are_no_clicks_above() -> None:
     """What a query's users share at a position comes with other clicks above; it drops out."""
     options = replace(WORLD, n_sessions=12_000, theta_shock=0.6, attractiveness_scale=0.3)
     statistics = [
-        found.test.statistic * np.sign(found.test.difference)
+        found.statistic * np.sign(found.difference_of_logs)
         for seed in range(6)
         if (tests := fitted(simulate(replace(options, seed=seed)).log).model_tests) is not None
         and (found := tests.clicks_above) is not None
@@ -148,13 +150,107 @@ def test_query_shocks_are_no_clicks_above() -> None:
     assert abs(np.mean(statistics)) < 1.0
 
 
+def test_clicks_are_held_against_those_of_the_documents_other_impressions_query_by_query() -> None:
+    log = simulate(replace(WORLD, n_sessions=600, model="ubm")).log
+    pages = count_pages(log, PBM)
+    expected, clicks = np.zeros((2, 100, 4))
+    for (query, *_), rows in (
+        log.sort("session", "position")
+        .with_columns(above=(pl.col("click").cum_sum().over("session") - pl.col("click")).clip(0, 3))
+        .group_by("query", "doc", "position")
+    ):
+        above, click = rows["above"].to_numpy(), rows["click"].to_numpy()
+        if len(set(above)) > 1 and click.any():
+            for n, k in enumerate(above):
+                clicks[query, k] += click[n]
+                expected[query, k] += np.delete(click, n).mean()
+    ratio = clicks.sum(axis=0) / expected.sum(axis=0)
+    told = np.flatnonzero(expected.sum(axis=1))
+    without = np.log([np.delete(clicks, q, 0).sum(axis=0) / np.delete(expected, q, 0).sum(axis=0) for q in told])
+    error = np.sqrt((len(told) - 1) / len(told) * ((without - np.log(ratio)) ** 2).sum(axis=0))
+    found = clicks_below(pages.strata())
+
+    assert [row.clicks_above for row in found] == [0, 1, 2, 3]
+    np.testing.assert_allclose([row.ratio for row in found], ratio)
+    np.testing.assert_allclose([row.expected_clicks for row in found], expected.sum(axis=0))
+    for row, sd, shares in zip(found[:2], error, (expected / expected.sum(axis=0)).T, strict=False):
+        assert row.ci_low is not None
+        assert row.ci_high is not None
+        t = student_quantile(0.975, np.array([min(1 / (shares**2).sum(), len(told) - 1)]))[0]
+        assert np.log(row.ci_high / row.ci_low) / 2 == pytest.approx(t * sd, rel=0.05)
+
+
+def test_where_clicks_above_make_no_difference_ratios_are_one_and_where_they_do_the_effect_shows() -> None:
+    holds, fails = (fitted(simulate(replace(WORLD, model=model)).log).model_tests for model in ("pbm", "ubm"))
+
+    assert holds is not None
+    assert fails is not None
+    for row in holds.by_clicks_above:
+        assert row.ci_low is not None
+        assert row.ci_high is not None
+        assert row.ci_low < 1 < row.ci_high
+    ratios = [row.ratio for row in fails.by_clicks_above]
+    assert ratios == sorted(ratios)  # each click above moves the last one closer
+    assert ratios[0] < 0.8
+    assert ratios[1] > 1.2
+
+
+@pytest.mark.slow_after(2)
+@pytest.mark.parametrize("seed", range(6))
+def test_weak_trust_in_positions_is_rejected_or_named_as_an_error_that_would_not_have_shown(seed: int) -> None:
+    simulation = simulate(replace(WORLD, seed=seed))
+    attractiveness, position = truth(simulation)
+    trusted = position**-0.7 * (0.98 * attractiveness + 0.1 / position * (1 - attractiveness))
+    fit = fitted(clicked_anew(simulation, trusted, seed))
+    error = np.abs(np.log(fit.estimate.propensity) + 0.7 * np.log(np.arange(1, 9))).max()
+
+    assert error > 0.15
+    assert fit.model_tests is not None
+    found = fit.model_tests.attractiveness
+    assert found is not None
+    assert found.largest_missed_error is not None
+    assert found.rejected or found.largest_missed_error > error
+
+
+def test_users_who_differ_in_readiness_are_a_doubt_where_cells_hold_the_click_above() -> None:
+    plan, scores = StatisticsPlan(get_model("ubm")), norm_scores(50)
+    readiness = np.exp(0.6 * scores) / np.exp(0.6 * scores).mean()
+    world = replace(WORLD, model="ubm", n_sessions=15_000, n_positions=10, attractiveness_scale=0.29)
+    differ = fitted(simulate(replace(world, readiness=tuple(readiness.tolist()))).log, plan).model_tests
+    same = fitted(simulate(world).log, plan).model_tests
+
+    assert differ is not None
+    assert same is not None
+    assert CLICKS_ABOVE in differ.doubts
+    assert not same.rejected
+
+
+def norm_scores(number: int) -> Floats:
+    return np.array(normal_quantile((np.arange(number) + 0.5) / number))
+
+
+def test_pages_that_are_repeated_say_no_more_of_other_models_than_once_as_their_queries_are_the_same() -> None:
+    log = simulate(replace(WORLD, n_queries=30, n_sessions=2_000, model="ubm")).log
+    repeated = pl.concat([log.with_columns(pl.col("session") + copy * 10_000) for copy in range(4)])
+    once, four_times = (compare_models(pages, "pbm") for pages in (log, repeated))
+
+    assert once is not None
+    assert four_times is not None
+    assert once.queries == four_times.queries == 30
+    assert [model.others[0].name for model in (once, four_times)] == ["ubm", "ubm"]
+    ratio = four_times.others[0].std_error / once.others[0].std_error
+    assert 0.7 < ratio < 1.4  # pages one by one would halve it
+    assert compare_models(log.filter(query=0), "pbm") is None
+
+
 def test_p_values_are_adjusted_for_their_number_and_keep_their_order() -> None:
     tests = fitted(simulate(WORLD).log).model_tests
     assert tests is not None
-    plain = {name: found.test.p_value for name, found in tests.found.items()}
+    plain = {name: found.p_value for name, found in tests.made.items()}
     ascending = sorted(plain, key=lambda name: plain[name])
-    assert tests.adjusted[ascending[0]] == min(3 * plain[ascending[0]], 1.0)
-    assert [tests.adjusted[name] for name in ascending] == sorted(tests.adjusted.values())
+    adjusted = {name: test.p_value_adjusted for name, test in tests.made.items()}
+    assert adjusted[ascending[0]] == min(3 * plain[ascending[0]], 1.0)
+    assert [adjusted[name] for name in ascending] == sorted(adjusted.values())
 
 
 @pytest.mark.slow
@@ -162,7 +258,7 @@ def test_the_test_by_attractiveness_does_not_depend_on_how_the_log_was_cut_into_
     log = simulate(WORLD).log
     renamed = log.with_columns((9_999 - pl.col("query")).alias("query"))
     found = [fitted(of, parts=parts).model_tests for of, parts in ((log, 1), (log, 5), (renamed, 1))]
-    values = [one.attractiveness.test.p_value for one in found if one is not None and one.attractiveness is not None]
+    values = [one.attractiveness.p_value for one in found if one is not None and one.attractiveness is not None]
 
     np.testing.assert_allclose(values, values[0], rtol=1e-6)
     assert len(values) == 3
@@ -190,19 +286,14 @@ def test_of_a_large_log_the_queries_that_were_shown_most_are_split() -> None:
 
 
 @pytest.mark.slow
-def test_weighted_counts_and_the_user_browsing_model_have_no_test_of_pages() -> None:
+def test_weighted_counts_have_no_tests() -> None:
     log = simulate(WORLD).log
-    ubm = fitted(log, StatisticsPlan(get_model("ubm"))).model_tests
-    assert ubm is not None
-    assert set(ubm.found) == {ATTRACTIVENESS}
-    assert "ubm" in ubm.why_no_pages
-
     weighted = statistics_of(log)
     weighted = replace(weighted, plan=replace(PBM, weighted=True))
     beside = BesideCounts(pages=lambda: count_pages(log, PBM))
     found = fit_statistics(weighted, "conditional", EstimationOptions(), beside=beside).model_tests
     assert found is not None
-    assert not found.found
+    assert not found.made
     assert "weighted" in found.why_no_pages
 
 
@@ -216,4 +307,6 @@ def test_a_log_of_a_few_rows_is_fitted_even_where_a_half_of_it_has_no_click(
     ]
     log = pl.DataFrame(rows, schema=["doc", "position", "click"], orient="row").with_columns(query=0)
 
-    assert not fitted(log).doubtful
+    tests = fitted(log).model_tests
+    assert tests is not None
+    assert not tests.doubts

@@ -13,8 +13,9 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import MultipleTests
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners import click_rate_pairs
-from posbias.core.learners.boosting import Forest, TreeOptions, bin_rows
+from posbias.core.learners.boosting import TreeOptions, bin_rows
 from posbias.core.learners.click_rate_pairs import RatePairs, clicks_differ, rates_differ, significant_pairs
+from posbias.core.learners.forest import Forest
 from posbias.core.learners.learner import LearningOptions
 from posbias.core.learners.methods.gbrank import TAU, hinge_loss, learn_from, targets
 from posbias.core.learners.models import TreeModel

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.learners.boosting import BoostedTrees, Forest, TreeOptions, bin_rows
+from posbias.core.learners.boosting import BoostedTrees, TreeOptions, bin_rows
+from posbias.core.learners.forest import Forest
 from posbias.core.learners.links import sigmoid
 from posbias.core.learners.model_text import ModelText, scaled_sum
 

@@ -11,8 +11,8 @@ from learned import learn, scores, slope
 from learning_logs import draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.learners.boosting import Forest
 from posbias.core.learners.data import Features
+from posbias.core.learners.forest import Forest
 from posbias.core.learners.methods.position_feature import ClickRates, DocumentsAtPositions
 from posbias.core.learners.models import TreeModel
 

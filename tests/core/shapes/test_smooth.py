@@ -42,18 +42,22 @@ def fitted(impressions: Floats, clicks: Floats, query: Integers | None = None, n
     return FittedStrata(strata, fit, cluster_errors(fit, strata))
 
 
-def log_likelihood(impressions: Floats, clicks: Floats, log_theta: Floats) -> float:
+def log_likelihood(impressions: Floats, clicks: Floats, log_theta: Floats) -> tuple[float, Floats]:
+    """The conditional log-likelihood and its gradient, shape (K,)."""
     total = clicks.sum(axis=1)
-    clicked = total > 0
-    return float((clicks @ log_theta).sum() - total[clicked] @ np.log(impressions[clicked] @ np.exp(log_theta)))
+    impressions, clicks, total = impressions[total > 0], clicks[total > 0], total[total > 0]
+    expected = impressions * np.exp(log_theta)
+    norm = expected.sum(axis=1)
+    value = float((clicks @ log_theta).sum() - total @ np.log(norm))
+    return value, clicks.sum(axis=0) - (total / norm) @ expected
 
 
-def rough(beta: Floats) -> float:
-    """-2 log density of increments of a walk along log position, less what the best slope explains."""
-    x = np.log(POSITIONS)
-    steps, lengths = np.diff(beta), np.diff(x)
-    slope = steps.sum() / lengths.sum()
-    return float(np.sum((steps - slope * lengths) ** 2 / lengths))
+def roughness() -> Floats:
+    """R: beta' R beta is -2 log density of the walk's increments along log position, less what a slope explains."""
+    lengths = np.diff(np.log(POSITIONS))
+    steps = np.diff(np.eye(len(POSITIONS)), axis=0)
+    off_slope: Floats = steps - np.outer(lengths, steps.sum(axis=0)) / lengths.sum()
+    return off_slope.T @ (off_slope / lengths[:, np.newaxis])
 
 
 def _independent(_: object) -> float:
@@ -71,12 +75,17 @@ def test_the_curve_given_tau_is_the_optimum_of_the_penalised_likelihood(
     impressions, clicks = counts(1, BUMPY, 300, 3)
     found = fit_smooth(fitted(impressions, clicks), POSITIONS)
 
-    def loss(free: Floats) -> float:
-        beta = np.append(0.0, free)
-        return rough(beta) / (2 * tau**2) - log_likelihood(impressions, clicks, beta)
+    precision = roughness() / tau**2
 
-    best = import_module("scipy.optimize").minimize(loss, np.log(POWER[1:]), method="BFGS", options={"gtol": 1e-7})
-    np.testing.assert_allclose(found.log_theta[1:], best.x, atol=2e-5)
+    def loss(free: Floats) -> tuple[float, Floats]:
+        beta = np.append(0.0, free)
+        value, gradient = log_likelihood(impressions, clicks, beta)
+        return float(beta @ precision @ beta) / 2 - value, (precision @ beta - gradient)[1:]
+
+    minimize = import_module("scipy.optimize").minimize
+    best = minimize(loss, np.log(POWER[1:]), jac=True, method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(loss(found.log_theta[1:])[1], 0, atol=1e-6)
+    np.testing.assert_allclose(found.log_theta[1:], best.x, atol=1e-8)
     assert found.tau == pytest.approx(tau)
 
 

@@ -160,7 +160,7 @@ def test_fit_of_logs_in_other_formats_with_clicks_apart_and_faulty_rows(
         *(tmp_path / "first.csv.gz", tmp_path / "second.ndjson"),
         *("--clicks", tmp_path / "clicks.parquet", "--on-bad-rows", "drop", "--model", "ubm"),
     )
-    assert polars.manifest["rows"]["clicks_without_impression"] == 1
+    assert polars.manifest["rows"]["clicks"]["lost"] == {"clicks on a page that was not recorded": 1}
     assert len(polars.manifest["rows"]["rejected"]) == 2
     assert_same_result(spark, polars)
 
@@ -215,7 +215,7 @@ def test_fit_of_clicked_ids_in_structs_and_of_clicks_behind_ids_without_queries(
 
     options = ("--doc", "page.doc", "--clicked", "page.clicked", "--model", "ubm")
     polars, spark = both("fit", tmp_path / "ids.ndjson", *options)
-    assert polars.manifest["rows"]["clicks_without_impression"] == ids.height
+    assert polars.manifest["rows"]["clicks"]["lost"] == {"clicks on a document that the page did not show": ids.height}
     assert polars.manifest["totals"]["clicks"] == log["click"].sum()
     assert_same_result(spark, polars)
 

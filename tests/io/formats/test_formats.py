@@ -33,7 +33,6 @@ MODELS = {
     "parquet": "skops",
     "csv": "skops",
     "lightgbm": "txt",
-    "lightgbm-csv": "txt",
     "xgboost": "json",
     "catboost": "cbm",
 }

@@ -26,27 +26,25 @@ def trained_on_arrays(sample: Sample, parameters: dict[str, Any], **of_rows: Arr
     return lgb.train({k: v for k, v in parameters.items() if k not in OF_FILES}, data, ROUNDS)
 
 
-@pytest.mark.parametrize("form", ["lightgbm", "lightgbm-csv"])
 @pytest.mark.parametrize("layout", ["pointwise", "clicked-group", "session"])
 def test_files_teach_what_arrays_teach_and_weights_count(
-    form: str, layout: str, sample: Callable[..., Any], load: Callable[[Path], dict[str, Any]], tmp_path: Path
+    layout: str, sample: Callable[..., Any], load: Callable[[Path], dict[str, Any]], tmp_path: Path
 ) -> None:
     rows = sample(layout)
-    loaded = load(rows.write(form, tmp_path))
+    loaded = load(rows.write("lightgbm", tmp_path))
     weighted = trained_on_arrays(rows, loaded["PARAMETERS"], weight=rows.rows["weight"].to_numpy())
     unweighted = trained_on_arrays(rows, loaded["PARAMETERS"])
-    predicted = loaded["model"].predict(rows.numbers, predict_disable_shape_check=True)
+    predicted = loaded["model"].predict(rows.numbers)
     np.testing.assert_array_equal(predicted, weighted.predict(rows.numbers))
     assert np.abs(predicted - unweighted.predict(rows.numbers)).max() > 0.01
 
 
-@pytest.mark.parametrize("form", ["lightgbm", "lightgbm-csv"])
 def test_judgments_are_ranked_by_grade(
-    form: str, sample: Callable[..., Any], load: Callable[[Path], dict[str, Any]], tmp_path: Path
+    sample: Callable[..., Any], load: Callable[[Path], dict[str, Any]], tmp_path: Path
 ) -> None:
     rows = sample("judgments")
-    loaded = load(rows.write(form, tmp_path))
-    predicted = loaded["model"].predict(rows.numbers, predict_disable_shape_check=True)
+    loaded = load(rows.write("lightgbm", tmp_path))
+    predicted = loaded["model"].predict(rows.numbers)
     np.testing.assert_array_equal(predicted, trained_on_arrays(rows, loaded["PARAMETERS"]).predict(rows.numbers))
 
 
@@ -63,14 +61,11 @@ def test_positions_lie_there_under_a_name_by_which_lightgbm_does_not_correct_twi
     assert np.abs(predicted - twice).max() > 0.01
 
 
-@pytest.mark.parametrize("form", ["lightgbm", "lightgbm-csv"])
-def test_a_group_that_lightgbm_refuses_is_an_error_that_names_it(
-    form: str, sample: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_group_that_lightgbm_refuses_is_an_error_that_names_it(sample: Callable[..., Any], tmp_path: Path) -> None:
     rows = sample("session")
     large = pl.concat([rows.rows.head(8), *[rows.rows.slice(8, 8)] * 1251, rows.rows.slice(16, 8)])
     with pytest.raises(SchemaError, match=r"'red\\tshoes #0\\n' has a group of 10,008 rows.*--group session"):
-        type(rows)(rows.of, large).write(form, tmp_path)
+        type(rows)(rows.of, large).write("lightgbm", tmp_path)
 
 
 def test_validation_rows_are_scored_and_an_empty_validation_set_is_left_out(
@@ -79,17 +74,11 @@ def test_validation_rows_are_scored_and_an_empty_validation_set_is_left_out(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for form in ("lightgbm", "lightgbm-csv"):
-        rows = sample("pointwise")
-        folder = rows.write(form, tmp_path / form / "training")
-        sample("pointwise", seed=2).write(form, tmp_path / form / "validation")
-        load(folder)
-        assert "; validation binary_logloss 0." in capsys.readouterr().out
-        rows.empty().write(form, tmp_path / form / "validation")
-        load(folder)
-        assert "validation" not in capsys.readouterr().out.splitlines()[0]
-
-
-def test_names_that_lightgbm_refuses_are_spelled_in_letters(sample: Callable[..., Any], tmp_path: Path) -> None:
-    with (sample("clicked-group").write("lightgbm-csv", tmp_path) / "train.csv").open() as file:
-        assert file.readline() == "label,price,brand,in_stock,sale,tiny___x_,group,weight\n"
+    rows = sample("pointwise")
+    folder = rows.write("lightgbm", tmp_path / "training")
+    sample("pointwise", seed=2).write("lightgbm", tmp_path / "validation")
+    load(folder)
+    assert "; validation binary_logloss 0." in capsys.readouterr().out
+    rows.empty().write("lightgbm", tmp_path / "validation")
+    load(folder)
+    assert "validation" not in capsys.readouterr().out.splitlines()[0]

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import polars as pl
 import pytest
+from command_results import reseal
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -77,6 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     theta = pl.Series("propensity", [THETA[position] for position in table["position"]])
     nothing_else = pl.lit(None, pl.Float64).alias("smooth_propensity")
     table.with_columns(theta, nothing_else).write_parquet(place / "fit" / "propensities.parquet")
+    reseal(place / "fit")
     yield place
     shutil.rmtree(place)
 

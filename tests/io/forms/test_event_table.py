@@ -99,9 +99,9 @@ def test_impressions_and_clicks_may_lie_in_files_of_their_own_and_in_several_par
         (",p1,q,a,1", "rows of other events"),
         ("impression,p1,q,b,2", "impressions that were seen before"),
         ("click,p1,,b,", "clicks that were seen before"),
-        ("click,,q,a,1", "clicks without a page"),
+        ("click,,q,a,1", "clicks without the id of a page or visit"),
         ("click,p1,q,,1", "clicks without a document"),
-        ("click,p9,q,a,1", "clicks on a page without impressions"),
+        ("click,p9,q,a,1", "clicks on a page that was not recorded"),
         ("click,p1,q,z,1", "clicks on a document that the page did not show"),
     ],
 )

@@ -287,8 +287,11 @@ def test_impressions_and_clicks_apart_are_the_joined_log(
 
     assert_same(found, posbias("fit", tmp_path / "log.parquet", "--model", model))
     assert found.manifest["rows"]["read"] == log.height
+    counted = found.manifest["rows"]["clicks"]
+    assert (counted["read"], counted["joined"], counted["repeated"]) == (clicked.height + 8, clicked.height, 5)
     # (session 1, doc 99,999) and (session 99,999, doc 100), which stands there twice
-    assert found.manifest["rows"]["clicks_without_impression"] == 2
+    lost = {"clicks on a page that was not recorded": 2, "clicks on a document that the page did not show": 1}
+    assert counted["lost"] == lost
 
 
 def test_clicks_of_several_files_under_alias_names_join_too(
@@ -312,7 +315,7 @@ def test_clicks_with_a_session_that_does_not_fit_the_impressions_type_have_no_im
 
     found = posbias("fit", logs / "shown.parquet", "--clicks", logs / "clicked.parquet")
     assert_same(found, expected)
-    assert found.manifest["rows"]["clicks_without_impression"] == 1
+    assert found.manifest["rows"]["clicks"]["lost"] == {"clicks on a page that was not recorded": 1}
 
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])

@@ -135,7 +135,7 @@ def test_clicks_apart_meet_the_documents_of_a_list(posbias: Posbias, log: pl.Dat
     flat = posbias("fit", tmp_path / "flat.parquet")
     nested = posbias("fit", tmp_path / "shown.parquet", "--clicks", tmp_path / "c.parquet")
     assert nested.propensities.equals(flat.propensities)
-    assert nested.manifest["rows"]["clicks_without_impression"] == 1
+    assert nested.manifest["rows"]["clicks"]["lost"] == {"clicks on a document that the page did not show": 1}
 
 
 # --- what is wrong with it ------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def test_clicks_on_documents_that_the_page_does_not_list_are_counted(
     rows = [dict(page, clicked=[*clicked(page), "elsewhere", "elsewhere"]) for page in pages[:50]]
     path = as_ndjson(tmp_path / "pages.ndjson", [{key: row[key] for key in row if key != "click"} for row in rows])
     found = posbias("collect", path, "--clicked", "clicked").manifest
-    assert found["rows"]["clicks_without_impression"] == len(rows)
+    assert found["rows"]["clicks"]["lost"] == {"clicks on a document that the page did not show": 2 * len(rows)}
     assert found["statistics"]["clicks"] == sum(len(clicked(page)) for page in pages[:50])
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from command_results import Posbias
+from command_results import Posbias, reseal
 from polars.testing import assert_frame_equal
 
 from posbias.core.errors import LogFormatError, UsageError
@@ -55,7 +55,7 @@ def test_a_result_is_found_after_the_directory_has_changed(
 def test_what_is_no_fit_is_refused(posbias: Posbias, path: Path, tmp_path: Path) -> None:
     weighted = posbias("weight", path, "--propensities", posbias("fit", path).folder).folder
 
-    with pytest.raises(LogFormatError, match=r"nowhere: holds no manifest.json"):
+    with pytest.raises(LogFormatError, match=r"nowhere: is not there"):
         open_result(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="holds no propensities"):
         open_result(weighted)
@@ -77,6 +77,9 @@ def test_a_damaged_result_is_refused(posbias: Posbias, path: Path) -> None:
     folder = posbias("fit", path).folder
     (folder / "propensities.parquet").write_bytes(b"PAR1 and no more PAR1")
 
+    with pytest.raises(LogFormatError, match=r"propensities.parquet has 21 bytes, and had"):
+        open_result(folder)
+    reseal(folder)
     with pytest.raises(LogFormatError, match=r"propensities.parquet: cannot be read as Parquet"):
         open_result(folder)
 

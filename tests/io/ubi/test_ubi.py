@@ -132,7 +132,7 @@ def test_statistics_of_two_days_of_ubi_add_up_with_their_accounts(posbias: Posbi
     both = account_of(posbias("collect", *(day.folder for day in days)))
     assert both["lines"] == 10
     assert both["used"] == {"queries": 4, "impressions": 0, "clicks": 4}
-    assert both["not_used"] == {"events whose query was not recorded": 2}
+    assert both["not_used"] == {"clicks on a page that was not recorded": 2}
 
 
 def test_the_training_files_of_pages_carry_the_ids_of_ubi(posbias: Posbias, tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ ODD_WITH_HITS: dict[str, list[Document | str]] = {
     ],
     "impression events, as hit lists say what was shown": [event("p1", "impression", "a", 0)],
     "events of other actions": [event("p1", "add_to_cart", "a"), event(None, "search"), event("p7", "scroll", "x")],
-    "events without a query_id": [event(None, "click", "a"), event("", "click", "a")],
-    "events without an object_id": [event("p1", "click"), event("p1", "click", "")],
-    "events whose query was not recorded": [event("p7", "click", "a")],
+    "clicks without the id of a page or visit": [event(None, "click", "a"), event("", "click", "a")],
+    "clicks without a document": [event("p1", "click"), event("p1", "click", "")],
+    "clicks on a page that was not recorded": [event("p7", "click", "a")],
     "clicks on a document that the page did not show": [event("p1", "click", "z")],
     "clicks that were seen before": [GOOD_HITS[2], event("p1", "click", "b", 7)],
 }
@@ -212,10 +212,10 @@ ODD_WITH_EVENTS: dict[str, list[Document]] = {
         event("p1", "impression", "d", "third"),
     ],
     "queries of which nothing was shown": [query("p8"), query("p9", hits=["a"])],
-    "events without an object_id": [event("p1", "impression")],
-    "events without a query_id": [event(None, "impression", "a", 0)],
-    "events whose query was not recorded": [event("p7", "impression", "a", 0)],
-    "events and queries of pages with two documents at one position, or one at two": [
+    "impressions without an object_id": [event("p1", "impression")],
+    "impressions without a query_id": [event(None, "impression", "a", 0)],
+    "impressions whose query was not recorded": [event("p7", "impression", "a", 0)],
+    "impressions and queries of pages with two documents at one position, or one at two": [
         query("p8"),
         event("p8", "impression", "a", 0),
         event("p8", "impression", "b", 0),
@@ -237,7 +237,9 @@ def test_what_is_odd_among_events_is_counted_and_changes_nothing(posbias: Posbia
     path = write(tmp_path / "ubi.ndjson", [*GOOD_EVENTS, *odd])
     found = posbias("collect", path, *EVENTS, "--position-base", "impression=0,click=0")
     account = account_of(found)
-    assert account["not_used"] == {reason: len(odd)}
+    of_pages = 0 if reason.startswith("clicks") else sum(record.get("action_name") == "click" for record in odd)
+    of_clicks = {"clicks on a page that is not used": of_pages} if of_pages else {}
+    assert account["not_used"] == {reason: len(odd) - of_pages, **of_clicks}
     assert account["used"] == {"queries": 2, "impressions": 6, "clicks": 2}
     assert account["positions"] == {"from_hit_lists": 0, "from_ordinals": 6}
 
@@ -391,8 +393,8 @@ def test_every_line_of_the_official_sample_is_accounted_for(posbias: Posbias, sh
     assert account["other_actions"] == actions
     of_clicks = (
         "clicks that were seen before",
-        "events whose query is not used",
-        "events whose query was not recorded",
+        "clicks on a page that is not used",
+        "clicks on a page that was not recorded",
     )
     assert account["used"]["clicks"] + sum(account["not_used"][reason] for reason in of_clicks) == clicks == 287
     assert account["used"] == {"queries": 75, "impressions": 0, "clicks": 116}
