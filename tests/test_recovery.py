@@ -47,10 +47,15 @@ class Fitted:
 
 
 def fit(
-    *logs: pl.DataFrame, model: str = "pbm", strata: tuple[str, ...] = (), by_day: bool = False, compare: bool = False
+    *logs: pl.DataFrame,
+    model: str = "pbm",
+    strata: tuple[str, ...] = (),
+    by_day: bool = False,
+    compare: bool = False,
+    context: tuple[str, ...] = (),
 ) -> Fitted:
     """Fit logs as one, in memory: their columns have the names of their roles, `period` that of the day."""
-    plan = StatisticsPlan(get_model(model), strata=strata, period="day" if by_day else None)
+    plan = StatisticsPlan(get_model(model), context=context, strata=strata, period="day" if by_day else None)
     statistics = plan.count(nw.from_native(pl.concat(logs).lazy())).to_native().collect()
     rows = statistics.sort(plan.keys)
     part = compress_part(rows, plan)
@@ -125,6 +130,35 @@ def test_intervals_cover_most_of_the_true_propensities() -> None:
 
     covered = found.filter(pl.col("position") > 1, pl.col("truth").is_between("ci_low", "ci_high"))
     assert covered.height >= 7  # of 9
+
+
+@pytest.mark.parametrize(("eta", "lowest", "highest"), [(1.1, 0.9, 1.0), (0.7, 0.9, 0.99)])
+@pytest.mark.slow
+def test_intervals_hold_in_a_small_context_that_differs_and_in_one_that_does_not(
+    eta: float, lowest: float, highest: float
+) -> None:
+    """The last of 5 contexts has 4 % of the pages, and its queries shocks; 40 logs with five positions to cover."""
+    small = 4
+    options = replace(
+        DENSE,
+        n_sessions=12_000,
+        n_queries=60,
+        docs_per_query=8,
+        query_exponent=0.0,
+        attractiveness_scale=0.5,
+        theta_shock=0.3,
+        contexts=(0.7,) * 24 + (eta,),
+    )
+    covered: list[bool] = []
+    for seed in range(40):
+        log = simulate(replace(options, seed=seed)).log
+        device = pl.when(pl.col("device") == 24).then(small).otherwise(pl.col("device") % small)
+        found = fit(log.with_columns(device=device), context=("device",)).propensities
+        of_small = found.filter(pl.col("device") == small, pl.col("position") > 1)
+        truth = pl.col("position").cast(pl.Float64) ** -eta
+        covered += of_small.select(truth.is_between("ci_low", "ci_high")).to_series().drop_nulls().to_list()
+    assert len(covered) > 190
+    assert lowest <= np.mean(covered) <= highest
 
 
 def test_attractiveness_is_recovered_up_to_its_scale_where_it_was_seen_often() -> None:

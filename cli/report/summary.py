@@ -3,22 +3,30 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from msgspec import UNSET
 
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
 from posbias.core.fit.fit import Fit
 from posbias.core.schema import POSITION
+from posbias.core.shapes.contexts import ShrunkContexts
 from posbias.core.training.thin_cells import ChosenPropensities
 from posbias.core.training.weights import WeightSummary
 from posbias.core.wording import counted, shown
-from posbias.io.fits.cells_in_words import cell_in_words, label_in_words
+from posbias.io.fits.cells_in_words import cell_in_words, context_in_words, label_in_words, listed
 from posbias.io.fits.verdicts import clicks_above_in_words, whom_intervals_are_about
 from posbias.io.layouts.parts import Split
 from posbias.io.log.event_table import EVENTS
 from posbias.io.log.rows import Clicks, RawLines, Rows
 
 _MOST_REMARKS = 10
+_SEVERAL = 2
 _THREE_DECIMALS = 0.01
+
+_WHAT_INTERVALS_HOLD_FOR = (
+    "The intervals hold for each {} by itself, also for one that differs; a propensity that is mostly borrowed may lie "
+    "near an end of its interval."
+)
 
 _Cells = list[dict[str, Any]]
 
@@ -108,8 +116,9 @@ def propensity_table(fit: Fit) -> list[Printed]:
     if len(remarks) > _MOST_REMARKS:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
     below = more(len(rows), "cells in propensities.parquet (--csv writes CSV as well)")
+    borrowed = [] if fit.shrunk is None else _borrowed(fit, fit.shrunk)
     whom = [] if fit.propensities["ci_high"].is_null().all() else [whom_intervals_are_about(fit)]
-    return [title, PrintedTable(tuple(columns), below), *whom, *remarks]
+    return [title, PrintedTable(tuple(columns), below), *borrowed, *whom, *remarks]
 
 
 def clicks_above_table(fit: Fit) -> list[Printed]:
@@ -128,6 +137,19 @@ def clicks_above_table(fit: Fit) -> list[Printed]:
     )
     where = "at the same position" if tests.averages_users else "in the same cell"
     return [f"clicks against those of the same documents {where} on other pages", PrintedTable(columns)]
+
+
+def _borrowed(fit: Fit, shrunk: ShrunkContexts) -> list[str]:
+    """How much of each context's propensities comes from the others, and what intervals are about."""
+    shares = [
+        f"{context_in_words(fit, number)} {shrunk.borrowed_of_cell[number]:.0%}"
+        for number in fit.estimate.linkage.references.tolist()
+        if np.isfinite(shrunk.borrowed_of_cell[number])
+    ]
+    if len(shares) < _SEVERAL:
+        return []
+    by = ", ".join(fit.statistics.plan.context)
+    return [f"borrowed from the others: {listed(shares, 'borrowed_by_context')}. {_WHAT_INTERVALS_HOLD_FOR.format(by)}"]
 
 
 def cell_column(name: str, rows: list[dict[str, Any]]) -> Column:

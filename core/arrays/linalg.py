@@ -142,6 +142,16 @@ def normal_quantile(probability: Floats) -> Floats:
     return cast("Floats", import_module("scipy.special").ndtri(probability))
 
 
+def normal_tail(statistic: Floats) -> Floats:
+    """P(Z > statistic) of the standard normal distribution, exact far out in the tail."""
+    return cast("Floats", import_module("scipy.special").ndtr(-statistic))
+
+
+def owens_t(height: Floats, slope: Floats) -> Floats:
+    """Owen's T(h, a): P(Z > h, 0 < Z' < a Z) of independent standard normal Z and Z'."""
+    return cast("Floats", import_module("scipy.special").owens_t(height, slope))
+
+
 def chi_square_tail(statistic: float, degrees: float) -> float:
     """P(X > statistic) of a chi-square, whose degrees of freedom need not be whole; 1 below 0."""
     return float(import_module("scipy.special").gammaincc(degrees / 2, max(statistic, 0.0) / 2))

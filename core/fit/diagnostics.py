@@ -51,13 +51,13 @@ def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
             None if silence is None or not len(silence.cells) else _with_silence(_no_test(len(tested)), silence.p_value)
         )
     clusters = np.maximum(np.nan_to_num(intervals.effective_clusters, nan=1.0), 1.0)
-    width = np.log(intervals.high) - np.log(intervals.low)
-    std_error = width / 2 / student_quantile((1 + CONFIDENCE) / 2, clusters)
+    log_theta = np.log(estimate.propensity)
+    std_error = intervals.reach(log_theta) / student_quantile((1 + CONFIDENCE) / 2, clusters)
     if shape == "power":
         _, first = np.unique(np.where(tested, estimate.linkage.reference_of, -1), return_index=True)
         tested &= np.isin(np.arange(len(tested)), first)
     test = contrast_test(
-        np.where(tested, np.log(estimate.propensity), np.nan),
+        np.where(tested, log_theta, np.nan),
         std_error,
         clusters,
         correlation=None if shape == "power" else estimate.correlation,

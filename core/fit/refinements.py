@@ -13,6 +13,8 @@ from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import FittedStrata
 
+OF_OTHERS = "its number is that of the other contexts, without an interval for this one"
+
 
 def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors, by: Cluster) -> Estimate:
     """The estimate with other errors of the same conditional fit.
@@ -76,15 +78,22 @@ def with_shrinkage(
 ) -> tuple[Estimate, ShrunkContexts]:
     """The estimate with each context shrunk towards the curve that they share, and how far.
 
-    A cell for which no context has an error stays as it is.
+    A cell for which no context has an error stays as it is. One whose own context has none has the others' number, and
+    no interval: these say nothing of how far it may be from them.
     """
     shrunk = shrink_contexts(fitted.fit, fitted.errors, position_of_cell)
     known = np.isfinite(shrunk.log_theta)
     propensity = np.where(known, np.exp(shrunk.log_theta), estimate.propensity)
+    intervals = shrunk.intervals.or_else(estimate.intervals)
+    alone = known & np.isnan(intervals.std_error)
+    reason = (
+        f"{why}; {OF_OTHERS}" if of_others and why else why
+        for why, of_others in zip(intervals.reason, alone, strict=True)
+    )
     estimate = replace(
         estimate,
         propensity=propensity,
         examination=relative_to_largest(propensity, fitted.fit.linkage),
-        intervals=shrunk.intervals.or_else(estimate.intervals),
+        intervals=replace(intervals, reason=tuple(reason)),
     )
     return estimate, shrunk

@@ -39,7 +39,7 @@ class ThetaErrors:
 def log_covariance(estimate: Estimate) -> Floats | None:
     """V, the covariance of log examination, shape (K, K); None where the method has no errors.
 
-    Standard deviations are the half-widths of the intervals over z_.975, so that few clusters count; where a cell has
+    Standard deviations are how far the intervals reach over z_.975, so that few clusters count; where a cell has
     none, what the counts alone would give. Rows of cells that are not identified are 0. Correlations are those of the
     clustered covariance, that of the free estimate where there is a shape.
     """
@@ -58,9 +58,9 @@ def _spread_of_cells(estimate: Estimate) -> Floats | None:
     intervals, known = estimate.intervals, estimate.linkage.identified
     if not np.isfinite(intervals.std_error).any():
         return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        half_width = (np.log(intervals.high) - np.log(intervals.low)) / 2
-    spread = np.where(np.isfinite(half_width), half_width / _NORMAL, intervals.std_error)
+    with np.errstate(divide="ignore"):
+        reach = intervals.reach(np.log(estimate.propensity))
+    spread = np.where(np.isfinite(reach), reach / _NORMAL, intervals.std_error)
     if estimate.conditional is not None:
         fit = estimate.conditional.fit
         by_counts = np.zeros(len(spread))

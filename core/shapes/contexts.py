@@ -13,19 +13,16 @@ own curve. Given tau_c
 
     d = y - m,    b = y - G d,    G = C (S + tau_c^2 W)^-1,    S = cov(d),    C = cov(e, d)
 
-tau and tau_c are integrated over a grid, by the law of total variance; the likelihood of tau counts each of C contexts
-(C - 1)/C times, because that many differences are independent.
+tau and tau_c are integrated over a grid; the likelihood of tau counts each of C contexts (C - 1)/C times, because that
+many differences are independent.
 
 Two covariances play two parts. The weights G need an inverse, and the clustered covariance V of all contexts together
 (CR3) has none with few clusters: S and C in them have the correlations of the inverse information, in which contexts
-are independent, at the standard deviations that V gives to d, what contexts share by sharing queries included. What the
-result is then worth is V's to say, without an inverse and whatever the weights are,
-
-    var(b) = [I - G, G] V* [I - G, G]' + tau_c^2 G W G'        V* = cov(e, e')
-
-with V's standard deviations replaced by the half-widths of the free estimate's intervals over z_.975, so that few
-clusters count and without shrinkage the interval stays the same. Copies of a context have d = 0 and S = 0: they add
-nothing.
+are independent, at the standard deviations that V gives to d, what contexts share by sharing queries included. V
+itself says how far y and m may be off and how much of that they share, whatever the weights are, with its standard
+deviations replaced by the half-widths of the free estimate's intervals over z_.975 (V*), so that few clusters count.
+The intervals made from these (`context_differences`) hold for each context by itself, also for one that differs.
+Copies of a context have d = 0 and S = 0: they add nothing, and its interval is the free one.
 
 Sources: Gelman 2006 (half-Cauchy, half-t); Carvalho, Polson & Scott 2010 (a strength of all and one of each); Liang &
 Zeger 1986 (weights from a working covariance, errors from the clusters); Varin, Reid & Firth 2011 (composite
@@ -59,16 +56,21 @@ class ShrunkContexts:
     Attributes:
         log_theta: shape (K,), posterior mean of log theta, 0 at the references; NaN where not identified, or where no
             context has an interval at that position.
-        intervals: its posterior standard deviation and interval, in which few clusters count.
+        intervals: 95 % intervals that cover the context's own theta, however far it is from the others, in which few
+            clusters count; the standard error is how far the interval of log theta reaches from it over z_.975. NaN
+            where the context's own data give no interval.
         tau: posterior mean of tau: the standard deviation by which a context typically leaves the others' curve at e
             times its reference's position.
         tau_of_cell: shape (K,), posterior mean of tau_c of the cell's own context; NaN where not identified.
+        borrowed_of_cell: shape (K,), the weight of the other contexts in the numbers of the cell's own context, from 0
+            (none) to 1 (they rest on the others alone), on average over its cells; NaN where not identified.
     """
 
     log_theta: Floats
     intervals: Intervals
     tau: float
     tau_of_cell: Floats
+    borrowed_of_cell: Floats
 
 
 def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ShrunkContexts:
@@ -83,26 +85,34 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
     differences = family.differences()
     strengths = _Strengths(differences)
     log_theta = np.where(np.isnan(fit.log_theta), np.nan, 0.0)
-    sd, tau_of_cell = log_theta.copy(), log_theta.copy()
+    low, high, tau_of_cell, borrowed = (log_theta.copy() for _ in range(4))
     for context, difference, weight in zip(family.contexts, differences, strengths.of_context, strict=True):
         cells = fit.free_cells[context.rows]
-        log_theta[cells], variance = difference.posterior(weight)
-        sd[cells] = np.sqrt(variance)
-        tau_of_cell[[*cells, fit.linkage.reference_of[cells[0]]]] = weight @ TAU
+        log_theta[cells], shares = difference.posterior(weight)
+        low[cells], high[cells] = difference.interval(log_theta[cells])
+        of_context = [*cells, fit.linkage.reference_of[cells[0]]]
+        tau_of_cell[of_context] = weight @ TAU
+        borrowed[of_context] = np.clip(_mean_of_known(shares), 0.0, 1.0)
     with np.errstate(over="ignore"):  # an interval without an upper end has none
-        high = np.exp(log_theta + _NORMAL * sd)
+        highest = np.exp(high)
     return ShrunkContexts(
         log_theta=log_theta,
         intervals=Intervals(
-            std_error=sd,
-            low=np.exp(log_theta - _NORMAL * sd),
-            high=np.where(np.isinf(high), np.nan, high),
+            std_error=np.maximum(high - log_theta, log_theta - low) / _NORMAL,
+            low=np.exp(low),
+            high=np.where(np.isinf(highest), np.nan, highest),
             effective_clusters=errors.effective_clusters,
-            reason=(None,) * len(sd),
+            reason=(None,) * len(low),
         ),
         tau=strengths.tau,
         tau_of_cell=tau_of_cell,
+        borrowed_of_cell=borrowed,
     )
+
+
+def _mean_of_known(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else np.nan
 
 
 @dataclass(frozen=True)
@@ -195,11 +205,11 @@ class _Family:
             own=Said(
                 np.nan_to_num(self.values[rows]) * context.seen,
                 context.seen,
-                self.covariance[np.ix_(rows, rows)],
+                np.diag(self.covariance)[rows],
                 spread[number][0] * context.model,
             ),
-            others=Said(weights @ np.nan_to_num(self.values), served, of_others @ weights.T, model),
-            shared=of_others[:, rows].T,
+            others=Said(weights @ np.nan_to_num(self.values), served, (of_others * weights).sum(axis=1), model),
+            shared=of_others[np.arange(len(rows)), rows],
             walk=context.walk,
         )
 
@@ -262,11 +272,11 @@ def _noise(fit: ConditionalFit, errors: ClusterErrors) -> Floats:
 
 
 def compare_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ContrastTest:
-    """Test that contexts do not differ: each one's log theta against the mean at the same position.
+    """Test that contexts do not differ: each one's log theta against the mean of the others at the same position.
 
     Contexts are compared where they have the same reference position. In the mean they weigh as much as their linking
-    clicks. Of two, one difference says it all. The
-    covariance over the clusters counts what contexts share by sharing queries.
+    clicks. Of two, one difference says it all. The covariance over the clusters counts what contexts share by sharing
+    queries.
 
     Args:
         fit: the free estimate of all contexts side by side; the cells of one reference are a context.
@@ -282,7 +292,8 @@ def compare_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cel
     others = same.sum(axis=1)
     first = np.argmax(same, axis=1) == np.arange(len(known))
     tested = np.flatnonzero((others > _PAIR) | ((others == _PAIR) & first))
-    share = same[tested] * fit.linkage.linking_clicks
+    own = np.eye(len(known))
+    share = (same - own)[tested] * fit.linkage.linking_clicks
     contrasts = np.zeros(same.shape)
-    contrasts[tested] = np.eye(len(known))[tested] - share / share.sum(axis=1, keepdims=True)
+    contrasts[tested] = own[tested] - share / share.sum(axis=1, keepdims=True)
     return linear_contrast_test(contrasts, fit, errors)

@@ -10,6 +10,12 @@ the effective clusters nu_k of each cell,
 Degrees of freedom are those of the worst known cell, not Welch's sum over cells: cells of one log share their clusters,
 and 8 queries in ten contexts are 8 queries still. A cell that hardly adds to the variance does not limit it.
 
+What a test could have missed: with p* the p-value of a single contrast at which it rejects, it finds a contrast of
+
+    (t_{1-p*/2, nu_m} + t_{.8, nu_m}) sd_m        (1 - p* where only rises count)
+
+in four of five such logs (or more, where others differ, too).
+
 Two estimates b1, b2 from the same clusters (queries) are far from independent. With the clusters' scores s1_g, s2_g
 and the responses A1, A2 (inverse informations) that turn a score into a change of the estimate, b1 - b2 has
 
@@ -40,7 +46,7 @@ from posbias.core.arrays.members import Members
 from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import ClusterErrors
-from posbias.core.standard_errors.max_t import joint_p_values
+from posbias.core.standard_errors.max_t import joint_p_values, p_value_at
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
@@ -75,6 +81,8 @@ class ContrastTest:
         difference: its D, a difference of log propensities.
         std_error: its standard error.
         p_values: shape (M',), the same for each contrast that was given; NaN where it was left out.
+        found_by_four_of_five: shape (M',), how large each contrast must be for four of five such logs to show it; what
+            is smaller may have been missed. NaN where it was left out.
     """
 
     statistic: float
@@ -85,6 +93,7 @@ class ContrastTest:
     difference: float
     std_error: float
     p_values: Floats
+    found_by_four_of_five: Floats
 
     @property
     def rejected(self) -> bool:
@@ -110,9 +119,9 @@ def contrast_test(
         alternative: what counts against the hypothesis.
     """
     usable = np.flatnonzero(np.isfinite(difference) & (std_error > 0))
-    p_values = np.full(len(difference), np.nan)
+    p_values, found = np.full((2, len(difference)), np.nan)
     if not len(usable):
-        return ContrastTest(np.nan, np.nan, 1.0, 0, -1, np.nan, np.nan, p_values)
+        return ContrastTest(np.nan, np.nan, 1.0, 0, -1, np.nan, np.nan, p_values, found)
     ratio = difference[usable] / std_error[usable]
     two_sided = alternative == "two-sided"
     statistic = np.abs(ratio) if two_sided else ratio
@@ -121,9 +130,14 @@ def contrast_test(
     alone = np.minimum((2 if two_sided else 1) * tail, 1.0)
     if correlation is None:
         p_values[usable] = np.minimum(len(usable) * alone, 1.0)
+        rejecting = LEVEL / len(usable)
     else:
         of_usable = correlation[np.ix_(usable, usable)]
         p_values[usable] = joint_p_values(alone, of_usable, known_degrees, two_sided=two_sided)
+        rejecting = p_value_at(LEVEL, of_usable, known_degrees, two_sided=two_sided)
+    level = rejecting if two_sided else 2 * rejecting
+    pairs = zip(std_error[usable].tolist(), known_degrees.tolist(), strict=True)
+    found[usable] = [detectable(error, nu, level) for error, nu in pairs]
     deciding = np.lexsort((-statistic, tail))[0]  # far out, all tails are 0
     largest = int(usable[deciding])
     return ContrastTest(
@@ -135,6 +149,7 @@ def contrast_test(
         difference=float(difference[largest]),
         std_error=float(std_error[largest]),
         p_values=p_values,
+        found_by_four_of_five=found,
     )
 
 

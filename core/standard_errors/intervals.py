@@ -33,6 +33,17 @@ class Intervals:
         nothing = np.full(len(reason), np.nan)
         return cls(nothing, nothing, nothing, nothing, reason)
 
+    def reach(self, log_theta: Floats) -> Floats:
+        """How far the interval of log theta reaches from it, at the further end, shape (K,).
+
+        That is half the interval, unless it was moved towards what others say.
+
+        Args:
+            log_theta: shape (K,), the estimate.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):  # an interval from 0 has no end
+            return np.maximum(np.log(self.high) - log_theta, log_theta - np.log(self.low))
+
     def or_else(self, other: "Intervals") -> "Intervals":
         """These where there is an error, the other ones where there is none."""
         has = np.isfinite(self.std_error)

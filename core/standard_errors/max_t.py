@@ -31,6 +31,7 @@ MOST_CONTRASTS = 256
 
 _DRAWS = 4096
 _SEED = 19_930_101
+_ROUNDS = 3  # of the search for the p-value at a level; the third moves it by less than a percent
 _NODES = 8  # p-values at which the probability is computed; between them it is interpolated
 _SMALLEST, _LARGEST = 1e-300, 1 - 1e-12  # p-values whose normal scores are finite
 
@@ -59,6 +60,24 @@ def joint_p_values(p_values: Floats, correlation: Floats, degrees: Floats, *, tw
     order = np.argsort(p_values)
     joint[order] = np.maximum.accumulate(joint[order])  # draws leave it uneven by less than a percent
     return joint
+
+
+def p_value_at(level: float, correlation: Floats, degrees: Floats, *, two_sided: bool) -> float:
+    """The p-value of a single contrast at which the probability over all of them reaches a level.
+
+    Args:
+        level: in (0, 1).
+        correlation: as for `joint_p_values`.
+        degrees: likewise.
+        two_sided: likewise.
+    """
+    n_contrasts = len(degrees)
+    p_value = level / n_contrasts
+    if 1 < n_contrasts <= MOST_CONTRASTS:
+        maximum = _Maximum(shrunk_correlation(correlation, degrees), two_sided=two_sided)
+        for _ in range(_ROUNDS):
+            p_value = level / (n_contrasts * maximum.relative_to_bound(p_value))
+    return p_value
 
 
 def shrunk_correlation(correlation: Floats, degrees: Floats) -> Floats:

@@ -94,6 +94,7 @@ class FitSection(EstimateSection, frozen=True, kw_only=True):
     smooth_tau: Number | UnsetType = UNSET
     contexts_tau: float | UnsetType = UNSET
     tau_by_context: list[Number] | UnsetType = UNSET
+    borrowed_by_context: list[Number] | UnsetType = UNSET
     unshrunk_propensity: list[Number] | UnsetType = UNSET
     references: list[Cell]
     comparable: list[list[Cell]]
@@ -106,6 +107,7 @@ class FitSection(EstimateSection, frozen=True, kw_only=True):
     shape_against_free: ContrastSection | None
     bins_against_free: ContrastSection | None
     contexts_differ: ContrastSection | None
+    contexts_found_by_four_of_five: list[Number] | UnsetType = UNSET
     position_effect: ContrastSection | None
     previous_click: ContrastSection | None
     model_tests: ModelTests | None
@@ -136,6 +138,9 @@ def fit_section(fit: Fit) -> FitSection:
         shape_against_free=ContrastSection.of(None if fit.shape is None else fit.shape.test, clusters),
         bins_against_free=ContrastSection.of(None if fit.bins is None else fit.bins.contrasts, clusters),
         contexts_differ=ContrastSection.of(fit.contexts, clusters),
+        contexts_found_by_four_of_five=UNSET
+        if fit.contexts is None
+        else numbers(np.exp(fit.contexts.found_by_four_of_five)),
         position_effect=ContrastSection.of(fit.position_effect, clusters),
         previous_click=ContrastSection.of(fit.previous_click, clusters),
         model_tests=fit.model_tests,
@@ -192,6 +197,7 @@ def _of_shape(fit: Fit) -> dict[str, Any]:
         return {
             "contexts_tau": fit.shrunk.tau,
             "tau_by_context": numbers(fit.shrunk.tau_of_cell[references]),
+            "borrowed_by_context": numbers(fit.shrunk.borrowed_of_cell[references]),
             "unshrunk_propensity": numbers(fit.free.propensity),
         }
     return {}

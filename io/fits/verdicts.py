@@ -31,7 +31,7 @@ from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest
 from posbias.core.standard_errors.score_test import ScoreTest
 from posbias.core.training.weights import WeightSummary
 from posbias.core.wording import counted, population
-from posbias.io.fits.cells_in_words import cell_in_words
+from posbias.io.fits.cells_in_words import cell_in_words, context_in_words, listed
 
 FEW_EFFECTIVE_CLUSTERS = 10
 JOINT = JointEstimator.name
@@ -177,8 +177,28 @@ def _bins(fit: Fit) -> list[str]:
 def _contexts(fit: Fit, test: ContrastTest) -> str:
     by = ", ".join(fit.statistics.plan.context)
     if not test.rejected:
-        return f"propensities do not differ significantly by {by} ({_rests_on(test, fit)})."
+        missed = _missed_between_contexts(fit, test)
+        return f"propensities do not differ significantly by {by} ({_rests_on(test, fit)}). {missed}"
     return f"propensities differ by {by} ({_rests_on(test, fit)})."
+
+
+def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:
+    """How much contexts may differ although the test does not show it: for each, where least and where most."""
+    reference = fit.estimate.linkage.reference_of
+    tested = np.flatnonzero(np.isfinite(test.found_by_four_of_five))
+    said: list[str] = []
+    for first in np.unique(reference[tested]):
+        cells = tested[reference[tested] == first]
+        ordered = cells[np.argsort(test.found_by_four_of_five[cells], kind="stable")]
+        factors = [
+            f"{np.exp(test.found_by_four_of_five[cell]):.2f} (position {fit.statistics.position_of_cell[cell]})"
+            for cell in ordered[[0, -1]][: len(ordered)]
+        ]
+        said.append(f"{' to '.join(factors)} for {context_in_words(fit, int(first))}")
+    return (
+        "Differences from the others by less than these factors, which four of five such logs show, may have been "
+        f"missed: {listed(said, 'contexts_found_by_four_of_five')}."
+    )
 
 
 def _rests_on(test: ContrastTest, fit: Fit) -> str:

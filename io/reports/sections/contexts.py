@@ -2,6 +2,7 @@
 
 import altair as alt
 import polars as pl
+from msgspec import UNSET
 
 from posbias.core.reporting.curves import CONTEXT, HIGH, LOW, PROPENSITY
 from posbias.core.schema import POSITION
@@ -23,14 +24,27 @@ def contexts_section(fit: ReportedFit) -> Section | None:
     if shrunk:
         about += (
             " Rings are what its own data say; the line is shrunk towards the other contexts as far as the log says."
+            " Intervals hold for each context by itself, and need not lie evenly about the line."
         )
     differ = fit.estimate.contexts_differ
     said: list[Block] = [about, *curves.omissions]
     if differ is not None:
         verdict = "differ by more than chance" if differ.rejected else "do not differ by more than chance"
-        said.append(f"The contexts {verdict} (p = {differ.p_value:.2g}).")
+        said.append(f"The contexts {verdict} (p = {differ.p_value:.2g}).{'' if differ.rejected else _missed(fit)}")
     return Section(
         "contexts", "Contexts", (*said, *(_figure(fit, context, shrunk=shrunk) for context in curves.contexts))
+    )
+
+
+def _missed(fit: ReportedFit) -> str:
+    """Which differences the test of contexts could have missed."""
+    by_cell = fit.estimate.contexts_found_by_four_of_five
+    factors = [] if by_cell is UNSET else [factor for factor in by_cell if factor is not None]
+    if not factors:
+        return ""
+    return (
+        f" Differences from the others by less than a factor of {min(factors):.2f} at the best known position, and of "
+        f"{max(factors):.2f} at the least known, may have been missed."
     )
 
 

@@ -86,6 +86,11 @@ def test_the_unshrunk_estimate_stands_beside_the_shrunk_one(run_in_process: Run,
     assert "shrunk" not in alone.stderr
     section = estimate_in(tmp_path / "shrunk")
     assert len(section["tau_by_context"]) == len(section["references"])
+    desktop, phone = section["borrowed_by_context"]
+    said = " ".join(done.stderr.split())
+    assert f"borrowed from the others: desktop {desktop:.0%}, phone {phone:.0%}." in said
+    assert "The intervals hold for each device by itself" in said
+    assert "borrowed" not in alone.stderr
     assert "contexts_tau" not in estimate_in(tmp_path / "alone")
 
 

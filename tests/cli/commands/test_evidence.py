@@ -114,6 +114,23 @@ def test_verdicts_and_tests_say_on_how_many_clusters_they_rest(run_in_process: R
         assert estimate[name]["clusters"] == estimate["clusters"] == 40
 
 
+def test_contexts_that_do_not_differ_come_with_the_difference_that_may_have_been_missed(
+    run_in_process: Run, tmp_path: Path
+) -> None:
+    world = SimulationOptions(n_sessions=6_000, n_queries=40, docs_per_query=8, n_positions=4, contexts=(0.8,) * 8)
+    simulate(world).log.write_parquet(tmp_path / "log.parquet")
+    done = run_in_process("fit", "log.parquet", "--context", "device", "-o", "out")
+    found = np.array(manifest(tmp_path / "out")["estimate"]["contexts_found_by_four_of_five"], float).reshape(8, 4)
+
+    assert "propensities do not differ significantly by device" in said(done)
+    assert np.isnan(found[:, 0]).all()
+    assert (found[:, 1:] > 1).all()
+    least, most = np.argmin(found[0, 1:]) + 2, np.argmax(found[0, 1:]) + 2
+    factors = f"{found[0, least - 1]:.2f} (position {least}) to {found[0, most - 1]:.2f} (position {most}) for 0, "
+    assert f"which four of five such logs show, may have been missed: {factors}" in said(done)
+    assert "and 2 more (`contexts_found_by_four_of_five` in manifest.json)." in said(done)
+
+
 @pytest.mark.parametrize("layout", ["pointwise", "session"])
 def test_the_effective_sample_size_of_a_weighted_log_uses_its_weights(
     run_in_process: Run, tmp_path: Path, layout: str

@@ -10,7 +10,7 @@ import pytest
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import compress_part, merge_parts
 from posbias.core.estimators import EstimationOptions
-from posbias.core.fit.fit import fit_statistics
+from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.models import get_model
 from posbias.core.standard_errors.intervals import Intervals
 
@@ -32,6 +32,12 @@ def test_where_there_is_no_error_everything_is_the_other_ones() -> None:
     np.testing.assert_array_equal(found.low, [1, 0.4, nan])
     np.testing.assert_array_equal(found.high, [1, 0.6, 0.9])  # the limit of a cell without clicks stays
     assert found.reason == (None, None, "b")
+
+
+def test_an_interval_reaches_as_far_as_its_farther_end() -> None:
+    low, high = np.array([1, 0.4, 0.0, np.nan]), np.array([1, 0.6, 0.7, 0.9])
+    found = Intervals(np.zeros(4), low, high, np.full(4, np.nan), (None,) * 4).reach(np.log([1, 0.45, 0.3, 0.5]))
+    np.testing.assert_allclose(found, [0, np.log(0.6 / 0.45), np.inf, np.nan])
 
 
 def mirrored(*clicks: tuple[list[int], ...]) -> pl.DataFrame:
@@ -56,6 +62,25 @@ DEGENERATE = {
 }
 
 
+def fitted(log: pl.DataFrame, context: tuple[str, ...], method: str, options: EstimationOptions) -> Fit:
+    plan = StatisticsPlan(get_model("pbm"), context=context)
+    counted = plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
+    statistics = merge_parts([compress_part(counted, plan)], plan)
+    return fit_statistics(statistics, method, options, compare=False)
+
+
+def test_a_context_of_one_query_has_the_number_of_the_others_without_an_interval_and_says_why() -> None:
+    log = mirrored(([10, 2, 6], [10, 5, 3]), ([8, 4, 3], [9, 3, 4]))
+    log = log.filter((pl.col("context") == 0) | (pl.col("query") == 0))
+    found = fitted(log, ("context",), "conditional", EstimationOptions()).propensities
+    of_one_query = found.filter(pl.col("context") == 1, pl.col("position") > 1)
+
+    assert of_one_query["propensity"].is_between(0.2, 0.5).all()
+    assert (of_one_query["propensity"] != of_one_query["unshrunk_propensity"]).all()
+    assert of_one_query.select("std_error", "ci_low", "ci_high").null_count().row(0) == (2, 2, 2)
+    assert of_one_query["reason"].str.contains("one query alone identifies it; its number is that of the other").all()
+
+
 @pytest.mark.parametrize("name", DEGENERATE)
 @pytest.mark.parametrize("context", [(), ("context",)])
 @pytest.mark.parametrize(
@@ -70,12 +95,8 @@ DEGENERATE = {
 def test_no_interval_has_width_0_where_clusters_mirror_each_other(
     name: str, context: tuple[str, ...], method: str, options: dict[str, Any]
 ) -> None:
-    log = mirrored(DEGENERATE[name], DEGENERATE[name][::-1])
-    plan = StatisticsPlan(get_model("pbm"), context=context)
-    counted = plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
-    statistics = merge_parts([compress_part(counted, plan)], plan)
-    fit = fit_statistics(statistics, method, EstimationOptions(**options), compare=False)
-    others = np.setdiff1d(np.arange(statistics.n_cells), fit.estimate.linkage.references)
+    fit = fitted(mirrored(DEGENERATE[name], DEGENERATE[name][::-1]), context, method, EstimationOptions(**options))
+    others = np.setdiff1d(np.arange(fit.statistics.n_cells), fit.estimate.linkage.references)
     width = np.log(fit.estimate.intervals.high[others] / fit.estimate.intervals.low[others])
 
     assert (np.isnan(width) | (width > 1e-3)).all()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import student_tail
-from posbias.core.standard_errors.max_t import MOST_CONTRASTS, joint_p_values, shrunk_correlation
+from posbias.core.standard_errors.max_t import MOST_CONTRASTS, joint_p_values, p_value_at, shrunk_correlation
 
 MANY = 1e9  # degrees of freedom with which correlations are known
 
@@ -41,6 +41,14 @@ def test_correlated_contrasts_reject_as_often_as_the_largest_of_a_million_draws(
     alone = student_tail(np.abs(drawn) if two_sided else drawn, np.full(9, np.inf)) * (2 if two_sided else 1)
     expected = (alone.min(axis=1)[:, np.newaxis] <= p_values).mean(axis=0)
     np.testing.assert_allclose(joint(p_values, correlation, two_sided=two_sided), expected, rtol=0.03)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize("size", [1, 8, MOST_CONTRASTS + 1])
+def test_the_p_value_at_a_level_is_the_one_whose_joint_p_value_it_is(size: int, correlation: float) -> None:
+    of_all, degrees = alike(size, correlation), np.full(size, MANY)
+    found = p_value_at(0.05, of_all, degrees, two_sided=True)
+    np.testing.assert_allclose(joint(np.full(size, found), of_all), 0.05, rtol=0.01)
 
 
 def test_falls_that_come_with_rises_count_in_a_two_sided_test_only() -> None:
