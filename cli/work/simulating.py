@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from shlex import quote
 
 import polars as pl
@@ -21,7 +20,7 @@ from posbias.core.simulation.truth import true_attractiveness, true_parameters, 
 from posbias.core.simulation.worlds import World, random_world
 from posbias.core.wording import counted
 from posbias.io.log.simulated import LOG, TRUTH, read_labels, write_log, write_truth
-from posbias.io.places.locations import Location, location
+from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
 
 SCHEMA = "posbias.simulation"
@@ -38,7 +37,7 @@ def simulate(
     """Simulate a click log of which the truth is known, from scratch or from graded labels."""
     options = simulation_options(drawn, ranking, users, experiments)
     how = judgement_options(labels)
-    inputs = [] if labels.labels is None else [str(labels.labels)]
+    inputs = [] if labels.labels is None else [labels.labels]
     with open_result("simulate", output, inputs, [drawn, labels, ranking, users, experiments]) as result:
         result.content["schema"] = SCHEMA
         world = random_world(options) if labels.labels is None else _world_from(labels.labels, options, how, result)
@@ -49,13 +48,13 @@ def simulate(
         write_truth(propensities, true_parameters(options), true_attractiveness(options, world), result.folder)
         result.content["simulated"] = totals.summary()
         result.printed += [totals.line(), *_rates_table(totals, propensities)]
-        result.hints += _next_step(options, location(output.output))
+        result.hints += _next_step(options, output.output)
     return result.exit_code
 
 
-def _world_from(labels: Path, options: SimulationOptions, how: JudgementOptions, result: Result) -> World:
+def _world_from(labels: str, options: SimulationOptions, how: JudgementOptions, result: Result) -> World:
     """A world from a file of labels; the manifest says which, and what it holds."""
-    table, result.content["sources"] = read_labels(str(labels))
+    table, result.content["sources"] = read_labels(labels)
     judgements = usable_judgements(table, options.n_positions)
     left_out, kept = judgements.queries_left_out, len(judgements.n_docs)
     result.content["labels"] = {"queries": kept, "queries_left_out": left_out, "docs": len(judgements.doc_ids)}

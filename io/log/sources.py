@@ -137,7 +137,7 @@ def find_sources(names: Sequence[str]) -> list[Source]:
 
 def _readable(name: str) -> list[Source]:
     try:
-        sources = _expand(_checked(name))
+        sources = _expand(name)
         for _ in each_source(check_whole, sources):
             pass
     except OSError as error:
@@ -154,35 +154,42 @@ def each_source(work: Callable[[Source], _Found], sources: Sequence[Source]) -> 
         yield from threads.map(work, sources)
 
 
-def named_paths(name: str) -> list[Location]:
+def named_paths(name: str | Location) -> list[Location]:
     """The files and directories behind a name, which may be a pattern; none if there is nothing.
 
     Raises:
         LogFormatError: the name cannot be a file's.
         ObjectStoreError: the name is a URL, and the store cannot be asked.
     """
-    where = location(_checked(name))
+    where = _place(name)
     if isinstance(where, ObjectUrl):
         return [*named_objects(where)]
     if where.exists():
         return [where]
-    return [Path(_checked(match)) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 - takes absolute patterns
+    return [*_matches(str(name))]
 
 
-def _checked(name: str) -> str:
-    """A name that can be a file's, whether or not the file is there.
+def _matches(pattern: str) -> list[Path]:
+    matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 - takes absolute patterns
+    for match in matches:
+        _place(match)
+    return matches
+
+
+def _place(name: str | Location) -> Location:
+    """The place of a file, whether or not there is one.
 
     Raises:
-        LogFormatError: it is empty, too long, or no text, or leads nowhere.
+        LogFormatError: the name is empty, too long, or no text, or leads nowhere.
     """
     if not name:
         raise LogFormatError("one of the names is empty; is a variable unset?")
-    if not is_text(name):
-        raise LogFormatError(f"{name!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
-    path = location(name)
-    if isinstance(path, Path):
-        _check_reachable(path)
-    return name
+    if not is_text(str(name)):
+        raise LogFormatError(f"{str(name)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
+    place = location(name)
+    if isinstance(place, Path):
+        _check_reachable(place)
+    return place
 
 
 def _check_reachable(path: Path) -> None:
@@ -209,20 +216,21 @@ def _is_anywhere() -> bool:
     return True
 
 
-def _expand(name: str) -> list[Source]:
-    path = location(name)
+def _expand(name: str | Location) -> list[Source]:
+    path = _place(name)
     if isinstance(path, ObjectUrl):
         return _expand_objects(path)
     if path.is_dir():
         return _in_folder(path)
     if path.is_file():
         return [_source_on_disk(FoundFile(path))]
-    if glob.has_magic(name) and not path.exists():
-        check_listable(name)
-        matches = [Path(str(match)) for match in named_paths(name)]
+    pattern = str(name)
+    if glob.has_magic(pattern) and not path.exists():
+        check_listable(pattern)
+        matches = _matches(pattern)
         if not matches:
             raise LogFormatError(f"{name}: no file matches this pattern.")
-        return [source for match in matches for source in _matching(match, name)]
+        return [source for match in matches for source in _matching(match, pattern)]
     if path.is_symlink():
         raise LogFormatError(f"{name}: this link is broken. Fix it, or remove it.")
     if path.exists():
@@ -240,7 +248,7 @@ def _in_folder(folder: Path) -> list[Source]:
 def _matching(match: Path, pattern: str) -> list[Source]:
     """What is behind one match of a pattern, with the link that the pattern went through."""
     link = link_on_the_way(match, pattern)
-    found = _expand(str(match))
+    found = _expand(match)
     return found if link is None else [replace(source, link=link) for source in found]
 
 
@@ -294,7 +302,7 @@ def _format_by_name(file: PurePath) -> str | None:
 
 
 def _source_on_disk(found: FoundFile) -> Source:
-    _checked(str(found.path))
+    _place(found.path)
     status = found.path.stat()
     source = _source(found.path, status.st_size, status.st_mtime_ns)
     return replace(source, file=(status.st_dev, status.st_ino), link=found.link)
