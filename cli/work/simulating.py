@@ -19,7 +19,8 @@ from posbias.core.simulation.simulate import simulate_blocks
 from posbias.core.simulation.truth import true_attractiveness, true_parameters, true_propensities
 from posbias.core.simulation.worlds import World, random_world
 from posbias.core.wording import counted
-from posbias.io.log.simulated import LOG, TRUTH, read_labels, write_log, write_truth
+from posbias.io.log.simulated import TRUTH, read_labels, write_log, write_truth
+from posbias.io.log.sources import LOG_OF_SIMULATION
 from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
 
@@ -120,7 +121,7 @@ def _rates_table(totals: Totals, propensities: pl.DataFrame) -> list[Printed]:
     if truth:
         known = first(f"{truth[position - 1]:.3f}" for position in positions)
         columns.append(Column("true propensity", known, folded="true pro-\npensity"))
-    table = PrintedTable(tuple(columns), more(len(positions), f"positions in {LOG}"))
+    table = PrintedTable(tuple(columns), more(len(positions), f"positions in {LOG_OF_SIMULATION}"))
     return ["click rates relative to position 1", table]
 
 
@@ -133,7 +134,7 @@ def _next_step(options: SimulationOptions, folder: Location) -> list[str]:
         "--stratify segment": options.segments > 1,
         "--context device": bool(options.contexts) and options.model == "pbm",  # contexts are fitted within PBM
     }
-    log = quote(str(folder / LOG))
+    log = quote(str(folder / LOG_OF_SIMULATION))
     if options.model not in CELL_MODELS:
         rivals = ",".join(dict.fromkeys((options.model, *CELL_MODELS)))
         return [f"next: posbias evaluate {log} --models {rivals} -o judged"]

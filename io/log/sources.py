@@ -10,10 +10,19 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 from urllib.parse import unquote
 
+import msgspec
+
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.io.log.contents import format_of_content
 from posbias.io.log.dialect import PLAIN, Dialect
-from posbias.io.log.folders import FoundFile, check_listable, files_below, is_result_text, link_on_the_way
+from posbias.io.log.folders import (
+    FoundFile,
+    check_listable,
+    files_below,
+    is_result_text,
+    link_on_the_way,
+    manifest_of_result,
+)
 from posbias.io.places.file_names import is_text
 from posbias.io.places.locations import Location, ObjectUrl, location
 from posbias.io.places.object_names import named_objects
@@ -47,7 +56,18 @@ _DIGESTED_WHOLE = 64 << 20  # bytes
 _REQUESTS_AT_ONCE = 16
 _RANGES_AT_ONCE = 8  # of one object: 8 MiB in memory for each of the requests at once
 
+_INPUTS_SHOWN = 3
+
+LOG_OF_SIMULATION = "log.parquet"
+
 _Found = TypeVar("_Found")
+
+
+class _Made(msgspec.Struct):
+    """What of a manifest says how a result was made."""
+
+    command: str = "run"
+    inputs: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -118,14 +138,18 @@ class Source:
         return f"{self.bytes}-{checksum(_pieces(self.origin, _digested(self.bytes)))}"
 
 
-def find_sources(names: Sequence[str]) -> list[Source]:
+def find_sources(names: Sequence[str], instead: str | None = None) -> list[Source]:
     """The files behind files, globs and directories, in a stable order.
+
+    Args:
+        names: what the user names.
+        instead: what to name in the place of a result of posbias; None where a log is read.
 
     Raises:
         LogFormatError: nothing is there, a file is empty, truncated or of an unknown format.
-        UsageError: a file is named twice.
+        UsageError: a file is named twice, or a directory holds a result of posbias.
     """
-    sources = [source for name in names for source in _readable(name)]
+    sources = [source for name in names for source in _readable(name, instead)]
     seen: dict[Location, str] = {}
     for source in sources:
         real = source.path.resolve()
@@ -135,9 +159,9 @@ def find_sources(names: Sequence[str]) -> list[Source]:
     return sources
 
 
-def _readable(name: str) -> list[Source]:
+def _readable(name: str, instead: str | None) -> list[Source]:
     try:
-        sources = _expand(name)
+        sources = _expand(name, instead)
         for _ in each_source(check_whole, sources):
             pass
     except OSError as error:
@@ -216,10 +240,15 @@ def _is_anywhere() -> bool:
     return True
 
 
-def _expand(name: str | Location) -> list[Source]:
+def _expand(name: str | Location, instead: str | None) -> list[Source]:
     path = _place(name)
     if isinstance(path, ObjectUrl):
-        return _expand_objects(path)
+        return _expand_objects(path, instead)
+    if path.is_dir() or path.name == FILE_NAME:
+        folder = path if path.is_dir() else path.parent
+        manifest = manifest_of_result(folder / FILE_NAME)
+        if manifest is not None:
+            _check_readable(folder, manifest, instead)
     if path.is_dir():
         return _in_folder(path)
     if path.is_file():
@@ -230,7 +259,7 @@ def _expand(name: str | Location) -> list[Source]:
         matches = _matches(pattern)
         if not matches:
             raise LogFormatError(f"{name}: no file matches this pattern.")
-        return [source for match in matches for source in _matching(match, pattern)]
+        return [source for match in matches for source in _matching(match, pattern, instead)]
     if path.is_symlink():
         raise LogFormatError(f"{name}: this link is broken. Fix it, or remove it.")
     if path.exists():
@@ -245,31 +274,30 @@ def _in_folder(folder: Path) -> list[Source]:
     return [_source_on_disk(file) for file in found]
 
 
-def _matching(match: Path, pattern: str) -> list[Source]:
+def _matching(match: Path, pattern: str, instead: str | None) -> list[Source]:
     """What is behind one match of a pattern, with the link that the pattern went through."""
     link = link_on_the_way(match, pattern)
-    found = _expand(match)
+    found = _expand(match, instead)
     return found if link is None else [replace(source, link=link) for source in found]
 
 
-def _expand_objects(url: ObjectUrl) -> list[Source]:
+def _expand_objects(url: ObjectUrl, instead: str | None) -> list[Source]:
     named = named_objects(url)
     if not named:
         pattern = glob.has_magic(url.key)
         raise LogFormatError(f"{url}: no object {'matches this pattern' if pattern else 'has this name or prefix'}.")
-    return [source for place, objects in named.items() for source in _objects_at(place, objects)]
+    return [source for place, objects in named.items() for source in _objects_at(place, objects, instead)]
 
 
-def _objects_at(place: ObjectUrl, objects: list[StoredObject]) -> list[Source]:
+def _objects_at(place: ObjectUrl, objects: list[StoredObject], instead: str | None) -> list[Source]:
     """The object of that name, or the logs among the objects below that prefix."""
     if [entry.url for entry in objects] == [place]:
         return [_source(place, objects[0].bytes, objects[0].modified)]
-    results = {
-        entry.url.path.parent
-        for entry in objects
-        if is_unfinished(entry.url)
-        or (entry.url.name == FILE_NAME and entry.bytes <= LARGEST and is_result_text(read_object(entry.url)))
-    } - {place.path}
+    manifests = [entry.url for entry in objects if entry.url.name == FILE_NAME and entry.bytes <= LARGEST]
+    texts = {url.path.parent: text for url in manifests if is_result_text(text := read_object(url))}
+    if place.path in texts:
+        _check_readable(place, texts[place.path], instead)
+    results = ({entry.url.path.parent for entry in objects if is_unfinished(entry.url)} | set(texts)) - {place.path}
     found = [
         _source(entry.url, entry.bytes, entry.modified)
         for entry in objects
@@ -278,6 +306,26 @@ def _objects_at(place: ObjectUrl, objects: list[StoredObject]) -> list[Source]:
     if not found:
         raise _nothing_in(str(place))
     return found
+
+
+def _check_readable(place: Location, manifest: bytes, instead: str | None) -> None:
+    """Refuse a result of posbias, but for one that is a table of scores, where no log is read.
+
+    Raises:
+        UsageError: it is another result.
+    """
+    try:
+        made = msgspec.json.decode(manifest, type=_Made)
+    except (ValueError, RecursionError):
+        made = _Made()
+    if made.command == "score" and instead is not None:
+        return
+    if instead is None and made.command == "simulate":
+        instead = f"Name the log in it: {place / LOG_OF_SIMULATION}."
+    elif instead is None:
+        inputs = ", ".join(made.inputs[:_INPUTS_SHOWN]) + (", ..." if made.inputs[_INPUTS_SHOWN:] else "")
+        instead = f"Name the log itself: this was made from {inputs}." if inputs else "Name a log."
+    raise UsageError(f"{place}: is a result of `posbias {made.command}`. {instead}")
 
 
 def _nothing_in(name: str) -> LogFormatError:

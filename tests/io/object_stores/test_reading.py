@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from posbias.core.errors import LogFormatError, MissingExtraError, PosbiasError
+from posbias.core.errors import LogFormatError, MissingExtraError, PosbiasError, UsageError
 from posbias.io.log.scan import scan_sources
 from posbias.io.log.sources import find_sources
 from posbias.io.places.object_stores import forget_stores
@@ -88,7 +88,7 @@ TREE = [
     "other/manifest.json",
     "other/i.csv",
 ]
-PATTERNS = ["", "*.csv", "day=*", "day=*/*.csv", "day=[2-9]", "**/*.csv", "?.parquet", "result", "result/*.csv", "*.c*"]
+PATTERNS = ["", "*.csv", "day=*", "day=*/*.csv", "day=[2-9]", "**/*.csv", "?.parquet", "result/*.csv", "*.c*"]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -109,6 +109,9 @@ def test_prefixes_and_patterns_find_what_directories_and_patterns_find(
         str(source.path).removeprefix(f"{tree}/") for source in here
     ]
     assert [source.hive for source in there] == [source.hive for source in here]
+    for name in (f"{tree}/result", f"{url}/result"):
+        with pytest.raises(UsageError, match="result: is a result of `posbias run`. Name a log"):
+            find_sources([name])
 
 
 def test_what_is_wrong_with_an_object_is_said_of_its_url(bucket: Bucket, log: pl.DataFrame) -> None:
