@@ -66,7 +66,7 @@ _Found = TypeVar("_Found")
 class _Made(msgspec.Struct):
     """What of a manifest says how a result was made."""
 
-    command: str = "run"
+    command: str = ""
     inputs: list[str] = []
 
 
@@ -325,7 +325,8 @@ def _check_readable(place: Location, manifest: bytes, instead: str | None) -> No
     elif instead is None:
         inputs = ", ".join(made.inputs[:_INPUTS_SHOWN]) + (", ..." if made.inputs[_INPUTS_SHOWN:] else "")
         instead = f"Name the log itself: this was made from {inputs}." if inputs else "Name a log."
-    raise UsageError(f"{place}: is a result of `posbias {made.command}`. {instead}")
+    maker = f"`posbias {made.command}`" if made.command else "posbias"
+    raise UsageError(f"{place}: is a result of {maker}. {instead}")
 
 
 def _nothing_in(name: str) -> LogFormatError:

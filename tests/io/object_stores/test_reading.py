@@ -110,7 +110,7 @@ def test_prefixes_and_patterns_find_what_directories_and_patterns_find(
     ]
     assert [source.hive for source in there] == [source.hive for source in here]
     for name in (f"{tree}/result", f"{url}/result"):
-        with pytest.raises(UsageError, match="result: is a result of `posbias run`. Name a log"):
+        with pytest.raises(UsageError, match=r"result: is a result of posbias\. Name a log"):
             find_sources([name])
 
 
