@@ -7,6 +7,7 @@ from typing import Annotated
 
 from posbias.cli.options.option import on_disk, option, read_name
 from posbias.cli.options.shared import MODEL_HELP, Csv
+from posbias.cli.options.values import LARGEST_POSITION
 from posbias.core.choices import Cluster, Period, Shrink
 from posbias.core.errors import UsageError
 
@@ -27,7 +28,15 @@ class CountingOptions:
         ),
     ] = None
     max_position: Annotated[
-        int | None, option("--max-position", "Ignore results shown below this position.", _COUNTING, min=2, metavar="N")
+        int | None,
+        option(
+            "--max-position",
+            "Ignore results shown below this position.",
+            _COUNTING,
+            min=2,
+            max=LARGEST_POSITION,
+            metavar="N",
+        ),
     ] = None
     position_bins: Annotated[
         str | None,

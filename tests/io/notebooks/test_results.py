@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -67,7 +68,9 @@ def test_what_is_no_fit_is_refused(posbias: Posbias, path: Path, tmp_path: Path)
     with pytest.raises(UsageError, match=r"hdfs://\*\*\*@namenode/x\?\*\*\*: posbias cannot read or write hdfs: URLs"):
         open_result("hdfs://user:secret@namenode/x?token=secret")
     with pytest.raises(UsageError, match="holds a zero byte"):
-        open_result("a\0b")
+        open_result("\0")
+    with pytest.raises(UsageError, match=r"open_result\(5\): give the name of a directory"):
+        open_result(cast("Any", 5))
 
 
 def test_of_a_fit_for_each_value_one_is_opened(posbias: Posbias, path: Path) -> None:
