@@ -123,3 +123,20 @@ def test_a_colon_in_a_name_makes_no_url_of_it(run_in_process: Run, tmp_path: Pat
     assert (there.returncode, again.returncode) == (0, 0), there.stderr + again.stderr
     assert (tmp_path / "a:b" / "c" / "manifest.json").is_file()
     assert (tmp_path / "s3:" / "out" / "manifest.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("report", "fit", "-o", "s3://bucket/report.html"), "s3://bucket/report.html: a report is a file on disk"),
+        (("collect", "log.csv", "--into", "S3://bucket/store"), "s3://bucket/store: object stores have no locks"),
+        (("fit", "log.csv", "--temp-dir", "s3://bucket"), "s3://bucket/: temporary files need a directory on disk"),
+        (("fit", "log.csv", "--config", "s3://bucket/p.toml"), "s3://bucket/p.toml: a file of options is read from"),
+    ],
+)
+def test_what_must_be_on_disk_is_refused_in_an_object_store(
+    run_in_process: Run, tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    done = run_in_process(*words)
+    check_refused(done, tmp_path)
+    assert says in done.stderr
