@@ -5,7 +5,8 @@ import signal
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
-from typing import Any, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -18,6 +19,7 @@ from posbias.cli.options.threads import use_threads
 from posbias.cli.options.usage import PosbiasCommand, check_effects_of, check_said, command_to_try
 from posbias.cli.options.usage_errors import CANNOT_RUN
 from posbias.core.errors import PosbiasError, RoleError, SchemaError
+from posbias.io.places.locations import ObjectUrl
 
 
 def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -70,10 +72,12 @@ def command(app: typer.Typer) -> Callable[[Callable[..., int]], Callable[..., in
 
 
 def _flattened(function: Callable[..., int], groups: dict[str, Any]) -> inspect.Signature:
+    hints = get_type_hints(function, include_extras=True)
     parameters = [inspect.Parameter("invocation", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in groups:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(parameter.replace(kind=kind, annotation=_for_typer(hints[name])))
             continue
         parameters += _parameters_of(groups[name])
     return inspect.Signature([*parameters, *_parameters_of(CommonOptions)])
@@ -87,10 +91,19 @@ def _parameters_of(group: Any) -> list[inspect.Parameter]:  # noqa: ANN401 - a c
             entry.name,
             kind,
             default=inspect.Parameter.empty if entry.default is MISSING else entry.default,
-            annotation=hints[entry.name],
+            annotation=_for_typer(hints[entry.name]),
         )
         for entry in fields(group)
     ]
+
+
+def _for_typer(hint: Any) -> Any:  # noqa: ANN401 - any type of an option
+    """The type of a parameter; a `Location` as text, as Typer knows no unions. What reads the text makes it a place."""
+    kinds = get_args(hint.__origin__)
+    if ObjectUrl not in kinds:
+        return hint
+    text: Any = str | None if NoneType in kinds else str
+    return Annotated[text, *hint.__metadata__]
 
 
 def _print_configuration(invocation: typer.Context) -> int:

@@ -14,8 +14,11 @@ SCRIPTS: Mapping[Shell, str] = {
     "bash": """\
 # Completion of posbias for bash.
 _posbias_completion() {
-    local IFS=$'\\n'
-    COMPREPLY=($(_POSBIAS_COMPLETION=bash posbias "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(
+        _POSBIAS_COMPLETION=bash posbias "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null
+    )
 }
 complete -o default -F _posbias_completion posbias
 """,

@@ -8,13 +8,14 @@ MASK = "***"
 
 _LONGEST = 4096
 _STORES = ("s3", "s3a", "gs")  # whose buckets have no @ in their names, as containers of abfs:// do
-# pathlib folds the two slashes of a URL into one, so that an option that is a Path shows one.
-_USERINFO = re.compile(rf"(?<=:)(//?)([^\s/@:?#]*)(:(?:(?!://)\S){{0,{_LONGEST}}})?@")
+_USERINFO = re.compile(rf"(?<=:)(/{{1,3}})([^\s/@:?#]*)(:(?:(?!://)\S){{0,{_LONGEST}}})?@")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*\Z", re.IGNORECASE)
 _LONGEST_SCHEME = 20
 _PORT = re.compile(r":\d{1,5}[/?#]")
 _SECRET = r"(?:signature|credential|secret|password|passwd|token|api[-_]?key|access[-_]?key|account[-_]?key)"  # noqa: S105
-_PARAMETER = re.compile(rf"([?&;](?:[\w.\-]{{0,40}}{_SECRET}[\w.\-]{{0,40}}|sig|pwd)=)[^\s&;'\"<>]+", re.IGNORECASE)
+_PARAMETER = re.compile(
+    rf"([?#&;](?:[\w.\-]{{0,40}}{_SECRET}[\w.\-]{{0,40}}|sig|pwd|key|auth)=)[^\s&;'\"<>]+", re.IGNORECASE
+)
 _SETTING = re.compile(
     r"(\b\w{0,40}(?:secret[-_]?access[-_]?key|session[-_]?token|account[-_]?key|shared[-_]?access[-_]?signature"
     r"|password)['\"]?\s{0,3}=\s{0,3}['\"]?)[^\s&;,'\"<>]+",
@@ -37,6 +38,11 @@ def masked(text: str) -> str:
     for pattern in (_PARAMETER, _SETTING, _HEADER, _TOKEN_OF_AWS):
         text = pattern.sub(rf"\1{MASK}", text)
     return text
+
+
+def holds_key(url: str) -> bool:
+    """Whether a parameter of a URL, in its query or its fragment, is a password or a key."""
+    return _PARAMETER.search(url) is not None
 
 
 def masked_values(content: object) -> Any:  # noqa: ANN401 - what was given
@@ -69,8 +75,6 @@ def _of_place(found: re.Match[str]) -> bool:
     kind, after = scheme[0].lower() if scheme else "", found[3]
     if kind.endswith(_STORES):
         return False
-    if found[1] == "/" and not kind.endswith(("http", "https")):
-        return True
     if after is None:
-        return not found[2] or kind.endswith(("abfs", "abfss", "wasb", "wasbs"))
+        return found[1] == "/" or not found[2] or kind.endswith(("abfs", "abfss", "wasb", "wasbs"))
     return _PORT.match(after) is not None

@@ -8,6 +8,7 @@ what is used is imported: so `name` and `rank` are literals, in double quotes.
 from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from typing import ClassVar, Generic, TypeVar
@@ -30,6 +31,13 @@ class Plugin(ABC):
 
 
 P = TypeVar("P", bound=Plugin)
+
+
+def unknown_name(flag: str, name: str, known: Sequence[str]) -> UsageError:
+    """The error that an option takes no such name, with those that it takes and the nearest of them."""
+    close = get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return UsageError(f"{flag} {name}: unknown name; choose from {', '.join(known)}.{hint}")
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ class Room(Generic[P]):
         """
         declared = self._declared(f'"{name}"').get(name)
         if declared is None:
-            raise UsageError(f"{self.flag} {name}: unknown name; choose from {', '.join(self.names)}.")
+            raise unknown_name(self.flag, name, self.names)
         return self._made(declared)
 
     @staticmethod

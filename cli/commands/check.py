@@ -8,6 +8,7 @@ import typer
 from posbias.cli import streams
 from posbias.cli.messages import warn
 from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.option import read_name
 from posbias.cli.options.options import CountingOptions
 from posbias.cli.options.output import CheckOptions
 from posbias.cli.options.reading import ReadingOptions
@@ -17,7 +18,9 @@ _WIDTH_IN_A_FILE = 80
 
 
 def check(
-    logs: Annotated[list[str], typer.Argument(metavar="LOGS...", help="Log files, globs or directories.")],
+    logs: Annotated[
+        list[str], typer.Argument(metavar="LOGS...", help="Log files, globs or directories.", parser=read_name)
+    ],
     columns: ColumnOptions,
     reading: ReadingOptions,
     counting: CountingOptions,

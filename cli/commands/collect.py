@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from posbias.cli.options.columns import ColumnOptions
+from posbias.cli.options.option import read_name
 from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions, StoreOptions
 from posbias.cli.options.output import OutputOrInfoOptions
 from posbias.cli.options.reading import ReadingOptions
@@ -19,7 +20,8 @@ def collect(
     store: StoreOptions,
     output: OutputOrInfoOptions,
     inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="LOGS|STATISTICS...", help="Logs to count, or statistics to merge.")
+        list[str] | None,
+        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs to count, or statistics to merge.", parser=read_name),
     ] = None,
 ) -> int:
     """Count a log once and for all, into compact statistics that can be merged across days.

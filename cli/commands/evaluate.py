@@ -1,6 +1,5 @@
 """`posbias evaluate`: what rankings are worth, by the clicks of a log that they did not make."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,21 +7,26 @@ import typer
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.evaluation import EvaluationOptions
 from posbias.cli.options.models import ModelsOptions
-from posbias.cli.options.option import option
+from posbias.cli.options.option import option, read_name, read_place
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.core.errors import UsageError
+from posbias.io.places.locations import Location
 
 
 def evaluate(
-    inputs: Annotated[list[str], typer.Argument(metavar="LOGS...", help="Logs that the rankings did not learn from.")],
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="LOGS...", help="Logs that the rankings did not learn from.", parser=read_name),
+    ],
     columns: ColumnOptions,
     reading: ReadingOptions,
     rankings: EvaluationOptions,
     models: ModelsOptions,
     output: ResultOptions,
     propensities: Annotated[
-        Path | None, option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR")
+        Location | None,
+        option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR", parser=read_place),
     ] = None,
 ) -> int:
     """Evaluate rankings by clicks corrected for position bias, or click models by clicks they were not fitted to.
@@ -51,13 +55,12 @@ def _models(
     from posbias.cli.work import models as model_work
     from posbias.cli.work.engine import open_engine
     from posbias.cli.work.rehearsal import rehearse
-    from posbias.io.places.locations import location
 
     request = model_work.requested(models, rankings)
     learn, test = model_work.jobs(inputs, columns, reading, request)
     also_read = [*(reading.clicks or ()), *request.files]
     if output.dry_run:
-        return rehearse("evaluate", learn, location(output.output), output, also_read)
+        return rehearse("evaluate", learn, output.output, output, also_read)
     with (
         open_result("evaluate", output, inputs, [columns, reading, models], also_read) as result,
         open_engine(reading, output.output) as engine,
@@ -72,7 +75,7 @@ def _rankings(
     reading: ReadingOptions,
     rankings: EvaluationOptions,
     output: ResultOptions,
-    propensities: Path | None,
+    propensities: Location | None,
 ) -> int:
     from posbias.cli.report.result import open_result
     from posbias.cli.work import evaluation, steps
@@ -81,23 +84,21 @@ def _rankings(
     from posbias.cli.work.plan import like_the_fit
     from posbias.cli.work.rehearsal import rehearse
     from posbias.io.fits.read import read_fit
-    from posbias.io.places.locations import location
 
     request = evaluation.requested(rankings)
     if propensities is None:
         raise UsageError("rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`.")
-    place = location(propensities)
-    fitted = read_fit(place)
-    columns, counting = like_the_fit(fitted.plan, columns, place)
+    fitted = read_fit(propensities)
+    columns, counting = like_the_fit(fitted.plan, columns, propensities)
     job = resolve(inputs, columns, reading, counting, statistics=(), kept=Kept(sessions_for="posbias evaluate"))
-    also_read = [str(place), *(reading.clicks or ()), *request.files]
+    also_read = [propensities, *(reading.clicks or ()), *request.files]
     if output.dry_run:
-        return rehearse("evaluate", job, location(output.output), output, also_read)
+        return rehearse("evaluate", job, output.output, output, also_read)
     with (
         open_result("evaluate", output, inputs, [columns, reading, rankings], also_read) as result,
         open_engine(reading, output.output) as engine,
     ):
-        result.content["propensities"] = str(place)
+        result.content["propensities"] = str(propensities)
         evaluation.check_files(job.open_log(), request)
         read = steps.read_pages(job, engine, result)
         evaluation.evaluate(read, job.plan, fitted.theta, request, engine, result)

@@ -1,16 +1,19 @@
 """`posbias explore`: what to show next to learn most, from a fit."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from posbias.cli.options.exploration import ExplorationOptions
+from posbias.cli.options.option import read_place
 from posbias.cli.options.output import OutputOptions
+from posbias.io.places.locations import Location
 
 
 def explore(
-    fit: Annotated[Path, typer.Argument(metavar="FIT", help="Directory written by `posbias fit` or `run`.")],
+    fit: Annotated[
+        Location, typer.Argument(metavar="FIT", help="Directory written by `posbias fit` or `run`.", parser=read_place)
+    ],
     exploration: ExplorationOptions,
     output: OutputOptions,
 ) -> int:

@@ -7,6 +7,7 @@ import typer
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.exposure import FeatureOptions
 from posbias.cli.options.names import cell_models
+from posbias.cli.options.option import read_name
 from posbias.cli.options.options import CountingOptions, DecayOptions, EachOptions, EstimationOptions
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
@@ -15,7 +16,9 @@ from posbias.cli.options.reading import ReadingOptions
 def fit(  # noqa: PLR0913, PLR0917 - a group of options each
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs, or statistics written by `collect`."),
+        typer.Argument(
+            metavar="LOGS|STATISTICS...", help="Logs, or statistics written by `collect`.", parser=read_name
+        ),
     ],
     columns: ColumnOptions,
     reading: ReadingOptions,
@@ -37,7 +40,6 @@ def fit(  # noqa: PLR0913, PLR0917 - a group of options each
     from posbias.cli.work.exposure import requested_rows
     from posbias.cli.work.job import Kept, requested_estimate, resolve
     from posbias.cli.work.rehearsal import rehearse
-    from posbias.io.places.locations import location
 
     groups = [columns, reading, counting, decay, estimation, features, each]
     if counting.model is not None and counting.model not in cell_models():
@@ -47,7 +49,7 @@ def fit(  # noqa: PLR0913, PLR0917 - a group of options each
         job = click_models.job(inputs, columns, reading, counting, model.model)
         also_read = [*(reading.clicks or ()), *model.also_read]
         if output.dry_run:
-            return rehearse("fit", job, location(output.output), output, also_read)
+            return rehearse("fit", job, output.output, output, also_read)
         with (
             open_result("fit", output, inputs, groups, also_read) as result,
             open_engine(reading, output.output) as engine,
@@ -64,7 +66,7 @@ def fit(  # noqa: PLR0913, PLR0917 - a group of options each
         check_column(job, each.for_each, estimate)
     also_read = [*(reading.clicks or ()), *kept.tables]
     if output.dry_run:
-        return rehearse("fit", job, location(output.output), output, also_read)
+        return rehearse("fit", job, output.output, output, also_read)
     with (
         open_result("fit", output, inputs, groups, also_read) as result,
         open_engine(reading, output.output) as engine,

@@ -8,13 +8,16 @@ import typer
 from posbias.cli.messages import tell, warn
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.config import DEFAULT_FILE
+from posbias.cli.options.option import read_name
 from posbias.cli.options.options import CountingOptions
 from posbias.cli.options.output import InitOptions
 from posbias.cli.options.reading import ReadingOptions
 
 
 def init(
-    logs: Annotated[list[str], typer.Argument(metavar="LOGS...", help="Log files, globs or directories.")],
+    logs: Annotated[
+        list[str], typer.Argument(metavar="LOGS...", help="Log files, globs or directories.", parser=read_name)
+    ],
     columns: ColumnOptions,
     reading: ReadingOptions,
     counting: CountingOptions,

@@ -7,6 +7,7 @@ import typer
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.exposure import ExposureOptions
 from posbias.cli.options.names import cell_models
+from posbias.cli.options.option import read_name
 from posbias.cli.options.options import CountingOptions, EstimationOptions
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
@@ -14,7 +15,9 @@ from posbias.cli.options.training import TrainingOptions
 
 
 def run(
-    logs: Annotated[list[str], typer.Argument(metavar="LOGS...", help="Log files, globs or directories.")],
+    logs: Annotated[
+        list[str], typer.Argument(metavar="LOGS...", help="Log files, globs or directories.", parser=read_name)
+    ],
     columns: ColumnOptions,
     reading: ReadingOptions,
     counting: CountingOptions,
@@ -33,7 +36,6 @@ def run(
     from posbias.cli.work.exposure import requested_rows
     from posbias.cli.work.job import Kept, requested_estimate, resolve
     from posbias.cli.work.rehearsal import rehearse
-    from posbias.io.places.locations import location
 
     files = training_files.requested(training)
     groups = [columns, reading, counting, estimation, exposure, training]
@@ -46,7 +48,7 @@ def run(
         job = click_models.job(logs, columns, reading, counting, model.model, kept)
         also_read = [*(reading.clicks or ()), *files.tables, *model.also_read]
         if output.dry_run:
-            return rehearse("run", job, location(output.output), output, also_read)
+            return rehearse("run", job, output.output, output, also_read)
         with (
             open_result("run", output, logs, groups, also_read) as result,
             open_engine(reading, output.output) as engine,
@@ -62,7 +64,7 @@ def run(
     estimate.check(job)
     also_read = [*(reading.clicks or ()), *files.tables]
     if output.dry_run:
-        return rehearse("run", job, location(output.output), output, also_read)
+        return rehearse("run", job, output.output, output, also_read)
     with (
         open_result("run", output, logs, groups, also_read) as result,
         open_engine(reading, output.output) as engine,

@@ -1,20 +1,27 @@
 """`posbias score`: scores of new documents, by a model of `train`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from posbias.cli.options.option import read_name, read_place
 from posbias.cli.options.output import OutputOptions
 from posbias.cli.options.shared import Doc, Memory, Query, Threads
 from posbias.cli.options.values import parse_memory
+from posbias.io.places.locations import Location
 
 
 def score(
     inputs: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Documents to score: their ids, and the model's features.")
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="Documents to score: their ids, and the model's features.", parser=read_name
+        ),
     ],
-    model: Annotated[Path, typer.Option("--model", help="Directory written by `posbias train`.", metavar="DIR")],
+    model: Annotated[
+        Location,
+        typer.Option("--model", help="Directory written by `posbias train`.", metavar="DIR", parser=read_place),
+    ],
     output: OutputOptions,
     query: Query = None,
     doc: Doc = None,
@@ -30,11 +37,10 @@ def score(
     from posbias.io.learning.model_files import read_model
     from posbias.io.learning.new_documents import open_new_documents
     from posbias.io.learning.scores import score_rows, write_scores
-    from posbias.io.places.locations import location
 
-    stored = read_model(location(model))
+    stored = read_model(model)
     found = open_new_documents(inputs, tuple(query or ()), tuple(doc or ()), stored.features)
-    with open_result("score", output, inputs, [], [str(model)]) as result:
+    with open_result("score", output, inputs, [], [model]) as result:
         with result.progress.stage("scoring") as stage:
             n_rows = write_scores(score_rows(found, stored, parse_memory(memory)), result.folder, stage)
         result.content |= {

@@ -1,15 +1,18 @@
 """`posbias show`: a result as it was printed when it was made, on stdout."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from posbias.cli.options.option import read_place
 from posbias.cli.options.showing import ShowingOptions
+from posbias.io.places.locations import Location
 
 
 def show(
-    result: Annotated[Path, typer.Argument(metavar="RESULT", help="Directory that a command wrote with -o.")],
+    result: Annotated[
+        Location, typer.Argument(metavar="RESULT", help="Directory that a command wrote with -o.", parser=read_place)
+    ],
     showing: ShowingOptions,
 ) -> int:
     """Show a result as it was printed when it was made.
@@ -18,10 +21,9 @@ def show(
     """
     from posbias.cli.report import shown
     from posbias.cli.report.result import DONE
-    from posbias.io.places.locations import location
     from posbias.io.results.stored import open_stored
 
-    with open_stored(location(result), shown.FILES) as stored:
+    with open_stored(result, shown.FILES) as stored:
         forms = {
             "table": lambda: shown.as_table(stored, plot=showing.plot),
             "markdown": lambda: shown.as_markdown(stored),

@@ -1,30 +1,33 @@
 """`posbias train`: a ranker, from clicks and the propensities of a fit."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.learning import LearningOptions
-from posbias.cli.options.option import option
+from posbias.cli.options.option import option, read_name, read_place
 from posbias.cli.options.options import CountingOptions
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
+from posbias.io.places.locations import Location
 
 
 def train(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs; for most learners, statistics will do."),
+        typer.Argument(
+            metavar="LOGS|STATISTICS...", help="Logs; for most learners, statistics will do.", parser=read_name
+        ),
     ],
     columns: ColumnOptions,
     reading: ReadingOptions,
     learned: LearningOptions,
     output: ResultOptions,
     propensities: Annotated[
-        Path | None, option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR")
+        Location | None,
+        option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR", parser=read_place),
     ] = None,
 ) -> int:
     """Train a ranker on clicks, corrected for position bias.
@@ -38,32 +41,28 @@ def train(
     from posbias.cli.work.plan import check_same_cells, like_the_fit
     from posbias.cli.work.rehearsal import rehearse
     from posbias.io.fits.read import read_fit
-    from posbias.io.places.locations import location
     from posbias.io.stores.store import find_statistics
 
     request = learning.requested(learned, propensities)
-    place = None if propensities is None else location(propensities)
-    fitted = None if place is None else read_fit(place)
+    fitted = None if propensities is None else read_fit(propensities)
     placed = columns.randomized_where if request.learner.needs_randomized else None
     counting, statistics = CountingOptions(period="none"), find_statistics(inputs)
-    if fitted is not None and place is not None and not statistics:
-        columns, counting = like_the_fit(fitted.plan, columns, place)
+    if fitted is not None and propensities is not None and not statistics:
+        columns, counting = like_the_fit(fitted.plan, columns, propensities)
     columns = replace(columns, randomized_where=placed)
     kept = Kept(request.needs_sessions, request.features.columns, request.features.tables)
     job = resolve(inputs, columns, reading, counting, statistics=statistics, kept=kept)
     learning.check_randomized(request, job.plan)
-    also_read = [str(propensities or ""), *(reading.clicks or ()), *request.features.tables]
+    also_read = [*([] if propensities is None else [propensities]), *(reading.clicks or ()), *request.features.tables]
     if output.dry_run:
-        return rehearse("train", job, location(output.output), output, also_read)
+        return rehearse("train", job, output.output, output, also_read)
     with (
-        open_result(
-            "train", output, inputs, [columns, reading, learned], [name for name in also_read if name]
-        ) as result,
+        open_result("train", output, inputs, [columns, reading, learned], also_read) as result,
         open_engine(reading, output.output) as engine,
     ):
         counted = steps.count(job, engine, result)
-        if fitted is not None and place is not None:
-            result.content["propensities"] = str(place)
-            check_same_cells(counted.plan, fitted.plan, place)
+        if fitted is not None and propensities is not None:
+            result.content["propensities"] = str(propensities)
+            check_same_cells(counted.plan, fitted.plan, propensities)
         learning.learn(counted, None if fitted is None else fitted.theta, request, engine, result)
     return result.exit_code

@@ -1,24 +1,29 @@
 """`posbias weight`: training files, from logs and the propensities of a fit."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.option import option
+from posbias.cli.options.option import option, read_name, read_place
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.training import TrainingOptions
+from posbias.io.places.locations import Location
 
 
 def weight(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="LOGS|STATISTICS...", help="Logs; for pointwise and judgments, statistics will do."),
+        typer.Argument(
+            metavar="LOGS|STATISTICS...",
+            help="Logs; for pointwise and judgments, statistics will do.",
+            parser=read_name,
+        ),
     ],
     propensities: Annotated[
-        Path, option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR")
+        Location,
+        option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR", parser=read_place),
     ],
     columns: ColumnOptions,
     reading: ReadingOptions,

@@ -22,6 +22,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperGroup, TyperOption
 
+from posbias.core.credentials import masked
 from posbias.core.errors import UsageError
 from posbias.io.places.regular_files import read_regular
 
@@ -163,7 +164,7 @@ def _kind(value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else masked(str(value))  # before a password loses its @
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 

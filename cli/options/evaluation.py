@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from posbias.cli.options.option import option
+from posbias.cli.options.option import option, read_name, read_ranking
 from posbias.cli.options.shared import Csv, MinPropensity, Propensity
 from posbias.core.choices import Candidates
 
@@ -21,11 +21,18 @@ class EvaluationOptions:
             "A ranking as a table of query, doc and score; NAME=FILE says its name. Repeatable.",
             _RANKINGS,
             metavar="FILE",
+            parser=read_ranking,
         ),
     ] = None
     rankings: Annotated[
         list[str] | None,
-        option("--rankings", "A ranking as a TREC run; NAME=FILE says its name. Repeatable.", _RANKINGS, metavar="RUN"),
+        option(
+            "--rankings",
+            "A ranking as a TREC run; NAME=FILE says its name. Repeatable.",
+            _RANKINGS,
+            metavar="RUN",
+            parser=read_ranking,
+        ),
     ] = None
     judgments: Annotated[
         str | None,
@@ -34,6 +41,7 @@ class EvaluationOptions:
             "Judgments for NDCG: TREC qrels, or a table of query, doc and relevance.",
             _RANKINGS,
             metavar="FILE",
+            parser=read_name,
         ),
     ] = None
     cutoff: Annotated[

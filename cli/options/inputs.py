@@ -11,6 +11,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.log.impressions import Paging
 from posbias.core.log.text_values import TextValues, check_timestamp_format
+from posbias.core.registry import unknown_name
 from posbias.io.forms import form_names, get_form
 from posbias.io.log.click_table import ClickRows, ClicksRequest
 from posbias.io.log.dialect import Dialect, read_columns, read_encoding, read_separator
@@ -256,8 +257,7 @@ def raw_reader(reading: ReadingOptions, *, no_query: bool) -> RawReader | None:
     if reading.input_format in _ROWS:
         return None
     if reading.input_format not in form_names():
-        known = ", ".join([*_ROWS, *form_names()])
-        raise UsageError(f"--input-format {reading.input_format}: unknown name; choose from {known}.")
+        raise unknown_name("--input-format", reading.input_format, [*_ROWS, *form_names()])
     form = get_form(reading.input_format)
     if reading.clicks:
         raise UsageError(f"--clicks: in {form.title}, clicks are among the events. Give all files as inputs.")

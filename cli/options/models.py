@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from posbias.cli.options.option import option
+from posbias.cli.options.option import option, read_name
 
 _MODELS = "Click models"
 
@@ -31,7 +31,13 @@ class ModelsOptions:
     ] = 0.25
     test: Annotated[
         list[str] | None,
-        option("--test", "A log to judge by, instead of holding sessions out. Repeatable.", _MODELS, metavar="LOG"),
+        option(
+            "--test",
+            "A log to judge by, instead of holding sessions out. Repeatable.",
+            _MODELS,
+            metavar="LOG",
+            parser=read_name,
+        ),
     ] = None
     samples: Annotated[
         int,

@@ -5,8 +5,9 @@ from math import inf
 from pathlib import Path
 from typing import Annotated
 
-from posbias.cli.options.option import option
+from posbias.cli.options.option import on_disk, option, read_name
 from posbias.cli.options.shared import MODEL_HELP, Csv
+from posbias.cli.options.values import LARGEST_POSITION
 from posbias.core.choices import Cluster, Period, Shrink
 from posbias.core.errors import UsageError
 
@@ -27,7 +28,15 @@ class CountingOptions:
         ),
     ] = None
     max_position: Annotated[
-        int | None, option("--max-position", "Ignore results shown below this position.", _COUNTING, min=2, metavar="N")
+        int | None,
+        option(
+            "--max-position",
+            "Ignore results shown below this position.",
+            _COUNTING,
+            min=2,
+            max=LARGEST_POSITION,
+            metavar="N",
+        ),
     ] = None
     position_bins: Annotated[
         str | None,
@@ -113,7 +122,16 @@ class StoreOptions:
 
     into: Annotated[
         Path | None,
-        option("--into", "Store to add the day to (--date), in one step.", _OUTPUT, metavar="STORE"),
+        option(
+            "--into",
+            "Store to add the day to (--date), in one step.",
+            _OUTPUT,
+            metavar="STORE",
+            parser=on_disk(
+                "object stores have no locks, so that of two runs at once one could lose the other's day. Keep the "
+                "store in a directory, and copy it with `posbias collect STORE -o URL --force`."
+            ),
+        ),
     ] = None
     replace_day: Annotated[
         bool, option("--replace-day", "With --into: replace the day if it is there from other logs.", _OUTPUT)
@@ -221,6 +239,7 @@ class EstimationOptions:
             "Table of the trust bias of --model tpbm: position, alpha and beta.",
             _ESTIMATING,
             metavar="FILE",
+            parser=read_name,
         ),
     ] = None
     csv: Csv = False

@@ -1,15 +1,17 @@
 """Where the result goes, and what is printed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from posbias.cli.options.config import load_defaults
-from posbias.cli.options.option import option
+from posbias.cli.options.option import on_disk, option, read_place
 from posbias.cli.options.shared import Csv
 from posbias.core.errors import UsageError
+from posbias.io.places.locations import Location
 
 _OUTPUT = "Output"
 
@@ -23,6 +25,7 @@ _Config = Annotated[
         "TOML file of options; ./posbias.toml by default.",
         _OUTPUT,
         callback=load_defaults,
+        parser=on_disk("a file of options is read from disk. Copy it there."),
         is_eager=True,
         metavar="FILE",
     ),
@@ -31,16 +34,22 @@ DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Say what would be read and written, and write nothing.", rich_help_panel=_OUTPUT),
 ]
-_output = option(
-    "--output", "Directory or s3:// prefix to write to; of a report, a file.", _OUTPUT, short="-o", metavar="DIR"
-)
+
+
+def _output_option(parser: Callable[[str], Location]) -> Any:  # noqa: ANN401 - as Typer has it
+    help_text = "Directory or s3:// prefix to write to; of a report, a file."
+    return option("--output", help_text, _OUTPUT, short="-o", metavar="DIR", parser=parser)
+
+
+_output = _output_option(read_place)
+_report = _output_option(on_disk("a report is a file on disk. Write it there, and copy it."))
 
 
 @dataclass(frozen=True)
 class OutputOptions:
     """Where the result goes, and what is printed."""
 
-    output: Annotated[Path, _output]
+    output: Annotated[Location, _output]
     force: _Force = False
     quiet: _Quiet = False
     json: _Json = False
@@ -58,7 +67,7 @@ class ResultOptions(OutputOptions):
 class OutputOrPrintOptions:
     """Where the result goes, if it is to be kept, and what is printed."""
 
-    output: Annotated[Path | None, _output] = None
+    output: Annotated[Location | None, _output] = None
     csv: Csv = False
     force: _Force = False
     quiet: _Quiet = False
@@ -76,7 +85,7 @@ class OutputOrPrintOptions:
 class OutputOrInfoOptions:
     """Where the result goes; none is written where statistics are only described."""
 
-    output: Annotated[Path | None, _output] = None
+    output: Annotated[Location | None, _output] = None
     info: Annotated[bool, option("--info", "Describe statistics (with --json as JSON) and write nothing.", _OUTPUT)] = (
         False
     )
@@ -126,7 +135,7 @@ class CheckOptions:
 class ReportOptions:
     """Where a report goes, and what it is: a page, or one chart."""
 
-    output: Annotated[Path, _output]
+    output: Annotated[Path, _report]
     chart: Annotated[str, option("--chart", "The chart of a report that is a picture.", _OUTPUT, metavar="NAME")] = (
         "curve"
     )

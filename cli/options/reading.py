@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from posbias.cli.options.option import option
+from posbias.cli.options.option import on_disk, option, read_name
 from posbias.cli.options.shared import Memory, Threads
 from posbias.core.choices import (
     MOST_BAD_ROWS,
@@ -113,7 +113,13 @@ class ReadingOptions:
     ] = None
     clicks: Annotated[
         list[str] | None,
-        option("--clicks", "A separate table of clicks, joined on session and document.", _READING, metavar="FILE"),
+        option(
+            "--clicks",
+            "A separate table of clicks, joined on session and document.",
+            _READING,
+            metavar="FILE",
+            parser=read_name,
+        ),
     ] = None
     clicks_session: Annotated[
         list[str] | None,
@@ -284,7 +290,13 @@ class ReadingOptions:
     threads: Threads = None
     temp_dir: Annotated[
         Path | None,
-        option("--temp-dir", "Directory for temporary files; the system's by default.", _READING, metavar="DIR"),
+        option(
+            "--temp-dir",
+            "Directory for temporary files; the system's by default.",
+            _READING,
+            metavar="DIR",
+            parser=on_disk("temporary files need a directory on disk. Name one."),
+        ),
     ] = None
     engine: Annotated[
         EngineName,

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperOption
 
 from posbias.cli.options.config import DEFAULT_FILE, ITSELF, TYPED_ONLY
+from posbias.io.places.locations import ObjectUrl
 
 UNSET = "not set"
 
@@ -42,7 +43,7 @@ def _setting(invocation: typer.Context, option: TyperOption) -> Setting:
 
 
 def _plain(value: Any) -> object:  # noqa: ANN401 - of any type of option
-    if isinstance(value, Path):
+    if isinstance(value, Path | ObjectUrl):
         return str(value)
     if isinstance(value, list | tuple):
         return list(value) or None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from posbias.cli.options.option import option
+from posbias.cli.options.option import option, read_name
 from posbias.core.choices import Missing, Source
 
 _COLUMNS, _FEATURES, _READING = "Columns of the log", "Features", "Reading"
@@ -26,7 +26,11 @@ Threads = Annotated[
 Features = Annotated[
     list[str] | None,
     option(
-        "--features", "Table of features by query and document, or by document. Repeatable.", _FEATURES, metavar="FILE"
+        "--features",
+        "Table of features by query and document, or by document. Repeatable.",
+        _FEATURES,
+        metavar="FILE",
+        parser=read_name,
     ),
 ]
 Feature = Annotated[

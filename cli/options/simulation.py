@@ -1,10 +1,9 @@
 """The options of simulating."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
-from posbias.cli.options.option import option
+from posbias.cli.options.option import option, read_name
 from posbias.cli.options.shared import MODEL_HELP
 
 _WORLD, _LABELS, _RANKER, _USERS, _EXPERIMENTS = "World", "Labels", "Ranker", "Users", "Experiments"
@@ -76,8 +75,14 @@ class LabelOptions:
     """Real queries, documents and graded labels in place of drawn ones."""
 
     labels: Annotated[
-        Path | None,
-        option("--labels", "Judged documents: query, doc, label (a grade) and features.", _LABELS, metavar="FILE"),
+        str | None,
+        option(
+            "--labels",
+            "Judged documents: query, doc, label (a grade) and features.",
+            _LABELS,
+            metavar="FILE",
+            parser=read_name,
+        ),
     ] = None
     click_noise: Annotated[
         float | None,

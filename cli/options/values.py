@@ -17,6 +17,7 @@ _UNITS = {
     "gi": 2**30,
     "ti": 2**40,
 }
+LARGEST_POSITION = 2**31 - 1
 _SMALLEST_MEMORY = 256 << 20
 _FEWEST_BINS = 2
 
@@ -57,7 +58,8 @@ def parse_bins(text: str | None) -> tuple[int, ...]:
         bins = tuple(int(number) for number in text.split(","))
     except ValueError:
         bins = tuple[int, ...]()
-    if len(bins) < _FEWEST_BINS or bins[0] != 1 or any(b <= a for a, b in pairwise(bins)):
+    ascending = len(bins) >= _FEWEST_BINS and bins[0] == 1 and all(a < b for a, b in pairwise(bins))
+    if not ascending or bins[-1] > LARGEST_POSITION:
         raise UsageError(
             f"--position-bins {text}: give the first position of each bin, ascending from 1, e.g. 1,2,3,5,10,20."
         )

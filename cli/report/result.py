@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from posbias.cli.report.curve import Curve
 from posbias.cli.report.progress import show_progress
 from posbias.cli.report.table import Printed, renderable
 from posbias.io.log.sources import named_paths
-from posbias.io.places.locations import Location, ObjectUrl, location
+from posbias.io.places.locations import Location, ObjectUrl
 from posbias.io.progress import Progress
 from posbias.io.results.manifest import manifest_text, write_manifest
 from posbias.io.results.output import output_directory
@@ -62,9 +62,9 @@ class Result:
 def open_result(
     command: str,
     output: OutputOptions,
-    inputs: list[str],
+    inputs: Sequence[str | Location],
     options: list[Any],
-    also_read: Sequence[str] = (),
+    also_read: Sequence[str | Location] = (),
     *,
     replaces_input: bool = False,
     waits: bool = False,
@@ -81,7 +81,7 @@ def open_result(
         waits: whether to wait until another run that writes the target has ended; else that is an error.
     """
     console = stderr_console()
-    target = location(output.output)
+    target = output.output
     temporary = next((group.temp_dir for group in options if isinstance(group, ReadingOptions)), None)
     protected = [path for name in (*inputs, *also_read) for path in named_paths(name)]
     if replaces_input:
@@ -104,9 +104,11 @@ def open_result(
     _report(result, manifest_text(manifest), output, console)
 
 
-def write_description(result: Result, command: str, inputs: list[str], options: list[Any]) -> dict[str, Any]:
+def write_description(
+    result: Result, command: str, inputs: Sequence[str | Location], options: list[Any]
+) -> dict[str, Any]:
     """Write the manifest of a result, its last file, and return it."""
-    content = {"command": command, "inputs": inputs, "options": _plain(options), **result.content}
+    content = {"command": command, "inputs": [*map(str, inputs)], "options": _plain(options), **result.content}
     return write_manifest(result.folder, {**content, "warnings": result.warnings, PRINTED: result.printed})
 
 
@@ -131,12 +133,12 @@ def _report(result: Result, manifest: str, output: OutputOptions, console: Conso
     for path, why in take_doubtful().items():
         warn(f"{path} is left in place: {why}. Delete it if it is no longer needed.")
     if not output.quiet:
-        tell(f"written: {_named(location(output.output))}")
+        tell(f"written: {_named(output.output)}")
     if output.json:
         typer.echo(manifest.encode(), nl=False)
         lost = streams.why_lost(sys.stdout)
         if lost is not None:
-            complain(f"{location(output.output)} is written, but its manifest could not be printed to stdout: {lost}.")
+            complain(f"{output.output} is written, but its manifest could not be printed to stdout: {lost}.")
             result.exit_code = WITH_DOUBTS
 
 
@@ -156,9 +158,9 @@ def _named(target: Location) -> str:
 
 def _plain(groups: list[Any]) -> dict[str, Any]:
     """Options as plain values, under the names of the command line; those that are not set are left out."""
-    values = {name: value for group in groups for name, value in asdict(group).items() if value is not None}
-    return {name.replace("_", "-"): _plain_value(value) for name, value in values.items()}
+    values = {entry.name: getattr(group, entry.name) for group in groups for entry in fields(group)}
+    return {name.replace("_", "-"): _plain_value(value) for name, value in values.items() if value is not None}
 
 
 def _plain_value(value: object) -> object:
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, Path | ObjectUrl) else value

@@ -10,12 +10,12 @@ from posbias.core.errors import OutputError, UsageError
 from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
 from posbias.io.places.file_names import is_text
-from posbias.io.places.locations import ObjectUrl, location
+from posbias.io.places.locations import Location, ObjectUrl
 from posbias.io.temporary.directories import owned_directory, system_temporary
 
 
 @contextmanager
-def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
+def open_engine(reading: ReadingOptions, output: Location) -> Generator[Engine]:
     """The engine, with a directory for temporary files for as long as the block runs.
 
     Raises:
@@ -28,18 +28,19 @@ def open_engine(reading: ReadingOptions, output: Path) -> Generator[Engine]:
         with _scratch(reading.temp_dir or system_temporary(), hidden=False) as scratch:
             yield LocalEngine(memory, scratch, reading.on_bad_rows, reading.check_pages)
         return
-    if isinstance(location(output), ObjectUrl) and reading.temp_dir is None:
-        raise UsageError(
-            f"--output {location(output)}: with --engine spark the result is made on disk before it is uploaded. "
-            "Use --temp-dir to name a directory that all machines of the cluster can see."
-        )
+    place = reading.temp_dir
+    if place is None:  # where all machines of a cluster find the output, they find temporary files too
+        if isinstance(output, ObjectUrl):
+            raise UsageError(
+                f"--output {output}: with --engine spark the result is made on disk before it is uploaded. "
+                "Use --temp-dir to name a directory that all machines of the cluster can see."
+            )
+        place = next(folder for folder in output.absolute().parents if folder.is_dir())
     from posbias.io.engines.spark import SparkEngine  # noqa: PLC0415 - only where it is asked for
     from posbias.io.engines.spark_session import DEFAULT_MASTER, open_session  # noqa: PLC0415 - likewise
 
-    # Where all machines of a cluster find the output, they find temporary files too.
-    beside = next(folder for folder in output.absolute().parents if folder.is_dir())
     with (
-        _scratch(reading.temp_dir or beside, hidden=True) as scratch,
+        _scratch(place, hidden=True) as scratch,
         open_session(reading.master or DEFAULT_MASTER, scratch) as session,
         closing(SparkEngine(session, memory, scratch, reading.on_bad_rows, reading.check_pages)) as engine,
     ):

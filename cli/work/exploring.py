@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 
@@ -14,19 +13,18 @@ from posbias.core.exploration.documents import MEAN_RANK, documents_to_show
 from posbias.core.exploration.swaps import make_plan
 from posbias.core.schema import QUERY
 from posbias.io.fits.explore import ExploredFit, open_explored, whole_queries
-from posbias.io.places.locations import location
+from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
 from posbias.io.results.exploration import write_documents, write_plan
 
 SCHEMA = "posbias.exploration"
 
 
-def explore(fit: Path, exploration: ExplorationOptions, output: OutputOptions) -> int:
+def explore(fit: Location, exploration: ExplorationOptions, output: OutputOptions) -> int:
     """Say which positions to swap, and which documents to show, to learn most."""
-    place = location(fit)
     with (
-        open_result("explore", output, [str(place)], [exploration]) as result,
-        open_explored(place) as explored,
+        open_result("explore", output, [fit], [exploration]) as result,
+        open_explored(fit) as explored,
     ):
         result.content["schema"] = SCHEMA
         _plan_swaps(explored, exploration.pages, result)

@@ -22,6 +22,7 @@ from posbias.core.evaluation.ndcg import ndcg_by_query
 from posbias.core.judging import tables
 from posbias.core.judging.relevance import GRADE, PLACE, VALUE, auc, dependence_on_ranker
 from posbias.core.models import ClickModel, click_model_names, get_click_model
+from posbias.core.registry import unknown_name
 from posbias.core.schema import DOC, PAIR, POSITION, QUERY
 from posbias.io import clock
 from posbias.io.browsing.held_out import AllPages, BySession, ByTime, last_share
@@ -75,8 +76,7 @@ def requested(asked: ModelsOptions, rankings: EvaluationOptions) -> Request:
     if "" in wrong:
         raise UsageError(f"--models {asked.models}: a name is missing beside a comma.")
     if wrong:
-        choices = ", ".join([*click_model_names(), ALL])
-        raise UsageError(f"--models {wrong[0]}: unknown name; choose from {choices}.")
+        raise unknown_name("--models", wrong[0], [*click_model_names(), ALL])
     if len(set(names)) < len(names):
         raise UsageError(f"--models {asked.models}: names a model twice.")
     if not 0 < asked.test_share < 1:

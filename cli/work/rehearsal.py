@@ -44,7 +44,7 @@ def rehearse(
     job: Job,
     target: Location,
     output: OutputOptions,
-    also_read: Sequence[str] = (),
+    also_read: Sequence[str | Location] = (),
     *,
     replaces_input: bool = False,
 ) -> int:
@@ -62,7 +62,7 @@ def rehearse(
         PosbiasError: the command would fail with it before it reads a row.
     """
     job.require_logs()
-    reads: dict[str, Any] = {"inputs": list(job.inputs), "also": [name for name in also_read if name]}
+    reads: dict[str, Any] = {"inputs": list(job.inputs), "also": [*map(str, also_read)]}
     warnings: list[str] = []
     if job.statistics:
         reads["statistics"] = {
@@ -74,7 +74,7 @@ def rehearse(
         reads["log"] = describe_log(log)
         reads["files"] = [str(source.path) for source in log.sources]
         warnings = doubts(log)
-    paths = [path for name in (*job.inputs, *also_read) if name for path in named_paths(name)]
+    paths = [path for name in (*job.inputs, *also_read) for path in named_paths(name)]
     paths += [path for path in (output.config, job.reading.temp_dir) if path is not None]
     protected = [path for path in paths if not (replaces_input and is_same(path, target))]
     is_there = check_output(target, force=output.force, protected=protected)

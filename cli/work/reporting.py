@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from posbias.core.errors import MissingExtraError, UsageError
-from posbias.io.places.locations import Location, ObjectUrl, location
+from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
 from posbias.io.reports.read import open_reported
 from posbias.io.reports.write import check_target, write_report
@@ -21,10 +21,8 @@ def format_of(target: Path) -> Format:
     """The form of a report, by the ending of its name.
 
     Raises:
-        UsageError: the ending is none of a report, or the name is that of an object.
+        UsageError: the ending is none of a report.
     """
-    if isinstance(location(target), ObjectUrl):
-        raise UsageError(f"--output {location(target)}: a report is a file on disk. Write it there, and copy it.")
     form = _FORMATS.get(target.suffix.lower())
     if form is None:
         raise UsageError(

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from shlex import quote
 
 import polars as pl
@@ -20,8 +19,9 @@ from posbias.core.simulation.simulate import simulate_blocks
 from posbias.core.simulation.truth import true_attractiveness, true_parameters, true_propensities
 from posbias.core.simulation.worlds import World, random_world
 from posbias.core.wording import counted
-from posbias.io.log.simulated import LOG, TRUTH, read_labels, write_log, write_truth
-from posbias.io.places.locations import Location, location
+from posbias.io.log.simulated import TRUTH, read_labels, write_log, write_truth
+from posbias.io.log.sources import LOG_OF_SIMULATION
+from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
 
 SCHEMA = "posbias.simulation"
@@ -38,7 +38,7 @@ def simulate(
     """Simulate a click log of which the truth is known, from scratch or from graded labels."""
     options = simulation_options(drawn, ranking, users, experiments)
     how = judgement_options(labels)
-    inputs = [] if labels.labels is None else [str(labels.labels)]
+    inputs = [] if labels.labels is None else [labels.labels]
     with open_result("simulate", output, inputs, [drawn, labels, ranking, users, experiments]) as result:
         result.content["schema"] = SCHEMA
         world = random_world(options) if labels.labels is None else _world_from(labels.labels, options, how, result)
@@ -49,13 +49,13 @@ def simulate(
         write_truth(propensities, true_parameters(options), true_attractiveness(options, world), result.folder)
         result.content["simulated"] = totals.summary()
         result.printed += [totals.line(), *_rates_table(totals, propensities)]
-        result.hints += _next_step(options, location(output.output))
+        result.hints += _next_step(options, output.output)
     return result.exit_code
 
 
-def _world_from(labels: Path, options: SimulationOptions, how: JudgementOptions, result: Result) -> World:
+def _world_from(labels: str, options: SimulationOptions, how: JudgementOptions, result: Result) -> World:
     """A world from a file of labels; the manifest says which, and what it holds."""
-    table, result.content["sources"] = read_labels(str(labels))
+    table, result.content["sources"] = read_labels(labels)
     judgements = usable_judgements(table, options.n_positions)
     left_out, kept = judgements.queries_left_out, len(judgements.n_docs)
     result.content["labels"] = {"queries": kept, "queries_left_out": left_out, "docs": len(judgements.doc_ids)}
@@ -121,7 +121,7 @@ def _rates_table(totals: Totals, propensities: pl.DataFrame) -> list[Printed]:
     if truth:
         known = first(f"{truth[position - 1]:.3f}" for position in positions)
         columns.append(Column("true propensity", known, folded="true pro-\npensity"))
-    table = PrintedTable(tuple(columns), more(len(positions), f"positions in {LOG}"))
+    table = PrintedTable(tuple(columns), more(len(positions), f"positions in {LOG_OF_SIMULATION}"))
     return ["click rates relative to position 1", table]
 
 
@@ -134,7 +134,7 @@ def _next_step(options: SimulationOptions, folder: Location) -> list[str]:
         "--stratify segment": options.segments > 1,
         "--context device": bool(options.contexts) and options.model == "pbm",  # contexts are fitted within PBM
     }
-    log = quote(str(folder / LOG))
+    log = quote(str(folder / LOG_OF_SIMULATION))
     if options.model not in CELL_MODELS:
         rivals = ",".join(dict.fromkeys((options.model, *CELL_MODELS)))
         return [f"next: posbias evaluate {log} --models {rivals} -o judged"]

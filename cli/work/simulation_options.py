@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from posbias.cli.options.simulation import ExperimentOptions, LabelOptions, RankerOptions, UserOptions, WorldOptions
 from posbias.core.errors import UsageError
-from posbias.core.models import click_model_names
+from posbias.core.models import get_click_model
 from posbias.core.simulation.judgements import JudgementOptions
 from posbias.core.simulation.options import SimulationOptions
 from posbias.core.simulation.parameters import shared_parameters
@@ -26,8 +26,7 @@ def simulation_options(
     Raises:
         UsageError: an option cannot be read, or asks for what cannot be.
     """
-    if drawn.model not in click_model_names():
-        raise UsageError(f"--model {drawn.model}: unknown name; choose from {', '.join(click_model_names())}.")
+    get_click_model(drawn.model)
     try:
         return _options(drawn, ranking, users, experiments)
     except UsageError as error:

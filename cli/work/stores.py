@@ -19,7 +19,6 @@ from posbias.cli.work.plan import check_day
 from posbias.cli.work.rehearsal import rehearse
 from posbias.core.errors import OutputError, StatisticsError, UsageError
 from posbias.io.log.sources import named_paths
-from posbias.io.places.locations import ObjectUrl, location
 from posbias.io.stores.days import check_new_day, open_store
 from posbias.io.stores.store import Statistics, find_statistics
 
@@ -50,8 +49,7 @@ def collect(
     target, groups = output.to_write(), [columns, reading, counting, decay, gate]
     if output.dry_run:
         job = _resolved(inputs, columns, reading, counting, decay, target)
-        place = location(target.output)
-        return rehearse("collect", job, place, target, reading.clicks or (), replaces_input=True)
+        return rehearse("collect", job, target.output, target, reading.clicks or (), replaces_input=True)
     with open_result("collect", target, inputs, groups, reading.clicks or (), replaces_input=True) as result:
         # Only now, when no other run writes the target, is it certain what it holds.
         job = _resolved(inputs, columns, reading, counting, decay, target)
@@ -131,16 +129,10 @@ def _place_of(store: Path | None) -> Path:
     """Where the store is.
 
     Raises:
-        UsageError: nobody says, or it is in an object store.
+        UsageError: nobody says.
     """
     if store is None:
         raise UsageError("--into STORE is missing: say which store to change.")
-    place = location(store)
-    if isinstance(place, ObjectUrl):
-        raise UsageError(
-            f"--into {place}: object stores have no locks, so that of two runs at once one could lose the other's day. "
-            f"Keep the store in a directory, and copy it with `posbias collect STORE -o {place} --force`."
-        )
     return store
 
 
@@ -169,7 +161,7 @@ def _check_replaced(
     Raises:
         OutputError: it would replace another input.
     """
-    target = location(output.output)
+    target = output.output
     kept = [entry.path for entry in statistics if decay.decay is None or entry.metadata.decay is not None]
     replaced = any(is_same(path, target) for name in inputs for path in named_paths(name))
     if replaced and not any(is_same(path, target) for path in kept):
@@ -178,4 +170,4 @@ def _check_replaced(
 
 def _store_at(target: OutputOptions, statistics: Sequence[Statistics]) -> Statistics | None:
     """The statistics that the result replaces: the store to which the others are added."""
-    return next((entry for entry in statistics if is_same(entry.path, location(target.output))), None)
+    return next((entry for entry in statistics if is_same(entry.path, target.output)), None)

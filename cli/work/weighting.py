@@ -1,7 +1,5 @@
 """What `weight` writes: training files, by cell or by row."""
 
-from pathlib import Path
-
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.options import CountingOptions
 from posbias.cli.options.output import ResultOptions
@@ -16,13 +14,13 @@ from posbias.cli.work.rehearsal import rehearse
 from posbias.core.training.layouts import LayoutOfPages
 from posbias.io.browsing.fits import has_click_model, read_click_model
 from posbias.io.fits.read import read_fit
-from posbias.io.places.locations import Location, location
+from posbias.io.places.locations import Location
 from posbias.io.stores.store import find_statistics
 
 
 def weight(
     inputs: list[str],
-    propensities: Path,
+    propensities: Location,
     columns: ColumnOptions,
     reading: ReadingOptions,
     training: TrainingOptions,
@@ -30,36 +28,35 @@ def weight(
 ) -> int:
     """Write training files whose weights correct for position bias."""
     files = training_files.requested(training)
-    place = location(propensities)
-    if has_click_model(place):
-        return _by_row(inputs, place, columns, reading, training, files, output)
-    fitted = read_fit(place)
+    if has_click_model(propensities):
+        return _by_row(inputs, propensities, columns, reading, training, files, output)
+    fitted = read_fit(propensities)
     counting, statistics = CountingOptions(), find_statistics(inputs)
     if not statistics:
-        columns, counting = like_the_fit(fitted.plan, columns, place)
+        columns, counting = like_the_fit(fitted.plan, columns, propensities)
     kept = Kept(files.needs_sessions, files.log_features, files.tables)
     job = resolve(inputs, columns, reading, counting, statistics=statistics, kept=kept)
-    also_read = [str(place), *(reading.clicks or ()), *files.tables]
+    also_read = [propensities, *(reading.clicks or ()), *files.tables]
     if output.dry_run:
-        return rehearse("weight", job, location(output.output), output, also_read)
+        return rehearse("weight", job, output.output, output, also_read)
     with (
         open_result("weight", output, inputs, [columns, reading, training], also_read) as result,
         open_engine(reading, output.output) as engine,
     ):
-        result.content["propensities"] = str(place)
+        result.content["propensities"] = str(propensities)
         if isinstance(files.layout, LayoutOfPages):
             read = steps.read_pages(job, engine, result)
             training_files.write_from_pages(read, job.plan, engine, fitted.theta, files.layout, files, result)
         else:
             counted = steps.count(job, engine, result)
-            check_same_cells(counted.plan, fitted.plan, place)
+            check_same_cells(counted.plan, fitted.plan, propensities)
             training_files.write_from_counts(counted, engine, fitted.theta, files, result)
     return result.exit_code
 
 
 def _by_row(
     logs: list[str],
-    place: Location,
+    propensities: Location,
     columns: ColumnOptions,
     reading: ReadingOptions,
     training: TrainingOptions,
@@ -67,18 +64,18 @@ def _by_row(
     output: ResultOptions,
 ) -> int:
     """Weights by the examination of each impression, under a click model that has no propensity by cell."""
-    fitted = read_click_model(place)
+    fitted = read_click_model(propensities)
     click_models.check_weights(fitted.model, files)
     kept = Kept(features=files.log_features, tables=files.tables)
     job = click_models.job_like(logs, columns, reading, fitted, kept)
-    also_read = [str(place), *(reading.clicks or ()), *files.tables]
+    also_read = [propensities, *(reading.clicks or ()), *files.tables]
     if output.dry_run:
-        return rehearse("weight", job, location(output.output), output, also_read)
+        return rehearse("weight", job, output.output, output, also_read)
     with (
         open_result("weight", output, logs, [columns, reading, training], also_read) as result,
         open_engine(reading, output.output) as engine,
     ):
-        result.content["propensities"] = str(place)
+        result.content["propensities"] = str(propensities)
         read = steps.read_pages(job, engine, result)
         click_models.write_training_files(read, fitted, engine, files, result)
     return result.exit_code

@@ -11,7 +11,7 @@ from posbias.core.registry import Room
 __all__ = ["ClickModel", "FactorisedModel", "click_model_names", "get_click_model", "get_model", "model_names"]
 
 _MODELS = Room(__name__, __path__, (FactorisedModel,), "--model")
-_CLICK_MODELS = Room(__name__, __path__, (ClickModel,), "--models")
+_CLICK_MODELS = Room(__name__, __path__, (ClickModel,), "--model")
 
 
 def model_names() -> list[str]:

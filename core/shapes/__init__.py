@@ -5,8 +5,7 @@ class below `CurveShape`. It is found because it lies here.
 """
 
 from posbias.core.choices import FREE
-from posbias.core.errors import UsageError
-from posbias.core.registry import Room
+from posbias.core.registry import Room, unknown_name
 from posbias.core.shapes.shape import CurveShape
 
 __all__ = ["FREE", "CurveShape", "get_shape", "shape_names"]
@@ -26,5 +25,5 @@ def get_shape(name: str) -> CurveShape:
         UsageError: there is none.
     """
     if name not in _SHAPES.names:
-        raise UsageError(f"--shape {name}: unknown name; choose from {', '.join(shape_names())}.")
+        raise unknown_name("--shape", name, shape_names())
     return _SHAPES.get(name)

@@ -8,6 +8,7 @@ Sources: Joachims, Swaminathan & Schnabel 2017 (IPS); Swaminathan & Joachims 201
 """
 
 from dataclasses import dataclass, field
+from numbers import Real
 
 import numpy as np
 import polars as pl
@@ -49,10 +50,10 @@ def check_min_propensity(least: float) -> None:
     """See that a minimum propensity is one.
 
     Raises:
-        UsageError: it is not in (0, 1].
+        UsageError: it is no number in (0, 1].
     """
-    if not 0 < least <= 1:
-        raise UsageError(f"--min-propensity {least:g}: must be above 0 and at most 1.")
+    if not isinstance(least, Real) or not 0 < least <= 1:
+        raise UsageError(f"--min-propensity {least}: must be above 0 and at most 1.")
 
 
 @dataclass(frozen=True)

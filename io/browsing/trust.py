@@ -33,7 +33,7 @@ def read_trust(file: str) -> dict[str, Floats]:
         LogFormatError: it is missing, or cannot be read.
         SchemaError: columns are missing, a position stands twice, or a value is none.
     """
-    sources = resolve_quotes(find_sources([file]))[0]
+    sources = resolve_quotes(find_sources([file], "Name a table of position, alpha and beta."))[0]
     with reading(sources):
         table = scan_sources(sources).collect()
     names = next((names for names in (_AFFINE, _PARTS) if {POSITION, *names} <= set(table.columns)), None)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
+from math import isfinite
 from pathlib import Path
 
 import polars as pl
@@ -63,7 +64,7 @@ def count_by_value(
         How the log was read, and its values, the empty one last.
 
     Raises:
-        SchemaError: the log breaks the contract, or has too many values.
+        SchemaError: the log breaks the contract, or has too many values, or one that is NaN or infinite.
     """
     found = read_log(log, replace(plan, strata=(column, *plan.strata)), engine, progress, today)
     statistics = found.read.statistics(found.plan)
@@ -75,6 +76,13 @@ def count_by_value(
         for of_part in statistics.map(part):
             stage.advance()
             for value, rows in of_part:
+                if isinstance(value, float) and not isfinite(
+                    value
+                ):  # NaN differs from itself, so that parts never meet
+                    raise SchemaError(
+                        f"column {column!r} holds {value}, which names no part of a log. Leave it empty in these rows, "
+                        "or take them out."
+                    )
                 parts[value].append(rows)
     if len(parts) > MOST_VALUES:
         raise SchemaError(

@@ -11,7 +11,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -68,7 +68,8 @@ def open_session(master: str, scratch: Path) -> Generator[Session]:
         _wait_for_workers(session, master)
         yield session
     finally:
-        session.stop()
+        with suppress(EngineError), spark_errors():  # a JVM that has died has nothing to stop
+            session.stop()
 
 
 def shuffle_into(session: Session, n_parts: int) -> None:
@@ -219,6 +220,11 @@ def spark_errors() -> Generator[None]:
             raise EngineError(f"a Spark worker does not find {behind}. {SHARED}") from error
         if behind is not None:
             raise behind from error
+        if isinstance(error, ConnectionError | py4j.Py4JNetworkError):
+            raise EngineError(
+                "Spark failed: its Java process has ended; was it killed, or short of memory? Run the command again, "
+                "with less --memory where the machine has none to spare."
+            ) from error
         raise EngineError(f"Spark failed: {_why(text)}") from error
 
 

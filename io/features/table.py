@@ -16,6 +16,7 @@ from posbias.io.log.quoting import resolve_quotes
 from posbias.io.log.scan import reading, scan_sources, schema_of, untyped_columns
 from posbias.io.log.sources import Source, find_sources
 
+_INSTEAD = "Name a table of features by query and document, or by document."
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 
 
@@ -79,13 +80,13 @@ def check_features(log: Log | None, tables: Sequence[str], columns: Sequence[str
     """
     if log is None or (log.raw is not None and log.raw.of_lines):  # what its columns are is known when it has been read
         for table in tables:
-            find_sources([table])
+            find_sources([table], _INSTEAD)
         return
     schema = log.schema
     check_columns(schema, columns, str(log.sources[0].path))
     taken = list(columns)
     for table in tables:
-        taken += read_head(find_sources([table]), log.roles, schema, taken).names
+        taken += read_head(find_sources([table], _INSTEAD), log.roles, schema, taken).names
 
 
 def is_in_a_table(name: str, tables: Sequence[str]) -> bool:
@@ -94,7 +95,7 @@ def is_in_a_table(name: str, tables: Sequence[str]) -> bool:
     Raises:
         LogFormatError: a file is missing or cannot be read.
     """
-    return any(name in schema_of(find_sources([table])[0]) for table in tables)
+    return any(name in schema_of(find_sources([table], _INSTEAD)[0]) for table in tables)
 
 
 def open_features(
@@ -112,7 +113,7 @@ def open_features(
         LogFormatError: a file is missing or cannot be read.
         SchemaError: there is no key or no feature, a key cannot meet the log's, or a feature cannot be one.
     """
-    head = read_head(resolve_quotes(find_sources(inputs))[0], roles, id_types, taken)
+    head = read_head(resolve_quotes(find_sources(inputs, _INSTEAD))[0], roles, id_types, taken)
     with reading(head.sources):
         untyped = untyped_columns(head.sources, head.schema)
         found = feature_columns([head.raw], head.names, untyped, _where(head.sources))

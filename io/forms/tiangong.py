@@ -29,6 +29,7 @@ from posbias.io.log.sources import Source
 
 _PIECE = 1 << 20  # bytes
 _RECORDS_AT_ONCE = 20_000
+_MOST_DIGITS = 9
 _GZIP = ".gz"
 _TYPES = {FILE: pl.UInt32(), ROW: pl.UInt32(), **RECORD_TYPES, MOMENT: pl.Int64()}
 
@@ -197,7 +198,7 @@ class _Content:
 
     def _records(self) -> Iterator[Line]:
         page = f"{self.session} {self.interaction}"
-        ranks = [int(rank) if rank.isdecimal() else 0 for rank, _ in self.results]
+        ranks = [_rank(rank) for rank, _ in self.results]
         by_rank = {rank: doc for rank, (_, doc) in zip(ranks, self.results, strict=True)}
         docs = [by_rank[rank] for rank in sorted(by_rank)]
         whole = sorted(ranks) == list(range(1, len(ranks) + 1)) and None not in docs
@@ -206,6 +207,12 @@ class _Content:
         common = Line(key=page, page=page, visit=self.session)
         yield page_line(common._replace(query=query, docs=[] if not self.results else shown))
         for rank in self.clicked:
-            doc = by_rank.get(int(rank)) if rank.isdecimal() else None
-            position = int(rank) if whole and doc is not None else None
+            number = _rank(rank)
+            doc = by_rank.get(number) if number else None
+            position = number if whole and doc is not None else None
             yield click_line(common._replace(doc=doc, action="click", position=position))
+
+
+def _rank(text: str) -> int:
+    """A rank, from 1; 0 for what is none, or has more digits than the ranks of any page."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0

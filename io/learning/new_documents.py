@@ -72,7 +72,7 @@ def open_new_documents(
         LogFormatError: a file is missing or cannot be read.
         SchemaError: there is no document, or a feature is missing.
     """
-    sources = resolve_quotes(find_sources(inputs))[0]
+    sources = resolve_quotes(find_sources(inputs, "Name a table of documents with the features of the model."))[0]
     where = str(sources[0].path)
     with reading(sources):
         raw = scan_sources(sources)

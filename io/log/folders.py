@@ -55,7 +55,7 @@ def _below(place: _Place, is_log: IsLog) -> Iterator[FoundFile]:
         )
     with scandir(place.path) as entries:
         names = sorted(entry.name for entry in entries)
-    if place.above and FILE_NAME in names and is_result(place.path / FILE_NAME):
+    if place.above and FILE_NAME in names and manifest_of_result(place.path / FILE_NAME) is not None:
         return
     for path in (place.path / name for name in names if not name.startswith((".", "_"))):
         if path.is_dir():
@@ -83,13 +83,14 @@ def _check_other(path: Path, is_log: IsLog) -> None:
         )
 
 
-def is_result(manifest: Path) -> bool:
-    """Whether a manifest is that of a result of posbias, which is no log. A FIFO of that name is not opened."""
+def manifest_of_result(manifest: Path) -> bytes | None:
+    """A manifest, if it is that of a result of posbias, which is no log. A FIFO of that name is not opened."""
     file = manifest.resolve()
     if not is_plain(file):
-        return False
+        return None
     with open_plain(file) as opened:
-        return is_result_text(opened.read(LARGEST))
+        text = opened.read(LARGEST)
+    return text if is_result_text(text) else None
 
 
 def is_result_text(manifest: bytes) -> bool:

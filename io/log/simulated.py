@@ -11,9 +11,8 @@ from posbias.core.errors import SchemaError
 from posbias.core.schema import ALIASES, DOC, QUERY
 from posbias.io.log.fingerprints import digests
 from posbias.io.log.scan import reading, scan_sources
-from posbias.io.log.sources import find_sources
+from posbias.io.log.sources import LOG_OF_SIMULATION, find_sources
 
-LOG = "log.parquet"
 TRUTH = "truth.parquet"
 PARAMETERS_TRUTH = "parameters_truth.parquet"
 ATTRACTIVENESS_TRUTH = "attractiveness_truth.parquet"
@@ -30,7 +29,7 @@ def write_log(blocks: Iterable[pl.DataFrame], folder: Path) -> None:
     try:
         for block in blocks:
             table = cast("Any", block.to_arrow())
-            writer = writer or parquet.ParquetWriter(folder / LOG, table.schema, **_STORAGE)
+            writer = writer or parquet.ParquetWriter(folder / LOG_OF_SIMULATION, table.schema, **_STORAGE)
             writer.write_table(table)
     finally:
         if writer is not None:
@@ -62,7 +61,7 @@ def read_labels(name: str) -> tuple[pl.DataFrame, dict[str, str]]:
         LogFormatError: the file is missing or cannot be read.
         SchemaError: it lacks one of the three columns.
     """
-    sources = find_sources([name])
+    sources = find_sources([name], "Name a table of query, doc and label.")
     with reading(sources):
         raw = scan_sources(sources).collect()
     roles = {

@@ -10,10 +10,19 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 from urllib.parse import unquote
 
+import msgspec
+
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.io.log.contents import format_of_content
 from posbias.io.log.dialect import PLAIN, Dialect
-from posbias.io.log.folders import FoundFile, check_listable, files_below, is_result_text, link_on_the_way
+from posbias.io.log.folders import (
+    FoundFile,
+    check_listable,
+    files_below,
+    is_result_text,
+    link_on_the_way,
+    manifest_of_result,
+)
 from posbias.io.places.file_names import is_text
 from posbias.io.places.locations import Location, ObjectUrl, location
 from posbias.io.places.object_names import named_objects
@@ -48,7 +57,18 @@ _DIGESTED_WHOLE = 64 << 20  # bytes
 _REQUESTS_AT_ONCE = 16
 _RANGES_AT_ONCE = 8  # of one object: 8 MiB in memory for each of the requests at once
 
+_INPUTS_SHOWN = 3
+
+LOG_OF_SIMULATION = "log.parquet"
+
 _Found = TypeVar("_Found")
+
+
+class _Made(msgspec.Struct):
+    """What of a manifest says how a result was made."""
+
+    command: str = ""
+    inputs: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -119,14 +139,18 @@ class Source:
         return f"{self.bytes}-{checksum(_pieces(self.origin, _digested(self.bytes)))}"
 
 
-def find_sources(names: Sequence[str]) -> list[Source]:
+def find_sources(names: Sequence[str], instead: str | None = None) -> list[Source]:
     """The files behind files, globs and directories, in a stable order.
+
+    Args:
+        names: what the user names.
+        instead: what to name in the place of a result of posbias; None where a log is read.
 
     Raises:
         LogFormatError: nothing is there, a file is empty, truncated or of an unknown format.
-        UsageError: a file is named twice.
+        UsageError: a file is named twice, or a directory holds a result of posbias.
     """
-    sources = [source for name in names for source in _readable(name)]
+    sources = [source for name in names for source in _readable(name, instead)]
     seen: dict[Location, str] = {}
     for source in sources:
         real = source.path.resolve()
@@ -136,9 +160,9 @@ def find_sources(names: Sequence[str]) -> list[Source]:
     return sources
 
 
-def _readable(name: str) -> list[Source]:
+def _readable(name: str, instead: str | None) -> list[Source]:
     try:
-        sources = _expand(_checked(name))
+        sources = _expand(name, instead)
         for _ in each_source(check_whole, sources):
             pass
     except OSError as error:
@@ -155,35 +179,42 @@ def each_source(work: Callable[[Source], _Found], sources: Sequence[Source]) -> 
         yield from threads.map(work, sources)
 
 
-def named_paths(name: str) -> list[Location]:
+def named_paths(name: str | Location) -> list[Location]:
     """The files and directories behind a name, which may be a pattern; none if there is nothing.
 
     Raises:
         LogFormatError: the name cannot be a file's.
         ObjectStoreError: the name is a URL, and the store cannot be asked.
     """
-    where = location(_checked(name))
+    where = _place(name)
     if isinstance(where, ObjectUrl):
         return [*named_objects(where)]
     if where.exists():
         return [where]
-    return [Path(_checked(match)) for match in sorted(glob.glob(name, recursive=True))]  # noqa: PTH207 - takes absolute patterns
+    return [*_matches(str(name))]
 
 
-def _checked(name: str) -> str:
-    """A name that can be a file's, whether or not the file is there.
+def _matches(pattern: str) -> list[Path]:
+    matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 - takes absolute patterns
+    for match in matches:
+        _place(match)
+    return matches
+
+
+def _place(name: str | Location) -> Location:
+    """The place of a file, whether or not there is one.
 
     Raises:
-        LogFormatError: it is empty, too long, or no text, or leads nowhere.
+        LogFormatError: the name is empty, too long, or no text, or leads nowhere.
     """
     if not name:
         raise LogFormatError("one of the names is empty; is a variable unset?")
-    if not is_text(name):
-        raise LogFormatError(f"{name!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
-    path = location(name)
-    if isinstance(path, Path):
-        _check_reachable(path)
-    return name
+    if not is_text(str(name)):
+        raise LogFormatError(f"{str(name)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
+    place = location(name)
+    if isinstance(place, Path):
+        _check_reachable(place)
+    return place
 
 
 def _check_reachable(path: Path) -> None:
@@ -210,20 +241,26 @@ def _is_anywhere() -> bool:
     return True
 
 
-def _expand(name: str) -> list[Source]:
-    path = location(name)
+def _expand(name: str | Location, instead: str | None) -> list[Source]:
+    path = _place(name)
     if isinstance(path, ObjectUrl):
-        return _expand_objects(path)
+        return _expand_objects(path, instead)
+    if path.is_dir() or path.name == FILE_NAME:
+        folder = path if path.is_dir() else path.parent
+        manifest = manifest_of_result(folder / FILE_NAME)
+        if manifest is not None:
+            _check_readable(folder, manifest, instead)
     if path.is_dir():
         return _in_folder(path)
     if path.is_file():
         return [_source_on_disk(FoundFile(path))]
-    if glob.has_magic(name) and not path.exists():
-        check_listable(name)
-        matches = [Path(str(match)) for match in named_paths(name)]
+    pattern = str(name)
+    if glob.has_magic(pattern) and not path.exists():
+        check_listable(pattern)
+        matches = _matches(pattern)
         if not matches:
             raise LogFormatError(f"{name}: no file matches this pattern.")
-        return [source for match in matches for source in _matching(match, name)]
+        return [source for match in matches for source in _matching(match, pattern, instead)]
     if path.is_symlink():
         raise LogFormatError(f"{name}: this link is broken. Fix it, or remove it.")
     if path.exists():
@@ -238,31 +275,30 @@ def _in_folder(folder: Path) -> list[Source]:
     return [_source_on_disk(file) for file in found]
 
 
-def _matching(match: Path, pattern: str) -> list[Source]:
+def _matching(match: Path, pattern: str, instead: str | None) -> list[Source]:
     """What is behind one match of a pattern, with the link that the pattern went through."""
     link = link_on_the_way(match, pattern)
-    found = _expand(str(match))
+    found = _expand(match, instead)
     return found if link is None else [replace(source, link=link) for source in found]
 
 
-def _expand_objects(url: ObjectUrl) -> list[Source]:
+def _expand_objects(url: ObjectUrl, instead: str | None) -> list[Source]:
     named = named_objects(url)
     if not named:
         pattern = glob.has_magic(url.key)
         raise LogFormatError(f"{url}: no object {'matches this pattern' if pattern else 'has this name or prefix'}.")
-    return [source for place, objects in named.items() for source in _objects_at(place, objects)]
+    return [source for place, objects in named.items() for source in _objects_at(place, objects, instead)]
 
 
-def _objects_at(place: ObjectUrl, objects: list[StoredObject]) -> list[Source]:
+def _objects_at(place: ObjectUrl, objects: list[StoredObject], instead: str | None) -> list[Source]:
     """The object of that name, or the logs among the objects below that prefix."""
     if [entry.url for entry in objects] == [place]:
         return [_source(place, objects[0].bytes, objects[0].modified)]
-    results = {
-        entry.url.path.parent
-        for entry in objects
-        if is_unfinished(entry.url)
-        or (entry.url.name == FILE_NAME and entry.bytes <= LARGEST and is_result_text(read_object(entry.url)))
-    } - {place.path}
+    manifests = [entry.url for entry in objects if entry.url.name == FILE_NAME and entry.bytes <= LARGEST]
+    texts = {url.path.parent: text for url in manifests if is_result_text(text := read_object(url))}
+    if place.path in texts:
+        _check_readable(place, texts[place.path], instead)
+    results = ({entry.url.path.parent for entry in objects if is_unfinished(entry.url)} | set(texts)) - {place.path}
     found = [
         _source(entry.url, entry.bytes, entry.modified)
         for entry in objects
@@ -271,6 +307,27 @@ def _objects_at(place: ObjectUrl, objects: list[StoredObject]) -> list[Source]:
     if not found:
         raise _nothing_in(str(place))
     return found
+
+
+def _check_readable(place: Location, manifest: bytes, instead: str | None) -> None:
+    """Refuse a result of posbias, but for one that is a table of scores, where no log is read.
+
+    Raises:
+        UsageError: it is another result.
+    """
+    try:
+        made = msgspec.json.decode(manifest, type=_Made)
+    except (ValueError, RecursionError):
+        made = _Made()
+    if made.command == "score" and instead is not None:
+        return
+    if instead is None and made.command == "simulate":
+        instead = f"Name the log in it: {place / LOG_OF_SIMULATION}."
+    elif instead is None:
+        inputs = ", ".join(made.inputs[:_INPUTS_SHOWN]) + (", ..." if made.inputs[_INPUTS_SHOWN:] else "")
+        instead = f"Name the log itself: this was made from {inputs}." if inputs else "Name a log."
+    maker = f"`posbias {made.command}`" if made.command else "posbias"
+    raise UsageError(f"{place}: is a result of {maker}. {instead}")
 
 
 def _nothing_in(name: str) -> LogFormatError:
@@ -300,7 +357,7 @@ def _format_by_name(file: PurePath) -> str | None:
 
 
 def _source_on_disk(found: FoundFile) -> Source:
-    _checked(str(found.path))
+    _place(found.path)
     status = found.path.stat()
     source = _source(found.path, status.st_size, status.st_mtime_ns)
     return replace(source, file=(status.st_dev, status.st_ino), link=found.link)

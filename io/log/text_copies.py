@@ -119,7 +119,8 @@ def as_lines(place: Location, shown: Location) -> Path:
 
 def _rows_of_array(pieces: Iterator[str], shown: Location) -> Iterator[str]:
     """The text of each object of an array; a line break within it is a blank of JSON."""
-    decoder, rest, number, done = json.JSONDecoder(), "", 0, False
+    # Only where an object ends is of interest: a number of any length is as good as text.
+    decoder, rest, number, done = json.JSONDecoder(parse_int=str), "", 0, False
     expected = "["
     for piece in pieces:
         rest += piece
@@ -139,13 +140,13 @@ def _rows_of_array(pieces: Iterator[str], shown: Location) -> Iterator[str]:
                 continue
             try:
                 _, end = decoder.raw_decode(rest)
-            except json.JSONDecodeError as error:
-                if len(rest) > _LARGEST_ROW:
-                    raise LogFormatError(
-                        f"{shown}: row {number + 1:,} of the JSON array cannot be read: {error.msg}. Fix it, or write "
-                        "one object per line (.ndjson)."
-                    ) from error
-                break  # more of it is to come
+            except (json.JSONDecodeError, RecursionError) as error:
+                if len(rest) <= _LARGEST_ROW and not isinstance(error, RecursionError):
+                    break  # more of it is to come
+                raise LogFormatError(
+                    f"{shown}: row {number + 1:,} of the JSON array cannot be read: {error}. Fix it, or write one "
+                    "object per line (.ndjson)."
+                ) from error
             yield rest[:end]
             number, rest, expected = number + 1, rest[end:], ","
     if not done:

@@ -2,13 +2,14 @@
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex, cast
 
 from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.estimators import EstimationOptions, check_method, get_estimator
-from posbias.core.log.impressions import ReadingRules
+from posbias.core.log.impressions import LARGEST_POSITION, ReadingRules
 from posbias.core.schema import RequestedRoles
 from posbias.io import clock
 from posbias.io.counting.count import count_log
@@ -16,7 +17,7 @@ from posbias.io.engines.engine import OnBadRows
 from posbias.io.fits.fit import FitRequest, fit_counts, sections_of_counts
 from posbias.io.log.doubts import doubts
 from posbias.io.notebooks.frames import FRAME, Frame
-from posbias.io.notebooks.logs import Names, local_engine, log_of, names
+from posbias.io.notebooks.logs import Names, local_engine, log_of, name, name_or_none, names
 from posbias.io.notebooks.results import FitResult, read_result
 from posbias.io.progress import SilentProgress
 from posbias.io.results.manifest import write_manifest
@@ -73,11 +74,19 @@ def fit(  # noqa: PLR0913 - each is an option of the command
         OutputError: there is no place for temporary files.
     """
     given = Frame.of(frame)
+    max_position = None if max_position is None else _position(max_position)
     roles = RequestedRoles(
-        names(session), names(query), names(doc), position, click, weight_column, timestamp, names(context)
+        names("session", session),
+        names("query", query),
+        names("doc", doc),
+        name_or_none("position", position),
+        name_or_none("click", click),
+        name_or_none("weight-column", weight_column),
+        name_or_none("timestamp", timestamp),
+        names("context", context),
     )
-    plan = _plan(roles, model, max_position)
-    get_estimator(method)
+    plan = _plan(roles, name("model", model), max_position)
+    get_estimator(name("method", method))
     options = EstimationOptions()
     check_method(method, plan, options)
     with local_engine(on_bad_rows) as engine:
@@ -111,8 +120,6 @@ def _plan(roles: RequestedRoles, model: str, max_position: int | None) -> Statis
     counted = counted_model(model)
     check_named_columns(counted, [("--context", roles.context)])
     check_context(counted, roles.context)
-    if max_position is not None and max_position < _FEWEST_POSITIONS:
-        raise UsageError(f"--max-position {max_position}: must be at least {_FEWEST_POSITIONS}.")
     return StatisticsPlan(
         counted,
         max_position,
@@ -120,6 +127,21 @@ def _plan(roles: RequestedRoles, model: str, max_position: int | None) -> Statis
         period=None if roles.timestamp is None else "quarter",
         weighted=roles.weight is not None,
     )
+
+
+def _position(given: object) -> int:
+    """The last position that is kept; NumPy's whole numbers are such, too.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        position = index(cast("SupportsIndex", given))
+    except TypeError:
+        position = 0
+    if not _FEWEST_POSITIONS <= position <= LARGEST_POSITION:
+        raise UsageError(f"--max-position {given}: give a whole number from {_FEWEST_POSITIONS} to {LARGEST_POSITION}.")
+    return position
 
 
 def _as_options(roles: RequestedRoles) -> dict[str, Any]:

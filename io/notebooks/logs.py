@@ -1,10 +1,10 @@
 """Frames as logs: written to a temporary file, and then read, checked and counted like any other log."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import polars as pl
 
@@ -32,19 +32,44 @@ _FILE = "frame.parquet"
 _MEMORY = 2 << 30  # as the command line has it
 
 
-def names(given: Names) -> tuple[str, ...]:
-    """The columns that were named."""
-    return () if given is None else (given,) if isinstance(given, str) else tuple(given)
+def names(option: str, given: object) -> tuple[str, ...]:
+    """The columns that play a role.
+
+    Raises:
+        UsageError: they are not named by text, or by a sequence of texts.
+    """
+    if given is None or isinstance(given, str):
+        return () if given is None else (name(option, given),)
+    try:
+        return tuple(name(option, one) for one in cast("Iterable[object]", given))
+    except TypeError:
+        raise UsageError(f"--{option} {given!r}: give a name, or a list of names.") from None
 
 
-def check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:
-    """See that a word is one of those that an option takes; the command line does so by itself.
+def name(option: str, given: object) -> str:
+    """A name: of a column, a model, a method. The command line gets nothing but text.
+
+    Raises:
+        UsageError: it is no text, or empty.
+    """
+    if not isinstance(given, str) or not given:
+        raise UsageError(f"--{option} {given!r}: give a name, as text.")
+    return given
+
+
+def name_or_none(option: str, given: object) -> str | None:
+    """The same, of an option that may be left out."""
+    return None if given is None else name(option, given)
+
+
+def check_choice(option: str, given: object, choices: tuple[object, ...]) -> None:
+    """See that a value is one of those that an option takes; the command line does so by itself.
 
     Raises:
         UsageError: it is not.
     """
     if given not in choices:
-        raise UsageError(f"--{option} {given}: choose {' or '.join(choices)}.")
+        raise UsageError(f"--{option} {given}: choose {' or '.join(map(str, choices))}.")
 
 
 @contextmanager

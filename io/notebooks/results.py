@@ -1,7 +1,7 @@
 """A result of `posbias fit` or `run` as one object."""
 
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import PathLike, fsdecode
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from posbias.io.browsing.fits import CLICK_MODEL, ClickModelFit, click_model_in
 from posbias.io.browsing.fits import FILES as FILES_OF_A_CLICK_MODEL
 from posbias.io.fits.read import PreviousFit, fit_in
 from posbias.io.notebooks.frames import FrameT
-from posbias.io.notebooks.logs import Names, names
+from posbias.io.notebooks.logs import Names, name_or_none, names
 from posbias.io.places.locations import location
 from posbias.io.results.stored import open_stored
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES
@@ -118,7 +118,14 @@ class FitResult:
         """
         from posbias.io.notebooks.weights import WeightRequest, weigh  # noqa: PLC0415 - tables need no engine
 
-        roles = RequestedRoles(names(session), names(query), names(doc), position, click, weight_column)
+        roles = RequestedRoles(
+            names("session", session),
+            names("query", query),
+            names("doc", doc),
+            name_or_none("position", position),
+            name_or_none("click", click),
+            name_or_none("weight-column", weight_column),
+        )
         options = WeightOptions(min_propensity, self_normalize)
         return weigh(frame, self.fitted, WeightRequest(roles, options, propensity, on_bad_rows, unidentified))
 
@@ -145,9 +152,15 @@ def open_result(path: str | PathLike[str]) -> FitResult:
 
     Raises:
         LogFormatError: it is not there, holds no result, or one that is damaged or was edited.
-        UsageError: it holds another result than a fit, or lies in an object store.
+        UsageError: it is no name of a directory, holds another result than a fit, or lies in an object store.
     """
-    place = location(fspath(path))
+    try:
+        name = fsdecode(path)
+    except TypeError:
+        name = ""
+    if not name:
+        raise UsageError(f"open_result({path!r}): give the name of a directory, as text or as a path.")
+    place = location(name)
     if not isinstance(place, Path):
         raise UsageError(f"{place}: lies in an object store. Copy the directory to disk, and open that.")
     return read_result(place.absolute(), str(place))

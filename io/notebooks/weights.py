@@ -59,6 +59,7 @@ def weigh(given: FrameT, fitted: PreviousFit | ClickModelFit, asked: WeightReque
     """The frame with `propensity` and `weight`: see `FitResult.weights_for`."""
     check_choice("propensity", asked.source, get_args(Source))
     check_choice("unidentified", asked.unidentified, get_args(OnBadRows))
+    check_choice("self-normalize", asked.options.self_normalize, (True, False))
     check_min_propensity(asked.options.min_propensity)
     frame = Frame.of(given)
     taken = [name for name in ADDED if name in frame.columns]

@@ -1,17 +1,32 @@
-"""Where a thing is: a path on disk, or the URL of an object (or of all objects below a prefix) in an object store."""
+"""Where a thing is: a path on disk, or the URL of an object (or of all objects below a prefix) in an object store.
+
+`location` is the only reader of names of places: on the command line, in configuration files, in the Python door.
+"""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
+from urllib.parse import unquote
 
-from posbias.core.credentials import without_userinfo
+from posbias.core.credentials import MASK, holds_key, masked, without_userinfo
+from posbias.core.errors import UsageError
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 """What Polars reads, and what can be listed and written as well."""
 
-# pathlib folds the two slashes of a URL into one, so that an option that is a Path shows one.
-_URL = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}([^/]+)/*(.*)", re.DOTALL)
+_ELSEWHERE = (
+    *("file", "http", "https", "ftp", "ftps", "sftp", "scp", "ssh", "smb", "nfs", "data", "jdbc", "hf"),
+    *("hdfs", "webhdfs", "viewfs", "dbfs", "s3n", "gcs", "wasb", "wasbs", "adl", "azure", "oss", "cos", "obs", "swift"),
+)
+"""Schemes that mean another place even without a slash behind them."""
+
+_URL = re.compile(r"\s*([a-z][a-z0-9+.\-]*):(/*)(.*)", re.DOTALL | re.IGNORECASE)
+_URL_WITHIN = re.compile(r"[a-z][a-z0-9+.\-]*://", re.IGNORECASE)
+_HOST = re.compile(r"//[^/]*")
+_USER = re.compile(r"(?<=:)(?!/)\S*@")
+_QUERY = re.compile(r"[?#].*", re.DOTALL)
+_MOST_SLASHES = 2  # pathlib makes one of two
 
 
 @dataclass(frozen=True, order=True)
@@ -66,7 +81,47 @@ class ObjectUrl:
 Location: TypeAlias = Path | ObjectUrl
 
 
-def location(name: str | Path) -> Location:
-    """What a name stands for. Keys in a URL (`s3://KEY:SECRET@bucket`) are none that a store asks for: they go."""
-    match = _URL.fullmatch(without_userinfo(str(name)))
-    return ObjectUrl(match[1], match[2], match[3].strip("/")) if match else Path(name)
+def location(name: str | Location) -> Location:
+    """The place that a name stands for: a URL of an object store, or else a path on disk.
+
+    A name is a URL if it begins with a scheme of RFC 3986 and `:/` (`hdfs:/x`, `S3://b/x`), or with the scheme of an
+    object store or another well-known one and `:` (`file:x`). All other names are paths: `a:b.csv`, `ts=12:00/x`. So is
+    a name that begins with `./`, and any that is a `Path` already. The scheme's case does not matter, nor do user and
+    password before an @: no object store takes them from there.
+
+    Raises:
+        UsageError: the URL is none of an object store, names no bucket or holds a key; or no file can have the name.
+    """
+    if not isinstance(name, str):
+        return name
+    if "\0" in name:
+        raise UsageError(f"{name!a}: cannot be the name of a file: it holds a zero byte.")
+    match = _URL.fullmatch(name)
+    scheme, slashes, rest = (match[1].lower(), match[2], match[3]) if match else ("", "", "")
+    if not slashes and scheme not in {*SCHEMES, *_ELSEWHERE}:
+        if _URL_WITHIN.search(name):
+            raise UsageError(f"{_shown(name)}: a URL stands within a path. Give the one or the other.")
+        return Path(name)
+    if scheme not in SCHEMES:
+        raise UsageError(_refusal(name.strip(), scheme))
+    if holds_key(name):
+        raise UsageError(f"{masked(name)} holds a key, where no object store looks for it. Leave it out.")
+    bucket, _, key = without_userinfo(f"{scheme}://{rest}").removeprefix(f"{scheme}://").partition("/")
+    if not bucket or not 0 < len(slashes) <= _MOST_SLASHES:
+        raise UsageError(f"{_shown(name)}: names no bucket. Write {scheme}://BUCKET/KEY.")
+    return ObjectUrl(scheme, bucket, key.strip("/"))
+
+
+def _refusal(url: str, scheme: str) -> str:
+    """Why a URL of another scheme is no place, and what is."""
+    shown = _QUERY.sub(f"?{MASK}", _shown(url))
+    if scheme == "file":
+        return f"{shown}: is a URL. Give the path instead: {unquote(_HOST.sub('', url[len('file:') :], count=1))}"
+    known = ", ".join(f"{name}://" for name in SCHEMES)
+    local = "" if "://" in url else f" If it is a file or directory here, write ./{shown}"
+    return f"{shown}: posbias cannot read or write {scheme}: URLs. Give a path, or a URL of {known}.{local}"
+
+
+def _shown(url: str) -> str:
+    """A URL that is not read, without all that may be secret wherever it should stand."""
+    return _USER.sub(f"{MASK}@", masked(url))

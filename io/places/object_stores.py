@@ -26,6 +26,17 @@ _NANOSECONDS = 10**9
 _STATIC_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _NO_KEYS = ("Missing AccessKeyId", "Missing SecretAccessKey")
 _METADATA_SERVICES = ("169.254.169.254", "169.254.170.2", "/latest/api/token", "metadata.google.internal")
+_OF_NO_STORE = (
+    *(
+        "Got invalid list response",
+        "non-partial response",
+        "Unable to extract metadata",
+        "redirect without LOCATION",
+        "invalid utf-8",
+    ),
+    *("404 Not Found", "405 Method Not Allowed", "501 Not Implemented"),
+)
+"""What obstore says of an answer that an object store would not give; a store's own errors have a code."""
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _ROUTE = re.compile(r"https?://[^/\s]+")
 
@@ -237,4 +248,7 @@ def _in_words(url: ObjectUrl, error: Exception) -> str:
         return f"{route[0] if route else 'the store'} cannot be reached. Check the endpoint and the network."
     if isinstance(error, FileNotFoundError):
         return "there is no such object."
-    return f"the store says: {code[1] if code else said.strip().splitlines()[0].rstrip('.')}."
+    is_store = code is not None or not any(words in said for words in _OF_NO_STORE)
+    says = code[1] if code else said.strip().splitlines()[0].rstrip(".")
+    not_one = "what answers is no object store. Check the endpoint, such as AWS_ENDPOINT_URL, and the proxy."
+    return f"the store says: {says}." if is_store else not_one

@@ -18,6 +18,8 @@ from posbias.io.rankings.names import check_names, name_of, split_name
 from posbias.io.rankings.trec import QRELS, RUN, TrecFile, open_trec
 from posbias.io.results.stored import check_file
 
+_SCORES = "Name a table of query, doc and score, such as the scores.parquet of `posbias train` or `score`."
+_JUDGMENTS = "Name TREC qrels, or a table of query, doc and relevance."
 _RELEVANCE_NAMES = (RELEVANCE, "rel", "label", "grade", "judgment")
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".tab", ".ndjson", ".jsonl", ".arrow", ".ipc", ".feather")
 
@@ -78,7 +80,7 @@ def open_rankings(
 
 def _of_table(said: str, roles: Roles, id_types: Mapping[str, pl.DataType]) -> _One:
     name, file = split_name(said)
-    table = _open_table(file, roles, id_types)
+    table = _open_table(file, roles, id_types, _SCORES)
     value = _value_column(table, (SCORE.removeprefix("posbias_"),), "score of a document")
     rows = table.raw.select(*(key.alias(role) for role, key in table.keys.items()), _number(table, value).alias(SCORE))
     return _One(name or name_of(file), file, f"--scores {said}", table.sources, rows)
@@ -117,7 +119,7 @@ def read_judgments(file: str, roles: Roles, id_types: Mapping[str, pl.DataType])
         SchemaError: a column is missing, a relevance is no number, or a document is judged twice.
     """
     if _is_table(file):
-        table = _open_table(file, roles, id_types)
+        table = _open_table(file, roles, id_types, _JUDGMENTS)
         value = _value_column(table, _RELEVANCE_NAMES, "relevance of a document")
         relevance, sources = _number(table, value), table.sources
         rows = table.raw.select(*(key.alias(role) for role, key in table.keys.items()), relevance.alias(RELEVANCE))
@@ -183,10 +185,10 @@ def _is_table(file: str) -> bool:
     return file.lower().removesuffix(".gz").removesuffix(".zst").endswith(_TABLES)
 
 
-def _open_table(file: str, roles: Roles, id_types: Mapping[str, pl.DataType]) -> KeyedTable:
+def _open_table(file: str, roles: Roles, id_types: Mapping[str, pl.DataType], instead: str) -> KeyedTable:
     if not file:
         raise UsageError("--scores: names no file.")
-    table = read_keys(resolve_quotes(find_sources([file]))[0], roles, id_types)
+    table = read_keys(resolve_quotes(find_sources([file], instead))[0], roles, id_types)
     for source in table.sources:
         if isinstance(source.path, Path):
             check_file(source.path)

@@ -313,6 +313,19 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_the_libraries_that_load_py_imports_are_in_the_document_of_formats(repository: Path) -> None:
+    named = {"sklearn": "scikit-learn"}
+    texts = [path.read_text(encoding="utf-8") for path in (repository / "io" / "formats").glob("*.py")]
+    scripts = [script for text in texts for script in re.findall(r"= '''(.*?)'''", text, re.DOTALL)]
+    found = {name for script in scripts for name in re.findall(r"^(?:import|from) (\w+)", script, re.MULTILINE)}
+    needed = found - sys.stdlib_module_names - {"numpy", "polars"}
+    text = (repository / "io" / "formats" / "README.md").read_text(encoding="utf-8")
+    (needs,) = re.findall(r"What `load.py` needs.*?\.\n", text, re.DOTALL)
+
+    assert needed >= {"lightgbm", "xgboost", "sklearn"}
+    assert {name for name in needed if named.get(name, name) not in needs} == set()
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_link_leads_to_something(repository: Path, name: str) -> None:
     text = prose(read(repository, name))

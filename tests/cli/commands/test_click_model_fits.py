@@ -220,7 +220,8 @@ def test_a_document_that_the_fit_has_not_seen_has_the_mean_of_the_prior(done: Ru
             ("fit", "log.parquet", "--model", "dbn", "--method", "joint"),
             "under --model dbn, nothing is estimated by cell",
         ),
-        (("fit", "log.parquet", "--model", "dbm"), "unknown name; choose from"),
+        (("fit", "log.parquet", "--model", "pmb"), "--model pmb: unknown name; choose from pbm, ubm, "),
+        (("fit", "log.parquet", "--model", "pmb"), "Did you mean pbm?"),
         (("collect", "log.parquet", "--model", "dbn"), "needs whole pages"),
         (("run", "log.parquet", "--model", "rctr"), "has no examination"),
         (

@@ -263,3 +263,14 @@ def test_a_value_too_long_for_a_folder_is_refused(run_in_process: Run, log: Path
     refused = run_in_process("fit", "long.parquet", "--for-each", "market", "-o", "each")
     assert refused.returncode == UNUSABLE
     assert "is too long to name a folder" in " ".join(refused.stderr.split())
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_number_that_is_none_names_no_fit(run_in_process: Run, log: Path, tmp_path: Path, value: str) -> None:
+    odd = pl.when(pl.col("session") % 2 == 0).then(float(value)).otherwise(1.0)
+    pl.read_parquet(log).with_columns(version=odd).write_parquet(tmp_path / "odd.parquet")
+    done = run_in_process("fit", "odd.parquet", "--for-each", "version", "-o", "fits")
+
+    assert done.returncode == 2
+    assert f"column 'version' holds {value}, which names no part of a log" in done.stderr
+    assert not (tmp_path / "fits").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from workshop import Workshop, assert_refused, attempt
+from workshop import RunPosbias, Workshop, assert_refused, attempt
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -136,3 +136,34 @@ def test_positions_that_may_have_no_click_do_not_stop_a_fit(workshop: Workshop, 
     for log in (long_pages, one_document):
         done = attempt(workshop, "fit", written(workshop, log))
         assert "are missing" not in done.stderr
+
+
+# --- results of posbias ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("fit", "fitted"), "fitted: is a result of `posbias fit`. Name the log itself: this was made from "),
+        (("check", "fitted"), "simulated/log.parquet."),
+        (("fit", "fitted/*"), "fitted: is a result of `posbias fit`. Name the log itself"),
+        (("fit", "simulated"), "Name the log in it: simulated/log.parquet."),
+        (("fit", "LOG", "--clicks", "fitted"), "fitted: is a result of `posbias fit`. Name the log itself"),
+        (("evaluate", "LOG", "--propensities", "fitted", "--scores", "fitted"), "Name a table of query, doc and score"),
+        (("fit", "LOG", "--method", "features", "--features", "fitted"), "Name a table of features"),
+        (("simulate", "--labels", "fitted"), "Name a table of query, doc and label"),
+    ],
+)
+def test_a_result_in_the_place_of_a_table_is_said_to_be_one_and_what_to_name(
+    run_in_process: RunPosbias, tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    log = "simulated/log.parquet"
+    run_in_process("simulate", "-o", "simulated", "--sessions", "300", "--queries", "20", "--quiet")
+    assert run_in_process("fit", log, "-o", "fitted", "--quiet").returncode == 0
+    named = [log if word == "LOG" else word for word in words]
+    done = run_in_process(*named, *(() if words[0] == "check" else ("-o", "out")))
+
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()

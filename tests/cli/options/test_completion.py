@@ -20,7 +20,7 @@ from posbias.cli.options import names
 
 Run = Callable[..., CompletedProcess[str]]
 APPLICATION: Any = get_command(app)
-COLUMNS = ("session", "query", "doc", "position", "click", "my column", "it's", "a=b")
+COLUMNS = ("session", "query", "doc", "position", "click", "my column", "it's", "a=b", "z*")
 
 
 @pytest.fixture
@@ -150,12 +150,14 @@ def in_shell(shell: str, code: str, folder: Path, path: str) -> list[str]:
         ("fit logs/day.parquet --query ''", ["session", "query", "doc", "position", "click"]),
         ("fit a\\\\\\ log.parquet --query my", ["'my column'"]),
         ("fit nowhere --query ''", []),
+        ("fit logs/day.parquet --query z", ["'z*'"]),
     ],
 )
 @pytest.mark.slow_after(1)
 def test_bash_offers_it(folder: Path, path_with_posbias: str, words: str, expected: list[str]) -> None:
     code = f"""
         {SCRIPTS["bash"]}
+        shopt -s nullglob
         COMP_WORDS=(posbias {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
         _posbias_completion; printf '%s\\n' "${{COMPREPLY[@]}}"
     """

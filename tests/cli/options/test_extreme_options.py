@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from posbias.cli.main import app
 from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io import open_result
 
 Run = Callable[..., CompletedProcess[str]]
 COMMANDS = cast("TyperGroup", get_command(app)).commands
@@ -33,6 +34,7 @@ NUMBERS = (
     "",
 )
 SHORT_OF_ALL_TIME = 20
+UNUSABLE = 2
 
 SMALL = {"--sessions": "40", "--queries": "5", "--positions": "3", "--docs-per-query": "4"}
 LISTS = (*("1,nan", "1e300,1", "inf,1,1", "0,0,0", "1e308,1e308,1e308", ",", "1:2:3", "nan:1", "0:1", "1:"),)
@@ -158,12 +160,27 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 @pytest.mark.slow_after(3)
-def test_a_fit_to_what_cannot_be_is_refused(run_in_process: Run, log: Path, option: str) -> None:
+def test_a_fit_to_what_cannot_be_is_refused_or_can_be_read(
+    run_in_process: Run, log: Path, tmp_path: Path, option: str
+) -> None:
     among = {"--decay": ("--timestamp", "timestamp"), "--seed": ("--bootstrap", "100")}.get(option, ())
-    values = (*NUMBERS, "nan:1", "0.5:nan", "0.5:inf", "1:1", "0:1", "0.5:", "1,nan", "1,2,inf", "1,1", f"1,{'9' * 30}")
+    values = (
+        *NUMBERS,
+        "nan:1",
+        "0.5:nan",
+        "0.5:inf",
+        "1:1",
+        "0:1",
+        "0.5:",
+        "1,nan",
+        "1,2,inf",
+        "1,1",
+        "1,2,3000000000",
+    )
     for number, value in enumerate(values):
         done = run_in_process("fit", log, "-o", f"out{number}", "--quiet", *among, option, value)
         assert_refused_or_done(done)
+        assert done.returncode == UNUSABLE or open_result(tmp_path / f"out{number}").propensities.height
 
 
 @pytest.mark.parametrize("option", ["--min-propensity", "--validation", "--grades"])

@@ -11,6 +11,7 @@ import pytest
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.work.engine import open_engine
 from posbias.core.errors import UsageError
+from posbias.io.places.locations import location
 
 RunPosbias = Callable[..., CompletedProcess[str]]
 Fails = Callable[..., str]
@@ -91,6 +92,6 @@ def test_polars_has_no_master(fails: Fails) -> None:
 
 
 def test_a_result_in_an_object_store_needs_a_place_that_all_machines_see() -> None:
-    target = Path("s3://bucket/result")
+    target = location("s3://bucket/result")
     with pytest.raises(UsageError, match="--temp-dir"), open_engine(ReadingOptions(engine="spark"), target):
         pass

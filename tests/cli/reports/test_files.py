@@ -107,7 +107,6 @@ def test_a_report_does_not_lie_in_a_result(run_in_process: Run, fit: Path) -> No
         ("report", "ends in .html, .svg or .png"),
         ("report.pdf", "ends in .html, .svg or .png"),
         ("missing/report.html", "there is no directory"),
-        ("s3://bucket/report.html", "a file on disk"),
         ("x" * 300 + ".html", "cannot be written"),
     ],
 )

@@ -1,6 +1,9 @@
 """What Spark says becomes one line, and no line of a log is taken for it; no frame is kept when Spark is gone."""
 
+import subprocess
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,3 +103,31 @@ def test_every_frame_is_let_go_even_where_spark_is_gone() -> None:
     kept.let_go_of_all()
     kept.let_go_of_all()
     assert [frame.kept for frame in frames] == [0, 0, 0]
+
+
+JVM_DIES = """
+import sys
+from pathlib import Path
+import pyspark
+from posbias.core.errors import EngineError
+from posbias.io.engines.spark_session import open_session, spark_errors
+try:
+    with open_session("local[1]", Path(sys.argv[1])) as session:
+        java = pyspark.SparkContext._gateway.proc
+        java.kill()
+        java.wait()
+        with spark_errors():
+            session.range(10).count()
+except EngineError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_java_process_that_dies_is_one_error(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", JVM_DIES, tmp_path], capture_output=True, text=True, check=False, timeout=300
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Spark failed: its Java process has ended")

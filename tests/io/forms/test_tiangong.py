@@ -45,6 +45,14 @@ ODD = {
         ("<rank>1</rank>", "<rank>9</rank>"),
         "clicks without a document",
     ),
+    "a click on a rank of 5,000 digits": (
+        ("<rank>1</rank>", f"<rank>{'9' * 5000}</rank>"),
+        "clicks without a document",
+    ),
+    "a rank of 5,000 digits": (
+        ('<result rank="5">', f'<result rank="{"9" * 5000}">'),
+        "pages whose list does not hold",
+    ),
     "a rank that stands twice": (('<result rank="2">', '<result rank="1">'), "pages whose list does not hold"),
     "a rank that is left out": (('<result rank="5">', '<result rank="6">'), "pages whose list does not hold"),
     "a result without an id": (("<docid>sku-02</docid>", ""), "pages whose list does not hold"),

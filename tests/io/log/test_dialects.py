@@ -165,13 +165,27 @@ def test_words_of_a_click_column_go_before_what_numbers_mean(tmp_path: Path) -> 
         (b'[{"a": 1}] trailing', "after the end"),
         (b'[{"a": 1},]', "is expected"),
         (b'[{"a": "\xe9"}]', "--encoding"),
+        (
+            b'[{"a": 1}, {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}]",
+            "row 2 of the JSON array cannot be read",
+        ),
     ],
+    ids=["cut", "no comma", "no object", "no value", "more", "comma", "bytes", "deep"],
 )
 def test_an_array_that_is_none_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "log.json").write_bytes(content)
 
     with pytest.raises(LogFormatError, match=said):
         find_log_files([str(tmp_path / "log.json")])
+
+
+def test_an_array_may_hold_a_number_of_any_length(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    (tmp_path / "log.json").write_text(f'[{{"a": {digits}}}]', encoding="utf-8")
+    (found,) = find_log_files([str(tmp_path / "log.json")])
+
+    assert found.copy is not None
+    assert found.copy.read_text(encoding="utf-8") == f'{{"a": {digits}}}\n'
 
 
 @pytest.mark.parametrize(

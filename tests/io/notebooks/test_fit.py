@@ -123,7 +123,16 @@ REFUSED: dict[str, tuple[dict[str, Any], type[PosbiasError], str]] = {
     "a method of features": ({"method": "features"}, UsageError, "needs the features of every impression"),
     "contexts of ubm": ({"model": "ubm", "context": "device"}, UsageError, "--context: works only with --model pbm"),
     "a name of ours": ({"context": "position"}, UsageError, "this name means something else in the results"),
-    "one position": ({"max_position": 1}, UsageError, "--max-position 1: must be at least 2"),
+    "one position": ({"max_position": 1}, UsageError, "--max-position 1: give a whole number from 2"),
+    "half a position": ({"max_position": 2.5}, UsageError, "--max-position 2.5: give a whole number from 2"),
+    "a position as text": ({"max_position": "3"}, UsageError, "--max-position 3: give a whole number from 2"),
+    "no position": ({"max_position": float("nan")}, UsageError, "--max-position nan: give a whole number from 2"),
+    "a position beyond all": ({"max_position": 10**30}, UsageError, "--max-position 10+: give a whole number from 2"),
+    "a number for a column": ({"query": 5}, UsageError, "--query 5: give a name, or a list of names"),
+    "a number among columns": ({"context": ["device", 5]}, UsageError, "--context 5: give a name, as text"),
+    "a list for a column": ({"position": ["position"]}, UsageError, r"--position \['position'\]: give a name, as text"),
+    "no text for a model": ({"model": None}, UsageError, "--model None: give a name, as text"),
+    "no text for a method": ({"method": 5}, UsageError, "--method 5: give a name, as text"),
     "a word": ({"on_bad_rows": "keep"}, UsageError, "--on-bad-rows keep: choose error or drop"),
 }
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -61,8 +62,15 @@ def test_what_is_no_fit_is_refused(posbias: Posbias, path: Path, tmp_path: Path)
         open_result(weighted)
     with pytest.raises(UsageError, match="holds no propensities"):
         open_result(posbias("collect", path).folder)
-    with pytest.raises(UsageError, match="lies in an object store"):
-        open_result("s3://bucket/fit")
+    for name in ("s3://bucket/fit", "S3://bucket/fit", Path("s3://bucket/fit")):
+        with pytest.raises(UsageError, match="lies in an object store"):
+            open_result(name)
+    with pytest.raises(UsageError, match=r"hdfs://\*\*\*@namenode/x\?\*\*\*: posbias cannot read or write hdfs: URLs"):
+        open_result("hdfs://user:secret@namenode/x?token=secret")
+    with pytest.raises(UsageError, match="holds a zero byte"):
+        open_result("\0")
+    with pytest.raises(UsageError, match=r"open_result\(5\): give the name of a directory"):
+        open_result(cast("Any", 5))
 
 
 def test_of_a_fit_for_each_value_one_is_opened(posbias: Posbias, path: Path) -> None:

@@ -328,7 +328,7 @@ def test_trust_bias_has_no_weight_by_row(
         result.weights_for(impressions)
 
 
-@pytest.mark.parametrize("least", [0, -1, 1.5, float("nan")])
+@pytest.mark.parametrize("least", [0, -1, 1.5, float("nan"), "0.1", None])
 def test_a_minimum_propensity_that_is_none_is_an_error(
     result: FitResult, impressions: pl.DataFrame, least: float
 ) -> None:
@@ -336,7 +336,7 @@ def test_a_minimum_propensity_that_is_none_is_an_error(
         result.weights_for(impressions, min_propensity=least)
 
 
-@pytest.mark.parametrize("option", ["propensity", "unidentified", "on_bad_rows"])
+@pytest.mark.parametrize("option", ["propensity", "unidentified", "on_bad_rows", "self_normalize"])
 def test_a_word_that_is_no_choice_is_an_error(result: FitResult, impressions: pl.DataFrame, option: str) -> None:
     word: dict[str, Any] = {option: "maybe"}
 

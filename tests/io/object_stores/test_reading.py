@@ -2,17 +2,19 @@
 
 import io
 import sys
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from werkzeug.serving import make_server
 
-from posbias.core.errors import LogFormatError, MissingExtraError, PosbiasError
+from posbias.core.errors import LogFormatError, MissingExtraError, PosbiasError, UsageError
 from posbias.io.log.scan import scan_sources
 from posbias.io.log.sources import find_sources
 from posbias.io.places.object_stores import forget_stores
@@ -88,7 +90,7 @@ TREE = [
     "other/manifest.json",
     "other/i.csv",
 ]
-PATTERNS = ["", "*.csv", "day=*", "day=*/*.csv", "day=[2-9]", "**/*.csv", "?.parquet", "result", "result/*.csv", "*.c*"]
+PATTERNS = ["", "*.csv", "day=*", "day=*/*.csv", "day=[2-9]", "**/*.csv", "?.parquet", "result/*.csv", "*.c*"]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -109,6 +111,9 @@ def test_prefixes_and_patterns_find_what_directories_and_patterns_find(
         str(source.path).removeprefix(f"{tree}/") for source in here
     ]
     assert [source.hive for source in there] == [source.hive for source in here]
+    for name in (f"{tree}/result", f"{url}/result"):
+        with pytest.raises(UsageError, match=r"result: is a result of posbias\. Name a log"):
+            find_sources([name])
 
 
 def test_what_is_wrong_with_an_object_is_said_of_its_url(bucket: Bucket, log: pl.DataFrame) -> None:
@@ -168,6 +173,29 @@ def test_a_store_that_cannot_be_reached_is_one_line(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     done = run_command("run", bucket.url("log.parquet"), "-o", tmp_path / "out")
     assert_one_line(done, bucket.url("log.parquet"), "http://127.0.0.1:9 cannot be reached")
+
+
+@pytest.mark.parametrize("status", ["200 OK", "302 Found", "404 Not Found", "501 Not Implemented"])
+@pytest.mark.parametrize("words", ["run s3://bucket/log.parquet -o out", "simulate --sessions 300 -o s3://bucket/out"])
+@pytest.mark.parametrize("body", [b"<html><body>Login</body></html>", b"", b"\x00\xff"], ids=["page", "empty", "bytes"])
+@pytest.mark.slow_after(1)
+def test_an_answer_that_is_none_of_a_store_is_one_line(
+    server: Server, run_command: RunPosbias, status: str, words: str, body: bytes
+) -> None:
+    def answer(_: object, start_response: Callable[..., object]) -> list[bytes]:
+        start_response(status, [("Content-Type", "text/html"), ("Content-Length", str(len(body)))])
+        return [body]
+
+    assert server.endpoint
+    web = make_server("127.0.0.1", 0, cast("Any", answer), threaded=True)
+    threading.Thread(target=web.serve_forever, daemon=True).start()
+    done = run_command(*words.split(), AWS_ENDPOINT_URL=f"http://127.0.0.1:{web.server_port}")
+    web.shutdown()
+
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert line.startswith("posbias: error: s3://bucket/")
+    assert "what answers is no object store" in line
 
 
 @pytest.mark.parametrize("missing", [["AWS_ACCESS_KEY_ID"], ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"]])

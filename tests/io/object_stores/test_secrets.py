@@ -103,7 +103,14 @@ def test_keys_in_urls_are_not_written(bucket: Bucket, log_file: Path, run_comman
     (tmp_path / "posbias.toml").write_text(f'[fit]\noutput = "{with_keys(bucket.url("fit"))}"\n')
     fitted = run_command("fit", there, "--json")
     weighted = run_command(
-        *("weight", url, "--propensities", with_keys(bucket.url("fit")), "-o", with_keys(bucket.url("weighted")))
+        *(
+            "weight",
+            url,
+            "--propensities",
+            with_keys(bucket.url("fit")),
+            "-o",
+            with_keys(bucket.url("weighted")).replace("s3", "S3"),
+        )
     )
     info = run_command("collect", there, "--info", "--json")
     table = run_command("collect", there, "--info")
@@ -116,23 +123,9 @@ def test_keys_in_urls_are_not_written(bucket: Bucket, log_file: Path, run_comman
         check_clean(said, tmp_path)
     for name, content in (bucket.contents("fit") | bucket.contents("weighted")).items():
         assert SECRET.encode() not in content, name
-    assert f"s3://***@{bucket.name}/statistics" in fitted.stdout
+    assert f'"s3://{bucket.name}/statistics"' in fitted.stdout
     assert f'"propensities": "s3://{bucket.name}/fit"' in bucket.contents("weighted")["manifest.json"].decode()
     assert f"{bucket.url('statistics')} holds statistics" in again.stderr
-
-
-SIGNED = f"log.parquet?X-Amz-Credential=KEY%2F2026&X-Amz-Signature={PASSWORD}&X-Amz-Date=20260105&token={SECRET}"
-
-
-@pytest.mark.parametrize("name", ["s3://BUCKET/", "https://bucket.s3.amazonaws.com/", f"https://user:{PASSWORD}@host/"])
-@pytest.mark.slow
-def test_signatures_of_urls_are_not_printed(bucket: Bucket, run_command: RunPosbias, name: str) -> None:
-    done = run_command("fit", name.replace("BUCKET", bucket.name) + SIGNED, "-o", "out")
-
-    assert done.returncode == 2
-    check_clean(done)
-    signed = "log.parquet?X-Amz-Credential=***&X-Amz-Signature=***&X-Amz-Date=20260105&token=***"
-    assert signed in done.stderr
 
 
 @pytest.mark.slow
@@ -170,6 +163,9 @@ def test_a_usage_error_prints_no_password(log_file: Path, run_command: RunPosbia
         (f"s3://KEY:{SECRET}@bucket/x", "s3://***@bucket/x"),
         (f"s3:/KEY:{SECRET}@bucket/x", "s3:/***@bucket/x"),
         (f"gs://{PASSWORD}@bucket/x", "gs://***@bucket/x"),
+        (f"hdfs:/user:{PASSWORD}@host/x", "hdfs:/***@host/x"),
+        (f"s3:///KEY:{SECRET}@bucket/x", "s3:///***@bucket/x"),
+        (f"s3://b/x#token={SECRET}", "s3://b/x#token=***"),
         ("http://user:12345@host:1/x", "http://***@host:1/x"),
         (f"(http://host:9000/a@b,http://u:{PASSWORD}@host)", "(http://host:9000/a@b,http://***@host)"),
         (f"http://u:pass@{PASSWORD}@host", "http://***@host"),
@@ -201,8 +197,7 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert masked("x" * 100_000 + text) == "x" * 100_000 + text
 
 
-@pytest.mark.parametrize("name", [f"s3://KEY:{SECRET}@bucket/a@b/x", f"s3:/KEY:{SECRET}@bucket/a@b/x/"])
+@pytest.mark.parametrize("name", ["s3://KEY:{}@bucket/a@b/x", "s3:/KEY:{}@bucket/a@b/x/", " S3://KEY:{}@bucket/a@b/x"])
 def test_keys_in_a_url_are_no_part_of_the_place(name: str) -> None:
-    assert location(name) == ObjectUrl("s3", "bucket", "a@b/x")
-    assert location(Path("a:b@c")) == Path("a:b@c")
+    assert location(name.format(SECRET)) == ObjectUrl("s3", "bucket", "a@b/x")
     assert str(location("abfss://container@account/x")) == "abfss://container@account/x"
