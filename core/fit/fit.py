@@ -61,6 +61,10 @@ SMOOTH = SmoothShape.name
 LARGEST_COMPARISON = 200_000
 """Signatures up to which joint EM runs beside the chosen method without being asked."""
 
+MOST_CELLS_BESIDE = 1_000
+"""Cells up to which joint EM and a smooth curve are made beside an estimate without being asked for: their work grows
+with the cube of that."""
+
 WANTED_CLICK_SHARE = 0.99
 """Share of the clicks that identified cells must cover for a result that needs no caution."""
 
@@ -137,7 +141,7 @@ class Fit:
             table = with_moment(table, self.from_rows.moment)
         return with_unshrunk(table, self.free) if self.statistics.plan.context else table
 
-    @property
+    @cached_property
     def theta(self) -> FittedTheta:
         """What training files are made from."""
         covariance, shared = self.theta_errors.covariance, self.shared_clicks
@@ -260,8 +264,8 @@ def _fit(
     estimate = refined.estimate
     joint = estimate if method == JointEstimator.name else None
     compared = None
-    wanted = strata.signatures.n_units <= LARGEST_COMPARISON if compare is None else compare
-    if wanted:
+    small = strata.signatures.n_units <= LARGEST_COMPARISON and statistics.n_cells <= MOST_CELLS_BESIDE
+    if small if compare is None else compare:
         joint = joint or JointEstimator().estimate_like(statistics, strata, own_rules, estimate.linkage, on_iteration)
         compared = _compare(joint, period.chosen or free, statistics, strata, own_rules, on_iteration)
     with meanwhile(lambda: _test_model(statistics, free, period, beside.pages)) as model_tests:
@@ -366,8 +370,9 @@ def _refined(free: Estimate, statistics: SufficientStatistics, options: Estimati
 
 
 def _smooth_if_thin(free: Estimate, fitted: FittedStrata, position_of_cell: Integers) -> ShapedEstimate | None:
-    """A smooth curve beside a free estimate that is too thin to make weights from; None where it is not, or fails."""
-    if not is_thin(free.propensity, free.intervals.std_error).any():
+    """A smooth curve beside a free estimate too thin for weights; None where it is not, or has too many cells."""
+    thin = is_thin(free.propensity, free.intervals.std_error).any()
+    if not thin or len(position_of_cell) > MOST_CELLS_BESIDE:
         return None
     try:
         smooth = get_shape(SMOOTH).fit(fitted, position_of_cell)

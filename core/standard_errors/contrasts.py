@@ -43,7 +43,6 @@ from posbias.core.arrays.linalg import (
     student_tail,
 )
 from posbias.core.arrays.members import Members
-from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.max_t import joint_p_values, p_value_at
@@ -245,7 +244,7 @@ class FittedStrata:
             linked.table, conditional_scores(linked, fit.log_theta), self.strata.members.among(linked.units)
         )
         response = np.zeros((len(fit.log_theta), len(linked.cells)))
-        response[np.ix_(fit.free_cells, linked.free)] = inverse(fit.information)
+        response[np.ix_(fit.free_cells, linked.free)] = fit.inverse
         return ScoredEstimate(
             log_theta=fit.log_theta,
             std_error=self.errors.std_error,

@@ -130,7 +130,7 @@ def fit_counts(
             ),
             on_iteration=stage.say,
         )
-    with meanwhile(lambda: (found.shared_clicks, found.expected_clicks)):  # the manifest and the covariance say them
+    with meanwhile(lambda: (found.theta, found.expected_clicks)):  # the files and the manifest say them
         write_attractiveness_of(counted, found, engine, folder, progress, csv=asked.csv)
     write_propensities(found.propensities, folder, csv=asked.csv)
     write_covariance(found.theta, folder)
