@@ -14,7 +14,7 @@ from posbias.core.attractiveness.uncertainty import with_errors_of_theta
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.clicks_above import CountedPages
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
-from posbias.core.errors import IdentifiabilityError
+from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import (
     ConditionalEstimator,
     Estimate,
@@ -48,6 +48,7 @@ from posbias.core.fit.shared_clicks import SharedClicks
 from posbias.core.fit.theta_errors import ThetaErrors
 from posbias.core.shapes import FREE, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
+from posbias.core.shapes.power import PowerShape
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.shapes.smooth import SmoothShape
 from posbias.core.standard_errors.clicked_sessions import FittedLog
@@ -64,6 +65,14 @@ LARGEST_COMPARISON = 200_000
 MOST_CELLS_BESIDE = 1_000
 """Cells up to which joint EM and a smooth curve are made beside an estimate without being asked for: their work grows
 with the cube of that."""
+
+MOST_CELLS_OF_CURVE = 2_000
+"""Cells up to which a curve other than a power is fitted: each further step of it takes as many operations as the cube
+of that."""
+
+_MATRICES, _MATRICES_OF_PERIOD = 8, 4
+"""Numbers for each two cells that an estimate with errors holds at its peak; and further ones, for each length of
+periods that is looked at."""
 
 WANTED_CLICK_SHARE = 0.99
 """Share of the clicks that identified cells must cover for a result that needs no caution."""
@@ -191,6 +200,41 @@ class BesideCounts:
     unbinned: SufficientStatistics | None = None
     pages: Callable[[], CountedPages | None] = lambda: None
     from_rows: FromRows | None = None
+
+
+def check_cells(
+    statistics: SufficientStatistics, method: str, options: EstimationOptions, memory: int, *, compare: bool | None
+) -> None:
+    """See, before anything is computed, that an estimate for all cells fits into memory.
+
+    Args:
+        statistics: the compressed log.
+        method: the name of an estimator.
+        options: what is asked of the estimate.
+        memory: in bytes.
+        compare: whether joint EM is to run beside it.
+
+    Raises:
+        UsageError: it does not, or a curve through so many cells would take hours.
+    """
+    plan, number = statistics.plan, statistics.n_cells
+    cells = f"The log has {number:,} cells ({' x '.join(name.replace('_', ' ') for name in plan.cell_columns)})"
+    remedy = "Count fewer: --max-position N leaves out what was shown below position N, --position-bins 1,2,3,5,10,20"
+    remedy += " gives the positions of a bin one propensity" + (", or leave out a --context." if plan.context else ".")
+    if options.shape not in {FREE, PowerShape.name} and number > MOST_CELLS_OF_CURVE:
+        raise UsageError(
+            f"--shape {options.shape}: {cells[0].lower()}{cells[1:]}, and such a curve is fitted through up to "
+            f"{MOST_CELLS_OF_CURVE:,}. {remedy} Or use --shape {PowerShape.name}."
+        )
+    if not (get_method(method).clusters or compare):
+        return
+    matrices = _MATRICES + _MATRICES_OF_PERIOD * (len(plan.lengths) - 1) * (options.period == "auto")
+    needed = matrices * number**2 * 8
+    if needed > memory:
+        raise UsageError(
+            f"{cells}, and their standard errors would take {needed / 2**30:,.1f} GiB of memory; "
+            f"{memory / 2**30:,.1f} GiB (--memory) are enough for {int((memory / 8 / matrices) ** 0.5):,} cells. {remedy}"
+        )
 
 
 def fit_statistics(
