@@ -231,9 +231,10 @@ def check_cells(
     matrices = _MATRICES + _MATRICES_OF_PERIOD * (len(plan.lengths) - 1) * (options.period == "auto")
     needed = matrices * number**2 * 8
     if needed > memory:
+        most = int((memory / 8 / matrices) ** 0.5)
         raise UsageError(
             f"{cells}, and their standard errors would take {needed / 2**30:,.1f} GiB of memory; "
-            f"{memory / 2**30:,.1f} GiB (--memory) are enough for {int((memory / 8 / matrices) ** 0.5):,} cells. {remedy}"
+            f"{memory / 2**30:,.1f} GiB (--memory) are enough for {most:,} cells. {remedy}"
         )
 
 
