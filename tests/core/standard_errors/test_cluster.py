@@ -373,7 +373,7 @@ def long_lists(seed: int, n_cells: int, n_queries: int = 12) -> tuple[CountTable
         rate = rng.beta(2, 3, n_cells)
         for _ in range(12):
             shown = np.argsort(np.arange(n_cells) + rng.normal(0, 3, n_cells))[: depth[query]]
-            cell = np.arange(depth[query])
+            cell: Integers = np.arange(depth[query])
             impressions[query * n_cells + shown, cell] += 1
             clicks[query * n_cells + shown, cell] += rng.random(depth[query]) < rate[shown] * (cell + 1) ** -0.2
     return CountTable.from_dense(impressions, clicks), np.repeat(np.arange(n_queries), n_cells)

@@ -287,6 +287,8 @@ def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -
     order = np.random.default_rng(seed).permutation(len(query))
     found = difference_errors(*pooled_and_daily(impressions[order], clicks[order], 99 - 7 * query[order]))
     np.testing.assert_allclose(found.std_error, expected.std_error, rtol=1e-8)
+    assert found.correlation is not None
+    assert expected.correlation is not None
     np.testing.assert_allclose(found.correlation, expected.correlation, atol=1e-8)
 
 
