@@ -588,6 +588,17 @@ def test_more_cells_than_memory_holds_are_refused_before_anything_is_computed(
     assert not (tmp_path / "out").exists()
 
 
+def test_pages_too_long_to_go_down_rank_by_rank_are_refused(
+    run_in_process: Run, deep_log: pl.DataFrame, tmp_path: Path
+) -> None:
+    deep_log.write_parquet(tmp_path / "log.parquet")
+    result = run_in_process("fit", str(tmp_path / "log.parquet"), "--model", "dbn", "-o", str(tmp_path / "out"))
+    assert result.returncode == 2
+    assert "9,000 results" in result.stderr
+    assert "--max-position" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_as_many_cells_as_memory_is_said_to_hold_are_fitted(
     run_in_process: Run, deep_log: pl.DataFrame, tmp_path: Path
 ) -> None:
