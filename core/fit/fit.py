@@ -66,9 +66,9 @@ MOST_CELLS_BESIDE = 1_000
 """Cells up to which joint EM and a smooth curve are made beside an estimate without being asked for: their work grows
 with the cube of that."""
 
-MOST_CELLS_OF_CURVE = 2_000
-"""Cells up to which a curve other than a power is fitted: each further step of it takes as many operations as the cube
-of that."""
+MOST_CELLS_OF_SLOW = 2_000
+"""Cells up to which there are curves other than a power, the bootstrap and clusters by a column: each of their many
+steps takes as many operations as the cube of that."""
 
 _MATRICES, _MATRICES_OF_PERIOD = 8, 4
 """Numbers for each two cells that an estimate with errors holds at its peak; and further ones, for each length of
@@ -221,10 +221,12 @@ def check_cells(
     cells = f"The log has {number:,} cells ({' x '.join(name.replace('_', ' ') for name in plan.cell_columns)})"
     remedy = "Count fewer: --max-position N leaves out what was shown below position N, --position-bins 1,2,3,5,10,20"
     remedy += " gives the positions of a bin one propensity" + (", or leave out a --context." if plan.context else ".")
-    if options.shape not in {FREE, PowerShape.name} and number > MOST_CELLS_OF_CURVE:
+    slow = [f"--shape {options.shape}"] if options.shape not in {FREE, PowerShape.name} else []
+    slow += ["--bootstrap"] * bool(options.bootstrap) + ["--cluster-column"] * bool(plan.clusters)
+    if slow and number > MOST_CELLS_OF_SLOW:
         raise UsageError(
-            f"--shape {options.shape}: {cells[0].lower()}{cells[1:]}, and such a curve is fitted through up to "
-            f"{MOST_CELLS_OF_CURVE:,}. {remedy} Or use --shape {PowerShape.name}."
+            f"{slow[0]}: {cells[0].lower()}{cells[1:]}, and it takes hours beyond {MOST_CELLS_OF_SLOW:,}. {remedy} "
+            "Or leave the option out."
         )
     if not (get_method(method).clusters or compare):
         return

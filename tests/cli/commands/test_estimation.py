@@ -569,6 +569,8 @@ def deep_log() -> pl.DataFrame:
         ["fit", "--for-each", "device"],
         ["fit", "--method", "allpairs"],
         ["fit", "--shape", "smooth", "--memory", "64GiB"],
+        ["fit", "--bootstrap", "99", "--memory", "64GiB"],
+        ["fit", "--cluster-column", "device", "--memory", "64GiB"],
     ],
     ids=" ".join,
 )

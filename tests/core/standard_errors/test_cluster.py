@@ -368,12 +368,12 @@ def long_lists(seed: int, n_cells: int, n_queries: int = 12) -> tuple[CountTable
     """
     rng = np.random.default_rng(seed)
     impressions, clicks = np.zeros((2, n_queries * n_cells, n_cells))
-    depth = np.append(rng.integers(n_cells // 4, n_cells - 20, n_queries - 1), n_cells)
+    depth = [*rng.integers(n_cells // 4, n_cells - 20, n_queries - 1).tolist(), n_cells]
     for query in range(n_queries):
         rate = rng.beta(2, 3, n_cells)
         for _ in range(12):
             shown = np.argsort(np.arange(n_cells) + rng.normal(0, 3, n_cells))[: depth[query]]
-            cell: Integers = np.arange(depth[query])
+            cell = np.arange(depth[query], dtype=np.int64)
             impressions[query * n_cells + shown, cell] += 1
             clicks[query * n_cells + shown, cell] += rng.random(depth[query]) < rate[shown] * (cell + 1) ** -0.2
     return CountTable.from_dense(impressions, clicks), np.repeat(np.arange(n_queries), n_cells)
