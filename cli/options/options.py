@@ -228,7 +228,7 @@ class EstimationOptions:
         bool | None,
         option(
             "--compare/--no-compare",
-            "Run joint EM as well, for comparison. On by default up to 200,000 signatures.",
+            "Run joint EM as well, for comparison. On by default up to 200,000 signatures and 1,000 cells.",
             _ESTIMATING,
         ),
     ] = None

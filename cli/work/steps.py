@@ -7,7 +7,7 @@ from posbias.cli.report.curve import Curve
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.cli.work.job import EstimateRequest, Job
 from posbias.core.arrays.linalg import loaded_meanwhile
-from posbias.core.fit.fit import LARGEST_COMPARISON, Fit
+from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, Fit, check_cells
 from posbias.core.fit.from_rows import FromRows
 from posbias.io import clock
 from posbias.io.counting.count import CountedLog, count_log, read_log, read_statistics
@@ -102,6 +102,7 @@ def _from_rows(counted: CountedLog, engine: Engine, request: EstimateRequest, re
         return None
     from posbias.io.exposure.estimate import estimate_from_rows  # noqa: PLC0415 - other methods need no trees
 
+    check_cells(counted.statistics, request.method, request.options, engine.memory, compare=request.asked.compare)
     found = estimate_from_rows(counted, request.rows, request.options, engine, result.progress)
     result.content["features_of_fit"] = found.features
     result.printed.append(summary.features_line(found.features))
@@ -125,7 +126,7 @@ def fit(counted: CountedLog, engine: Engine, request: EstimateRequest, result: R
     if about_joint and found.joint is None and asked.compare is None:
         result.warnings.append(
             f"{about_joint}: had no effect, because joint EM is not run for comparison on a log of more than "
-            f"{LARGEST_COMPARISON:,} signatures. Use --compare to run it."
+            f"{LARGEST_COMPARISON:,} signatures or {MOST_CELLS_BESIDE:,} cells. Use --compare to run it."
         )
     all_identified = bool(found.estimate.linkage.identified.all())
     if written.doubtful or (asked.strict and not all_identified):

@@ -14,6 +14,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 
+_ROWS = 256  # of a matrix, that are mirrored at a time
 _LEAST_SHARE_OF_DENSE = 1 / 5  # of values that are not 0, from which on a dense product is faster in not much more room
 
 
@@ -106,6 +107,22 @@ def solve_positive(matrix: Floats, right: Floats) -> Floats:
     """
     linalg = import_module("scipy.linalg")
     return cast("Floats", linalg.cho_solve(linalg.cho_factor(matrix, lower=True, overwrite_a=True), right))
+
+
+def invert_positive(matrix: Floats) -> bool:
+    """Put the inverse of a symmetric positive definite matrix in its place, symmetric to the last bit.
+
+    Returns:
+        Whether it is positive definite; else the matrix holds nothing of use.
+    """
+    lapack = import_module("scipy.linalg.lapack")
+    factor, failed = lapack.dpotrf(matrix.T, lower=True, clean=False, overwrite_a=True)  # in Fortran's order, no copy
+    failed = failed or lapack.dpotri(factor, lower=True, overwrite_c=True)[1]
+    for first in range(0, len(matrix), _ROWS):
+        rows = slice(first, first + _ROWS)
+        matrix[rows, :first] = matrix[:first, rows].T
+        matrix[rows, rows] = np.triu(matrix[rows, rows]) + np.triu(matrix[rows, rows], k=1).T
+    return not failed
 
 
 def connected(tails: Integers, heads: Integers, n_nodes: int, *, both_ways: bool) -> Integers:

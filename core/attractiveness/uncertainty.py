@@ -17,6 +17,8 @@ from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.arrays.linalg import by_unit_and_cell
 from posbias.core.arrays.threads import at_once
 
+_BLOCK = 4_000_000  # numbers in one dense block of work, 32 MB
+
 
 def variance_by_unit(table: CountTable, slopes: Floats, covariance: Floats) -> Floats:
     """Variance g' V g of each unit, shape (J,).
@@ -26,8 +28,14 @@ def variance_by_unit(table: CountTable, slopes: Floats, covariance: Floats) -> F
         slopes: g, by log theta, one of each entry, shape (R,).
         covariance: V, shape (K, K).
     """
-    moved = by_unit_and_cell(table, slopes) @ covariance
-    return table.sum_by_unit(slopes * moved[table.unit_of_entry, table.cell])
+    rows, moved = by_unit_and_cell(table, slopes), np.empty_like(slopes)
+    height = max(1, _BLOCK // table.n_cells)
+    for first in range(0, table.n_units, height):
+        last = min(first + height, table.n_units)
+        entries = slice(*table.start[[first, last]].tolist())
+        of_units = rows[first:last] @ covariance
+        moved[entries] = of_units[table.unit_of_entry[entries] - first, table.cell[entries]]
+    return table.sum_by_unit(slopes * moved)
 
 
 def with_errors_of_theta(

@@ -13,6 +13,9 @@ from posbias.core.schema import CLICK, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
 UNIT = "posbias_unit"
 """The column that numbers what is shown, from 0."""
 
+MOST_RANKS = 1_000
+"""Results of a page up to which click models are fitted: each pass over the pages goes down them one by one."""
+
 _IMPRESSIONS_AT_ONCE = 1 << 16
 
 
@@ -45,12 +48,19 @@ def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list
         units: these columns.
 
     Raises:
-        SchemaError: the weights of a page differ.
+        SchemaError: the weights of a page differ, or it is too long.
     """
     in_order = in_page_order(impressions)
     session = in_order[SESSION]
     starts = np.flatnonzero((session != session.shift(1)).fill_null(value=True).to_numpy())
     length = np.diff(np.append(starts, in_order.height))
+    longest = int(length.max(initial=0))
+    if longest > MOST_RANKS:
+        raise SchemaError(
+            f"the page of session {session[int(starts[np.argmax(length)])]} shows {longest:,} results, and click "
+            f"models are fitted rank by rank, to pages of up to {MOST_RANKS:,}. Leave out what stands further down "
+            f"(fit --max-position {MOST_RANKS}), or use `posbias fit --model pbm`, which takes longer pages."
+        )
     weight = _page_weights(in_order, starts, length) if WEIGHT in in_order.columns else None
     click = (in_order[CLICK] > 0).cast(pl.Int64).to_numpy()
     shown = {unit: 2 * in_order[unit].cast(pl.Int64).to_numpy() + click for unit in units}

@@ -12,9 +12,9 @@ import polars as pl
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.errors import IdentifiabilityError
+from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import ConditionalEstimator, Estimate, EstimationOptions
-from posbias.core.fit.fit import WANTED_CLICK_SHARE
+from posbias.core.fit.fit import WANTED_CLICK_SHARE, check_cells
 
 
 @dataclass(frozen=True)
@@ -48,22 +48,24 @@ class Outlook:
         return self.reason is None and self.click_share >= WANTED_CLICK_SHARE and bool(len(self.errors))
 
 
-def outlook(statistics: SufficientStatistics, share: float = 1.0) -> Outlook:
+def outlook(statistics: SufficientStatistics, memory: int, share: float = 1.0) -> Outlook:
     """What the model of the statistics can say.
 
     Args:
         statistics: of the log, or of whole queries of it.
+        memory: in bytes, of a fit.
         share: share of the queries that they hold.
     """
     model = statistics.plan.model.name
     counts = statistics.counts_by_cell()
     try:
         check_no_silent_position(statistics)
+        check_cells(statistics, ConditionalEstimator.name, EstimationOptions(), memory, compare=False)
         with np.errstate(all="ignore" if statistics.plan.weighted else None):
             estimate = ConditionalEstimator().estimate(
                 statistics, statistics.strata(), EstimationOptions(), lambda _: None
             )
-    except (IdentifiabilityError, np.linalg.LinAlgError, OverflowError) as error:
+    except (IdentifiabilityError, UsageError, np.linalg.LinAlgError, OverflowError) as error:
         nothing = counts.with_columns(
             pl.lit(value=False).alias("identified"),
             pl.lit(None, pl.String).alias("reason"),

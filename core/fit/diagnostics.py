@@ -17,6 +17,7 @@ from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors.cluster import CONFIDENCE
 from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test, linear_contrast_test
+from posbias.core.standard_errors.max_t import MOST_CONTRASTS
 from posbias.core.theta.conditional import Silence, silence_of_cells
 
 
@@ -60,7 +61,7 @@ def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
         np.where(tested, log_theta, np.nan),
         std_error,
         clusters,
-        correlation=None if shape == "power" else estimate.correlation,
+        correlation=None if shape == "power" or tested.sum() > MOST_CONTRASTS else estimate.correlation,
     )
     return test if silence is None else _with_silence(test, silence.p_value)
 

@@ -14,7 +14,7 @@ from posbias.core.attractiveness.uncertainty import with_errors_of_theta
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.clicks_above import CountedPages
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
-from posbias.core.errors import IdentifiabilityError
+from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import (
     ConditionalEstimator,
     Estimate,
@@ -48,6 +48,7 @@ from posbias.core.fit.shared_clicks import SharedClicks
 from posbias.core.fit.theta_errors import ThetaErrors
 from posbias.core.shapes import FREE, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
+from posbias.core.shapes.power import PowerShape
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.shapes.smooth import SmoothShape
 from posbias.core.standard_errors.clicked_sessions import FittedLog
@@ -60,6 +61,18 @@ SMOOTH = SmoothShape.name
 
 LARGEST_COMPARISON = 200_000
 """Signatures up to which joint EM runs beside the chosen method without being asked."""
+
+MOST_CELLS_BESIDE = 1_000
+"""Cells up to which joint EM and a smooth curve are made beside an estimate without being asked for: their work grows
+with the cube of that."""
+
+MOST_CELLS_OF_SLOW = 2_000
+"""Cells up to which there are curves other than a power, the bootstrap and clusters by a column: each of their many
+steps takes as many operations as the cube of that."""
+
+_MATRICES, _MATRICES_OF_PERIOD = 8, 4
+"""Numbers for each two cells that an estimate with errors holds at its peak; and further ones, for each length of
+periods that is looked at."""
 
 WANTED_CLICK_SHARE = 0.99
 """Share of the clicks that identified cells must cover for a result that needs no caution."""
@@ -137,7 +150,7 @@ class Fit:
             table = with_moment(table, self.from_rows.moment)
         return with_unshrunk(table, self.free) if self.statistics.plan.context else table
 
-    @property
+    @cached_property
     def theta(self) -> FittedTheta:
         """What training files are made from."""
         covariance, shared = self.theta_errors.covariance, self.shared_clicks
@@ -187,6 +200,44 @@ class BesideCounts:
     unbinned: SufficientStatistics | None = None
     pages: Callable[[], CountedPages | None] = lambda: None
     from_rows: FromRows | None = None
+
+
+def check_cells(
+    statistics: SufficientStatistics, method: str, options: EstimationOptions, memory: int, *, compare: bool | None
+) -> None:
+    """See, before anything is computed, that an estimate for all cells fits into memory.
+
+    Args:
+        statistics: the compressed log.
+        method: the name of an estimator.
+        options: what is asked of the estimate.
+        memory: in bytes.
+        compare: whether joint EM is to run beside it.
+
+    Raises:
+        UsageError: it does not, or a curve through so many cells would take hours.
+    """
+    plan, number = statistics.plan, statistics.n_cells
+    cells = f"The log has {number:,} cells ({' x '.join(name.replace('_', ' ') for name in plan.cell_columns)})"
+    remedy = "Count fewer: --max-position N leaves out what was shown below position N, --position-bins 1,2,3,5,10,20"
+    remedy += " gives the positions of a bin one propensity" + (", or leave out a --context." if plan.context else ".")
+    slow = [f"--shape {options.shape}"] if options.shape not in {FREE, PowerShape.name} else []
+    slow += ["--bootstrap"] * bool(options.bootstrap) + ["--cluster-column"] * bool(plan.clusters)
+    if slow and number > MOST_CELLS_OF_SLOW:
+        raise UsageError(
+            f"{slow[0]}: {cells[0].lower()}{cells[1:]}, and it takes hours beyond {MOST_CELLS_OF_SLOW:,}. {remedy} "
+            "Or leave the option out."
+        )
+    if not (get_method(method).clusters or compare):
+        return
+    matrices = _MATRICES + _MATRICES_OF_PERIOD * (len(plan.lengths) - 1) * (options.period == "auto")
+    needed = matrices * number**2 * 8
+    if needed > memory:
+        most = int((memory / 8 / matrices) ** 0.5)
+        raise UsageError(
+            f"{cells}, and their standard errors would take {needed / 2**30:,.1f} GiB of memory; "
+            f"{memory / 2**30:,.1f} GiB (--memory) are enough for {most:,} cells. {remedy}"
+        )
 
 
 def fit_statistics(
@@ -260,8 +311,8 @@ def _fit(
     estimate = refined.estimate
     joint = estimate if method == JointEstimator.name else None
     compared = None
-    wanted = strata.signatures.n_units <= LARGEST_COMPARISON if compare is None else compare
-    if wanted:
+    small = strata.signatures.n_units <= LARGEST_COMPARISON and statistics.n_cells <= MOST_CELLS_BESIDE
+    if small if compare is None else compare:
         joint = joint or JointEstimator().estimate_like(statistics, strata, own_rules, estimate.linkage, on_iteration)
         compared = _compare(joint, period.chosen or free, statistics, strata, own_rules, on_iteration)
     with meanwhile(lambda: _test_model(statistics, free, period, beside.pages)) as model_tests:
@@ -366,8 +417,9 @@ def _refined(free: Estimate, statistics: SufficientStatistics, options: Estimati
 
 
 def _smooth_if_thin(free: Estimate, fitted: FittedStrata, position_of_cell: Integers) -> ShapedEstimate | None:
-    """A smooth curve beside a free estimate that is too thin to make weights from; None where it is not, or fails."""
-    if not is_thin(free.propensity, free.intervals.std_error).any():
+    """A smooth curve beside a free estimate too thin for weights; None where it is not, or has too many cells."""
+    thin = is_thin(free.propensity, free.intervals.std_error).any()
+    if not thin or len(position_of_cell) > MOST_CELLS_BESIDE:
         return None
     try:
         smooth = get_shape(SMOOTH).fit(fitted, position_of_cell)

@@ -19,7 +19,7 @@ from posbias.core.arrays.count_table import sum_by_number
 from posbias.core.arrays.linalg import student_quantile
 from posbias.core.browsing.batch import Floats
 from posbias.core.browsing.em import EMOptions, fit
-from posbias.core.browsing.frames import UNIT, page_batches
+from posbias.core.browsing.frames import MOST_RANKS, UNIT, page_batches
 from posbias.core.browsing.in_memory import PagesInMemory
 from posbias.core.browsing.likelihood import log_of_clicks
 from posbias.core.counts.plan import StatisticsPlan
@@ -88,8 +88,11 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
         fitted: the name of the model.
 
     Returns:
-        None where no session is left to learn from, or fewer than two queries to judge by.
+        None where no session is left to learn from, or fewer than two queries to judge by, and where pages are too long
+        for most models.
     """
+    if int(pages.group_by(SESSION).len().select(pl.max("len")).item()) > MOST_RANKS:
+        return None
     numbered = pages.with_columns((pl.struct(PAIR).rank("dense").cast(pl.Int64) - 1).alias(UNIT))
     held_out = pl.col(SESSION).hash(_SEED) % _HELD_OUT == 0
     learnt, judged = numbered.filter(~held_out), numbered.filter(held_out)

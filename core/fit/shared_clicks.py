@@ -26,12 +26,22 @@ class SharedClicks:
     """M of a fit.
 
     Attributes:
-        clicks: M, shape (K, K).
-        n_strata: how many strata there are, whether they compare cells or not.
+        strata: their counts.
+        theta: shape (K,), above 0 in every cell that has impressions.
     """
 
-    clicks: Floats
-    n_strata: float
+    strata: CountTable
+    theta: Floats
+
+    @property
+    def n_strata(self) -> float:
+        """How many strata there are, whether they compare cells or not."""
+        return float(self.strata.multiplicity.sum())
+
+    @property
+    def clicks(self) -> Floats:
+        """M, shape (K, K)."""
+        return shared_clicks(self.strata, self.theta)
 
     @classmethod
     def of(cls, statistics: SufficientStatistics, estimate: Estimate, period: Length) -> "SharedClicks | None":
@@ -47,7 +57,7 @@ class SharedClicks:
         strata = _strata_of(statistics, estimate, period).signatures
         counts, position = statistics.cell_totals, statistics.position_of_cell
         theta = working_theta(estimate.propensity, *counts, position, statistics.context_of_cell)
-        return cls(shared_clicks(strata, theta), float(strata.multiplicity.sum()))
+        return cls(strata, theta)
 
 
 def _strata_of(statistics: SufficientStatistics, estimate: Estimate, period: Length) -> Strata:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.estimators.estimate import Estimate
 from posbias.core.standard_errors.query_spread import query_spread
 
@@ -64,7 +63,7 @@ def _spread_of_cells(estimate: Estimate) -> Floats | None:
     if estimate.conditional is not None:
         fit = estimate.conditional.fit
         by_counts = np.zeros(len(spread))
-        by_counts[fit.free_cells] = np.sqrt(np.diag(inverse(fit.information)))
+        by_counts[fit.free_cells] = np.sqrt(np.diag(fit.inverse))
         spread = np.where(np.isfinite(spread), spread, by_counts)
     return np.where(known, np.nan_to_num(spread, posinf=0.0), 0.0)
 

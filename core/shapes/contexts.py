@@ -164,7 +164,7 @@ class _Family:
         self.values = fit.log_theta[free]
         self.covariance = _noise(fit, errors)
         seen = np.diag(self.covariance) > 0
-        model = inverse(fit.information)
+        model = fit.inverse
         design = _design(position_of_cell[free], position_of_cell[reference])
         x = np.log(position_of_cell[free] / position_of_cell[reference])
         self.contexts = [

@@ -268,7 +268,7 @@ class _Curves:
         fit = replace(self.fitted.fit, log_theta=mode.beta, information=mode.precision * spread)
         scores = scores_of_members(fit, self.counts, members, np.ones(len(clusters)))
         sums = _HeldTogether(fit, scores).sums()
-        variance = np.diag(sums.covariance)
+        variance = sums.variance
         return sums, np.divide(variance, mode.data, out=np.ones_like(variance), where=mode.data > 0)
 
 

@@ -52,7 +52,7 @@ def bootstrap(fit: ConditionalFit, strata: Strata, replicates: int, seed: int) -
     widest = student_quantile((1 + CONFIDENCE) / 2, np.ones(1))
     quantile = np.quantile(np.minimum(statistic, widest), CONFIDENCE, axis=1, method="weibull")
     quantile = np.maximum(quantile, sums.quantile)
-    return errors_from_margins(fit.log_theta, fit.free_cells, sums, quantile * np.sqrt(np.diag(sums.covariance)))
+    return errors_from_margins(fit.log_theta, fit.free_cells, sums, quantile * np.sqrt(sums.variance))
 
 
 def _statistics(left_out: LeaveOneOut, sums: ClusterSums, random: np.random.Generator, number: int) -> Floats:

@@ -28,6 +28,7 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers, Number
 from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, sparse_product
 from posbias.core.arrays.members import Members
 from posbias.core.arrays.threads import at_once
+from posbias.core.arrays.unit_diagonal import MANY
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.standard_errors.leave_one_out import CONFIDENCE, ClusterScores, ClusterSums, LeaveOneOut
@@ -105,7 +106,7 @@ def sum_clusters(fit: ConditionalFit, strata: Strata) -> ClusterSums:
     """
     members = strata.members
     blocks = list(_blocks_of_clusters(members.cluster))
-    if len(blocks) == 1:
+    if len(blocks) == 1 or len(fit.free_cells) >= MANY:  # each block has a dense matrix, and three products
         return sum_scores(fit, cluster_scores(fit, strata))
 
     def sums_of(block: slice) -> ClusterSums:
@@ -163,7 +164,7 @@ def sum_scores(fit: ConditionalFit, clusters: ClusterScores, threads: int | None
 
 def errors_from_sums(log_theta: Floats, free_cells: Integers, sums: ClusterSums | TwoWaySums) -> ClusterErrors:
     """Standard errors and intervals from the sums over all clusters; for the rest see `errors_from_margins`."""
-    margin = sums.quantile * np.sqrt(np.maximum(np.diag(sums.covariance), 0.0))
+    margin = sums.quantile * np.sqrt(np.maximum(sums.variance, 0.0))
     return errors_from_margins(log_theta, free_cells, sums, margin)
 
 
@@ -183,7 +184,7 @@ def errors_from_margins(
         margin: shape (F,), half the width of the interval of log theta.
     """
     without = sums.alone | sums.agreeing
-    covariance = sums.covariance.copy()
+    covariance = sums.covariance
     covariance[without, :] = np.nan
     covariance[:, without] = np.nan
     center = np.where(without, np.nan, log_theta[free_cells])

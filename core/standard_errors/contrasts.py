@@ -43,10 +43,9 @@ from posbias.core.arrays.linalg import (
     student_tail,
 )
 from posbias.core.arrays.members import Members
-from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import ClusterErrors
-from posbias.core.standard_errors.max_t import joint_p_values, p_value_at
+from posbias.core.standard_errors.max_t import MOST_CONTRASTS, joint_p_values, p_value_at
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
@@ -58,6 +57,7 @@ LEVEL = 0.05
 POWER = 0.8
 """Share of logs that show a difference of `detectable` size."""
 
+_BLOCK = 4_000_000  # numbers in one dense block of work, 32 MB
 _NOTABLE = 0.01  # share of a contrast's variance from which on a cell's clusters limit the degrees of freedom
 _ROUNDING = 1e-7  # a difference whose error is this small a share of the estimate's own is no difference
 
@@ -220,6 +220,8 @@ class ScoredEstimate:
     @property
     def first_order_error(self) -> Floats:
         """CR0, the error without any correction for few clusters, shape (K,)."""
+        if len(self.log_theta) > MOST_CONTRASTS:
+            return np.sqrt(_products(self, self, *2 * (np.arange(len(self.clusters)),)))
         return np.sqrt(np.maximum(_quadratic(self.response, gram(self.scores), self.response), 0.0))
 
 
@@ -245,7 +247,7 @@ class FittedStrata:
             linked.table, conditional_scores(linked, fit.log_theta), self.strata.members.among(linked.units)
         )
         response = np.zeros((len(fit.log_theta), len(linked.cells)))
-        response[np.ix_(fit.free_cells, linked.free)] = inverse(fit.information)
+        response[np.ix_(fit.free_cells, linked.free)] = fit.inverse
         return ScoredEstimate(
             log_theta=fit.log_theta,
             std_error=self.errors.std_error,
@@ -279,29 +281,34 @@ class DifferenceErrors:
     Attributes:
         std_error: shape (K,); NaN where one of the two has no error or clusters agree so well that their scores vanish,
             0 where the two estimates are the same function of the log.
-        correlation: shape (K, K).
+        correlation: shape (K, K); None with more cells than tests make use of correlations of.
     """
 
     std_error: Floats
-    correlation: Floats
+    correlation: Floats | None
 
 
 def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> DifferenceErrors:
     """Errors of first - second, cell by cell, from the same clusters."""
     _, of_first, of_second = np.intersect1d(first.clusters, second.clusters, assume_unique=True, return_indices=True)
-    mixed = cross(first.scores[of_first], second.scores[of_second])
     own = first.first_order_error, second.first_order_error
-    with np.errstate(invalid="ignore", divide="ignore"):  # a reference has no error to divide by
+    if len(first.log_theta) > MOST_CONTRASTS:
+        correlation = None
+        variance = own[0] ** 2 + own[1] ** 2 - 2 * _products(first, second, of_first, of_second)
+    else:
+        mixed = cross(first.scores[of_first], second.scores[of_second])
         covariance = first.response @ gram(first.scores) @ first.response.T
         covariance += second.response @ gram(second.scores) @ second.response.T
         between = first.response @ mixed @ second.response.T
         covariance -= between + between.T
+        correlation, variance = correlation_of(covariance), np.diag(covariance)
+    with np.errstate(invalid="ignore", divide="ignore"):  # a reference has no error to divide by
         few_clusters = np.fmax(np.fmax(first.std_error / own[0], second.std_error / own[1]), 1.0)
-    error = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    error = np.sqrt(np.maximum(variance, 0.0))
     error[error < _ROUNDING * np.maximum(*own)] = 0.0
     agree = (own[0] < _ROUNDING * first.std_error) | (own[1] < _ROUNDING * second.std_error)
     usable = np.isfinite(first.std_error + second.std_error) & ~agree
-    return DifferenceErrors(np.where(usable, few_clusters * error, np.nan), correlation_of(covariance))
+    return DifferenceErrors(np.where(usable, few_clusters * error, np.nan), correlation)
 
 
 def difference_test(first: ScoredEstimate, second: ScoredEstimate) -> ContrastTest:
@@ -313,6 +320,18 @@ def difference_test(first: ScoredEstimate, second: ScoredEstimate) -> ContrastTe
         np.minimum(first.degrees, second.degrees),
         correlation=errors.correlation,
     )
+
+
+def _products(first: ScoredEstimate, second: ScoredEstimate, of_first: Integers, of_second: Integers) -> Floats:
+    """Sum over clusters of what each does to both estimates, cell by cell, shape (K,)."""
+    total = np.zeros(len(first.log_theta))
+    n_rows = max(1, _BLOCK // len(total))
+    for start in range(0, len(of_first), n_rows):
+        rows = slice(start, start + n_rows)
+        moved = first.scores[of_first[rows]] @ first.response.T
+        of_other = moved if first is second else second.scores[of_second[rows]] @ second.response.T
+        total += (moved * of_other).sum(axis=0)
+    return total
 
 
 def _quadratic(left: Floats, middle: Floats, right: Floats) -> Floats:

@@ -4,16 +4,29 @@
 
 d_g is what the estimate loses with cluster g, to first order in everything but the cluster's own leverage; x_g is the
 score adjusted for that leverage (Bell & McCaffrey 2002).
+
+Both s_g and x_g are 0 outside of the cells in which the cluster was shown. With many cells, clusters of about as many
+cells are therefore left out together, on the cells that they have among them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, solve_positive, student_quantile
+from posbias.core.arrays.linalg import (
+    Sparse,
+    by_unit_and_cell,
+    gram,
+    in_rows,
+    solve_positive,
+    sparse_product,
+    student_quantile,
+)
 from posbias.core.arrays.threads import at_once
-from posbias.core.arrays.unit_diagonal import inverse, unit_diagonal
+from posbias.core.arrays.unit_diagonal import unit_diagonal
 from posbias.core.standard_errors.conjugate_gradients import ClusterEntries, adjust_together
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts
@@ -30,7 +43,9 @@ _NO_LINK = 1e-9  # share of a cell's information that no longer links it: more d
 _DIRECT = 0.5  # share of all cells from which on solving with H - H_g is cheaper than with the cluster's cells
 _DENSE = 0.05  # share of non-zeros from which on a dense product is faster than a sparse one
 _MANY_CELLS = 100  # from which on clusters are left out together, as matrices take longer than the interpreter
-_TOGETHER = 256  # clusters
+_TOGETHER = 64  # clusters
+_COST_OF_ITERATIONS = 24  # of a cluster in operations, times the square of the number of cells
+_COST_OF_CLUSTER = 4e6  # that is left out by itself, in operations, beside the cube of the number of its cells
 _BLOCK = 4_000_000  # numbers in one dense block of work, 32 MB
 
 
@@ -57,7 +72,7 @@ class ClusterSums:
     @property
     def agreeing(self) -> Flags:
         """Cells on which the clusters agree to the last click, shape (F,): their V_kk is rounding."""
-        return np.diag(self.covariance) <= AGREEMENT**2
+        return self.variance <= AGREEMENT**2
 
     @property
     def effective_clusters(self) -> Floats:
@@ -75,9 +90,16 @@ class ClusterSums:
         return student_quantile((1 + CONFIDENCE) / 2, self.degrees)
 
     @property
+    def variance(self) -> Floats:
+        """V_kk, shape (F,)."""
+        return np.diag(self.outer) * self.correction**2
+
+    @property
     def covariance(self) -> Floats:
-        """V, shape (F, F)."""
-        return self.outer * np.outer(self.correction, self.correction)
+        """V, shape (F, F), in an array of its own."""
+        covariance = np.outer(self.correction, self.correction)
+        covariance *= self.outer
+        return covariance
 
     @property
     def correction(self) -> Floats:
@@ -130,16 +152,24 @@ class WholeInformation:
     Attributes:
         information: shape (F, F), H.
         inverse: shape (F, F), H^-1.
-        scale: shape (F,), that makes H's diagonal 1; `scaled` is H with it.
+        scale: shape (F,), that makes H's diagonal 1.
     """
 
     def __init__(self, fit: ConditionalFit) -> None:
         self.information = fit.information
-        self.inverse = inverse(fit.information)
-        self.scaled, self.scale = unit_diagonal(fit.information)
+        self.inverse = fit.inverse
+        self.scale = 1 / np.sqrt(np.diag(fit.information))
         # Minus an entry of H is what links two cells, and a row's sum what links its cell with the reference.
         self._to_reference = fit.information.sum(axis=1)
-        self._links = self.scaled < -_NO_LINK
+
+    @property
+    def scaled(self) -> Floats:
+        """H scaled to unit diagonal, shape (F, F), in an array of its own."""
+        return unit_diagonal(self.information)[0]
+
+    @cached_property
+    def _links(self) -> Flags:
+        return self.scaled < -_NO_LINK
 
     def without_information(self, own: Floats, cells: Integers, leverage: float) -> "Without":
         """The estimate without the cluster that holds some information.
@@ -160,11 +190,47 @@ class WholeInformation:
         linked = self._to_reference * self.scale**2 > _NO_LINK
         linked[cells] = (self._to_reference[cells] - own.sum(axis=1)) * scale**2 > _NO_LINK
         links = self._links[cells]  # those of the cluster's cells, without the cluster
-        links[:, cells] = self.scaled[np.ix_(cells, cells)] - own * np.outer(scale, scale) < -_NO_LINK
-        n_linked = -1
-        while n_linked < (n_linked := int(linked.sum())) < len(linked):
-            linked |= self._links[linked & others].any(axis=0) | links[linked[cells]].any(axis=0)
+        among = self.information[np.ix_(cells, cells)] * np.outer(scale, scale)
+        links[:, cells] = among - own * np.outer(scale, scale) < -_NO_LINK
+        new = linked.copy()
+        while new.any():
+            new = (self._links[new & others].any(axis=0) | links[new[cells]].any(axis=0)) & ~linked
+            linked |= new
         return linked
+
+    def strongest_links(self) -> tuple[Integers, Floats, Floats]:
+        """A spanning tree of the cells and their reference, grown by the strongest link each time (Prim 1957).
+
+        Returns:
+            For each cell the one that it hangs from, -1 for the reference; how strong that link is, as a share of the
+            information; and what makes information such a share. Each has the shape (F,).
+        """
+        strength, parent = self._to_reference * self.scale**2, np.full(len(self.scale), -1)
+        left = np.ones(len(strength), np.bool_)
+        for _ in range(len(strength)):
+            cell = int(np.argmax(np.where(left, strength, -np.inf)))
+            left[cell] = False
+            further = -self.information[cell] * self.scale[cell] * self.scale
+            stronger = left & (further > strength)
+            strength[stronger], parent[stronger] = further[stronger], cell
+        return parent, strength, self.scale * np.where(parent < 0, self.scale, self.scale[parent])
+
+
+@dataclass(frozen=True)
+class _Adjusted:
+    """The adjusted scores of B clusters.
+
+    Attributes:
+        rows: shape (B,), which clusters.
+        cells: shape (T,), free cells outside of which all of them are 0.
+        scores: shape (B, T), x_g on these.
+        alone: shape (F,), the cells that one of the clusters alone identifies.
+    """
+
+    rows: Integers
+    cells: Integers
+    scores: Floats
+    alone: Flags
 
 
 class LeaveOneOut(WholeInformation):
@@ -183,6 +249,8 @@ class LeaveOneOut(WholeInformation):
         self.clusters = clusters
         self.linked = clusters.linked
         self.free = clusters.linked.free
+        self._free_cell = np.full(self.linked.table.n_cells, -1)
+        self._free_cell[self.free] = np.arange(len(self.free))
         self._leverage, self._sums = self._influence()
         self.low, self.high = low_and_high(self._leverage)
 
@@ -193,61 +261,108 @@ class LeaveOneOut(WholeInformation):
         scores.data *= np.repeat(np.sqrt(copies[self.low]), np.diff(scores.indptr))
         total = gram(scores)[np.ix_(self.free, self.free)]
         alone = np.zeros(len(self.free), np.bool_)
-        n_rows = max(1, _BLOCK // len(self.free))
-        for first in range(0, len(self.high), n_rows):
-            some = self.high[first : first + n_rows]
-            adjusted, lost = self.adjusted_scores(some)
-            adjusted *= np.sqrt(copies[some])[:, np.newaxis]
-            total += adjusted.T @ adjusted
-            alone |= lost
-        return replace(self._sums, outer=self.inverse @ total @ self.inverse, alone=alone)
+        for some in self._left_out(self.high):
+            adjusted = some.scores * np.sqrt(copies[some.rows])[:, np.newaxis]
+            if len(some.cells) < len(self.free):
+                total[np.ix_(some.cells, some.cells)] += adjusted.T @ adjusted
+            else:
+                total += adjusted.T @ adjusted
+            alone |= some.alone
+        total = self.inverse @ total
+        return replace(self._sums, outer=total @ self.inverse, alone=alone)
 
     def adjusted_scores(self, rows: Integers) -> tuple[Floats, Flags]:
         """x_g of the given clusters, shape (len(rows), F), and the cells that one of them alone identifies."""
-        scores = self.clusters.scores[rows].toarray()[:, self.free]
-        adjusted, alone = np.empty_like(scores), np.zeros(len(self.free), np.bool_)
-
-        def adjust(some: slice) -> Flags:
-            adjusted[some], lost = self._adjusted(rows[some], scores[some])
-            return lost
-
-        together = _TOGETHER if len(self.free) >= _MANY_CELLS else len(rows)
-        blocks = [slice(first, first + together) for first in range(0, len(rows), max(together, 1))]
-        for lost in at_once(adjust, blocks, self.threads):
-            alone |= lost
+        place = np.empty(self.clusters.n_rows, np.int64)
+        place[rows] = np.arange(len(rows))
+        adjusted, alone = np.zeros((len(rows), len(self.free))), np.zeros(len(self.free), np.bool_)
+        for some in self._left_out(rows):
+            adjusted[np.ix_(place[some.rows], some.cells)] = some.scores
+            alone |= some.alone
         return adjusted, alone
 
-    def _adjusted(self, rows: Integers, scores: Floats) -> tuple[Floats, Flags]:
-        """x_g of some clusters with the scores s_g, and the cells that one of them alone identifies."""
-        adjusted, found = np.empty_like(scores), np.zeros(len(rows), np.bool_)
-        if len(self.free) >= _MANY_CELLS:
-            adjusted, found = adjust_together(scores, self.inverse, self._entries_of(rows))
-        alone = np.zeros(len(self.free), np.bool_)
-        for row in np.flatnonzero(~found | (self._leverage[rows] >= _WHOLE)).tolist():
-            without = self.without(int(rows[row]))
-            alone |= ~without.kept
-            if not (found[row] and without.kept.all()):
-                adjusted[row] = without.adjust(scores[row])
-        return adjusted, alone
+    def _left_out(self, rows: Integers) -> Iterator["_Adjusted"]:
+        """The given clusters, some at a time; with many cells those together that reach equally far down."""
+        n_free = len(self.free)
+        if n_free < _MANY_CELLS:
+            n_rows = max(1, _BLOCK // n_free)
+            for first in range(0, len(rows), n_rows):
+                some = rows[first : first + n_rows]
+                scores = self.clusters.scores[some].toarray()[:, self.free]
+                yield self._one_by_one(some, np.arange(n_free), scores, scores, np.ones(len(some), np.bool_))
+            return
+        weight, table = self.clusters.weight[rows], self.linked.table
+        last_cell = table.cell[table.start[1:] - 1]
+        last = np.maximum.reduceat(last_cell[weight.indices], weight.indptr[:-1]) if len(rows) else rows
+        ordered = rows[np.argsort(last, kind="stable")]
+        blocks = (ordered[first : first + _TOGETHER] for first in range(0, len(rows), _TOGETHER))
+        yield from at_once(self._together, blocks, self.threads)
 
-    def _entries_of(self, rows: Integers) -> ClusterEntries:
-        """The entries of the units of some clusters on the free cells."""
-        weight, table, n_free = self.clusters.weight[rows], self.linked.table, len(self.free)
-        free_cell = np.full(table.n_cells, -1)
-        free_cell[self.free] = np.arange(n_free)
+    def _together(self, rows: Integers) -> "_Adjusted":
+        """Some clusters, on the cells that they have among them."""
+        weight, table = self.clusters.weight[rows], self.linked.table
         entries, start = table.entries_of(weight.indices.astype(np.int64))
         member = np.repeat(np.arange(len(start) - 1), np.diff(start))
-        row = np.repeat(np.arange(len(rows)), np.diff(weight.indptr))
-        kept = np.flatnonzero(free_cell[table.cell[entries]] >= 0)
+        kept = np.flatnonzero(self._free_cell[table.cell[entries]] >= 0)
         entries, member = entries[kept], member[kept]
+        cells, column = np.unique(self._free_cell[table.cell[entries]], return_inverse=True)
         first = np.flatnonzero(np.diff(member, prepend=-1))
-        return ClusterEntries(
-            place=row[member] * n_free + free_cell[table.cell[entries]],
+        row = np.repeat(np.arange(len(rows)), np.diff(weight.indptr))
+        place = row[member] * len(cells) + column
+        of_clusters = ClusterEntries(
+            place=place,
             share=self.clusters.shares[entries],
             weight=weight.data[member[first]],
             start=np.append(first, len(entries)),
-            shape=(len(rows), n_free),
+            shape=(len(rows), len(cells)),
         )
+        given = self.clusters.scores[rows].toarray()[:, self.free[cells]]
+        own_cells = np.bincount(np.unique(place) // len(cells)).astype(np.float64)
+        if (own_cells**3 + _COST_OF_CLUSTER).sum() < _COST_OF_ITERATIONS * len(rows) * len(cells) ** 2:
+            return self._one_by_one(rows, cells, given, np.empty_like(given), np.ones(len(rows), np.bool_))
+        # What a cluster alone links falls apart from the rest without it, and says nothing about the rest.
+        cut = np.flatnonzero((self._leverage[rows] >= _WHOLE) & self._loses_a_link[rows])
+        kept_without = {row: self.without(int(rows[row])).kept for row in cut.tolist()}
+        cut_off = {row: ~kept for row, kept in kept_without.items() if not kept.all()}
+        for row, lost in cut_off.items():
+            given[row, lost[cells]] = 0.0
+        adjusted, solved = adjust_together(given, self.inverse[np.ix_(cells, cells)], of_clusters)
+        found = self._one_by_one(rows, cells, given, adjusted, ~solved)
+        for row, lost in cut_off.items():
+            change = np.where(lost, 0.0, adjusted[row] @ self.inverse[cells])
+            adjusted[row] = (self.information @ change)[cells]
+            found.alone[lost] = True
+        return found
+
+    def _one_by_one(
+        self, rows: Integers, cells: Integers, scores: Floats, adjusted: Floats, todo: Flags
+    ) -> "_Adjusted":
+        """Some clusters with the scores s_g on given cells; those that are still to be done by themselves."""
+        alone, whole = np.zeros(len(self.free), np.bool_), np.zeros(len(self.free))
+        for row in np.flatnonzero(todo).tolist():
+            without = self.without(int(rows[row]))
+            alone |= ~without.kept
+            whole[cells] = scores[row]
+            adjusted[row] = without.adjust(whole)[cells]
+        return _Adjusted(rows, cells, adjusted, alone)
+
+    @cached_property
+    def _loses_a_link(self) -> Flags:
+        """The clusters without which a link of `strongest_links` is gone, shape (G,): others cut no cell off."""
+        table, shares = self.linked.table, self.clusters.shares
+        parent, strength, scale = self.strongest_links()
+        hangs_from = np.arange(table.n_cells)
+        hangs_from[self.free] = np.where(parent < 0, self.linked.reference_of[self.free], self.free[parent])
+        key = table.unit_of_entry * table.n_cells + table.cell
+        wanted = key - table.cell + hangs_from[table.cell]
+        at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
+        own_link = np.where((key[at] == wanted) & (self._free_cell[table.cell] >= 0), shares * shares[at], 0.0)
+        own = sparse_product(self.clusters.weight, by_unit_and_cell(table, own_link))
+        cell = self._free_cell[own.indices]
+        gone = (own.data > 0) & (strength[cell] - own.data * scale[cell] <= _NO_LINK)
+        loses = np.zeros(self.clusters.n_rows, np.bool_)
+        loses[np.repeat(np.arange(len(loses)), np.diff(own.indptr))[gone]] = True
+        return loses
 
     def without(self, cluster: int) -> "Without":
         """The estimate without one cluster."""
@@ -261,43 +376,37 @@ class LeaveOneOut(WholeInformation):
         under p_j. Done in blocks of columns k, to bound the memory.
         """
         table, weight, copies = self.linked.table, self.clusters.weight, self.clusters.copies
-        shares = by_unit_and_cell(table, self.clusters.shares)
         n_free = len(self.free)
-        full = np.zeros((table.n_cells, n_free))
-        full[self.free] = self.inverse
-        diagonal = np.zeros(table.n_cells)
-        diagonal[self.free] = np.diag(self.inverse)
-        unit_leverage = table.sum_by_unit(self.clusters.shares * diagonal[table.cell])
+        column = self._free_cell[table.cell]
+        kept = np.flatnonzero(column >= 0)
+        start = np.concatenate([np.zeros(1, np.int64), np.cumsum(column >= 0, dtype=np.int64)])[table.start]
+        unit, column, share = table.unit_of_entry[kept], column[kept], self.clusters.shares[kept]
+        shares = in_rows(share, column, start, n_free)
+        unit_leverage = sum_by_number(unit, share * np.diag(self.inverse)[column], table.n_units)
+        by_column = np.argsort(column, kind="stable")
+        bounds = np.searchsorted(column[by_column], np.arange(n_free + 1))
         sums, squares, number = np.zeros((3, n_free))
         width = max(1, _BLOCK // max(table.n_units, self.clusters.n_rows, 1))
         for first in range(0, n_free, width):
-            columns = slice(first, first + width)
-            q = full[:, columns]
+            columns = slice(first, min(first + width, n_free))
+            q = self.inverse[:, columns]
             mean = shares @ q
-            unit_leverage -= self._share_of_columns(mean, self.free[columns])
+            those = by_column[bounds[columns.start] : bounds[columns.stop]]
+            product = share[those] * mean[unit[those], column[those] - first]
+            unit_leverage -= sum_by_number(unit[those], product, table.n_units)
             of_click = np.maximum(shares @ q**2 - mean**2, 0.0)
             influence = weight @ of_click
             sums[columns] = copies @ influence
             squares[columns] = copies @ influence**2
             number[columns] = copies @ (influence > _NOTHING * np.diag(self.inverse)[columns])
         return weight @ unit_leverage, ClusterSums(
-            outer=np.zeros((n_free, n_free)),
+            outer=np.zeros((0, 0)),
             influence=sums,
             influence_squared=squares,
             clusters_of_cell=number,
             n_clusters=round(float(copies.sum())),
             alone=np.zeros(n_free, np.bool_),
         )
-
-    def _share_of_columns(self, mean: Floats, cells: Integers) -> Floats:
-        """Each unit's sum over the given cells of p_je [H^-1 p_j]_e."""
-        table = self.linked.table
-        column = np.full(table.n_cells, -1)
-        column[cells] = np.arange(len(cells))
-        entries = np.flatnonzero(column[table.cell] >= 0)
-        unit = np.searchsorted(table.start, entries, side="right") - 1
-        product = self.clusters.shares[entries] * mean[unit, column[table.cell[entries]]]
-        return sum_by_number(unit, product, table.n_units)
 
     def _information_of(self, cluster: int) -> tuple[Floats, Integers]:
         """H_g on the free cells that the cluster was shown in, and those cells' numbers among the free ones."""

@@ -13,9 +13,10 @@ Sources: Breslow 1984 (extra-Poisson variance); Wedderburn 1974 (quasi-likelihoo
 
 import numpy as np
 
-from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.arrays.linalg import Sparse
+from posbias.core.arrays.count_table import Floats, Integers, sum_by_number
+from posbias.core.arrays.linalg import Sparse, in_rows, sparse_product
 from posbias.core.arrays.members import Members
+from posbias.core.arrays.unit_diagonal import MANY
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.cluster import cluster_scores
 from posbias.core.standard_errors.contrasts import FittedStrata
@@ -73,14 +74,32 @@ def _squared_scores(scores: ClusterScores, row: int) -> tuple[Floats, Floats, Fl
     n_cells = len(scores.linked.cells)
     units, weight = _row(scores.weight, row)
     entries, start = scores.linked.table.entries_of(units)
-    shares = np.zeros((len(units), n_cells))
-    shares[np.repeat(np.arange(len(units)), np.diff(start)), scores.linked.table.cell[entries]] = scores.shares[entries]
-    information = np.diag(weight @ shares) - (shares * weight[:, np.newaxis]).T @ shares
+    cell, share = scores.linked.table.cell[entries], scores.shares[entries]
+    if n_cells >= MANY:
+        by_chance, by_spread = _sparse_moments(cell, share, np.repeat(weight, np.diff(start)), start, n_cells)
+    else:
+        shares = np.zeros((len(units), n_cells))
+        shares[np.repeat(np.arange(len(units)), np.diff(start)), cell] = share
+        information = np.diag(weight @ shares) - (shares * weight[:, np.newaxis]).T @ shares
+        by_chance, by_spread = np.diag(information), (information**2).sum(axis=1)
     score = np.zeros(n_cells)
     cells, values = _row(scores.scores, row)
     score[cells] = values
-    informed = np.diag(information) > 0
-    return score[informed] ** 2, np.diag(information)[informed], (information**2).sum(axis=1)[informed]
+    informed = by_chance > 0
+    return score[informed] ** 2, by_chance[informed], by_spread[informed]
+
+
+def _sparse_moments(
+    cell: Integers, share: Floats, weight: Floats, start: Integers, n_cells: int
+) -> tuple[Floats, Floats]:
+    """a_k and b_k of one cluster in all cells, from what its units couple: most of H_g is 0."""
+    rows = in_rows(share * np.sqrt(weight), cell, start, n_cells)
+    coupling = sparse_product(rows.T, rows)
+    row = np.repeat(np.arange(n_cells), np.diff(coupling.indptr))
+    own = sum_by_number(cell, weight * share**2, n_cells)
+    others = sum_by_number(row, np.where(row == coupling.indices, 0.0, coupling.data**2), n_cells)
+    by_chance = sum_by_number(cell, weight * share, n_cells) - own
+    return by_chance, by_chance**2 + others
 
 
 def _row(matrix: Sparse, row: int) -> tuple[Integers, Floats]:

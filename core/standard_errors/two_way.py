@@ -27,9 +27,18 @@ class TwoWaySums:
     column: ClusterSums
     both: ClusterSums
 
-    @cached_property
+    @property
     def covariance(self) -> Floats:
-        """V, shape (F, F)."""
+        """V, shape (F, F), in an array of its own."""
+        return self._covariance.copy()
+
+    @property
+    def variance(self) -> Floats:
+        """V_kk, shape (F,)."""
+        return np.diag(self._covariance)
+
+    @cached_property
+    def _covariance(self) -> Floats:
         ways = self.query.covariance, self.column.covariance
         values, vectors = np.linalg.eigh(ways[0] + ways[1] - self.both.covariance)
         covariance = (vectors * np.maximum(values, 0.0)) @ vectors.T
@@ -44,7 +53,7 @@ class TwoWaySums:
     @property
     def agreeing(self) -> Flags:
         """Cells on which the clusters agree to the last click, shape (F,)."""
-        return np.diag(self.covariance) <= AGREEMENT**2
+        return self.variance <= AGREEMENT**2
 
     @property
     def alone(self) -> Flags:

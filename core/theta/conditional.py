@@ -10,6 +10,7 @@ there are no starting values, and one finite optimum on the identified cells.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -58,6 +59,15 @@ class ConditionalFit:
         """Propensity relative to the reference, shape (K,), > 0 and possibly above 1; NaN where not identified."""
         return np.exp(self.log_theta)
 
+    @cached_property
+    def inverse(self) -> Floats:
+        """The inverse of the information, shape (F, F).
+
+        Raises:
+            numpy.linalg.LinAlgError: it is singular.
+        """
+        return unit_diagonal.inverse(self.information)
+
 
 def fit_conditional(
     table: CountTable,
@@ -70,6 +80,8 @@ def fit_conditional(
     """Maximise l by Newton's method with step halving, on the identified cells.
 
     gradient_e = C_e - sum_j m_j C_j p_je;  Hessian = -sum_j m_j C_j (diag(p_j) - p_j p_j').
+
+    With many cells each step is found by conjugate gradients, and only the last Hessian is made.
 
     Args:
         table: counts per unit (a pair, stratum or signature) and cell.
@@ -244,17 +256,37 @@ class Likelihood:
 
     def propose(self, beta: Floats) -> Proposal:
         """Newton's step from beta; a scaling step where rounding hides every gain."""
-        gradient, information = self.slopes(beta)
         step = np.zeros_like(beta)
-        step[self.free] = unit_diagonal.solve(information[np.ix_(self.free, self.free)], gradient[self.free])
+        if len(self.free) >= unit_diagonal.MANY:
+            gradient, step[self.free] = self._step_by_products(beta)
+        else:
+            gradient, information = self.slopes(beta)
+            step[self.free] = unit_diagonal.solve(information[np.ix_(self.free, self.free)], gradient[self.free])
 
         def falls_short(step: Floats) -> bool:
             return not self.gain(beta, step) >= ENOUGH_ASCENT * float(gradient @ step)
 
         return Proposal(step, falls_short, instead=lambda: self.scaling_step(beta))
 
+    def _step_by_products(self, beta: Floats) -> tuple[Floats, Floats]:
+        """Gradient, shape (I,), and Newton's step, shape (F,), from H v = sum_j w_j (p_j * v - p_j (p_j'v)) alone."""
+        shares = shares_at(self.table, beta)[0]
+        by_unit = by_unit_and_cell(self.table, shares)
+        expected, whole = by_unit.T @ self.weight, np.zeros_like(beta)
+        diagonal = self.table.sum_by_cell(self.table.spread(self.weight) * shares * (1 - shares))
+
+        def times(vector: Floats) -> Floats:
+            whole[self.free] = vector
+            return (expected * whole - by_unit.T @ (self.weight * (by_unit @ whole)))[self.free]
+
+        gradient = self.cell_clicks - expected
+        return gradient, unit_diagonal.conjugate_gradients(times, diagonal[self.free], gradient[self.free])
+
     def slopes(self, beta: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""
+        if len(self.free) >= unit_diagonal.MANY:  # one sparse product instead of dense ones that add up
+            expected, coupling = _expected_and_coupling(self.table, self.weight, shares_at(self.table, beta)[0])
+            return self.cell_clicks - expected, _laplacian(coupling)
         expected, coupling = np.zeros_like(beta), np.zeros((len(beta), len(beta)))
         for of_block, coupling_of_block in self._over_blocks(beta, _expected_and_coupling):
             expected += of_block
@@ -274,8 +306,11 @@ def _expected_and_coupling(block: CountTable, weight: Floats, shares: Floats) ->
 def _laplacian(coupling: Floats) -> Floats:
     """diag(row sums) - coupling: with coupling sum_j w_j p_j p_j' this is sum_j w_j (diag(p_j) - p_j p_j').
 
-    The diagonal adds what couples a cell to the others instead of subtracting two numbers that may nearly agree.
+    The diagonal adds what couples a cell to the others instead of subtracting two numbers that may nearly agree. It
+    takes the place of `coupling`.
     """
-    apart = coupling.copy()
-    np.fill_diagonal(apart, 0.0)
-    return np.diag(apart.sum(axis=1)) - apart
+    np.fill_diagonal(coupling, 0.0)
+    of_cell = coupling.sum(axis=1)
+    np.subtract(0.0, coupling, out=coupling)
+    np.fill_diagonal(coupling, of_cell)
+    return coupling

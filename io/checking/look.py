@@ -67,7 +67,7 @@ def look_at(unjudged: Unjudged, plan: StatisticsPlan, engine: Engine, progress: 
     with progress.stage("looking at pages"):
         pages = _some_pages(unjudged)
         if pages is not None and not why_not:
-            outlooks.append(_of_pages(pages, replace(plan, model=get_model(UBM)), facts.queries))
+            outlooks.append(_of_pages(pages, replace(plan, model=get_model(UBM)), facts.queries, engine.memory))
         of_pages = None if pages is None else page_facts(pages.lazy())
     return Look(
         facts=facts,
@@ -130,7 +130,7 @@ def _counted(
         )
         if sample:
             statistics = merge_parts(sample, plan)
-            found = outlook(statistics, statistics.n_queries / facts.queries)
+            found = outlook(statistics, engine.memory, statistics.n_queries / facts.queries)
             if found.carries or len(sample) == len(parts):
                 return facts, statistics, found
     return None
@@ -170,12 +170,12 @@ def _why_no_ubm(plan: StatisticsPlan, log: Log) -> str:
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def _of_pages(pages: pl.DataFrame, plan: StatisticsPlan, n_queries: int) -> Outlook:
+def _of_pages(pages: pl.DataFrame, plan: StatisticsPlan, n_queries: int, memory: int) -> Outlook:
     """What a model that needs whole pages can say, from some of them."""
     in_cells = plan.with_cells_in_memory(pages)
     rows = plan.count_in_cells(nw.from_native(in_cells.lazy())).to_native().sort(plan.keys).collect()
     statistics: SufficientStatistics = merge_parts([compress_part(rows, plan)], plan)
-    return outlook(statistics, share=min(1.0, statistics.n_queries / n_queries))
+    return outlook(statistics, memory, share=min(1.0, statistics.n_queries / n_queries))
 
 
 def _pages_in_all(found: PageFacts, rows: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from posbias.core.arrays.threads import meanwhile
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.estimators import EstimationOptions
-from posbias.core.fit.fit import BesideCounts, Fit, fit_statistics
+from posbias.core.fit.fit import BesideCounts, Fit, check_cells, fit_statistics
 from posbias.core.fit.from_rows import FromRows
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog
@@ -115,7 +115,9 @@ def fit_counts(
 
     Raises:
         IdentifiabilityError: the log cannot say what is asked of it.
+        UsageError: it has too many cells.
     """
+    check_cells(counted.statistics, asked.method, asked.options, engine.memory, compare=asked.compare)
     with progress.stage("fitting") as stage:
         found = fit_statistics(
             counted.statistics,
@@ -130,7 +132,7 @@ def fit_counts(
             ),
             on_iteration=stage.say,
         )
-    with meanwhile(lambda: (found.shared_clicks, found.expected_clicks)):  # the manifest and the covariance say them
+    with meanwhile(lambda: (found.theta, found.expected_clicks)):  # the files and the manifest say them
         write_attractiveness_of(counted, found, engine, folder, progress, csv=asked.csv)
     write_propensities(found.propensities, folder, csv=asked.csv)
     write_covariance(found.theta, folder)

@@ -20,6 +20,8 @@ from posbias.core.estimators import ConditionalEstimator, EstimationOptions
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
+MEMORY = 2 << 30
+
 DEMAND = 1.25
 """Factor by which expected and actual errors may differ."""
 
@@ -82,8 +84,8 @@ def _look(options: SimulationOptions) -> Found:
     reference = estimate.linkage.reference_of
     error = np.log(estimate.propensity) - np.log(truth / truth[reference])
     half = statistics_of(simulation.log.filter(pl.col("query").hash(1) % 2 == 0), plan)
-    expected = outlook(statistics).cells["std_error"].to_numpy()
-    from_half = _like(statistics.cells, outlook(half, half.n_queries / statistics.n_queries).cells)
+    expected = outlook(statistics, MEMORY).cells["std_error"].to_numpy()
+    from_half = _like(statistics.cells, outlook(half, MEMORY, half.n_queries / statistics.n_queries).cells)
     known = np.isfinite(error) & np.isfinite(expected) & np.isfinite(from_half) & (expected > 0)
     return Found(int(known.sum()), *(_squares(values[known]) for values in (error, expected, from_half)))
 

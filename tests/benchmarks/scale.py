@@ -1,6 +1,6 @@
 """What posbias costs on large logs, next to the bare work and to other tools.
 
-    python tests/benchmarks/scale.py [commands|growth|peers|spark|all] [--impressions N...] [--runs 3]
+    python tests/benchmarks/scale.py [commands|growth|cells|peers|spark|all] [--impressions N...] [--runs 3]
                                      [--models M...] [--ids KIND...] [--threads N...] [--fits] [--home SHARE]
                                      [--billion] [--spark]
                                      [--peers DIR] [--pyclick DIR] [--directory DIR]
@@ -10,6 +10,7 @@ commands  collect, fit, weight and run with 1 GiB, next to DuckDB's group-by and
           --home gives one query a share of the log, as a home page has
 growth    `fit --no-compare` with 2 GiB at 1M to 100M impressions, with --billion also at 1,000M: cost, and how the
           numbers of pairs, statistics rows and signatures grow with the log
+cells     `fit` with 100 to 5,000 positions of lists that users scroll through, 1M impressions each
 peers     other implementations of PBM and UBM on the same logs: cost, and the error of theta
 
 --spark adds the part `spark`, `fit --engine spark` next to the local engine. DuckDB is taken from this environment
@@ -25,7 +26,7 @@ from pathlib import Path
 from processes import MODELS, table_console
 from scale_commands import SIZES as LARGE
 from scale_commands import Kind, commands
-from scale_growth import BILLION, growth
+from scale_growth import BILLION, cells, growth
 from scale_growth import SIZES as GROWING
 from scale_log import IDS
 from scale_peers import SIZES as MODERATE
@@ -33,7 +34,7 @@ from scale_peers import peers
 from scale_spark import SIZES as MIDDLING
 from scale_spark import spark
 
-PARTS = ("commands", "growth", "peers")
+PARTS = ("commands", "growth", "cells", "peers")
 
 
 def main() -> None:
@@ -66,6 +67,9 @@ def main() -> None:
     if "growth" in wanted:
         growing = (*GROWING, BILLION) if options.billion else GROWING
         growth(console, sizes or growing, options.runs, directory)
+    if "cells" in wanted:
+        for n_impressions in sizes or GROWING[:1]:
+            cells(console, n_impressions, options.runs, directory)
     if "peers" in wanted:
         peers(console, sizes or MODERATE, directory, options.peers, options.pyclick)
     if "spark" in wanted or options.spark:

@@ -1,4 +1,4 @@
-"""How cost, and what there is to count and to fit, grow with the log: `posbias fit --no-compare`, PBM.
+"""How cost, and what there is to count and to fit, grow with the log, and with its positions: `posbias fit`, PBM.
 
 Linked pairs, the ones that a propensity can be learned from, have a click and stand in two cells at least; DuckDB
 counts them in the statistics.
@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from processes import POSBIAS, Measured, Stage, errors_of_theta, measure
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from scale_log import simulated_log
+from scale_log import scrolled_log, simulated_log
 
 SIZES = (1_000_000, 10_000_000, 100_000_000)
 BILLION = 1_000_000_000
 MEMORY = "2GiB"
+POSITIONS = (100, 500, 2_000, 5_000)
 
 _LARGE = 500_000_000
 """Impressions from which on one run must do."""
@@ -130,3 +132,25 @@ def _numbers(found: dict[int, Size]) -> Table:
         table.add_row(f"{n_impressions:,}", *cells)
         before = n_impressions
     return table
+
+
+def cells(console: Console, n_impressions: int, runs: int, directory: Path | None) -> None:
+    """Measure `fit` with more and more positions, and print a table."""
+    title = f"posbias fit --memory {MEMORY}, PBM, {n_impressions:,} impressions"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for heading in ("cells", "identified", "seconds", "CPU s", "peak MiB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for n_positions in POSITIONS:
+        with scrolled_log(n_impressions, n_positions, directory) as log:
+            fit, temp = log.with_name("fit"), log.with_name("temp")
+            command = (*POSBIAS, "fit", str(log), "-o", str(fit), "--force", "--memory", MEMORY)
+            (found,) = measure((Stage("fit", command, temp=temp),), runs, f"{n_positions:,} positions")
+            propensities = pl.read_parquet(fit / "propensities.parquet")
+        table.add_row(
+            f"{propensities.height:,}",
+            f"{propensities['identified'].sum():,}",
+            f"{found.median_seconds():,.1f}",
+            f"{found.median_cpu_seconds():,.1f}",
+            f"{max(found.mebibytes):,.0f}",
+        )
+    console.print(table)

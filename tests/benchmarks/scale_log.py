@@ -12,6 +12,10 @@ Nothing is kept but one block of sessions, each of which has its own stream of r
 the same rows. A block is a row group of a million rows. Ids are integers, or the same ids as text: short (`q1234`,
 `sku-0001234`), or as long as real ones are (queries of 45 characters, URLs of 110, sessions as UUIDs). With a SHARE of
 sessions on a home page, these have one query and 100,000 documents.
+
+With --scrolled K, a log of lists through which users scroll: a query has as many documents as there are positions, each
+of its 20 sessions moves them by a few positions, and users see the first K ** u, u uniform between .3 and 1, or, one in
+five, all K; theta = position ** -.25.
 """
 
 import argparse
@@ -35,6 +39,8 @@ IDS: tuple[Ids, ...] = get_args(Ids)
 POSITIONS = 10
 SESSIONS_PER_BLOCK = 100_000
 SEED = 20_260_105
+
+_SESSIONS_OF_A_LIST, _MOVED, _TO_THE_END = 20, 10.0, 0.2
 
 _QUERIES, _OFFSET, _EXPONENT = 200_000_000, 200.0, 1.3
 _DOCS_PER_QUERY = 13
@@ -78,6 +84,34 @@ def simulated_log(
         log = Path(folder) / "log.parquet"
         Measured().add((__file__, str(log), str(n_impressions), "--model", model, "--ids", ids, "--home", str(home)))
         yield log
+
+
+@contextmanager
+def scrolled_log(n_impressions: int, n_positions: int, directory: Path | None = None) -> Generator[Path]:
+    """Likewise, a log of lists of so many positions."""
+    with tempfile.TemporaryDirectory(prefix="scale-", dir=directory) as folder:
+        log = Path(folder) / "log.parquet"
+        Measured().add((__file__, str(log), str(n_impressions), "--scrolled", str(n_positions)))
+        yield log
+
+
+def write_scrolled_log(path: Path, n_impressions: int, n_positions: int) -> None:
+    """Write a log of whole lists."""
+    rng, lists = np.random.default_rng([SEED, n_positions]), list[pl.DataFrame]()
+    gamma, written, session = np.empty(0), 0, 0
+    while written < n_impressions:
+        if session % _SESSIONS_OF_A_LIST == 0:
+            gamma = rng.beta(1, 2, n_positions)  # of the next query
+        share = 1.0 if rng.random() < _TO_THE_END else rng.uniform(0.3, 1)
+        length = int(np.ceil(n_positions**share))
+        doc = np.argsort(np.arange(n_positions) + rng.normal(0, _MOVED, n_positions))[:length]
+        position = np.arange(1, length + 1)
+        click = rng.random(length) < position**-0.25 * gamma[doc]
+        shown = pl.DataFrame({"doc": doc, "position": position, "click": click.view(np.int8)})
+        query = session // _SESSIONS_OF_A_LIST
+        lists.append(shown.select(pl.lit(session).alias("session"), pl.lit(query).alias("query"), pl.all()))
+        written, session = written + length, session + 1
+    pl.concat(lists).write_parquet(path)
 
 
 def write_log(path: Path, n_impressions: int, model: Model, ids: Ids, home: float) -> None:
@@ -167,7 +201,11 @@ def main() -> None:
     parser.add_argument("--model", choices=("pbm", "ubm"), default="pbm")
     parser.add_argument("--ids", choices=IDS, default="integer")
     parser.add_argument("--home", type=float, default=0.0)
+    parser.add_argument("--scrolled", type=int, metavar="K")
     options = parser.parse_args()
+    if options.scrolled:
+        write_scrolled_log(options.log, options.impressions, options.scrolled)
+        return
     write_log(options.log, options.impressions, options.model, options.ids, options.home)
 
 

@@ -1,6 +1,7 @@
 """Options of the estimation, from the command line to the files: what they do, and what they say."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -538,3 +539,78 @@ def test_randomised_rows_that_cannot_serve_are_named(run_in_process: Run, log: P
 
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
+
+
+@pytest.fixture(scope="module")
+def deep_log() -> pl.DataFrame:
+    """Three pages of 9,000 positions, on two devices."""
+    number = 9_000
+    position = pl.int_range(1, number + 1, eager=True)
+    pages = (
+        pl.DataFrame({"position": position}).with_columns(
+            session=pl.lit(page),
+            query=pl.lit("q"),
+            doc=(pl.col("position") + 7 * page) % number,
+            click=(pl.col("position") * (page + 3) % 5 == 0).cast(pl.Int8),
+            device=pl.lit("phone" if page else "desktop"),
+        )
+        for page in range(3)
+    )
+    return pl.concat(pages)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["fit"],
+        ["run"],
+        ["fit", "--model", "ubm"],
+        ["fit", "--context", "device"],
+        ["fit", "--for-each", "device"],
+        ["fit", "--method", "allpairs"],
+        ["fit", "--shape", "smooth", "--memory", "64GiB"],
+        ["fit", "--bootstrap", "99", "--memory", "64GiB"],
+        ["fit", "--cluster-column", "device", "--memory", "64GiB"],
+    ],
+    ids=" ".join,
+)
+def test_more_cells_than_memory_holds_are_refused_before_anything_is_computed(
+    run_in_process: Run, deep_log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    def never(*_: object, **__: object) -> None:
+        pytest.fail("computed")
+
+    monkeypatch.setattr("posbias.io.fits.fit.fit_statistics", never)
+    deep_log.write_parquet(tmp_path / "log.parquet")
+    result = run_in_process(*command, str(tmp_path / "log.parquet"), "-o", str(tmp_path / "out"))
+    assert result.returncode == 2
+    assert "cells (position" in result.stderr
+    assert "--max-position" in result.stderr
+    assert "--position-bins" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_pages_too_long_to_go_down_rank_by_rank_are_refused(
+    run_in_process: Run, deep_log: pl.DataFrame, tmp_path: Path
+) -> None:
+    deep_log.write_parquet(tmp_path / "log.parquet")
+    result = run_in_process("fit", str(tmp_path / "log.parquet"), "--model", "dbn", "-o", str(tmp_path / "out"))
+    assert result.returncode == 2
+    assert "9,000 results" in result.stderr
+    assert "--max-position" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_as_many_cells_as_memory_is_said_to_hold_are_fitted(
+    run_in_process: Run, deep_log: pl.DataFrame, tmp_path: Path
+) -> None:
+    log = str(tmp_path / "log.parquet")
+    deep_log.write_parquet(log)
+    refused = run_in_process("fit", log, "-o", str(tmp_path / "out"), "--memory", "256MiB")
+    most = re.search(r"enough for ([\d,]+) cells", refused.stderr)
+    assert most is not None
+    number = int(most[1].replace(",", ""))
+    arguments = ["fit", log, "-o", str(tmp_path / "out"), "--memory", "256MiB", "--max-position"]
+    assert run_in_process(*arguments, str(number + 1)).returncode == 2
+    assert run_in_process(*arguments, str(number)).returncode < 2
+    assert propensities(tmp_path / "out").height == number

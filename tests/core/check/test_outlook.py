@@ -14,6 +14,8 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics, comp
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
+MEMORY = 2 << 30
+
 LOG = SimulationOptions(n_sessions=6000, n_queries=400, n_positions=4, docs_per_query=8, query_exponent=0.0, seed=1)
 
 
@@ -32,10 +34,10 @@ def test_a_sample_of_queries_tells_the_errors_of_the_whole_log() -> None:
     half = statistics_of(log.filter(pl.col("query").hash(1) % 2 == 0))
     whole = statistics_of(log)
 
-    expected = outlook(half, half.n_queries / whole.n_queries)
+    expected = outlook(half, MEMORY, half.n_queries / whole.n_queries)
 
-    assert expected.errors == pytest.approx(outlook(whole).errors, rel=0.25)
-    assert np.all(expected.errors < outlook(half).errors)
+    assert expected.errors == pytest.approx(outlook(whole, MEMORY).errors, rel=0.25)
+    assert np.all(expected.errors < outlook(half, MEMORY).errors)
 
 
 def test_pairs_that_move_are_counted_one_by_one() -> None:
@@ -55,7 +57,7 @@ def test_pairs_that_move_are_counted_one_by_one() -> None:
 def test_a_log_without_links_has_a_reason_and_no_errors() -> None:
     fixed = simulate(LOG).log.with_columns(doc="position")
 
-    found = outlook(statistics_of(fixed))
+    found = outlook(statistics_of(fixed), MEMORY)
 
     assert not found.carries
     assert found.reason is not None
@@ -65,7 +67,7 @@ def test_a_log_without_links_has_a_reason_and_no_errors() -> None:
 
 def remarks(log: pl.DataFrame, *, time_column: str | None = None, has_time: bool = False) -> tuple[Outlook, list[str]]:
     statistics, facts = statistics_of(log), add_facts([facts_of(counted(log))])
-    found = outlook(statistics)
+    found = outlook(statistics, MEMORY)
     moved = movement(statistics.pair_signatures)
     return found, advice(facts, moved, [found], time_column=time_column, has_time=has_time)
 

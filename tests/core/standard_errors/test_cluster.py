@@ -9,12 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats  # pyright: ignore[reportMissingTypeStubs]
 
+from posbias.core.arrays import unit_diagonal
 from posbias.core.arrays.compression import compress
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate
 from posbias.core.arrays.members import Members
 from posbias.core.arrays.unit_diagonal import inverse
 from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.standard_errors import cluster as clusters_module
 from posbias.core.standard_errors import leave_one_out as module
+from posbias.core.standard_errors import query_spread as spread_module
 from posbias.core.standard_errors.cluster import (
     AGREEING,
     ONE_CLUSTER,
@@ -24,6 +27,8 @@ from posbias.core.standard_errors.cluster import (
     pair_errors,
     sum_clusters,
 )
+from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.query_spread import query_spread
 from posbias.core.theta.conditional import ConditionalFit, fit_conditional
 from posbias.core.theta.linkage import find_linkage
 
@@ -354,3 +359,49 @@ def test_errors_do_not_depend_on_how_many_members_are_worked_on_at_a_time(
     np.testing.assert_allclose(found.covariance, whole.covariance, rtol=1e-8)
     np.testing.assert_allclose(found.degrees, whole.degrees, rtol=1e-8)
     assert found.n_clusters == whole.n_clusters
+
+
+def long_lists(seed: int, n_cells: int, n_queries: int = 12) -> tuple[CountTable, Integers]:
+    """Documents that stand a few positions up or down each time, on lists that queries end at depths of their own.
+
+    The last query alone reaches the last positions.
+    """
+    rng = np.random.default_rng(seed)
+    impressions, clicks = np.zeros((2, n_queries * n_cells, n_cells))
+    depth = [*rng.integers(n_cells // 4, n_cells - 20, n_queries - 1).tolist(), n_cells]
+    for query in range(n_queries):
+        rate = rng.beta(2, 3, n_cells)
+        for _ in range(12):
+            shown = np.argsort(np.arange(n_cells) + rng.normal(0, 3, n_cells))[: depth[query]]
+            cell = np.arange(depth[query], dtype=np.int64)
+            impressions[query * n_cells + shown, cell] += 1
+            clicks[query * n_cells + shown, cell] += rng.random(depth[query]) < rate[shown] * (cell + 1) ** -0.2
+    return CountTable.from_dense(impressions, clicks), np.repeat(np.arange(n_queries), n_cells)
+
+
+@pytest.mark.parametrize("together", [5, 64])
+def test_conjugate_gradients_give_many_cells_what_dense_matrices_give_them(
+    monkeypatch: pytest.MonkeyPatch, together: int
+) -> None:
+    pairs, query = long_lists(seed=3, n_cells=180)
+    strata = Strata(pairs, Members(np.arange(pairs.n_units), query))
+    found: list[tuple[ConditionalFit, ClusterErrors, Floats, float, Floats]] = []
+    for many in (10**9, 1):
+        for of, name in ((unit_diagonal, "MANY"), (clusters_module, "MANY"), (spread_module, "MANY")):
+            monkeypatch.setattr(of, name, many)
+        monkeypatch.setattr(module, "_MANY_CELLS", many)
+        monkeypatch.setattr(module, "_TOGETHER", together)
+        fit = fitted(pairs)
+        errors = cluster_errors(fit, strata)
+        found.append((fit, errors, fit.inverse, query_spread(FittedStrata(strata, fit, errors)), errors.covariance))
+    dense, sparse = found
+    assert ONE_CLUSTER in dense[1].reason
+    assert dense[1].reason == sparse[1].reason
+    assert dense[0].converged
+    assert sparse[0].converged
+    np.testing.assert_allclose(sparse[0].log_theta, dense[0].log_theta, rtol=0, atol=1e-8)
+    for of_sparse, of_dense in (
+        *((getattr(sparse[1], name), getattr(dense[1], name)) for name in ("std_error", "low", "high", "degrees")),
+        *zip(sparse[2:], dense[2:], strict=True),
+    ):
+        np.testing.assert_allclose(of_sparse, of_dense, rtol=1e-8, atol=1e-12)
