@@ -13,13 +13,13 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.fitted_theta import FittedTheta
+from posbias.core.fit.propensities import choose_propensities
 from posbias.core.learners.boosting import TreeOptions
 from posbias.core.learners.learner import Learned, Learner
 from posbias.core.learners.learner import LearningOptions as CoreOptions
 from posbias.core.learners.methods import get_learner
 from posbias.core.learners.models import FactorModel, RowModel
 from posbias.core.schema import RESERVED
-from posbias.core.training.thin_cells import choose_propensities
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
 from posbias.io.features.of_parts import WantedFeatures

@@ -179,7 +179,7 @@ def test_clicks_in_cells_without_a_propensity_are_left_out_and_said(
     run_in_process("fit", "log.parquet", "--max-position", "3", "-o", tmp_path / "fit", cwd=place)
     table = pl.read_parquet(tmp_path / "fit" / "propensities.parquet")
     unknown = pl.col("position") == 2
-    columns = ["propensity", "examination", "std_error", "smooth_propensity", "smooth_std_error"]
+    columns = ["propensity", "weight_propensity", "examination", "std_error", "smooth_propensity", "smooth_std_error"]
     changed = table.with_columns(pl.when(~unknown).then(pl.col(name)).alias(name) for name in columns)
     changed.with_columns(identified=pl.col("identified") & ~unknown).write_parquet(
         tmp_path / "fit" / "propensities.parquet"
