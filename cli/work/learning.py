@@ -9,6 +9,7 @@ from posbias.cli.options.learning import LearningOptions
 from posbias.cli.report import learned as report
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.core.arrays.count_table import Floats
+from posbias.core.choices import PENALTIES
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
@@ -130,6 +131,8 @@ def _options(asked: LearningOptions) -> CoreOptions:
         regularization=asked.regularization,
         steps=asked.steps,
         tie=asked.tie,
+        tie_distance=asked.tie_distance,
+        vectors=asked.vectors,
         seed=asked.seed,
     )
 
@@ -195,7 +198,8 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
 def _most_rounds(request: Request) -> int:
     """How many rounds there are at most: trees, passes of a network, or steps of factors."""
     options, takes = request.options, request.learner.takes
-    return options.epochs if "epochs" in takes else options.steps if "steps" in takes else options.trees.trees
+    fits = 1 + len(PENALTIES) if "regularization" in takes and options.regularization is None else 1
+    return options.epochs if "epochs" in takes else fits * options.steps if "steps" in takes else options.trees.trees
 
 
 def _examination(counted: CountedLog, theta: FittedTheta | None, request: Request, result: Result) -> Floats:
@@ -266,5 +270,8 @@ def _sizes(documents: Documents) -> dict[str, int]:
 
 def _report(learned: Learned, documents: Documents, measure: str, result: Result) -> None:
     result.printed += report.sentences(learned, documents.data, measure)
+    if learned.warnings:
+        result.warnings += learned.warnings
+        result.exit_code = WITH_DOUBTS
     if learned.importance is not None:
         result.printed += report.importance(importance_table(learned.importance, documents.features))

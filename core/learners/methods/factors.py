@@ -7,6 +7,8 @@ The gradient by f is that of `likelihood`.
 Sources: Wang et al. 2018 (the likelihood); Koren, Bell & Volinsky 2009 (the factors).
 """
 
+from dataclasses import replace
+
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.factorizing import OF_FACTORS, factorize
 from posbias.core.learners.learner import Learned, Learner, LearningOptions, OnRound
@@ -26,8 +28,5 @@ class FactorsLearner(Learner):
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Find factors on the clicks of the cells that have a theta."""
-        counts = data.counts.only_cells(data.known)
-        loss, held_out = (
-            ClickLikelihood(counts.take(documents), data.theta) for documents in (data.learnt, data.apart)
-        )
-        return factorize(data, loss, held_out if len(data.apart) else None, options, on_round)
+        known, theta = replace(data, counts=data.counts.only_cells(data.known)), data.theta
+        return factorize(known, lambda counts: ClickLikelihood(counts, theta), options, on_round)

@@ -25,8 +25,5 @@ class MFLearner(Learner):
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Find factors on all clicks."""
-        loss, held_out = (
-            SquaredError(data.counts.take(documents), np.ones(len(data.position)))
-            for documents in (data.learnt, data.apart)
-        )
-        return factorize(data, loss, held_out if len(data.apart) else None, options, on_round)
+        theta = np.ones(len(data.position))
+        return factorize(data, lambda counts: SquaredError(counts, theta), options, on_round)

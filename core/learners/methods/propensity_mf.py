@@ -1,9 +1,13 @@
 """Matrix factorisation with propensities: the squared error, clicks weighted by 1 / theta (`squared_error`).
 
+Weights make the variance of clicks greater by about the mean of 1 / theta over impressions, so that the penalties to
+choose from are greater by that.
+
 Sources: Schnabel, Swaminathan, Singh, Chandak & Joachims 2016; Saito et al. 2020 (for clicks).
 """
 
-from posbias.core.choices import WEIGHTED_PENALTY
+from dataclasses import replace
+
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.factorizing import OF_FACTORS, factorize
 from posbias.core.learners.learner import Learned, Learner, LearningOptions, OnRound
@@ -23,6 +27,7 @@ class PropensityMFLearner(Learner):
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Find factors on the clicks of the cells that have a theta."""
-        counts = data.counts.only_cells(data.known)
-        loss, held_out = (SquaredError(counts.take(documents), data.theta) for documents in (data.learnt, data.apart))
-        return factorize(data, loss, held_out if len(data.apart) else None, options, on_round, WEIGHTED_PENALTY)
+        counts, theta = data.counts.only_cells(data.known), data.theta
+        scale = float((counts.impressions / theta[counts.cell]).sum() / max(counts.impressions.sum(), 1.0))
+        known = replace(data, counts=counts)
+        return factorize(known, lambda counts: SquaredError(counts, theta), options, on_round, scale)
