@@ -124,6 +124,8 @@ def evaluate(
         result.printed.append(summary.smooth_weights_line(chosen))
     _describe(found, rankings, compared, bound, result)
     result.printed += [*report.metrics_table(metrics, asked.cutoff), *report.remarks(found.evaluation, names)]
+    if bound is not None:
+        result.printed.append(report.bounds_line(metrics, bound.confidence, names, asked.cutoff))
     said = report.verdicts(differences, compared)
     result.printed += report.lines(said)
     result.content["verdicts"] = said

@@ -141,6 +141,8 @@ def test_a_strong_tie_leaves_documents_where_the_many_rows_put_them() -> None:
     assert correlations[1] > 0.95
 
 
+@pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_absolute_differences_leave_most_documents_where_they_are_and_move_some_far(seed: int) -> None:
     """Squared ones move every document a little: the share of all movement that the farthest quarter has."""

@@ -178,15 +178,13 @@ def test_the_penalty_that_impressions_apart_choose_tells_users_apart(name: str) 
 
 def test_factors_that_are_zero_are_an_error_that_names_the_penalty() -> None:
     data = drawn(spread=1.0)[0]
-    with pytest.raises(
-        IdentifiabilityError, match=r"factors are zero with --regularization 1e\+04.*same list.*--regularization 1e"
-    ):
+    with pytest.raises(IdentifiabilityError, match=r"zero with --regularization 1e\+04.*such as --regularization 1e"):
         learnt("propensity-mf", data, LearningOptions(regularization=10_000.0))
 
 
 def test_where_users_do_not_differ_a_warning_says_that_factors_are_worth_nothing() -> None:
-    data = drawn(spread=0.0, pages=600)[0]
-    found = get_learner("factors").learn(data, LearningOptions(), lambda: None)
+    data = drawn(spread=0.0, pages=300)[0]
+    found = get_learner("mf").learn(data, LearningOptions(), lambda: None)
     assert "Factors are worth nothing on this log" in found.warnings[0]
 
 
