@@ -40,6 +40,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "absurd": (third("propensity", 1e200), "row 3 has a propensity"),
     "examination above 1": (third("examination", 1.5), "row 3 has an examination"),
     "no examination": (third("examination", float("nan")), "row 3 has an examination"),
+    "weights apart": (third("weight_propensity", 0.5), "row 3 has a weight_propensity that is neither of its"),
     "no position": (third("position", None), "row 3 has no position"),
     "position 0": (
         lambda table: table.with_columns(position=pl.col("position") - 1),
@@ -71,8 +72,8 @@ def test_a_propensity_table_that_no_fit_wrote_is_refused_by_row(
 
 
 def test_a_cell_without_a_propensity_stays_legal(run_in_process: Run, fitted: Path) -> None:
-    for change in (third("propensity", None), third("examination", None)):
-        change(pl.read_parquet(fitted)).write_parquet(fitted)
+    for name in ("propensity", "weight_propensity", "examination"):
+        third(name, None)(pl.read_parquet(fitted)).write_parquet(fitted)
     reseal(fitted.parent)
 
     done = run_in_process("weight", "log.parquet", "--propensities", "fit", "-o", "out")
