@@ -53,6 +53,13 @@ Propensity = Annotated[
         _WEIGHTING,
     ),
 ]
+PROPENSITIES = option(
+    "--propensities",
+    "Where propensities come from: a directory written by `posbias fit` or `run`; a table (position, propensity); or "
+    "power:ETA, position^-ETA.",
+    metavar="DIR|FILE|power:ETA",
+    parser=read_name,
+)
 MinPropensity = Annotated[
     float, option("--min-propensity", "Clip propensities at this minimum.", _WEIGHTING, metavar="X")
 ]

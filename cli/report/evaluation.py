@@ -148,8 +148,7 @@ def warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
         )
     if evaluation.covariance is None:
         found.append(
-            "the fit holds no errors of its propensities: intervals take them as known, and are too narrow if they "
-            "are not."
+            "no errors of the propensities are known: intervals take them as exact, and are too narrow if they are not."
         )
     if totals.n_queries == 1:
         found.append("all pages have one query, so that nothing says how far values may be off.")

@@ -28,7 +28,6 @@ from posbias.io.layouts.pair_weights import examination_of
 from posbias.io.learning.documents import Documents, Wanted, prepare
 from posbias.io.learning.model_files import importance_table, write_learned_propensities, write_model
 from posbias.io.learning.scores import with_scores, write_scores
-from posbias.io.places.locations import Location
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Request:
         return WantedFeatures(tuple(self.asked.features or ()), tuple(self.asked.feature or ()), self.asked.missing)
 
 
-def requested(asked: LearningOptions, propensities: Location | None) -> Request:
+def requested(asked: LearningOptions, propensities: str | None) -> Request:
     """Read the options, and find wrong ones before anything is read.
 
     Raises:

@@ -33,6 +33,9 @@ SMOOTH_STD_ERROR = "smooth_std_error"
 STD_ERROR = "std_error"
 
 
+_FIT = "Name a directory as `posbias fit` or `run` wrote it."
+
+
 def propensity_table(
     statistics: SufficientStatistics,
     estimate: Estimate,
@@ -106,6 +109,31 @@ def _for_weights(propensity: Floats, std_error: Floats, smooth: Floats) -> Float
     return np.where(is_thin(propensity, std_error) & np.isfinite(smooth), smooth, propensity)
 
 
+def own_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str) -> pl.DataFrame:
+    """Check propensities that no fit estimated, and bring them into the form of those of a fit.
+
+    Args:
+        table: the cell columns and `propensity`, above 0.
+        cells: the columns that make up a cell, the position among them.
+        where: what was read, for the message.
+
+    Returns:
+        As `check_propensities`: no errors, and `examination` = propensity / its maximum.
+
+    Raises:
+        LogFormatError: a value is out of range or missing, or a cell is there twice.
+    """
+    propensity = pl.col(PROPENSITY).cast(pl.Float64, strict=False)
+    examination = (propensity / propensity.max()).alias(EXAMINATION)
+    advice = "Write one row for each cell, with a propensity above 0."
+    known = check_propensities(table.select(*cells, PROPENSITY, examination), cells, where=where, advice=advice)
+    missing = known[PROPENSITY].is_null()
+    if missing.any() or not known.height:
+        row = f"row {missing.arg_true()[0] + 1} has" if known.height else "has"
+        raise LogFormatError(f"{where}: {row} no propensity. {advice}")
+    return known
+
+
 @dataclass(frozen=True)
 class ChosenPropensities:
     """A propensity table to make weights from."""
@@ -137,13 +165,14 @@ def choose_propensities(table: pl.DataFrame, source: Source) -> ChosenPropensiti
     return ChosenPropensities(changed, tuple(positions), known)
 
 
-def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str) -> pl.DataFrame:
+def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str, advice: str = _FIT) -> pl.DataFrame:
     """A propensity table that was read: it may have been edited, or made by other means.
 
     Args:
         table: as it was read.
         cells: the columns that make up a cell, the position among them.
         where: what was read, for the message.
+        advice: what to do about it, likewise.
 
     Returns:
         The cell columns, `propensity`, `examination`, `std_error`, `smooth_propensity`, `smooth_std_error` and
@@ -154,7 +183,7 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
     """
     missing = [name for name in (*cells, PROPENSITY, EXAMINATION) if name not in table.columns]
     if missing:
-        raise LogFormatError(f"{where}: has no column {missing[0]!r}, so it is not the table of this fit. {_FIT}")
+        raise LogFormatError(f"{where}: has no column {missing[0]!r}, so it is not the table of this fit. {advice}")
     absent = [
         pl.lit(None, pl.Float64).alias(name)
         for name in (STD_ERROR, SMOOTH_PROPENSITY, SMOOTH_STD_ERROR)
@@ -168,7 +197,7 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
         *((name, table.schema[name].is_numeric(), "numbers") for name in numbers),
     ):
         if not fits and not (kind == "numbers" and table.schema[name] == pl.Null):
-            raise LogFormatError(f"{where}: column {name!r} holds {table.schema[name]} instead of {kind}. {_FIT}")
+            raise LogFormatError(f"{where}: column {name!r} holds {table.schema[name]} instead of {kind}. {advice}")
     known = table.select(*cells, pl.col(numbers).cast(pl.Float64))
     if WEIGHT_PROPENSITY not in table.columns:
         fitted, errors, smooth = (
@@ -198,13 +227,13 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
         rows = known.with_row_index("row", 1).filter(broken)
         if rows.height:
             number, *values = rows.row(0)
-            shown = ", ".join(f"{name} {value}" for name, value in zip(known.columns, values, strict=True))
-            raise LogFormatError(f"{where}: row {number} {said}: {shown}. {_FIT}")
+            there = zip(known.columns, values, strict=True)
+            shown = ", ".join(f"{name} {value}" for name, value in there if value is not None)
+            raise LogFormatError(f"{where}: row {number} {said}: {shown}. {advice}")
     return known
 
 
 _NUMBERS = (PROPENSITY, EXAMINATION, STD_ERROR, SMOOTH_PROPENSITY, SMOOTH_STD_ERROR)
-_FIT = "Name a directory as `posbias fit` or `run` wrote it."
 _SMALLEST_EXAMINATION = 5e-324  # the smallest number above 0
 
 
