@@ -65,6 +65,9 @@ MultipleTests = Literal["none", "bonferroni", "fdr"]
 Candidates = Literal["page", "query"]
 """What a document is ranked among."""
 
+MARGIN_LIMIT = 0.5
+"""Weight of -tau^2 from which on the objective of pairs falls without end as tau grows."""
+
 Vectors = Literal["treatment", "control"]
 """Which factors of documents rank, where there are those of rows placed at random and those of the others."""
 

@@ -64,6 +64,27 @@ class LearningOptions:
             _LEARNING,
         ),
     ] = "none"
+    tau: Annotated[float, option("--tau", "How far apart the scores of a pair are to be.", _LEARNING, metavar="X")] = (
+        1.0
+    )
+    margin_penalty: Annotated[
+        float,
+        option(
+            "--margin-penalty",
+            "Weight of -tau^2 in the objective, below 0.5: tau is then chosen after every fit. 0: it stays.",
+            _LEARNING,
+            metavar="LAMBDA",
+        ),
+    ] = 0.0
+    negative_share: Annotated[
+        float,
+        option(
+            "--negative-share",
+            "Learn from so many of the documents without a click, each counted 1 / share times.",
+            _LEARNING,
+            metavar="X",
+        ),
+    ] = 1.0
     factors: Annotated[
         int, option("--factors", "Factors of queries and documents.", _LEARNING, min=1, max=1000, metavar="N")
     ] = 4

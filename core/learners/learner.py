@@ -37,6 +37,8 @@ class LearningOptions:
         significance: the level at which click rates differ, of `gbrank`.
         corrected: whether its click rates are corrected for position.
         multiple_tests: how its level allows for many pairs.
+        tau: how far apart it wants the scores of a pair.
+        margin_penalty: lambda, in [0, 1/2), of the term -lambda tau^2 by which it chooses tau; 0: tau stays.
         factors: number of factors of queries and documents.
         epochs: the most passes of a network over the data.
         regularization: what the squares of factors and biases are penalised by, half of it; None: as impressions apart
@@ -56,6 +58,8 @@ class LearningOptions:
     significance: float = 0.05
     corrected: bool = True
     multiple_tests: MultipleTests = "none"
+    tau: float = 1.0
+    margin_penalty: float = 0.0
     factors: int = 4
     epochs: int = 60
     regularization: float | None = None

@@ -205,6 +205,24 @@ WRONG = {
         (*("train", "log.parquet", "--features", "features.parquet"), "--learner", "naive", "--propensity", "fitted"),
         "--propensity fitted: has no effect here: --learner naive takes no propensities",
     ),
+    "a share of negatives": (
+        ("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit", "--negative-share", "0"),
+        "--negative-share 0: must be above 0 and at most 1",
+    ),
+    "negatives of a learner that knows none": (
+        (
+            *("train", "log.parquet", "--propensities", "fit", "--learner", "factors"),
+            *("--negative-share", "0.5"),
+        ),
+        "--negative-share 0.5: has no effect here: it applies only to --learner pbm, naive, position-feature",
+    ),
+    "a margin penalty": (
+        (
+            *("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit"),
+            *("--learner", "gbrank", "--margin-penalty", "0.5"),
+        ),
+        "--margin-penalty 0.5: must be at least 0, and below 0.5",
+    ),
     "a learning rate": (
         ("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit", "--learning-rate", "2"),
         "--learning-rate 2: must be above 0 and at most 1",
