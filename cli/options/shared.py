@@ -55,9 +55,8 @@ Propensity = Annotated[
 ]
 PROPENSITIES = option(
     "--propensities",
-    "Where propensities come from: a directory written by `posbias fit` or `run`; a table (position, propensity); or "
-    "power:ETA, position^-ETA.",
-    metavar="DIR|FILE|power:ETA",
+    "Directory written by `posbias fit` or `run`; or a table of position and propensity, or power:ETA.",
+    metavar="DIR|FILE",
     parser=read_name,
 )
 MinPropensity = Annotated[

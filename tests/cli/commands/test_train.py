@@ -221,7 +221,7 @@ WRONG = {
             *("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit"),
             *("--learner", "gbrank", "--margin-penalty", "0.5"),
         ),
-        "--margin-penalty 0.5: must be at least 0, and below 0.5",
+        "--margin-penalty 0.5: must be at least 0 and below 0.5, where tau grows without end",
     ),
     "a learning rate": (
         ("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit", "--learning-rate", "2"),
