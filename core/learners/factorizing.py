@@ -114,7 +114,7 @@ def with_penalty(
         better.
 
     Raises:
-        IdentifiabilityError: the factors are zero.
+        IdentifiabilityError: the factors are zero, or no impression could be set apart.
     """
     if options.regularization is not None:
         penalty = options.regularization
@@ -127,13 +127,17 @@ def with_penalty(
         counts=data.counts.less(apart),
         randomized=data.randomized.less(apart) if placed and data.randomized else data.randomized,
     )
+    if not apart.impressions.any():
+        raise IdentifiabilityError(
+            "there are too few impressions to set some apart and choose the penalty by them. Name one: --regularization X."
+        )
     loss, tried = loss_of(apart.take(data.learnt)), dict[float, tuple[float, bool]]()
     for penalty in (scale * one for one in PENALTIES):
         model = learn(rest, penalty).model
         tried[penalty] = loss.per_impression(_scores(model, data, data.learnt)), _has_factors(model, data)
     with_factors = {penalty: value for penalty, (value, has) in tried.items() if has}
     if not with_factors:
-        raise _no_factors(f"at every penalty from {min(tried):.3g} to {max(tried):.3g}", min(tried))
+        raise _no_factors(f"at every penalty from {min(tried):g} to {max(tried):g}", min(tried))
     penalty = max(with_factors, key=with_factors.__getitem__)
     learned = learn(data, penalty)
     _check_factors(learned, data, penalty)
@@ -152,9 +156,9 @@ def with_penalty(
 
 def _better_without(chosen: float, best: float) -> str:
     return (
-        "Factors are worth nothing on this log: impressions that were set apart are predicted better when every query "
-        f"has the same list ({best:.5f} per impression) than by any factors ({chosen:.5f}). More pages per query would "
-        "help; --regularization X names a penalty of your own."
+        "Factors did not help on this log: impressions that were set apart are predicted better when every query has "
+        f"the same list ({best:.5f} per impression) than by any factors ({chosen:.5f}). More pages per query would help; "
+        "--regularization X names a penalty of your own."
     )
 
 
@@ -170,13 +174,13 @@ def _has_factors(model: FactorModel | RowModel, data: LearningData) -> bool:
 
 def _check_factors(learned: Learned, data: LearningData, penalty: float) -> None:
     if not _has_factors(learned.model, data):
-        raise _no_factors(f"with --regularization {penalty:.3g}", penalty)
+        raise _no_factors(f"with --regularization {penalty:g}", penalty)
 
 
 def _no_factors(where: str, penalty: float) -> IdentifiabilityError:
     return IdentifiabilityError(
         f"the factors are zero {where}, so that every query would have the same list. Name a smaller penalty, such as "
-        f"--regularization {penalty / 10:.2g}, or add more days of logs."
+        f"--regularization {penalty / 10:g}, or add more days of logs."
     )
 
 

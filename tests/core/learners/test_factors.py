@@ -178,14 +178,23 @@ def test_the_penalty_that_impressions_apart_choose_tells_users_apart(name: str) 
 
 def test_factors_that_are_zero_are_an_error_that_names_the_penalty() -> None:
     data = drawn(spread=1.0)[0]
-    with pytest.raises(IdentifiabilityError, match=r"zero with --regularization 1e\+04.*such as --regularization 1e"):
+    with pytest.raises(IdentifiabilityError, match=r"zero with --regularization 10000, .* --regularization 1000,"):
         learnt("propensity-mf", data, LearningOptions(regularization=10_000.0))
 
 
-def test_where_users_do_not_differ_a_warning_says_that_factors_are_worth_nothing() -> None:
+def test_without_impressions_to_set_apart_a_penalty_must_be_named() -> None:
+    data = with_items()
+    one = np.zeros_like(data.counts.impressions)
+    one[0] = 1.0
+    few = replace(data, randomized=replace(data.counts, impressions=one, clicks=0 * one))
+    with pytest.raises(IdentifiabilityError, match="Name one: --regularization X"):
+        learnt("cause", few, LearningOptions(steps=2))
+
+
+def test_where_users_do_not_differ_a_warning_says_that_factors_did_not_help() -> None:
     data = drawn(spread=0.0, pages=300)[0]
     found = get_learner("mf").learn(data, LearningOptions(), lambda: None)
-    assert "Factors are worth nothing on this log" in found.warnings[0]
+    assert "Factors did not help on this log" in found.warnings[0]
 
 
 @pytest.mark.parametrize("weight", [1.0, 0.7])
