@@ -129,7 +129,8 @@ def with_penalty(
     )
     if not apart.impressions.any():
         raise IdentifiabilityError(
-            "there are too few impressions to set some apart and choose the penalty by them. Name one: --regularization X."
+            "there are too few impressions to set some apart and choose the penalty by them. Name one: "
+            "--regularization X."
         )
     loss, tried = loss_of(apart.take(data.learnt)), dict[float, tuple[float, bool]]()
     for penalty in (scale * one for one in PENALTIES):
@@ -157,8 +158,8 @@ def with_penalty(
 def _better_without(chosen: float, best: float) -> str:
     return (
         "Factors did not help on this log: impressions that were set apart are predicted better when every query has "
-        f"the same list ({best:.5f} per impression) than by any factors ({chosen:.5f}). More pages per query would help; "
-        "--regularization X names a penalty of your own."
+        f"the same list ({best:.5f} per impression) than by any factors ({chosen:.5f}). More pages per query would "
+        "help; --regularization X names a penalty of your own."
     )
 
 
