@@ -41,6 +41,7 @@ def propensity_table(
     estimate: Estimate,
     joint_propensity: Floats | None,
     smooth: ShapedEstimate | None = None,
+    weigh_by: Source = "smooth",
 ) -> pl.DataFrame:
     """One row per cell, sorted by cell; counts are whole numbers unless they are sums of weights.
 
@@ -56,12 +57,14 @@ def propensity_table(
     unknown = np.full(statistics.n_cells, np.nan)
     dtype = pl.Float64 if statistics.plan.weighted else pl.Int64
     std_error, of_smooth = estimate.intervals.std_error, unknown if smooth is None else smooth.theta
+    fitted = estimate.propensity
+    for_weights = fitted if weigh_by == "fitted" else _for_weights(fitted, std_error, of_smooth)
     return statistics.cells.with_columns(
         pl.Series(IMPRESSIONS, impressions).cast(dtype),
         pl.Series(CLICKS, clicks).cast(dtype),
         pl.Series("ctr", clicks / impressions),
-        _known(PROPENSITY, estimate.propensity),
-        _known(WEIGHT_PROPENSITY, _for_weights(estimate.propensity, std_error, of_smooth)),
+        _known(PROPENSITY, fitted),
+        _known(WEIGHT_PROPENSITY, for_weights),
         _known(EXAMINATION, estimate.examination),
         _known(STD_ERROR, std_error),
         _known("ci_low", estimate.intervals.low),

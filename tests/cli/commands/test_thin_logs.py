@@ -65,6 +65,10 @@ def test_weight_does_as_run_does_and_leaves_fitted_propensities_alone_if_told_so
     assert not weights["out"].equals(weights["fitted"])
     assert "smooth curve" not in alone.stderr
     assert manifest(tmp_path / "fitted")["weights_from"]["smooth_at"] == []
+    assert run_in_process("run", thin, "-o", "run", "--propensity", "fitted").returncode == 0
+    written = table(tmp_path / "run")  # says what these weights use
+    assert written["weight_propensity"].equals(written["propensity"], check_names=False)
+    assert pl.read_parquet(tmp_path / "run" / "training" / "rows" / "*.parquet").equals(weights["fitted"])
 
 
 def test_a_rich_log_has_no_smooth_curve_beside_the_fitted_one(run_in_process: Run, tmp_path: Path) -> None:
