@@ -42,7 +42,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "absurd": (third("propensity", 1e200), "row 3 has a propensity"),
     "examination above 1": (third("examination", 1.5), "row 3 has an examination"),
     "no examination": (third("examination", float("nan")), "row 3 has an examination"),
-    "weights apart": (third("weight_propensity", 0.5), "row 3 has a weight_propensity that is neither of its"),
+    "weights apart": (third("weight_propensity", 0.5), "row 3 has a weight_propensity that is neither its"),
     "no position": (third("position", None), "row 3 has no position"),
     "position 0": (
         lambda table: table.with_columns(position=pl.col("position") - 1),
