@@ -65,7 +65,14 @@ MultipleTests = Literal["none", "bonferroni", "fdr"]
 Candidates = Literal["page", "query"]
 """What a document is ranked among."""
 
-USUAL_PENALTY = 5.0
-WEIGHTED_PENALTY = 100.0
-"""Penalty of factors where nothing else is said: usually, and where clicks are weighted by 1 / theta, which makes their
-variance greater, by about the mean of that."""
+MARGIN_LIMIT = 0.5
+"""Weight of -tau^2 from which on the objective of pairs falls without end as tau grows."""
+
+Vectors = Literal["treatment", "control"]
+"""Which factors of documents rank, where there are those of rows placed at random and those of the others."""
+
+TieDistance = Literal["squared", "absolute"]
+"""How the two are held together."""
+
+PENALTIES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+"""Penalties of factors to choose from, where none is named."""

@@ -43,7 +43,8 @@ RESERVED = frozenset(
 
 OUTPUT_COLUMNS = frozenset(
     (
-        *("ctr", "propensity", "examination", "std_error", "ci_low", "ci_high", "identified", "reason"),
+        *("ctr", "propensity", "weight_propensity", "examination", "std_error", "ci_low", "ci_high"),
+        *("identified", "reason"),
         *("linking_pairs", "linking_clicks", "joint_propensity", "attractiveness", "std_dev", "signature"),
         *("smooth_propensity", "smooth_std_error", "smooth_ci_low", "smooth_ci_high"),
         *("unshrunk_propensity", "unshrunk_ci_low", "unshrunk_ci_high"),

@@ -7,11 +7,11 @@ import typer
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.evaluation import EvaluationOptions
 from posbias.cli.options.models import ModelsOptions
-from posbias.cli.options.option import option, read_name, read_place
+from posbias.cli.options.option import read_name
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
+from posbias.cli.options.shared import PROPENSITIES
 from posbias.core.errors import UsageError
-from posbias.io.places.locations import Location
 
 
 def evaluate(
@@ -24,10 +24,7 @@ def evaluate(
     rankings: EvaluationOptions,
     models: ModelsOptions,
     output: ResultOptions,
-    propensities: Annotated[
-        Location | None,
-        option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR", parser=read_place),
-    ] = None,
+    propensities: Annotated[str | None, PROPENSITIES] = None,
 ) -> int:
     """Evaluate rankings by clicks corrected for position bias, or click models by clicks they were not fitted to.
 
@@ -75,7 +72,7 @@ def _rankings(
     reading: ReadingOptions,
     rankings: EvaluationOptions,
     output: ResultOptions,
-    propensities: Location | None,
+    propensities: str | None,
 ) -> int:
     from posbias.cli.report.result import open_result
     from posbias.cli.work import evaluation, steps
@@ -83,22 +80,24 @@ def _rankings(
     from posbias.cli.work.job import Kept, resolve
     from posbias.cli.work.plan import like_the_fit
     from posbias.cli.work.rehearsal import rehearse
-    from posbias.io.fits.read import read_fit
+    from posbias.io.fits.read import read_theta
 
     request = evaluation.requested(rankings)
     if propensities is None:
-        raise UsageError("rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`.")
-    fitted = read_fit(propensities)
-    columns, counting = like_the_fit(fitted.plan, columns, propensities)
+        raise UsageError(
+            "rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`, or a table."
+        )
+    fitted = read_theta(propensities)
+    columns, counting = like_the_fit(fitted, columns)
     job = resolve(inputs, columns, reading, counting, statistics=(), kept=Kept(sessions_for="posbias evaluate"))
-    also_read = [propensities, *(reading.clicks or ()), *request.files]
+    also_read = [*fitted.files, *(reading.clicks or ()), *request.files]
     if output.dry_run:
         return rehearse("evaluate", job, output.output, output, also_read)
     with (
         open_result("evaluate", output, inputs, [columns, reading, rankings], also_read) as result,
         open_engine(reading, output.output) as engine,
     ):
-        result.content["propensities"] = str(propensities)
+        steps.name_propensities(fitted, result)
         evaluation.check_files(job.open_log(), request)
         read = steps.read_pages(job, engine, result)
         evaluation.evaluate(read, job.plan, fitted.theta, request, engine, result)

@@ -57,7 +57,8 @@ def run(
             click_models.write_training_files(read, fitted, engine, files, result)
         return result.exit_code
     named = training.features, training.feature, training.missing
-    estimate = requested_estimate(estimation, counting, requested_rows(estimation.method, named, exposure, reading))
+    rows = requested_rows(estimation.method, named, exposure, reading)
+    estimate = requested_estimate(estimation, counting, rows, training.propensity)
     in_log = tuple(dict.fromkeys((*files.log_features, *estimate.features.columns)))
     kept = Kept(files.needs_sessions or estimate.needs_sessions, in_log, files.tables)
     job = resolve(logs, columns, reading, counting, kept=kept)

@@ -7,11 +7,11 @@ import typer
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.learning import LearningOptions
-from posbias.cli.options.option import option, read_name, read_place
+from posbias.cli.options.option import read_name
 from posbias.cli.options.options import CountingOptions
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.io.places.locations import Location
+from posbias.cli.options.shared import PROPENSITIES
 
 
 def train(
@@ -25,10 +25,7 @@ def train(
     reading: ReadingOptions,
     learned: LearningOptions,
     output: ResultOptions,
-    propensities: Annotated[
-        Location | None,
-        option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR", parser=read_place),
-    ] = None,
+    propensities: Annotated[str | None, PROPENSITIES] = None,
 ) -> int:
     """Train a ranker on clicks, corrected for position bias.
 
@@ -40,20 +37,20 @@ def train(
     from posbias.cli.work.job import Kept, resolve
     from posbias.cli.work.plan import check_same_cells, like_the_fit
     from posbias.cli.work.rehearsal import rehearse
-    from posbias.io.fits.read import read_fit
+    from posbias.io.fits.read import read_theta
     from posbias.io.stores.store import find_statistics
 
     request = learning.requested(learned, propensities)
-    fitted = None if propensities is None else read_fit(propensities)
+    fitted = None if propensities is None else read_theta(propensities)
     placed = columns.randomized_where if request.learner.needs_randomized else None
     counting, statistics = CountingOptions(period="none"), find_statistics(inputs)
-    if fitted is not None and propensities is not None and not statistics:
-        columns, counting = like_the_fit(fitted.plan, columns, propensities)
+    if fitted is not None and not statistics:
+        columns, counting = like_the_fit(fitted, columns)
     columns = replace(columns, randomized_where=placed)
     kept = Kept(request.needs_sessions, request.features.columns, request.features.tables)
     job = resolve(inputs, columns, reading, counting, statistics=statistics, kept=kept)
     learning.check_randomized(request, job.plan)
-    also_read = [*([] if propensities is None else [propensities]), *(reading.clicks or ()), *request.features.tables]
+    also_read = [*(fitted.files if fitted else ()), *(reading.clicks or ()), *request.features.tables]
     if output.dry_run:
         return rehearse("train", job, output.output, output, also_read)
     with (
@@ -61,8 +58,8 @@ def train(
         open_engine(reading, output.output) as engine,
     ):
         counted = steps.count(job, engine, result)
-        if fitted is not None and propensities is not None:
-            result.content["propensities"] = str(propensities)
-            check_same_cells(counted.plan, fitted.plan, propensities)
+        if fitted is not None:
+            steps.name_propensities(fitted, result)
+            check_same_cells(counted.plan, fitted)
         learning.learn(counted, None if fitted is None else fitted.theta, request, engine, result)
     return result.exit_code

@@ -5,11 +5,11 @@ from typing import Annotated
 import typer
 
 from posbias.cli.options.columns import ColumnOptions
-from posbias.cli.options.option import option, read_name, read_place
+from posbias.cli.options.option import read_name
 from posbias.cli.options.output import ResultOptions
 from posbias.cli.options.reading import ReadingOptions
+from posbias.cli.options.shared import PROPENSITIES
 from posbias.cli.options.training import TrainingOptions
-from posbias.io.places.locations import Location
 
 
 def weight(
@@ -21,10 +21,7 @@ def weight(
             parser=read_name,
         ),
     ],
-    propensities: Annotated[
-        Location,
-        option("--propensities", "Directory written by `posbias fit` or `run`.", metavar="DIR", parser=read_place),
-    ],
+    propensities: Annotated[str, PROPENSITIES],
     columns: ColumnOptions,
     reading: ReadingOptions,
     training: TrainingOptions,

@@ -64,7 +64,7 @@ class EvaluationOptions:
         float | None,
         option(
             "--bound",
-            "Also give lower bounds on DCG that hold at this confidence for any number of pages, e.g. 0.95.",
+            "Also give lower bounds on DCG that hold for all rankings at once, for any number of pages, e.g. 0.95.",
             _RANKINGS,
             metavar="C",
         ),

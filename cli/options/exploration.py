@@ -21,3 +21,12 @@ class ExplorationOptions:
         int,
         option("--top", "How many documents count as the best of a query.", _EXPLORING, min=1, max=_MOST, metavar="K"),
     ] = 10
+    ucb: Annotated[
+        float | None,
+        option(
+            "--ucb",
+            "Order documents by mean attractiveness and ALPHA standard deviations; without it, by the 97.5 % quantile.",
+            _EXPLORING,
+            metavar="ALPHA",
+        ),
+    ] = None

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from posbias.cli.options.option import option
 from posbias.cli.options.shared import Feature, Features, MissingFeatures, Propensity, Validation
-from posbias.core.choices import MultipleTests
+from posbias.core.choices import MultipleTests, TieDistance, Vectors
 
 _LEARNING = "Learning"
 
@@ -64,6 +64,27 @@ class LearningOptions:
             _LEARNING,
         ),
     ] = "none"
+    tau: Annotated[float, option("--tau", "How far apart the scores of a pair are to be.", _LEARNING, metavar="X")] = (
+        1.0
+    )
+    margin_penalty: Annotated[
+        float,
+        option(
+            "--margin-penalty",
+            "Weight of -tau^2 in the objective, below 0.5: tau is then chosen after every fit. 0: it stays.",
+            _LEARNING,
+            metavar="LAMBDA",
+        ),
+    ] = 0.0
+    negative_share: Annotated[
+        float,
+        option(
+            "--negative-share",
+            "Learn from so many of the documents without a click, each counted 1 / share times.",
+            _LEARNING,
+            metavar="X",
+        ),
+    ] = 1.0
     factors: Annotated[
         int, option("--factors", "Factors of queries and documents.", _LEARNING, min=1, max=1000, metavar="N")
     ] = 4
@@ -71,7 +92,7 @@ class LearningOptions:
         float | None,
         option(
             "--regularization",
-            "Penalty on the squares of factors and biases: {penalties}.",
+            "Penalty on the squares of factors and biases; without it, the best of some for impressions set apart.",
             _LEARNING,
             metavar="X",
         ),
@@ -83,11 +104,21 @@ class LearningOptions:
         float,
         option(
             "--tie",
-            "Penalty on squared differences between factors of rows placed at random and those of other rows.",
+            "Penalty on differences between factors of rows placed at random and those of other rows.",
             _LEARNING,
             metavar="X",
         ),
     ] = 20.0
+    tie_distance: Annotated[
+        TieDistance,
+        option(
+            "--tie-distance", "Penalise half the squares of these differences, or their absolute values.", _LEARNING
+        ),
+    ] = "squared"
+    vectors: Annotated[
+        Vectors,
+        option("--vectors", "Rank by the factors of rows placed at random, or by those of other rows.", _LEARNING),
+    ] = "treatment"
     epochs: Annotated[
         int, option("--epochs", "Most passes of a network over the log.", _LEARNING, min=1, max=100_000, metavar="N")
     ] = 60

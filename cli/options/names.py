@@ -6,7 +6,7 @@ A help text says `{methods}` where they belong.
 import re
 from collections.abc import Callable, Mapping
 
-from posbias.core.choices import FREE, LARGEST_ERROR, USUAL_PENALTY, WEIGHTED_PENALTY
+from posbias.core.choices import FREE, LARGEST_ERROR
 from posbias.core.declarations import Declaration, declared_plugins
 
 
@@ -98,6 +98,5 @@ IN_WORDS: Mapping[str, Callable[[], str]] = {
     "sources": lambda: ", ".join(_sources()),
     "methods_of_rows": lambda: " or ".join(methods_of_rows()),
     "largest_error": lambda: str(LARGEST_ERROR),
-    "penalties": lambda: f"{USUAL_PENALTY:g} unless said, {WEIGHTED_PENALTY:g} for propensity-mf",
 }
 """By what a help text calls them."""

@@ -175,6 +175,7 @@ _WEIGHTING: Needs = {
         ),
     ),
     "missing": (_with_tables,),
+    "propensity": (plugins.known_to_layout("propensity"), plugins.of_a_fit),
 }
 _OF_FEATURES: Needs = {
     **dict.fromkeys(("features", "feature"), (plugins.of_rows_only,)),
@@ -194,7 +195,7 @@ _OF_THE_FIT = _never("training files do not depend on it; it belongs to the fit,
 
 _LEARNING: Needs = {
     **{name: (plugins.known_to_learner(name),) for name in _names(LearningOptions)},
-    "propensity": (plugins.learns_with_theta,),
+    "propensity": (plugins.learns_with_theta, plugins.of_a_fit),
     "missing": _WEIGHTING["missing"],
 }
 
@@ -218,14 +219,13 @@ _of_judgments = only_where(
     lambda asked: asked["models"] is None or asked["judgments"] is not None, "without --judgments there is no NDCG"
 )
 _EVALUATING: Needs = {
-    **dict.fromkeys(
-        ("propensities", "scores", "rankings", "candidates", "baseline", "propensity", "min_propensity"), (_rankings,)
-    ),
+    **dict.fromkeys(("propensities", "scores", "rankings", "candidates", "baseline", "min_propensity"), (_rankings,)),
     "bound": (
         _rankings,
         only_where(lambda asked: asked["candidates"] == "page", "weights by query (--candidates query) have no bound"),
         only_where(lambda asked: asked["weight_column"] is None, "pages with weights are no independent pages"),
     ),
+    "propensity": (_rankings, plugins.of_a_fit),
     "cutoff": (_of_judgments,),
     "context": (_rankings,),
     **dict.fromkeys(("split", "test_share"), (_models, _split)),

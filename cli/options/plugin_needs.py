@@ -139,6 +139,14 @@ def known_to_learner(option: str) -> Need:
     return need
 
 
+def of_a_fit(asked: Situation) -> str | None:
+    """Propensities that a fit estimated."""
+    from posbias.io.fits.read import is_own
+
+    named = asked.values.get("propensities")
+    return f"--propensities {named} has no smooth curve" if named is not None and is_own(named) else None
+
+
 def learns_with_theta(asked: Situation) -> str | None:
     """A learner that takes propensities."""
     from posbias.core.learners.methods import get_learner

@@ -53,6 +53,12 @@ Propensity = Annotated[
         _WEIGHTING,
     ),
 ]
+PROPENSITIES = option(
+    "--propensities",
+    "Directory written by `posbias fit` or `run`; or a table of position and propensity, or power:ETA.",
+    metavar="DIR|FILE",
+    parser=read_name,
+)
 MinPropensity = Annotated[
     float, option("--min-propensity", "Clip propensities at this minimum.", _WEIGHTING, metavar="X")
 ]

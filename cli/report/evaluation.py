@@ -60,6 +60,19 @@ def metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
     return ["rankings by the clicks of this log; DCG: more is better, ARP: less is better", table, population()]
 
 
+def bounds_line(metrics: pl.DataFrame, confidence: float, names: Sequence[str], cutoff: int) -> str:
+    """Lower bounds of each ranking, which hold together; the larger of the two stands nowhere, as each holds alone."""
+    bounded = metrics.filter(pl.col("hoeffding_bound").is_not_null())
+    of_each = "; ".join(
+        f"{row['ranking']} {_number(row['hoeffding_bound'])} and {_number(row['bernstein_bound'])}"
+        for row in bounded.head(_MOST_SAID).iter_rows(named=True)
+    )
+    return (
+        f"DCG@{cutoff} by IPS is at least, by Hoeffding and by empirical Bernstein: {of_each}. Each of the two holds "
+        f"with probability {confidence:g} for all {len(names)} rankings at once, and so for whichever of them is best"
+    )
+
+
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.{_DECIMALS}f}"
 
@@ -135,8 +148,7 @@ def warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
         )
     if evaluation.covariance is None:
         found.append(
-            "the fit holds no errors of its propensities: intervals take them as known, and are too narrow if they "
-            "are not."
+            "no errors of the propensities are known: intervals take them as exact, and are too narrow if they are not."
         )
     if totals.n_queries == 1:
         found.append("all pages have one query, so that nothing says how far values may be off.")

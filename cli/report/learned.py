@@ -18,6 +18,14 @@ def sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
         last = curve.filter(pl.col(ROUND) == learned.report.get("trees", curve[ROUND][-1])).row(-1, named=True)
         values = [f"{value:.5f} {name}" for name in (TRAINING, VALIDATION) if (value := last[name]) is not None]
         found.append(f"round {last[ROUND]:,}: {measure} {', '.join(values)}")
+    chosen_by = learned.report.get("regularization_chosen_by")
+    if chosen_by is not None:
+        penalties = [one["regularization"] for one in chosen_by["tried"]]
+        found.append(
+            f"penalty {learned.report['regularization']:.3g}: the best of {len(penalties)} from {min(penalties):.3g} "
+            f"to {max(penalties):.3g} for {chosen_by['impressions_apart']:,.0f} impressions that were set apart "
+            f"({chosen_by['fits']} fits; --regularization X: one)"
+        )
     return found
 
 

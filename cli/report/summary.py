@@ -8,9 +8,9 @@ from msgspec import UNSET
 
 from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
 from posbias.core.fit.fit import Fit
+from posbias.core.fit.propensities import PROPENSITY, WEIGHT_PROPENSITY, ChosenPropensities
 from posbias.core.schema import POSITION
 from posbias.core.shapes.contexts import ShrunkContexts
-from posbias.core.training.thin_cells import ChosenPropensities
 from posbias.core.training.weights import WeightSummary
 from posbias.core.wording import counted, shown
 from posbias.io.fits.cells_in_words import cell_in_words, context_in_words, label_in_words, listed
@@ -109,6 +109,8 @@ def propensity_table(fit: Fit) -> list[Printed]:
     columns.append(_numbers("propensity", "propensity", rows, number_in_words, folded="propen-\nsity"))
     if not fit.propensities["ci_high"].is_null().all():
         columns.append(_intervals("95 % interval", "ci", rows))
+    if not fit.propensities[WEIGHT_PROPENSITY].equals(fit.propensities[PROPENSITY], null_equal=True):
+        columns.append(_numbers("for\nweights", WEIGHT_PROPENSITY, rows, number_in_words))
     columns += _compared(fit, rows)
     if fit.shrunk is None and fit.propensities["linking_clicks"].sum():
         columns.append(_numbers("linking\nclicks", "linking_clicks", rows, _count, spare=1))
@@ -191,7 +193,7 @@ def smooth_weights_line(chosen: ChosenPropensities) -> str:
     return (
         f"weights: at {len(chosen.smooth)} of {chosen.known} positions the smooth curve is used, because the standard "
         f"error of the fitted propensit{'ies' if several else 'y'} exceeds {chosen.largest_error:.0%} "
-        "(--propensity fitted: never)"
+        f"(column {WEIGHT_PROPENSITY} of the table; --propensity fitted: never)"
     )
 
 

@@ -15,7 +15,7 @@ from posbias.core.evaluation.query_sums import N_CLICKS, Asked
 from posbias.core.evaluation.tables import Bound, Comparison, comparison, difference_table, metric_table
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.fitted_theta import FittedTheta
-from posbias.core.training.thin_cells import choose_propensities
+from posbias.core.fit.propensities import choose_propensities
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.log import Log
 from posbias.io.rankings.evaluation import Evaluated, Theta, evaluate_rankings, judged_lists
@@ -124,6 +124,8 @@ def evaluate(
         result.printed.append(summary.smooth_weights_line(chosen))
     _describe(found, rankings, compared, bound, result)
     result.printed += [*report.metrics_table(metrics, asked.cutoff), *report.remarks(found.evaluation, names)]
+    if bound is not None:
+        result.printed.append(report.bounds_line(metrics, bound.confidence, names, asked.cutoff))
     said = report.verdicts(differences, compared)
     result.printed += report.lines(said)
     result.content["verdicts"] = said

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 
 import polars as pl
 
@@ -9,6 +10,7 @@ from posbias.cli.options.exploration import ExplorationOptions
 from posbias.cli.options.output import OutputOptions
 from posbias.cli.report import exploration as report
 from posbias.cli.report.result import WITH_DOUBTS, Result, open_result
+from posbias.core.errors import UsageError
 from posbias.core.exploration.documents import MEAN_RANK, documents_to_show
 from posbias.core.exploration.swaps import make_plan
 from posbias.core.schema import QUERY
@@ -22,13 +24,15 @@ SCHEMA = "posbias.exploration"
 
 def explore(fit: Location, exploration: ExplorationOptions, output: OutputOptions) -> int:
     """Say which positions to swap, and which documents to show, to learn most."""
+    if exploration.ucb is not None and not 0 <= exploration.ucb < inf:
+        raise UsageError(f"--ucb {exploration.ucb:g}: must be at least 0, and finite, e.g. 2.")
     with (
         open_result("explore", output, [fit], [exploration]) as result,
         open_explored(fit) as explored,
     ):
         result.content["schema"] = SCHEMA
         _plan_swaps(explored, exploration.pages, result)
-        _choose_documents(explored, exploration.top, result)
+        _choose_documents(explored, exploration, result)
     return result.exit_code
 
 
@@ -61,23 +65,23 @@ class Totals:
     challengers: int = 0
 
 
-def _choose_documents(explored: ExploredFit, top: int, result: Result) -> None:
+def _choose_documents(explored: ExploredFit, asked: ExplorationOptions, result: Result) -> None:
     """Choose the documents that may be among the best of their query."""
-    totals = Totals()
+    totals, top = Totals(), asked.top
     with result.progress.stage("choosing documents", explored.n_documents, unit="documents") as stage:
-        for _ in write_documents(_chosen(explored, top, totals, stage), result.folder):
+        for _ in write_documents(_chosen(explored, asked, totals, stage), result.folder):
             pass
     counts = vars(totals)
-    result.content["documents"] = {"top": top, **counts}
+    result.content["documents"] = {"top": top, "ucb": asked.ucb, **counts}
     result.printed.append(report.documents_line(counts, top))
 
 
-def _chosen(explored: ExploredFit, top: int, totals: Totals, stage: Stage) -> Iterator[pl.DataFrame]:
+def _chosen(explored: ExploredFit, asked: ExplorationOptions, totals: Totals, stage: Stage) -> Iterator[pl.DataFrame]:
     for pairs in whole_queries(explored):
-        worth = documents_to_show(pairs, explored.context, top)
+        worth = documents_to_show(pairs, explored.context, asked.top, asked.ucb)
         totals.queries += pairs[QUERY].n_unique()
         totals.documents += pairs.height
         totals.shown += worth.height
-        totals.challengers += int((worth[MEAN_RANK] > top).sum())
+        totals.challengers += int((worth[MEAN_RANK] > asked.top).sum())
         stage.advance(pairs.height)
         yield worth

@@ -12,6 +12,7 @@ from posbias.cli.work.no_query import check_no_query
 from posbias.cli.work.plan import check_counting, check_decay, statistics_plan
 from posbias.cli.work.sums import check_sums
 from posbias.core import estimators
+from posbias.core.choices import Source
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import RoleError, StatisticsError, UsageError
 from posbias.core.estimators import check_method
@@ -264,7 +265,10 @@ class EstimateRequest:
 
 
 def requested_estimate(
-    estimation: EstimationOptions, counting: CountingOptions, rows: RowsRequest | None = None
+    estimation: EstimationOptions,
+    counting: CountingOptions,
+    rows: RowsRequest | None = None,
+    weigh_by: Source = "smooth",
 ) -> EstimateRequest:
     """Read the options of an estimate; `rows` is what a method of rows is asked.
 
@@ -287,5 +291,6 @@ def requested_estimate(
         seed=estimation.seed,
         shape=estimation.shape,
         shrink=estimation.shrink,
+        weigh_by=weigh_by,
     )
     return EstimateRequest(estimation.method, options, estimation, rows)

@@ -1,6 +1,7 @@
 """From counts and propensities to a trained ranker: what `train` does once a log has been counted."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from math import inf
 
 import numpy as np
@@ -9,17 +10,19 @@ from posbias.cli.options.learning import LearningOptions
 from posbias.cli.report import learned as report
 from posbias.cli.report.result import WITH_DOUBTS, Result
 from posbias.core.arrays.count_table import Floats
+from posbias.core.choices import MARGIN_LIMIT, PENALTIES
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.fitted_theta import FittedTheta
+from posbias.core.fit.propensities import choose_propensities
 from posbias.core.learners.boosting import TreeOptions
+from posbias.core.learners.data import with_fewer_negatives
 from posbias.core.learners.learner import Learned, Learner
 from posbias.core.learners.learner import LearningOptions as CoreOptions
 from posbias.core.learners.methods import get_learner
 from posbias.core.learners.models import FactorModel, RowModel
 from posbias.core.schema import RESERVED
-from posbias.core.training.thin_cells import choose_propensities
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
 from posbias.io.features.of_parts import WantedFeatures
@@ -27,7 +30,6 @@ from posbias.io.layouts.pair_weights import examination_of
 from posbias.io.learning.documents import Documents, Wanted, prepare
 from posbias.io.learning.model_files import importance_table, write_learned_propensities, write_model
 from posbias.io.learning.scores import with_scores, write_scores
-from posbias.io.places.locations import Location
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Request:
         return WantedFeatures(tuple(self.asked.features or ()), tuple(self.asked.feature or ()), self.asked.missing)
 
 
-def requested(asked: LearningOptions, propensities: Location | None) -> Request:
+def requested(asked: LearningOptions, propensities: str | None) -> Request:
     """Read the options, and find wrong ones before anything is read.
 
     Raises:
@@ -87,28 +89,42 @@ def requested(asked: LearningOptions, propensities: Location | None) -> Request:
     return request
 
 
+_RANGES: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+    ("learning_rate", lambda x: 0 < x <= 1, "above 0 and at most 1"),
+    ("validation", lambda x: 0 <= x < 1, "at least 0 and below 1, e.g. 0.1"),
+    ("significance", lambda x: 0 < x < 1, "above 0 and below 1, e.g. 0.05"),
+    ("tau", lambda x: 0 < x < inf, "above 0, and finite"),
+    (
+        "margin_penalty",
+        lambda x: 0 <= x < MARGIN_LIMIT,
+        f"at least 0 and below {MARGIN_LIMIT}, where tau grows without end",
+    ),
+    ("negative_share", lambda x: 0 < x <= 1, "above 0 and at most 1, e.g. 0.1"),
+    ("observation_dropout", lambda x: 0 <= x < 1, "at least 0 and below 1"),
+    ("gradient_reversal", lambda x: 0 <= x < inf, "at least 0, e.g. 0.1"),
+    ("regularization", lambda x: 0 <= x < inf, "at least 0, and finite"),
+    ("tie", lambda x: 0 <= x < inf, "at least 0, and finite"),
+)
+"""What options must be."""
+
+
 def _options(asked: LearningOptions) -> CoreOptions:
     """The options as a learner takes them.
 
     Raises:
         UsageError: a value is out of range, or options do not go together.
     """
-    if not 0 < asked.learning_rate <= 1:
-        raise UsageError(f"--learning-rate {asked.learning_rate:g}: must be above 0 and at most 1.")
-    if not 0 <= asked.validation < 1:
-        raise UsageError(f"--validation {asked.validation:g}: must be at least 0 and below 1, e.g. 0.1.")
+    for name, holds, words in _RANGES:
+        value = getattr(asked, name)
+        if value is not None and not holds(value):
+            raise UsageError(f"--{name.replace('_', '-')} {value:g}: must be {words}.")
     if asked.early_stopping is not None and not asked.validation:
         raise UsageError("--early-stopping needs held-out queries: say, --validation 0.1.")
-    if not 0 < asked.significance < 1:
-        raise UsageError(f"--significance {asked.significance:g}: must be above 0 and below 1, e.g. 0.05.")
-    if not 0 <= asked.observation_dropout < 1:
-        raise UsageError(f"--observation-dropout {asked.observation_dropout:g}: must be at least 0 and below 1.")
-    if not 0 <= asked.gradient_reversal < inf:
-        raise UsageError(f"--gradient-reversal {asked.gradient_reversal:g}: must be at least 0, e.g. 0.1.")
-    if asked.regularization is not None and not 0 <= asked.regularization < inf:
-        raise UsageError(f"--regularization {asked.regularization:g}: must be at least 0, and finite.")
-    if not 0 <= asked.tie < inf:
-        raise UsageError(f"--tie {asked.tie:g}: must be at least 0, and finite.")
+    if asked.early_stopping is not None and asked.margin_penalty:
+        raise UsageError(
+            "--early-stopping: with --margin-penalty the loss depends on how large scores are, and not on their order "
+            "alone. Leave one of them out."
+        )
     trees = TreeOptions(
         trees=asked.trees,
         rate=asked.learning_rate,
@@ -116,22 +132,9 @@ def _options(asked: LearningOptions) -> CoreOptions:
         leaf_rows=asked.leaf_documents,
         seed=asked.seed,
     )
-    return CoreOptions(
-        trees=trees,
-        early_stopping=asked.early_stopping,
-        position_as_feature=not asked.no_position_feature,
-        significance=asked.significance,
-        corrected=not asked.raw_rates,
-        multiple_tests=asked.multiple_tests,
-        epochs=asked.epochs,
-        observation_dropout=asked.observation_dropout,
-        gradient_reversal=asked.gradient_reversal,
-        factors=asked.factors,
-        regularization=asked.regularization,
-        steps=asked.steps,
-        tie=asked.tie,
-        seed=asked.seed,
-    )
+    alike = {entry.name: getattr(asked, entry.name) for entry in fields(CoreOptions) if hasattr(asked, entry.name)}
+    alike |= {"trees": trees}
+    return CoreOptions(**alike, position_as_feature=not asked.no_position_feature, corrected=not asked.raw_rates)
 
 
 def check_randomized(request: Request, plan: StatisticsPlan) -> None:
@@ -167,8 +170,9 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     _check_clicks(documents, result)
     _check_placed(documents, counted.plan)
     rounds = _most_rounds(request)
+    sampled = with_fewer_negatives(documents.data, request.asked.negative_share, request.asked.seed)
     with result.progress.stage("learning", rounds, unit="rounds") as stage:
-        learned = learner.learn(documents.data, request.options, stage.advance)
+        learned = learner.learn(sampled, request.options, stage.advance)
     if learned.propensities is not None:
         write_learned_propensities(counted.statistics.cells, learned.propensities, result.folder)
     section = write_model(
@@ -190,12 +194,19 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
         "features": documents.report,
     }
     _report(learned, documents, learner.measure, result)
+    if sampled is not documents.data:
+        left, share = documents.data.n_documents - sampled.n_documents, request.asked.negative_share
+        result.content["learner"]["negative_share"], result.content["documents"]["left_out"] = share, left
+        result.printed.append(
+            f"{left:,} documents without a click left out; each of the others without one counts {1 / share:.3g} times"
+        )
 
 
 def _most_rounds(request: Request) -> int:
     """How many rounds there are at most: trees, passes of a network, or steps of factors."""
     options, takes = request.options, request.learner.takes
-    return options.epochs if "epochs" in takes else options.steps if "steps" in takes else options.trees.trees
+    fits = 1 + len(PENALTIES) if "regularization" in takes and options.regularization is None else 1
+    return options.epochs if "epochs" in takes else fits * options.steps if "steps" in takes else options.trees.trees
 
 
 def _examination(counted: CountedLog, theta: FittedTheta | None, request: Request, result: Result) -> Floats:
@@ -266,5 +277,8 @@ def _sizes(documents: Documents) -> dict[str, int]:
 
 def _report(learned: Learned, documents: Documents, measure: str, result: Result) -> None:
     result.printed += report.sentences(learned, documents.data, measure)
+    if learned.warnings:
+        result.warnings += learned.warnings
+        result.exit_code = WITH_DOUBTS
     if learned.importance is not None:
         result.printed += report.importance(importance_table(learned.importance, documents.features))

@@ -12,7 +12,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.periods import Resolution
 from posbias.core.randomization import RandomizedRows
-from posbias.io.places.locations import Location
+from posbias.io.fits.read import PreviousFit
 
 
 def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> StatisticsPlan:
@@ -168,36 +168,36 @@ def _words(names: Iterable[str] | None) -> str | None:
     return " ".join(names or ()) or None
 
 
-def like_the_fit(
-    fitted: StatisticsPlan, columns: ColumnOptions, folder: Location
-) -> tuple[ColumnOptions, CountingOptions]:
-    """The options that count the cells of a fit; what only its estimate depended on is left aside.
+def like_the_fit(fitted: PreviousFit, columns: ColumnOptions) -> tuple[ColumnOptions, CountingOptions]:
+    """The options that count the cells of propensities; what only their estimate depended on is left aside.
 
     Raises:
         UsageError: other contexts are asked for than the propensities have.
     """
-    if columns.context and tuple(columns.context) != fitted.context:
+    plan = fitted.plan
+    if columns.context and tuple(columns.context) != plan.context:
         raise UsageError(
-            f"--context {' '.join(columns.context)}: the propensities in {folder} "
-            + (f"differ by {' '.join(fitted.context)}." if fitted.context else "have no context.")
+            f"--context {' '.join(columns.context)}: the propensities in {fitted.name} "
+            + (f"differ by {' '.join(plan.context)}." if plan.context else "have no context.")
         )
-    bins = ",".join(map(str, fitted.position_bins)) or None
-    counting = CountingOptions(fitted.model.name, fitted.max_position, bins, "none")
+    bins = ",".join(map(str, plan.position_bins)) or None
+    counting = CountingOptions(plan.model.name, plan.max_position, bins, "none")
     of_the_fit = ("timestamp", "period_column", "stratify", "cluster_column", "randomized_where")
-    of_cells = replace(columns, context=list(fitted.context), **dict.fromkeys(of_the_fit))
+    of_cells = replace(columns, context=list(plan.context), **dict.fromkeys(of_the_fit))
     return of_cells, counting
 
 
-def check_same_cells(plan: StatisticsPlan, fitted: StatisticsPlan, folder: Location) -> None:
+def check_same_cells(plan: StatisticsPlan, fitted: PreviousFit) -> None:
     """Statistics come with cells of their own, which must be those of the propensities.
 
     Raises:
         StatisticsError: they differ.
     """
-    if _cells(plan) != _cells(fitted):
+    wanted = replace(fitted.plan, max_position=plan.max_position) if fitted.own else fitted.plan
+    if _cells(plan) != _cells(wanted):
         raise StatisticsError(
-            f"the statistics were collected with {_cells(plan)}; the propensities in {folder} are for "
-            f"{_cells(fitted)}. Collect with the same options as the fit."
+            f"the statistics were collected with {_cells(plan)}; the propensities in {fitted.name} are for "
+            f"{_cells(wanted)}. Collect with the same options as the fit."
         )
 
 

@@ -14,6 +14,7 @@ from posbias.io.counting.count import CountedLog, count_log, read_log, read_stat
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.features.table import check_features
 from posbias.io.fits.fit import FitRequest, fit_counts, sections_of_counts, sections_of_reading
+from posbias.io.fits.read import PreviousFit
 from posbias.io.log.days import Days
 from posbias.io.log.doubts import doubts
 from posbias.io.log.log import Log
@@ -33,6 +34,15 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
         counted = count_log(log, job.plan, engine, result.progress, clock.today(), keep_sessions=keep, factor=job.decay)
     describe(counted, result)
     return counted
+
+
+def name_propensities(fitted: PreviousFit, result: Result) -> None:
+    """Say in the manifest where propensities come from, and in print where no fit estimated them."""
+    result.content["propensities"] = fitted.name
+    if fitted.own:
+        says = "given, not estimated: neither their errors nor whether they belong to this log are known"
+        result.content["own_propensities"] = {"files": fitted.digests, "says": says}
+        result.printed.append(f"propensities of {fitted.name}: {says}")
 
 
 def count_for_fit(job: Job, engine: Engine, result: Result) -> CountedLog:

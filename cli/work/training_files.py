@@ -16,6 +16,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.fitted_theta import FittedTheta
+from posbias.core.fit.propensities import ChosenPropensities, choose_propensities
 from posbias.core.schema import RESERVED
 from posbias.core.training.layouts import (
     Layout,
@@ -27,7 +28,6 @@ from posbias.core.training.layouts import (
 )
 from posbias.core.training.layouts.pages import weighted_pages
 from posbias.core.training.row_weights import RowWeights
-from posbias.core.training.thin_cells import ChosenPropensities, choose_propensities
 from posbias.core.training.weights import ClickWeights, WeightOptions, check_min_propensity
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, ReadLog

@@ -6,7 +6,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.members import Members
-from posbias.core.choices import Cluster, Period, Shrink
+from posbias.core.choices import Cluster, Period, Shrink, Source
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.harvesting import HarvestedPropensities
@@ -38,6 +38,7 @@ class EstimationOptions:
         seed: of the bootstrap.
         shape: the name of what is assumed of theta as a function of the position.
         shrink: whether contexts are shrunk towards each other, as far as the log says.
+        weigh_by: where weights come from that are made of the estimate.
     """
 
     attractiveness_prior: BetaPrior | None = None
@@ -52,6 +53,7 @@ class EstimationOptions:
     seed: int = 0
     shape: str = "free"
     shrink: Shrink = "auto"
+    weigh_by: Source = "smooth"
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 r"""Finite-sample lower bounds on a gain: no normal approximation, whatever the clicks.
 
 X_s = sum of w lambda over the clicks of page s lies in [0, b]; n pages are independent; theta is taken as known. With
-probability at least C = 1 - delta, each by itself,
+probability at least C = 1 - delta, for all of M rankings at once, and so for the best of them,
 
-    Hoeffding:            E X >= mean(X) - b sqrt(ln(1 / delta) / (2 n))
-    empirical Bernstein:  E X >= mean(X) - sqrt(2 V ln(2 / delta) / n) - 7 b ln(2 / delta) / (3 (n - 1))
+    Hoeffding:            E X >= mean(X) - b sqrt(ln(M / delta) / (2 n))
+    empirical Bernstein:  E X >= mean(X) - sqrt(2 V ln(2 M / delta) / n) - 7 b ln(2 M / delta) / (3 (n - 1))
 
-V is the sample variance of X. b does not depend on the clicks: the largest weights of distinct positions, paired with
-the largest lambdas. For a mean of independent terms McDiarmid's bound is Hoeffding's.
+each by itself (the union over a finite class: every ranking has delta / M). V is the sample variance of X. b does not
+depend on the clicks: the largest weights of distinct positions, paired with the largest lambdas. For a mean of
+independent terms McDiarmid's bound is Hoeffding's.
 
 Clipped weights are too small, and the gain is at least 0, so that E X is at most the true gain: what bounds it from
 below bounds the gain. From above it does not: that would need the bias of clipping too. Nor does it hold for
@@ -25,16 +26,18 @@ from posbias.core.evaluation.shown import CellWeights
 from posbias.core.schema import POSITION
 
 
-def hoeffding(mean: float, n_pages: int, largest: float, confidence: float) -> float:
-    """Hoeffding's lower bound on a mean of n terms in [0, b]."""
-    return mean - largest * math.sqrt(-math.log(1.0 - confidence) / (2.0 * n_pages))
+def hoeffding(mean: float, n_pages: int, largest: float, confidence: float, n_rankings: int) -> float:
+    """Hoeffding's lower bound on a mean of n terms in [0, b], one of M that hold together."""
+    return mean - largest * math.sqrt(math.log(n_rankings / (1.0 - confidence)) / (2.0 * n_pages))
 
 
-def empirical_bernstein(mean: float, variance: float, n_pages: int, largest: float, confidence: float) -> float:
-    """Maurer & Pontil's lower bound on a mean of n terms in [0, b] with this sample variance; NaN for one term."""
+def empirical_bernstein(
+    mean: float, variance: float, n_pages: int, largest: float, confidence: float, n_rankings: int
+) -> float:
+    """Maurer & Pontil's lower bound on a mean of n terms in [0, b], one of M that hold together; NaN for one term."""
     if n_pages <= 1:
         return math.nan
-    log = math.log(2.0 / (1.0 - confidence))
+    log = math.log(2.0 * n_rankings / (1.0 - confidence))
     return mean - math.sqrt(2.0 * variance * log / n_pages) - 7.0 * largest * log / (3.0 * (n_pages - 1))
 
 

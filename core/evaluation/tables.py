@@ -27,7 +27,7 @@ class Bound:
     """A finite-sample lower bound that is asked for.
 
     Attributes:
-        confidence: C.
+        confidence: C, with which it holds for all rankings at once.
         weights: of the cells.
     """
 
@@ -38,10 +38,12 @@ class Bound:
         """What it rests on, for the manifest."""
         return {
             "confidence": self.confidence,
+            "holds_for": evaluation.asked.n_rankings,
             "largest_gain_of_a_page": largest_gain(self.weights, evaluation.asked.depth),
             "says": "a lower bound on DCG by IPS with clipped weights, which are at most the true ones, so that it "
-            "bounds the true gain too; pages are taken as independent and theta as known. There is none from above, "
-            "which would need the bias of clipping, and none for self-normalised values.",
+            "bounds the true gain too; it holds for all rankings at once, and so for the best of them; pages are taken "
+            "as independent and theta as known. There is none from above, which would need the bias of clipping, and "
+            "none for self-normalised values.",
         }
 
     def of(self, evaluation: Evaluation, ranking: int, measure: Measure) -> tuple[float, float]:
@@ -54,9 +56,10 @@ class Bound:
         largest = largest_gain(self.weights, evaluation.asked.depth)
         variance = sample_variance(total, float(totals.squares[ranking, number]), n_pages)
         mean = total / n_pages
+        n_rankings = evaluation.asked.n_rankings
         return (
-            hoeffding(mean, n_pages, largest, self.confidence),
-            empirical_bernstein(mean, variance, n_pages, largest, self.confidence),
+            hoeffding(mean, n_pages, largest, self.confidence, n_rankings),
+            empirical_bernstein(mean, variance, n_pages, largest, self.confidence, n_rankings),
         )
 
 

@@ -5,13 +5,16 @@ distribution of the same mean m and standard deviation s, in which the errors of
 
     u = quantile of Beta(m t, (1 - m) t) at .975,    t = m (1 - m) / s^2 - 1
 
+With an alpha it is the mean and alpha standard deviations, u = min(m + alpha s, 1), as in LinUCB.
+
 Worth showing are the documents whose bound lies above the k-th best mean of their query: each of them may be one of
 the k best, and for the others the log already says that they are not. By the bound itself, good documents come first
 (exploration that costs few clicks). Most is learnt where the bound reaches furthest beyond what is known:
 
     reach = u - max(m, k-th best mean of the query)
 
-Sources: Auer, Cesa-Bianchi & Fischer 2002 (UCB); Kaufmann, Cappe & Garivier 2012 (Bayes-UCB, quantiles of posteriors).
+Sources: Auer, Cesa-Bianchi & Fischer 2002 (UCB); Kaufmann, Cappe & Garivier 2012 (Bayes-UCB, quantiles of posteriors);
+Li, Chu, Langford & Schapire 2010 (alpha standard deviations).
 """
 
 from collections.abc import Sequence
@@ -48,20 +51,24 @@ def upper_bounds(mean: Floats, std_dev: Floats) -> Floats:
     return np.where(std_dev > _LEAST_DEVIATION, bound, mean)
 
 
-def documents_to_show(pairs: pl.DataFrame, context: Sequence[str], top: int) -> pl.DataFrame:
+def documents_to_show(
+    pairs: pl.DataFrame, context: Sequence[str], top: int, alpha: float | None = None
+) -> pl.DataFrame:
     """The documents that may be among the best of their query, each query's by their bound.
 
     Args:
         pairs: rows of `attractiveness.parquet`, each query whole and together.
         context: the columns within a query that tell contexts apart, each with best documents of its own.
         top: k, how many documents of a query count as its best.
+        alpha: of the bound, at least 0; None for the quantile.
 
     Returns:
         Their rows, query by query and context by context, with `ucb`, `reach`, and what these say of the order there,
         from 1: `rank` (by the bound), `attractiveness_rank` (by the mean), `reach_rank`. Of a query with k documents
         or fewer, all of them.
     """
-    bound = upper_bounds(*(pairs[name].cast(pl.Float64).to_numpy() for name in (ATTRACTIVENESS, STD_DEV)))
+    known, error = (pairs[name].cast(pl.Float64).to_numpy() for name in (ATTRACTIVENESS, STD_DEV))
+    bound = upper_bounds(known, error) if alpha is None else np.minimum(known + alpha * error, 1.0)
     group = (_QUERY, *context)
     mean, best = pl.col(ATTRACTIVENESS), pl.col(_BEST)
     ranked = (

@@ -145,7 +145,7 @@ class Fit:
     def propensities(self) -> pl.DataFrame:
         """The propensity table."""
         joint = None if self.joint is None else self.joint.propensity
-        table = propensity_table(self.statistics, self.estimate, joint, self.smooth)
+        table = propensity_table(self.statistics, self.estimate, joint, self.smooth, self.options.weigh_by)
         if self.from_rows is not None and self.from_rows.moment is not None:
             table = with_moment(table, self.from_rows.moment)
         return with_unshrunk(table, self.free) if self.statistics.plan.context else table

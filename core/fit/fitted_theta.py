@@ -27,12 +27,12 @@ class FittedTheta:
 
     Attributes:
         propensities: the propensity table, a row per cell.
-        prior: of attractiveness.
+        prior: of attractiveness; None where it is not known, and is estimated from the log.
         covariance: the table of the covariance; None where the method has no errors, or the fit is older than it.
     """
 
     propensities: pl.DataFrame
-    prior: AttractivenessPrior
+    prior: AttractivenessPrior | None
     covariance: pl.DataFrame | None = None
 
 

@@ -1,14 +1,22 @@
-"""The propensity table: what is known of each cell, how well, and why not where it is not."""
+"""The propensity table: what is known of each cell, how well, why not where it is not, and what weights are made from.
+
+A weight is 1 / theta, so that an error of theta goes into all clicks of its cell. Where the relative standard error of
+the fitted propensity is beyond a limit, the smooth curve that a fit writes beside it is nearer to the truth. The column
+`weight_propensity` holds the one of the two that weights use.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
+from posbias.core.choices import LARGEST_ERROR, Source
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import LogFormatError
 from posbias.core.estimators import Estimate
+from posbias.core.fit.refinements import is_thin
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
 from posbias.core.shapes.shape import ShapedEstimate
 
@@ -19,9 +27,13 @@ LARGEST_PROPENSITY = 1e30
 """More than that, or less than its inverse, says no log of any cell relative to another."""
 
 
+WEIGHT_PROPENSITY = "weight_propensity"
 SMOOTH_PROPENSITY = "smooth_propensity"
 SMOOTH_STD_ERROR = "smooth_std_error"
 STD_ERROR = "std_error"
+
+
+_FIT = "Name a directory as `posbias fit` or `run` wrote it."
 
 
 def propensity_table(
@@ -29,26 +41,32 @@ def propensity_table(
     estimate: Estimate,
     joint_propensity: Floats | None,
     smooth: ShapedEstimate | None = None,
+    weigh_by: Source = "smooth",
 ) -> pl.DataFrame:
     """One row per cell, sorted by cell; counts are whole numbers unless they are sums of weights.
 
     Returns:
         The cell columns, `impressions`, `clicks`, `ctr`, `propensity` (relative to the reference cell = 1),
-        `examination` (in [0, 1]), `std_error` (of log propensity), `ci_low`, `ci_high`, `identified`, `reason`,
-        `linking_pairs`, `linking_clicks`, `joint_propensity`, `smooth_propensity`, `smooth_std_error`,
-        `smooth_ci_low`, `smooth_ci_high` (the smooth curve, where there is one). What is not known is null.
+        `weight_propensity` (a click weighs 1 / it before clipping), `examination` (in [0, 1]), `std_error` (of log
+        propensity), `ci_low`, `ci_high`, `identified`, `reason`, `linking_pairs`, `linking_clicks`,
+        `joint_propensity`, `smooth_propensity`, `smooth_std_error`, `smooth_ci_low`, `smooth_ci_high` (the smooth
+        curve, where there is one). What is not known is null.
     """
     impressions, clicks = statistics.cell_totals
     linkage = estimate.linkage
     unknown = np.full(statistics.n_cells, np.nan)
     dtype = pl.Float64 if statistics.plan.weighted else pl.Int64
+    std_error, of_smooth = estimate.intervals.std_error, unknown if smooth is None else smooth.theta
+    fitted = estimate.propensity
+    for_weights = fitted if weigh_by == "fitted" else _for_weights(fitted, std_error, of_smooth)
     return statistics.cells.with_columns(
         pl.Series(IMPRESSIONS, impressions).cast(dtype),
         pl.Series(CLICKS, clicks).cast(dtype),
         pl.Series("ctr", clicks / impressions),
-        _known("propensity", estimate.propensity),
-        _known("examination", estimate.examination),
-        _known(STD_ERROR, estimate.intervals.std_error),
+        _known(PROPENSITY, fitted),
+        _known(WEIGHT_PROPENSITY, for_weights),
+        _known(EXAMINATION, estimate.examination),
+        _known(STD_ERROR, std_error),
         _known("ci_low", estimate.intervals.low),
         _known("ci_high", estimate.intervals.high),
         pl.Series("identified", linkage.identified),
@@ -56,7 +74,7 @@ def propensity_table(
         pl.Series("linking_pairs", linkage.linking_pairs).cast(pl.Int64),
         pl.Series("linking_clicks", linkage.linking_clicks).cast(dtype),
         _known("joint_propensity", unknown if joint_propensity is None else joint_propensity),
-        _known(SMOOTH_PROPENSITY, unknown if smooth is None else smooth.theta),
+        _known(SMOOTH_PROPENSITY, of_smooth),
         _known(SMOOTH_STD_ERROR, unknown if smooth is None else smooth.intervals.std_error),
         _known("smooth_ci_low", unknown if smooth is None else smooth.intervals.low),
         _known("smooth_ci_high", unknown if smooth is None else smooth.intervals.high),
@@ -89,24 +107,86 @@ def _known(name: str, values: Floats) -> pl.Series:
     return pl.Series(name, np.asarray(values, np.float64), nan_to_null=True)
 
 
-def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str) -> pl.DataFrame:
+def _for_weights(propensity: Floats, std_error: Floats, smooth: Floats) -> Floats:
+    """The smooth curve where the fitted propensity is too uncertain, and there is one; NaN where no propensity is."""
+    return np.where(is_thin(propensity, std_error) & np.isfinite(smooth), smooth, propensity)
+
+
+def own_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str) -> pl.DataFrame:
+    """Check propensities that no fit estimated, and bring them into the form of those of a fit.
+
+    Args:
+        table: the cell columns and `propensity`, above 0.
+        cells: the columns that make up a cell, the position among them.
+        where: what was read, for the message.
+
+    Returns:
+        As `check_propensities`: no errors, and `examination` = propensity / its maximum.
+
+    Raises:
+        LogFormatError: a value is out of range or missing, or a cell is there twice.
+    """
+    propensity = pl.col(PROPENSITY).cast(pl.Float64, strict=False)
+    examination = (propensity / propensity.max()).alias(EXAMINATION)
+    advice = "Write one row for each cell, with a propensity above 0."
+    known = check_propensities(table.select(*cells, PROPENSITY, examination), cells, where=where, advice=advice)
+    missing = known[PROPENSITY].is_null()
+    if missing.any() or not known.height:
+        row = f"row {missing.arg_true()[0] + 1} has" if known.height else "has"
+        raise LogFormatError(f"{where}: {row} no propensity. {advice}")
+    return known
+
+
+@dataclass(frozen=True)
+class ChosenPropensities:
+    """A propensity table to make weights from."""
+
+    table: pl.DataFrame  # with the chosen `propensity`, its `examination` and `std_error`
+    smooth: tuple[int, ...]  # positions that have the smooth curve's
+    known: int  # number of cells with a propensity
+    largest_error: float = LARGEST_ERROR  # standard error of log propensity up to which the fitted one is taken
+
+
+def choose_propensities(table: pl.DataFrame, source: Source) -> ChosenPropensities:
+    """Choose the propensities that weights are made from.
+
+    Args:
+        table: of a fit, with the columns that `check_propensities` returns.
+        source: `fitted` takes `propensity`, `smooth` takes `weight_propensity`.
+    """
+    known = table.height - table[PROPENSITY].null_count()
+    differs = pl.col(WEIGHT_PROPENSITY).ne_missing(pl.col(PROPENSITY))
+    positions: list[int] = table.filter(differs)[POSITION].to_list() if source == "smooth" else []
+    if not positions:
+        return ChosenPropensities(table, (), known)
+    weight = pl.col(WEIGHT_PROPENSITY)
+    changed = table.with_columns(
+        pl.when(differs).then(SMOOTH_STD_ERROR).otherwise(STD_ERROR).alias(STD_ERROR),
+        weight.alias(PROPENSITY),
+        (weight / weight.max()).alias(EXAMINATION),
+    )
+    return ChosenPropensities(changed, tuple(positions), known)
+
+
+def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str, advice: str = _FIT) -> pl.DataFrame:
     """A propensity table that was read: it may have been edited, or made by other means.
 
     Args:
         table: as it was read.
         cells: the columns that make up a cell, the position among them.
         where: what was read, for the message.
+        advice: what to do about it, likewise.
 
     Returns:
-        The cell columns, `propensity`, `examination`, `std_error`, `smooth_propensity` and `smooth_std_error` (all
-        Float64, null where not known; the last three also where the table lacks them).
+        The cell columns, `propensity`, `examination`, `std_error`, `smooth_propensity`, `smooth_std_error` and
+        `weight_propensity` (all Float64, null where not known). A table without the last has what its errors imply.
 
     Raises:
         LogFormatError: a column is missing or of another type, a value is out of range, or a cell is there twice.
     """
     missing = [name for name in (*cells, PROPENSITY, EXAMINATION) if name not in table.columns]
     if missing:
-        raise LogFormatError(f"{where}: has no column {missing[0]!r}, so it is not the table of this fit. {_FIT}")
+        raise LogFormatError(f"{where}: has no column {missing[0]!r}, so it is not the table of this fit. {advice}")
     absent = [
         pl.lit(None, pl.Float64).alias(name)
         for name in (STD_ERROR, SMOOTH_PROPENSITY, SMOOTH_STD_ERROR)
@@ -114,14 +194,20 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
     ]
     table = table.with_columns(absent)
     numbered = [name for name in (POSITION, PREVIOUS_CLICK) if name in cells]
+    numbers = [*_NUMBERS, *([WEIGHT_PROPENSITY] if WEIGHT_PROPENSITY in table.columns else [])]
     for name, fits, kind in (
         *((name, table.schema[name].is_integer(), "whole numbers") for name in numbered),
-        *((name, table.schema[name].is_numeric(), "numbers") for name in _NUMBERS),
+        *((name, table.schema[name].is_numeric(), "numbers") for name in numbers),
     ):
         if not fits and not (kind == "numbers" and table.schema[name] == pl.Null):
-            raise LogFormatError(f"{where}: column {name!r} holds {table.schema[name]} instead of {kind}. {_FIT}")
-    known = table.select(*cells, pl.col(_NUMBERS).cast(pl.Float64))
-    propensity, examination = pl.col(PROPENSITY), pl.col(EXAMINATION)
+            raise LogFormatError(f"{where}: column {name!r} holds {table.schema[name]} instead of {kind}. {advice}")
+    known = table.select(*cells, pl.col(numbers).cast(pl.Float64))
+    if WEIGHT_PROPENSITY not in table.columns:
+        fitted, errors, smooth = (
+            known[name].fill_null(np.nan).to_numpy() for name in (PROPENSITY, STD_ERROR, SMOOTH_PROPENSITY)
+        )
+        known = known.with_columns(_known(WEIGHT_PROPENSITY, _for_weights(fitted, errors, smooth)))
+    propensity, examination, weight = pl.col(PROPENSITY), pl.col(EXAMINATION), pl.col(WEIGHT_PROPENSITY)
     faults = {
         "has no position": pl.col(POSITION).is_null() | (pl.col(POSITION) < 1),
         **({"has no previous click": pl.col(PREVIOUS_CLICK).is_null()} if PREVIOUS_CLICK in cells else {}),
@@ -131,6 +217,10 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
         f"has a smooth propensity that is not between {1 / LARGEST_PROPENSITY:g} and {LARGEST_PROPENSITY:g}": _outside(
             pl.col(SMOOTH_PROPENSITY), 1 / LARGEST_PROPENSITY, LARGEST_PROPENSITY
         ),
+        f"has a {WEIGHT_PROPENSITY} that is neither its propensity nor its smooth propensity": weight.ne_missing(
+            propensity
+        )
+        & (weight.ne_missing(pl.col(SMOOTH_PROPENSITY)) | propensity.is_null()),
         "has a standard error below 0": _outside(pl.col(STD_ERROR), 0.0, np.inf)
         | _outside(pl.col(SMOOTH_STD_ERROR), 0.0, np.inf),
         "has an examination that is not above 0 and at most 1": _outside(examination, _SMALLEST_EXAMINATION, 1.0),
@@ -140,13 +230,13 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str)
         rows = known.with_row_index("row", 1).filter(broken)
         if rows.height:
             number, *values = rows.row(0)
-            shown = ", ".join(f"{name} {value}" for name, value in zip(known.columns, values, strict=True))
-            raise LogFormatError(f"{where}: row {number} {said}: {shown}. {_FIT}")
+            there = zip(known.columns, values, strict=True)
+            shown = ", ".join(f"{name} {value}" for name, value in there if value is not None)
+            raise LogFormatError(f"{where}: row {number} {said}: {shown}. {advice}")
     return known
 
 
 _NUMBERS = (PROPENSITY, EXAMINATION, STD_ERROR, SMOOTH_PROPENSITY, SMOOTH_STD_ERROR)
-_FIT = "Name a directory as `posbias fit` or `run` wrote it."
 _SMALLEST_EXAMINATION = 5e-324  # the smallest number above 0
 
 

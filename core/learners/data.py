@@ -1,6 +1,6 @@
 """What learners learn from: documents with their counts, features, and the pages that showed them where these count."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -105,6 +105,51 @@ class LearningData:
     def apart(self) -> Integers:
         """The documents that are set apart, ascending."""
         return np.flatnonzero(self.held_out)
+
+
+@dataclass(frozen=True)
+class SomeRows:
+    """Some rows of features that need not be in memory."""
+
+    rows: Rows
+    kept: Integers  # numbers of the rows, shape (n,)
+
+    def __len__(self) -> int:
+        """Number of rows n."""
+        return len(self.kept)
+
+    def __getitem__(self, wanted: slice | Integers, /) -> Floats:
+        """Some of them, shape (m, F)."""
+        return self.rows[self.kept[wanted]]
+
+
+def with_fewer_negatives(data: LearningData, share: float, seed: int) -> LearningData:
+    """A log with a share of the documents without a click, drawn at random, each counted 1 / share times.
+
+    Every sum over documents, such as a loss and its gradient, has the whole log's as its expectation. Documents that
+    are held out all stay as they are.
+
+    Args:
+        data: the log, without pages.
+        share: in (0, 1].
+        seed: of the draw.
+    """
+    if share == 1.0:
+        return data
+    unclicked = (data.counts.sum_by_unit(data.counts.clicks) == 0) & ~data.held_out
+    drawn = np.random.default_rng(seed).random(data.n_documents) < share
+    kept = np.flatnonzero(drawn | ~unclicked)
+    counts = data.counts.take(kept)
+    times = np.where(unclicked[kept], 1 / share, 1.0)
+    features = data.features
+    return replace(
+        data,
+        query=data.query[kept],
+        held_out=data.held_out[kept],
+        counts=replace(counts, impressions=counts.impressions * times[counts.unit_of_entry]),
+        features=None if features is None else replace(features, rows=SomeRows(features.rows, kept)),
+        item=None if data.item is None else data.item[kept],
+    )
 
 
 def relative(theta: Floats) -> Floats:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.choices import MultipleTests
+from posbias.core.choices import MultipleTests, TieDistance, Vectors
 from posbias.core.learners.boosting import TreeOptions
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.models import FactorModel, RowModel
@@ -37,12 +37,16 @@ class LearningOptions:
         significance: the level at which click rates differ, of `gbrank`.
         corrected: whether its click rates are corrected for position.
         multiple_tests: how its level allows for many pairs.
+        tau: how far apart it wants the scores of a pair.
+        margin_penalty: lambda, in [0, 1/2), of the term -lambda tau^2 by which it chooses tau; 0: tau stays.
         factors: number of factors of queries and documents.
         epochs: the most passes of a network over the data.
-        regularization: what the squares of factors and biases are penalised by, half of it; None: as is usual for the
-            learner.
+        regularization: what the squares of factors and biases are penalised by, half of it; None: as impressions apart
+            say.
         steps: the most steps of a learner of factors.
-        tie: what squared differences between the factors of two tasks are penalised by, half of it.
+        tie: what differences between the factors of two tasks are penalised by.
+        tie_distance: half of their squares, or their absolute values.
+        vectors: of which task documents are scored by.
         seed: of what is drawn.
     """
 
@@ -54,11 +58,15 @@ class LearningOptions:
     significance: float = 0.05
     corrected: bool = True
     multiple_tests: MultipleTests = "none"
+    tau: float = 1.0
+    margin_penalty: float = 0.0
     factors: int = 4
     epochs: int = 60
     regularization: float | None = None
     steps: int = 300
     tie: float = 20.0
+    tie_distance: TieDistance = "squared"
+    vectors: Vectors = "treatment"
     seed: int = 0
 
 
@@ -74,6 +82,7 @@ class Learned:
         propensities: theta as the learner itself estimates it, relative to the first cell, shape (K,); None where it
             is given.
         report: what else the manifest says.
+        warnings: why it should not be taken at face value.
     """
 
     model: RowModel | FactorModel
@@ -81,6 +90,7 @@ class Learned:
     importance: pl.DataFrame | None = None
     propensities: Floats | None = None
     report: dict[str, Any] = field(default_factory=dict[str, Any])
+    warnings: tuple[str, ...] = ()
 
 
 class Learner(Plugin):

@@ -8,6 +8,7 @@ import polars as pl
 
 from posbias.core.errors import LogFormatError
 from posbias.core.escapes import escaped
+from posbias.core.fit.propensities import WEIGHT_PROPENSITY
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
 
 CONTEXT, CLICK_RATE, RELATIVE_RATE = "context", "click_rate", "relative_rate"
@@ -34,6 +35,7 @@ _NUMBERS = {
 _COUNTS = (IMPRESSIONS, CLICKS, LINKING_CLICKS)
 OTHERS = {
     "joint_propensity": "joint EM",
+    WEIGHT_PROPENSITY: "what weights use",
     "smooth_propensity": "smooth curve",
     "moment_propensity": "moment estimate",
     "unshrunk_propensity": "each context by itself",
@@ -99,6 +101,8 @@ def curves_of(table: pl.DataFrame, context: Sequence[str], *, where: str) -> Cur
     """
     others = [name for name in OTHERS if name in table.columns]
     _check(table, [*_NUMBERS, *others], where)
+    if WEIGHT_PROPENSITY in others and table[WEIGHT_PROPENSITY].equals(table[PROPENSITY], null_equal=True):
+        others.remove(WEIGHT_PROPENSITY)
     labels = _labels(table, context)
     numbers = [pl.col(name) if name in _COUNTS else pl.col(name).cast(pl.Float64) for name in _NUMBERS]
     cells = table.select(

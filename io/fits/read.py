@@ -1,16 +1,24 @@
-"""What `weight` reads of a fit: its propensities, the cells that they are for, and the prior of attractiveness."""
+"""Propensities to work with: of a fit, with its prior of attractiveness; of a table; or a power of the position."""
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from math import nan
+from pathlib import Path, PurePosixPath
 
 import msgspec
+import polars as pl
 
+from posbias.core.counts.checks import DEFAULT_MODEL, check_context, counted_model
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.errors import UsageError
+from posbias.core.errors import SchemaError, UsageError
 from posbias.core.fit.fitted_theta import FittedTheta
+from posbias.core.fit.propensities import PROPENSITY, WEIGHT_PROPENSITY, own_propensities
+from posbias.core.schema import CLICKS, IMPRESSIONS, OUTPUT_COLUMNS, POSITION, PREVIOUS_CLICK
 from posbias.io.fits.manifest import PriorSection
+from posbias.io.log.quoting import resolve_quotes
+from posbias.io.log.scan import reading, scan_sources
+from posbias.io.log.sources import find_sources, format_by_name
 from posbias.io.places.file_names import check_inside
-from posbias.io.places.locations import Location
+from posbias.io.places.locations import Location, location
 from posbias.io.results.stored import StoredResult, open_stored
 from posbias.io.results.tables import FILES_OF_A_FIT, read_covariance, read_propensities
 from posbias.io.stores.manifest_types import Counted
@@ -48,15 +56,104 @@ class _FitManifest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class PreviousFit:
-    """A fit that is on disk.
+    """Propensities, and the cells that they are for."""
 
-    Attributes:
-        plan: what it counted.
-        theta: what training files are made from.
-    """
-
-    plan: StatisticsPlan
+    name: str  # of the directory or file, or power:ETA
+    plan: StatisticsPlan  # what was counted, or would have been
     theta: FittedTheta
+    own: bool = False  # whether no fit estimated them, so that neither their errors nor their log are known
+    digests: dict[str, str] = field(default_factory=dict[str, str])  # of the files that were read, where they are own
+
+    @property
+    def files(self) -> list[str]:
+        """What was read."""
+        return [] if self.name.startswith(POWER) else [self.name]
+
+
+POWER = "power:"
+LARGEST_POWER = 5.0
+LAST_POSITION = 10_000
+"""Positions below have no propensity under a power."""
+
+
+def read_theta(named: str | Path) -> PreviousFit:
+    """Read the propensities that `--propensities` names: a result of `fit` or `run`, a table, or `power:ETA`.
+
+    Raises:
+        LogFormatError: the file is damaged, or holds values that are no propensities.
+        SchemaError: the table lacks a column, or one holds other than numbers.
+        UsageError: the directory holds no fit, or the power is out of range.
+    """
+    name = str(named)
+    if name.startswith(POWER):
+        return _power(name)
+    return _table(name) if is_own(name) else read_fit(location(name))
+
+
+def is_own(name: str) -> bool:
+    """Whether the name is that of a table, or of a power, and not of a result."""
+    if name.startswith(POWER):
+        return True
+    place = location(name)
+    if isinstance(place, Path) and place.exists():
+        return place.is_file()
+    return format_by_name(PurePosixPath(name)) is not None
+
+
+def _power(name: str) -> PreviousFit:
+    """Theta_k = k^-eta."""
+    try:
+        eta = float(name.removeprefix(POWER))
+    except ValueError:
+        eta = nan
+    if not 0 <= eta <= LARGEST_POWER:
+        raise UsageError(
+            f"--propensities {name}: give the power as a number from 0 to {LARGEST_POWER:g}: {POWER}1 stands for "
+            "1 / position."
+        )
+    position = pl.int_range(1, LAST_POSITION + 1, dtype=pl.Int32, eager=True).alias(POSITION)
+    table = pl.DataFrame({POSITION: position, PROPENSITY: position.cast(pl.Float64) ** -eta})
+    return _own(name, table, (), {})
+
+
+def _table(name: str) -> PreviousFit:
+    """A table of `position`, perhaps `previous_click` or contexts, and `propensity`; what else a fit writes is left."""
+    sources = resolve_quotes(find_sources([name]))[0]
+    with reading(sources):
+        table = scan_sources(sources).collect()
+    where = f"--propensities {name}"
+    missing = [column for column in (POSITION, PROPENSITY) if column not in table.columns]
+    if missing:
+        raise SchemaError(
+            f"{where}: has no column {missing[0]!r}. A table of propensities has {POSITION}, {PROPENSITY}, and perhaps "
+            f"{PREVIOUS_CLICK} or columns of contexts. The columns are: {', '.join(table.columns)}."
+        )
+    if WEIGHT_PROPENSITY in table.columns and not table[WEIGHT_PROPENSITY].equals(table[PROPENSITY], null_equal=True):
+        raise SchemaError(
+            f"{where}: {PROPENSITY!r} and {WEIGHT_PROPENSITY!r} differ. Name the directory of the fit, or leave in the "
+            f"table only the {PROPENSITY!r} to use."
+        )
+    for column in {POSITION, PREVIOUS_CLICK, PROPENSITY}.intersection(table.columns):
+        if table.schema[column] == pl.String:  # a table of text
+            dtype, kind = (pl.Float64, "number") if column == PROPENSITY else (pl.Int64, "whole number")
+            numbers = table[column].cast(dtype, strict=False)
+            wrong = (numbers.is_null() & table[column].is_not_null()).arg_true()
+            if len(wrong):
+                raise SchemaError(
+                    f"{where}: row {wrong[0] + 1}: {column} is {table[column][int(wrong[0])]!r}; it must be a {kind}."
+                )
+            table = table.with_columns(numbers)
+    taken = {POSITION, PREVIOUS_CLICK, IMPRESSIONS, CLICKS} | OUTPUT_COLUMNS
+    context = tuple(column for column in table.columns if column not in taken)
+    return _own(name, table, context, {str(source.path): source.digest() for source in sources})
+
+
+def _own(name: str, table: pl.DataFrame, context: tuple[str, ...], digests: dict[str, str]) -> PreviousFit:
+    model = counted_model("ubm" if PREVIOUS_CLICK in table.columns else DEFAULT_MODEL)
+    check_context(model, context)
+    plan = StatisticsPlan(model, context=context)
+    known = own_propensities(table, plan.cell_columns, where=f"--propensities {name}")
+    return PreviousFit(name, plan, FittedTheta(known, None), own=True, digests=digests)
 
 
 def read_fit(place: Location) -> PreviousFit:
@@ -67,7 +164,7 @@ def read_fit(place: Location) -> PreviousFit:
         UsageError: what the directory holds is no fit.
     """
     with open_stored(place, FILES_OF_A_FIT) as stored:
-        return fit_in(stored, f"--propensities {stored.folder}")
+        return replace(fit_in(stored, f"--propensities {stored.folder}"), name=str(place))
 
 
 def fit_in(stored: StoredResult, where: str) -> PreviousFit:
@@ -81,7 +178,7 @@ def fit_in(stored: StoredResult, where: str) -> PreviousFit:
     said = stored.typed(_FitManifest)
     plan, folder = said.counted.plan(), stored.folder
     table, covariance = read_propensities(folder, plan.cell_columns), read_covariance(folder, plan.cell_columns)
-    return PreviousFit(plan, FittedTheta(table, said.estimate.attractiveness_prior.prior(), covariance))
+    return PreviousFit(str(folder), plan, FittedTheta(table, said.estimate.attractiveness_prior.prior(), covariance))
 
 
 def require_propensities(stored: StoredResult, where: str) -> None:

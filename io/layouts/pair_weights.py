@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.attractiveness.prior import posterior_by_position
+from posbias.core.attractiveness.prior import estimate_prior, posterior_by_position
 from posbias.core.attractiveness.uncertainty import with_errors_of_theta
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
@@ -56,8 +56,8 @@ def _drawn(
     covariance = covariance_of_theta(cells, propensities, fitted)
     if covariance is None:
         raise StatisticsError(
-            f"--replicates {options.replicates}: the errors of the propensities are not known together: the fit has no "
-            "theta_covariance.parquet. Estimate again by a method with standard errors."
+            f"--replicates {options.replicates}: the errors of the propensities are not known together: they come with "
+            "no theta_covariance.parquet. Estimate by a method with standard errors."
         )
     return draw_propensities(theta, covariance, options.replicates)
 
@@ -92,8 +92,9 @@ def examination_of(cells: pl.DataFrame, propensities: pl.DataFrame) -> Floats:
 def posterior_attractiveness(statistics: SufficientStatistics, theta: FittedTheta) -> Posterior:
     """What is known of the attractiveness of each signature under a fitted theta."""
     examination = examination_of(statistics.cells, theta.propensities)
-    table = statistics.pair_signatures
-    gamma, std_dev = posterior_by_position(table, examination, theta.prior, statistics.position_of_cell)
+    table, position = statistics.pair_signatures, statistics.position_of_cell
+    prior = theta.prior or estimate_prior(table, examination, position)
+    gamma, std_dev = posterior_by_position(table, examination, prior, position)
     if theta.covariance is None:
         return Posterior(examination, gamma, None)
     covariance = covariance_of(statistics.cells, theta.covariance)

@@ -345,10 +345,11 @@ def _is_data(file: PurePath) -> bool:
 
 def _is_log(file: PurePath) -> bool:
     """Whether a file of a directory is a log by its name; JSON is one where it is packed, as settings are not."""
-    return _format_by_name(file) is not None or file.name.lower().endswith(_PACKED_JSON)
+    return format_by_name(file) is not None or file.name.lower().endswith(_PACKED_JSON)
 
 
-def _format_by_name(file: PurePath) -> str | None:
+def format_by_name(file: PurePath) -> str | None:
+    """The format that the ending of a name stands for; None where it stands for none."""
     suffix = file.suffix.lower()
     if suffix in _COMPRESSIONS:
         inner = _FORMAT_BY_EXTENSION.get(Path(file.stem).suffix.lower())
@@ -365,7 +366,7 @@ def _source_on_disk(found: FoundFile) -> Source:
 
 def _source(file: Location, size: int, modified: int) -> Source:
     path = file.path if isinstance(file, ObjectUrl) else file
-    name_says = _format_by_name(path)
+    name_says = format_by_name(path)
     if name_says is None:
         start = _read(file, 0, min(_LONGEST_MAGIC, size))
         name_says = next((known for magic, known in _MAGIC.items() if start.startswith(magic)), None)

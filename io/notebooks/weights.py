@@ -12,13 +12,12 @@ from posbias.core.choices import Source
 from posbias.core.counts.checks import DEFAULT_MODEL, counted_model
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import SchemaError
-from posbias.core.fit.propensities import PROPENSITY
+from posbias.core.fit.propensities import PROPENSITY, choose_propensities
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models.click_model import ExaminationModel
 from posbias.core.schema import SESSION, WEIGHT, RequestedRoles
 from posbias.core.training.layouts.pages import weighted_pages
 from posbias.core.training.row_weights import weighed_rows
-from posbias.core.training.thin_cells import choose_propensities
 from posbias.core.training.weights import ClickWeights, WeightOptions, check_min_propensity
 from posbias.io import clock
 from posbias.io.browsing.fits import ClickModelFit

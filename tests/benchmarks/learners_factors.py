@@ -3,7 +3,7 @@
 Clicks: NDCG@10 of all 200 items for each of 300 users, on the attractiveness that clicks are drawn from. Pages of ten
 out of 200 items, by a ranker that knows what is popular; theta is 1 / k, and given. 3,000 pages, so that a pair that
 was shown at all was shown about 1.4 times; in the second column a tenth of them shows items at random. `pair rate` is
-sum c / theta over impressions. The usual penalties were chosen on seeds from 1000.
+sum c / theta over impressions. Penalties are chosen by impressions apart.
 
 Ratings (`learners_ratings`) and Yandex's log (`learners_yandex`): see there.
 """
@@ -34,6 +34,8 @@ LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "propensity-mf": ("propensity-mf", {}),
     "propensity-mf, --regularization 5": ("propensity-mf", {"regularization": 5.0}),
     "cause": ("cause", {}),
+    "cause, --vectors control": ("cause", {"vectors": "control"}),
+    "cause, --tie-distance absolute --tie 2": ("cause", {"tie_distance": "absolute", "tie": 2.0}),
 }
 _THETA = 1 / np.arange(1, _POSITIONS + 1)
 

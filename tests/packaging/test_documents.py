@@ -214,6 +214,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         scores.unique(["query", "doc"], maintain_order=True).write_parquet("scores.parquet")
         evaluated = ("pbm/log.parquet", "--propensities", "by-device", "--scores", "true=scores.parquet")
         do("evaluate", *evaluated, "-o", "evaluated")
+        do("weight", "pbm/log.parquet", "--propensities", "power:1", "-o", "weighed-by-a-power")
         graded = pl.col("attractiveness").mul(4).round().cast(pl.Int64)
         truth = pl.read_parquet("pbm/attractiveness_truth.parquet").unique(["query", "doc"])
         truth.select("query", "doc", relevance=graded).write_csv("judged.csv")

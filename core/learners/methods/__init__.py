@@ -1,4 +1,4 @@
-"""The learners. Each is one file here, a class below `Learner`, with its paper; it is found because it lies here."""
+"""The learners. Each is a class below `Learner` in a file here, with its paper; it is found because it lies here."""
 
 from posbias.core.learners.learner import Learner
 from posbias.core.registry import Room

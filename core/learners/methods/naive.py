@@ -11,7 +11,7 @@ import numpy as np
 
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.growing import PROBABILITY, binned, grow
-from posbias.core.learners.learner import Learned, Learner, LearningOptions, OnRound
+from posbias.core.learners.learner import OF_TREES, Learned, Learner, LearningOptions, OnRound
 from posbias.core.learners.likelihood import ClickLikelihood
 
 
@@ -24,6 +24,7 @@ class NaiveLearner(Learner):
     about = "click rates as they stand"
     uses_propensities = False
     is_probability = True
+    takes = (*OF_TREES, "negative_share")
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Grow trees on all clicks, theta being 1."""

@@ -8,7 +8,7 @@ Source: Wang, Golbandi, Bendersky, Metzler & Najork 2018 (the M-step of regressi
 
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.growing import PROBABILITY, binned, grow
-from posbias.core.learners.learner import Learned, Learner, LearningOptions, OnRound
+from posbias.core.learners.learner import OF_TREES, Learned, Learner, LearningOptions, OnRound
 from posbias.core.learners.likelihood import ClickLikelihood
 
 
@@ -20,6 +20,7 @@ class PBMLearner(Learner):
     reference = "Wang et al. 2018"
     about = "the likelihood of the position-based model, theta given"
     is_probability = True
+    takes = (*OF_TREES, "negative_share")
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Grow trees on the clicks of the cells that have a theta."""

@@ -21,7 +21,7 @@ from posbias.core.learners.boosting import BinnedRows, Rows, bin_rows
 from posbias.core.learners.data import Features, LearningData
 from posbias.core.learners.forest import Forest
 from posbias.core.learners.growing import PROBABILITY, Grown, features_of, grow, split_rows
-from posbias.core.learners.learner import Learned, Learner, LearningOptions, OnRound
+from posbias.core.learners.learner import OF_TREES, Learned, Learner, LearningOptions, OnRound
 from posbias.core.learners.links import logit, sigmoid
 from posbias.core.learners.model_text import ModelText
 from posbias.core.learners.models import TreeModel
@@ -43,6 +43,7 @@ class PositionFeatureLearner(Learner):
     about = "trees that see the position, fixed at 1 when predicting"
     uses_propensities = False
     is_probability = True
+    takes = (*OF_TREES, "negative_share")
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Grow trees on every document at every position, and take the position out of them."""

@@ -14,8 +14,9 @@ SHARE, OF = "share", "of"
 _CLICKS, _WEIGHT = "of the clicks", "of the weight"
 
 _ABOUT = (
-    "A click weighs 1 / propensity, so that clicks far down count more. Clipping bounds that: a little bias for "
-    "much less noise. The effective sample size says how many clicks of equal weight would be as informative."
+    "A click weighs 1 / weight_propensity, so that clicks far down count more. This column of propensities.parquet is "
+    "the propensity, or the smooth curve where the propensity is poorly known. Clipping bounds the weights: a little "
+    "bias for much less noise. The effective sample size says how many clicks of equal weight would be as informative."
 )
 
 

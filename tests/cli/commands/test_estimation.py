@@ -406,8 +406,9 @@ def test_every_method_writes_the_same_table(run_in_process: Run, log: Path, tmp_
 
     assert done.returncode == 0, done.stderr
     assert table.columns == [
-        *("position", "device", "impressions", "clicks", "ctr", "propensity", "examination", "std_error"),
-        *("ci_low", "ci_high", "identified", "reason", "linking_pairs", "linking_clicks", "joint_propensity"),
+        *("position", "device", "impressions", "clicks", "ctr", "propensity", "weight_propensity", "examination"),
+        *("std_error", "ci_low", "ci_high", "identified", "reason", "linking_pairs", "linking_clicks"),
+        "joint_propensity",
         *("smooth_propensity", "smooth_std_error", "smooth_ci_low", "smooth_ci_high"),
         *("unshrunk_propensity", "unshrunk_ci_low", "unshrunk_ci_high"),
     ]

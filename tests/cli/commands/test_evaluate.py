@@ -178,6 +178,7 @@ def test_bounds_are_below_the_value_and_only_where_they_hold(evaluate: Run, tmp_
     assert (bounded["bernstein_bound"] < bounded["value"]).all()
     assert manifest["evaluation"]["bound"]["confidence"] == 0.95
     assert "theta as known" in manifest["evaluation"]["bound"]["says"]
+    assert "0.95 for all 2 rankings at once, and so for whichever of them is best" in " ".join(done.stderr.split())
     evaluate("--scores", "good.parquet")
     assert tables(tmp_path)[0]["hoeffding_bound"].null_count() == metrics.height
 
@@ -288,10 +289,8 @@ def test_statistics_hold_no_pages(run_in_process: Run, place: Path, tmp_path: Pa
 def test_clicks_without_a_propensity_are_told_and_doubted(run_in_process: Run, place: Path, tmp_path: Path) -> None:
     fit = pl.read_parquet(place / "fit" / "propensities.parquet")
     lost = pl.col("position") == 3
-    changed = fit.with_columns(
-        pl.when(lost).then(None).otherwise("propensity").alias("propensity"),
-        pl.when(lost).then(None).otherwise("examination").alias("examination"),
-    )
+    names = ("propensity", "weight_propensity", "examination")
+    changed = fit.with_columns(pl.when(~lost).then(pl.col(name)) for name in names)
     folder = tmp_path / "changed"
     folder.mkdir()
     for path in (place / "fit").iterdir():

@@ -44,9 +44,11 @@ def test_weights_of_a_thin_log_come_from_the_smooth_curve_and_the_summary_and_th
     assert said["weights_from"] == {"propensity": "smooth", "largest_std_error": 0.25, "smooth_at": uncertain}
     assert f"at {len(uncertain)} of 5 positions the smooth curve is used" in done.stderr
     rows = pl.read_parquet(tmp_path / "out" / "training" / "rows" / "part-*.parquet")
-    used = rows.filter(pl.col("position").is_in(uncertain)).select("position", "propensity").unique()
-    expected = fitted.filter(pl.col("position").is_in(uncertain)).select("position", propensity="smooth_propensity")
-    assert used.sort("position").equals(expected)
+    weighs = rows.filter(pl.col("click") == 1).select("position", pl.col("weight")).unique().sort("position")
+    clicked = fitted.filter(pl.col("position").is_in(weighs["position"].implode()))
+    assert weighs["weight"].to_list() == pytest.approx((1 / clicked["weight_propensity"]).to_list(), rel=1e-12)
+    by_curve = fitted.filter(pl.col("position").is_in(uncertain))
+    assert by_curve["weight_propensity"].equals(by_curve["smooth_propensity"], check_names=False)
 
 
 def test_weight_does_as_run_does_and_leaves_fitted_propensities_alone_if_told_so(
@@ -63,6 +65,10 @@ def test_weight_does_as_run_does_and_leaves_fitted_propensities_alone_if_told_so
     assert not weights["out"].equals(weights["fitted"])
     assert "smooth curve" not in alone.stderr
     assert manifest(tmp_path / "fitted")["weights_from"]["smooth_at"] == []
+    assert run_in_process("run", thin, "-o", "run", "--propensity", "fitted").returncode == 0
+    written = table(tmp_path / "run")  # says what these weights use
+    assert written["weight_propensity"].equals(written["propensity"], check_names=False)
+    assert pl.read_parquet(tmp_path / "run" / "training" / "rows" / "*.parquet").equals(weights["fitted"])
 
 
 def test_a_rich_log_has_no_smooth_curve_beside_the_fitted_one(run_in_process: Run, tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_clicks_in_cells_without_a_propensity_are_left_out_and_said(
     run_in_process("fit", "log.parquet", "--max-position", "3", "-o", tmp_path / "fit", cwd=place)
     table = pl.read_parquet(tmp_path / "fit" / "propensities.parquet")
     unknown = pl.col("position") == 2
-    columns = ["propensity", "examination", "std_error", "smooth_propensity", "smooth_std_error"]
+    columns = ["propensity", "weight_propensity", "examination", "std_error", "smooth_propensity", "smooth_std_error"]
     changed = table.with_columns(pl.when(~unknown).then(pl.col(name)).alias(name) for name in columns)
     changed.with_columns(identified=pl.col("identified") & ~unknown).write_parquet(
         tmp_path / "fit" / "propensities.parquet"
@@ -204,6 +204,24 @@ WRONG = {
     "propensities without an effect": (
         (*("train", "log.parquet", "--features", "features.parquet"), "--learner", "naive", "--propensity", "fitted"),
         "--propensity fitted: has no effect here: --learner naive takes no propensities",
+    ),
+    "a share of negatives": (
+        ("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit", "--negative-share", "0"),
+        "--negative-share 0: must be above 0 and at most 1",
+    ),
+    "negatives of a learner that knows none": (
+        (
+            *("train", "log.parquet", "--propensities", "fit", "--learner", "factors"),
+            *("--negative-share", "0.5"),
+        ),
+        "--negative-share 0.5: has no effect here: it applies only to --learner pbm, naive, position-feature",
+    ),
+    "a margin penalty": (
+        (
+            *("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit"),
+            *("--learner", "gbrank", "--margin-penalty", "0.5"),
+        ),
+        "--margin-penalty 0.5: must be at least 0 and below 0.5, where tau grows without end",
     ),
     "a learning rate": (
         ("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit", "--learning-rate", "2"),

@@ -1,5 +1,6 @@
-"""`weight` takes propensities that somebody may have edited: what no fit says is one error that names the row."""
+"""Propensities that were edited, or are one's own: what cannot be one is one error that names the row."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from subprocess import CompletedProcess
 import polars as pl
 import pytest
 from command_results import reseal
+from polars.testing import assert_frame_equal
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -40,6 +42,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "absurd": (third("propensity", 1e200), "row 3 has a propensity"),
     "examination above 1": (third("examination", 1.5), "row 3 has an examination"),
     "no examination": (third("examination", float("nan")), "row 3 has an examination"),
+    "weights apart": (third("weight_propensity", 0.5), "row 3 has a weight_propensity that is neither its"),
     "no position": (third("position", None), "row 3 has no position"),
     "position 0": (
         lambda table: table.with_columns(position=pl.col("position") - 1),
@@ -71,14 +74,100 @@ def test_a_propensity_table_that_no_fit_wrote_is_refused_by_row(
 
 
 def test_a_cell_without_a_propensity_stays_legal(run_in_process: Run, fitted: Path) -> None:
-    for change in (third("propensity", None), third("examination", None)):
-        change(pl.read_parquet(fitted)).write_parquet(fitted)
+    for name in ("propensity", "weight_propensity", "examination"):
+        third(name, None)(pl.read_parquet(fitted)).write_parquet(fitted)
     reseal(fitted.parent)
 
     done = run_in_process("weight", "log.parquet", "--propensities", "fit", "-o", "out")
 
     assert done.returncode in (0, 1), done.stderr
     assert "without a propensity" in done.stderr
+
+
+OWN = {
+    "zero": ("1,1\n2,0\n", "row 2 has a propensity that is not between"),
+    "below zero": ("1,1\n2,-0.5\n", "row 2 has a propensity that is not between"),
+    "infinite": ("1,inf\n2,1\n", "row 1 has a propensity that is not between"),
+    "no number": ("1,nan\n2,1\n", "row 1 has a propensity that is not between"),
+    "text": ("1,1\n2,much\n", "row 2: propensity is 'much'; it must be a number"),
+    "missing": ("1,1\n2,\n", "row 2 has no propensity"),
+    "repeated": ("1,1\n1,0.5\n", "row 2 repeats a cell: position 1"),
+    "position 0": ("0,1\n1,1\n", "row 1 has no position: position 0"),
+    "between positions": ("1,1\n1.5,1\n", "row 2: position is '1.5'; it must be a whole number"),
+    "no row": ("", "has no propensity"),
+}
+
+
+@pytest.mark.parametrize("case", OWN)
+def test_a_table_of_ones_own_that_holds_no_propensities_is_one_error(
+    run_in_process: Run, tmp_path: Path, case: str
+) -> None:
+    rows, says = OWN[case]
+    simulate(SimulationOptions(n_sessions=50, n_queries=5, docs_per_query=5, n_positions=2)).log.write_parquet(
+        tmp_path / "log.parquet"
+    )
+    (tmp_path / "own.csv").write_text("position,propensity\n" + rows)
+    done = run_in_process("weight", "log.parquet", "--propensities", "own.csv", "-o", "out")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"--propensities own.csv: {says}" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("power", ["x", "-1", "nan", "inf", "6", ""])
+def test_a_power_that_is_none_is_refused(run_in_process: Run, fitted: Path, tmp_path: Path, power: str) -> None:
+    assert fitted.exists()
+    done = run_in_process("weight", "log.parquet", "--propensities", f"power:{power}", "-o", "out")
+    assert (done.returncode, "give the power as a number from 0 to 5" in done.stderr) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_power_and_the_table_that_it_stands_for_mean_the_same_to_every_command(
+    run_in_process: Run, fitted: Path, tmp_path: Path
+) -> None:
+    assert fitted.exists()
+    pl.DataFrame({"position": [4, 3, 2, 1], "propensity": [1 / k**0.8 for k in (4, 3, 2, 1)]}).write_csv(
+        tmp_path / "own.csv"
+    )
+    log = pl.read_parquet(tmp_path / "log.parquet")
+    log.select("query", "doc", score=pl.col("doc").hash(1) % 7).unique().write_parquet(tmp_path / "list.parquet")
+    commands = {
+        "weight": (("--layout", "session"), "training/rows/*.parquet"),
+        "train": (("--learner", "factors", "--steps", "5", "--regularization", "1"), "scores.parquet"),
+        "evaluate": (("--scores", "list.parquet"), "metrics.parquet"),
+    }
+    for command, (words, files) in commands.items():
+        tables: list[pl.DataFrame] = []
+        for name in ("power:0.8", "own.csv"):
+            into = f"{command} {name[0]}"
+            done = run_in_process(command, "log.parquet", "--propensities", name, "-o", into, *words)
+            assert done.returncode == 0, done.stderr
+            assert f"propensities of {name}: given, not estimated: neither their errors nor" in " ".join(
+                done.stderr.split()
+            )
+            said = json.loads((tmp_path / into / "manifest.json").read_text())
+            assert (said["propensities"], list(said["own_propensities"]["files"])) == (
+                name,
+                [] if name == "power:0.8" else ["own.csv"],
+            )
+            tables.append(pl.read_parquet(tmp_path / into / files))
+        assert_frame_equal(*tables, rel_tol=1e-12)
+        if command == "weight":
+            clicked = tables[0].filter(pl.col("click") == 1)
+            assert clicked["weight"].to_list() == pytest.approx((clicked["position"] ** 0.8).to_list())
+
+
+def test_what_only_a_fit_has_is_refused_of_propensities_of_ones_own(
+    run_in_process: Run, fitted: Path, tmp_path: Path
+) -> None:
+    edited = pl.read_parquet(fitted).with_columns(propensity=pl.col("propensity") ** 2)
+    edited.write_parquet(tmp_path / "edited.parquet")
+    for words, says in (
+        (("power:1", "--propensity", "fitted"), "has no smooth curve"),
+        (("power:1", "--replicates", "3"), "the errors of the propensities are not known"),
+        (("edited.parquet",), "'propensity' and 'weight_propensity' differ"),
+    ):
+        done = run_in_process("weight", "log.parquet", "-o", "out", "--propensities", *words)
+        assert (done.returncode, says in " ".join(done.stderr.split())) == (2, True), done.stderr
 
 
 def test_a_pipe_in_place_of_the_table_does_not_block(run_in_process: Run, fitted: Path) -> None:

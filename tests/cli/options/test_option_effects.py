@@ -187,12 +187,17 @@ TRIALS = {
     "raw_rates": Trial("--raw-rates", "--learner gbrank"),
     "significance": Trial("--significance 0.5", "--learner gbrank"),
     "multiple_tests": Trial("--multiple-tests bonferroni", "--learner gbrank"),
+    "tau": Trial("--tau 0.1", "--learner gbrank"),
+    "margin_penalty": Trial("--margin-penalty 0.2", "--learner gbrank"),
+    "negative_share": Trial("--negative-share 0.5"),
     "epochs": Trial("--epochs 2", "--learner single-tower"),
     "observation_dropout": Trial("--observation-dropout 0.5", "--learner pal-sum"),
     "gradient_reversal": Trial("--gradient-reversal 0.5", "--learner pal-sum"),
     "factors": Trial("--factors 2", "--learner mf"),
     "regularization": Trial("--regularization 1", "--learner mf"),
     "steps": Trial("--steps 3", "--learner mf"),
+    "tie_distance": Trial("--tie-distance absolute", "--learner cause --randomized-where policy=random"),
+    "vectors": Trial("--vectors control", "--learner cause --randomized-where policy=random"),
     "tie": Trial("--tie 1", "--learner cause --randomized-where policy=random"),
     "info": Trial("--info"),
     "into": Trial("--into out"),  # beside -o, as here, it is refused: tests/cli/commands/test_into.py
@@ -200,6 +205,7 @@ TRIALS = {
     "remove_day": Trial("--remove-day 2026-01-20"),
     "pages": Trial("--pages 77"),
     "top": Trial("--top 2"),
+    "ucb": Trial("--ucb 0.1"),
     "chart": Trial("--chart clicks"),
 }
 

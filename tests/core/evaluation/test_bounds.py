@@ -13,11 +13,11 @@ CONFIDENCE = 0.9
 
 
 def test_the_bounds_are_those_of_the_papers() -> None:
-    assert hoeffding(0.5, 200, 2.0, 0.95) == pytest.approx(0.5 - 2 * math.sqrt(math.log(20) / 400))
-    log = math.log(40)
+    assert hoeffding(0.5, 200, 2.0, 0.95, 3) == pytest.approx(0.5 - 2 * math.sqrt(math.log(60) / 400))
+    log = math.log(120)
     expected = 0.5 - math.sqrt(2 * 0.1 * log / 200) - 7 * 2 * log / (3 * 199)
-    assert empirical_bernstein(0.5, 0.1, 200, 2.0, 0.95) == pytest.approx(expected)
-    assert math.isnan(empirical_bernstein(0.5, 0.1, 1, 2.0, 0.95))
+    assert empirical_bernstein(0.5, 0.1, 200, 2.0, 0.95, 3) == pytest.approx(expected)
+    assert math.isnan(empirical_bernstein(0.5, 0.1, 1, 2.0, 0.95, 3))
 
 
 def test_the_variance_of_a_sum_and_its_squares_is_that_of_the_sample() -> None:
@@ -38,11 +38,32 @@ def test_the_bounds_hold_as_often_as_they_say(shape: tuple[float, float]) -> Non
     draws, largest = 3.0 * rng.beta(*shape, size=(2000, 100)), 3.0
     true, mean, variance = 3.0 * shape[0] / sum(shape), draws.mean(axis=1), draws.var(axis=1, ddof=1)
     held = {
-        "hoeffding": [hoeffding(m, 100, largest, CONFIDENCE) <= true for m in mean],
+        "hoeffding": [hoeffding(m, 100, largest, CONFIDENCE, 1) <= true for m in mean],
         "bernstein": [
-            empirical_bernstein(m, v, 100, largest, CONFIDENCE) <= true for m, v in zip(mean, variance, strict=True)
+            empirical_bernstein(m, v, 100, largest, CONFIDENCE, 1) <= true for m, v in zip(mean, variance, strict=True)
         ],
     }
     assert {name: np.mean(hits) >= CONFIDENCE for name, hits in held.items()} == {"hoeffding": True, "bernstein": True}
     if shape == (1.0, 1.0):  # neither is so wide that it says nothing
-        assert hoeffding(mean.mean(), 100, largest, CONFIDENCE) > 0.5 * true
+        assert hoeffding(mean.mean(), 100, largest, CONFIDENCE, 1) > 0.5 * true
+
+
+def test_bounds_hold_for_all_rankings_at_once_and_so_for_the_best() -> None:
+    n_pages, n_rankings = 60, 40
+    gains = (np.random.default_rng(5).random((1000, n_rankings, n_pages)) < 0.5).astype(float)
+    mean, variance = gains.mean(axis=2), gains.var(axis=2, ddof=1)
+
+    def together(n_bounds: int) -> tuple[float, float]:
+        margin = hoeffding(0.0, n_pages, 1.0, CONFIDENCE, n_bounds)
+        by_variance = {
+            value: empirical_bernstein(0.0, value, n_pages, 1.0, CONFIDENCE, n_bounds)
+            for value in np.unique(variance).tolist()
+        }
+        of_each = np.array([by_variance[value] for value in variance.ravel().tolist()]).reshape(mean.shape)
+        hoeffdings, bernsteins = (
+            float((mean + below <= 0.5).all(axis=1).mean()) for below in (np.array(margin), of_each)
+        )
+        return hoeffdings, bernsteins
+
+    assert min(together(n_rankings)) >= CONFIDENCE
+    assert together(1)[0] < 0.8  # each by itself would not do

@@ -11,11 +11,13 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.evaluation.bounds import hoeffding, largest_gain
 from posbias.core.evaluation.estimates import Evaluation, holm
 from posbias.core.evaluation.lists import RANK, RANKING, SCORE, ranked
 from posbias.core.evaluation.measures import measures
 from posbias.core.evaluation.query_sums import N_PAGES, Asked, count_top, merged, query_sums
 from posbias.core.evaluation.shown import CellWeights, counted_rows, pages_by_query, rows_of_pages, shown_of
+from posbias.core.evaluation.tables import Bound
 from posbias.core.evaluation.totals import Totals
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -261,3 +263,11 @@ def test_holm_takes_steps_from_the_smallest_p_value() -> None:
     assert found[[0, 2, 3]].tolist() == pytest.approx([0.03, 0.06, 0.06])
     assert math.isnan(found[1])
     assert holm(np.array([0.6, 0.7])).tolist() == [1.0, 1.0]
+
+
+def test_the_bound_of_a_ranking_is_one_of_as_many_as_there_are(case: Case) -> None:
+    found = case.evaluation("page")
+    value = found.value(1, DCG, "ips").value
+    low, _ = Bound(0.9, case.cells).of(found, 1, DCG)
+    expected = hoeffding(value, found.totals.n_pages, largest_gain(case.cells, DEPTH), 0.9, 3)
+    assert low == pytest.approx(expected)

@@ -61,3 +61,14 @@ def test_each_context_has_best_documents_of_its_own_whatever_the_order_of_the_ro
     table = both.with_columns(attractiveness=other).sort("query", "doc", maintain_order=True)
     worth = documents_to_show(table, ("device",), 1)
     assert worth.select("query", "device", "doc").rows() == [("a", 0, "y"), ("a", 1, "x"), ("b", 0, "y"), ("b", 1, "x")]
+
+
+def test_alpha_says_how_many_deviations_above_the_mean_a_document_counts_as() -> None:
+    """0 is greedy, and the more it is, the sooner what is little known is shown."""
+    table = pairs([("a", "good", 0.6, 0.01), ("a", "second", 0.4, 0.05), ("a", "unknown", 0.3, 0.2)])
+    for alpha, order in ((0.0, ["good"]), (1.0, ["good", "unknown", "second"]), (2.0, ["unknown", "good", "second"])):
+        worth = documents_to_show(table, (), 1, alpha)
+        expected = table.select(pl.min_horizontal(pl.col("attractiveness") + alpha * pl.col("std_dev"), 1.0))
+        known = dict(zip(table["doc"], expected.to_series(), strict=True))
+        assert worth["ucb"].to_list() == pytest.approx([known[doc] for doc in worth["doc"]])
+        assert worth["doc"].to_list() == [doc for doc in order if doc == "good" or known[doc] > 0.6]

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.choices import TieDistance
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.learner import LearningOptions
 from posbias.core.learners.likelihood import ClickLikelihood
 from posbias.core.learners.links import sigmoid
 from posbias.core.learners.methods import get_learner
-from posbias.core.learners.methods.cause import CONTROL, TREATMENT, of_task, tied
+from posbias.core.learners.methods.cause import CONTROL, TIES, TREATMENT, of_task, tied
 from posbias.core.learners.models import FactorModel
 
 USERS, ITEMS = 80, 20
@@ -54,7 +55,7 @@ def drawn(seed: int = 0, placed: int = PLACED) -> tuple[LearningData, Floats]:
     return data, truth
 
 
-def learnt(name: str, data: LearningData, **options: float) -> FactorModel:
+def learnt(name: str, data: LearningData, **options: float | str) -> FactorModel:
     asked = replace(LearningOptions(factors=2, regularization=1.0, tie=1.0, steps=120), **options)  # pyright: ignore[reportArgumentType]
     model = get_learner(name).learn(data, asked, lambda: None).model
     assert isinstance(model, FactorModel)
@@ -68,7 +69,8 @@ def agreement(model: FactorModel, truth: Floats) -> float:
     return float(np.mean([np.corrcoef(*rows)[0, 1] for rows in zip(scores, truth, strict=True)]))
 
 
-def test_gradients_are_those_of_both_losses_and_all_penalties() -> None:
+@pytest.mark.parametrize("distance", ["squared", "absolute"])
+def test_gradients_are_those_of_both_losses_and_all_penalties(distance: TieDistance) -> None:
     data, rng = drawn()[0], np.random.default_rng(1)
     assert data.item is not None
     assert data.randomized is not None
@@ -89,14 +91,17 @@ def test_gradients_are_those_of_both_losses_and_all_penalties() -> None:
     def total() -> float:
         fit = sum(loss.impressions.sum() * loss.per_impression(scores(task)) for task, loss in losses.items())
         size = sum(float((values**2).sum()) for name, values in parameters.items() if not name.endswith("mean"))
-        apart = sum(
-            float(((parameters[f"{TREATMENT}_{name}"] - parameters[f"{CONTROL}_{name}"]) ** 2).sum())
-            for name in ("item_bias", "item_factors")
+        differences = np.concatenate(
+            [
+                (parameters[f"{TREATMENT}_{name}"] - parameters[f"{CONTROL}_{name}"]).ravel()
+                for name in ("item_bias", "item_factors")
+            ]
         )
-        return -float(fit) + 2.0 / 2 * size + 3.0 / 2 * apart
+        apart = (differences**2 / 2 if distance == "squared" else np.abs(differences)).sum()
+        return -float(fit) + 2.0 / 2 * size + 3.0 * float(apart)
 
     by_score = {task: loss.gradients(scores(task))[0] for task, loss in losses.items()}
-    found = tied(parameters, data.query, data.item, by_score, (2.0, 3.0))
+    found = tied(parameters, data.query, data.item, by_score, 2.0, TIES[distance], 3.0)
     assert set(found) == set(parameters)
     for name, values in parameters.items():
         for place in (0, values.size - 1):
@@ -134,6 +139,34 @@ def test_a_strong_tie_leaves_documents_where_the_many_rows_put_them() -> None:
     correlations = [np.corrcoef(model.item_bias, of_control.item_bias)[0, 1] for model in (few, tied_up)]
     assert correlations[0] < 0.6
     assert correlations[1] > 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_absolute_differences_leave_most_documents_where_they_are_and_move_some_far(seed: int) -> None:
+    """Squared ones move every document a little: the share of all movement that the farthest quarter has."""
+    data = drawn(seed)[0]
+    shares: list[float] = []
+    for distance in ("squared", "absolute"):
+        treatment, control = (
+            learnt("cause", data, tie=4.0, tie_distance=distance, vectors=vectors, steps=600)
+            for vectors in ("treatment", "control")
+        )
+        moved = np.sort(np.abs(treatment.item_bias - control.item_bias))
+        shares.append(float(moved[-ITEMS // 4 :].sum() / moved.sum()))
+    assert shares[1] > shares[0] + 0.1
+
+
+def test_control_vectors_rank_as_the_ranker_of_the_log_favours() -> None:
+    data, truth = drawn()
+    control, treatment = (learnt("cause", data, vectors=vectors) for vectors in ("control", "treatment"))
+    assert data.randomized is not None
+    of_control = learnt("factors", replace(data, counts=data.counts.less(data.randomized)))
+    np.testing.assert_array_equal(control.query_factors, treatment.query_factors)
+    assert control.mean == treatment.mean
+    assert np.corrcoef(control.item_bias, of_control.item_bias)[0, 1] > 0.9
+    assert agreement(control, truth) < agreement(treatment, truth)
 
 
 def test_without_rows_of_the_ranker_the_others_are_learnt_from() -> None:

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from learning_logs import draw
 
-from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.adam import Adam
 from posbias.core.learners.data import LearningData
-from posbias.core.learners.factorizing import penalized
+from posbias.core.learners.factorizing import impressions_apart, penalized
 from posbias.core.learners.learner import LearningOptions
 from posbias.core.learners.likelihood import ClickLikelihood
+from posbias.core.learners.links import sigmoid
 from posbias.core.learners.methods import get_learner
 from posbias.core.learners.models import FactorModel
 from posbias.core.learners.squared_error import SquaredError
@@ -136,12 +138,76 @@ def test_steps_come_to_what_least_squares_find(penalty: float) -> None:
     assert found <= best_by_least_squares(data, penalty, 2) * 1.002
 
 
-def test_weighted_clicks_are_penalized_more_unless_a_penalty_is_named() -> None:
+def drawn(spread: float, pages: int = 4_000, seed: int = 0) -> tuple[LearningData, Floats]:
+    """Pages of five of twelve items at random for 30 users, and the attractiveness of each item to each of them.
+
+    Args:
+        spread: of the score u . v of tastes; beside it there is what all users like.
+        pages: their number.
+        seed: of the draw.
+    """
+    rng = np.random.default_rng(seed)
+    users, items, theta = 30, 12, 1 / np.arange(1, 6)
+    tastes = rng.standard_normal((users, 2)) @ rng.standard_normal((items, 2)).T
+    truth = sigmoid(-1 + 0.5 * rng.standard_normal(items) + spread * tastes)
+    shown = np.argsort(rng.random((pages, items)), axis=1)[:, :5]
+    user = rng.integers(users, size=pages)
+    click = rng.random(shown.shape) < theta * truth[user[:, np.newaxis], shown]
+    counts = np.zeros((2, users, items, 5))
+    np.add.at(counts[0], (user[:, np.newaxis], shown, np.arange(5)), 1)
+    np.add.at(counts[1], (user[:, np.newaxis], shown, np.arange(5)), click)
+    everything = CountTable.from_dense(*counts.reshape(2, -1, 5))
+    query, item = (numbers.ravel() for numbers in np.indices(truth.shape))
+    held_out = np.zeros(len(query), np.bool_)
+    return LearningData(query, held_out, everything, theta, np.arange(1, 6), item=item, randomized=everything), truth
+
+
+@pytest.mark.parametrize("name", ["factors", "mf", "propensity-mf"])
+def test_the_penalty_that_impressions_apart_choose_tells_users_apart(name: str) -> None:
+    """A usual one may not: at 100, `propensity-mf` had the same list for everybody."""
+    data, truth = drawn(spread=1.0)
+    found = get_learner(name).learn(data, LearningOptions(steps=150), lambda: None)
+    assert isinstance(found.model, FactorModel)
+    scores = found.model.scores(data.query, data.item).reshape(truth.shape)  # pyright: ignore[reportArgumentType]
+    of_taste = [values - values.mean(axis=0) for values in (scores, truth)]
+    assert np.corrcoef(*(values.ravel() for values in of_taste))[0, 1] > 0.75
+    tried = found.report["regularization_chosen_by"]["tried"]
+    best = max(tried, key=lambda one: one["value"])
+    assert (found.report["regularization"], found.warnings) == (best["regularization"], ())
+
+
+def test_factors_that_are_zero_are_an_error_that_names_the_penalty() -> None:
+    data = drawn(spread=1.0)[0]
+    with pytest.raises(IdentifiabilityError, match=r"zero with --regularization 10000, .* --regularization 1000,"):
+        learnt("propensity-mf", data, LearningOptions(regularization=10_000.0))
+
+
+def test_without_impressions_to_set_apart_a_penalty_must_be_named() -> None:
     data = with_items()
-    said = learnt("propensity-mf", data, LearningOptions(steps=20, regularization=100.0))
-    unsaid, weaker = (learnt("propensity-mf", data, LearningOptions(steps=20, regularization=x)) for x in (None, 5.0))
-    np.testing.assert_array_equal(said.query_factors, unsaid.query_factors)
-    assert not np.array_equal(weaker.query_factors, unsaid.query_factors)
+    one = np.zeros_like(data.counts.impressions)
+    one[0] = 1.0
+    few = replace(data, randomized=replace(data.counts, impressions=one, clicks=0 * one))
+    with pytest.raises(IdentifiabilityError, match="Name one: --regularization X"):
+        learnt("cause", few, LearningOptions(steps=2))
+
+
+def test_where_users_do_not_differ_a_warning_says_that_factors_did_not_help() -> None:
+    data = drawn(spread=0.0, pages=300)[0]
+    found = get_learner("mf").learn(data, LearningOptions(), lambda: None)
+    assert "Factors did not help on this log" in found.warnings[0]
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.7])
+def test_impressions_apart_are_a_part_of_those_learnt_from(weight: float) -> None:
+    data = with_items(held_out=0.3)
+    counts = replace(data.counts, impressions=weight * data.counts.impressions, clicks=weight * data.counts.clicks)
+    apart = impressions_apart(data, counts, 0)
+    share = apart.impressions.sum() / (counts.impressions * ~data.held_out[counts.unit_of_entry]).sum()
+    assert share == pytest.approx(0.2, abs=0.05)
+    assert apart.clicks.sum() > 0
+    assert (apart.clicks <= apart.impressions).all()
+    assert (apart.impressions <= counts.impressions).all()
+    assert not apart.impressions[data.held_out[counts.unit_of_entry]].any()
 
 
 @pytest.mark.parametrize("name", NAMES)

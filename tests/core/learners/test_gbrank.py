@@ -17,7 +17,7 @@ from posbias.core.learners.boosting import TreeOptions, bin_rows
 from posbias.core.learners.click_rate_pairs import RatePairs, clicks_differ, rates_differ, significant_pairs
 from posbias.core.learners.forest import Forest
 from posbias.core.learners.learner import LearningOptions
-from posbias.core.learners.methods.gbrank import TAU, hinge_loss, learn_from, targets
+from posbias.core.learners.methods.gbrank import best_margin, hinge_loss, learn_from, targets
 from posbias.core.learners.models import TreeModel
 
 scipy: Any = import_module("scipy.stats")  # no types
@@ -106,10 +106,10 @@ def test_documents_that_were_not_shown_are_in_no_pair() -> None:
 
 def test_targets_are_the_other_score_and_tau() -> None:
     h = np.array([0.5, 2.0, -1.0, 9.0])
-    documents, target, weight = targets(np.array([0, 0]), np.array([1, 2]), h)
+    documents, target, weight = targets(np.array([0, 0]), np.array([1, 2]), h, 0.7)
     assert documents.tolist() == [0, 1, 2]
     assert weight.tolist() == [2, 1, 1]
-    np.testing.assert_allclose(target, [((2.0 + TAU) + (-1.0 + TAU)) / 2, 0.5 - TAU, 0.5 - TAU])
+    np.testing.assert_allclose(target, [((2.0 + 0.7) + (-1.0 + 0.7)) / 2, 0.5 - 0.7, 0.5 - 0.7])
 
 
 def test_fits_are_averaged_as_the_paper_says() -> None:
@@ -129,10 +129,10 @@ def test_fits_are_averaged_as_the_paper_says() -> None:
     h = np.zeros(400)
     parameters = {"learning_rate": 0.1, "num_leaves": 15, "min_data_in_leaf": 10, "num_threads": 1, "verbose": -1}
     for m in (1, 2, 3):
-        wrong = h[pairs.higher] < h[pairs.lower] + TAU
+        wrong = h[pairs.higher] < h[pairs.lower] + 1
         i, j = pairs.higher[wrong], pairs.lower[wrong]
         inputs = np.concatenate([rows[i], rows[j]])  # one row each, as the paper has it
-        wanted = np.concatenate([h[j] + TAU, h[i] - TAU])
+        wanted = np.concatenate([h[j] + 1, h[i] - 1])
         of_paper = {**parameters, "objective": "regression", "min_data_in_leaf": 10 * len(inputs) // 400}
         g = lightgbm.train(of_paper, lightgbm.Dataset(inputs, wanted), 20)
         h = (m * h + np.asarray(g.predict(rows))) / (m + 1)
@@ -149,7 +149,38 @@ def test_the_curve_is_the_loss_of_the_model_that_is_written() -> None:
     learned = learn_from(bin_rows(rows, ["a", "b"], [], options.trees), pairs, pairs, options, lambda: None)
     assert isinstance(learned.model, TreeModel)
     assert learned.curve["round"].to_list() == [20, 40, 50]
-    assert learned.curve["training"][-1] == pytest.approx(-hinge_loss(pairs, learned.model.scores(rows)))
+    assert learned.curve["training"][-1] == pytest.approx(-hinge_loss(pairs, learned.model.scores(rows), 1.0))
+
+
+def test_scores_are_as_far_apart_as_tau_says_and_their_order_does_not_depend_on_it() -> None:
+    data, rows = draw(), np.random.default_rng(9).standard_normal((500, 2))
+    one, twice = (scores(learn("gbrank", data, tau=tau), rows) for tau in (1.0, 2.0))
+    np.testing.assert_allclose(twice, 2 * one, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("penalty", [0.05, 0.2, 0.45])
+@pytest.mark.parametrize("mean", [-1.0, 0.0, 0.5, 3.0])
+def test_the_margin_is_the_least_of_the_papers_objective(penalty: float, mean: float) -> None:
+    apart = np.random.default_rng(3).normal(mean, 1.0, 200)
+    tau = np.linspace(0, 400, 400_001)[:, np.newaxis]
+
+    def objective(margins: Floats) -> Floats:
+        """Chunk by chunk, as the grid is long."""
+        parts = [
+            (np.maximum(0, part - apart) ** 2).mean(axis=1) / 2 - penalty * part[:, 0] ** 2
+            for part in np.array_split(margins, 50)
+        ]
+        return np.concatenate(parts)
+
+    found = best_margin(apart, penalty)
+    assert objective(np.array([[found]]))[0] <= objective(tau).min() + 1e-6
+
+
+def test_with_a_margin_penalty_tau_follows_the_scores_and_documents_are_ranked_as_well() -> None:
+    data, rows = draw(), np.random.default_rng(9).standard_normal((2_000, 2))
+    learned = learn("gbrank", data, margin_penalty=0.2)
+    assert learned.report["tau"] != 1.0
+    assert rank_correlation(scores(learned, rows), true_scores(rows)) > 0.8
 
 
 @pytest.mark.slow

@@ -8,8 +8,9 @@ from learning_logs import draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.data import LearningData
+from posbias.core.learners.data import Features, LearningData, with_fewer_negatives
 from posbias.core.learners.learner import Learned, LearningOptions
+from posbias.core.learners.likelihood import ClickLikelihood
 from posbias.core.learners.links import sigmoid
 from posbias.core.learners.methods import get_learner
 from posbias.core.learners.models import RowModel
@@ -86,3 +87,56 @@ def test_importance_names_the_feature_that_tells(data: LearningData) -> None:
     importance = learn("pbm", data).importance
     assert importance is not None
     assert importance.sort("gain", descending=True)["feature"][0] == 0
+
+
+def test_losses_of_logs_with_fewer_negatives_are_those_of_the_whole_log_on_average() -> None:
+    data = draw(held_out=0.2)
+    assert data.features is not None
+    numbered = np.column_stack([np.arange(float(data.n_documents)), data.features.rows[np.arange(data.n_documents)]])
+    data = replace(data, features=Features(numbered, ("number", "telling", "liked")))
+    at = np.random.default_rng(1).standard_normal(data.n_documents)
+
+    def sums(log: LearningData, score: Floats) -> Floats:
+        """Log-likelihood, gradient by weights of the features, and clicks."""
+        assert log.features is not None
+        loss, rows = ClickLikelihood(log.counts.take(log.learnt), log.theta), log.features.rows[log.learnt]
+        own = score[log.learnt]
+        likelihood = loss.per_impression(own) * loss.counts.impressions.sum()
+        return np.array([likelihood, *(loss.gradients(own)[0] @ rows), loss.counts.clicks.sum()])
+
+    sparse = replace(
+        data, counts=replace(data.counts, clicks=np.where(data.counts.cell % 2, 0, data.counts.clicks // 9))
+    )
+    whole, found = sums(sparse, at), list[Floats]()
+    for seed in range(300):
+        log = with_fewer_negatives(sparse, 0.25, seed)
+        assert log.features is not None
+        kept = log.features.rows[np.arange(log.n_documents)][:, 0].astype(int)
+        assert log.n_documents < 0.8 * sparse.n_documents
+        assert len(log.apart) == len(sparse.apart)
+        found.append(sums(log, at[kept]))
+    error = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
+    np.testing.assert_array_less(np.abs(np.mean(found, axis=0) - whole), 4 * error + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["pbm", "naive", "position-feature"])
+def test_a_quarter_of_the_negatives_teaches_nearly_the_same(name: str, unseen: Floats) -> None:
+    data = draw(preference=0.0)
+    few = np.random.default_rng(2).binomial(data.counts.clicks.astype(np.int64), 0.03).astype(np.float64)
+    sparse = replace(data, counts=replace(data.counts, clicks=few))
+    shallow = LearningOptions(TreeOptions(trees=30, leaves=4, leaf_rows=40))
+
+    def attractiveness(log: LearningData) -> float:
+        return float(sigmoid(scores(learn(name, log, shallow), unseen)).mean())
+
+    whole = attractiveness(sparse)
+    fewer = [attractiveness(with_fewer_negatives(sparse, 0.25, seed)) for seed in range(4)]
+    assert np.mean(fewer) == pytest.approx(whole, rel=0.2)
+    assert attractiveness(_unweighted(sparse, 0.25)) > 1.8 * whole
+
+
+def _unweighted(data: LearningData, share: float) -> LearningData:
+    log = with_fewer_negatives(data, share, 0)
+    clicked = log.counts.sum_by_unit(log.counts.clicks)[log.counts.unit_of_entry] > 0
+    own = np.where(clicked, log.counts.impressions, share * log.counts.impressions)
+    return replace(log, counts=replace(log.counts, impressions=own))

@@ -11,8 +11,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.bounded_ranks import LEAST_PROPENSITY, BoundedRanks, RankMeasure
 from posbias.core.learners.data import LearningData
-from posbias.core.learners.methods.ipw_arp import AverageRank
-from posbias.core.learners.methods.ipw_dcg import DiscountedGain
+from posbias.core.learners.methods.weighted_ranks import AverageRank, DiscountedGain
 
 NAME = "ipw-arp"
 MEASURES: list[RankMeasure] = [AverageRank(), DiscountedGain()]

@@ -77,7 +77,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     table = pl.read_parquet(place / "fit" / "propensities.parquet")
     theta = pl.Series("propensity", [THETA[position] for position in table["position"]])
     nothing_else = pl.lit(None, pl.Float64).alias("smooth_propensity")
-    table.with_columns(theta, nothing_else).write_parquet(place / "fit" / "propensities.parquet")
+    changed = table.with_columns(theta, theta.alias("weight_propensity"), nothing_else)
+    changed.write_parquet(place / "fit" / "propensities.parquet")
     reseal(place / "fit")
     yield place
     shutil.rmtree(place)
