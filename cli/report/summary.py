@@ -135,7 +135,7 @@ def clicks_above_table(fit: Fit) -> list[Printed]:
         Column("observed\nclicks", tuple(_count(row.observed_clicks) for row in rows)),
         Column("expected\nclicks", tuple(_count(row.expected_clicks) for row in rows)),
         Column("observed /\nexpected", tuple(number_in_words(row.ratio) for row in rows)),
-        Column("95 % interval", tuple(interval_in_words(row.ci_low, row.ci_high) for row in rows), beside=True),
+        Column("95 % interval", tuple(interval_in_words(*(row.interval or (None, None))) for row in rows), beside=True),
     )
     where = "at the same position" if tests.averages_users else "in the same cell"
     return [f"clicks against those of the same documents {where} on other pages", PrintedTable(columns)]

@@ -66,8 +66,7 @@ class ClicksBelow:
         observed_clicks: on these.
         expected_clicks: by the other impressions of each document in the same cell.
         ratio: observed over expected.
-        ci_low: lower end of its 95 % interval; None where fewer than two queries say something.
-        ci_high: upper end; likewise.
+        interval: its 95 % interval; None where fewer than two queries say something.
     """
 
     clicks_above: int
@@ -75,8 +74,7 @@ class ClicksBelow:
     observed_clicks: float
     expected_clicks: float
     ratio: float
-    ci_low: float | None
-    ci_high: float | None
+    interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -226,13 +224,13 @@ def _ratio(above: int, impressions: float, clicks: Floats, expected: Floats) -> 
     """The ratio of the sums of clicks and expected clicks by query, with the jackknife's interval of its logarithm."""
     total, share = float(clicks.sum()), expected / expected.sum()
     ratio, number = total / float(expected.sum()), int((share > 0).sum())
-    low, high = None, None
+    interval = None
     if total and number > 1:
         lost = (clicks / total - share) / np.maximum(1 - share, _NOTHING)
         error = np.sqrt((number - 1) / number * float((lost**2).sum()))
         degrees = max(min(1 / float((share**2).sum()), number - 1.0), 1.0)
         margin = np.exp(student_quantile((1 + CONFIDENCE) / 2, np.array([degrees]))[0] * error)
-        low, high = float(ratio / margin), float(ratio * margin)
+        interval = (float(ratio / margin), float(ratio * margin))
     elif number > 1:
-        low, high = 0.0, float(-np.log(UPPER_TAIL) / expected.sum())
-    return ClicksBelow(above, impressions, total, float(expected.sum()), ratio, low, high)
+        interval = (0.0, float(-np.log(UPPER_TAIL) / expected.sum()))
+    return ClicksBelow(above, impressions, total, float(expected.sum()), ratio, interval)

@@ -119,7 +119,7 @@ def _load_script(training_set: TrainingSet) -> str:
     return with_saving(script, "model.save_model(target)", "json")
 
 
-_LOAD = '''"""Trains XGBoost on these files; scikit-learn reads their LibSVM text: pip install xgboost scikit-learn
+_LOAD = '''"""Trains XGBoost on these files; scikit-learn reads their LibSVM text (pip install xgboost scikit-learn).
 
 train.svm has @LINE@, the first of features.json as number 0, missing values left out;
 @ABOUT@; rows/ has what else is known of each row, in the same order.

@@ -27,7 +27,7 @@ def _clicks_above(tests: ModelTests) -> Table:
     rows = [
         (clicks_above_in_words(row), row.impressions, row.observed_clicks, row.expected_clicks, row.ratio, *interval)
         for row in tests.by_clicks_above
-        for interval in [(row.ci_low, row.ci_high)]
+        for interval in [row.interval or (None, None)]
     ]
     where = "at the same position" if tests.averages_users else "in the same cell"
     caption = f"Clicks against those of the same documents {where} on other pages; intervals for queries like these"

@@ -61,7 +61,7 @@ def test_cells_below_a_click_without_clicks_are_evidence(run_in_process: Run, ca
 
 
 def test_a_position_that_is_never_clicked_is_a_position_effect(run_in_process: Run, tmp_path: Path) -> None:
-    log = simulate(SimulationOptions(n_sessions=4_000, n_queries=40, docs_per_query=6, n_positions=2, eta=0.0)).log
+    log = simulate(SimulationOptions(n_sessions=900, n_queries=40, docs_per_query=6, n_positions=2, eta=0.0)).log
     blind = pl.when(pl.col("position") == 2).then(0).otherwise("click").cast(pl.Int8)
     third = log.filter(pl.col("position") == 1).with_columns(session=pl.col("session") + 10_000, position=3)
     lower = pl.col("position").replace({1: 1, 2: 2, 3: 3}).cast(pl.Int32)

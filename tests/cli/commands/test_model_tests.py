@@ -97,7 +97,7 @@ def test_clicks_by_the_number_of_clicks_above_stand_in_the_manifest_in_print_and
     ratios = [f"{row['ratio']:.2f}" for row in rows]
     assert f"is clicked {', '.join(ratios[:3])} and {ratios[3]} times as often" in said
     for row in rows:
-        assert row["ci_low"] < row["ratio"] < row["ci_high"]
+        assert row["interval"][0] < row["ratio"] < row["interval"][1]
         assert f"{row['ratio']:.3f}" in said
         assert f"{row['ratio']:.3f}" in page
 

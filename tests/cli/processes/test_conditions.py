@@ -173,7 +173,7 @@ def test_a_directory_that_is_no_text_may_be_worked_in(run_posbias: RunPosbias, f
         (
             "fit/propensities.parquet",
             ("weight", "log.parquet", "-o", "out", "--propensities", "fit"),
-            "fit: holds no propensities.parquet",
+            "fit: is damaged: propensities.parquet cannot be read (it is a FIFO",
         ),
         ("statistics/manifest.json", ("fit", "statistics", "-o", "out"), "the manifest is missing or damaged"),
         ("statistics/part-00000.parquet", ("fit", "statistics", "-o", "out"), "cannot be read: it is a FIFO"),
@@ -211,7 +211,7 @@ def test_a_fifo_is_not_waited_for(
         (("fit", "log.parquet", "-o", "LIVES/out"), "log.parquet: cannot be found, because the current directory is"),
         (("fit", "*.parquet", "-o", "LIVES/out"), "*.parquet: cannot be found, because the current directory is"),
         (("fit", "LIVES/log.parquet", "-o", "out"), "cannot be the name of a directory"),
-        (("weight", "LIVES/log.parquet", "-o", "LIVES/out", "--propensities", "fit"), "fit: holds no manifest.json"),
+        (("weight", "LIVES/log.parquet", "-o", "LIVES/out", "--propensities", "fit"), "fit: is not there"),
         (("fit", "LIVES/log.parquet", "-o", "LIVES/out", "--temp-dir", "."), "No such file or directory"),
         (("fit", "LIVES/log.parquet", "-o", "LIVES/out"), None),
     ],

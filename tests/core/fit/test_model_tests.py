@@ -174,10 +174,9 @@ def test_clicks_are_held_against_those_of_the_documents_other_impressions_query_
     np.testing.assert_allclose([row.ratio for row in found], ratio)
     np.testing.assert_allclose([row.expected_clicks for row in found], expected.sum(axis=0))
     for row, sd, shares in zip(found[:2], error, (expected / expected.sum(axis=0)).T, strict=False):
-        assert row.ci_low is not None
-        assert row.ci_high is not None
+        assert row.interval is not None
         t = student_quantile(0.975, np.array([min(1 / (shares**2).sum(), len(told) - 1)]))[0]
-        assert np.log(row.ci_high / row.ci_low) / 2 == pytest.approx(t * sd, rel=0.05)
+        assert np.log(row.interval[1] / row.interval[0]) / 2 == pytest.approx(t * sd, rel=0.05)
 
 
 def test_where_clicks_above_make_no_difference_ratios_are_one_and_where_they_do_the_effect_shows() -> None:
@@ -186,9 +185,8 @@ def test_where_clicks_above_make_no_difference_ratios_are_one_and_where_they_do_
     assert holds is not None
     assert fails is not None
     for row in holds.by_clicks_above:
-        assert row.ci_low is not None
-        assert row.ci_high is not None
-        assert row.ci_low < 1 < row.ci_high
+        assert row.interval is not None
+        assert row.interval[0] < 1 < row.interval[1]
     ratios = [row.ratio for row in fails.by_clicks_above]
     assert ratios == sorted(ratios)  # each click above moves the last one closer
     assert ratios[0] < 0.8
