@@ -170,7 +170,8 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     _check_clicks(documents, result)
     _check_placed(documents, counted.plan)
     rounds = _most_rounds(request)
-    sampled = with_fewer_negatives(documents.data, request.asked.negative_share, request.asked.seed)
+    share = request.asked.negative_share if "negative_share" in learner.takes else 1.0
+    sampled = with_fewer_negatives(documents.data, share, request.asked.seed)
     with result.progress.stage("learning", rounds, unit="rounds") as stage:
         learned = learner.learn(sampled, request.options, stage.advance)
     if learned.propensities is not None:
@@ -195,7 +196,7 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     }
     _report(learned, documents, learner.measure, result)
     if sampled is not documents.data:
-        left, share = documents.data.n_documents - sampled.n_documents, request.asked.negative_share
+        left = documents.data.n_documents - sampled.n_documents
         result.content["learner"]["negative_share"], result.content["documents"]["left_out"] = share, left
         result.printed.append(
             f"{left:,} documents without a click left out; each of the others without one counts {1 / share:.3g} times"

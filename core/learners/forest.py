@@ -180,7 +180,7 @@ class Forest:
             if head.get(name) != value:
                 raise ValueError(f"{name} is not {value}")
         for name in ("feature_names", "feature_infos"):
-            if len(head.get(name, "").split(" ")) != self.n_features:
+            if len(head.get(name, "").split()) != self.n_features:
                 raise ValueError(f"{name} and max_feature_idx are of other features")
         trees = list[Tree]()
         for number, fields in enumerate(sections):

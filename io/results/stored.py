@@ -5,6 +5,7 @@ from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Any, TypeVar
 
 from posbias.core.errors import LogFormatError
@@ -106,7 +107,9 @@ def check_directory(path: Path) -> None:
     if not is_text(path):
         raise LogFormatError(f"{str(path)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
     try:
-        kind = "is not there" if not path.exists() else "is a file" if not path.is_dir() else None
+        kind = None if S_ISDIR(path.stat().st_mode) else "is a file"
+    except (FileNotFoundError, NotADirectoryError):
+        kind = "is not there"
     except (OSError, ValueError) as error:
         raise LogFormatError(f"{path}: cannot be read: {error}.") from error
     if kind is not None:

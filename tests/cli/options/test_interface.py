@@ -449,7 +449,7 @@ def test_the_same_command_gives_the_same_bytes(
     command, *options = arguments
     for name, run in (("one", run_in_process), ("other", run_posbias)):  # another process hashes texts in another way
         done = run(command, log, "-o", name, *options)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == int("joint" in options), done.stderr  # EM is off on this log
     assert contents(tmp_path / "one") == contents(tmp_path / "other")
 
 
@@ -458,8 +458,9 @@ def test_the_same_command_gives_the_same_bytes(
 def test_fit_and_weight_give_the_bytes_of_run(
     run_in_process: RunPosbias, log: Path, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    assert run_in_process("run", log, "-o", "run", *options).returncode == 0
-    assert run_in_process("fit", log, "-o", "fit", *options).returncode == 0
+    doubtful = int("--position-bins" in options)  # positions 3 and 4 differ
+    assert run_in_process("run", log, "-o", "run", *options).returncode == doubtful
+    assert run_in_process("fit", log, "-o", "fit", *options).returncode == doubtful
     assert run_in_process("weight", log, "--propensities", "fit", "-o", "weight").returncode == 0
     whole = contents(tmp_path / "run")
     parts = contents(tmp_path / "fit") | contents(tmp_path / "weight")
