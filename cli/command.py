@@ -16,8 +16,7 @@ from posbias.cli.options.common import CommonOptions
 from posbias.cli.options.named_files import check_are_there
 from posbias.cli.options.settings import settings_of
 from posbias.cli.options.threads import use_threads
-from posbias.cli.options.usage import PosbiasCommand, check_effects_of, check_said, command_to_try
-from posbias.cli.options.usage_errors import CANNOT_RUN
+from posbias.cli.options.usage import CANNOT_RUN, PosbiasCommand, check_effects_of, check_said, command_to_try
 from posbias.core.errors import PosbiasError, RoleError, SchemaError
 from posbias.io.places.locations import ObjectUrl
 

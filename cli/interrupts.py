@@ -18,7 +18,7 @@ from types import FrameType
 from typing import NoReturn
 
 from posbias.cli.messages import stopped
-from posbias.io.results.commits import commit_lock, is_committed, unfinished_upload
+from posbias.io.results.renames import commit_lock, is_committed, unfinished_upload
 from posbias.io.temporary.directories import owned_by_this_process
 from posbias.io.temporary.owner import MARKER
 

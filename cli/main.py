@@ -26,7 +26,7 @@ from posbias.cli.commands import (
 )
 from posbias.cli.completion_scripts import SCRIPTS, Shell, install
 from posbias.cli.messages import complain, escape_warnings
-from posbias.cli.options.usage_errors import CANNOT_RUN, Application
+from posbias.cli.options.usage import CANNOT_RUN, Application
 
 _HELP = """Estimate position bias from click logs, and write training files that correct for it.
 

@@ -33,7 +33,7 @@ def init(
     from posbias.cli.report.settings import settings_text
     from posbias.cli.work.looking import check
     from posbias.cli.work.recognition import Asked
-    from posbias.io.results.settings import check_free, write_settings
+    from posbias.io.results.renames import check_free, write_settings
 
     target, console = Path(DEFAULT_FILE), stderr_console()
     check_free(target, force=output.force)

@@ -18,8 +18,8 @@ from posbias.io.log.dialect import Dialect, read_columns, read_encoding, read_se
 from posbias.io.log.event_table import CLICKED_FLAG, SHOWN_FLAG, EventsRequest
 from posbias.io.log.raw import RawReader, RawRules
 from posbias.io.log.text_copies import STANDARD_INPUT
-from posbias.io.log.written_lists import ListRules
-from posbias.io.ubi.fields import IMPRESSION
+from posbias.io.log.written_values import ListRules
+from posbias.io.ubi.reader import IMPRESSION
 
 _FARTHEST_BASE = 1_000_000
 NO_PAGE = "none"

@@ -1,19 +1,109 @@
-"""Whether what was said to a command means something: on its command line, and in the environment."""
+"""Errors of usage: on the command line, and in POSBIAS_* variables.
 
+A variable that begins so is meant for posbias: one that no option has would change nothing in silence, and is refused.
+Kubernetes sets some by itself, in every container beside a service whose name begins with `posbias`: they mean nothing.
+"""
+
+import difflib
 import os
+import re
 import shlex
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, cast
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from posbias.cli.messages import fail, is_json, speak, tell
 from posbias.cli.options.config import DEFAULT_FILE
-from posbias.cli.options.environment import check_environment
 from posbias.cli.options.help import write_parameters
 from posbias.core.errors import UsageError
+
+PREFIX = "POSBIAS_"
+_OF_KUBERNETES = re.compile(
+    rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+
+
+def check_environment(environment: Mapping[str, str], known: Collection[str]) -> None:
+    """Find variables that are meant for posbias and that it does not know. An empty one counts as not set.
+
+    Args:
+        environment: of the process.
+        known: the variables of all options.
+
+    Raises:
+        UsageError: one is no option's, or holds nothing but blanks.
+    """
+    for name, value in sorted(environment.items()):
+        if not name.upper().startswith(PREFIX) or not value:
+            continue
+        if name in known:
+            if not value.strip():
+                raise UsageError(f"{name}: contains only whitespace. Unset it, or give it a value.")
+        elif _OF_KUBERNETES.fullmatch(name) is None:
+            close = closest(name, known)
+            meant = "" if close is None else f"Did you mean {close}? If not, "
+            raise UsageError(f"{name}: no such option. {meant}{'r' if meant else 'R'}ename or unset the variable.")
+
+
+def closest(name: str, known: Collection[str]) -> str | None:
+    """The known variable that was probably meant."""
+    by_option = {variable.removeprefix(PREFIX): variable for variable in known}
+    option = name.upper().removeprefix(PREFIX)
+    found = difflib.get_close_matches(option, sorted(by_option), n=1)
+    return by_option[found[0]] if found else None
+
+
+CANNOT_RUN = 2
+
+_LOG_FORMAT_JSON = re.compile(r"(^|\s)--log-format[= ]json(\s|$)")
+
+
+class Application(TyperGroup):
+    """The commands. Errors that Typer finds are printed here: they quote options, values and configuration."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
+        """Parse the options of the application itself; without a command, help is shown."""
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(CANNOT_RUN)
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - types of Typer's own
+        """Write what each command does, in full."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, (each.help or "").split("\n\n")[0]) for name, each in self.commands.items()])
+
+    def make_context(self, name: str | None, words: list[str], *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
+        """Parse the options of the application itself."""
+        said = list(takewhile(lambda word: word != "--", words))
+        of_messages = "json" if _LOG_FORMAT_JSON.search(" ".join(said)) else "text"
+        speak(of_messages, errors_on_stdout="--json" in said)  # before anything can be wrong with them
+        with _reported():
+            return super().make_context(name, words, *arguments, **settings)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
+        """Find the command, parse its options, and run it."""
+        with _reported():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _reported() -> Generator[None]:
+    try:
+        yield
+    except typer.TyperException as error:
+        invocation: Any = getattr(error, "ctx", None)
+        if invocation is not None and not is_json():
+            tell(f"{invocation.get_usage()}")
+            tell(f"Try: {invocation.command_path} --help")
+        fail(error.format_message(), "UsageError", CANNOT_RUN)
+        raise typer.Exit(CANNOT_RUN) from error
+
 
 _SAID, _WORDS = "posbias.said", "posbias.words"
 

@@ -20,7 +20,7 @@ from posbias.io.results.manifest import manifest_text
 from posbias.io.results.plain_text import as_spreadsheet_columns
 from posbias.io.results.stored import StoredResult
 from posbias.io.results.tables import PROPENSITIES, read_table
-from posbias.io.stores.manifest_types import Counted
+from posbias.io.stores.manifest import Counted
 
 _TABLES = (
     PROPENSITIES,

@@ -1,27 +1,31 @@
-"""Fits of click models that have no propensity by cell, and training files by their examination of each row."""
+"""`fit` and `run` with a click model that has no propensity by cell: fitted, printed, and weights made of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import polars as pl
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.options import CountingOptions, EstimationOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.values import parse_prior
-from posbias.cli.report import click_models as report
 from posbias.cli.report.result import WITH_DOUBTS, Result
+from posbias.cli.report.table import MOST_ROWS, Column, Printed, PrintedTable
 from posbias.cli.work import steps, training_files
 from posbias.cli.work.job import ESTIMATED, Job, Kept, resolve
 from posbias.core.browsing.batch import Floats
 from posbias.core.browsing.em import EMOptions
+from posbias.core.browsing.table import STD_ERROR, VALUE
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.models import ClickModel, get_click_model
 from posbias.core.models.click_model import ExaminationModel
+from posbias.core.schema import POSITION
 from posbias.core.training.layouts import LayoutOfCounts, LayoutOfPages
 from posbias.core.training.row_weights import weighed_rows
+from posbias.core.wording import counted, population
 from posbias.io.browsing.counts import bring_counts, rows_of_counts
 from posbias.io.browsing.fits import CLICK_MODEL, ClickModelFit, ClickModelSection, as_read
 from posbias.io.browsing.fitting import FittedToLog, fit_model, write_click_model
@@ -33,6 +37,56 @@ from posbias.io.counting.count import CountedLog, compress_parts
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.layouts.pair_weights import check_unidentified
 from posbias.io.layouts.parts import PageLayout, lay_out_pages, lay_out_pairs
+
+
+def tables(found: FittedToLog) -> list[Printed]:
+    """The parameters that all documents share."""
+    shared = found.parameters.filter(pl.col(VALUE).is_not_null())
+    said: list[Printed] = [f"{found.model.name}: {found.model.about}"]
+    if not shared.height:
+        return said
+    rows = shared.head(MOST_ROWS).to_dicts()
+    columns = [Column("parameter", tuple(row["parameter"] for row in rows), label=True, text=True)]
+    if shared[POSITION].is_not_null().any():
+        columns.append(Column("position", tuple(str(row[POSITION]) for row in rows), label=True))
+    columns.append(Column("value", tuple(f"{row[VALUE]:.4f}" for row in rows)))
+    errors = ("-" if row[STD_ERROR] is None else f"{row[STD_ERROR]:.4f}" for row in rows)
+    columns.append(Column("std. error", tuple(errors), folded="std.\nerror"))
+    left = shared.height - MOST_ROWS
+    more = f"and {counted(left, 'more')} in parameters.parquet" if left > 0 else ""
+    whom = [population()] if shared[STD_ERROR].is_not_null().any() else []
+    return [*said, PrintedTable(tuple(columns), more), *whom]
+
+
+def verdicts(found: FittedToLog) -> list[str]:
+    """What the fit says of documents, and what it can be used for."""
+    said: list[str] = []
+    for name, prior in found.fitted.priors.items():
+        said.append(
+            f"{name} of {counted(found.units.number, 'documents')}: prior mean {prior.mean:.3f}, worth "
+            f"{prior.strength:.3g} impressions."
+        )
+    name = found.model.name
+    if isinstance(found.model, ExaminationModel):
+        said.append(
+            f"{name} has no propensity by position: `posbias weight` finds how likely each impression was examined, "
+            "given the clicks above it."
+        )
+    elif found.model.name == "tpbm":
+        said.append("relevance is on the scale of the given trust bias; `posbias weight` corrects for it.")
+    else:
+        said.append(f"{name} has no examination: it is a click rate to compare others with.")
+    said.append(f"whether it predicts clicks better than others: `posbias evaluate LOGS --models {name},pbm,ubm`.")
+    return said
+
+
+def warnings(found: FittedToLog) -> list[str]:
+    """What a reader must know before using the fit."""
+    said: list[str] = []
+    if not found.fitted.converged:
+        said.append(f"EM had not converged after {found.fitted.passes:,} passes. Allow more: --max-iterations.")
+    return said
+
 
 OF_THE_CELLS = ("context", "period_column", "stratify", "cluster_column", "randomized_where", "timestamp")
 """Columns that a fit by cell looks at, and others do not."""
@@ -160,9 +214,9 @@ def _write(found: FittedToLog, request: Request, engine: Engine, result: Result)
     fitted = found.fitted
     section = ClickModelSection(request.model.name, fitted.passes, fitted.converged, groups, request.file)
     result.content[CLICK_MODEL] = section
-    result.content["verdicts"] = said = report.verdicts(found)
-    result.printed += [*report.tables(found), *said]
-    result.warnings += report.warnings(found)
+    result.content["verdicts"] = said = verdicts(found)
+    result.printed += [*tables(found), *said]
+    result.warnings += warnings(found)
     if not fitted.converged:
         result.exit_code = WITH_DOUBTS
 

@@ -8,9 +8,16 @@ import polars as pl
 
 from posbias.cli.options.comparing import ComparingOptions
 from posbias.cli.report.result import is_same
-from posbias.core.comparison.curves import MOST_VALUES, Curves, Differences, change, from_others
-from posbias.core.comparison.of_contexts import CURVE, curves_of
-from posbias.core.comparison.of_fits import curves_of_fits
+from posbias.core.comparison.curves import (
+    CURVE,
+    MOST_VALUES,
+    Curves,
+    Differences,
+    change,
+    curves_of,
+    curves_of_fits,
+    from_others,
+)
 from posbias.core.comparison.tables import change_table, day_table
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics

@@ -1,17 +1,17 @@
-"""A fit for each value of a column (`--for-each`): results within a result, and a table over all of them."""
+"""`fit --for-each`: a fit for each value of a column, and the table of them."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
 import polars as pl
 
-from posbias.cli.report import each_value
-from posbias.cli.report.each_value import FittedValue
 from posbias.cli.report.result import DONE, WITH_DOUBTS, Result, write_description
+from posbias.cli.report.summary import interval_in_words, number_in_words
+from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
 from posbias.cli.work import steps
 from posbias.cli.work.job import EstimateRequest, Job
 from posbias.core.errors import IdentifiabilityError, PosbiasError, SchemaError, StatisticsError, UsageError
@@ -19,11 +19,69 @@ from posbias.core.fit.fit import Fit
 from posbias.core.fit.refinements import is_thin
 from posbias.core.schema import NAMES_TAKEN, POSITION, PREVIOUS_CLICK
 from posbias.core.training.weights import as_count
+from posbias.core.wording import shown
 from posbias.io import clock
 from posbias.io.counting.by_value import ValueOfColumn, count_by_value
 from posbias.io.engines.engine import Engine
 from posbias.io.results.tables import write_propensities
 from posbias.io.temporary.directories import remove_tree
+
+
+@dataclass(frozen=True)
+class FittedValue:
+    """What became of a value.
+
+    Attributes:
+        value: as the log has it; None where the column is empty.
+        folder: where its result lies, in that of the command; None if nothing could be estimated.
+        impressions: how many there are, or the sum of their weights.
+        clicks: likewise.
+        cells: how many cells it has.
+        identified: how many of them have a propensity.
+        poorly_known: how many of those have a relative standard error above a quarter.
+        why: why it is not reliable; None if it is.
+    """
+
+    value: object
+    folder: str | None
+    impressions: float
+    clicks: float
+    cells: int = 0
+    identified: int = 0
+    poorly_known: int = 0
+    why: str | None = None
+
+
+Middle = tuple[float | None, float | None, float | None]
+"""A propensity and its interval."""
+
+
+def table(column: str, fitted: Sequence[FittedValue], position: int, middle: Sequence[Middle]) -> list[Printed]:
+    """A row for each value: what it counts, how many cells have a propensity, and whether they can be relied upon.
+
+    Args:
+        column: that tells the fits apart.
+        fitted: the values.
+        position: of whose propensity each row says something.
+        middle: the propensity there, value by value.
+    """
+    largest = sorted(zip(fitted, middle, strict=True), key=lambda both: -both[0].impressions)
+    rows, known = [one for one, _ in largest], [of_one for _, of_one in largest]
+    reliable = sum(one.why is None for one in fitted)
+    title = f"a fit for each {shown(column)}: {reliable:,} of {len(fitted):,} reliable"
+    names = ("(empty)" if one.value is None else shown(str(one.value)) for one in rows)
+    intervals = (interval_in_words(low, high) for _, low, high in known)
+    columns = (
+        Column(shown(column), first(names), label=True),
+        Column("impressions", first(f"{one.impressions:,.0f}" for one in rows), folded="impres-\nsions"),
+        Column("clicks", first(f"{one.clicks:,.0f}" for one in rows)),
+        Column("propensities", first(f"{one.identified} of {one.cells}" for one in rows), folded="propen-\nsities"),
+        Column(f"at {position}", first(number_in_words(value) for value, _, _ in known)),
+        Column("95 % interval", first(intervals), folded="95 %\ninterval", beside=True, spare=1),
+        Column("", first("reliable" if one.why is None else one.why for one in rows), text=True),
+    )
+    return [title, PrintedTable(columns, more(len(rows), "values in manifest.json, at `for_each`"))]
+
 
 _LONGEST_NAME = 200  # bytes; file systems take 255
 _NOT_IN_NAMES = r'[\x00-\x1f\x7f%/\\:*?"<>|=#{}\[\]]'
@@ -86,7 +144,7 @@ def fit_each(
     result.content["for_each"] = {"column": column, "values": [_described(one) for one in fitted]}
     positions = together[POSITION].unique().sort()
     middle = positions[len(positions) // 2]
-    result.printed += each_value.table(column, fitted, middle, [_at(table, middle) for table in tables])
+    result.printed += table(column, fitted, middle, [_at(table, middle) for table in tables])
     if any(one.why is not None for one in fitted):
         result.exit_code = WITH_DOUBTS
 
@@ -127,7 +185,7 @@ def _fit_one(
     return fit, replace(one, why=_why_unreliable(fit, one, own))
 
 
-def _at(propensities: pl.DataFrame, position: int) -> each_value.Middle:
+def _at(propensities: pl.DataFrame, position: int) -> Middle:
     """The propensity at a position where one cell is of it (with UBM, that below no click)."""
     cells = propensities.filter(position=position) if propensities.height else propensities
     if PREVIOUS_CLICK in cells.columns:

@@ -1,23 +1,127 @@
-"""What `explore` plans, from a fit."""
+"""`explore`: what a fit says of what to show next, and its tables."""
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, isinf
+from typing import Any
 
+import numpy as np
 import polars as pl
 
 from posbias.cli.options.exploration import ExplorationOptions
 from posbias.cli.options.output import OutputOptions
-from posbias.cli.report import exploration as report
 from posbias.cli.report.result import WITH_DOUBTS, Result, open_result
+from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
 from posbias.core.errors import UsageError
 from posbias.core.exploration.documents import MEAN_RANK, documents_to_show
-from posbias.core.exploration.swaps import make_plan
+from posbias.core.exploration.swaps import Plan, make_plan
+from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import QUERY
+from posbias.core.wording import counted
 from posbias.io.fits.explore import ExploredFit, open_explored, whole_queries
 from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
-from posbias.io.results.exploration import write_documents, write_plan
+from posbias.io.results.tables import pages_of, widths_table, write_documents, write_plan
+
+MARK = "experiment"
+"""The column that the examples mark pages in."""
+
+_HEADINGS = {
+    "width": "width now",
+    "width_without_swaps": "without\nswaps",
+    "width_with_best_swap": "best swap\nalone",
+    "width_with_plan": "with the\nplan",
+}
+
+
+def widths_report(cells: pl.DataFrame, plan: Plan) -> list[Printed]:
+    """The widths of the intervals, by cell."""
+    rows = widths_table(cells, plan).to_dicts()
+    columns = (
+        *(Column(name, first(str(row[name]) for row in rows), label=True) for name in cells.columns),
+        *(Column(heading, first(_width(row[name]) for row in rows)) for name, heading in _HEADINGS.items()),
+    )
+    title = f"95 % intervals of log propensity, now and after {counted(plan.pages, 'further pages')}"
+    return [title, PrintedTable(columns, more(len(rows), "cells in widths.parquet"))]
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """The swaps of the plan, and what each is worth."""
+    swaps = [f"{one}-{other} on {counted(pages, 'pages')}" for (one, other), pages in pages_of(plan).items()]
+    best = "-".join(map(str, plan.best))
+    widest = {
+        "now": plan.now,
+        "without swaps": plan.unswapped,
+        f"with {best} alone": plan.alone[plan.best],
+        "with the plan": plan.planned,
+    }
+    return [
+        f"plan: swap {', '.join(swaps)}, half of the time on each page",
+        f"widest interval: {', '.join(f'{_width(found.largest)} {when}' for when, found in widest.items())}",
+    ]
+
+
+def marks(plan: Plan) -> list[RandomizedRows]:
+    """How the swaps of the plan are named where the pages are read again."""
+    return [RandomizedRows(MARK, f"swap {one}-{other}", (one, other)) for one, other in sorted(pages_of(plan))]
+
+
+def next_steps(plan: Plan, before: Sequence[RandomizedRows]) -> list[str]:
+    """How to mark the pages, and how to read them.
+
+    Args:
+        plan: the plan.
+        before: the randomised rows that the fit rests on, if it does.
+    """
+    wanted = marks(plan)
+    named = " or ".join(repr(rows.value) for rows in wanted)
+    flags = " ".join(f"--randomized-where {shlex.quote(str(rows))}" for rows in (*before, *wanted))
+    alone = f"posbias fit NEW_LOG --method randomized {flags} -o swapped"
+    mark = f"mark every page that takes part, swapped or not, with {named} in a column such as `{MARK}`"
+    if before:
+        return [mark, f"then: posbias fit LOGS NEW_LOG --method randomized {flags} -o fit"]
+    return [mark, "then, all pages together: posbias fit LOGS NEW_LOG -o fit", f"or the swapped pages alone: {alone}"]
+
+
+def documents_line(counts: dict[str, int], top: int) -> str:
+    """How many documents may be among the best."""
+    return (
+        f"documents: of {counted(counts['documents'], 'documents')} of {counted(counts['queries'], 'queries')}, "
+        f"{counts['shown']:,} may be among the {top:,} best of their query; {counts['challengers']:,} of them are not "
+        "by what is known so far"
+    )
+
+
+def plan_section(plan: Plan) -> dict[str, Any]:
+    """The plan for the manifest; null for an interval that is infinite."""
+    return {
+        "pages": plan.pages,
+        "plan": [
+            {"positions": list(swap), "pages": pages, "mark": str(rows)}
+            for (swap, pages), rows in zip(sorted(pages_of(plan).items()), marks(plan), strict=True)
+        ],
+        "best_swap": list(plan.best),
+        "largest_width": {
+            "now": _finite(plan.now.largest),
+            "without_swaps": _finite(plan.unswapped.largest),
+            "with_best_swap": _finite(plan.alone[plan.best].largest),
+            "with_plan": _finite(plan.planned.largest),
+        },
+        "without_interval": {
+            "now": int(np.isinf(plan.now.width).sum()),
+            "with_plan": plan.planned.badness[0],
+        },
+    }
+
+
+def _finite(width: float) -> float | None:
+    return None if isinf(width) else width
+
+
+def _width(width: float) -> str:
+    return "none" if isinf(width) else f"{width:.3f}"
+
 
 SCHEMA = "posbias.exploration"
 
@@ -41,9 +145,9 @@ def _plan_swaps(explored: ExploredFit, pages: int, result: Result) -> None:
     with result.progress.stage("planning swaps"):
         plan = make_plan(explored.known.curves(), pages)
     write_plan(explored.cells, plan, result.folder)
-    result.content["swaps"] = report.plan_section(plan)
-    result.printed += report.widths_report(explored.cells, plan)
-    result.printed += (*report.plan_lines(plan), *report.next_steps(plan, explored.randomized))
+    result.content["swaps"] = plan_section(plan)
+    result.printed += widths_report(explored.cells, plan)
+    result.printed += (*plan_lines(plan), *next_steps(plan, explored.randomized))
     missing = plan.planned.badness[0]
     if missing:
         result.warnings.append(
@@ -73,7 +177,7 @@ def _choose_documents(explored: ExploredFit, asked: ExplorationOptions, result: 
             pass
     counts = vars(totals)
     result.content["documents"] = {"top": top, "ucb": asked.ucb, **counts}
-    result.printed.append(report.documents_line(counts, top))
+    result.printed.append(documents_line(counts, top))
 
 
 def _chosen(explored: ExploredFit, asked: ExplorationOptions, totals: Totals, stage: Stage) -> Iterator[pl.DataFrame]:

@@ -1,6 +1,13 @@
-"""What a command is asked to read and to estimate, resolved once from its options and then handed on."""
+"""What a command is asked to read and to estimate, resolved once from its options and then handed on.
 
-from collections.abc import Sequence
+Options that mean nothing beside others: the first that is asked for is said.
+
+Logs without queries, where each document is compared with itself: what does not go with them.
+
+Tables that add up impressions and clicks: what does not go with them.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from posbias.cli.options import inputs
@@ -8,9 +15,7 @@ from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.options import CountingOptions, EstimationOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.values import parse_prior, parse_reference
-from posbias.cli.work.no_query import check_no_query
 from posbias.cli.work.plan import check_counting, check_decay, statistics_plan
-from posbias.cli.work.sums import check_sums
 from posbias.core import estimators
 from posbias.core.choices import Source
 from posbias.core.counts.plan import StatisticsPlan
@@ -18,7 +23,7 @@ from posbias.core.errors import RoleError, StatisticsError, UsageError
 from posbias.core.estimators import check_method
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.schema import RequestedRoles
-from posbias.io.exposure.request import RowsRequest
+from posbias.io.exposure.estimate import RowsRequest
 from posbias.io.features.of_parts import WantedFeatures
 from posbias.io.forms.recognition import find_form
 from posbias.io.log.log import Log
@@ -26,6 +31,88 @@ from posbias.io.log.opening import open_log
 from posbias.io.log.request import LogRequest
 from posbias.io.log.text_files import find_log_files
 from posbias.io.stores.store import Statistics, find_statistics
+
+
+def check_sums(columns: ColumnOptions, reading: ReadingOptions, plan: StatisticsPlan, sessions_for: str | None) -> None:
+    """Find options that mean nothing where rows add up impressions.
+
+    Args:
+        columns: which column plays which role.
+        reading: how the table is read.
+        plan: what is counted.
+        sessions_for: the option that needs whole pages, if there is one.
+
+    Raises:
+        UsageError: there is one.
+    """
+    of_pages = "needs whole pages, which a table of sums (--impressions) does not hold. Leave it out, or give the log"
+    refusals: list[Refusal] = [
+        (
+            reading.click_counts,
+            "--click-counts",
+            "takes several clicks for one, but a sum counts all. Leave it out",
+        ),
+        (columns.weight_column, "--weight-column", "--impressions says already what a row stands for. Leave it out"),
+        (columns.session, "--session", "the rows of a table of sums (--impressions) add up many pages. Leave it out"),
+        (
+            reading.impression_where,
+            "--impression-where",
+            "a row of a table of sums is no event. Leave it out",
+        ),
+        (reading.clicks, "--clicks", "in a table of sums (--impressions), --click names their number. Leave it out"),
+        (reading.input_format not in {"auto", "flat"}, f"--input-format {reading.input_format}", _ROWS),
+        (plan.model.needs_session, f"--model {plan.model.name}", of_pages),
+        (sessions_for, sessions_for, of_pages),
+    ]
+    refuse(refusals)
+
+
+_ROWS = "a row of a table of sums (--impressions) is one query, document and position. Leave it out"
+
+
+_ONE_EACH = (
+    "compares the documents of a page, and without queries (--no-query) each is compared with itself only. Name what "
+    "pages have in common, such as the slot, with --query COLUMN instead"
+)
+
+
+def check_no_query(
+    columns: ColumnOptions, reading: ReadingOptions, plan: StatisticsPlan, sessions_for: str | None
+) -> None:
+    """Find options that mean nothing where a log has no queries.
+
+    Args:
+        columns: which column plays which role.
+        reading: how the log is read.
+        plan: what is counted.
+        sessions_for: the option that needs whole pages, if there is one.
+
+    Raises:
+        UsageError: there is one.
+    """
+    refusals: list[Refusal] = [
+        (columns.query, "--query", "--no-query says that the log has none. Leave one of them out"),
+        (plan.model.needs_session, f"--model {plan.model.name}", _ONE_EACH),
+        (sessions_for, sessions_for, _ONE_EACH),
+        (reading.duplicate_docs == "first", "--duplicate-docs first", "cannot be combined with --no-query. Use keep"),
+    ]
+    refuse(refusals)
+
+
+Refusal = tuple[object, str | None, str]
+"""Whether an option is asked for, how it was said, and why it means nothing."""
+
+
+def refuse(refusals: Iterable[Refusal]) -> None:
+    """See that none of them is asked for.
+
+    Raises:
+        UsageError: one is.
+    """
+    for is_asked, option, reason in refusals:
+        if is_asked:
+            raise UsageError(f"{option}: {reason}.")
+
 
 ESTIMATED = "estimate"
 

@@ -1,14 +1,15 @@
-"""From counts and propensities to a trained ranker: what `train` does once a log has been counted."""
+"""`train`: documents, the learner, its model and scores."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import inf
 
 import numpy as np
+import polars as pl
 
 from posbias.cli.options.learning import LearningOptions
-from posbias.cli.report import learned as report
 from posbias.cli.report.result import WITH_DOUBTS, Result
+from posbias.cli.report.table import Column, Printed, PrintedTable
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import MARGIN_LIMIT, PENALTIES
 from posbias.core.counts.plan import StatisticsPlan
@@ -17,8 +18,8 @@ from posbias.core.fit.fit import WANTED_CLICK_SHARE
 from posbias.core.fit.fitted_theta import FittedTheta
 from posbias.core.fit.propensities import choose_propensities
 from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.data import with_fewer_negatives
-from posbias.core.learners.learner import Learned, Learner
+from posbias.core.learners.data import LearningData, with_fewer_negatives
+from posbias.core.learners.learner import ROUND, TRAINING, VALIDATION, Learned, Learner
 from posbias.core.learners.learner import LearningOptions as CoreOptions
 from posbias.core.learners.methods import get_learner
 from posbias.core.learners.models import FactorModel, RowModel
@@ -30,6 +31,41 @@ from posbias.io.layouts.pair_weights import examination_of
 from posbias.io.learning.documents import Documents, Wanted, prepare
 from posbias.io.learning.model_files import importance_table, write_learned_propensities, write_model
 from posbias.io.learning.scores import with_scores, write_scores
+
+_MOST_FEATURES = 10
+
+
+def sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
+    """What was learnt from, and how well it fits by the measure of the learner."""
+    apart = f", {len(data.apart):,} of them held out" if len(data.apart) else ""
+    found = [f"learnt from {data.n_documents:,} documents of {int(data.query[-1]) + 1:,} queries{apart}"]
+    curve = learned.curve
+    if curve.height:
+        last = curve.filter(pl.col(ROUND) == learned.report.get("trees", curve[ROUND][-1])).row(-1, named=True)
+        values = [f"{value:.5f} {name}" for name in (TRAINING, VALIDATION) if (value := last[name]) is not None]
+        found.append(f"round {last[ROUND]:,}: {measure} {', '.join(values)}")
+    chosen_by = learned.report.get("regularization_chosen_by")
+    if chosen_by is not None:
+        penalties = [one["regularization"] for one in chosen_by["tried"]]
+        found.append(
+            f"penalty {learned.report['regularization']:.3g}: the best of {len(penalties)} from {min(penalties):.3g} "
+            f"to {max(penalties):.3g} for {chosen_by['impressions_apart']:,.0f} impressions that were set apart "
+            f"({chosen_by['fits']} fits; --regularization X: one)"
+        )
+    return found
+
+
+def importance(table: pl.DataFrame) -> list[Printed]:
+    """The features that lowered the loss most."""
+    total = float(table["gain"].sum()) or 1.0
+    top = table.head(_MOST_FEATURES)
+    rest = table.height - _MOST_FEATURES
+    columns = (
+        Column("feature", tuple(top["feature"]), label=True, text=True),
+        Column("share of gain", tuple(f"{gain / total:.1%}" for gain in top["gain"])),
+        Column("splits", tuple(f"{splits:,}" for splits in top["splits"])),
+    )
+    return ["feature importance", PrintedTable(columns, f"and {rest:,} more" if rest > 0 else "")]
 
 
 @dataclass(frozen=True)
@@ -277,9 +313,9 @@ def _sizes(documents: Documents) -> dict[str, int]:
 
 
 def _report(learned: Learned, documents: Documents, measure: str, result: Result) -> None:
-    result.printed += report.sentences(learned, documents.data, measure)
+    result.printed += sentences(learned, documents.data, measure)
     if learned.warnings:
         result.warnings += learned.warnings
         result.exit_code = WITH_DOUBTS
     if learned.importance is not None:
-        result.printed += report.importance(importance_table(learned.importance, documents.features))
+        result.printed += importance(importance_table(learned.importance, documents.features))

@@ -20,8 +20,7 @@ from posbias.io.log.recognition.events import find_base_of_events, find_page_tim
 from posbias.io.log.recognition.lists import find_lists
 from posbias.io.log.recognition.pages import find_duplicates, find_pages, find_paging, find_session
 from posbias.io.log.recognition.roles import find_roles
-from posbias.io.log.recognition.sample import first_texts
-from posbias.io.log.recognition.values import find_clicks, find_position_base, find_sums
+from posbias.io.log.recognition.values import find_clicks, find_position_base, find_sums, first_texts
 from posbias.io.log.sources import Source, find_sources
 from posbias.io.log.text_copies import STANDARD_INPUT
 from posbias.io.log.text_files import find_log_files

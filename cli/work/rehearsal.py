@@ -11,7 +11,7 @@ from posbias.cli import streams
 from posbias.cli.console import SafeConsole, line
 from posbias.cli.messages import warn
 from posbias.cli.options.output import OutputOptions
-from posbias.cli.report.recognised import recognised_lines
+from posbias.cli.report.check import recognised_lines
 from posbias.cli.report.result import DONE, is_same
 from posbias.cli.work.described_log import describe_log
 from posbias.cli.work.job import Job

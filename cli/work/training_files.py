@@ -26,7 +26,7 @@ from posbias.core.training.layouts import (
     get_layout,
     layouts_of_pages,
 )
-from posbias.core.training.layouts.pages import weighted_pages
+from posbias.core.training.layouts.layout import weighted_pages
 from posbias.core.training.row_weights import RowWeights
 from posbias.core.training.weights import ClickWeights, WeightOptions, check_min_propensity
 from posbias.io.counting.count import CountedLog

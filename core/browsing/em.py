@@ -6,25 +6,158 @@ over all impressions that decide it; s and v are the strength and the mean of it
 given or estimated from the log; those that all units share need none.
 
 Sources: Dempster, Laird & Rubin 1977; Varadhan & Roland 2008 (SQUAREM); Chuklin, Markov & de Rijke 2015, chapter 4.
+
+A pass over pages adds up how often each parameter was decided, and how often in its favour: impression by impression,
+in their order, so that sums by unit do not depend on what is a batch. One batch is in memory at a time: threads would
+gain little, as most steps are short, and hold several.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
-from posbias.core.browsing import effective_counts
-from posbias.core.browsing.batch import Floats, PageBatch
-from posbias.core.browsing.beta_binomial import MEANS, STRENGTHS, estimate_prior
-from posbias.core.browsing.expectation import Expectation, MadeOfRatios
-from posbias.core.browsing.likelihood import log_of_decisions, within
-from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
+from posbias.core.browsing import parameters
+from posbias.core.browsing.batch import Flags, Floats, PageBatch
+from posbias.core.browsing.likelihood import log_of_clicks, log_of_decisions, within
+from posbias.core.browsing.parameters import MEANS, STRENGTHS, Parameter, Parameters, Ratio, estimate_prior
 from posbias.core.browsing.signatures import Signatures
-from posbias.core.browsing.sums import Decisions, Sums, add_up
 from posbias.core.browsing.uncertain import Certain
 from posbias.core.priors import BetaPrior
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What a batch says.
+
+    Attributes:
+        pages: the batch.
+        ratios: by parameter, weighted, shape (N, L).
+        impressions: with their weights.
+        log_likelihood: of its clicks; 0 where nobody asked.
+    """
+
+    pages: PageBatch
+    ratios: Mapping[str, Ratio]
+    impressions: float
+    log_likelihood: float = 0.0
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What all batches say.
+
+    Attributes:
+        ratios: by parameter, in its shape.
+        impressions: with their weights.
+        log_likelihood: of all clicks; 0 where nobody asked.
+    """
+
+    ratios: Mapping[str, Ratio]
+    impressions: float
+    log_likelihood: float
+
+
+def add_up(
+    of_batch: Callable[[PageBatch], Decisions],
+    pages: Iterable[PageBatch],
+    parameters: Sequence[Parameter],
+    known: Sums,
+) -> Sums:
+    """The sums of all batches, and what is known besides.
+
+    Args:
+        of_batch: what a batch says.
+        pages: the batches.
+        parameters: of which.
+        known: sums of these, to which those of the pages are added.
+    """
+    ratios = {name: Ratio(ratio.favourable.copy(), ratio.decided.copy()) for name, ratio in known.ratios.items()}
+    impressions, log_likelihood = known.impressions, known.log_likelihood
+    for found in map(of_batch, pages):
+        for parameter in parameters:
+            ratio, total = found.ratios[parameter.name], ratios[parameter.name]
+            _add(parameter, found.pages, ratio.favourable, total.favourable)
+            _add(parameter, found.pages, ratio.decided, total.decided)
+        impressions += found.impressions
+        log_likelihood += found.log_likelihood
+    return Sums(ratios, impressions, log_likelihood)
+
+
+def _add(parameter: Parameter, pages: PageBatch, rows: Floats, total: Floats) -> None:
+    """Add rows of pages, shape (N, L), to a total by what a parameter differs by."""
+    if parameter.shape == "one":
+        total += rows.sum()
+        return
+    if parameter.shape == "unit":
+        index = pages.unit
+    elif parameter.shape == "position":
+        index = pages.position
+    else:
+        index = pages.position * total.shape[1] + pages.previous_click
+    np.add.at(total.reshape(-1), index.ravel(order="F"), rows.ravel(order="F"))
+
+
+class MadeOfRatios(Protocol):
+    """What EM needs of a model; see `ClickModel`."""
+
+    parameters: ClassVar[tuple[Parameter, ...]]
+    closed_form: ClassVar[bool]
+    statistics_columns: ClassVar[tuple[str, ...]]
+
+    def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
+        """By parameter, what pages say of it."""
+        ...
+
+    def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
+        """P(C_r = 1 | clicks above)."""
+        ...
+
+    def certain(self, pages: PageBatch) -> Flags:
+        """Which impressions say the same whatever the parameters."""
+        ...
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What pages say of the parameters of a model, weighted.
+
+    Attributes:
+        model: it.
+        parameters: those that are wanted.
+        multiplicity: how many units of the log each unit of the pages stands for, shape (J + 1,), where they are
+            signatures; None where each stands for itself.
+    """
+
+    model: MadeOfRatios
+    parameters: Sequence[Parameter]
+    multiplicity: Floats | None
+
+    def decisions(self, values: Parameters, pages: PageBatch) -> Decisions:
+        """At these values."""
+        return self._weighted(values, pages, pages.row_weight)
+
+    def decisions_and_likelihood(self, values: Parameters, pages: PageBatch) -> Decisions:
+        """The same, and the logarithm of the probability of the clicks."""
+        logs = log_of_clicks(self.model.given_clicks(values, pages), pages)
+        log_likelihood = float((self._of_all_units(pages.row_weight, pages) * logs).sum())
+        return replace(self.decisions(values, pages), log_likelihood=log_likelihood)
+
+    def certain(self, values: Parameters, pages: PageBatch) -> Decisions:
+        """What impressions say that say the same at any values."""
+        return self._weighted(values, pages, pages.row_weight * self.model.certain(pages))
+
+    def _weighted(self, values: Parameters, pages: PageBatch, weight: Floats) -> Decisions:
+        found, of_all = self.model.expected(values, pages), self._of_all_units(weight, pages)
+        ratios = {p.name: found[p.name].times(weight if p.shape == "unit" else of_all) for p in self.parameters}
+        return Decisions(pages, ratios, float(of_all.sum()))
+
+    def _of_all_units(self, weight: Floats, pages: PageBatch) -> Floats:
+        """The weight of an impression, of all units of its signature, shape (N, L)."""
+        return weight if self.multiplicity is None else weight * self.multiplicity[pages.unit]
+
 
 _FIRST_PRIOR = BetaPrior(0.5, 2.0)
 _MOST_PRIORS = 40  # estimates of the prior, each from where EM came to rest
@@ -252,7 +385,7 @@ class _Problem:
         return {p.name: self._sums.ratios[p.name] for p in self._of_estimated_prior}
 
     def effective_counts(self, values: Parameters) -> dict[str, Ratio]:
-        """What the log says of each parameter whose prior is estimated; see `posbias.core.browsing.effective_counts`.
+        """What the log says of each parameter whose prior is estimated; see `posbias.core.browsing.parameters`.
 
         One more pass, after which the last step has no sums by unit any more: both are large.
         """
@@ -264,14 +397,14 @@ class _Problem:
 
         def of_batch(pages: PageBatch) -> Decisions:
             found, weight = self._model.expected(values, pages), pages.row_weight
-            ratios = {p.name: effective_counts.of_rows(found[p.name], values[p.name][pages.unit]) for p in wanted}
+            ratios = {p.name: parameters.of_rows(found[p.name], values[p.name][pages.unit]) for p in wanted}
             return Decisions(pages, {name: ratio.times(weight) for name, ratio in ratios.items()}, 0.0)
 
         certain = {p.name: self._known.ratios[p.name] for p in wanted}
         sums = add_up(of_batch, self._pages, wanted, Sums(certain, 0.0, 0.0))
         self.passes += 1
         self._on_pass()
-        return {name: effective_counts.of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}
+        return {name: parameters.of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}
 
     @property
     def _of_estimated_prior(self) -> list[Parameter]:

@@ -7,7 +7,7 @@ import polars as pl
 
 from posbias.core.browsing.batch import Floats, Integers, PageBatch
 from posbias.core.errors import SchemaError
-from posbias.core.log.page_order import in_page_order
+from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
 
 UNIT = "posbias_unit"

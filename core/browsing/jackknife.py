@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from posbias.core.browsing.batch import Flags, Floats, Integers, PageBatch
-from posbias.core.browsing.em import EMOptions, FittedModel, TrainingPages, fit
-from posbias.core.browsing.expectation import MadeOfRatios
+from posbias.core.browsing.em import EMOptions, FittedModel, MadeOfRatios, TrainingPages, fit
 from posbias.core.browsing.likelihood import SMALLEST_PROBABILITY
 from posbias.core.browsing.signatures import Signatures
 from posbias.core.browsing.uncertain import Certain

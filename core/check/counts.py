@@ -1,15 +1,61 @@
-"""What the statistics of a log say of its positions and queries: sums over parts, each of which holds whole queries."""
+"""Statistics of a log by position and query, and numbers of distinct values, in bounded memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import student_quantile
-from posbias.core.check.distinct import Sketch
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY
+
+_KEPT = 1 << 14
+_ENOUGH = 4
+_SEED = 20_260_105
+_RANGE = 2.0**64
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """The smallest hashes of values, ascending, each once."""
+
+    hashes: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, values: pl.Series) -> Self:
+        """The sketch of a column."""
+        return cls(_smallest(values.hash(_SEED).to_numpy()))
+
+    @classmethod
+    def union(cls, several: Sequence["Sketch"]) -> Self:
+        """The sketch of all values that any of several has seen."""
+        return cls(_smallest(np.concatenate([sketch.hashes for sketch in several])))
+
+    @property
+    def exact(self) -> bool:
+        """Whether every value is kept."""
+        return len(self.hashes) < _KEPT
+
+    @property
+    def number(self) -> int:
+        """How many values there are, or about so many."""
+        if self.exact:
+            return len(self.hashes)
+        return round((_KEPT - 1) / (float(self.hashes[-1]) / _RANGE))
+
+
+def _smallest(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The smallest ones, each once: of many, a part that holds enough is looked at first."""
+    at = _ENOUGH * _KEPT
+    if len(hashes) > at:
+        low = np.unique(hashes[hashes <= np.partition(hashes, at)[at]])
+        if len(low) >= _KEPT:
+            return low[:_KEPT]
+    return np.unique(hashes)[:_KEPT]
+
 
 _CONFIDENCE = 0.975
 _DENSE = 4  # cells of a full table per row, up to which it is worth it

@@ -1,28 +1,16 @@
-"""Curves over the same cells, and tests of what differs between them.
+"""Curves over the same cells, from several fits or from the contexts of one, and tests of what differs between them."""
 
-S curves over K cells give b, the S K log propensities, with one covariance V of all their errors. In each group of
-cells that can be compared (a context) all curves are made relative to one cell r, the first that most of them know:
-b_sk - b_sr. A contrast of cell k is
-
-    two curves     D_k  = b_2k - b_1k
-    a day's curve  D_sk = b_sk - sum_{t != s} w_t b_tk,    w_t proportional to 1 / var(b_tk)
-
-with the variance L V L', the degrees of freedom of its worst notable part, and Student's t. All contrasts together are
-judged by the largest of them (`max_t`).
-
-Curves from the same queries are not independent. Where V comes from one fit of all counts, with a context for each
-curve, it is clustered by query over all curves (CR3), and what a query does to several of them counts. Where the curves
-are two fits, their covariance is not known and is taken as 0. Queries that both hold, and clicks that both count, make
-the two err alike: the covariance is positive, var(D) is overstated, and the test finds a change less often.
-Sources: see `standard_errors.contrasts` and `standard_errors.max_t`.
-"""
-
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.arrays.linalg import student_quantile, student_tail
+from posbias.core.fit.fit import Fit
+from posbias.core.fit.fitted_theta import covariance_of
+from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
 from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test, correlation_of
 from posbias.core.standard_errors.leave_one_out import CONFIDENCE
 
@@ -166,3 +154,132 @@ def _differences(contrasts: Floats, curves: Curves) -> Differences:
     with np.errstate(divide="ignore", invalid="ignore"):
         alone = np.minimum(2 * student_tail(np.abs(difference) / std_error, degrees), 1.0)
     return Differences(difference, std_error, margin, np.where(std_error > 0, alone, np.nan), test)
+
+
+CURVE = "posbias_curve"
+"""The context column that tells curves apart; the last one."""
+
+
+def curves_of(fit: Fit, cells: pl.DataFrame, names: pl.Series) -> Curves:
+    """The curves of a fit with the context `CURVE`.
+
+    Args:
+        fit: free of shapes, by a method with clustered errors.
+        cells: the cell columns without `CURVE`, K rows, each cell once.
+        names: the values of `CURVE`, S of them.
+    """
+    wanted = names.to_frame(CURVE).join(cells, how="cross", maintain_order="left_right")
+    held = fit.statistics.cells.with_row_index("posbias_row")
+    row = wanted.join(held, on=[*cells.columns, CURVE], how="left", maintain_order="left", nulls_equal=True)
+    at = row["posbias_row"].to_numpy().astype(np.float64)
+    there, index = np.isfinite(at), np.nan_to_num(at).astype(np.int64)
+    fitted, shape = fit.free.fitted, (len(names), cells.height)
+    if fitted is None:
+        raise TypeError(f"the {fit.free.method} method has no errors that curves share")
+    n_cells, free = fit.statistics.n_cells, fitted.fit.free_cells
+    covariance = np.full((n_cells, n_cells), np.nan)
+    references = np.setdiff1d(np.flatnonzero(np.isfinite(fitted.fit.log_theta)), free)
+    covariance[np.ix_(free, free)] = fitted.errors.covariance
+    covariance[references], covariance[:, references] = 0.0, 0.0
+    known = np.isfinite(np.diag(covariance))
+    covariance[np.ix_(known, ~known)] = covariance[np.ix_(~known, known)] = np.nan
+    whole = np.where(np.outer(there, there), covariance[np.ix_(index, index)], np.nan)
+    return Curves(
+        log_theta=np.where(there, fitted.fit.log_theta[index], np.nan).reshape(shape),
+        covariance=whole,
+        degrees=np.where(there, fitted.errors.degrees[index], np.nan).reshape(shape),
+        group=groups_of(cells, [name for name in fit.statistics.plan.context if name != CURVE]),
+        present=there.reshape(shape),
+    )
+
+
+def groups_of(cells: pl.DataFrame, context: Sequence[str]) -> Integers:
+    """The number of each cell's context, shape (K,); the cells are sorted by context."""
+    if not context:
+        return np.zeros(cells.height, np.int64)
+    return cells.select(pl.struct(context).rle_id()).to_series().to_numpy().astype(np.int64)
+
+
+_DEGREES, _PRESENT = "posbias_degrees", "posbias_present"
+_NO_LIMIT = 1e9  # degrees of freedom of errors that do not come from clusters
+
+
+@dataclass(frozen=True)
+class FittedCurve:
+    """A fit as it was written.
+
+    Attributes:
+        table: the cell columns, `propensity`, `std_error`; null where not known.
+        covariance: the table of the covariance of log examination; None where there is none.
+        query_spread: tau, of which tau^2 is on the diagonal of the covariance.
+        effective_clusters: by row of the table, of the errors; None where they do not come from clusters.
+        clusters: how many there are.
+    """
+
+    table: pl.DataFrame
+    covariance: pl.DataFrame | None
+    query_spread: float
+    effective_clusters: Sequence[float | None] | None
+    clusters: int
+
+
+def curves_of_fits(fits: Sequence[FittedCurve], cells: pl.DataFrame, context: Sequence[str]) -> Curves:
+    """The curves of several fits, each with errors of its own.
+
+    Args:
+        fits: S of them.
+        cells: the cell columns, K rows, sorted by context, each cell once.
+        context: those of the columns that are contexts.
+    """
+    group = groups_of(cells, context)
+    n_cells = cells.height
+    covariance = np.zeros((len(fits) * n_cells, len(fits) * n_cells))
+    curves = [_curve(fit, cells, group) for fit in fits]
+    for number, (_, own, _, _) in enumerate(curves):
+        block = slice(number * n_cells, (number + 1) * n_cells)
+        covariance[block, block] = own
+    without = ~np.isfinite(np.diag(covariance))
+    covariance[without, :] = covariance[:, without] = np.nan
+    return Curves(
+        log_theta=np.array([log_theta for log_theta, _, _, _ in curves]),
+        covariance=covariance,
+        degrees=np.array([degrees for _, _, degrees, _ in curves]),
+        group=group,
+        present=np.array([present for _, _, _, present in curves]),
+        correlated=all(fit.covariance is not None for fit in fits),
+    )
+
+
+def _curve(fit: FittedCurve, cells: pl.DataFrame, group: Integers) -> tuple[Floats, Floats, Floats, Flags]:
+    """Log propensities, their covariance and degrees of freedom, on the given cells, and which of these there are."""
+    effective = [None] * fit.table.height if fit.effective_clusters is None else fit.effective_clusters
+    table = fit.table.with_columns(pl.Series(_DEGREES, effective, pl.Float64), pl.lit(value=True).alias(_PRESENT))
+    keys = table.with_columns(pl.col(name).cast(dtype) for name, dtype in cells.schema.items())
+    found = cells.join(keys, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)
+    log_theta = np.log(_numbers(found[PROPENSITY]))
+    std_error = np.where(np.isfinite(log_theta), _numbers(found[STD_ERROR]), np.nan)
+    degrees = np.full(len(group), _NO_LIMIT)
+    if fit.effective_clusters is not None:
+        degrees = np.maximum(np.fmin(_numbers(found[_DEGREES]), max(fit.clusters - 1, 1)), 1.0)
+    correlation = np.eye(len(group))
+    if fit.covariance is not None:
+        examined = covariance_of(cells, fit.covariance)
+        examined -= fit.query_spread**2 * np.diag((np.diag(examined) > 0).astype(np.float64))
+        correlation = correlation_of(_relative(examined, std_error, group))
+    present = found[_PRESENT].fill_null(value=False).to_numpy()
+    return log_theta, np.outer(std_error, std_error) * correlation, degrees, present
+
+
+def _relative(covariance: Floats, std_error: Floats, group: Integers) -> Floats:
+    """The covariance of log propensity, from that of log examination: relative to what has an error of 0."""
+    to_reference = np.eye(len(group))
+    for number in np.unique(group):
+        cells = np.flatnonzero(group == number)
+        references = cells[std_error[cells] == 0]
+        if len(references):
+            to_reference[cells, references[0]] -= 1.0
+    return to_reference @ covariance @ to_reference.T
+
+
+def _numbers(column: pl.Series) -> Floats:
+    return column.cast(pl.Float64).fill_null(np.nan).to_numpy().astype(np.float64)

@@ -15,7 +15,7 @@ from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.arrays.members import Members
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata
-from posbias.core.log.page_order import in_page_order
+from posbias.core.log.pages import in_page_order
 from posbias.core.periods import Length, with_periods
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, QUERY, SESSION
 

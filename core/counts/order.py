@@ -1,21 +1,4 @@
-"""Feedback in a log: does a document stand higher after it was clicked, within what counts as one stratum?
-
-A stratum j was shown at moments t = 1 .. T (what statistics keep apart), with n impressions and c clicks at positions
-r, m = -log r. Held against a working examination 1 / r, which the test does not depend on (below),
-
-    x_t = c_t - C_j p_t         surplus clicks, p_t the share of the examination that fell into t; they add up to 0
-    M_t = sum (m - mean of m)   how much better than usual the document stood, over the impressions of t
-    A_j = sum_{s < t} (x_s M_t - x_t M_s) / N_j
-
-A_j is the signed area between clicks and positions: positive where clicks come first and better positions after. If
-the ranker does not react, what happened at the moments of a stratum can change places, so that A_j has mean 0: whatever
-theta is, whatever clicks are like, however good a document is. A wrong slope of theta adds a multiple of M to x, and
-that adds M_s M_t - M_t M_s = 0.
-
-If each surplus click moves the impressions after it by a in m, A_j has the mean a W_j, by the covariance C_j (p_s 1{s =
-t} - p_s p_t) of x, and the estimate of theta, read as position ** -eta, is off by a sum C_j / 2 over sum C_j Var_p(m)
-in eta (to first order; Nickell 1981), as the surplus that moved the document is not repeated where it stands then.
-"""
+"""Feedback and randomisation in a log: whether documents rise after clicks, and whether they were placed at random."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +7,82 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
-from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, POSITION, QUERY
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RANDOMIZED
+
+_SUMS = ("documents", "excess", "excess_squared", "lowest_variance", "highest_variance", "together", "pairs")
+
+
+@dataclass(frozen=True)
+class Placements:
+    """The sums over the queries of a log, or of a part of it that holds whole queries: those of parts add up.
+
+    Attributes:
+        sums: one row per experiment (`randomized`, its number from 1): `queries` and `documents` that were shown there
+            more than once; `excess`, the sum of w_d; `excess_squared`, that of the squares of the queries' sums;
+            `lowest_variance` and `highest_variance` of `excess`; `together`, the sum of z z' over the `pairs` of rows
+            of one document.
+        shown: `randomized` and `position`, once each.
+    """
+
+    sums: pl.DataFrame
+    shown: pl.DataFrame
+
+    def __add__(self, other: "Placements") -> "Placements":
+        sums = pl.concat([self.sums, other.sums]).group_by(RANDOMIZED, maintain_order=True).sum().sort(RANDOMIZED)
+        return Placements(sums, pl.concat([self.shown, other.shown]).unique().sort(RANDOMIZED, POSITION))
+
+
+def sum_placements(statistics: pl.DataFrame, plan: StatisticsPlan) -> Placements:
+    """The sums over whole queries.
+
+    Args:
+        statistics: the plan's keys and `impressions`, which are whole numbers.
+        plan: what was counted; some rows are randomised.
+    """
+    rows = statistics.filter(pl.col(RANDOMIZED) > 0)
+    within = [QUERY, *plan.context, RANDOMIZED]
+    impressions = pl.col(IMPRESSIONS).cast(pl.Float64)
+    at_position = rows.group_by(*within, DOC, POSITION, maintain_order=True).agg(impressions.sum().alias("n"))
+    scored = at_position.join(
+        _scores(at_position, within), on=[*within, POSITION], nulls_equal=True, maintain_order="left"
+    )
+    of_document = (
+        scored.group_by(*within, DOC, maintain_order=True)
+        .agg(
+            n=pl.col("n").sum(),
+            score=(pl.col("n") * pl.col("z")).sum(),
+            squares=(pl.col("n") * pl.col("z") ** 2).sum(),
+            positions=pl.col("positions").first(),
+        )
+        .filter(pl.col("n") > 1)
+    )
+    together = pl.col("score") ** 2 - pl.col("squares")
+    variance = 2 * (pl.col("n") - 1) / pl.col("n")
+    of_query = of_document.group_by(*within, maintain_order=True).agg(
+        documents=pl.len().cast(pl.Int64),
+        excess=(together / pl.col("n")).sum(),
+        lowest_variance=variance.sum(),
+        highest_variance=(variance * pl.col("positions") / (pl.col("positions") - 1)).sum(),
+        together=together.sum(),
+        pairs=(pl.col("n") * (pl.col("n") - 1)).sum(),
+    )
+    sums = of_query.with_columns(excess_squared=pl.col("excess") ** 2).group_by(RANDOMIZED, maintain_order=True)
+    return Placements(
+        sums.agg(pl.len().cast(pl.Int64).alias("queries"), pl.col(_SUMS).sum()).sort(RANDOMIZED),
+        rows.select(RANDOMIZED, POSITION).unique().sort(RANDOMIZED, POSITION),
+    )
+
+
+def _scores(at_position: pl.DataFrame, within: list[str]) -> pl.DataFrame:
+    """The score z of each position of a query and experiment, and how many `positions` there are, if several."""
+    n, position = pl.col("n"), pl.col(POSITION).cast(pl.Float64)
+    shown = at_position.group_by(*within, POSITION, maintain_order=True).agg(n.sum())
+    mean = (n * position).sum().over(within) / n.sum().over(within)
+    centered = shown.with_columns(away=position - mean, positions=pl.len().over(within)).filter(pl.col("positions") > 1)
+    away = pl.col("away")
+    spread = ((n * away**2).sum().over(within) / n.sum().over(within)).sqrt()
+    return centered.select(*within, POSITION, "positions", z=away / spread)
 
 
 @dataclass(frozen=True)

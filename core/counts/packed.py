@@ -8,9 +8,11 @@ where a whole number is its distance from the smallest in its column, a time lik
 and a text its number among the different ones in their order. So are whole numbers that lie too far apart (64-bit
 hashes). Sorting these numbers sorts the rows by their keys, and equal rows are runs. Where a log was split, its rows
 may be numbers already (`posbias.core.arrays.bit_fields`).
+
+Counts that come piece by piece as one table, without keeping all pieces until the end.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
@@ -23,8 +25,28 @@ from posbias.core.arrays.bit_fields import NUMBER, BitFields
 from posbias.core.arrays.count_table import Integers, first_of_runs, sum_rows
 from posbias.core.arrays.text_numbers import ranks_of
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.running_total import running_total
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS
+
+
+def running_total(
+    pieces: Iterable[pl.DataFrame], add_up: Callable[[Sequence[pl.DataFrame]], pl.DataFrame]
+) -> pl.DataFrame:
+    """What `add_up` makes of all pieces; it is given a few at a time, of which the first is the total so far.
+
+    Pieces wait until they hold more rows than that total: it is copied a logarithmic number of times, and never more
+    than twice its rows and a piece wait.
+
+    Args:
+        pieces: one at least.
+        add_up: adds the counts of equal keys.
+    """
+    found = list[pl.DataFrame]()
+    for piece in pieces:
+        found.append(piece)
+        if sum(waiting.height for waiting in found[1:]) > found[0].height:
+            found = [add_up(found)]
+    return found[0] if len(found) == 1 else add_up(found)
+
 
 _LARGEST = 2**63 - 1
 _VALUE = "value"

@@ -20,8 +20,7 @@ from posbias.core.arrays.members import Members
 from posbias.core.arrays.threads import at_once
 from posbias.core.counts.cells import CELL, numbered_cells, numbers_in
 from posbias.core.counts.merging import SortedSignatures, merge
-from posbias.core.counts.order import OrderSums, add_orders, order_of_strata
-from posbias.core.counts.placements import Placements, sum_placements
+from posbias.core.counts.order import OrderSums, Placements, add_orders, order_of_strata, sum_placements
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.periods import HALF, Length, with_periods
 from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, QUERY, RANDOMIZED

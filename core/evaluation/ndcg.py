@@ -1,17 +1,38 @@
-"""NDCG@K by judgments, as trec_eval has it (its ndcg_cut): linear gains.
-
-    DCG = sum over the first K ranks of max(relevance, 0) / log2(1 + rank)        NDCG = DCG / DCG of the best order
-
-The best order is that of all judged documents of the query. What is not judged gains nothing, a query without a
-relevant document counts 0, and so does a judged query of which a ranking has no list.
-
-Source: Järvelin & Kekäläinen 2002.
-"""
+"""Rankings as lists, and their NDCG@K by judgments, as trec_eval has them: ties by id, linear gains."""
 
 import polars as pl
 
-from posbias.core.evaluation.lists import RANK, RANKING
 from posbias.core.schema import DOC, QUERY
+
+RANKING, SCORE, RANK = "posbias_ranking", "posbias_score", "posbias_rank"
+"""Columns of lists: the number of the ranking, what it says of a document, and the place of the document, from 1."""
+
+_TEXT = "posbias_text"
+
+
+def ranked(scores: pl.DataFrame) -> pl.DataFrame:
+    """The lists of some queries.
+
+    Args:
+        scores: `RANKING`, `query`, `doc`, `SCORE`; each document once in a list.
+
+    Returns:
+        Them with `RANK`, list by list.
+    """
+    lists = [RANKING, QUERY]
+    ordered = scores.with_columns(_as_text(scores.schema[DOC]).alias(_TEXT)).sort(
+        *lists, SCORE, _TEXT, descending=[False, False, True, True]
+    )
+    row = pl.int_range(pl.len(), dtype=pl.Int64).over(lists) + 1
+    return ordered.drop(_TEXT).with_columns(row.cast(pl.Int32).alias(RANK))
+
+
+def _as_text(doc: pl.DataType) -> pl.Expr:
+    """The id as one text; ids of several columns, one after the other."""
+    names = [field.name for field in doc.fields] if isinstance(doc, pl.Struct) else []
+    parts = [pl.col(DOC).struct.field(name) for name in names] or [pl.col(DOC)]
+    return pl.concat_str([part.cast(pl.String) for part in parts], separator="\t")
+
 
 RELEVANCE = "relevance"
 NDCG = "ndcg"

@@ -23,8 +23,8 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.choices import Candidates
-from posbias.core.evaluation.lists import RANK, RANKING
 from posbias.core.evaluation.measures import measures
+from posbias.core.evaluation.ndcg import RANK, RANKING
 from posbias.core.evaluation.shown import PAGES, CellWeights, Shown
 from posbias.core.schema import DOC, QUERY
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.log.page_order import in_page_order
+from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 
 PAGES, PAGE, AT, CELL = "posbias_pages", "posbias_page", "posbias_at", "posbias_cell"

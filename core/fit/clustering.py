@@ -9,12 +9,11 @@ from posbias.core.fit.refinements import with_errors
 from posbias.core.periods import Length
 from posbias.core.schema import QUERY
 from posbias.core.standard_errors.bootstrap import bootstrap
-from posbias.core.standard_errors.clicked_sessions import FittedLog
 from posbias.core.standard_errors.cluster import errors_from_sums, pair_errors, sum_clusters
-from posbias.core.standard_errors.column import column_sums
+from posbias.core.standard_errors.column import TwoWaySums, column_sums
 from posbias.core.standard_errors.contrasts import FittedStrata
 from posbias.core.standard_errors.leave_one_out import ClusterSums
-from posbias.core.standard_errors.two_way import TwoWaySums
+from posbias.core.standard_errors.session import FittedLog
 
 
 def with_wanted_errors(

@@ -16,8 +16,7 @@ from posbias.core.periods import Length
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors.cluster import CONFIDENCE
-from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test, linear_contrast_test
-from posbias.core.standard_errors.max_t import MOST_CONTRASTS
+from posbias.core.standard_errors.contrasts import MOST_CONTRASTS, ContrastTest, contrast_test, linear_contrast_test
 from posbias.core.theta.conditional import Silence, silence_of_cells
 
 

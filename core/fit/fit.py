@@ -51,9 +51,9 @@ from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
 from posbias.core.shapes.power import PowerShape
 from posbias.core.shapes.shape import ShapedEstimate
 from posbias.core.shapes.smooth import SmoothShape
-from posbias.core.standard_errors.clicked_sessions import FittedLog
 from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata
 from posbias.core.standard_errors.leave_one_out import ClusterSums
+from posbias.core.standard_errors.session import FittedLog
 from posbias.core.theta.conditional import Silence
 from posbias.core.theta.joint import EMOptions
 

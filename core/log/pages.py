@@ -1,4 +1,4 @@
-"""Pages of a log: whether the rows of a session can be one results page, and where pages end."""
+"""Results pages of a log: where they end, their order, documents that stand twice, and other position bases."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -8,8 +8,115 @@ import polars as pl
 
 from posbias.core.arrays.compression import GOLDEN
 from posbias.core.arrays.count_table import sum_rows
+from posbias.core.arrays.text_numbers import ranks_of
 from posbias.core.log.impressions import REJECTED, RowFault
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
+
+SHIFTS = (1, -1, 2, -2)
+"""By how much bases differ: from 0 or 1, at times from 2."""
+
+FEWEST_PAGES = 30
+"""Fewer shifted pages may be so by chance."""
+
+FEWEST_SHIFTED = 0.01
+"""Of all pages: fewer are no part of a log."""
+
+USUAL_END = 0.1
+"""Share of the pages of the usual start that end where they end at most: else there is no usual end."""
+
+AS_OFTEN = 0.5
+"""A shifted page reaches its end at least this often, beside the others."""
+
+FIRST, LAST, PAGES = "first", "last", "pages"
+
+
+@dataclass(frozen=True)
+class ShiftedPages:
+    """Pages that count from another base.
+
+    Attributes:
+        pages: how many.
+        of: how many were looked at.
+        span: their first and last position.
+        usual: that of most pages.
+    """
+
+    pages: int
+    of: int
+    span: tuple[int, int]
+    usual: tuple[int, int]
+
+
+def count_spans(impressions: pl.LazyFrame) -> pl.LazyFrame:
+    """How many pages go from which position to which: `first`, `last`, `pages`."""
+    position = pl.col(POSITION)
+    spans = impressions.group_by(SESSION).agg(position.min().alias(FIRST), position.max().alias(LAST))
+    return spans.filter(pl.col(LAST) > pl.col(FIRST)).group_by(FIRST, LAST).agg(pl.len().alias(PAGES))
+
+
+def shifted_pages(spans: pl.DataFrame) -> ShiftedPages | None:
+    """The pages that are shifted, by `count_spans`; None where there are none."""
+    if not spans.height:
+        return None
+    pages = {(first, last): number for first, last, number in spans.sort(FIRST, LAST).iter_rows()}
+    starts = spans.group_by(FIRST).agg(pl.col(PAGES).sum()).sort(PAGES, FIRST, descending=[True, False])
+    of_start: dict[int, int] = dict(starts.iter_rows())
+    total, usual_start = sum(of_start.values()), int(starts[FIRST][0])
+    ends = {last: number for (first, last), number in pages.items() if first == usual_start}
+    usual_end = max(
+        (last for last, number in ends.items() if number >= USUAL_END * of_start[usual_start]), default=None
+    )
+    if usual_end is None:
+        return None
+    reach = ends[usual_end] / of_start[usual_start]
+    for shift in SHIFTS:
+        span = usual_start + shift, usual_end + shift
+        found = pages.get(span, 0)
+        as_often = found >= AS_OFTEN * reach * of_start.get(span[0], 0)
+        # Those of the usual start hardly go there themselves.
+        is_beyond = shift < 0 or ends.get(span[1], 0) < FEWEST_SHIFTED * ends[usual_end]
+        if found >= max(FEWEST_PAGES, FEWEST_SHIFTED * total) and as_often and is_beyond:
+            return ShiftedPages(found, total, span, (usual_start, usual_end))
+    return None
+
+
+PLACE = "posbias_place"
+"""The column of `with_places`."""
+
+_LARGEST = 2**63 - 1
+
+
+def with_places(impressions: pl.DataFrame) -> pl.DataFrame | None:
+    """Impressions with one number that orders them by session and position; None where there is none.
+
+    It is P session + position, P beyond every position, with sessions counted from the smallest; a text is its number
+    among the different ones.
+    """
+    session, position = impressions[SESSION], impressions[POSITION]
+    if isinstance(session.dtype, pl.String) and not session.null_count():
+        session = pl.Series(ranks_of(session)[0])
+    if not session.dtype.is_integer():
+        return None
+    match session.min(), session.max(), position.max():
+        case int() as first, int() as last, int() as deepest if max(-first, last) <= _LARGEST:
+            n_places = deepest + 1
+            if (last - first + 1) * n_places > _LARGEST:
+                return None
+            return impressions.with_columns(((session.cast(pl.Int64) - first) * n_places + position).alias(PLACE))
+        case _:
+            return None
+
+
+def in_page_order(impressions: pl.DataFrame) -> pl.DataFrame:
+    """Impressions by session and position: sorted by one number where that is possible, which is much faster.
+
+    Those that stand in that order already, as in many logs, are not sorted.
+    """
+    placed = with_places(impressions)
+    if placed is None:
+        return impressions.sort(SESSION, POSITION)
+    return impressions if placed[PLACE].is_sorted() else placed.sort(PLACE).drop(PLACE)
+
 
 PAGE_ROWS, PAGE_CLICKS, LAST_CLICKED = "rows", "page_clicks", "last_clicked"
 """Columns of pages: impressions on each, clicks among them, and 1 where the row furthest down is clicked."""
@@ -139,3 +246,31 @@ def over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
     several = pl.when(pl.len() > 1).then(int(PageFault.SEVERAL_QUERIES)).otherwise(pl.col(REJECTED).max())
     counts = pl.col(PAGE_ROWS, PAGE_CLICKS).sum(), pl.col(LAST_CLICKED).max()
     return pages_of_parts.group_by(SESSION).agg(*counts, several.cast(pl.UInt8).alias(REJECTED))
+
+
+_LATER, _CUT = "posbias_later", "posbias_cut"
+
+
+def mark_repeats(impressions: pl.LazyFrame, *, clicks_above_matter: bool) -> pl.LazyFrame:
+    """Mark in `rejected` the rows that are left out so that each document counts once a page; 0 for the others.
+
+    Rows of a document at the same position are not marked: such a page is faulty.
+
+    Args:
+        impressions: canonical impressions that keep the row contract, of whole pages.
+        clicks_above_matter: whether cells depend on the clicks above.
+    """
+    page = (SESSION, QUERY)
+    later = pl.col(POSITION) > pl.col(POSITION).min().over(*page, DOC)
+    clicked_later = pl.when(_LATER, pl.col(CLICK) == 1).then(pl.col(POSITION)).min().over(*page)
+    below = pl.col(POSITION) > pl.col(_CUT) if clicks_above_matter else pl.lit(value=False)
+    fault = (
+        pl.when(_LATER)
+        .then(int(PageFault.SHOWN_ABOVE))
+        .when(below)
+        .then(int(PageFault.BELOW_SHOWN_ABOVE))
+        .otherwise(0)
+        .cast(pl.UInt8)
+    )
+    marked = impressions.with_columns(later.alias(_LATER)).with_columns(clicked_later.alias(_CUT))
+    return marked.with_columns(fault.alias(REJECTED)).drop(_LATER, _CUT)

@@ -7,7 +7,7 @@ from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.browsing.batch import Floats, PageBatch
 from posbias.core.browsing.parameters import Parameter, Parameters
-from posbias.core.log.page_order import PLACE, with_places
+from posbias.core.log.pages import PLACE, with_places
 from posbias.core.models.model import ATTRACTIVENESS, FactorisedClickModel
 from posbias.core.schema import CLICK, NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, SESSION
 

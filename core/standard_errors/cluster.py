@@ -30,9 +30,9 @@ from posbias.core.arrays.members import Members
 from posbias.core.arrays.threads import at_once
 from posbias.core.arrays.unit_diagonal import MANY
 from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.standard_errors.column import TwoWaySums
 from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.standard_errors.leave_one_out import CONFIDENCE, ClusterScores, ClusterSums, LeaveOneOut
-from posbias.core.standard_errors.two_way import TwoWaySums
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 

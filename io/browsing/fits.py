@@ -19,7 +19,7 @@ from posbias.io.browsing.fitting import PARAMETERS, FittedToLog
 from posbias.io.places.locations import Location
 from posbias.io.results.stored import StoredResult, open_stored
 from posbias.io.results.tables import ATTRACTIVENESS, read_table
-from posbias.io.stores.manifest_types import Counted
+from posbias.io.stores.manifest import Counted
 
 CLICK_MODEL = "click_model"
 """The section of the manifest."""

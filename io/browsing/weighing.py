@@ -13,11 +13,10 @@ from posbias.core.browsing.parameters import at_position
 from posbias.core.counts.sufficient_statistics import SIGNATURE
 from posbias.core.errors import SchemaError, UsageError
 from posbias.core.fit.propensities import PROPENSITY
-from posbias.core.log.page_order import in_page_order
+from posbias.core.log.pages import in_page_order
 from posbias.core.models.click_model import ClickModel, ExaminationModel
 from posbias.core.models.tpbm import CLICK_IF_NOT, CLICK_IF_RELEVANT, TrustBiasModel
 from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION
-from posbias.core.training.examined_rows import examination_of_rows
 from posbias.core.training.layouts.layout import WeighedDocuments
 from posbias.core.training.row_weights import (
     ATTRACTED,
@@ -25,6 +24,7 @@ from posbias.core.training.row_weights import (
     BEYOND,
     EXPECTED,
     RowWeights,
+    examination_of_rows,
     row_weights,
     sums_by_position,
     sums_of_documents,

@@ -31,8 +31,7 @@ from posbias.io.log.rows import RawLines, Rows
 from posbias.io.log.scan import TEXT_SEPARATORS
 from posbias.io.progress import Progress
 from posbias.io.stores.checks import check_contents
-from posbias.io.stores.decay import Decay
-from posbias.io.stores.metadata import StatisticsMetadata
+from posbias.io.stores.metadata import Decay, StatisticsMetadata
 from posbias.io.stores.segments import scan_part
 from posbias.io.stores.store import Statistics, checked, merge_metadata
 from posbias.io.temporary.kept import KeptFrame, keep

@@ -10,9 +10,8 @@ from functools import partial
 
 import polars as pl
 
-from posbias.core.counts.by_day import DAY, add_by_day, count_by_day, count_positions
-from posbias.core.counts.odd_days import DayLook, look_at_days, nearest
-from posbias.core.log.shifted_pages import ShiftedPages, count_spans, shifted_pages
+from posbias.core.counts.odd_days import DAY, DayLook, add_by_day, count_by_day, count_positions, look_at_days, nearest
+from posbias.core.log.pages import ShiftedPages, count_spans, shifted_pages
 from posbias.core.schema import PERIOD, SESSION
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.log import Log

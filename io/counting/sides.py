@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from posbias.core.comparison.of_contexts import CURVE
+from posbias.core.comparison.curves import CURVE
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import StatisticsError
 from posbias.core.periods import coarsest

@@ -2,6 +2,8 @@
 
 A log that fits is read once into memory. A larger one is split into buckets on disk, and every plan runs on several
 buckets at a time. A bucket holds whole queries, and so whole pages.
+
+Pages of a log on this machine: which of them break the contract, and what is left without them.
 """
 
 from collections import Counter
@@ -15,13 +17,14 @@ import polars as pl
 from posbias.core.arrays.threads import at_once, n_threads
 from posbias.core.choices import CheckPages, OnBadRows
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.log.guards import LogTotals
+from posbias.core.log.guards import LogTotals, PageEnds, count_page_ends, sum_page_ends
 from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import over_parts, pages, pages_in_memory
+from posbias.core.log.pages import PageFault, mark_repeats, over_parts, pages, pages_in_memory
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
-from posbias.io.engines.buckets import LEAST_BYTES_PER_ROW, Buckets, only_sessions, row_counts
+from posbias.io.engines.buckets import LEAST_BYTES_PER_ROW, Buckets, bucket_of_query, only_sessions, row_counts
 from posbias.io.engines.contract import (
     ROWS,
+    SAMPLED_ROWS,
     bytes_per_row,
     fewest_parts,
     judge_pages,
@@ -31,25 +34,82 @@ from posbias.io.engines.contract import (
     rows_by_reason,
 )
 from posbias.io.engines.engine import Found, Item
-from posbias.io.engines.local_pages import (
-    JudgedPages,
-    affected_pages,
-    each_doc_once,
-    in_sample,
-    is_looked_at,
-    judge,
-    keeps_session,
-    without_pages,
-)
-from posbias.io.engines.local_parts import Bucketed, LocalParts, MakeFrame, add_up_part
+from posbias.io.engines.local_parts import Bucketed, LocalParts, MakeFrame, add_up_part, pieces_of
 from posbias.io.engines.packed_buckets import packed_buckets
-from posbias.io.engines.pieces import pieces_of
 from posbias.io.log.log import Log, good_rows
 from posbias.io.log.scan import reading
 from posbias.io.progress import RowCounter, count_rows
 from posbias.io.results.tables import write_in_one_file
 from posbias.io.temporary.files import check_room, temporary_files
 from posbias.io.temporary.kept import keep
+
+
+@dataclass(frozen=True)
+class JudgedPages:
+    """What is known of pages.
+
+    Attributes:
+        faulty: `session`, `rows` and `rejected` of those that are faulty.
+        ends: where the others end.
+    """
+
+    faulty: pl.DataFrame
+    ends: PageEnds
+
+
+def judge(shares: Iterable[pl.LazyFrame]) -> JudgedPages:
+    """What is known of the `pages` of a log, which are collected share by share."""
+    faulty, ends = list[pl.DataFrame](), list[pl.DataFrame]()
+    for share in shares:
+        judged = share.collect(engine="streaming")
+        faulty.append(judged.filter(pl.col(REJECTED) > 0).select(SESSION, ROWS, REJECTED))
+        ends.append(count_page_ends(judged.lazy()).collect())
+    return JudgedPages(pl.concat(faulty), sum_page_ends(ends))
+
+
+def in_sample(log: Log, n_buckets: int) -> pl.Expr:
+    """Whether a row is of the pages that are checked where not all are."""
+    return pl.col(SESSION).is_not_null() & _is_checked(log, n_buckets)
+
+
+def keeps_session(log: Log, n_buckets: int) -> pl.Expr:
+    """Whether a row is of the pages that are looked at: of the first bucket, and of a sample of all."""
+    return pl.col(SESSION).is_not_null() & _is_kept(log, n_buckets)
+
+
+def is_looked_at(log: Log, n_buckets: int) -> pl.Expr:
+    """Whether a row is of any of these pages."""
+    return pl.col(SESSION).is_not_null() & (_is_kept(log, n_buckets) | _is_checked(log, n_buckets))
+
+
+def _is_checked(log: Log, n_buckets: int) -> pl.Expr:
+    return pl.col(SESSION).hash() % max(n_buckets, log.estimated_rows // SAMPLED_ROWS) == 0
+
+
+def _is_kept(log: Log, n_buckets: int) -> pl.Expr:
+    kept = pl.col(SESSION).hash() % max(1, log.estimated_rows // SAMPLED_ROWS) == 0
+    return kept if log.page_rules.several_queries else kept | (bucket_of_query(n_buckets) == 0)
+
+
+def each_doc_once(impressions: pl.LazyFrame, *, whole_pages: bool) -> tuple[pl.DataFrame, dict[str, int]]:
+    """Impressions with each document once a page, and the rows that are left out, by reason."""
+    marked = mark_repeats(impressions, clicks_above_matter=whole_pages).collect()
+    repeats = rows_by_reason(row_counts(marked.lazy()).filter(pl.col(REJECTED) > 0).collect())
+    return good_rows(marked.lazy()).collect(), repeats
+
+
+def affected_pages(shown: pl.LazyFrame, faulty_rows: pl.LazyFrame, faulty: pl.DataFrame) -> pl.DataFrame:
+    """The pages that lost a row, other than the faulty ones, with the number of their good rows."""
+    lost = shown.join(faulty_rows.select(SESSION).unique(), on=SESSION, how="semi")
+    others = lost.join(faulty.lazy().select(SESSION), on=SESSION, how="anti")
+    code = pl.lit(int(PageFault.FAULTY_ROW), pl.UInt8).alias(REJECTED)
+    return others.group_by(SESSION).agg(pl.col(ROWS).sum()).with_columns(code).collect()
+
+
+def without_pages(impressions: pl.LazyFrame, faulty: pl.DataFrame) -> pl.LazyFrame:
+    """The rows of other pages."""
+    return impressions.join(faulty.lazy().select(SESSION), on=SESSION, how="anti")
+
 
 _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS = 1 << 20, 64  # smaller buckets are faster, up to a point
 _SHARE_AT_WORK = 0.4  # of what a plan holds at its peak: what a bucket takes that is one of several

@@ -1,6 +1,8 @@
-"""Parts of a log on this machine, several of which are worked on at once, and how one is counted."""
+"""Parts of a log on this machine: how one is counted, in pieces where a frequent query makes it large."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,16 +12,42 @@ import polars as pl
 
 from posbias.core.arrays.bit_fields import BitFields
 from posbias.core.arrays.threads import at_once
-from posbias.core.counts.packed import count_numbers, count_packed
+from posbias.core.counts.packed import count_numbers, count_packed, running_total
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.running_total import running_total
 from posbias.core.counts.sums_of_weights import add_up_weights, count_weights
 from posbias.core.log.guards import LogTotals
 from posbias.core.schema import DOC, IMPRESSIONS, SESSION
+from posbias.io.engines.buckets import Buckets
 from posbias.io.engines.engine import Found
-from posbias.io.engines.pieces import pieces_of
 from posbias.io.log.log import Log
 from posbias.io.log.lost_clicks import JoinedClicks
+from posbias.io.temporary.directories import remove_tree
+from posbias.io.temporary.files import temporary_files
+
+_MOST_ROWS_AT_ONCE = 1 << 21  # worked on together: they and their copies take 200 to 500 MB
+
+
+@contextmanager
+def pieces_of(rows: pl.LazyFrame, column: str, scratch: Path) -> Generator[list[pl.LazyFrame]]:
+    """The rows in pieces that go into memory, on disk while they are used; one piece where all of them do.
+
+    Args:
+        rows: of a bucket, at least one.
+        column: each of its values lies in one piece.
+        scratch: a directory of ours.
+    """
+    number = -(-rows.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE)
+    if number <= 1:
+        yield [rows]
+        return
+    pieces = Buckets(scratch / f"pieces-{secrets.token_hex(16)}", number)
+    try:
+        with temporary_files(scratch):
+            pieces.write([rows], judged=False, key=column)
+        yield pieces.frames
+    finally:
+        remove_tree(pieces.folder)
+
 
 _MOST_NUMBERS_AT_ONCE = 1 << 23  # rows of a bucket that are counted together
 

@@ -3,9 +3,14 @@
 Polars reads the files, in Spark's Python workers, just as it does on one machine. Spark counts, and brings together
 what belongs together. What is done to a part, Polars does again, in the worker that holds it. Only small things come
 back to this process: signatures, which are fitted here, and counts.
+
+Which sessions of a log on Spark cannot be one results page.
+
+Spark frames that the cluster keeps, because they are used several times, for as long as somebody uses them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
@@ -17,16 +22,25 @@ import polars as pl
 
 from posbias.core.choices import CheckPages, OnBadRows
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.log.guards import LogTotals, PageEnds
+from posbias.core.errors import EngineError
+from posbias.core.log.guards import PAGE_ENDS, LogTotals, PageEnds, count_page_ends, sum_page_ends
 from posbias.core.log.impressions import REJECTED
+from posbias.core.log.pages import LAST_CLICKED, PAGE_CLICKS, USUAL_PAGES, PageFault, PageRules, mark_repeats, pages
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, QUERY, SESSION
-from posbias.io.engines.contract import ROWS, SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
+from posbias.io.engines.contract import PAGES, ROWS, SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
 from posbias.io.engines.engine import Found, Item
-from posbias.io.engines.kept_frames import KeptFrames, SparkFrame
-from posbias.io.engines.spark_pages import PagesOnSpark, affected, count_faults, marked_repeats
 from posbias.io.engines.spark_session import Session, shuffle_into, spark_errors
-from posbias.io.engines.spark_types import packed, spark_name, spark_schema
-from posbias.io.engines.spark_worker import RESULT, collect_frames, from_batches, on_part, work_on
+from posbias.io.engines.spark_worker import (
+    RESULT,
+    collect_frames,
+    from_batches,
+    on_part,
+    on_rows,
+    packed,
+    spark_name,
+    spark_schema,
+    work_on,
+)
 from posbias.io.engines.wire import WIRE
 from posbias.io.log.log import CLICKED, Log
 from posbias.io.log.lost_clicks import JoinedClicks
@@ -34,6 +48,107 @@ from posbias.io.log.scan import reading
 from posbias.io.progress import RowCounter
 from posbias.io.results.tables import write_part
 from posbias.io.temporary.files import remove_unfinished, whole_files
+
+SparkFrame = Any
+"""pyspark.sql.DataFrame, which is not there unless the extra is installed."""
+
+
+@dataclass(frozen=True)
+class KeptFrames:
+    """The frames that are kept. A Spark session may outlive the command: they would fill it."""
+
+    _kept: list[SparkFrame] = field(default_factory=list[SparkFrame])
+
+    def keep(self, frame: SparkFrame) -> SparkFrame:
+        """The same frame, kept from its first use on."""
+        self._kept.append(frame.persist())
+        return frame
+
+    def let_go(self, frame: SparkFrame) -> None:
+        """Do not keep a frame any longer. Where Spark has broken down, there is nothing left to do."""
+        self._kept.remove(frame)
+        with suppress(EngineError), spark_errors():
+            frame.unpersist()
+
+    def let_go_of_all(self) -> None:
+        """Keep none of the frames any longer."""
+        for frame in reversed(self._kept.copy()):
+            self.let_go(frame)
+
+
+@dataclass(frozen=True)
+class PagesOnSpark:
+    """The sessions of impressions.
+
+    Attributes:
+        impressions: canonical impressions.
+        schema: their names and types in Polars.
+        n_parts: number of partitions.
+        rules: what a page may be.
+    """
+
+    impressions: SparkFrame
+    schema: pl.Schema
+    n_parts: int
+    rules: PageRules = USUAL_PAGES
+
+    def judged(self, one_in: int) -> SparkFrame:
+        """The `pages` of one in so many sessions."""
+        functions: Any = import_module("pyspark.sql.functions")
+        sampled = self.impressions
+        if one_in > 1:
+            sampled = sampled.filter(functions.pmod(functions.xxhash64(SESSION), functions.lit(one_in)) == 0)
+        rules, made = self.rules, self._of_pages
+
+        def work(frame: pl.LazyFrame) -> pl.LazyFrame:
+            return packed(pages(frame, rules), made)
+
+        whole = sampled.repartition(self.n_parts, SESSION)
+        return whole.mapInArrow(on_rows(work, self.schema), spark_schema(made))
+
+    def examples(self, faulty: SparkFrame) -> pl.DataFrame:
+        """One session for each reason."""
+        return from_batches(faulty.dropDuplicates([REJECTED]).toArrow().to_batches(), self._of_pages)
+
+    def ends(self, judged: SparkFrame) -> PageEnds:
+        """Where those of `judged` pages end that are not faulty."""
+
+        def work(frame: pl.LazyFrame) -> pl.LazyFrame:
+            return packed(count_page_ends(frame), PAGE_ENDS)
+
+        found = judged.mapInArrow(on_rows(work, self._of_pages), spark_schema(PAGE_ENDS))
+        return sum_page_ends([from_batches(found.toArrow().to_batches(), PAGE_ENDS)])
+
+    @property
+    def _of_pages(self) -> pl.Schema:
+        counts = dict.fromkeys((ROWS, PAGE_CLICKS, LAST_CLICKED), pl.Int64())
+        return pl.Schema({SESSION: self.schema[SESSION], **counts, REJECTED: pl.UInt8()})
+
+
+def marked_repeats(impressions: SparkFrame, schema: pl.Schema, *, clicks_above_matter: bool) -> SparkFrame:
+    """Impressions, each session in one partition, marked by `mark_repeats`."""
+    marked = pl.Schema({**schema, REJECTED: pl.UInt8()})
+
+    def work(frame: pl.LazyFrame) -> pl.LazyFrame:
+        return packed(mark_repeats(frame, clicks_above_matter=clicks_above_matter), marked)
+
+    return impressions.mapInArrow(on_rows(work, schema), spark_schema(marked))
+
+
+def affected(judged: SparkFrame, faulty_rows: SparkFrame) -> SparkFrame:
+    """The pages that lost a row, other than the faulty ones, with the number of their good rows."""
+    functions: Any = import_module("pyspark.sql.functions")
+    lost = judged.filter(f"{REJECTED} = 0").join(faulty_rows.select(SESSION), on=SESSION, how="left_semi")
+    return lost.withColumn(REJECTED, functions.lit(int(PageFault.FAULTY_ROW)).cast("smallint"))
+
+
+def count_faults(faulty: SparkFrame) -> pl.DataFrame:
+    """Number of `pages` and their `rows` by `rejected`, of faulty pages."""
+    found = faulty.groupBy(REJECTED).agg({"*": "count", ROWS: "sum"}).collect()
+    counts = [(row[REJECTED], row["count(1)"], row[f"sum({ROWS})"]) for row in found]
+    schema = {REJECTED: pl.Int64, PAGES: pl.Int64, ROWS: pl.Int64}
+    return pl.DataFrame(counts, schema=schema, orient="row").sort(REJECTED)
+
 
 _FEWEST_PARTS = 2
 _SLICES_PER_CORE = 2  # of a log, so that no core waits long for another

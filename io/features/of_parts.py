@@ -1,4 +1,7 @@
-"""The features of laid-out rows: opened, brought to the parts, and what becomes of rows that have none."""
+"""The features of laid-out rows: opened, brought to the parts, and what becomes of rows that have none.
+
+Features that stand in the log itself.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +16,7 @@ from posbias.core.schema import DOC, PAIR, QUERY, Roles
 from posbias.core.training.layouts import GROUP, Layout
 from posbias.core.training.layouts.preferences import LOSER_ROW, WINNER_ROW
 from posbias.io.engines.engine import Engine, ReadLog
-from posbias.io.features.columns import check_finite, feature_columns
-from posbias.io.features.of_log import features_of_pairs
+from posbias.io.features.columns import FeatureColumns, check_finite, feature_columns
 from posbias.io.features.routing import route
 from posbias.io.features.rows import (
     MissingFeatures,
@@ -30,7 +32,42 @@ from posbias.io.log.fingerprints import check_unchanged
 from posbias.io.log.log import Log
 from posbias.io.log.scan import untyped_columns
 from posbias.io.progress import Progress
+from posbias.io.temporary.files import temporary_files
 from posbias.io.temporary.kept import KeptFrame, keep
+
+_VARIES = "posbias_varies:"
+
+
+def features_of_pairs(
+    impressions: pl.LazyFrame, columns: FeatureColumns, path: Path
+) -> tuple[pl.LazyFrame, dict[str, int]]:
+    """One row per (query, doc) of a part: the largest value of each feature over the pair's impressions.
+
+    Args:
+        impressions: canonical impressions with the raw columns; a query lies wholly in one part.
+        columns: the features.
+        path: a Parquet file to make, in the directory of temporary files.
+
+    Returns:
+        `query`, `doc` and the features, and for each feature the number of pairs where its values differ. A value that
+        is missing in some impressions does not differ from the others.
+
+    Raises:
+        OutputError: there is no room.
+    """
+    names = [feature.name for feature in columns.features]
+    read = impressions.select(*PAIR, *columns.read)
+    schema = read.collect_schema()
+    values = [pl.col(name).fill_nan(None) if schema[name].is_float() else pl.col(name) for name in names]
+    varies = [(value.min() != value.max()).fill_null(value=False).name.prefix(_VARIES) for value in values]
+    with temporary_files(path.parent):
+        read.group_by(PAIR).agg(*(value.max() for value in values), *varies).sink_parquet(
+            path, compression="lz4", statistics=False
+        )
+    pairs = pl.scan_parquet(path, glob=False)
+    counts = pairs.select(pl.col(f"{_VARIES}{name}").sum().alias(name) for name in names).collect(engine="streaming")
+    return pairs.select(*PAIR, *names), dict(zip(names, map(int, counts.row(0)), strict=True))
+
 
 _ROW, _NEW_ROW = "posbias_row", "posbias_new_row"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from posbias.core.comparison.of_fits import FittedCurve
+from posbias.core.comparison.curves import FittedCurve
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.fit.model_tests import ModelTests
@@ -14,7 +14,7 @@ from posbias.io.fits.read import require_propensities
 from posbias.io.places.locations import Location
 from posbias.io.results.stored import open_stored
 from posbias.io.results.tables import FILES_OF_A_FIT, read_covariance, read_propensities
-from posbias.io.stores.manifest_types import Counted
+from posbias.io.stores.manifest import Counted
 
 
 class _Estimate(msgspec.Struct, frozen=True):

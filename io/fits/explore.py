@@ -29,7 +29,7 @@ from posbias.io.results.tables import (
     ATTRACTIVENESS as ATTRACTIVENESS_FILE,
 )
 from posbias.io.results.tables import FILES_OF_A_FIT, PROPENSITIES, read_covariance, read_propensities, read_table
-from posbias.io.stores.manifest_types import Counted
+from posbias.io.stores.manifest import Counted
 
 FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS_FILE}.parquet")
 

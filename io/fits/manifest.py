@@ -26,7 +26,7 @@ from posbias.io.fits.verdict_sections import (
     RowsSection,
     numbers,
 )
-from posbias.io.stores.manifest_types import Position, Probability
+from posbias.io.stores.manifest import Position, Probability
 
 MOST_CELLS = 10_000
 """Of more cells, only the table of propensities says what is known, and not the manifest."""

@@ -21,7 +21,7 @@ from posbias.io.places.file_names import check_inside
 from posbias.io.places.locations import Location, location
 from posbias.io.results.stored import StoredResult, open_stored
 from posbias.io.results.tables import FILES_OF_A_FIT, read_covariance, read_propensities
-from posbias.io.stores.manifest_types import Counted
+from posbias.io.stores.manifest import Counted
 
 
 class _Value(msgspec.Struct, frozen=True):

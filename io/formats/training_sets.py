@@ -12,9 +12,8 @@ from posbias.core.errors import SchemaError
 from posbias.core.training.layouts import GROUP, Layout
 from posbias.core.training.layouts.preferences import LOSER_ROW, WINNER_ROW
 from posbias.io.engines.engine import Engine
-from posbias.io.features.chunks import chunks, rows_per_chunk
 from posbias.io.features.of_parts import FeaturedRows, FeaturesOfPart
-from posbias.io.features.rows import held
+from posbias.io.features.rows import chunks, held, rows_per_chunk
 from posbias.io.formats import TrainingFormat
 from posbias.io.layouts.parts import LaidOut, LaidOutSplits, Split, splits_of
 from posbias.io.layouts.training_set import Feature, TrainingPart, TrainingSet

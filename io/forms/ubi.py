@@ -4,8 +4,7 @@ from typing import Any, ClassVar
 
 from posbias.io.forms.form import Form
 from posbias.io.log.raw import RawReader, RawRules
-from posbias.io.ubi.fields import ACTION_NAME, QUERY_ID, USER_QUERY
-from posbias.io.ubi.reader import UbiReader
+from posbias.io.ubi.reader import ACTION_NAME, QUERY_ID, USER_QUERY, UbiReader
 
 
 class Ubi(Form):

@@ -1,8 +1,14 @@
-"""From a counted log to documents with their counts and features, as learners take them."""
+"""From a counted log to documents with their counts and features, as learners take them.
+
+Features as the numbers that models see: text as its place among the categories, what is missing as nan.
+
+Rows of features that need not be in memory: a file of floats, row by row, of which any rows can be read.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,21 +20,123 @@ from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStati
 from posbias.core.errors import SchemaError
 from posbias.core.learners.boosting import Rows
 from posbias.core.learners.data import Features, LearningData, Pages
-from posbias.core.log.page_order import in_page_order
+from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, DOC, PAIR, QUERY, SESSION, WEIGHT
 from posbias.core.training.layouts import GROUP, get_layout
 from posbias.core.training.split import in_validation
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog
-from posbias.io.features.chunks import chunks, rows_per_chunk
 from posbias.io.features.of_parts import FeaturedRows, FeaturesOfPart, WantedFeatures, bring_features
-from posbias.io.features.rows import held
+from posbias.io.features.rows import chunks, held, rows_per_chunk
 from posbias.io.layouts.parts import LaidOut, keep_rows
 from posbias.io.layouts.training_set import Feature
-from posbias.io.learning.encoding import encoded
-from posbias.io.learning.ids import Ids
-from posbias.io.learning.matrix import MatrixWriter
+from posbias.io.learning.model_files import Ids
 from posbias.io.progress import Progress
+from posbias.io.temporary.files import temporary_files
+
+_BYTES = 8
+
+
+@dataclass(frozen=True)
+class RowsOnDisk:
+    """A matrix of floats in a file.
+
+    Attributes:
+        path: the file: rows one after the other, each of F floats of 8 bytes.
+        n_rows: number of rows.
+        n_columns: number of columns F.
+    """
+
+    path: Path
+    n_rows: int
+    n_columns: int
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return self.n_rows
+
+    def __getitem__(self, wanted: slice | Integers) -> Floats:
+        """Some rows, shape (n, F)."""
+        if isinstance(wanted, slice):
+            start, stop, _ = wanted.indices(self.n_rows)
+            return self._read(start, max(stop - start, 0))
+        return np.concatenate([self._read(int(row), 1) for row in wanted]) if len(wanted) else self._read(0, 0)
+
+    def _read(self, first: int, number: int) -> Floats:
+        values = np.fromfile(self.path, np.float64, number * self.n_columns, offset=first * self.n_columns * _BYTES)
+        return values.reshape(number, self.n_columns)
+
+
+class MatrixWriter:
+    """Takes rows, a chunk at a time, into memory or into a file."""
+
+    def __init__(self, path: Path | None, n_columns: int) -> None:
+        """Begin without a row.
+
+        Args:
+            path: the file, in a temporary directory of ours; None keeps rows in memory.
+            n_columns: number of columns.
+        """
+        self._path, self._n_columns, self._n_rows = path, n_columns, 0
+        self._chunks: list[Floats] = []
+
+    def write(self, rows: Floats) -> None:
+        """Add rows of shape (n, F).
+
+        Raises:
+            OutputError: the disk is full.
+        """
+        self._n_rows += len(rows)
+        if self._path is None:
+            self._chunks.append(rows)
+            return
+        with temporary_files(self._path.parent), self._path.open("ab") as file:
+            rows.tofile(file)
+
+    def rows(self) -> Rows:
+        """All of them."""
+        if self._path is not None:
+            return RowsOnDisk(self._path, self._n_rows, self._n_columns)
+        return np.concatenate(self._chunks) if self._chunks else np.zeros((0, self._n_columns))
+
+
+def encoded(rows: pl.DataFrame, features: Sequence[Feature]) -> Floats:
+    """The features of rows, shape (n, F). A text that is no category counts as missing."""
+    if not features:
+        return np.zeros((rows.height, 0))
+    columns = rows.select(_as_number(feature).alias(f"f{number}") for number, feature in enumerate(features))
+    return np.ascontiguousarray(columns.to_numpy(), np.float64)
+
+
+def _as_number(feature: Feature) -> pl.Expr:
+    column = pl.col(feature.name)
+    if feature.categories is not None:
+        column = column.cast(pl.String).cast(pl.Enum(feature.categories), strict=False).to_physical()
+    return column.cast(pl.Float64).fill_null(np.nan)
+
+
+def check_numbers(rows: pl.DataFrame, numbers: pl.DataFrame, features: Sequence[Feature], where: str) -> None:
+    """See that text that should be a number is one.
+
+    Args:
+        rows: features as they stand in a file.
+        numbers: the same, read as numbers.
+        features: which they are.
+        where: what is being read, for the message.
+
+    Raises:
+        SchemaError: a feature that was numbers in training holds a text that is none.
+    """
+    for feature in features:
+        if feature.categories is not None or rows.schema[feature.name] != pl.String:
+            continue
+        lost = rows.filter(numbers[feature.name].is_null() & (pl.col(feature.name).str.strip_chars() != ""))
+        if lost.height:
+            raise SchemaError(
+                f"{where}: the feature {feature.name!r} holds {lost[feature.name][0]!r}, and was numbers in training. "
+                "Write a number, or leave it empty where it is missing."
+            )
+
 
 _DOCUMENT = "posbias_document"
 _CELL = "posbias_cell"

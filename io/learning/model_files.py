@@ -2,6 +2,10 @@
 
 `model.txt` is LightGBM's own file, `model.npz` holds arrays. Both are data from outside when they are read again, and
 their digests are no secret: every number is checked to be in range, and no native code and no pickle reads them.
+
+The script beside a model that scores new rows without posbias.
+
+The ids of queries and documents that have factors, in files beside these.
 """
 
 import json
@@ -17,20 +21,195 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import msgspec
 import numpy as np
 import polars as pl
+from polars.exceptions import PolarsError
 
-from posbias.core.arrays.count_table import Floats
-from posbias.core.errors import LogFormatError, UsageError
+from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.core.escapes import escaped_json
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.learners.forest import Forest
 from posbias.core.learners.learner import Learned
 from posbias.core.learners.models import FactorModel, NetworkModel, RowModel, TreeModel
+from posbias.core.schema import DOC, QUERY
 from posbias.io.layouts.training_set import Feature
-from posbias.io.learning.ids import DOCUMENTS, QUERIES, Ids
-from posbias.io.learning.load_script import load_script
 from posbias.io.places.locations import Location
 from posbias.io.places.plain_files import open_plain, state_of_open
 from posbias.io.results.stored import open_stored
+from posbias.io.results.tables import read_table
+
+QUERIES, DOCUMENTS = "queries.parquet", "documents.parquet"
+_NUMBER = "posbias_number"
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Which queries and documents have factors.
+
+    Attributes:
+        queries: in the order of their numbers.
+        documents: likewise.
+    """
+
+    queries: pl.Series
+    documents: pl.Series
+
+    def files(self) -> dict[str, bytes]:
+        """The content of the files, by name: a row for each, its place the place of its factors."""
+        return {QUERIES: _packed_ids(self.queries.alias(QUERY)), DOCUMENTS: _packed_ids(self.documents.alias(DOC))}
+
+    @classmethod
+    def read(cls, folder: Path) -> "Ids":
+        """The ids beside a model.
+
+        Raises:
+            LogFormatError: a file holds none.
+        """
+        return cls(_ids_in(folder / QUERIES, QUERY), _ids_in(folder / DOCUMENTS, DOC))
+
+    def numbers(self, rows: pl.DataFrame) -> tuple[Integers, Integers]:
+        """The numbers of the queries and documents of rows; -1 for what was never seen.
+
+        Raises:
+            SchemaError: rows have no query, or ids that cannot be compared with those of the model.
+        """
+        if QUERY not in rows.columns:
+            raise SchemaError("the model ranks by query and document, and no column says the query. Name it: --query.")
+        return _numbers(self.queries, rows[QUERY], "query"), _numbers(self.documents, rows[DOC], "doc")
+
+
+def _numbers(known: pl.Series, wanted: pl.Series, role: str) -> Integers:
+    numbered = known.alias("id").to_frame().with_row_index(_NUMBER)
+    try:
+        asked = wanted.cast(known.dtype, strict=False).alias("id").to_frame()
+        found = asked.join(numbered, on="id", how="left", maintain_order="left", nulls_equal=False)
+    except PolarsError as error:
+        raise SchemaError(f"--{role}: holds {wanted.dtype}, and the model knows {known.dtype}.") from error
+    return found[_NUMBER].cast(pl.Int64).fill_null(-1).to_numpy().astype(np.int64)
+
+
+def _packed_ids(ids: pl.Series) -> bytes:
+    file = BytesIO()
+    ids.to_frame().write_parquet(file)
+    return file.getvalue()
+
+
+def _ids_in(path: Path, column: str) -> pl.Series:
+    table = read_table(path)
+    if table.columns != [column] or table[column].has_nulls() or table[column].is_duplicated().any():
+        raise LogFormatError(f"{path}: does not hold one column {column!r} of ids, each once. Train again.")
+    return table[column]
+
+
+_SHARED = '''"""Scores rows of features with the model beside this file.
+
+    python load.py ROWS.parquet > scores.csv        (or ROWS.csv)
+
+or, from Python: `score(rows)` with a Polars frame that has the columns of features.json.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+@IMPORTS@
+HERE = Path(__file__).resolve().parent
+FEATURES = json.loads((HERE / "features.json").read_text(encoding="utf-8"))
+@MODEL@
+
+def encode(rows: pl.DataFrame) -> np.ndarray:
+    """Text as its place among the categories, booleans as 0 and 1, what is missing as nan."""
+    columns = []
+    for feature in FEATURES:
+        column = rows[feature["name"]]
+        if feature["categories"] is not None:
+            column = column.cast(pl.String).cast(pl.Enum(feature["categories"]), strict=False).to_physical()
+        columns.append(column.cast(pl.Float64).fill_null(float("nan")).to_numpy())
+    return np.column_stack(columns)
+
+
+def score(rows: pl.DataFrame) -> np.ndarray:
+    """The score of each row: the larger, the more relevant."""
+    @SCORE@
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    rows = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+    names = {feature["name"] for feature in FEATURES}
+    others = rows.select(name for name in rows.columns if name not in names)
+    print(others.with_columns(score=pl.Series(score(rows))).write_csv(), end="")
+'''
+
+_TREES = {
+    "IMPORTS": "import lightgbm as lgb\nimport numpy as np\nimport polars as pl\n",
+    "MODEL": 'MODEL = lgb.Booster(model_file=str(HERE / "model.txt"))\n',
+    "SCORE": "return MODEL.predict(encode(rows), raw_score=True)",
+}
+
+_NETWORK = {
+    "IMPORTS": "import numpy as np\nimport polars as pl\n",
+    "MODEL": """with np.load(HERE / "model.npz", allow_pickle=False) as file:
+    MODEL = dict(file)
+LAYERS = sum(name.startswith("weight_") for name in MODEL)
+""",
+    "SCORE": """hidden = np.nan_to_num(np.clip((encode(rows) - MODEL["mean"]) / MODEL["scale"], -5.0, 5.0))
+    for layer in range(LAYERS):
+        hidden = hidden @ MODEL[f"weight_{layer}"] + MODEL[f"bias_{layer}"]
+        if layer < LAYERS - 1:
+            hidden = np.maximum(hidden, 0.0)
+    return hidden[:, 0]""",
+}
+
+_FACTORS = '''"""Scores queries and documents with the factors beside this file.
+
+    python load.py ROWS.parquet > scores.csv        (or ROWS.csv; columns `query` and `doc`)
+
+or, from Python: `score(rows)` with a Polars frame. What was never seen has bias and factors 0.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+HERE = Path(__file__).resolve().parent
+with np.load(HERE / "model.npz", allow_pickle=False) as file:
+    MODEL = dict(file)
+
+
+def numbers(rows: pl.DataFrame, column: str, name: str) -> np.ndarray:
+    """The place of each id among those that have factors, -1 where it has none."""
+    known = pl.read_parquet(HERE / name).with_row_index("number")
+    asked = rows.select(pl.col(column).cast(known.schema[column], strict=False))
+    found = asked.join(known, on=column, how="left", maintain_order="left")
+    return found["number"].cast(pl.Int64).fill_null(-1).to_numpy()
+
+
+def score(rows: pl.DataFrame) -> np.ndarray:
+    """The score of each row: the larger, the more relevant."""
+    padded = {name: np.concatenate([array, np.zeros_like(array[:1])]) for name, array in MODEL.items() if array.ndim}
+    query, doc = numbers(rows, "query", "queries.parquet"), numbers(rows, "doc", "documents.parquet")
+    biases = padded["query_bias"][query] + padded["item_bias"][doc]
+    return MODEL["mean"] + biases + (padded["query_factors"][query] * padded["item_factors"][doc]).sum(axis=1)
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    rows = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+    print(rows.select("query", "doc").with_columns(score=pl.Series(score(rows))).write_csv(), end="")
+'''
+
+
+def load_script(kind: Literal["trees", "network", "factors"]) -> str:
+    """`load.py` for a kind of model."""
+    if kind == "factors":
+        return _FACTORS
+    script = _SHARED
+    for placeholder, text in (_TREES if kind == "trees" else _NETWORK).items():
+        script = script.replace(f"@{placeholder}@", text)
+    return script
+
 
 Kind = Literal["trees", "network", "factors"]
 

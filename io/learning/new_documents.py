@@ -8,10 +8,10 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import SchemaError
 from posbias.core.schema import ALIASES, DOC, QUERY
-from posbias.io.features.chunks import rows_per_chunk
 from posbias.io.features.columns import as_number
+from posbias.io.features.rows import rows_per_chunk
 from posbias.io.layouts.training_set import Feature
-from posbias.io.learning.encoding import check_numbers, encoded
+from posbias.io.learning.documents import check_numbers, encoded
 from posbias.io.log.headers import check_headers
 from posbias.io.log.quoting import resolve_quotes
 from posbias.io.log.scan import reading, scan_sources

@@ -1,8 +1,14 @@
-"""A click log on disk as canonical impressions: files found, roles resolved, types checked, rows marked."""
+"""A click log on disk as canonical impressions: files found, roles resolved, types checked, rows marked.
+
+The row groups of Parquet files: whoever reads one decodes it whole.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
+from io import BytesIO
+from typing import Any
 
 import polars as pl
 
@@ -24,9 +30,27 @@ from posbias.io.log.lost_clicks import AT, CLICKS, OUTCOME, JoinedClicks, Shown,
 from posbias.io.log.nested import Nesting
 from posbias.io.log.raw import CLICKED_EVENT, OF_FILE, OF_ROW, RawReader
 from posbias.io.log.request import LogRequest
-from posbias.io.log.row_groups import longest_row_groups
 from posbias.io.log.scan import FILE, ROW, reading, scan_sources, scan_with_place
-from posbias.io.log.sources import Source
+from posbias.io.log.sources import Source, each_source, read_end
+
+_LENGTH_AND_MAGIC = 8  # bytes: the footer's length, and "PAR1"
+
+
+def longest_row_groups(sources: Sequence[Source]) -> list[int]:
+    """How many rows the longest row group of each Parquet file has, by its footer; 0 in an empty file.
+
+    Raises:
+        OSError: a file cannot be read any more.
+    """
+    return list(each_source(_longest, sources))
+
+
+def _longest(source: Source) -> int:
+    parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time, and it has no types
+    length = int.from_bytes(read_end(source, _LENGTH_AND_MAGIC)[:4], "little")
+    metadata = parquet.read_metadata(BytesIO(read_end(source, length + _LENGTH_AND_MAGIC)))
+    return max((metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)), default=0)
+
 
 CLICKED = "posbias_clicked"
 """The column that a table of clicks brings."""

@@ -10,7 +10,7 @@ from posbias.core.log.impressions import FOUND_BEFORE, RowFault
 from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.lost_clicks import BESIDE, CLICKED, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
 from posbias.io.log.scan import ROW
-from posbias.io.log.written_lists import NO_LIST_RULES, ListRules
+from posbias.io.log.written_values import NO_LIST_RULES, ListRules
 
 _PAGE = "posbias_page"
 _PLACE = "posbias_place"

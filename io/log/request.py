@@ -9,7 +9,7 @@ from posbias.io.log.click_table import ClicksRequest
 from posbias.io.log.dialect import PLAIN, Dialect
 from posbias.io.log.event_table import EventsRequest
 from posbias.io.log.raw import RawReader
-from posbias.io.log.written_lists import NO_LIST_RULES, ListRules
+from posbias.io.log.written_values import NO_LIST_RULES, ListRules
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from posbias.io.counting.count import count_log
 from posbias.io.engines.engine import OnBadRows
 from posbias.io.fits.fit import FitRequest, fit_counts, sections_of_counts
 from posbias.io.log.doubts import doubts
-from posbias.io.notebooks.frames import FRAME, Frame
-from posbias.io.notebooks.logs import Names, local_engine, log_of, name, name_or_none, names
+from posbias.io.notebooks.frames import FRAME, Frame, Names, local_engine, log_of, name, name_or_none, names
 from posbias.io.notebooks.results import FitResult, read_result
 from posbias.io.progress import SilentProgress
 from posbias.io.results.manifest import write_manifest

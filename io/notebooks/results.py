@@ -14,8 +14,7 @@ from posbias.core.training.weights import WeightOptions
 from posbias.io.browsing.fits import CLICK_MODEL, ClickModelFit, click_model_in
 from posbias.io.browsing.fits import FILES as FILES_OF_A_CLICK_MODEL
 from posbias.io.fits.read import PreviousFit, fit_in
-from posbias.io.notebooks.frames import FrameT
-from posbias.io.notebooks.logs import Names, name_or_none, names
+from posbias.io.notebooks.frames import FrameT, Names, name_or_none, names
 from posbias.io.places.locations import location
 from posbias.io.results.stored import open_stored
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES

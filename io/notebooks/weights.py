@@ -16,7 +16,7 @@ from posbias.core.fit.propensities import PROPENSITY, choose_propensities
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models.click_model import ExaminationModel
 from posbias.core.schema import SESSION, WEIGHT, RequestedRoles
-from posbias.core.training.layouts.pages import weighted_pages
+from posbias.core.training.layouts.layout import weighted_pages
 from posbias.core.training.row_weights import weighed_rows
 from posbias.core.training.weights import ClickWeights, WeightOptions, check_min_propensity
 from posbias.io import clock
@@ -27,8 +27,7 @@ from posbias.io.engines.engine import Engine, OnBadRows, ReadLog
 from posbias.io.fits.read import PreviousFit
 from posbias.io.layouts.pair_weights import check_unidentified, weights_of_log
 from posbias.io.log.doubts import doubts
-from posbias.io.notebooks.frames import FRAME, Frame, FrameT
-from posbias.io.notebooks.logs import NUMBER, check_choice, local_engine, log_of
+from posbias.io.notebooks.frames import FRAME, NUMBER, Frame, FrameT, check_choice, local_engine, log_of
 from posbias.io.progress import SilentProgress
 
 ADDED = (PROPENSITY, WEIGHT)

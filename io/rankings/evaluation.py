@@ -15,12 +15,10 @@ import polars as pl
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sums_of_weights import add_up_weights, count_cells
 from posbias.core.errors import SchemaError
-from posbias.core.evaluation.estimates import Evaluation
-from posbias.core.evaluation.lists import ranked
-from posbias.core.evaluation.ndcg import ndcg_by_query
+from posbias.core.evaluation.estimates import Evaluation, Totals
+from posbias.core.evaluation.ndcg import ndcg_by_query, ranked
 from posbias.core.evaluation.query_sums import Asked, QuerySums, merged, query_sums
 from posbias.core.evaluation.shown import CellWeights, counted_rows, pages_by_query, rows_of_pages, shown_of
-from posbias.core.evaluation.totals import Totals
 from posbias.core.fit.fitted_theta import FittedTheta
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.schema import QUERY, SESSION, WEIGHT

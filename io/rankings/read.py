@@ -1,4 +1,4 @@
-"""Rankings and judgments, opened: their ids in the types of the log, their numbers checked as they are read."""
+"""Rankings and judgments, opened: tables and files of TREC, their ids in the types of the log."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,16 +7,81 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
-from posbias.core.evaluation.lists import RANKING, SCORE
-from posbias.core.evaluation.ndcg import RELEVANCE
+from posbias.core.evaluation.ndcg import RANKING, RELEVANCE, SCORE
 from posbias.core.schema import DOC, QUERY, Roles
 from posbias.io.features.table import KeyedTable, as_key, read_keys
 from posbias.io.log.quoting import resolve_quotes
-from posbias.io.log.scan import reading
-from posbias.io.log.sources import Source, find_sources
+from posbias.io.log.scan import LINE, ROW, reading, scan_lines
+from posbias.io.log.sources import Source, find_sources, named_paths
 from posbias.io.rankings.names import check_names, name_of, split_name
-from posbias.io.rankings.trec import QRELS, RUN, TrecFile, open_trec
 from posbias.io.results.stored import check_file
+
+RUN, QRELS = ("query", "q0", "doc", "rank", "score", "tag"), ("query", "iteration", "doc", "relevance")
+"""The fields of a line."""
+
+_WHAT: dict[tuple[str, ...], str] = {RUN: "a line of a TREC run", QRELS: "a line of TREC qrels"}
+
+
+@dataclass(frozen=True)
+class TrecFile:
+    """An opened file.
+
+    Attributes:
+        source: it.
+        rows: its fields, as text; lines without any are left out.
+    """
+
+    source: Source
+    rows: pl.LazyFrame
+
+
+def open_trec(name: str, fields: tuple[str, ...]) -> TrecFile:
+    """A file whose lines have these fields.
+
+    Raises:
+        LogFormatError: there is no such file, or a line has other fields.
+    """
+    source = _source(name)
+    lines = scan_lines(source).with_columns(pl.col(LINE).str.strip_chars().str.strip_prefix("\ufeff"))
+    lines = lines.filter(pl.col(LINE) != "")
+    said = " ".join(fields)
+    groups = "".join(rf"(?P<{field}>\S+)\s+" for field in fields[:-1]) + rf"(?P<{fields[-1]}>\S+)"
+    found = pl.col(LINE).str.extract_groups(f"^{groups}$")
+    try:
+        others = lines.filter(found.struct.field(fields[0]).is_null()).head(1).collect(engine="streaming")
+        is_empty = not lines.head(1).collect(engine="streaming").height
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise LogFormatError(f"{name}: cannot be read as text: {str(error).splitlines()[0]}.") from error
+    if is_empty:
+        raise LogFormatError(f"{name}: holds no line. {_WHAT[fields][:1].upper()}{_WHAT[fields][1:]} is {said}.")
+    if others.height:
+        number, line = others.select(ROW, LINE).row(0)
+        raise LogFormatError(
+            f"{name}: line {number} is not {_WHAT[fields]} ({said}): {line[:80]}. Is it a table? Then give "
+            "it a name that says so, such as .csv or .parquet."
+        )
+    return TrecFile(source, lines.select(found.alias(LINE)).unnest(LINE))
+
+
+def _source(name: str) -> Source:
+    """One file.
+
+    Raises:
+        LogFormatError: there is none, or several.
+    """
+    places = named_paths(name)
+    if len(places) != 1:
+        raise LogFormatError(f"{name}: {'no such file' if not places else 'more than one file'}. Name one file.")
+    place = places[0]
+    if not isinstance(place, Path):
+        raise LogFormatError(f"{name}: a TREC file is read from disk only. Copy it, or give a table.")
+    if not place.is_file():
+        raise LogFormatError(f"{name}: is not a file. Name a file of TREC.")
+    state = place.stat()
+    if state.st_size == 0:
+        raise LogFormatError(f"{name}: the file is empty (0 bytes).")
+    return Source(place, "tsv", (), state.st_size, state.st_mtime_ns)
+
 
 _SCORES = "Name a table of query, doc and score, such as the scores.parquet of `posbias train` or `score`."
 _JUDGMENTS = "Name TREC qrels, or a table of query, doc and relevance."

@@ -18,9 +18,9 @@ from itertools import count, groupby
 import vl_convert
 
 from posbias.core.escapes import escaped
+from posbias.io.reports.drawing import page_config
 from posbias.io.reports.elements import Block, Figure, Listing, Points, Section, Table
 from posbias.io.reports.sections.contents import MOST_IN_FULL, Part
-from posbias.io.reports.theme import page_config
 
 _OF_VEGA = (
     "Charts by Vega, Vega-Lite and Vega-Embed, Copyright (c) University of Washington Interactive Data Lab, "

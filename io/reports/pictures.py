@@ -8,9 +8,9 @@ import vl_convert
 
 from posbias.core.errors import UsageError
 from posbias.core.escapes import escaped
+from posbias.io.reports.drawing import picture_config
 from posbias.io.reports.elements import Figure
 from posbias.io.reports.sections.contents import Part
-from posbias.io.reports.theme import picture_config
 
 _WIDTH = 720  # pixels
 _SCALE = 2.0  # of PNG, for screens of high resolution

@@ -26,7 +26,7 @@ from posbias.io.results.manifest import manifest_text
 from posbias.io.results.stored import open_stored
 from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_covariance, read_table
 from posbias.io.results.tables import read_propensities as check_table
-from posbias.io.stores.manifest_types import Amount, Counted, Position
+from posbias.io.stores.manifest import Amount, Counted, Position
 
 _AGAIN = "Make it again with the command that wrote it."
 _FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS}.parquet")

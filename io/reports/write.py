@@ -1,15 +1,42 @@
-"""A report is one file: written whole or not at all, and never over a file that posbias did not make."""
+"""A report is one file: written whole or not at all, stamped, and never over a file that posbias did not write."""
 
+import hashlib
 import os
+import struct
+import zlib
 from pathlib import Path
 
 from posbias.core.errors import OutputError, OutputExistsError, UsageError
 from posbias.io.places.plain_files import open_plain, state_of
-from posbias.io.reports.stamps import is_stamped, stamped
-from posbias.io.results.commits import committing
 from posbias.io.results.files import listed_in
-from posbias.io.results.renames import exchange, rename_new, sync_directory
+from posbias.io.results.renames import committing, exchange, rename_new, sync_directory
 from posbias.io.temporary.directories import owned_directory
+
+_COMMENT = b"<!-- posbias report %s -->\n"
+_KEYWORD = b"posbias\0"
+_END_OF_PNG = 12  # bytes of its last chunk, which is empty
+_DIGITS = 64
+_COMMENT_LENGTH = len(_COMMENT % (b"0" * _DIGITS))
+_CHUNK_LENGTH = 12 + len(_KEYWORD) + _DIGITS
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def stamped(content: bytes) -> bytes:
+    """A report with its stamp."""
+    digest = hashlib.sha256(content).hexdigest().encode()
+    if not content.startswith(_PNG) or len(content) < len(_PNG) + _END_OF_PNG:
+        return content + _COMMENT % digest
+    body = b"tEXt" + _KEYWORD + digest
+    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    return content[:-_END_OF_PNG] + chunk + content[-_END_OF_PNG:]
+
+
+def is_stamped(content: bytes) -> bool:
+    """Whether it is a report, as it was written."""
+    before_a_comment = content[:-_COMMENT_LENGTH]
+    around_a_chunk = content[: -_END_OF_PNG - _CHUNK_LENGTH] + content[-_END_OF_PNG:]
+    return any(stamped(without) == content for without in (before_a_comment, around_a_chunk))
+
 
 LARGEST = 1 << 28
 """Bytes of the largest file that can be a report; a larger one is not looked into."""

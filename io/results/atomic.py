@@ -15,9 +15,8 @@ from typing import TypeAlias
 import polars as pl
 
 from posbias.core.errors import OutputError, OutputExistsError
-from posbias.io.results.commits import committing
 from posbias.io.results.files import foreign_in, listed_in
-from posbias.io.results.renames import exchange, identity, rename_new, sync_directory, sync_tree
+from posbias.io.results.renames import committing, exchange, identity, rename_new, sync_directory, sync_tree
 from posbias.io.results.target import Target, resolved
 from posbias.io.temporary.directories import OwnedDirectory, abandoned_in, keep, made_directory, owners_in, remove_owned
 from posbias.io.temporary.files import NO_SPACE, is_disk_full

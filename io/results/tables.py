@@ -1,4 +1,7 @@
-"""Propensities and attractiveness on disk."""
+"""Propensities and attractiveness on disk.
+
+A plan of what to show next on disk: `widths.parquet`, `swaps.parquet` and `documents.parquet`.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,12 +12,15 @@ from pathlib import Path
 from queue import Full, Queue
 from typing import Any
 
+import numpy as np
 import polars as pl
 from polars.io.plugins import register_io_source
 
 from posbias.core.errors import LogFormatError
+from posbias.core.exploration.swaps import Plan
 from posbias.core.fit.fitted_theta import FittedTheta, check_covariance
 from posbias.core.fit.propensities import check_propensities
+from posbias.core.schema import POSITION
 from posbias.io.places.file_names import is_text
 from posbias.io.results.manifest import FILE_NAME as MANIFEST
 from posbias.io.results.plain_text import as_spreadsheet_columns
@@ -141,3 +147,58 @@ def read_table(path: Path) -> pl.DataFrame:
         return pl.read_parquet(path, glob=False, hive_partitioning=False)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise LogFormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from error
+
+
+WIDTHS, SWAPS, DOCUMENTS = "widths.parquet", "swaps.parquet", "documents.parquet"
+OTHER_POSITION, PAGES = "other_position", "pages"
+
+
+def widths_table(cells: pl.DataFrame, plan: Plan) -> pl.DataFrame:
+    """One row per cell: the interval of log propensity now, and after the further pages. What has none is infinite."""
+    best = plan.alone[plan.best]
+    columns = {
+        "std_error": plan.now.std_error,
+        "width": plan.now.width,
+        "width_without_swaps": plan.unswapped.width,
+        "width_with_best_swap": best.width,
+        "width_with_plan": plan.planned.width,
+    }
+    return cells.with_columns(pl.Series(name, np.asarray(values, np.float64)) for name, values in columns.items())
+
+
+def swaps_table(plan: Plan) -> pl.DataFrame:
+    """One row per swap, the best first: what becomes of the intervals if it has all pages, and its part in the plan."""
+    pages = pages_of(plan)
+    rows = [
+        {
+            POSITION: swap[0],
+            OTHER_POSITION: swap[1],
+            PAGES: plan.pages,
+            "largest_width": plan.now.largest,
+            "largest_width_after": outcome.largest,
+            "without_interval": int(np.isinf(plan.now.width).sum()),
+            "without_interval_after": outcome.badness[0],
+            "std_error_after": outcome.std_error.tolist(),
+            "planned_pages": pages.get(swap, 0),
+        }
+        for swap, outcome in plan.alone.items()
+    ]
+    whole = {POSITION: pl.Int32, OTHER_POSITION: pl.Int32}
+    return pl.DataFrame(rows, schema_overrides=whole)
+
+
+def pages_of(plan: Plan) -> dict[tuple[int, int], int]:
+    """How many pages each swap of the plan has: whole ones, all together N."""
+    ends = np.rint(np.cumsum(list(plan.shares.values())) * plan.pages).astype(np.int64)
+    return dict(zip(plan.shares, np.diff(ends, prepend=0).tolist(), strict=True))
+
+
+def write_plan(cells: pl.DataFrame, plan: Plan, folder: Path) -> None:
+    """Write what is to be swapped."""
+    widths_table(cells, plan).write_parquet(folder / WIDTHS)
+    swaps_table(plan).write_parquet(folder / SWAPS)
+
+
+def write_documents(parts: Iterable[pl.DataFrame], folder: Path) -> Iterator[None]:
+    """Write the documents that are worth showing, part by part."""
+    yield from write_in_one_file(parts, folder / DOCUMENTS)

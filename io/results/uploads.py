@@ -22,9 +22,9 @@ import msgspec
 from posbias.core.errors import ObjectStoreError, OutputError, OutputExistsError
 from posbias.io.places.locations import ObjectUrl
 from posbias.io.places.object_stores import delete, list_objects, read_object, upload
-from posbias.io.results.commits import begin_upload, committing, end_upload
 from posbias.io.results.files import listed_by
 from posbias.io.results.manifest import FILE_NAME
+from posbias.io.results.renames import begin_upload, committing, end_upload
 from posbias.io.temporary.directories import owned_directory
 from posbias.io.temporary.files import temporary_files
 

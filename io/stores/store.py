@@ -27,12 +27,12 @@ from posbias.io.places.object_stores import list_objects, read_object, storage_o
 from posbias.io.places.plain_files import FileState, is_plain, is_still
 from posbias.io.results.manifest import FILE_NAME, LARGEST, Manifest, open_manifest
 from posbias.io.stores.checks import Check, Each, Expected, check_parts
-from posbias.io.stores.decay import Decay
 from posbias.io.stores.manifest import Amounts, DescribedSegment, StatisticsManifest, add_totals
 from posbias.io.stores.metadata import (
     DAYS_ONLY,
     SCHEMA,
     VERSION,
+    Decay,
     StatisticsMetadata,
     describe_decay,
     describe_plan,

@@ -23,9 +23,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from posbias.core.comparison.curves import change, from_others
-from posbias.core.comparison.of_contexts import CURVE, curves_of
-from posbias.core.comparison.of_fits import FittedCurve, curves_of_fits
+from posbias.core.comparison.curves import CURVE, FittedCurve, change, curves_of, curves_of_fits, from_others
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import fit_statistics

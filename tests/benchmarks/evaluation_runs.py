@@ -10,11 +10,10 @@ from recovery_logs import attempt, statistics_of
 from posbias.core.choices import Candidates
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.estimators import EstimationOptions
-from posbias.core.evaluation.estimates import Evaluation
-from posbias.core.evaluation.lists import RANKING, SCORE, ranked
+from posbias.core.evaluation.estimates import Evaluation, Totals
+from posbias.core.evaluation.ndcg import RANKING, SCORE, ranked
 from posbias.core.evaluation.query_sums import Asked, query_sums
 from posbias.core.evaluation.shown import CellWeights, counted_rows, pages_by_query, rows_of_pages, shown_of
-from posbias.core.evaluation.totals import Totals
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.fitted_theta import FittedTheta
 from posbias.core.fit.propensities import PROPENSITY

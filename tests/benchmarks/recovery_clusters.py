@@ -22,8 +22,7 @@ from posbias.core.estimators import ConditionalEstimator, EstimationOptions
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors.cluster import sum_clusters
-from posbias.core.standard_errors.column import column_sums
-from posbias.core.standard_errors.two_way import TwoWaySums
+from posbias.core.standard_errors.column import TwoWaySums, column_sums
 
 if TYPE_CHECKING:
     from posbias.core.counts.sufficient_statistics import SufficientStatistics

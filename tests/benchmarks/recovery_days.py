@@ -18,9 +18,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from posbias.core.counts.by_day import add_by_day, count_by_day
-from posbias.core.counts.odd_days import DayLook, look_at_days
-from posbias.core.log.shifted_pages import count_spans, shifted_pages
+from posbias.core.counts.odd_days import DayLook, add_by_day, count_by_day, look_at_days
+from posbias.core.log.pages import count_spans, shifted_pages
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 GATE = 0.4

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.exposure.errors import FittedExposure
+from posbias.core.exposure.estimate import FittedExposure
 from posbias.core.exposure.nuisances import LearningRows, learn_nuisances, tree_options
 from posbias.core.exposure.regression_em import regression_em
 from posbias.core.exposure.strata import ExposureCounts, ScoredRows, StratumEdges

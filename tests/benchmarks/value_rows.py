@@ -15,8 +15,7 @@ from posbias.core.schema import CLICK, DOC, POSITION, WEIGHT
 from posbias.core.training.layouts import GROUP, LABEL
 from posbias.core.training.layouts.clicked_groups import clicked_group_rows
 from posbias.core.training.layouts.judgments import judgment_rows, rate_terms, top_rate
-from posbias.core.training.layouts.layout import Posterior
-from posbias.core.training.layouts.pages import weighted_pages
+from posbias.core.training.layouts.layout import Posterior, weighted_pages
 from posbias.core.training.layouts.pointwise import pointwise_rows, positive_and_shown
 from posbias.core.training.layouts.preferences import preference_rows
 from posbias.core.training.layouts.session import session_rows

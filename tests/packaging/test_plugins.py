@@ -55,7 +55,7 @@ class SquaredClickRate(ClickRateEstimator):
 
 import polars as pl
 
-from posbias.core.training.layouts.documents import sums_by_document
+from posbias.core.training.layouts.layout import sums_by_document
 from posbias.core.training.layouts.layout import GROUP, LayoutOfCounts
 from posbias.core.training.layouts.pointwise import positive_and_shown
 

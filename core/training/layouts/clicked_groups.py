@@ -14,8 +14,7 @@ import polars as pl
 
 from posbias.core.choices import Grouping
 from posbias.core.schema import CLICKS, DOC, PAIR, QUERY, SESSION
-from posbias.core.training.layouts.layout import GROUP, LABEL, LayoutOfPages
-from posbias.core.training.layouts.pages import WEIGHTED_CLICK
+from posbias.core.training.layouts.layout import GROUP, LABEL, WEIGHTED_CLICK, LayoutOfPages
 from posbias.core.training.replicates import weight_columns
 
 CODE, CLICKED_CODE, CANDIDATES = "posbias_code", "posbias_clicked_code", "posbias_candidates"

@@ -27,7 +27,6 @@ import polars as pl
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.errors import StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, WEIGHT
-from posbias.core.training.layouts.documents import sums_by_document
 from posbias.core.training.layouts.layout import (
     GROUP,
     LABEL,
@@ -36,6 +35,7 @@ from posbias.core.training.layouts.layout import (
     RowsOfPairs,
     WeighedDocuments,
     WeightedCounts,
+    sums_by_document,
 )
 from posbias.core.training.weights import ClickWeights, WeightOptions
 

@@ -1,18 +1,67 @@
-"""What a layout says of itself: what its rows are made of, and how a trainer has to take them."""
+"""What a layout says of itself: what its rows are made of, and how a trainer has to take them.
+
+Pages with their weights: what the layouts that keep pages apart start from.
+
+Sums by document, for the layouts that add up all that was seen of a (query, document).
+"""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.choices import Grouping
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sufficient_statistics import SIGNATURE
 from posbias.core.errors import UsageError
+from posbias.core.fit.propensities import PROPENSITY
+from posbias.core.log.pages import in_page_order
 from posbias.core.registry import Plugin
-from posbias.core.schema import DOC, QUERY, SESSION
-from posbias.core.training.weights import ClickWeights, WeightOptions
+from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, WEIGHT
+from posbias.core.training.replicates import replicate_names
+from posbias.core.training.weights import CLICK_WEIGHT, ClickWeights, WeightOptions
+
+_SHOWN_POSITION = "posbias_shown_position"
+_OWN_WEIGHT = "posbias_own_weight"
+
+WEIGHTED_CLICK = (pl.col(CLICK) == 1) & pl.col(WEIGHT).is_not_null()
+"""The clicks that carry a weight: those in cells that have a propensity."""
+
+
+def weighted_pages(
+    impressions: pl.DataFrame, plan: StatisticsPlan, weights: ClickWeights, features: Sequence[str] = ()
+) -> pl.DataFrame:
+    """Impressions as shown, by session and position, with the weight of each.
+
+        weight of a click in cell e: w_e        weight of an unclicked impression: 1
+
+    With UBM, e is the cell of the session's own previous click. A log's own weights multiply.
+
+    Returns:
+        `session`, `query`, `doc`, `position`, `click`, `propensity` (null where the cell has none), `weight` (null for
+        a click in such a cell), replicate weights, and the columns of the features.
+    """
+    shown = impressions.with_columns(pl.col(POSITION).alias(_SHOWN_POSITION))
+    own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
+    in_cells = plan.with_cells_in_memory(in_page_order(shown)).with_columns(own.alias(_OWN_WEIGHT))
+    weighted = in_cells.join(
+        weights.frame(), on=list(plan.cell_columns), how="left", nulls_equal=True, maintain_order="left"
+    )
+    replicates = replicate_names(len(weights.replicates))
+    click_weights = {WEIGHT: CLICK_WEIGHT} | {name: f"{CLICK_WEIGHT}_{name}" for name in replicates}
+    clicked = pl.col(CLICK) == 1
+    return weighted.with_columns(
+        (pl.col(_OWN_WEIGHT) * pl.when(clicked).then(pl.col(of_click)).otherwise(1.0)).alias(name)
+        for name, of_click in click_weights.items()
+    ).select(
+        *(SESSION, QUERY, DOC, pl.col(_SHOWN_POSITION).alias(POSITION), CLICK, PROPENSITY),
+        *(WEIGHT, *replicates, *features),
+    )
+
 
 Weighted = Literal["row", "group", "preference"]
 
@@ -165,3 +214,21 @@ class LayoutOfCounts(Layout):
         raise UsageError(
             f"--layout {self.name}: is made from counts by cell, and --model has none. Choose another layout."
         )
+
+
+def sums_by_document(pairs: pl.DataFrame, by_signature: Floats) -> tuple[pl.DataFrame, Floats]:
+    """The documents of a part, and what its signatures add up to for each.
+
+    Args:
+        pairs: `query`, `doc`, `signature`; rows of one document (one per context, say) follow one another, and so do
+            those of one query.
+        by_signature: what is added up, by signature, shape (J, S).
+
+    Returns:
+        `group` (the query's number, from 0), `query`, `doc`, in the order of the pairs, and the sums, shape (D, S).
+    """
+    document = pairs.select(pl.struct(QUERY, DOC).rle_id()).to_series().to_numpy()
+    first = np.flatnonzero(np.diff(document, prepend=-1))
+    by_row = by_signature[pairs[SIGNATURE].to_numpy()]
+    documents = pairs[first].select(pl.col(QUERY).rle_id().cast(pl.Int64).alias(GROUP), QUERY, DOC)
+    return documents, np.add.reduceat(by_row, first) if len(first) else by_row

@@ -14,7 +14,6 @@ import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.schema import WEIGHT
-from posbias.core.training.layouts.documents import sums_by_document
 from posbias.core.training.layouts.layout import (
     GROUP,
     LABEL,
@@ -22,6 +21,7 @@ from posbias.core.training.layouts.layout import (
     RowsOfPairs,
     WeighedDocuments,
     WeightedCounts,
+    sums_by_document,
 )
 from posbias.core.training.replicates import replicate_names
 from posbias.core.training.weights import ClickWeights

@@ -13,8 +13,7 @@ import polars as pl
 from posbias.core.choices import Grouping
 from posbias.core.schema import DOC, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.training.layouts.clicked_groups import CANDIDATES, CLICKED_CODE, clicked_groups, coded_pairs
-from posbias.core.training.layouts.layout import GROUP, LABEL, LayoutOfPages
-from posbias.core.training.layouts.pages import WEIGHTED_CLICK
+from posbias.core.training.layouts.layout import GROUP, LABEL, WEIGHTED_CLICK, LayoutOfPages
 from posbias.core.training.replicates import weight_columns
 
 WINNER, LOSER = "winner", "loser"

@@ -8,8 +8,7 @@ import polars as pl
 
 from posbias.core.choices import Grouping
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
-from posbias.core.training.layouts.layout import GROUP, LayoutOfPages
-from posbias.core.training.layouts.pages import WEIGHTED_CLICK
+from posbias.core.training.layouts.layout import GROUP, WEIGHTED_CLICK, LayoutOfPages
 
 
 class SessionLayout(LayoutOfPages):

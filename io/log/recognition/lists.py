@@ -11,11 +11,10 @@ from posbias.core.role_search import NAMES_IN_EXPORTS
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY
 from posbias.io.log.findings import Finding
 from posbias.io.log.nested import holds_lists
-from posbias.io.log.recognition.guesses import FLAGS
-from posbias.io.log.recognition.roles import NO_QUERY
+from posbias.io.log.recognition.roles import AS_CLICKS, NO_QUERY
 from posbias.io.log.scan import reading, scan_sources
 from posbias.io.log.sources import Source
-from posbias.io.log.written_lists import JSON, SPACE, ListRules
+from posbias.io.log.written_values import JSON, SPACE, ListRules
 
 _SAMPLED_ROWS = 1000
 _NEARLY_ALL = 0.95
@@ -95,7 +94,7 @@ def _with_suffix(lists: Lists) -> _Columns | None:
 
 def _with_click_lists(lists: Lists) -> _Columns | None:
     """A list of 0 and 1, or of true and false, and one of documents of the same length."""
-    clicks = [name for name, rows in lists.items() if _all_entries(rows, FLAGS) and _mean_length(rows) > 1]
+    clicks = [name for name, rows in lists.items() if _all_entries(rows, AS_CLICKS) and _mean_length(rows) > 1]
     click = _by_name(clicks, CLICK) or (clicks[0] if clicks else None)
     if click is None:
         return None

@@ -16,7 +16,7 @@ from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
 from posbias.io.log.misread import unsaid_page
 from posbias.io.log.recognition.roles import option
-from posbias.io.log.recognition.sample import first_impressions
+from posbias.io.log.recognition.values import first_impressions
 from posbias.io.log.scan import schema_of
 
 _VISITS = 0.1

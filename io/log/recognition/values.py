@@ -1,4 +1,7 @@
-"""What values say: from which number positions count, what a click column holds, whether rows are sums."""
+"""What values say: from which number positions count, what a click column holds, whether rows are sums.
+
+The first rows of a log, of several of its files: enough to recognise it, however large it is.
+"""
 
 from dataclasses import replace
 
@@ -10,7 +13,32 @@ from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
 from posbias.io.log.misread import are_sums, clicked_rank, unused_count
 from posbias.io.log.recognition.roles import option
-from posbias.io.log.recognition.sample import first_impressions
+from posbias.io.log.scan import reading, scan_sources, schema_of
+
+_ROWS, _FILES = 200_000, 8
+_VALUES = 1000  # of a column of text
+
+
+def first_impressions(log: Log) -> pl.DataFrame:
+    """Canonical impressions of the first rows of some files; faulty ones are marked in `rejected`."""
+    step = -(-len(log.sources) // _FILES)
+    some = log.sources[::step]
+    with reading([*some, *log.click_sources]):
+        frames = [
+            replace(log, sources=(source,)).impressions.head(_ROWS // len(some)).collect(engine="streaming")
+            for source in some
+        ]
+    return pl.concat(frames, how="diagonal_relaxed")
+
+
+def first_texts(log: Log, column: str | None) -> list[str]:
+    """The values of a column of text in the first rows, each once; none where it holds something else."""
+    if column is None or schema_of(log.sources[0])[column] != pl.String:
+        return []
+    with reading(log.sources):
+        rows = scan_sources(log.sources).select(column).head(_ROWS).unique().sort(column).head(_VALUES)
+        return [value for value in rows.collect(engine="streaming")[column].to_list() if value is not None]
+
 
 _AS_MANY = 0.2
 """Rows at position 0 per row at position 1 from which 0 is the top position, and no mark of a missing one."""

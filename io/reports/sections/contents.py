@@ -1,9 +1,12 @@
-"""Which sections a report has, in their order: first of all results together, then of each."""
+"""Which sections a report has, in their order: first of all results together, then of each.
+
+The manifest itself, for whoever wants to know it exactly.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from posbias.io.reports.elements import Section
+from posbias.io.reports.elements import Block, Listing, Section
 from posbias.io.reports.read import ReportedFit, ReportedResult
 from posbias.io.reports.sections.browsing import browsing_section
 from posbias.io.reports.sections.clicks import clicks_section
@@ -12,11 +15,22 @@ from posbias.io.reports.sections.curve import curve_section
 from posbias.io.reports.sections.documents import documents_section
 from posbias.io.reports.sections.estimators import estimators_section
 from posbias.io.reports.sections.links import links_section
-from posbias.io.reports.sections.manifest_text import manifest_section
 from posbias.io.reports.sections.quality import quality_section
 from posbias.io.reports.sections.runs import runs_section
 from posbias.io.reports.sections.summary import summary_section
 from posbias.io.reports.sections.weights import weights_section
+
+_MOST = 200_000  # characters
+
+
+def manifest_section(result: ReportedResult) -> Section:
+    """The section."""
+    text = result.manifest
+    blocks: list[Block] = []
+    if len(text) > _MOST:
+        blocks.append(f"The manifest has {len(text):,} characters; these are the first {_MOST:,}.")
+    return Section("manifest", "Manifest", (*blocks, Listing("manifest.json", text[:_MOST])))
+
 
 MOST_IN_FULL = 6
 """Results that have sections of their own; of more, the last ones."""

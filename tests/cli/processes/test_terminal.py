@@ -22,7 +22,7 @@ from posbias.cli.work import steps
 from posbias.core.errors import EngineError
 from posbias.core.escapes import escaped, escaped_json, escaped_lines
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.results import commits
+from posbias.io.results import renames
 from posbias.io.results.manifest import checksum_of_content
 
 RunPosbias = Callable[..., CompletedProcess[str]]
@@ -237,9 +237,9 @@ def test_warnings_of_libraries_are_escaped(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_a_signal_leaves_unfinished_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "_uploads", [f"s3://bucket/{NAME}"])
+    monkeypatch.setattr(renames, "_uploads", [f"s3://bucket/{NAME}"])
 
-    assert commits.unfinished_upload() == f"s3://bucket/{escaped(NAME)}"
+    assert renames.unfinished_upload() == f"s3://bucket/{escaped(NAME)}"
 
 
 def test_bars_show_notes_as_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from command_results import reseal
 
-from posbias.io.reports.theme import SERIES, SERIES_ON_DARK
+from posbias.io.reports.drawing import SERIES, SERIES_ON_DARK
 from posbias.io.results.manifest import checksum_of_content
 
 Run = Callable[..., CompletedProcess[str]]

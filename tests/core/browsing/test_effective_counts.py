@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from posbias.core.browsing.batch import Floats, PageBatch
-from posbias.core.browsing.effective_counts import of_rows, of_units
 from posbias.core.browsing.em import EMOptions, FittedModel, fit
 from posbias.core.browsing.in_memory import PagesInMemory
 from posbias.core.browsing.likelihood import log_of_clicks
-from posbias.core.browsing.parameters import Parameters, Ratio
+from posbias.core.browsing.parameters import Parameters, Ratio, of_rows, of_units
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.click_model import ClickModel
 

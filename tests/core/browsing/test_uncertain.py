@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 
 from posbias.core.browsing.batch import PageBatch
-from posbias.core.browsing.em import EMOptions, fit
-from posbias.core.browsing.expectation import Expectation
+from posbias.core.browsing.em import EMOptions, Expectation, Sums, add_up, fit
 from posbias.core.browsing.frames import small_batches
 from posbias.core.browsing.in_memory import PagesInMemory
 from posbias.core.browsing.likelihood import log_of_decisions
 from posbias.core.browsing.parameters import Ratio
-from posbias.core.browsing.sums import Sums, add_up
 from posbias.core.browsing.uncertain import uncertain_pages
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.click_model import ClickModel

@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.check.counts import add_facts, facts_of
-from posbias.core.check.distinct import Sketch
+from posbias.core.check.counts import Sketch, add_facts, facts_of
 
 
 def statistics(n_queries: int, seed: int = 0, positions: tuple[int, ...] = (1, 2, 3)) -> pl.DataFrame:

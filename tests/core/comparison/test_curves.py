@@ -4,8 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.comparison.curves import Curves, change, from_others
-from posbias.core.comparison.of_fits import FittedCurve, curves_of_fits
+from posbias.core.comparison.curves import Curves, FittedCurve, change, curves_of_fits, from_others
 from posbias.core.comparison.tables import beyond, change_table, day_table
 
 CELLS = pl.DataFrame({"position": [1, 2, 3]}, schema={"position": pl.Int32})

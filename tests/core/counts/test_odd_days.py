@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.counts.by_day import add_by_day, count_by_day
-from posbias.core.counts.odd_days import FEWEST_CLICKS, DayLook, look_at_days, nearest
+from posbias.core.counts.odd_days import FEWEST_CLICKS, DayLook, add_by_day, count_by_day, look_at_days, nearest
 
 RATES = (0.3, 0.15, 0.1, 0.05)
 N_QUERIES = 200

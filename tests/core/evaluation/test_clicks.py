@@ -12,13 +12,12 @@ import pytest
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.evaluation.bounds import hoeffding, largest_gain
-from posbias.core.evaluation.estimates import Evaluation, holm
-from posbias.core.evaluation.lists import RANK, RANKING, SCORE, ranked
+from posbias.core.evaluation.estimates import Evaluation, Totals, holm
 from posbias.core.evaluation.measures import measures
+from posbias.core.evaluation.ndcg import RANK, RANKING, SCORE, ranked
 from posbias.core.evaluation.query_sums import N_PAGES, Asked, count_top, merged, query_sums
 from posbias.core.evaluation.shown import CellWeights, counted_rows, pages_by_query, rows_of_pages, shown_of
 from posbias.core.evaluation.tables import Bound
-from posbias.core.evaluation.totals import Totals
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 

@@ -7,8 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.evaluation.lists import RANKING, SCORE, ranked
-from posbias.core.evaluation.ndcg import ndcg_by_query
+from posbias.core.evaluation.ndcg import RANKING, SCORE, ndcg_by_query, ranked
 
 ir_measures: Any = import_module("ir_measures")
 

@@ -7,7 +7,7 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.linalg import solve_positive
-from posbias.core.exposure.errors import FittedExposure
+from posbias.core.exposure.estimate import FittedExposure
 from posbias.core.exposure.strata import QUANTILES, ExposureCounts, ScoredRows, StratumEdges
 from posbias.core.standard_errors.cluster import errors_from_sums
 from posbias.core.theta.conditional import fit_conditional

@@ -4,9 +4,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.log.duplicates import mark_repeats
 from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import PageFault, PageRules, pages
+from posbias.core.log.pages import PageFault, PageRules, mark_repeats, pages
 
 ABOVE, BELOW = int(PageFault.SHOWN_ABOVE), int(PageFault.BELOW_SHOWN_ABOVE)
 

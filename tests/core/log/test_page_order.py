@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from posbias.core.log.page_order import in_page_order
+from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, POSITION, SESSION
 
 SESSIONS: dict[str, list[object]] = {

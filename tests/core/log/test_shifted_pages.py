@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from posbias.core.log.shifted_pages import FEWEST_PAGES, ShiftedPages, count_spans, shifted_pages
+from posbias.core.log.pages import FEWEST_PAGES, ShiftedPages, count_spans, shifted_pages
 
 Span = tuple[int, int]
 

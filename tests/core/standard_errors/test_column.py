@@ -17,9 +17,8 @@ from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors import column as module
 from posbias.core.standard_errors.cluster import ONE_CLUSTER, errors_from_sums, sum_clusters
-from posbias.core.standard_errors.column import column_sums
+from posbias.core.standard_errors.column import TwoWaySums, column_sums
 from posbias.core.standard_errors.leave_one_out import ClusterSums
-from posbias.core.standard_errors.two_way import TwoWaySums
 from posbias.core.theta.conditional import ConditionalFit
 
 PBM = StatisticsPlan(get_model("pbm"))

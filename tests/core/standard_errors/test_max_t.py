@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import student_tail
-from posbias.core.standard_errors.max_t import MOST_CONTRASTS, joint_p_values, p_value_at, shrunk_correlation
+from posbias.core.standard_errors.contrasts import MOST_CONTRASTS, joint_p_values, p_value_at, shrunk_correlation
 
 MANY = 1e9  # degrees of freedom with which correlations are known
 

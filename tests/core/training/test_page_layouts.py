@@ -14,7 +14,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.layouts.clicked_groups import clicked_group_rows
-from posbias.core.training.layouts.pages import weighted_pages
+from posbias.core.training.layouts.layout import weighted_pages
 from posbias.core.training.layouts.preferences import preference_rows
 from posbias.core.training.layouts.session import session_rows
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights

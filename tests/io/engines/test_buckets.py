@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from posbias.cli.main import app
 from posbias.core.counts import packed
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.engines import local, local_parts, pieces
+from posbias.io.engines import local, local_parts
 
 TOLERANCE = 1e-12
 TINY_MEMORY = 800_000  # bytes: some eight buckets for the logs below
@@ -351,7 +351,7 @@ def test_a_query_that_is_larger_than_a_bucket_is_worked_on_in_pieces(
     whole = posbias("collect", path, "--model", model)
     in_buckets()
     at_once = list[int]()
-    monkeypatch.setattr(pieces, "_MOST_ROWS_AT_ONCE", 30)
+    monkeypatch.setattr(local_parts, "_MOST_ROWS_AT_ONCE", 30)
     monkeypatch.setattr(local_parts, "_MOST_NUMBERS_AT_ONCE", 30)
     watched = [(local_parts, "_counted_at_once"), (packed, "_count_equal")]
     for module, name in [*watched, (local, "pages")] if model == "ubm" else watched:

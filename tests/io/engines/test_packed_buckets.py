@@ -7,7 +7,7 @@ import pytest
 from command_results import Posbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.engines import local, local_pages, packed_buckets
+from posbias.io.engines import local, packed_buckets
 
 TINY_MEMORY = 100_000  # bytes: some ten buckets for the logs below
 LARGE = 2**62
@@ -48,7 +48,7 @@ ASKED = {
 def seen_at_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("posbias.cli.work.engine.parse_memory", lambda _: TINY_MEMORY)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     monkeypatch.setattr(packed_buckets, "_SEEN_ROWS", 50)
-    monkeypatch.setattr(local_pages, "SAMPLED_ROWS", 500)  # so that most sessions are not kept
+    monkeypatch.setattr(local, "SAMPLED_ROWS", 500)  # so that most sessions are not kept
 
 
 @pytest.mark.usefixtures("seen_at_the_ends")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from posbias.core.errors import EngineError, SchemaError
-from posbias.io.engines.kept_frames import KeptFrames
+from posbias.io.engines.spark import KeptFrames
 from posbias.io.engines.spark_session import spark_errors
 from posbias.io.engines.wire import WIRE
 

@@ -14,15 +14,16 @@ from polars.testing import assert_frame_equal
 from posbias.core.errors import LogFormatError, OutputError, SchemaError
 from posbias.core.schema import Roles
 from posbias.io.features import columns
-from posbias.io.features.chunks import chunks, rows_per_chunk
 from posbias.io.features.columns import check_finite, feature_columns
-from posbias.io.features.of_log import features_of_pairs
+from posbias.io.features.of_parts import features_of_pairs
 from posbias.io.features.routing import route
 from posbias.io.features.rows import (
     MissingFeatures,
     check_none_missing,
+    chunks,
     held,
     missing_features,
+    rows_per_chunk,
     rows_with_features,
     with_features,
 )
