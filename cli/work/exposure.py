@@ -8,8 +8,7 @@ from posbias.core.choices import Missing
 from posbias.core.errors import UsageError
 from posbias.core.estimators import MethodOfRows, get_method
 from posbias.core.schema import RESERVED
-from posbias.io.exposure.estimate import RowsRequest
-from posbias.io.features.of_parts import WantedFeatures
+from posbias.io.features.of_parts import RowsRequest, WantedFeatures
 from posbias.io.features.table import is_in_a_table
 
 

@@ -23,8 +23,7 @@ from posbias.core.errors import RoleError, StatisticsError, UsageError
 from posbias.core.estimators import check_method
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.schema import RequestedRoles
-from posbias.io.exposure.estimate import RowsRequest
-from posbias.io.features.of_parts import WantedFeatures
+from posbias.io.features.of_parts import RowsRequest, WantedFeatures
 from posbias.io.forms.recognition import find_form
 from posbias.io.log.log import Log
 from posbias.io.log.opening import open_log

@@ -1,9 +1,4 @@
-"""The estimate of a method of rows: a sample of pages to learn from, then all rows, part by part.
-
-The impressions of a log with their cells, part by part, and their features as numbers.
-
-What a method of rows is asked.
-"""
+"""Estimates from features: learnt from a sample of pages, then made from all rows, part by part."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -38,30 +33,12 @@ from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.training.layouts import GROUP, get_layout
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine, ReadLog
-from posbias.io.features.of_parts import FeaturedRows, FeaturesOfPart, WantedFeatures, bring_features
+from posbias.io.features.of_parts import FeaturedRows, FeaturesOfPart, RowsRequest, WantedFeatures, bring_features
 from posbias.io.features.rows import chunks, held, rows_per_chunk
 from posbias.io.layouts.parts import LaidOut, keep_rows
 from posbias.io.layouts.training_set import Feature
 from posbias.io.progress import Progress, Stage
 from posbias.io.temporary.kept import KeptFrame, keep
-
-
-@dataclass(frozen=True)
-class RowsRequest:
-    """What a method of rows is asked.
-
-    Attributes:
-        method: its name.
-        wanted: the features.
-        score: the feature that is the ranker's score, if one is named.
-        sample_pages: how many pages to learn from, at most.
-    """
-
-    method: str
-    wanted: WantedFeatures
-    score: str | None
-    sample_pages: int
-
 
 DRAW, CELL, CLUSTER, OWN_WEIGHT = "posbias_draw", "posbias_cell", "posbias_cluster", "posbias_weight"
 

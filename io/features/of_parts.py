@@ -88,6 +88,23 @@ class WantedFeatures:
 
 
 @dataclass(frozen=True)
+class RowsRequest:
+    """A request for an estimate from features, row by row.
+
+    Attributes:
+        method: its name.
+        wanted: the features.
+        score: the feature that is the ranker's score, if one is named.
+        sample_pages: how many pages to learn from, at most.
+    """
+
+    method: str
+    wanted: WantedFeatures
+    score: str | None
+    sample_pages: int
+
+
+@dataclass(frozen=True)
 class FeaturesOfPart:
     """Where the features of a part's rows are.
 

@@ -19,7 +19,7 @@ LIMITS = {
     "files with a name that another has": 135,
     "lines of code of tests": 41_700,
     "lines of Markdown": 6_150,
-    "modules of ours that `run` loads": 315,
+    "modules of ours that `run` loads": 300,
 }
 """No figure goes above these; lower one when you come below it."""
 
