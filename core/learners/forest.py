@@ -198,6 +198,8 @@ class Forest:
         found = [_fields(head, _OF_HEAD)]
         if [tree.partition("\n")[0] for tree in trees] != list(map(str, range(len(trees)))) or not end:
             raise ValueError("its trees are not numbered from 0 to the end")
+        if not all(tree.endswith("\n\n") for tree in trees):  # LightGBM would read on into the next one
+            raise ValueError("a tree does not end with two empty lines")
         if [str(len(f"Tree={tree}\n")) for tree in trees] != found[0].get("tree_sizes", "").split():
             raise ValueError("its trees have not the sizes in tree_sizes")
         return [*found, *(_fields(tree.partition("\n")[2], _OF_TREES) for tree in trees)]
