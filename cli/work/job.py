@@ -31,6 +31,8 @@ from posbias.io.log.request import LogRequest
 from posbias.io.log.text_files import find_log_files
 from posbias.io.stores.store import Statistics, find_statistics
 
+_ROWS = "a row of a table of sums (--impressions) is one query, document and position. Leave it out"
+
 
 def check_sums(columns: ColumnOptions, reading: ReadingOptions, plan: StatisticsPlan, sessions_for: str | None) -> None:
     """Find options that mean nothing where rows add up impressions.
@@ -64,9 +66,6 @@ def check_sums(columns: ColumnOptions, reading: ReadingOptions, plan: Statistics
         (sessions_for, sessions_for, of_pages),
     ]
     refuse(refusals)
-
-
-_ROWS = "a row of a table of sums (--impressions) is one query, document and position. Leave it out"
 
 
 _ONE_EACH = (

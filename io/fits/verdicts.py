@@ -92,32 +92,32 @@ def fit_verdicts(fit: Fit, others: OtherModels | None = None) -> list[Verdict]:
 
 def _notes(fit: Fit) -> list[str]:
     """Nothing that is wrong, but worth a line."""
-    said: list[str] = []
+    sentences: list[str] = []
     if fit.period.survivor is not None:
-        said.append(f"{why(fit.period)} (--period auto).")
+        sentences.append(f"{why(fit.period)} (--period auto).")
     if fit.contexts is not None and fit.contexts.n_contrasts:
-        said.append(_contexts(fit, fit.contexts))
+        sentences.append(_contexts(fit, fit.contexts))
     if fit.shape is not None and fit.shape.test.n_contrasts and fit.shape.warning is None:
-        said.append(_shape(fit, fit.shape))
-    said += _bins(fit)
+        sentences.append(_shape(fit, fit.shape))
+    sentences += _bins(fit)
     if fit.position_effect is not None and fit.position_effect.n_contrasts and not fit.position_effect.rejected:
-        said.append(_no_effect(fit))
+        sentences.append(_no_effect(fit))
     if fit.previous_click is not None and fit.previous_click.n_contrasts:
-        said += _silence(fit) or [_previous_click(fit, fit.previous_click)]
-    said += [_placed_at_random(test) for test in fit.placements if test.documents and test.p_value >= LEVEL]
-    said += _model_check(fit)
-    said += _rows_notes(fit)
+        sentences += _silence(fit) or [_previous_click(fit, fit.previous_click)]
+    sentences += [_placed_at_random(test) for test in fit.placements if test.documents and test.p_value >= LEVEL]
+    sentences += _model_check(fit)
+    sentences += _rows_notes(fit)
     comparison = fit.comparison
     if comparison is not None and comparison.biased and fit.estimate.method != JOINT:
-        said.append(
+        sentences.append(
             "For comparison only: textbook EM would be off by up to "
             f"{comparison.largest_difference:.0%} on this log{_cause(fit, comparison)}. Your propensities do not use "
             "it."
         )
     by_likelihood = fit.estimate.method in {JOINT, ConditionalEstimator.name}
     if by_likelihood and comparison is not None and comparison.test.n_contrasts and not comparison.biased:
-        said.append(_not_sparse(comparison))
-    return said
+        sentences.append(_not_sparse(comparison))
+    return sentences
 
 
 def _assumption(warning: str | None) -> list[Verdict]:
@@ -128,12 +128,12 @@ def _assumption(warning: str | None) -> list[Verdict]:
 def weight_warnings(summary: WeightSummary) -> list[str]:
     """What a reader must know before training on the files."""
     lost = summary.clicks_without_propensity
-    said: list[str] = []
+    sentences: list[str] = []
     if not summary.clicks_weighted:
-        said.append("no click has a weight: there is nothing to learn from these files.")
+        sentences.append("no click has a weight: there is nothing to learn from these files.")
     if lost:
-        said.append(f"{counted(lost, 'clicks')} in cells without a propensity: left out of the training files.")
-    return said
+        sentences.append(f"{counted(lost, 'clicks')} in cells without a propensity: left out of the training files.")
+    return sentences
 
 
 def left_out_warnings(documents: int) -> list[str]:
@@ -186,7 +186,7 @@ def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:
     """How much contexts may differ although the test does not show it: for each, where least and where most."""
     reference = fit.estimate.linkage.reference_of
     tested = np.flatnonzero(np.isfinite(test.found_by_four_of_five))
-    said: list[str] = []
+    sentences: list[str] = []
     for first in np.unique(reference[tested]):
         cells = tested[reference[tested] == first]
         ordered = cells[np.argsort(test.found_by_four_of_five[cells], kind="stable")]
@@ -194,10 +194,10 @@ def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:
             f"{np.exp(test.found_by_four_of_five[cell]):.2f} (position {fit.statistics.position_of_cell[cell]})"
             for cell in ordered[[0, -1]][: len(ordered)]
         ]
-        said.append(f"{' to '.join(factors)} for {context_in_words(fit, int(first))}")
+        sentences.append(f"{' to '.join(factors)} for {context_in_words(fit, int(first))}")
     return (
         "Differences from the others by less than these factors, which four of five such logs show, may have been "
-        f"missed: {listed(said, 'contexts_found_by_four_of_five')}."
+        f"missed: {listed(sentences, 'contexts_found_by_four_of_five')}."
     )
 
 
@@ -238,7 +238,7 @@ def _silence(fit: Fit) -> list[str]:
 
 def _convergence(fit: Fit) -> list[Verdict]:
     estimate = fit.estimate
-    said: list[Verdict] = []
+    verdicts: list[Verdict] = []
     iterations = counted(estimate.iterations, "iterations")
     if not estimate.converged:
         sentence = (
@@ -248,27 +248,27 @@ def _convergence(fit: Fit) -> list[Verdict]:
             else f"{estimate.method} did not converge in {iterations}: do not use these numbers. Raise "
             "--max-iterations."
         )
-        said.append(Verdict(sentence, Weight.DOUBT))
+        verdicts.append(Verdict(sentence, Weight.DOUBT))
     if fit.joint is not None and fit.joint is not estimate and not fit.joint.converged:
         iterations = counted(fit.joint.iterations, "iterations")
-        said.append(Verdict(f"joint EM, run for comparison, did not converge in {iterations}.", Weight.CAUTION))
-    return said
+        verdicts.append(Verdict(f"joint EM, run for comparison, did not converge in {iterations}.", Weight.CAUTION))
+    return verdicts
 
 
 def _identification(fit: Fit) -> list[Verdict]:
     linkage, known = fit.estimate.linkage, np.isfinite(fit.estimate.propensity)
-    said: list[Verdict] = []
+    verdicts: list[Verdict] = []
     if not linkage.identified[0] and not fit.statistics.plan.context:
         sentence = (
             f"{cell_in_words(fit, 0)} cannot be compared with other cells; propensities are relative to "
             f"{cell_in_words(fit, int(linkage.references[0]))}."
         )
-        said.append(Verdict(sentence, Weight.CAUTION))
+        verdicts.append(Verdict(sentence, Weight.CAUTION))
     by_shape_alone = int((known & ~linkage.identified).sum())
     if by_shape_alone:
         rest = "rests" if by_shape_alone == 1 else "rest"
         sentence = f"{by_shape_alone} of {len(known)} propensities {rest} on the shape alone (see `reason`)."
-        said.append(Verdict(sentence, Weight.CAUTION))
+        verdicts.append(Verdict(sentence, Weight.CAUTION))
     lost, few = int((~known).sum()), fit.click_share < WANTED_CLICK_SHARE
     if lost:
         sentence = (
@@ -276,8 +276,8 @@ def _identification(fit: Fit) -> list[Verdict]:
             f"(see `reason`). Identified cells hold {_share(fit.click_share)} of the clicks"
             + (", too few to rely on." if few else ".")
         )
-        said.append(Verdict(sentence, Weight.DOUBT if few else Weight.CAUTION))
-    return said
+        verdicts.append(Verdict(sentence, Weight.DOUBT if few else Weight.CAUTION))
+    return verdicts
 
 
 def _share(share: float) -> str:
@@ -367,21 +367,23 @@ def _placed_at_random(test: PlacementTest) -> str:
 
 def _placements(fit: Fit) -> list[Verdict]:
     """What cannot be known of randomised rows, or looks odd."""
-    said: list[str] = []
+    sentences: list[str] = []
     if fit.estimate.method == RandomizedEstimator.name and not fit.placements:
-        said.append("randomised rows with weights (or with --decay) are not checked for having been placed at random.")
+        sentences.append(
+            "randomised rows with weights (or with --decay) are not checked for having been placed at random."
+        )
     for test in fit.placements:
         if not test.documents:
-            said.append(
+            sentences.append(
                 f"the rows with {test.rows} show no document twice, so that it cannot be checked whether they were "
                 "placed at random."
             )
         if test.p_value < LEVEL:
-            said.append(
+            sentences.append(
                 f"the rows with {test.rows} may not have been placed at random: documents stand at the same position "
                 f"more often than chance explains (p = {test.p_value:.1g}, correlation {test.correlation:.2f})."
             )
-    return [Verdict(sentence, Weight.CAUTION) for sentence in said]
+    return [Verdict(sentence, Weight.CAUTION) for sentence in sentences]
 
 
 def _model_check(fit: Fit) -> list[str]:
@@ -390,7 +392,7 @@ def _model_check(fit: Fit) -> list[str]:
     passed = {} if tests is None else {name: one for name, one in tests.made.items() if not one.rejected}
     if tests is None or not tests.made:
         return []
-    said: list[str] = []
+    sentences: list[str] = []
     if passed:
         alike = "popular and unpopular results lose clicks with position alike"
         above = "earlier clicks on a page make no difference"
@@ -401,10 +403,10 @@ def _model_check(fit: Fit) -> list[str]:
         parts = [alike] * (ATTRACTIVENESS in passed) + [above] * bool(passed.keys() - {ATTRACTIVENESS})
         p_value = min(one.p_value_adjusted for one in passed.values())
         start = "The rest of the model check passed" if tests.rejected else "Model check passed"
-        said.append(f"{start}: {', and '.join(parts)} (p = {p_value:.1g}). {_missed(passed, tests)}".rstrip())
+        sentences.append(f"{start}: {', and '.join(parts)} (p = {p_value:.1g}). {_missed(passed, tests)}".rstrip())
     if tests.why_no_pages:
-        said.append(f"Whether earlier clicks on a page make a difference is not tested: {tests.why_no_pages}.")
-    return said
+        sentences.append(f"Whether earlier clicks on a page make a difference is not tested: {tests.why_no_pages}.")
+    return sentences
 
 
 def _missed(passed: Mapping[str, ScoreTest], tests: ModelTests) -> str:
@@ -425,14 +427,14 @@ def _model_doubts(fit: Fit) -> list[Verdict]:
     tests = fit.model_tests
     if tests is None:
         return []
-    said: list[Verdict] = []
+    verdicts: list[Verdict] = []
     if ATTRACTIVENESS in tests.rejected and tests.attractiveness is not None:
         weight = Weight.DOUBT if ATTRACTIVENESS in tests.doubts else Weight.CAUTION
-        said.append(Verdict(_by_attractiveness(fit, tests.attractiveness, weight), weight))
+        verdicts.append(Verdict(_by_attractiveness(fit, tests.attractiveness, weight), weight))
     if tests.depends_on_clicks_above:
         weight = Weight.DOUBT if tests.depends_on_clicks_above & tests.doubts else Weight.CAUTION
-        said.append(Verdict(_by_clicks_above(fit, tests, weight), weight))
-    return said
+        verdicts.append(Verdict(_by_clicks_above(fit, tests, weight), weight))
+    return verdicts
 
 
 def _by_attractiveness(fit: Fit, test: ScoreTest, weight: Weight) -> str:
@@ -460,16 +462,16 @@ def _by_clicks_above(fit: Fit, tests: ModelTests, weight: Weight) -> str:
         often = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} often than expected"
         parts.append(f"{often} directly below its page's only click (p = {one.p_value_adjusted:.1g})")
     cell = "at the same position" if tests.averages_users else "in the same cell"
-    said = f"The same document {cell} is clicked {', and '.join(parts)}. "
+    sentence = f"The same document {cell} is clicked {', and '.join(parts)}. "
     if tests.users_may_differ:
-        return said + (
+        return sentence + (
             "Where that is because users or devices differ, propensities are right as means over them (--context tells "
             "devices apart); where a click above changes what is looked at below, weights are off (--model ubm)."
         )
     if not tests.averages_users:
         above = tests.clicks_above
         more = above is not None and above.difference_of_logs > 0
-        return f"{said}{_denial(fit, weight)}: " + (
+        return f"{sentence}{_denial(fit, weight)}: " + (
             "users who differ in how readily they click look like this, and then propensities below a click are off. "
             "--model pbm gives the mean over users, which such users leave right."
             if more
@@ -477,7 +479,7 @@ def _by_clicks_above(fit: Fit, tests: ModelTests, weight: Weight) -> str:
         )
     never = tests.clicks_above is not None and not tests.clicks_above.observed_clicks
     return (
-        f"{said}{_denial(fit, weight)}: its propensities are means over what was clicked above, and "
+        f"{sentence}{_denial(fit, weight)}: its propensities are means over what was clicked above, and "
         "weights are off where pages differ in that. "
         + ("No page has two clicks: the log keeps one click per page, or users stop at a click. " if never else "")
         + "Compare with --model ubm."
@@ -527,27 +529,27 @@ def _denial(fit: Fit, weight: Weight) -> str:
 def _rows_notes(fit: Fit) -> list[str]:
     """From how many pages relevance was learnt, and that repeated pairs agree."""
     rows, test = fit.from_rows, fit.against_pairs
-    said: list[str] = []
+    sentences: list[str] = []
     if rows is not None and rows.pages < rows.pages_in_all:
-        said.append(
+        sentences.append(
             f"relevance is learnt from {rows.pages:,} of {counted(rows.pages_in_all, 'pages')} (--sample-pages)."
         )
     if test is not None and not test.rejected:
-        said.append(f"the pairs that repeat do not contradict the features ({_on_pairs(test)}).")
-    return said
+        sentences.append(f"the pairs that repeat do not contradict the features ({_on_pairs(test)}).")
+    return sentences
 
 
 def _rows_doubts(fit: Fit) -> list[Verdict]:
     """What features cannot see, and whether repeated pairs contradict them."""
     rows, test = fit.from_rows, fit.against_pairs
-    said: list[Verdict] = []
+    verdicts: list[Verdict] = []
     if rows is not None and rows.score is None:
         sentence = (
             "without the ranker's score (--ranker-score COLUMN) it cannot be ruled out that the ranker knows more of a "
             "document's relevance than these features show. Propensities are then wrong, as a rule too low far down "
             "the page, and no standard error says so."
         )
-        said.append(Verdict(sentence, Weight.CAUTION))
+        verdicts.append(Verdict(sentence, Weight.CAUTION))
     if rows is not None and test is not None and test.rejected:
         how = "faster" if test.slope < 0 else "more slowly"
         also = "" if rows.score is not None else ", or name the ranker's score (--ranker-score COLUMN)"
@@ -556,8 +558,8 @@ def _rows_doubts(fit: Fit) -> list[Verdict]:
             f"{how} with the position. The ranker knows more of the documents than these features show, or the pairs "
             f"that repeat are unlike the others. Use --method conditional{also}."
         )
-        said.append(Verdict(sentence, Weight.DOUBT))
-    return said
+        verdicts.append(Verdict(sentence, Weight.DOUBT))
+    return verdicts
 
 
 def _on_pairs(test: PairsTest) -> str:
