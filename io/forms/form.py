@@ -25,11 +25,6 @@ class Form(Plugin):
     def reader(self, rules: RawRules) -> RawReader:
         """What makes a log of such files."""
 
-    def knows_text(self, start: str) -> bool:
-        """Whether a file that begins so is one of its own, where it does not consist of lines."""
-        del start
-        return False
-
     def knows_document(self, document: dict[str, Any]) -> bool:
         """Whether a JSON object is one of its lines."""
         del document

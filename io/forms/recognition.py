@@ -9,13 +9,12 @@ import polars as pl
 from posbias.core.column_names import plain
 from posbias.io.forms import Form, forms
 from posbias.io.forms.lines import Document, document_of, is_action_line
-from posbias.io.log.contents import unpacked_start
 from posbias.io.log.event_table import CLICKED_FLAG, SHOWN_FLAG
 from posbias.io.log.findings import Finding
 from posbias.io.log.scan import LINE, reading, scan_lines, scan_sources, schema_of
-from posbias.io.log.sources import Source, read_start
+from posbias.io.log.sources import Source
 
-_SAMPLED_LINES, _SAMPLED_ROWS, _SAMPLED_BYTES = 100, 10_000, 1 << 16
+_SAMPLED_LINES, _SAMPLED_ROWS = 100, 10_000
 _MOSTLY = 0.5
 _TEXT = ("ndjson", "csv", "tsv")
 _SHOWN_WORDS = (
@@ -41,16 +40,12 @@ def find_form(sources: Sequence[Source]) -> list[Finding]:
     """
     if not sources:
         return []
-    found = _source_of(sources[0]) or (None if sources[0].format == "xml" else _table_of_events(sources))
+    found = _source_of(sources[0]) or _table_of_events(sources)
     return [] if found is None else [found]
 
 
 def _source_of(source: Source) -> Finding | None:
     """The known source whose lines most of the first ones are."""
-    if source.format == "xml":
-        start = unpacked_start(read_start(source, _SAMPLED_BYTES)).decode(errors="replace")
-        known = next((form for form in forms() if form.knows_text(start)), None)
-        return known and Finding(f"these are sessions of {known.title}", ("--input-format", known.name))
     if source.format not in _TEXT:
         return None
     with reading([source]):

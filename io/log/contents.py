@@ -21,7 +21,7 @@ def format_of_content(start: bytes) -> str | None:
     """The format of a file that begins so: an object per line, an array of them, or text with tabs or without.
 
     Returns:
-        "parquet", "ipc", "ndjson", "xml", "json", "tsv" or "csv"; None where it is no text.
+        "parquet", "ipc", "ndjson", "json", "tsv" or "csv"; None where it is no text.
     """
     known = next((form for magic, form in _MAGIC.items() if start.startswith(magic)), None)
     if known is not None:
@@ -37,8 +37,6 @@ def format_of_content(start: bytes) -> str | None:
     first = start.lstrip()
     if first.startswith(b"{"):
         return "ndjson"
-    if first.startswith(b"<"):
-        return "xml"
     if first.startswith(b"[") and first[1:].lstrip()[:1] in {b"{", b"]", b""}:
         return "json"
     line = first.splitlines()[0]

@@ -71,10 +71,6 @@ def schema_of(source: Source) -> pl.Schema:
 
 
 def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
-    if sources[0].format == "xml":
-        raise LogFormatError(
-            f"{sources[0].path}: is XML, which is read only where it is that of TianGong-ST (--input-format tiangong)."
-        )
     form, options = sources[0].format, storage_options(sources[0].place) or None
     on_disk = [source.place for source in sources if isinstance(source.place, Path)]
     paths = on_disk or [str(source.place) for source in sources]

@@ -49,7 +49,7 @@ _PACKED_JSON = tuple(f".json{wrapper}" for wrapper in _COMPRESSIONS)
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
-_TOLD_BY_CONTENT = ("", ".json", ".txt", ".log", ".xml", *_COMPRESSIONS)
+_TOLD_BY_CONTENT = ("", ".json", ".txt", ".log", *_COMPRESSIONS)
 _TELLING = 1 << 16  # bytes
 _LONGEST_MAGIC = 8
 _MEBIBYTE = 1 << 20

@@ -77,7 +77,6 @@ def ratio_rows(pairs, by_signature):
 """One JSON object a row."""
 
 from posbias.io.formats.format import TrainingFormat
-from posbias.io.formats.plain_tables import plain_rows
 
 
 class JsonLinesFormat(TrainingFormat):
@@ -87,7 +86,7 @@ class JsonLinesFormat(TrainingFormat):
     def write(self, training_set, part, folder):
         with (folder / f"part-{part.number:05d}.jsonl").open("wb") as file:
             for chunk in part.rows:
-                plain_rows(training_set, chunk).write_ndjson(file)
+                chunk.drop(training_set.layout.left_out).write_ndjson(file)
 
     def finish(self, training_set, folder):
         (folder / "load.py").write_text("print()", encoding="utf-8")

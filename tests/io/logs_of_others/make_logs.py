@@ -9,7 +9,6 @@ position-based model says. A file holds these pages and nothing else that counts
 - `ga4`: https://developers.google.com/analytics/devguides/collection/ga4/reference/events (view_item_list, select_item)
 - `metarank`: doc/event-schema.md of metarank/metarank
 - `mind`: https://github.com/msnews/msnews.github.io/blob/master/assets/doc/introduction.md (behaviors.tsv)
-- `tiangong`: the elements that published programs read (http://www.thuir.cn/tiangong-st)
 - `ubi_1_0`: the schema of OpenSearch UBI 1.0 (query_response_objects_ids), as index<TAB>{json} lines
 - `yandex`: http://imat-relpred.yandex.ru/en/datasets
 """
@@ -312,29 +311,6 @@ def yandex(pages: Sequence[Page]) -> dict[str, bytes]:
     return {"yandex.tsv": _table(None, lines, "\t").encode()}
 
 
-def tiangong(pages: Sequence[Page]) -> dict[str, bytes]:
-    """TianGong-ST's sessions of two pages, as XML; a click names the rank of a result."""
-    lines = ['<?xml version="1.0" encoding="utf-8"?>', "<tiangong2018>"]
-    for page in pages:
-        if page.number % 2 == 0:
-            lines += [f'<session num="{page.number // 2 + 1}">', f"<session_id>{page.name}</session_id>"]
-        lines += [f'<interaction num="{page.number % 2 + 1}" starttime="{page.time:%H:%M:%S}">']
-        lines += [f"<query>{page.query} &amp; more</query>", f"<query_id>{page.query}</query_id>", "<results>"]
-        for at, doc, _ in page.rows:
-            lines += [
-                f'<result rank="{at}">',
-                "<url>http://example.org/</url>",
-                f"<docid>{doc}</docid>",
-                "<title/>",
-                "</result>",
-            ]
-        lines += ["</results>", "<clicked>"]
-        for at, doc, click in page.rows:
-            lines += [f'<click num="1"><rank>{at}</rank><docid>{doc}</docid></click>'] if click else []
-        lines += ["</clicked>", "</interaction>", *(["</session>"] if page.number % 2 else [])]
-    return {"tiangong.xml": "\n".join([*lines, "</tiangong2018>", ""]).encode()}
-
-
 FORMS: dict[str, Write] = {
     write.__name__: write
     for write in (
@@ -353,7 +329,7 @@ FORMS: dict[str, Write] = {
             metarank,
             metarank_feed,
         ),
-        *(metarank, metarank_feed, behavioral_analytics, ubi_1_0, yandex, tiangong),
+        *(metarank, metarank_feed, behavioral_analytics, ubi_1_0, yandex),
     )
 }
 
