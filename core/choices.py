@@ -1,4 +1,7 @@
-"""The words among which options choose, and a default, apart from what they mean: the command line starts at once."""
+"""The words among which options choose, and defaults, apart from what they mean: the command line starts at once.
+
+A plug-in is a class in a file of its own and a line in a table at the end; it is imported when it is used.
+"""
 
 from typing import Literal
 
@@ -76,3 +79,108 @@ TieDistance = Literal["squared", "absolute"]
 
 PENALTIES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Penalties of factors to choose from, where none is named."""
+
+# --- plug-ins: what help and options call each, in the order of help, and its class ------------------------------
+
+MODELS = {
+    "pbm": "posbias.core.models.pbm:PositionBasedModel",
+    "ubm": "posbias.core.models.ubm:UserBrowsingModel",
+}
+"""Click models that have a propensity by cell."""
+
+CLICK_MODELS = {
+    **MODELS,
+    "tpbm": "posbias.core.models.tpbm:TrustBiasModel",
+    "gctr": "posbias.core.models.gctr:GlobalCTRModel",
+    "rctr": "posbias.core.models.rctr:RankCTRModel",
+    "dctr": "posbias.core.models.dctr:DocumentCTRModel",
+    "rdctr": "posbias.core.models.rdctr:RankDocumentCTRModel",
+    "cm": "posbias.core.models.cm:CascadeOfOneClickModel",
+    "dcm": "posbias.core.models.dcm:DependentClickModel",
+    "ccm": "posbias.core.models.ccm:ClickChainModel",
+    "dbn": "posbias.core.models.dbn:DynamicBayesianNetworkModel",
+    "sdbn": "posbias.core.models.sdbn:SimplifiedDBNModel",
+}
+"""All click models."""
+
+ESTIMATORS = {
+    "conditional": "posbias.core.estimators.conditional:ConditionalEstimator",
+    "joint": "posbias.core.estimators.joint:JointEstimator",
+    "allpairs": "posbias.core.estimators.allpairs:AllPairsEstimator",
+    "adjacent-chain": "posbias.core.estimators.adjacent_chain:AdjacentChainEstimator",
+    "randomized": "posbias.core.estimators.randomized:RandomizedEstimator",
+    "ctr": "posbias.core.estimators.ctr:ClickRateEstimator",
+}
+"""Ways to estimate from counts."""
+
+METHODS_OF_ROWS = {
+    "features": "posbias.core.estimators.features:FeaturesMethod",
+    "regression-em": "posbias.core.estimators.regression_em:RegressionEMMethod",
+}
+"""Ways to estimate from rows with features."""
+
+SHAPES = {
+    "monotone": "posbias.core.shapes.monotone:MonotoneShape",
+    "power": "posbias.core.shapes.power:PowerShape",
+    "smooth": "posbias.core.shapes.smooth:SmoothShape",
+}
+"""Shapes of the propensity curve beside `FREE`."""
+
+LAYOUTS = {
+    "pointwise": "posbias.core.training.layouts.pointwise:PointwiseLayout",
+    "clicked-group": "posbias.core.training.layouts.clicked_groups:ClickedGroupLayout",
+    "session": "posbias.core.training.layouts.session:SessionLayout",
+    "pairs": "posbias.core.training.layouts.preferences:PairsLayout",
+    "judgments": "posbias.core.training.layouts.judgments:JudgmentsLayout",
+}
+"""Rows of training files."""
+
+LEARNERS = {
+    "pbm": "posbias.core.learners.methods.pbm:PBMLearner",
+    "naive": "posbias.core.learners.methods.naive:NaiveLearner",
+    "position-feature": "posbias.core.learners.methods.position_feature:PositionFeatureLearner",
+    "logistic": "posbias.core.learners.methods.logistic:LogisticLearner",
+    "lambdarank": "posbias.core.learners.methods.lambdarank:LambdaRankLearner",
+    "ipw-arp": "posbias.core.learners.methods.weighted_ranks:IPWAverageRankLearner",
+    "ipw-dcg": "posbias.core.learners.methods.weighted_ranks:IPWDiscountedGainLearner",
+    "dla": "posbias.core.learners.methods.dla:DualLearner",
+    "single-tower": "posbias.core.learners.methods.two_towers:SingleTowerLearner",
+    "pal-product": "posbias.core.learners.methods.two_towers:PALProductLearner",
+    "pal-sum": "posbias.core.learners.methods.two_towers:PALSumLearner",
+    "factors": "posbias.core.learners.methods.factors:FactorsLearner",
+    "gbrank": "posbias.core.learners.methods.gbrank:GBRankLearner",
+    "mf": "posbias.core.learners.methods.factors:MFLearner",
+    "propensity-mf": "posbias.core.learners.methods.factors:PropensityMFLearner",
+    "cause": "posbias.core.learners.methods.cause:CausELearner",
+    "regression-em": "posbias.core.learners.methods.regression_em:RegressionEMLearner",
+}
+"""Ways to learn a ranker."""
+
+MEASURES = {
+    "dcg": "posbias.core.evaluation.measures.dcg:Dcg",
+    "arp": "posbias.core.evaluation.measures.arp:Arp",
+}
+"""Measures of a ranking by clicks."""
+
+FORMATS = {
+    "parquet": "posbias.io.formats.plain_tables:ParquetFormat",
+    "csv": "posbias.io.formats.plain_tables:CsvFormat",
+    "lightgbm": "posbias.io.formats.lightgbm_files:LightGBMFormat",
+    "xgboost": "posbias.io.formats.xgboost_files:XGBoostFormat",
+    "catboost": "posbias.io.formats.catboost_files:CatBoostFormat",
+    "ranklib": "posbias.io.formats.judgment_lists:RankLibFormat",
+    "qrels": "posbias.io.formats.judgment_lists:QrelsFormat",
+    "opensearch": "posbias.io.formats.judgment_lists:OpenSearchFormat",
+    "elasticsearch": "posbias.io.formats.judgment_lists:ElasticsearchFormat",
+    "quepid": "posbias.io.formats.judgment_lists:QuepidFormat",
+}
+"""Formats of training files."""
+
+FORMS = {
+    "ubi": "posbias.io.forms.ubi:Ubi",
+    "elasticsearch": "posbias.io.forms.elasticsearch:Elasticsearch",
+    "metarank": "posbias.io.forms.metarank:Metarank",
+    "tiangong": "posbias.io.forms.tiangong:TianGong",
+    "yandex": "posbias.io.forms.yandex:Yandex",
+}
+"""Raw files of known sources."""

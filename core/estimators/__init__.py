@@ -1,11 +1,11 @@
 """Ways to get theta: each returns the same estimate from the same statistics, or from rows with features.
 
-A method is one file here: a class below `Estimator`, or below `MethodOfRows`. It is found because it lies here.
+A method is one file here: a class below `Estimator`, or below `MethodOfRows`. A line in `choices` names it.
 """
 
 from dataclasses import fields
 
-from posbias.core.choices import Cluster
+from posbias.core.choices import ESTIMATORS, METHODS_OF_ROWS, Cluster
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.estimators.conditional import ConditionalEstimator
@@ -40,7 +40,7 @@ MOST_REPLICATES = 10_000
 _OTHER_ESTIMATE = ("cluster", "bootstrap", "shape")
 """Options not for all methods without which the estimate is not the one that was asked for."""
 
-_METHODS: Room[Method] = Room(__name__, __path__, (Estimator, MethodOfRows), "--method")
+_METHODS = Room[Method](ESTIMATORS | METHODS_OF_ROWS, "--method")
 
 
 def method_names() -> list[str]:

@@ -16,7 +16,6 @@ class AdjacentChainEstimator(Estimator):
     """Product of the click-rate ratios of neighbours, with the jackknife's errors over queries."""
 
     name = "adjacent-chain"
-    rank = 3
     reference = "Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (WSDM)"
     takes = ("cluster",)
 

@@ -12,7 +12,6 @@ class AllPairsEstimator(Estimator):
     """Maximum of the weighted likelihood of all interventional sets, errors clustered by query."""
 
     name = "allpairs"
-    rank = 2
     reference = "Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (WSDM)"
     takes = ("cluster",)
 

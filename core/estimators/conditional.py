@@ -23,7 +23,6 @@ class ConditionalEstimator(Estimator):
     """Fixed-effects Poisson by Newton, CR3 errors over queries."""
 
     name = "conditional"
-    rank = 0
     reference = "Hausman, Hall & Griliches 1984; Wooldridge 1999; Bell & McCaffrey 2002"
     takes = ("cluster", "bootstrap", "shape", "shrink", "max_iterations", "tolerance")
     clusters = ("query", "pair", "session", "column", "two-way")

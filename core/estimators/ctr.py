@@ -14,7 +14,6 @@ class ClickRateEstimator(Estimator):
     """theta_e / theta_ref = click rate in e / click rate in the reference: right only if documents stand at random."""
 
     name = "ctr"
-    rank = 5
     reference = "Craswell et al. 2008 (the baseline)"
     uses_strata = False
 

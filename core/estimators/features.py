@@ -7,6 +7,5 @@ class FeaturesMethod(MethodOfRows):
     """Fixed-effects Poisson on strata of predicted relevance and place, errors clustered by page."""
 
     name = "features"
-    rank = 6
     reference = "Hausman, Hall & Griliches 1984; Rosenbaum & Rubin 1984; Chernozhukov et al. 2018"
     takes = ("cluster", "shrink", "max_iterations", "tolerance")

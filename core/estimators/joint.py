@@ -17,7 +17,6 @@ class JointEstimator(Estimator):
     """EM with Bayesian averaging, accelerated by SQUAREM unless asked otherwise."""
 
     name = "joint"
-    rank = 1
     reference = "Dempster et al. 1977; Chuklin, Markov & de Rijke 2015; Varadhan & Roland 2008"
     takes = ("max_iterations", "tolerance")
 

@@ -26,7 +26,6 @@ class RandomizedEstimator(Estimator):
     """
 
     name = "randomized"
-    rank = 4
     reference = "Wang et al. 2016 (SIGIR); Joachims, Swaminathan & Schnabel 2017 (swap experiments)"
     takes = ("cluster", "bootstrap", "shape", "shrink", "max_iterations", "tolerance")
     uses_strata = False

@@ -7,6 +7,5 @@ class RegressionEMMethod(MethodOfRows):
     """EM whose M-step for relevance fits trees to sampled labels."""
 
     name = "regression-em"
-    rank = 7
     reference = "Wang et al. 2018"
     takes = ("max_iterations",)

@@ -1,17 +1,18 @@
-"""Click models: how likely each click on a page is. Each is one file here, and is found because it lies here.
+"""Click models: how likely each click on a page is. Each is one file here, and a line in `choices`.
 
 Those below `FactorisedModel` say how an impression maps to an examination cell, P(click) = theta_cell * gamma_pair:
 they are what propensities are estimated for. The others are judged beside them.
 """
 
+from posbias.core.choices import CLICK_MODELS, MODELS
 from posbias.core.models.click_model import ClickModel
 from posbias.core.models.model import FactorisedModel
 from posbias.core.registry import Room
 
 __all__ = ["ClickModel", "FactorisedModel", "click_model_names", "get_click_model", "get_model", "model_names"]
 
-_MODELS = Room(__name__, __path__, (FactorisedModel,), "--model")
-_CLICK_MODELS = Room(__name__, __path__, (ClickModel,), "--model")
+_MODELS = Room[FactorisedModel](MODELS, "--model")
+_CLICK_MODELS = Room[ClickModel](CLICK_MODELS, "--model")
 
 
 def model_names() -> list[str]:

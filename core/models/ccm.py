@@ -20,7 +20,6 @@ class ClickChainModel(CascadeModel):
     """
 
     name = "ccm"
-    rank = 22
     reference = "Guo et al. 2009 (WWW), by EM (Chuklin, Markov & de Rijke 2015)"
     about = "users go on after a click, the less often the better the document"
     parameters = (ATTRACTIVENESS, AFTER_SKIP, AFTER_IRRELEVANT, AFTER_RELEVANT)

@@ -13,7 +13,6 @@ class CascadeOfOneClickModel(CascadeModel):
     """CM: k(0) = 1, k(1) = 0. A second click on a page is impossible."""
 
     name = "cm"
-    rank = 20
     reference = "Craswell et al. 2008 (WSDM)"
     about = "users go down to the first click, and leave"
     parameters = (ATTRACTIVENESS,)

@@ -15,7 +15,6 @@ class DynamicBayesianNetworkModel(CascadeModel):
     """DBN: k(0) = gamma, k(1) = gamma (1 - s_qd)."""
 
     name = "dbn"
-    rank = 23
     reference = "Chapelle & Zhang 2009 (WWW)"
     about = "users go on until a document satisfies them, or they have had enough"
     parameters = (ATTRACTIVENESS, SATISFACTION, CONTINUATION)

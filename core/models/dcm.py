@@ -18,7 +18,6 @@ class DependentClickModel(CascadeModel):
     """
 
     name = "dcm"
-    rank = 21
     reference = "Guo, Liu & Wang 2009 (WSDM), by maximum likelihood"
     about = "users go on after a click, as often as its position says"
     parameters = (ATTRACTIVENESS, CONTINUATION)

@@ -8,7 +8,6 @@ class DocumentCTRModel(ClickRateModel):
     """DCTR: P(C_r = 1) = rho_qd."""
 
     name = "dctr"
-    rank = 12
     reference = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
     about = "clicks depend on the document alone"
     parameters = (Parameter("click_rate", "unit"),)

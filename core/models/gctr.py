@@ -8,7 +8,6 @@ class GlobalCTRModel(ClickRateModel):
     """GCTR: P(C_r = 1) = rho."""
 
     name = "gctr"
-    rank = 10
     reference = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
     about = "every impression is clicked equally often"
     parameters = (Parameter("click_rate", "one"),)

@@ -14,7 +14,6 @@ class PositionBasedModel(FactorisedClickModel):
     """PBM: P(click) = theta_k * gamma_qd, k the position. K cells."""
 
     name = "pbm"
-    rank = 0
     reference = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
     about = "examination depends on the position"
     parameters = (ATTRACTIVENESS, Parameter("examination", "position"))

@@ -8,7 +8,6 @@ class RankCTRModel(ClickRateModel):
     """RCTR: P(C_r = 1) = rho_k, k the position."""
 
     name = "rctr"
-    rank = 11
     reference = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
     about = "clicks depend on the position alone"
     parameters = (Parameter("click_rate", "position"),)

@@ -9,7 +9,6 @@ class RankDocumentCTRModel(ClickRateModel):
     """RDCTR: P(C_r = 1) = rho_qdk."""
 
     name = "rdctr"
-    rank = 13
     reference = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
     about = "a click rate for each document at each position"
     parameters = (Parameter("click_rate", "unit"),)

@@ -17,7 +17,6 @@ class SimplifiedDBNModel(CascadeModel):
     """
 
     name = "sdbn"
-    rank = 24
     reference = "Chapelle & Zhang 2009 (WWW), by maximum likelihood"
     about = "users go on until a document satisfies them"
     parameters = (ATTRACTIVENESS, SATISFACTION)

@@ -27,7 +27,6 @@ class TrustBiasModel(ClickModel):
     """
 
     name = "tpbm"
-    rank = 2
     reference = "Agarwal et al. 2019 (WWW); Vardasbi, Oosterhuis & de Rijke 2020 (CIKM)"
     about = "PBM in which what stands high is clicked for that alone"
     parameters = (RELEVANCE, CLICK_IF_RELEVANT, CLICK_IF_NOT)

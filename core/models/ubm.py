@@ -19,7 +19,6 @@ class UserBrowsingModel(FactorisedClickModel):
     """
 
     name = "ubm"
-    rank = 1
     reference = "Dupret & Piwowarski 2008 (SIGIR)"
     about = "examination depends on the position and on the last click above it"
     parameters = (ATTRACTIVENESS, Parameter("examination", "position and previous click"))

@@ -1,16 +1,16 @@
 """Theta as a curve over positions, and over contexts: free, of a given shape, or shrunk.
 
 They start from the free estimate and its covariance; none reads the counts of a log anew. A shape is one file here: a
-class below `CurveShape`. It is found because it lies here.
+class below `CurveShape`. A line in `choices` names it.
 """
 
-from posbias.core.choices import FREE
+from posbias.core.choices import FREE, SHAPES
 from posbias.core.registry import Room, unknown_name
 from posbias.core.shapes.shape import CurveShape
 
 __all__ = ["FREE", "CurveShape", "get_shape", "shape_names"]
 
-_SHAPES = Room(__name__, __path__, (CurveShape,), "--shape")
+_SHAPES = Room[CurveShape](SHAPES, "--shape")
 
 
 def shape_names() -> list[str]:
@@ -24,6 +24,6 @@ def get_shape(name: str) -> CurveShape:
     Raises:
         UsageError: there is none.
     """
-    if name not in _SHAPES.names:
+    if name not in SHAPES:
         raise unknown_name("--shape", name, shape_names())
     return _SHAPES.get(name)

@@ -29,8 +29,6 @@ class MonotoneShape(CurveShape):
     """The most likely curve that nowhere rises."""
 
     name = "monotone"
-    rank = 0
-    in_words = "never rising"
 
     def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
         """As `fit_monotone`."""

@@ -42,8 +42,6 @@ class PowerShape(CurveShape):
     """A power of the position."""
 
     name = "power"
-    rank = 1
-    in_words = "position^-eta"
 
     def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
         """As `fit_power`."""

@@ -10,7 +10,6 @@ not, and is wrong where it does not hold: each fit comes with a test against the
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -61,13 +60,7 @@ class ShapedEstimate:
 
 
 class CurveShape(Plugin):
-    """What may be assumed of theta as a function of the position.
-
-    Attributes:
-        in_words: for help, what it says of curves.
-    """
-
-    in_words: ClassVar[str]
+    """What may be assumed of theta as a function of the position."""
 
     @abstractmethod
     def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:

@@ -63,8 +63,6 @@ class SmoothShape(CurveShape):
     """Partial pooling towards a power of the position, as strong as the log says."""
 
     name = "smooth"
-    rank = 2
-    in_words = "near a power, for thin logs"
 
     def fit(self, free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
         """As `fit_smooth`."""

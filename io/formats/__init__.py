@@ -1,8 +1,9 @@
 """Training formats: each writes the rows of a layout as the files of one kind of trainer, and a script that trains it.
 
-A format is one file here: a class below `TrainingFormat`. It is found because it lies here.
+A format is one file here: a class below `TrainingFormat`. A line in `core/choices.py` names it.
 """
 
+from posbias.core.choices import FORMATS
 from posbias.core.errors import UsageError
 from posbias.core.registry import Room
 from posbias.core.training.layouts import Layout
@@ -17,7 +18,7 @@ __all__ = [
     "trainers_that_carry",
 ]
 
-_FORMATS = Room(__name__, __path__, (TrainingFormat,), "--format")
+_FORMATS = Room[TrainingFormat](FORMATS, "--format")
 
 
 def format_names() -> list[str]:

@@ -24,7 +24,6 @@ class CatBoostFormat(TextFormat):
     """`train.tsv`, `train.cd`, and for pairs `train.pairs`: the rows of winner and loser, from 0, and the weight."""
 
     name = "catboost"
-    rank = 5
     made = ("train.tsv",)  # that of pairs is not made of chunks
 
     def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:

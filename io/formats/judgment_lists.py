@@ -56,7 +56,6 @@ class RankLibFormat(JudgmentFormat):
     """
 
     name = "ranklib"
-    rank = 6
     made = ("judgments.txt", "queries.txt")  # the first takes the pieces of the second before its own
 
     def instead(self, layout: Layout) -> str:
@@ -139,7 +138,6 @@ class QrelsFormat(JudgmentListFormat):
     """
 
     name = "qrels"
-    rank = 7
     made = ("judgments.qrels",)
 
     def lines(self, judged: pl.DataFrame) -> pl.Series:
@@ -157,7 +155,6 @@ class OpenSearchFormat(JudgmentListFormat):
     """
 
     name = "opensearch"
-    rank = 8
     made = ("judgments.json",)
     header = """{
 "name": "posbias",
@@ -177,7 +174,6 @@ class ElasticsearchFormat(JudgmentListFormat):
     """The body of `POST INDEX/_rank_eval`, of Elasticsearch and OpenSearch: metric, template, a request a query."""
 
     name = "elasticsearch"
-    rank = 9
     takes = ("search_index",)
     made = ("rank_eval.json",)
     header = """{
@@ -198,7 +194,6 @@ class QuepidFormat(JudgmentListFormat):
     """CSV with the columns of Quepid's import of ratings; a text that holds a comma or a quote is quoted."""
 
     name = "quepid"
-    rank = 10
     made = ("ratings.csv",)
     header = "query,docid,rating\n"
 

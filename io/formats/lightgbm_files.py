@@ -23,7 +23,6 @@ class LightGBMFormat(TextFormat):
     """`train.tsv`, `train.tsv.weight`, `train.tsv.query`, and `positions.txt` where pages are ranked as shown."""
 
     name = "lightgbm"
-    rank = 2
 
     def check(self, layout: Layout) -> None:
         """LightGBM reads weights of rows and of groups only."""

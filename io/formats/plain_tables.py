@@ -55,7 +55,6 @@ class ParquetFormat(PlainFormat):
     """`rows/part-00000.parquet`, ..."""
 
     name = "parquet"
-    rank = 0
 
     def write_preferences(self, preferences: pl.LazyFrame, path: Path) -> None:
         """Write all of them."""
@@ -72,7 +71,6 @@ class CsvFormat(PlainFormat):
     """`rows/part-00000.csv`, ..., with a header. Trainers need ids and texts to the letter, formulas too."""
 
     name = "csv"
-    rank = 1
 
     def write_preferences(self, preferences: pl.LazyFrame, path: Path) -> None:
         """Write all of them."""

@@ -25,7 +25,6 @@ class XGBoostFormat(TextFormat):
     """`train.svm`, and `rows.weight` or `groups.weight`."""
 
     name = "xgboost"
-    rank = 4
 
     def check(self, layout: Layout) -> None:
         """Its rankers have a place for weights of groups only."""

@@ -1,14 +1,15 @@
 """The raw files of known sources, which hold queries and events and no rows of impressions.
 
-A source is one file here: a class below `Form`. It is found because it lies here.
+A source is one file here: a class below `Form`. A line in `core/choices.py` names it.
 """
 
+from posbias.core.choices import FORMS
 from posbias.core.registry import Room
 from posbias.io.forms.form import Form
 
 __all__ = ["Form", "form_names", "forms", "get_form"]
 
-_FORMS = Room(__name__, __path__, (Form,), "--input-format")
+_FORMS = Room[Form](FORMS, "--input-format")
 
 
 def form_names() -> list[str]:

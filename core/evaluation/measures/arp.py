@@ -13,7 +13,6 @@ class Arp(Measure):
     """Average relevance position: less is better."""
 
     name = "arp"
-    rank = 2
     label = "ARP"
     reference = "Joachims, Swaminathan & Schnabel 2017"
     gain = False

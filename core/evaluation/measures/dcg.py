@@ -13,7 +13,6 @@ class Dcg(Measure):
     """Discounted cumulative gain, up to a depth."""
 
     name = "dcg"
-    rank = 1
     label = "DCG"
     reference = "Agarwal et al. 2019"
     gain = True

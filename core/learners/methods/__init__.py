@@ -1,9 +1,10 @@
-"""The learners. Each is a class below `Learner` in a file here, with its paper; it is found because it lies here."""
+"""The learners. Each is a class below `Learner` in a file here, with its paper; `choices` names it."""
 
+from posbias.core.choices import LEARNERS
 from posbias.core.learners.learner import Learner
 from posbias.core.registry import Room
 
-_LEARNERS = Room(__name__, __path__, (Learner,), "--learner")
+_LEARNERS = Room[Learner](LEARNERS, "--learner")
 
 
 def learner_names() -> list[str]:

@@ -42,7 +42,6 @@ class CausELearner(Learner):
     """Causal embeddings."""
 
     name = "cause"
-    rank = 33
     reference = "Bonner & Vasile 2018"
     about = "factors of queries and documents, on clicks of the logging ranker and of rows placed at random"
     needs_features = False

@@ -37,7 +37,6 @@ class DualLearner(Learner):
     """Boosted trees and theta that weigh each other's clicks."""
 
     name = "dla"
-    rank = 20
     reference = "Ai et al. 2018"
     about = "dual learning of ranker and propensities"
     source = "pages"

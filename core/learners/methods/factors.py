@@ -27,7 +27,6 @@ class FactorsLearner(Learner):
     """Matrix factorisation of attractiveness."""
 
     name = "factors"
-    rank = 30
     reference = "Koren et al. 2009"
     about = "factors of queries and documents, on the likelihood of clicks"
     needs_features = False
@@ -44,7 +43,6 @@ class MFLearner(Learner):
     """Matrix factorisation of clicks as they are."""
 
     name = "mf"
-    rank = 31
     reference = "Koren et al. 2009"
     about = "factors of queries and documents, on click rates"
     needs_features = False
@@ -62,7 +60,6 @@ class PropensityMFLearner(Learner):
     """Matrix factorisation of clicks over theta."""
 
     name = "propensity-mf"
-    rank = 32
     reference = "Schnabel et al. 2016"
     about = "factors of queries and documents, on click rates weighted by 1 / theta"
     needs_features = False

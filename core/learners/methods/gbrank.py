@@ -45,7 +45,6 @@ class GBRankLearner(Learner):
     """Averaged fits to pairs of documents whose click rates differ."""
 
     name = "gbrank"
-    rank = 30
     reference = "Zheng et al. 2007"
     about = "pairs of documents whose click rates differ significantly"
     does_without = "raw_rates"

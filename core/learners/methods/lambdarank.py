@@ -40,7 +40,6 @@ class LambdaRankLearner(Learner):
     """LightGBM's lambdarank on grades of attractiveness."""
 
     name = "lambdarank"
-    rank = 5
     reference = "Burges 2010"
     about = "lambdarank on the grades of the layout of judgments"
     measure = "NDCG on grades"

@@ -41,7 +41,6 @@ class LogisticLearner(Learner):
     """A linear model of clicks."""
 
     name = "logistic"
-    rank = 3
     reference = "Guo et al. 2019"
     about = "logistic regression, position one of its features"
     uses_propensities = False

@@ -19,7 +19,6 @@ class NaiveLearner(Learner):
     """Boosted trees on click rates, whatever the position."""
 
     name = "naive"
-    rank = 1
     reference = "Friedman 2001"
     about = "click rates as they stand"
     uses_propensities = False

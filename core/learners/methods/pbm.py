@@ -16,7 +16,6 @@ class PBMLearner(Learner):
     """Boosted trees on the likelihood of clicks, theta given."""
 
     name = "pbm"
-    rank = 0
     reference = "Wang et al. 2018"
     about = "the likelihood of the position-based model, theta given"
     is_probability = True

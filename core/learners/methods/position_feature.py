@@ -38,7 +38,6 @@ class PositionFeatureLearner(Learner):
     """Boosted trees on clicks, given the features and the position."""
 
     name = "position-feature"
-    rank = 2
     reference = "Guo et al. 2019"
     about = "trees that see the position, fixed at 1 when predicting"
     uses_propensities = False

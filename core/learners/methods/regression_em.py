@@ -37,7 +37,6 @@ class RegressionEMLearner(Learner):
     """Boosted trees on sampled labels of relevance, and theta from expected examination."""
 
     name = "regression-em"
-    rank = 40
     reference = "Wang et al. 2018"
     about = "regression EM, which learns propensities and relevance together"
     uses_propensities = False

@@ -23,7 +23,6 @@ class SingleTowerLearner(TowerLearner):
     """A network of click rates as they stand."""
 
     name = "single-tower"
-    rank = 20
     reference = "Zhang et al. 2023"
     about = "a network of click rates as they stand"
 
@@ -36,7 +35,6 @@ class PALProductLearner(TowerLearner):
     """Two towers whose probabilities are multiplied."""
 
     name = "pal-product"
-    rank = 21
     reference = "Guo et al. 2019"
     about = "two networks, of relevance and position, whose probabilities are multiplied"
     first_position = 2.0
@@ -50,7 +48,6 @@ class PALSumLearner(TowerLearner):
     """Two towers whose logits are added up."""
 
     name = "pal-sum"
-    rank = 22
     reference = "Zhang et al. 2023"
     about = "two networks, of relevance and position, whose logits are added up"
     takes = ("epochs", "observation_dropout", "gradient_reversal")

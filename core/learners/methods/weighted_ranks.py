@@ -39,7 +39,6 @@ class IPWAverageRankLearner(Learner):
     """Boosted trees on the propensity-weighted average rank of clicked documents."""
 
     name = "ipw-arp"
-    rank = 10
     reference = "Joachims et al. 2017; Agarwal et al. 2019"
     about = "the propensity-weighted average rank of clicked documents"
     source = "pages"
@@ -68,7 +67,6 @@ class IPWDiscountedGainLearner(Learner):
     """Boosted trees on the propensity-weighted discounted gain of clicked documents."""
 
     name = "ipw-dcg"
-    rank = 11
     reference = "Agarwal et al. 2019"
     about = "the propensity-weighted DCG of clicked documents"
     source = "pages"

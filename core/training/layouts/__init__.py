@@ -1,9 +1,9 @@
 """Layouts: in which rows a training set carries weights. Each is one file here; trainers take different ones.
 
-A layout is a class below `LayoutOfPages` or `LayoutOfCounts`. It is found because it lies here.
+A layout is a class below `LayoutOfPages` or `LayoutOfCounts`. A line in `choices` names it.
 """
 
-from posbias.core.choices import Grouping
+from posbias.core.choices import LAYOUTS, Grouping
 from posbias.core.errors import UsageError
 from posbias.core.registry import Room
 from posbias.core.training.layouts.layout import GROUP, LABEL, Layout, LayoutOfCounts, LayoutOfPages
@@ -21,7 +21,7 @@ __all__ = [
     "layouts_that_take",
 ]
 
-_LAYOUTS = Room(__name__, __path__, (LayoutOfPages, LayoutOfCounts), "--layout")
+_LAYOUTS = Room[LayoutOfPages | LayoutOfCounts](LAYOUTS, "--layout")
 
 
 def layout_names() -> list[str]:

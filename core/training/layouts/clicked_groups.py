@@ -24,8 +24,6 @@ class ClickedGroupLayout(LayoutOfPages):
     """Clicks with what else was shown."""
 
     name = "clicked-group"
-    rank = 1
-    row = "click"
     groupings = ("query", "session")
     weighted = "group"
     nothing = "no click carries a weight"

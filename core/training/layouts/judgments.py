@@ -49,7 +49,6 @@ class JudgmentsLayout(LayoutOfCounts):
     """The debiased click rate of each document, and its grade."""
 
     name = "judgments"
-    rank = 4
     weighted = None
     graded = True
     one_row_each = True

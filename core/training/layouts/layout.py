@@ -81,7 +81,6 @@ class Layout(Plugin):
     A layout is made from pages (`LayoutOfPages`) or from counts (`LayoutOfCounts`).
 
     Attributes:
-        row: what a row stands for, in the help of --layout.
         from_pages: whether it needs the pages of the log; else counts by query and document will do.
         groupings: what may stand together: a page, or all that was seen of a query. The first one is usual.
         label: the column that is learnt.
@@ -96,7 +95,6 @@ class Layout(Plugin):
         nothing: what is said where there is nothing to learn from.
     """
 
-    row: ClassVar[str] = "document"
     from_pages: ClassVar[bool] = False
     groupings: ClassVar[tuple[Grouping, ...]] = ("query",)
     label: ClassVar[str] = LABEL

@@ -33,7 +33,6 @@ class PointwiseLayout(LayoutOfCounts):
     """W+ and W- of each document; any learner takes them that takes a weight per row."""
 
     name = "pointwise"
-    rank = 0
     ranked = False
     left_out = (GROUP,)
     takes = ("negatives",)

@@ -29,8 +29,6 @@ class PairsLayout(LayoutOfPages):
     """Preferences among documents."""
 
     name = "pairs"
-    rank = 3
-    row = "preference"
     groupings = ("query", "session")
     weighted = "preference"
     left_out = (GROUP, LABEL, WEIGHT)

@@ -15,8 +15,6 @@ class SessionLayout(LayoutOfPages):
     """Impressions as shown."""
 
     name = "session"
-    rank = 2
-    row = "page"
     groupings = ("session", "query")
     label = CLICK
     left_out = (GROUP,)
