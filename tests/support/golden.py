@@ -137,12 +137,18 @@ def _differences(before: Path, after: Path) -> Iterator[str]:
         except AssertionError as error:
             yield str(error).splitlines()[0]
     elif before.suffix == ".json":
-        yield from _in_json("", json.loads(before.read_text()), json.loads(after.read_text()))
+        yield from _in_json("", *(json.loads(_text(path)) for path in (before, after)))
     else:
-        old, new = (_CHANGING_TEXT.sub("~", path.read_text(errors="replace")).splitlines() for path in (before, after))
+        old, new = (_CHANGING_TEXT.sub("~", _text(path)).splitlines() for path in (before, after))
         yield from (f"{a!r} | {b!r}" for a, b in zip(old, new, strict=False) if a != b)
         if len(old) != len(new):
             yield f"{len(old)} lines | {len(new)} lines"
+
+
+def _text(path: Path) -> str:
+    """The text of a file, wherever the samples are, and whatever other processes left behind."""
+    text = re.sub(r"[^\s\"']*/sample_logs/", "sample_logs/", path.read_text(errors="replace"))
+    return re.sub(r"warning: \S+ is left in place: .*\n", "", text)
 
 
 def _in_json(place: str, old: Any, new: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
