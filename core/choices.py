@@ -180,7 +180,6 @@ FORMS = {
     "ubi": "posbias.io.forms.ubi:Ubi",
     "elasticsearch": "posbias.io.forms.elasticsearch:Elasticsearch",
     "metarank": "posbias.io.forms.metarank:Metarank",
-    "tiangong": "posbias.io.forms.tiangong:TianGong",
     "yandex": "posbias.io.forms.yandex:Yandex",
 }
 """Raw files of known sources."""
