@@ -14,23 +14,17 @@ Flags = NDArray[np.bool_]
 class PageBatch:
     """N pages of at most L impressions; equal pages stand once, with their number. Shorter ones are padded below.
 
-    Attributes:
-        unit: shape (N, L), the number of what is shown: a (query, document), or what else the model's `unit_columns`
-            say; J, one more than the last, for one that was not seen when the model was fitted; 0 where padded.
-        position: shape (N, L), from 1, rising along a page, with gaps where the log has them; 1 where padded.
-        click: shape (N, L); False where padded.
-        shown: shape (N, L); False where padded.
-        weight: shape (N,), how often the page occurred, or the sum of its weights.
-        clicked_above: shape (N, L), the `previous_click` where rows stand by themselves and are told apart by it (see
-            `posbias.core.browsing.signatures`); else None.
+    A unit is what has parameters of its own: a (query, document), or what else the model's `unit_columns` say. Its
+    number is J, one more than the last, where it was not seen when the model was fitted. All but `weight` have the
+    shape (N, L).
     """
 
-    unit: Integers
-    position: Integers
-    click: Flags
-    shown: Flags
-    weight: Floats
-    clicked_above: Integers | None = None
+    unit: Integers  # 0 where padded
+    position: Integers  # from 1, rising along a page, with gaps where the log has them; 1 where padded
+    click: Flags  # False where padded
+    shown: Flags  # False where padded
+    weight: Floats  # shape (N,), how often the page occurred, or the sum of its weights
+    clicked_above: Integers | None = None  # `previous_click` where rows stand by themselves (see `signatures`)
 
     @property
     def n_pages(self) -> int:
@@ -59,12 +53,6 @@ class PageBatch:
         return np.concatenate([np.zeros((self.n_pages, 1), dtype=np.int64), clicked[:, :-1]], axis=1)
 
     @property
-    def below_last_click(self) -> Flags:
-        """Whether an impression lies below the last click of its page; nowhere on pages without one, shape (N, L)."""
-        clicks = self._clicks_from_here
-        return (clicks == 0) & (clicks[:, :1] > 0) & self.shown
-
-    @property
     def above_last_click(self) -> Flags:
         """Whether an impression lies above the last click of its page, shape (N, L)."""
         return self._clicks_from_here - self.click > 0
@@ -73,16 +61,6 @@ class PageBatch:
     def clicked(self) -> Flags:
         """Whether there is a click on the page of an impression, shape (N, 1)."""
         return self._clicks_from_here[:, :1] > 0
-
-    @property
-    def last_click(self) -> Flags:
-        """Whether an impression is the last click of its page, shape (N, L)."""
-        return self.click & (self._clicks_from_here == 1)
-
-    @property
-    def before_first_click(self) -> Flags:
-        """Whether no click stands above an impression, shape (N, L)."""
-        return (self.previous_click == 0) & self.shown
 
     @property
     def _clicks_from_here(self) -> Integers:

@@ -14,153 +14,29 @@ gain little, as most steps are short, and hold several.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from posbias.core.browsing import parameters
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
 from posbias.core.browsing.likelihood import log_of_clicks, log_of_decisions, within
-from posbias.core.browsing.parameters import MEANS, STRENGTHS, Parameter, Parameters, Ratio, estimate_prior
+from posbias.core.browsing.parameters import (
+    MEANS,
+    STRENGTHS,
+    Parameter,
+    Parameters,
+    Ratio,
+    estimate_prior,
+    of_rows,
+    of_units,
+)
 from posbias.core.browsing.signatures import Signatures
 from posbias.core.browsing.uncertain import Certain
+from posbias.core.models.click_model import ClickModel
 from posbias.core.priors import BetaPrior
 
-
-@dataclass(frozen=True)
-class Decisions:
-    """What a batch says.
-
-    Attributes:
-        pages: the batch.
-        ratios: by parameter, weighted, shape (N, L).
-        impressions: with their weights.
-        log_likelihood: of its clicks; 0 where nobody asked.
-    """
-
-    pages: PageBatch
-    ratios: Mapping[str, Ratio]
-    impressions: float
-    log_likelihood: float = 0.0
-
-
-@dataclass(frozen=True)
-class Sums:
-    """What all batches say.
-
-    Attributes:
-        ratios: by parameter, in its shape.
-        impressions: with their weights.
-        log_likelihood: of all clicks; 0 where nobody asked.
-    """
-
-    ratios: Mapping[str, Ratio]
-    impressions: float
-    log_likelihood: float
-
-
-def add_up(
-    of_batch: Callable[[PageBatch], Decisions],
-    pages: Iterable[PageBatch],
-    parameters: Sequence[Parameter],
-    known: Sums,
-) -> Sums:
-    """The sums of all batches, and what is known besides.
-
-    Args:
-        of_batch: what a batch says.
-        pages: the batches.
-        parameters: of which.
-        known: sums of these, to which those of the pages are added.
-    """
-    ratios = {name: Ratio(ratio.favourable.copy(), ratio.decided.copy()) for name, ratio in known.ratios.items()}
-    impressions, log_likelihood = known.impressions, known.log_likelihood
-    for found in map(of_batch, pages):
-        for parameter in parameters:
-            ratio, total = found.ratios[parameter.name], ratios[parameter.name]
-            _add(parameter, found.pages, ratio.favourable, total.favourable)
-            _add(parameter, found.pages, ratio.decided, total.decided)
-        impressions += found.impressions
-        log_likelihood += found.log_likelihood
-    return Sums(ratios, impressions, log_likelihood)
-
-
-def _add(parameter: Parameter, pages: PageBatch, rows: Floats, total: Floats) -> None:
-    """Add rows of pages, shape (N, L), to a total by what a parameter differs by."""
-    if parameter.shape == "one":
-        total += rows.sum()
-        return
-    if parameter.shape == "unit":
-        index = pages.unit
-    elif parameter.shape == "position":
-        index = pages.position
-    else:
-        index = pages.position * total.shape[1] + pages.previous_click
-    np.add.at(total.reshape(-1), index.ravel(order="F"), rows.ravel(order="F"))
-
-
-class MadeOfRatios(Protocol):
-    """What EM needs of a model; see `ClickModel`."""
-
-    parameters: ClassVar[tuple[Parameter, ...]]
-    closed_form: ClassVar[bool]
-    statistics_columns: ClassVar[tuple[str, ...]]
-
-    def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
-        """By parameter, what pages say of it."""
-        ...
-
-    def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """P(C_r = 1 | clicks above)."""
-        ...
-
-    def certain(self, pages: PageBatch) -> Flags:
-        """Which impressions say the same whatever the parameters."""
-        ...
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """What pages say of the parameters of a model, weighted.
-
-    Attributes:
-        model: it.
-        parameters: those that are wanted.
-        multiplicity: how many units of the log each unit of the pages stands for, shape (J + 1,), where they are
-            signatures; None where each stands for itself.
-    """
-
-    model: MadeOfRatios
-    parameters: Sequence[Parameter]
-    multiplicity: Floats | None
-
-    def decisions(self, values: Parameters, pages: PageBatch) -> Decisions:
-        """At these values."""
-        return self._weighted(values, pages, pages.row_weight)
-
-    def decisions_and_likelihood(self, values: Parameters, pages: PageBatch) -> Decisions:
-        """The same, and the logarithm of the probability of the clicks."""
-        logs = log_of_clicks(self.model.given_clicks(values, pages), pages)
-        log_likelihood = float((self._of_all_units(pages.row_weight, pages) * logs).sum())
-        return replace(self.decisions(values, pages), log_likelihood=log_likelihood)
-
-    def certain(self, values: Parameters, pages: PageBatch) -> Decisions:
-        """What impressions say that say the same at any values."""
-        return self._weighted(values, pages, pages.row_weight * self.model.certain(pages))
-
-    def _weighted(self, values: Parameters, pages: PageBatch, weight: Floats) -> Decisions:
-        found, of_all = self.model.expected(values, pages), self._of_all_units(weight, pages)
-        ratios = {p.name: found[p.name].times(weight if p.shape == "unit" else of_all) for p in self.parameters}
-        return Decisions(pages, ratios, float(of_all.sum()))
-
-    def _of_all_units(self, weight: Floats, pages: PageBatch) -> Floats:
-        """The weight of an impression, of all units of its signature, shape (N, L)."""
-        return weight if self.multiplicity is None else weight * self.multiplicity[pages.unit]
-
-
 _FIRST_PRIOR = BetaPrior(0.5, 2.0)
-_MOST_PRIORS = 40  # estimates of the prior, each from where EM came to rest
+_MOST_PRIORS = 41  # estimates of the prior, each from where EM came to rest
 _PRIOR_CHANGE = 0.005  # of its mean, and of how far it draws a usual parameter: predictions do not notice less
 _LONGEST_LEAP = 8.0  # in steps of a prior
 _MOST_LEAPS = 6  # which may go to and fro around where the steps themselves come to rest
@@ -168,7 +44,7 @@ _TINY = 1e-300
 
 
 class TrainingPages(Protocol):
-    """The pages of a log, batch by batch, as often as they are asked for."""
+    """The pages of a log, batch by batch, as often as they are read."""
 
     @property
     def n_units(self) -> int:
@@ -189,234 +65,275 @@ class TrainingPages(Protocol):
         ...
 
     def signatures(self, columns: Sequence[str]) -> Signatures:
-        """Units with equal rows once; see `posbias.core.browsing.signatures`.
-
-        Args:
-            columns: by which rows are told apart, `position` and perhaps `previous_click`.
-        """
+        """Units with equal rows once; `columns` are those that tell rows apart, `position` and `previous_click`."""
         ...
 
 
 @dataclass(frozen=True)
 class FittedModel:
-    """A click model with its parameters.
-
-    Attributes:
-        parameters: by name; see `Parameters`.
-        priors: of the parameters by unit.
-        decided: of those that all units share and were found, the expected number of decisions, in their shapes.
-        passes: that were made over the pages.
-        converged: whether they ended by themselves.
-    """
+    """A click model with its parameters."""
 
     parameters: Parameters
-    priors: dict[str, BetaPrior]
-    decided: dict[str, Floats]
-    passes: int
+    priors: dict[str, BetaPrior]  # of the parameters by unit
+    decided: dict[str, Floats]  # expected number of decisions of the shared parameters that were found
+    passes: int  # over the pages
     converged: bool
 
 
 @dataclass(frozen=True)
 class EMOptions:
-    """How parameters are found.
+    """How parameters are found."""
 
-    Attributes:
-        prior: of parameters by unit; None estimates it from the log.
-        passes: over the pages, at most.
-        tolerance: the gain in log-likelihood per impression, over one cycle of three passes, at which they end.
-        fixed: parameters that are given, and not found.
-        start: where EM begins, on as many units and positions, and with which priors, which then stay.
+    prior: BetaPrior | None = None  # of parameters by unit; None estimates it from the log
+    passes: int = 1000  # over the pages, at most
+    tolerance: float = 1e-8  # gain in log-likelihood per impression over a cycle of three passes, at which they end
+    fixed: Mapping[str, Floats] = field(default_factory=dict[str, Floats])  # parameters that are given
+    start: FittedModel | None = None  # where EM begins, and with which priors, which then stay
+    left_out: Flags | None = None  # shape (J + 1,), units whose pages do not count
+
+
+@dataclass
+class Sums:
+    """Expected decisions over all batches."""
+
+    ratios: dict[str, Ratio]  # by parameter, in its shape
+    impressions: float = 0.0  # with their weights
+    log_likelihood: float = 0.0  # of all clicks, where it was computed
+
+    def add(self, parameter: Parameter, pages: PageBatch, rows: Ratio) -> None:
+        """Add rows of pages, shape (N, L), to the total of what the parameter differs by."""
+        total = self.ratios[parameter.name]
+        for values, of_all in ((rows.favourable, total.favourable), (rows.decided, total.decided)):
+            if parameter.shape == "one":
+                of_all[...] += values.sum()
+                continue
+            if parameter.shape == "unit":
+                index = pages.unit
+            elif parameter.shape == "position":
+                index = pages.position
+            else:
+                index = pages.position * of_all.shape[1] + pages.previous_click
+            np.add.at(of_all.reshape(-1), index.ravel(order="F"), values.ravel(order="F"))
+
+
+def add_up(
+    model: ClickModel,
+    parameters: Sequence[Parameter],
+    values: Parameters,
+    pages: Iterable[PageBatch],
+    known: Sums,
+    *,
+    times: Floats | None = None,
+    only_certain: bool = False,
+    likelihood: bool = False,
+) -> Sums:
+    """The E-step: `known`, and what pages say of some parameters of a model at given values.
+
+    Args:
+        model: the model.
+        parameters: of it.
+        values: of all its parameters.
+        pages: batches.
+        known: sums to which those of the pages are added.
+        times: shape (J + 1,), how many units each unit of the pages stands for; None: one.
+        only_certain: whether only those impressions count that say the same at any values.
+        likelihood: whether the log-likelihood is computed, which takes half as long again.
     """
+    ratios = {name: Ratio(ratio.favourable.copy(), ratio.decided.copy()) for name, ratio in known.ratios.items()}
+    sums = replace(known, ratios=ratios)
+    for batch in pages:
+        weight = batch.row_weight * model.certain(batch) if only_certain else batch.row_weight
+        of_all_units = weight if times is None else weight * times[batch.unit]
+        if likelihood:
+            logs = log_of_clicks(model.given_clicks(values, batch), batch)
+            sums.log_likelihood += float((of_all_units * logs).sum())
+        expected = model.expected(values, batch)
+        for p in parameters:
+            sums.add(p, batch, expected[p.name].times(weight if p.shape == "unit" else of_all_units))
+        sums.impressions += float(of_all_units.sum())
+    return sums
 
-    prior: BetaPrior | None = None
-    passes: int = 1000
-    tolerance: float = 1e-8
-    fixed: Mapping[str, Floats] = field(default_factory=dict[str, Floats])
-    start: FittedModel | None = None
 
-
-def fit(model: MadeOfRatios, pages: TrainingPages, options: EMOptions, on_pass: Callable[[], None]) -> FittedModel:
+def fit(model: ClickModel, pages: TrainingPages, options: EMOptions, on_pass: Callable[[], None]) -> FittedModel:
     """Find the parameters of a model.
 
     EM, accelerated (SQUAREM): from two steps the change is extrapolated, unless that would descend. Where the prior is
     estimated, that is done whenever EM has come to rest, until it changes nothing.
 
     Args:
-        model: it.
+        model: the model.
         pages: to learn from.
         options: how.
-        on_pass: is called after each pass over the pages.
+        on_pass: called after each pass over the pages.
     """
-    alike = _equal_units_stay_equal(model, options)
+    given_by_unit = any(p.shape == "unit" and p.name in options.fixed for p in model.parameters)
+    # Where EM makes several passes over impressions that each stand for themselves, equal units stay equal.
+    alike = bool(model.statistics_columns) and not model.closed_form and not given_by_unit
     problem = _Problem(model, pages.signatures(model.statistics_columns) if alike else pages, options, on_pass)
     values = problem.start()
     if not problem.wanted:
         return FittedModel(values, {}, {}, 0, converged=True)
     if model.closed_form:
-        problem.step(values)
-        problem.estimate_priors(problem.counts)
+        problem.sum_up(values)
+        problem.estimate_priors({p.name: problem.sums.ratios[p.name] for p in problem.of_estimated_prior})
         values, converged = problem.divided(values), True
     else:
-        problem.ask_once(values)
-        values, rested = problem.climb(values)
-        converged = rested and not problem.estimate_priors(problem.effective_counts(values))
+        problem.add_certain(values)
+        converged = False
         for _ in range(_MOST_PRIORS):
-            if converged or not rested:
-                break
             values, rested = problem.climb(values)
             converged = rested and not problem.estimate_priors(problem.effective_counts(values))
-    return FittedModel(problem.of_all_units(values), problem.priors, problem.decided, problem.passes, converged)
-
-
-def _equal_units_stay_equal(model: MadeOfRatios, options: EMOptions) -> bool:
-    """Whether EM makes several passes over impressions that each stand for themselves, with nothing given by unit."""
-    given = any(p.shape == "unit" and p.name in options.fixed for p in model.parameters)
-    return bool(model.statistics_columns) and not model.closed_form and not given
+            if converged or not rested:
+                break
+    decided = {p.name: problem.sums.ratios[p.name].decided for p in problem.wanted if p.shape != "unit"}
+    return FittedModel(problem.of_all_units(values), problem.priors, decided, problem.passes, converged)
 
 
 class _Problem:
     """EM's map on the pages of a log, or on its signatures, each of which counts as often as it occurs."""
 
     def __init__(
-        self,
-        model: MadeOfRatios,
-        pages: TrainingPages | Signatures,
-        options: EMOptions,
-        on_pass: Callable[[], None],
+        self, model: ClickModel, pages: TrainingPages | Signatures, options: EMOptions, on_pass: Callable[[], None]
     ) -> None:
         self.wanted = [parameter for parameter in model.parameters if parameter.name not in options.fixed]
-        self._given = {p.name: p.prior for p in self.wanted if p.prior is not None and not options.fixed}
+        given = {p.name: p.prior for p in self.wanted if p.prior is not None and not options.fixed}
         self.priors = {
-            p.name: self._given.get(p.name) or options.prior or _FIRST_PRIOR for p in self.wanted if p.shape == "unit"
+            p.name: given.get(p.name) or options.prior or _FIRST_PRIOR for p in self.wanted if p.shape == "unit"
         }
         if options.start is not None:
             self.priors = dict(options.start.priors)
+        estimated = options.prior is None and options.start is None
+        by_unit = [p for p in self.wanted if p.shape == "unit" and p.name not in given]
+        self.of_estimated_prior = by_unit if estimated else []
         self.passes = 0
+        left_out = options.left_out
+        if isinstance(pages, Signatures) and left_out is not None:
+            pages, left_out = pages.without(left_out), None
         self._model, self._pages, self._options, self._on_pass = model, pages, options, on_pass
-        self._expectation = Expectation(
-            model, self.wanted, pages.multiplicity if isinstance(pages, Signatures) else None
-        )
+        self._left_out = left_out
+        self._times = pages.multiplicity if isinstance(pages, Signatures) else None
         self._shapes = {p.name: p.dimensions(pages.n_units, pages.n_positions) for p in self.wanted}
-        self._known = self._sums = self._nothing()
+        self._known = self.sums = Sums({name: Ratio(np.zeros(s), np.zeros(s)) for name, s in self._shapes.items()})
         self._steps: list[dict[str, Floats]] = []
         self._leaps = 0
 
     def start(self) -> dict[str, Floats]:
         """Where EM begins."""
-        if self._options.start is not None:
-            return self._of_one_unit_each(self._options.start.parameters)
-        return {p.name: np.full(self._shapes[p.name], p.start) for p in self.wanted} | dict(self._options.fixed)
-
-    def ask_once(self, values: Parameters) -> None:
-        """Add up what some impressions say whatever the parameters, and go on with the others."""
-        of_certain = partial(self._expectation.certain, values)
-        self._known = add_up(of_certain, self._pages, self.wanted, self._known)
-        self._pages = self._pages.uncertain(self._model.certain)
-
-    def _nothing(self) -> Sums:
-        sums = {name: Ratio(np.zeros(shape), np.zeros(shape)) for name, shape in self._shapes.items()}
-        return Sums(sums, 0.0, 0.0)
+        if self._options.start is None:
+            return {p.name: np.full(self._shapes[p.name], p.start) for p in self.wanted} | dict(self._options.fixed)
+        values = dict(self._options.start.parameters)
+        if isinstance(self._pages, Signatures):
+            values |= {p.name: self._pages.of_one_unit_each(values[p.name]) for p in self.wanted if p.shape == "unit"}
+        return values
 
     def of_all_units(self, values: Parameters) -> dict[str, Floats]:
         """The parameters of all units, where those of their signatures were found."""
-        by_unit = {p.name for p in self.wanted if p.shape == "unit"}
         if not isinstance(self._pages, Signatures):
             return dict(values)
         of_unit = self._pages.of_unit
-        return {name: one[of_unit] if name in by_unit else one for name, one in values.items()}
+        return dict(values) | {p.name: values[p.name][of_unit] for p in self.wanted if p.shape == "unit"}
 
-    def _of_one_unit_each(self, values: Parameters) -> dict[str, Floats]:
-        """The way back."""
-        if not isinstance(self._pages, Signatures):
-            return dict(values)
-        by_unit = {p.name for p in self.wanted if p.shape == "unit"}
-        of_one = self._pages.of_one_unit_each
-        return {name: of_one(one) if name in by_unit else one for name, one in values.items()}
+    def _batches(self) -> Iterator[PageBatch]:
+        """The batches; pages that are left out weigh nothing."""
+        if self._left_out is None:
+            return iter(self._pages)
+        out = self._left_out
+        return (replace(one, weight=np.where(out[one.unit[:, 0]], 0.0, one.weight)) for one in self._pages)
 
-    @property
-    def decided(self) -> dict[str, Floats]:
-        """The expected number of decisions at the last step, of what all units share."""
-        return {p.name: self._sums.ratios[p.name].decided for p in self.wanted if p.shape != "unit"}
+    def add_certain(self, values: Parameters) -> None:
+        """Add up what some impressions say whatever the parameters, and go on with the others."""
+        self._known = add_up(
+            self._model, self.wanted, values, self._batches(), self._known, times=self._times, only_certain=True
+        )
+        self._pages = self._pages.uncertain(self._model.certain)
 
-    def step(self, values: Parameters) -> dict[str, Floats]:
-        """One E-step and M-step from values."""
-        self._sum_up(partial(self._expectation.decisions, values))
-        return self.divided(values)
-
-    def step_and_objective(self, values: Parameters) -> tuple[dict[str, Floats], float]:
-        """The same, and the objective at these values, which takes half as long again."""
-        self._sum_up(partial(self._expectation.decisions_and_likelihood, values))
-        return self.divided(values), self._sums.log_likelihood + self._log_of_known(values)
-
-    def _sum_up(self, of_batch: Callable[[PageBatch], Decisions]) -> None:
-        self._sums = self._known  # the memory of the last ones is needed for the new ones
-        self._sums = add_up(of_batch, self._pages, self.wanted, self._known)
+    def sum_up(self, values: Parameters, *, likelihood: bool = False) -> None:
+        """The E-step at these values."""
+        self.sums = self._known  # the memory of the last ones is needed for the new ones
+        self.sums = add_up(
+            self._model, self.wanted, values, self._batches(), self._known, times=self._times, likelihood=likelihood
+        )
         self.passes += 1
         self._on_pass()
 
     def divided(self, values: Parameters) -> dict[str, Floats]:
         """The M-step from the last sums; what nothing decides keeps its value."""
-        ratios = self._sums.ratios
-        divided = {
-            p.name: _divided(_with_prior(ratios[p.name], self.priors.get(p.name)), values[p.name]) for p in self.wanted
-        }
+        divided: dict[str, Floats] = {}
+        for p in self.wanted:
+            ratio = _with_prior(self.sums.ratios[p.name], self.priors.get(p.name))
+            before = np.array(values[p.name])
+            divided[p.name] = within(np.divide(ratio.favourable, ratio.decided, out=before, where=ratio.decided > 0))
         return dict(values) | divided
 
     def climb(self, values: dict[str, Floats]) -> tuple[dict[str, Floats], bool]:
         """Cycles of SQUAREM until the objective hardly rises, and whether it came to that."""
         before = -np.inf
         while self.passes < self._options.passes:
-            first = self.step(values)
-            second, objective = self.step_and_objective(first)
+            self.sum_up(values)
+            first = self.divided(values)
+            second, objective = self._step_and_objective(first)
             far = self._extrapolated(values, first, second)
             values = second
             del first, second  # large: the last step needs their memory
-            following, objective_far = self.step_and_objective(far)
+            following, objective_far = self._step_and_objective(far)
             if objective_far >= objective:
                 values = following
-            if objective - before <= self._options.tolerance * max(self._sums.impressions, 1.0):
+            if objective - before <= self._options.tolerance * max(self.sums.impressions, 1.0):
                 return values, True
             before = objective
         return values, False
 
-    @property
-    def counts(self) -> dict[str, Ratio]:
-        """The counts of the last step of each parameter whose prior is estimated: evidence where nothing is hidden."""
-        return {p.name: self._sums.ratios[p.name] for p in self._of_estimated_prior}
+    def _step_and_objective(self, values: Parameters) -> tuple[dict[str, Floats], float]:
+        """One E-step and M-step, and the objective at the values before: clicks, priors and what is certain."""
+        self.sum_up(values, likelihood=True)
+        total = 0.0
+        for p in self.wanted:
+            logs = log_of_decisions(_with_prior(self._known.ratios[p.name], self.priors.get(p.name)), values[p.name])
+            total += self._over_units(logs) if p.shape == "unit" else float(logs.sum())
+        return self.divided(values), self.sums.log_likelihood + total
+
+    def _extrapolated(self, start: Parameters, first: Parameters, second: Parameters) -> dict[str, Floats]:
+        """x0 - 2 a r + a^2 v, with r = x1 - x0, v = x2 - 2 x1 + x0, a = -|r| / |v| (Varadhan & Roland's S3)."""
+        squares = np.zeros(2)
+        for p in self.wanted:
+            r = first[p.name] - start[p.name]
+            v = second[p.name] - first[p.name] - r
+            over_all = self._over_units if p.shape == "unit" else np.sum
+            squares += over_all(r**2), over_all(v**2)
+        length = max(1.0, np.sqrt(squares[0] / max(squares[1], _TINY)))
+        far = dict(second)
+        for name in (p.name for p in self.wanted):
+            r = first[name] - start[name]
+            v = second[name] - first[name] - r
+            far[name] = within(start[name] + 2 * length * r + length**2 * v)
+        return far
 
     def effective_counts(self, values: Parameters) -> dict[str, Ratio]:
         """What the log says of each parameter whose prior is estimated; see `posbias.core.browsing.parameters`.
 
         One more pass, after which the last step has no sums by unit any more: both are large.
         """
-        wanted = self._of_estimated_prior
+        wanted = self.of_estimated_prior
         if not wanted:
             return {}
-        shared = {p.name: self._sums.ratios[p.name] for p in self.wanted if p.shape != "unit"}
-        self._sums = replace(self._sums, ratios=shared)
-
-        def of_batch(pages: PageBatch) -> Decisions:
-            found, weight = self._model.expected(values, pages), pages.row_weight
-            ratios = {p.name: parameters.of_rows(found[p.name], values[p.name][pages.unit]) for p in wanted}
-            return Decisions(pages, {name: ratio.times(weight) for name, ratio in ratios.items()}, 0.0)
-
-        certain = {p.name: self._known.ratios[p.name] for p in wanted}
-        sums = add_up(of_batch, self._pages, wanted, Sums(certain, 0.0, 0.0))
+        shared = {p.name: self.sums.ratios[p.name] for p in self.wanted if p.shape != "unit"}
+        self.sums = replace(self.sums, ratios=shared)
+        known = {p.name: self._known.ratios[p.name] for p in wanted}
+        sums = Sums({name: Ratio(ratio.favourable.copy(), ratio.decided.copy()) for name, ratio in known.items()})
+        for batch in self._batches():
+            expected = self._model.expected(values, batch)
+            for p in wanted:
+                rows = of_rows(expected[p.name], values[p.name][batch.unit])
+                sums.add(p, batch, rows.times(batch.row_weight))
         self.passes += 1
         self._on_pass()
-        return {name: parameters.of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}
-
-    @property
-    def _of_estimated_prior(self) -> list[Parameter]:
-        if self._options.prior is not None or self._options.start is not None:
-            return []
-        return [p for p in self.wanted if p.name in self.priors and p.name not in self._given]
+        return {name: of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}
 
     def estimate_priors(self, counts: Mapping[str, Ratio]) -> bool:
-        """Estimate priors from such counts, and say whether that changed them."""
-        before, times = self.priors, self._expectation.multiplicity
+        """Estimate priors from counts of decisions, and say whether that changed them."""
+        before = self.priors
         self.priors = before | {
-            name: estimate_prior(ratio.favourable, ratio.decided, times) for name, ratio in counts.items()
+            name: estimate_prior(ratio.favourable, ratio.decided, self._times) for name, ratio in counts.items()
         }
         changes = [
             max(
@@ -441,7 +358,9 @@ class _Problem:
         for name, step in second.items():
             shrinks = np.divide(step, first[name], out=np.zeros(2), where=first[name] != 0)
             leap = np.where(shrinks > 0, shrinks / np.maximum(1 - shrinks, 1 / _LONGEST_LEAP), 0.0)
-            self.priors[name] = _prior_at(_coordinates(self.priors[name]) + np.minimum(leap, _LONGEST_LEAP) * step)
+            logit, log_strength = _coordinates(self.priors[name]) + np.minimum(leap, _LONGEST_LEAP) * step
+            mean, strength = 1 / (1 + np.exp(-logit)), np.exp(log_strength)
+            self.priors[name] = BetaPrior(float(np.clip(mean, *MEANS)), float(np.clip(strength, *STRENGTHS)))
 
     def _change_of_strength(self, decided: Floats, before: BetaPrior, after: BetaPrior) -> float:
         """How far another strength moves a usual parameter, relative to its shrinkage s / (s + n).
@@ -452,34 +371,9 @@ class _Problem:
         usual = self._over_units(decided**2) / max(self._over_units(decided), _TINY)
         return abs(np.log(after.strength / before.strength)) * usual / (min(before.strength, after.strength) + usual)
 
-    def _extrapolated(self, start: Parameters, first: Parameters, second: Parameters) -> dict[str, Floats]:
-        """x0 - 2 a r + a^2 v, with r = x1 - x0, v = x2 - 2 x1 + x0, a = -|r| / |v| (Varadhan & Roland's S3)."""
-        squares = np.zeros(2)
-        for p in self.wanted:
-            r = first[p.name] - start[p.name]
-            v = second[p.name] - first[p.name] - r
-            over_all = self._over_units if p.shape == "unit" else np.sum
-            squares += over_all(r**2), over_all(v**2)
-        length = max(1.0, np.sqrt(squares[0] / max(squares[1], _TINY)))
-        far = dict(second)
-        for name in (p.name for p in self.wanted):
-            r = first[name] - start[name]
-            v = second[name] - first[name] - r
-            far[name] = within(start[name] + 2 * length * r + length**2 * v)
-        return far
-
-    def _log_of_known(self, values: Parameters) -> float:
-        """The logarithm of the priors, and of the probability of what is certain: f log x + (d - f) log(1 - x)."""
-        total = 0.0
-        for p in self.wanted:
-            logs = log_of_decisions(_with_prior(self._known.ratios[p.name], self.priors.get(p.name)), values[p.name])
-            total += self._over_units(logs) if p.shape == "unit" else float(logs.sum())
-        return total
-
     def _over_units(self, values: Floats) -> float:
         """The sum over all units of values by unit, or by signature."""
-        times = self._expectation.multiplicity
-        return float((values if times is None else times * values).sum())
+        return float((values if self._times is None else self._times * values).sum())
 
 
 def _coordinates(prior: BetaPrior) -> Floats:
@@ -487,17 +381,8 @@ def _coordinates(prior: BetaPrior) -> Floats:
     return np.array([np.log(prior.mean / (1 - prior.mean)), np.log(prior.strength)])
 
 
-def _prior_at(coordinates: Floats) -> BetaPrior:
-    mean, strength = 1 / (1 + np.exp(-coordinates[0])), np.exp(coordinates[1])
-    return BetaPrior(float(np.clip(mean, *MEANS)), float(np.clip(strength, *STRENGTHS)))
-
-
 def _with_prior(ratio: Ratio, prior: BetaPrior | None) -> Ratio:
     """Sums, and what the prior says besides."""
     if prior is None:
         return ratio
     return Ratio(ratio.favourable + prior.pseudo_clicks, ratio.decided + prior.pseudo_clicks + prior.pseudo_skips)
-
-
-def _divided(ratio: Ratio, before: Floats) -> Floats:
-    return within(np.divide(ratio.favourable, ratio.decided, out=np.array(before), where=ratio.decided > 0))

@@ -23,28 +23,21 @@ def page_batches(impressions: pl.DataFrame) -> list[PageBatch]:
     """Pages as matrices, those of one length together, so that nothing is padded; equal pages once, with their number.
 
     Args:
-        impressions: see `grouped_pages`.
-    """
-    return [batch for pages in grouped_pages(impressions) for batch in small_batches(pages)]
-
-
-def grouped_pages(impressions: pl.DataFrame) -> list[pl.DataFrame]:
-    """The different pages of each length, one row a page: what it shows, at which positions, and how often it occurred.
-
-    Args:
         impressions: `session`, `position`, `click` and UNIT, in any order; `weight` where pages have one.
     """
-    return [pages for (pages,) in pages_in_numberings(impressions, (UNIT,))]
+    return [batch for (pages,) in pages_in_numberings(impressions, (UNIT,)) for batch in small_batches(pages)]
 
 
 def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list[tuple[pl.DataFrame, ...]]:
-    """The same in several numberings of what is shown: a row is one page in each of them.
+    """The different pages of each length, one row a page: what it shows, at which positions, and how often it occurred.
+
+    What is shown may have several numberings, each with a frame of its own: a row is one page in each of them.
 
     Pages are different where they are in one of the numberings. (What was not learnt has one number for all, so that
     pages may be equal in one numbering and not in another.)
 
     Args:
-        impressions: as of `grouped_pages`, with a column of each numbering.
+        impressions: as of `page_batches`, with a column of each numbering in place of UNIT.
         units: these columns.
 
     Raises:
@@ -75,7 +68,9 @@ def pages_in_numberings(impressions: pl.DataFrame, units: Sequence[str]) -> list
             | {WEIGHT: np.ones(len(pages)) if weight is None else weight[pages]}
         )
         once = frame.group_by(pl.exclude(WEIGHT), maintain_order=True).sum()
-        found.append(tuple(_in_numbering(once, unit, n_ranks) for unit in units))
+        positions = [f"position {rank}" for rank in range(n_ranks)]
+        shown_in = ([pl.col(f"{unit} {rank}").alias(f"shown {rank}") for rank in range(n_ranks)] for unit in units)
+        found.append(tuple(once.select(*columns, *positions, WEIGHT) for columns in shown_in))
     return found
 
 
@@ -94,13 +89,8 @@ def _page_weights(in_order: pl.DataFrame, starts: Integers, length: Integers) ->
     return weight
 
 
-def _in_numbering(pages: pl.DataFrame, unit: str, n_ranks: int) -> pl.DataFrame:
-    shown = (pl.col(f"{unit} {rank}").alias(f"shown {rank}") for rank in range(n_ranks))
-    return pages.select(*shown, *(f"position {rank}" for rank in range(n_ranks)), WEIGHT)
-
-
 def as_batch(pages: pl.DataFrame) -> PageBatch:
-    """The matrices of `grouped_pages`, their columns each in one piece, as models go down them rank by rank."""
+    """The matrices of `pages_in_numberings`, their columns each in one piece, as models go down them rank by rank."""
     ranks = range(_n_ranks(pages))
     shown = _matrix([pages[f"shown {rank}"] for rank in ranks])
     alone = PREVIOUS_CLICK in pages.columns

@@ -11,17 +11,11 @@ from posbias.core.browsing.uncertain import Certain, uncertain_pages
 
 @dataclass(frozen=True)
 class PagesInMemory:
-    """Pages to learn from, held in memory.
-
-    Attributes:
-        batches: the pages.
-        n_units: J.
-        n_positions: K.
-    """
+    """Pages to learn from, held in memory."""
 
     batches: tuple[PageBatch, ...]
-    n_units: int
-    n_positions: int
+    n_units: int  # J
+    n_positions: int  # K
 
     def __iter__(self) -> Iterator[PageBatch]:
         """The batches."""

@@ -21,15 +21,6 @@ MEANS = (1e-4, 1 - 1e-4)
 _SPREAD_OF_LOG_STRENGTH = 2.0
 
 
-@dataclass(frozen=True)
-class _Cells:
-    """Units of about the same counts, shape (cells,) each: how many they are, and the means of their counts."""
-
-    units: Floats
-    favourable: Floats
-    against: Floats
-
-
 def estimate_prior(favourable: Floats, decided: Floats, multiplicity: Floats | None) -> BetaPrior:
     """The Beta prior by marginal likelihood. Neither the order of units nor how they are numbered changes it.
 
@@ -39,8 +30,7 @@ def estimate_prior(favourable: Floats, decided: Floats, multiplicity: Floats | N
         multiplicity: how many units each stands for, shape (J,); None: one.
     """
     times = np.broadcast_to(1.0, decided.shape) if multiplicity is None else multiplicity
-    cells = _cells(favourable, np.maximum(decided - favourable, 0.0), times)
-    m, f, against = cells.units, cells.favourable, cells.against
+    m, f, against = _cells(favourable, np.maximum(decided - favourable, 0.0), times)
 
     def loss_and_slope(at: Floats) -> tuple[float, Floats]:
         v, s = 1 / (1 + np.exp(-at[0])), np.exp(at[1])
@@ -61,8 +51,8 @@ def estimate_prior(favourable: Floats, decided: Floats, multiplicity: Floats | N
     return BetaPrior(float(1 / (1 + np.exp(-found[0]))), float(np.exp(found[1])))
 
 
-def _cells(favourable: Floats, against: Floats, multiplicity: Floats) -> _Cells:
-    """Those units that anything is known of."""
+def _cells(favourable: Floats, against: Floats, multiplicity: Floats) -> tuple[Floats, Floats, Floats]:
+    """Units of about the same counts, shape (cells,) each: how many they are, and the means of their counts."""
     highest = int(_place(np.array([favourable.max(initial=0), against.max(initial=0)])).max())
     sums = np.zeros((3, (highest + 1) ** 2))
     for start in range(0, len(favourable), _UNITS_AT_ONCE):
@@ -71,7 +61,7 @@ def _cells(favourable: Floats, against: Floats, multiplicity: Floats) -> _Cells:
         place = _place(f) * (highest + 1) + _place(a)
         sums += np.stack([np.bincount(place, of_unit, minlength=sums.shape[1]) for of_unit in (m, m * f, m * a)])
     units, f, a = sums[:, sums[0] > 0]
-    return _Cells(units, f / units, a / units)
+    return units, f / units, a / units
 
 
 def _place(counts: Floats) -> Integers:
@@ -84,19 +74,12 @@ Shape = Literal["unit", "one", "position", "position and previous click"]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One probability of a click model.
+    """One probability of a click model."""
 
-    Attributes:
-        name: as in the paper's words: attractiveness, satisfaction, examination, continuation.
-        shape: what it differs by.
-        start: the value that EM starts with.
-        prior: of a parameter by unit, where the log cannot tell it unless others are given; None where it can.
-    """
-
-    name: str
-    shape: Shape
-    start: float = 0.5
-    prior: BetaPrior | None = None
+    name: str  # in the paper's words: attractiveness, satisfaction, examination, continuation
+    shape: Shape  # what it differs by
+    start: float = 0.5  # where EM starts
+    prior: BetaPrior | None = None  # of a parameter by unit that the log cannot tell unless others are given
 
     def dimensions(self, n_units: int, n_positions: int) -> tuple[int, ...]:
         """The shape of its array: (J + 1,), (), (K + 1,) or (K + 1, K + 1)."""
@@ -116,15 +99,10 @@ position, shape (K + 1,), index k for position k; whoever asks for one below K g
 
 @dataclass(frozen=True)
 class Ratio:
-    """What a batch says of one parameter: the expected number of times it was decided, and of those in its favour.
+    """What a batch says of one parameter: the expected number of times it was decided, and of those in its favour."""
 
-    Attributes:
-        favourable: shape (N, L).
-        decided: likewise, >= favourable.
-    """
-
-    favourable: Floats
-    decided: Floats
+    favourable: Floats  # shape (N, L)
+    decided: Floats  # shape (N, L), >= favourable
 
     def times(self, weight: Floats) -> "Ratio":
         """Both as often as a weight says, shape (N, L)."""

@@ -171,7 +171,7 @@ class _Found:
         return unit[first], CountTable(self._n_cells, start, cell, impressions, clicks, np.ones(len(first)))
 
     def _rows_of(self, table: CountTable) -> pl.DataFrame:
-        """Pages as of `grouped_pages`: of each entry one without a click and one with, where there are any."""
+        """Pages as of `pages_in_numberings`: of each entry one without a click and one with, where there are any."""
         position, above = np.divmod(table.cell, self._n_above)
         unit = self._put_aside + table.unit_of_entry
         place = {"position 0": np.repeat(position, 2)}

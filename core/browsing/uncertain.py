@@ -13,7 +13,7 @@ Certain = Callable[[PageBatch], Flags]
 
 
 def uncertain_pages(batches: Iterable[PageBatch], certain: Certain) -> list[pl.DataFrame]:
-    """What is left of the pages, as of `grouped_pages`: those of one length together, equal ones once.
+    """What is left of the pages, as of `pages_in_numberings`: those of one length together, equal ones once.
 
     Args:
         batches: whole pages.

@@ -3,9 +3,8 @@
 import numpy as np
 
 from posbias.core.browsing.batch import Floats, PageBatch
-from posbias.core.browsing.cascade import Posterior
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
-from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel
+from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel, Posterior
 
 AFTER_SKIP = Parameter("continuation_after_skip", "one", start=0.9)
 AFTER_IRRELEVANT = Parameter("continuation_after_irrelevant_click", "one", start=0.7)
@@ -26,13 +25,15 @@ class ClickChainModel(CascadeModel):
 
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
         """Tau 1 after a skip; tau 2 or tau 3 after a click, by relevance."""
-        skipped, irrelevant, relevant = self._taus(parameters)
+        skipped, irrelevant, relevant = (
+            float(parameters[tau.name]) for tau in (AFTER_SKIP, AFTER_IRRELEVANT, AFTER_RELEVANT)
+        )
         a = parameters[ATTRACTIVENESS.name][pages.unit]
         return np.full(a.shape, skipped), irrelevant * (1 - a) + relevant * a
 
     def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:
         """Whether a clicked document was relevant is expected from whether its user went on."""
-        _, irrelevant, relevant = self._taus(parameters)
+        irrelevant, relevant = (float(parameters[tau.name]) for tau in (AFTER_IRRELEVANT, AFTER_RELEVANT))
         decided = pages.click & posterior.followed
         a, on = parameters[ATTRACTIVENESS.name][pages.unit[decided]], posterior.went_on[decided]
         k = irrelevant * (1 - a) + relevant * a
@@ -51,10 +52,3 @@ class ClickChainModel(CascadeModel):
             AFTER_IRRELEVANT.name: Ratio(there(on - relevant_on), clicked - was_relevant),
             AFTER_RELEVANT.name: Ratio(there(relevant_on), was_relevant),
         }
-
-    @staticmethod
-    def _taus(parameters: Parameters) -> tuple[float, float, float]:
-        skipped, irrelevant, relevant = (
-            float(parameters[parameter.name]) for parameter in (AFTER_SKIP, AFTER_IRRELEVANT, AFTER_RELEVANT)
-        )
-        return skipped, irrelevant, relevant

@@ -3,7 +3,7 @@
 import numpy as np
 
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
-from posbias.core.browsing.parameters import Parameters, Ratio, at_position
+from posbias.core.browsing.parameters import Parameter, Parameters, Ratio, at_position
 from posbias.core.models.click_model import ClickModel
 from posbias.core.schema import PAIR, POSITION
 
@@ -11,6 +11,7 @@ from posbias.core.schema import PAIR, POSITION
 class ClickRateModel(ClickModel):
     """P(C_r = 1) = rho, a rate by what the one parameter of the model differs by."""
 
+    reference = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
     closed_form = True
     statistics_columns = (POSITION,)
 
@@ -42,3 +43,36 @@ class ClickRateModel(ClickModel):
     @property
     def _rate(self) -> str:
         return self.parameters[0].name
+
+
+class GlobalCTRModel(ClickRateModel):
+    """GCTR: P(C_r = 1) = rho: what a model must beat to be one."""
+
+    name = "gctr"
+    about = "every impression is clicked equally often"
+    parameters = (Parameter("click_rate", "one"),)
+
+
+class RankCTRModel(ClickRateModel):
+    """RCTR: P(C_r = 1) = rho_k, k the position."""
+
+    name = "rctr"
+    about = "clicks depend on the position alone"
+    parameters = (Parameter("click_rate", "position"),)
+
+
+class DocumentCTRModel(ClickRateModel):
+    """DCTR: P(C_r = 1) = rho_qd."""
+
+    name = "dctr"
+    about = "clicks depend on the document alone"
+    parameters = (Parameter("click_rate", "unit"),)
+
+
+class RankDocumentCTRModel(ClickRateModel):
+    """RDCTR: P(C_r = 1) = rho_qdk."""
+
+    name = "rdctr"
+    about = "a click rate for each document at each position"
+    parameters = (Parameter("click_rate", "unit"),)
+    unit_columns = (*PAIR, POSITION)

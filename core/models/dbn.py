@@ -3,9 +3,8 @@
 import numpy as np
 
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
-from posbias.core.browsing.cascade import Posterior
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
-from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel
+from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel, Posterior
 
 SATISFACTION = Parameter("satisfaction", "unit")
 CONTINUATION = Parameter("continuation", "one", start=0.9)

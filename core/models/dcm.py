@@ -3,9 +3,8 @@
 import numpy as np
 
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
-from posbias.core.browsing.cascade import Posterior
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio, at_position
-from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel
+from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel, Posterior
 
 CONTINUATION = Parameter("continuation", "position")
 
@@ -26,12 +25,7 @@ class DependentClickModel(CascadeModel):
         """1 after a skip, lambda after a click."""
         return np.ones(pages.unit.shape), at_position(parameters[CONTINUATION.name], pages.position)
 
-    def continued(
-        self,
-        parameters: Parameters,  # noqa: ARG002 - in the posterior
-        pages: PageBatch,
-        posterior: Posterior,
-    ) -> dict[str, Ratio]:
+    def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:  # noqa: ARG002 - in the posterior
         """Every click that has a document below decides whether its user goes on."""
         decided = (pages.click & posterior.followed).astype(np.float64)
         return {CONTINUATION.name: Ratio(decided * posterior.went_on, decided)}

@@ -56,7 +56,7 @@ class LogPages:
     """Pages, batch by batch.
 
     Attributes:
-        parts: different pages of each part, those of one length together; see `grouped_pages`.
+        parts: different pages of each part, those of one length together; see `pages_in_numberings`.
         n_units: J.
         n_positions: K.
         n_impressions: on all pages.

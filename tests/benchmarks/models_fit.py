@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.browsing.em import EMOptions, fit
-from posbias.core.browsing.frames import UNIT, grouped_pages, small_batches
+from posbias.core.browsing.frames import UNIT, pages_in_numberings, small_batches
 from posbias.core.browsing.in_memory import PagesInMemory
 from posbias.core.models import get_click_model
 
@@ -27,7 +27,7 @@ def main() -> None:
     columns = list(model.unit_columns)
     units = impressions.select(columns).unique().sort(columns).with_row_index(UNIT)
     numbered = impressions.join(units, on=columns).select("session", "position", "click", UNIT)
-    in_order = (pages.sort("shown 0") for pages in grouped_pages(numbered))
+    in_order = (pages.sort("shown 0") for (pages,) in pages_in_numberings(numbered, (UNIT,)))
     batches = tuple(batch for pages in in_order for batch in small_batches(pages))
     pages = PagesInMemory(batches, units.height, int(impressions.select(pl.max("position")).item()))
     begin = time.process_time()

@@ -1,12 +1,13 @@
 """What is certain is added up once: all pages say no more than that, and what is left of them."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from posbias.core.browsing.batch import PageBatch
-from posbias.core.browsing.em import EMOptions, Expectation, Sums, add_up, fit
+from posbias.core.browsing.em import EMOptions, Sums, add_up, fit
 from posbias.core.browsing.frames import small_batches
 from posbias.core.browsing.in_memory import PagesInMemory
 from posbias.core.browsing.likelihood import log_of_decisions
@@ -54,11 +55,12 @@ def test_pages_say_what_is_certain_of_them_and_what_is_left_says(name: str, seed
     else:
         whole, zero = pages, nothing(model)
     left = whole.uncertain(model.certain)
-    asked = Expectation(model, model.parameters, getattr(whole, "multiplicity", None))
+    multiplicity = getattr(whole, "multiplicity", None)
+    found = partial(add_up, model, model.parameters, times=multiplicity)
 
-    certain = add_up(lambda batch: asked.certain(others, batch), whole, model.parameters, zero)
-    together = add_up(lambda batch: asked.decisions_and_likelihood(some, batch), left, model.parameters, certain)
-    at_once = add_up(lambda batch: asked.decisions_and_likelihood(some, batch), whole, model.parameters, zero)
+    certain = found(others, whole, zero, only_certain=True)
+    together = found(some, left, certain, likelihood=True)
+    at_once = found(some, whole, zero, likelihood=True)
     assert together.impressions == pytest.approx(at_once.impressions)
     for parameter, ratio in at_once.ratios.items():
         assert together.ratios[parameter].favourable == pytest.approx(ratio.favourable, abs=1e-9)
@@ -66,7 +68,7 @@ def test_pages_say_what_is_certain_of_them_and_what_is_left_says(name: str, seed
     of_certain = 0.0
     for p in model.parameters:
         logs = log_of_decisions(certain.ratios[p.name], some[p.name])
-        times = asked.multiplicity if p.shape == "unit" and asked.multiplicity is not None else 1.0
+        times = multiplicity if p.shape == "unit" and multiplicity is not None else 1.0
         of_certain += float((times * logs).sum())
     assert together.log_likelihood + of_certain == pytest.approx(at_once.log_likelihood)
 

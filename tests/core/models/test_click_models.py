@@ -96,7 +96,7 @@ def test_a_cascade_agrees_with_the_sum_over_all_ways_down_the_page(name: str, se
     a = parameters["attractiveness"][pages.unit][0]
     ways = list(ways_down(a, *(values[0] for values in model.continuation(parameters, pages))))
     probability = probability_of_patterns(model, parameters, pages)
-    posterior = model.cascade(parameters, pages).posterior(pages).examined
+    posterior = model.posterior(parameters, pages).examined
     for row, pattern in enumerate(pages.click):
         of_pattern = [way for way in ways if way.click == tuple(pattern)]
         total = sum(way.probability for way in of_pattern)
