@@ -13,7 +13,6 @@ Sources: Dupret & Piwowarski 2008; Chuklin, Markov & de Rijke 2015, chapter 5.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -39,81 +38,37 @@ class Measured:
 
 @dataclass(frozen=True)
 class Difference:
-    """A model's log-likelihood minus that of the best one.
+    """A model's log-likelihood minus that of the best one."""
 
-    Attributes:
-        value: <= 0.
-        std_error: paired.
-        significant: whether it is more than chance, the best having been picked out of all.
-    """
-
-    value: float
-    std_error: float
-    significant: bool
+    value: float  # <= 0
+    std_error: float  # paired
+    significant: bool  # whether it is more than chance, the best having been picked out of all
 
 
-@dataclass(frozen=True)
 class ModelMeasures:
-    """The measures of one model."""
+    """The measures of one model, as above."""
 
-    sums: ModelSums
-    shared: SharedSums
+    def __init__(self, sums: ModelSums, shared: SharedSums) -> None:
+        self.sums = sums
+        impressions = shared.impressions[:, shared.impressions[0] > 0]
+        self.log_likelihoods = sums.log_likelihood / np.maximum(shared.sessions, 1)  # shape (B + 1,)
+        self.log_likelihood = _measured(self.log_likelihoods)
+        self.perplexity, self.perplexity_by_position = _perplexity(sums.marginal, shared, impressions)
+        self.conditional_perplexity, self.conditional_perplexity_by_position = _perplexity(
+            sums.given_clicks, shared, impressions
+        )
+        self.rate_error = float(np.sqrt(sums.squared / sums.compared)) if sums.compared else float("nan")
+        predicted, clicks, shown = sums.predicted
+        self.calibration_error = float(np.abs(clicks - predicted).sum() / max(float(shown.sum()), 1.0))
+        self.impossible_clicks = sums.impossible  # their probability counts as 1e-6
 
-    @cached_property
-    def log_likelihood(self) -> Measured:
-        """See above."""
-        return _measured(self.log_likelihoods)
 
-    @property
-    def log_likelihoods(self) -> Floats:
-        """Of the log, and of each bootstrap sample, shape (B + 1,)."""
-        return self.sums.log_likelihood / np.maximum(self.shared.sessions, 1)
-
-    @cached_property
-    def perplexity(self) -> Measured:
-        """See above."""
-        return _measured(self._mean_perplexity(self.sums.marginal))
-
-    @cached_property
-    def conditional_perplexity(self) -> Measured:
-        """See above."""
-        return _measured(self._mean_perplexity(self.sums.given_clicks))
-
-    @property
-    def perplexity_by_position(self) -> list[Measured]:
-        """Of the positions that there are, in their order."""
-        return [_measured(column) for column in self._perplexity(self.sums.marginal).T]
-
-    @property
-    def conditional_perplexity_by_position(self) -> list[Measured]:
-        """Likewise."""
-        return [_measured(column) for column in self._perplexity(self.sums.given_clicks).T]
-
-    @property
-    def rate_error(self) -> float:
-        """See above."""
-        return float(np.sqrt(self.sums.squared / self.sums.compared)) if self.sums.compared else float("nan")
-
-    @property
-    def calibration_error(self) -> float:
-        """See above."""
-        predicted, clicks, impressions = self.sums.predicted
-        return float(np.abs(clicks - predicted).sum() / max(float(impressions.sum()), 1.0))
-
-    @property
-    def impossible_clicks(self) -> float:
-        """Clicks that the model holds impossible: their probability counts as 1e-6."""
-        return self.sums.impossible
-
-    def _perplexity(self, logs: Floats) -> Floats:
-        """By sample and position, shape (B + 1, positions)."""
-        there = self.shared.impressions[0] > 0
-        return np.exp2(-logs[:, there] / np.maximum(self.shared.impressions[:, there], 1e-300))
-
-    def _mean_perplexity(self, logs: Floats) -> Floats:
-        drawn = self.shared.impressions[:, self.shared.impressions[0] > 0] > 0
-        perplexity = np.where(drawn, self._perplexity(logs), 0.0)
-        return perplexity.sum(axis=1) / np.maximum(drawn.sum(axis=1), 1)
+def _perplexity(logs: Floats, shared: SharedSums, impressions: Floats) -> tuple[Measured, list[Measured]]:
+    """The mean over positions, and that of each position that there is, in their order."""
+    by_position = np.exp2(-logs[:, shared.impressions[0] > 0] / np.maximum(impressions, 1e-300))
+    drawn = impressions > 0
+    mean = np.where(drawn, by_position, 0.0).sum(axis=1) / np.maximum(drawn.sum(axis=1), 1)
+    return _measured(mean), [_measured(column) for column in by_position.T]
 
 
 def positions(shared: SharedSums) -> list[int]:

@@ -33,19 +33,12 @@ _PERMUTATIONS = 999
 
 @dataclass(frozen=True)
 class Dependence:
-    """What values still say about the ranker, given the grade.
+    """What values still say about the ranker, given the grade."""
 
-    Attributes:
-        information: I, >= 0, in nats.
-        correlation: rho: below 0 where documents that were shown higher have larger values.
-        p_value: of no dependence, by permutation.
-        documents: that were compared.
-    """
-
-    information: float
-    correlation: float
-    p_value: float
-    documents: int
+    information: float  # I, >= 0, in nats
+    correlation: float  # rho: below 0 where documents that were shown higher have larger values
+    p_value: float  # of no dependence, by permutation
+    documents: int  # that were compared
 
 
 def auc(judged: pl.DataFrame) -> float:

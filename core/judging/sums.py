@@ -7,7 +7,7 @@ Sources: Efron 1979; Chamandy et al. 2012 (Poisson bootstrap).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -25,91 +25,49 @@ _PAGES_AT_ONCE, _NUMBERS_AT_ONCE = 1 << 13, 1 << 23
 _UNIT = "unit"
 
 
-@dataclass(frozen=True)
-class SampleWeights:
-    """How often each page counts: as it occurred, and in each of B bootstrap samples.
+def sample_weights(pages: PageBatch, samples: int, seed: int, number: int) -> Floats:
+    """The weights of the pages of a batch, shape (B + 1, N): how often they occurred, then a draw for each sample.
 
-    Attributes:
-        samples: B.
+    Args:
+        pages: the batch.
+        samples: B, bootstrap samples.
         seed: of the draws.
+        number: of the batch in the log, so that each has draws of its own.
     """
-
-    samples: int
-    seed: int
-
-    def of(self, pages: PageBatch, number: int) -> Floats:
-        """The weights of the pages of a batch, shape (B + 1, N): how often they occurred, then a draw for each sample.
-
-        Args:
-            pages: the batch.
-            number: of the batch in the log, so that each has draws of its own.
-        """
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(number,)))
-        weights = np.empty((self.samples + 1, pages.n_pages))
-        weights[0] = pages.weight
-        for of_sample in weights[1:]:  # one by one: all at once would be held as whole numbers, too
-            of_sample[:] = rng.poisson(pages.weight)
-        return weights
+    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
+    weights = np.empty((samples + 1, pages.n_pages))
+    weights[0] = pages.weight
+    for of_sample in weights[1:]:  # one by one: all at once would be held as whole numbers, too
+        of_sample[:] = rng.poisson(pages.weight)
+    return weights
 
 
-@dataclass
 class ModelSums:
-    """The sums of one model, first over the log as it is, then over each bootstrap sample.
+    """The sums of one model, first over the log as it is, then over each of B bootstrap samples."""
 
-    Attributes:
-        log_likelihood: of the mean over a session's positions of ln P(c_r | c_1 .. c_(r-1)), shape (B + 1,).
-        marginal: by position of log2 P(C_k = c_k), shape (B + 1, K + 1).
-        given_clicks: by position of log2 P(c_k | clicks above), likewise.
-        impossible: impressions with a click that the model holds impossible, shape (B + 1,).
-        predicted: by bin of the predicted probability, the sum of predictions, clicks and impressions, shape (3, bins).
-        squared: of the predicted minus the observed click rate of each unit and position, weighted by impressions.
-        compared: impressions of these.
-    """
-
-    samples: int
-    n_positions: int
-    log_likelihood: Floats = field(init=False)
-    marginal: Floats = field(init=False)
-    given_clicks: Floats = field(init=False)
-    impossible: float = 0.0
-    predicted: Floats = field(init=False)
-    squared: float = 0.0
-    compared: float = 0.0
-
-    def __post_init__(self) -> None:
-        rows, columns = self.samples + 1, self.n_positions + 1
-        self.log_likelihood = np.zeros(rows)
-        self.marginal, self.given_clicks = np.zeros((rows, columns)), np.zeros((rows, columns))
-        self.predicted = np.zeros((3, len(EDGES) - 1))
+    def __init__(self, samples: int, n_positions: int) -> None:
+        shape = samples + 1, n_positions + 1
+        self.log_likelihood = np.zeros(samples + 1)  # of the mean over a session's positions of ln P(c_r | above)
+        self.marginal = np.zeros(shape)  # by position, of log2 P(C_k = c_k)
+        self.given_clicks = np.zeros(shape)  # by position, of log2 P(c_k | clicks above)
+        self.impossible = 0.0  # impressions with a click that the model holds impossible
+        self.predicted = np.zeros((3, len(EDGES) - 1))  # by bin: predictions, clicks and impressions
+        self.squared = 0.0  # predicted minus observed click rate of each unit and position, weighted by impressions
+        self.compared = 0.0  # impressions of these
 
 
-@dataclass
 class SharedSums:
-    """What is the same for all models.
+    """What is the same for all models."""
 
-    Attributes:
-        sessions: shape (B + 1,).
-        impressions: by position, shape (B + 1, K + 1).
-    """
-
-    samples: int
-    n_positions: int
-    sessions: Floats = field(init=False)
-    impressions: Floats = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.sessions = np.zeros(self.samples + 1)
-        self.impressions = np.zeros((self.samples + 1, self.n_positions + 1))
+    def __init__(self, samples: int, n_positions: int) -> None:
+        self.n_positions = n_positions
+        self.sessions = np.zeros(samples + 1)
+        self.impressions = np.zeros((samples + 1, n_positions + 1))
 
 
 @dataclass(frozen=True)
 class JudgedModel:
-    """A model with its parameters.
-
-    Attributes:
-        model: it.
-        parameters: by name.
-    """
+    """A model with its parameters."""
 
     model: ClickModel
     parameters: Parameters
@@ -172,11 +130,12 @@ def _add(judged: JudgedModel, pages: PageBatch, weight: Floats, total: ModelSums
     """Add pages to the sums of a model; its click probabilities whatever was clicked above, shape (N, L)."""
     given = judged.model.given_clicks(judged.parameters, pages)
     marginal = judged.model.click_probability(judged.parameters, pages)
+    n_positions = total.marginal.shape[1] - 1
     by_row = log_of_clicks(given, pages) * pages.shown
     total.log_likelihood += weight @ (by_row.sum(axis=1) / np.maximum(pages.shown.sum(axis=1), 1))
     of_marginal = log_of_clicks(marginal, pages) * pages.shown
-    total.given_clicks += weight @ _by_position(by_row / np.log(2), pages, total.n_positions)
-    total.marginal += weight @ _by_position(of_marginal / np.log(2), pages, total.n_positions)
+    total.given_clicks += weight @ _by_position(by_row / np.log(2), pages, n_positions)
+    total.marginal += weight @ _by_position(of_marginal / np.log(2), pages, n_positions)
     row_weight = weight[0][:, np.newaxis] * pages.shown
     total.impossible += float((row_weight * (pages.click & (given <= SMALLEST_PROBABILITY))).sum())
     place = np.clip(np.searchsorted(EDGES, given, side="right") - 1, 0, len(EDGES) - 2).ravel()

@@ -7,7 +7,7 @@ import polars as pl
 
 from posbias.core.browsing.em import FittedModel
 from posbias.core.browsing.table import parameter_table
-from posbias.core.judging.measures import ModelMeasures, by_log_likelihood, differences, positions
+from posbias.core.judging.measures import Measured, ModelMeasures, by_log_likelihood, differences, positions
 from posbias.core.judging.relevance import Dependence
 from posbias.core.judging.sums import EDGES, SharedSums
 from posbias.core.models.click_model import ClickModel, ExaminationModel
@@ -33,39 +33,36 @@ def model_table(
         judged: of a model's name, what judgments say of its relevance; empty without judgments.
     """
     apart = differences(measures)
-    rows = [
-        {
-            "model": models[number].name,
-            "log_likelihood": measures[number].log_likelihood.value,
-            "std_error": measures[number].log_likelihood.std_error,
-            "difference": apart[number].value,
-            "difference_std_error": apart[number].std_error,
-            "significant": apart[number].significant,
-            "perplexity": measures[number].perplexity.value,
-            "perplexity_std_error": measures[number].perplexity.std_error,
-            "conditional_perplexity": measures[number].conditional_perplexity.value,
-            "conditional_perplexity_std_error": measures[number].conditional_perplexity.std_error,
-            "rate_error": measures[number].rate_error,
-            "calibration_error": measures[number].calibration_error,
-            "impossible_clicks": measures[number].impossible_clicks,
-            "examination": _examination(models[number]),
-            "parameters": sum(values.size for values in fitted[number].parameters.values()),
-            "passes": fitted[number].passes,
-            "converged": fitted[number].converged,
-            **judged.get(models[number].name, {}),
-        }
-        for number in by_log_likelihood(measures)
-    ]
+    rows: list[dict[str, object]] = []
+    for number in by_log_likelihood(measures):
+        model, one = models[number], measures[number]
+        by_row = "row" if isinstance(model, ExaminationModel) else "none"
+        examination = "cell" if isinstance(model, FactorisedModel) else by_row
+        rows.append(
+            {
+                "model": model.name,
+                "log_likelihood": one.log_likelihood.value,
+                "std_error": one.log_likelihood.std_error,
+                "difference": apart[number].value,
+                "difference_std_error": apart[number].std_error,
+                "significant": apart[number].significant,
+                "perplexity": one.perplexity.value,
+                "perplexity_std_error": one.perplexity.std_error,
+                "conditional_perplexity": one.conditional_perplexity.value,
+                "conditional_perplexity_std_error": one.conditional_perplexity.std_error,
+                "rate_error": one.rate_error,
+                "calibration_error": one.calibration_error,
+                "impossible_clicks": one.impossible_clicks,
+                "examination": examination,
+                "parameters": sum(values.size for values in fitted[number].parameters.values()),
+                "passes": fitted[number].passes,
+                "converged": fitted[number].converged,
+                **(dict.fromkeys(JUDGED) if judged else {}),
+                **judged.get(model.name, {}),
+            }
+        )
     schema: dict[str, type[pl.Float64]] = dict.fromkeys(JUDGED, pl.Float64) if judged else {}
-    nothing = dict.fromkeys(schema)
-    return pl.DataFrame([{**nothing, **row} for row in rows], schema_overrides=schema, infer_schema_length=None)
-
-
-def _examination(model: ClickModel) -> str:
-    """Where a propensity lies."""
-    if isinstance(model, FactorisedModel):
-        return "cell"
-    return "row" if isinstance(model, ExaminationModel) else "none"
+    return pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None)
 
 
 def of_relevance(ndcg: float | None, auc: float | None, dependence: Dependence | None) -> dict[str, float | None]:
@@ -81,21 +78,14 @@ def position_table(models: Sequence[ClickModel], measures: Sequence[ModelMeasure
     """Perplexity by model and position, with how often the position was held out."""
     frames: list[pl.DataFrame] = []
     for number in by_log_likelihood(measures):
-        one = measures[number]
-        both = one.perplexity_by_position, one.conditional_perplexity_by_position
-        frames.append(
-            pl.DataFrame(
-                {
-                    "model": models[number].name,
-                    POSITION: pl.Series(positions(shared), dtype=pl.Int32),
-                    "perplexity": [found.value for found in both[0]],
-                    "perplexity_std_error": [found.std_error for found in both[0]],
-                    "conditional_perplexity": [found.value for found in both[1]],
-                    "conditional_perplexity_std_error": [found.std_error for found in both[1]],
-                    IMPRESSIONS: shared.impressions[0][positions(shared)],
-                }
-            )
-        )
+        columns: dict[str, object] = {
+            "model": models[number].name,
+            POSITION: pl.Series(positions(shared), dtype=pl.Int32),
+        }
+        for name in ("perplexity", "conditional_perplexity"):
+            found: list[Measured] = getattr(measures[number], f"{name}_by_position")
+            columns |= {name: [one.value for one in found], f"{name}_std_error": [one.std_error for one in found]}
+        frames.append(pl.DataFrame(columns | {IMPRESSIONS: shared.impressions[0][positions(shared)]}))
     return pl.concat(frames)
 
 

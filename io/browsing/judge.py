@@ -14,11 +14,11 @@ from posbias.core.judging.measures import ModelMeasures
 from posbias.core.judging.sums import (
     JudgedModel,
     ModelSums,
-    SampleWeights,
     SharedSums,
     add_pages,
     add_rates,
     add_up_rates,
+    sample_weights,
 )
 from posbias.core.models import ClickModel
 from posbias.core.schema import DOC, PAIR, POSITION, QUERY
@@ -178,13 +178,13 @@ def _add_up(
     n_positions = tests[0].n_positions
     sums = [ModelSums(judging.samples, n_positions) for _ in judged]
     shared = SharedSums(judging.samples, n_positions)
-    weights = SampleWeights(judging.samples, judging.seed)
     number = 0
     for frames in zip(*(test.parts for test in tests), strict=True):
         rates: list[pl.DataFrame] = []
         for same_pages in zip(*frames, strict=True):
             batches = [as_batch(frame.load()) for frame in same_pages]
-            rates.append(add_pages(judged, batches, weights.of(batches[0], number), sums, shared))
+            weights = sample_weights(batches[0], judging.samples, judging.seed, number)
+            rates.append(add_pages(judged, batches, weights, sums, shared))
             number += 1
             advance()
         if rates:

@@ -10,11 +10,11 @@ from posbias.core.judging.measures import Measured, ModelMeasures, differences, 
 from posbias.core.judging.sums import (
     JudgedModel,
     ModelSums,
-    SampleWeights,
     SharedSums,
     add_pages,
     add_rates,
     add_up_rates,
+    sample_weights,
 )
 from posbias.core.models import get_click_model
 
@@ -46,9 +46,8 @@ def measured(
 ) -> tuple[list[ModelMeasures], SharedSums]:
     sums = [ModelSums(SAMPLES, N_POSITIONS) for _ in judged]
     shared = SharedSums(SAMPLES, N_POSITIONS)
-    weights = SampleWeights(SAMPLES, seed)
     rates = [
-        add_pages(judged, [batch] * len(judged), weights.of(batch, number), sums, shared)
+        add_pages(judged, [batch] * len(judged), sample_weights(batch, SAMPLES, seed, number), sums, shared)
         for number, batch in enumerate(batches)
     ]
     add_rates(add_up_rates(rates), sums)
