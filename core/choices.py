@@ -136,23 +136,23 @@ LAYOUTS = {
 """Rows of training files."""
 
 LEARNERS = {
-    "pbm": "posbias.core.learners.methods.pbm:PBMLearner",
-    "naive": "posbias.core.learners.methods.naive:NaiveLearner",
-    "position-feature": "posbias.core.learners.methods.position_feature:PositionFeatureLearner",
+    "pbm": "posbias.core.learners.methods.trees:PBMLearner",
+    "naive": "posbias.core.learners.methods.trees:NaiveLearner",
+    "position-feature": "posbias.core.learners.methods.trees:PositionFeatureLearner",
     "logistic": "posbias.core.learners.methods.logistic:LogisticLearner",
-    "lambdarank": "posbias.core.learners.methods.lambdarank:LambdaRankLearner",
-    "ipw-arp": "posbias.core.learners.methods.weighted_ranks:IPWAverageRankLearner",
-    "ipw-dcg": "posbias.core.learners.methods.weighted_ranks:IPWDiscountedGainLearner",
-    "dla": "posbias.core.learners.methods.dla:DualLearner",
-    "single-tower": "posbias.core.learners.methods.two_towers:SingleTowerLearner",
-    "pal-product": "posbias.core.learners.methods.two_towers:PALProductLearner",
-    "pal-sum": "posbias.core.learners.methods.two_towers:PALSumLearner",
+    "lambdarank": "posbias.core.learners.methods.trees:LambdaRankLearner",
+    "ipw-arp": "posbias.core.learners.methods.listwise:IPWAverageRankLearner",
+    "ipw-dcg": "posbias.core.learners.methods.listwise:IPWDiscountedGainLearner",
+    "dla": "posbias.core.learners.methods.listwise:DualLearner",
+    "single-tower": "posbias.core.learners.methods.networks:SingleTowerLearner",
+    "pal-product": "posbias.core.learners.methods.networks:PALProductLearner",
+    "pal-sum": "posbias.core.learners.methods.networks:PALSumLearner",
     "factors": "posbias.core.learners.methods.factors:FactorsLearner",
     "gbrank": "posbias.core.learners.methods.gbrank:GBRankLearner",
     "mf": "posbias.core.learners.methods.factors:MFLearner",
     "propensity-mf": "posbias.core.learners.methods.factors:PropensityMFLearner",
-    "cause": "posbias.core.learners.methods.cause:CausELearner",
-    "regression-em": "posbias.core.learners.methods.regression_em:RegressionEMLearner",
+    "cause": "posbias.core.learners.methods.factors:CausELearner",
+    "regression-em": "posbias.core.learners.methods.trees:RegressionEMLearner",
 }
 """Ways to learn a ranker."""
 

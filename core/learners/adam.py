@@ -20,19 +20,20 @@ _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8
 class Adam:
     """Takes steps downhill."""
 
-    def __init__(self, parameters: Parameters, rate: float) -> None:
-        """Begin at parameters, which every step changes in place."""
-        self._parameters, self._rate, self._steps = parameters, rate, 0
-        self._mean = {name: np.zeros_like(values) for name, values in parameters.items()}
-        self._square = {name: np.zeros_like(values) for name, values in parameters.items()}
+    def __init__(self, parameters: Parameters, rate: float, rates: Mapping[str, float] | None = None) -> None:
+        """Begin at parameters, which every step changes in place, at one rate; some may have rates of their own."""
+        self._steps = 0
+        self._state = {
+            name: (values, np.zeros_like(values), np.zeros_like(values), (rates or {}).get(name, rate))
+            for name, values in parameters.items()
+        }
 
     def step(self, gradients: Parameters) -> None:
         """Take a step against gradients."""
         self._steps += 1
         for name, gradient in gradients.items():
-            mean, square = self._mean[name], self._square[name]
+            parameter, mean, square, rate = self._state[name]
             mean += (1 - _FIRST) * (gradient - mean)
             square += (1 - _SECOND) * (gradient**2 - square)
             spread = np.sqrt(square / (1 - _SECOND**self._steps)) + _TINY
-            parameter = self._parameters[name]
-            parameter -= self._rate * (mean / (1 - _FIRST**self._steps)) / spread
+            parameter -= rate * (mean / (1 - _FIRST**self._steps)) / spread

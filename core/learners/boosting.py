@@ -5,11 +5,15 @@
 A model of a custom loss lacks its start s and its objective in LightGBM's file. `model_text` adds the start to the
 leaves of the first tree and names the objective, so that the file predicts by itself, in any program that reads it.
 
+`ModelText` is such a file as text: trees joined, scaled, or without a feature that is held at one value. A child is the
+number of an inner node, or -1 - the number of a leaf; node i sends a row to the left where its feature is at most the
+threshold.
+
 Source: Friedman 2001; Ke et al. 2017.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -31,9 +35,7 @@ _CHUNK = 1 << 16  # rows that are predicted at once
 class Rows(Protocol):
     """Rows of features that need not be in memory: a NumPy array is one."""
 
-    def __len__(self) -> int:
-        """Number of rows."""
-        ...
+    def __len__(self) -> int: ...
 
     def __getitem__(self, wanted: slice | Integers, /) -> Floats:
         """Some rows, shape (n, F); nan where a value is missing."""
@@ -42,26 +44,15 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class TreeOptions:
-    """How trees are grown.
+    """How trees are grown."""
 
-    Attributes:
-        trees: the most trees.
-        rate: the learning rate.
-        leaves: the most leaves of a tree.
-        leaf_rows: the fewest rows of a leaf.
-        bins: the most bins of a feature.
-        binned_by: rows at most, drawn at random, whose values say where bins end.
-        threads: how many to use; 0: all, where there are rows enough.
-        seed: of what is drawn.
-    """
-
-    trees: int = 100
-    rate: float = 0.1
-    leaves: int = 15
-    leaf_rows: int = 10
-    bins: int = 255
-    binned_by: int = 200_000
-    threads: int = 0
+    trees: int = 100  # at most
+    rate: float = 0.1  # of learning
+    leaves: int = 15  # of a tree, at most
+    leaf_rows: int = 10  # at least
+    bins: int = 255  # of a feature, at most
+    binned_by: int = 200_000  # rows at most, drawn at random, whose values say where bins end
+    threads: int = 0  # 0: all, where there are rows enough
     seed: int = 0
 
     def parameters(self, n_rows: int) -> dict[str, Any]:
@@ -84,11 +75,9 @@ class TreeOptions:
 class _Unheard:
     """Takes what LightGBM would print: what a user must know, we say ourselves."""
 
-    def info(self, _: str) -> None:
-        """Something happened."""
+    def info(self, _: str) -> None: ...
 
-    def warning(self, _: str) -> None:
-        """Something odd happened."""
+    warning = info
 
 
 def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
@@ -109,26 +98,15 @@ def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
 
 @dataclass(frozen=True)
 class BinnedRows:
-    """Rows of features as LightGBM keeps them: one byte or two a value.
-
-    Attributes:
-        dataset: LightGBM's.
-        options: how trees are grown on them.
-        n_rows: number of rows.
-    """
+    """Rows of features as LightGBM keeps them, one byte or two a value, and how trees are grown on them."""
 
     dataset: Any
     options: TreeOptions
     n_rows: int
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """How trees are grown on them, as LightGBM calls it."""
-        return self.options.parameters(self.n_rows)
-
     def subset(self, rows: Integers) -> "BinnedRows":
         """Some rows, in ascending order, with the same bins."""
-        subset = self.dataset.subset(rows.tolist(), params=self.parameters)
+        subset = self.dataset.subset(rows.tolist(), params=self.options.parameters(self.n_rows))
         return replace(self, dataset=subset, n_rows=len(rows))
 
     def graded(self, grades: Integers, query: Integers) -> "BinnedRows":
@@ -181,15 +159,12 @@ def bin_rows(rows: Rows, names: Sequence[str], categorical: Sequence[int], optio
     except lightgbm.basic.LightGBMError as error:
         raise SchemaError(f"LightGBM does not take these features: {error}") from error
     if not any(dataset.feature_num_bin(number) > 1 for number in range(len(names))):
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         raise SchemaError(
-            f"none of the features {_in_words(names)} splits the {len(rows):,} rows into leaves of "
+            f"none of the features {', '.join(names[:_NAMED])}{more} splits the {len(rows):,} rows into leaves of "
             f"{options.leaf_rows} or more. Name features that differ between rows, or allow smaller leaves."
         )
     return BinnedRows(dataset, options, len(rows))
-
-
-def _in_words(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
 
 
 def model_names(names: Sequence[str]) -> list[str]:
@@ -198,12 +173,7 @@ def model_names(names: Sequence[str]) -> list[str]:
 
 
 class BoostedTrees:
-    """Trees that grow one at a time, on gradients that the caller gives.
-
-    Attributes:
-        start: s, the score of every row before the first tree.
-        n_trees: how many there are.
-    """
+    """Trees that grow one at a time, on gradients that the caller gives."""
 
     def __init__(
         self,
@@ -216,14 +186,14 @@ class BoostedTrees:
 
         Args:
             rows: to learn from.
-            start: the score to start with.
+            start: s, the score of every row before the first tree.
             apart: further rows to follow, with the bins of `rows`.
             objective: one of LightGBM's own, with its parameters, for rows that have its labels.
         """
-        lightgbm = import_lightgbm()
         self.start = start
         self.n_trees = 0
-        self._booster: Any = lightgbm.Booster(rows.parameters | dict(objective or {}), rows.dataset)
+        parameters = rows.options.parameters(rows.n_rows) | dict(objective or {})
+        self._booster: Any = import_lightgbm().Booster(parameters, rows.dataset)
         for number, more in enumerate(apart):
             self._booster.add_valid(more.dataset, str(number))
 
@@ -239,25 +209,21 @@ class BoostedTrees:
 
     def scores_apart(self) -> list[Floats]:
         """The scores of each set of further rows."""
-        found: list[Floats] = []
-
-        def keep(scores: Floats, _: object) -> tuple[str, float, bool]:
-            found.append(scores + self.start)
-            return "", 0.0, True
-
-        self._booster.eval_valid(keep)
-        return found
+        return self._evaluated(self._booster.eval_valid)
 
     def scores(self) -> Floats:
         """The scores of the rows to learn from."""
+        return self._evaluated(self._booster.eval_train)[0]
+
+    def _evaluated(self, evaluate: Callable[[Callable[..., object]], object]) -> list[Floats]:
         found: list[Floats] = []
 
         def keep(scores: Floats, _: object) -> tuple[str, float, bool]:
             found.append(scores + self.start)
             return "", 0.0, True
 
-        self._booster.eval_train(keep)
-        return found[0]
+        evaluate(keep)
+        return found
 
     def gain_and_splits(self, trees: int | None = None) -> tuple[Floats, Integers]:
         """How much each feature has lowered the loss in the first trees, and in how many splits, shapes (F,)."""
@@ -277,13 +243,12 @@ class BoostedTrees:
         if whole.num_trees():
             for leaf in range(whole.dump_model(num_iteration=1)["tree_info"][0]["num_leaves"]):
                 whole.set_leaf_output(0, leaf, whole.get_leaf_output(0, leaf) + self.start)
-        return with_objective(whole.model_to_string(), objective)
+        return _with_objective(whole.model_to_string(), objective)
 
 
-def with_objective(text: str, objective: str) -> str:
+def _with_objective(text: str, objective: str) -> str:
     """A model file that names its objective; one of a custom loss has none."""
-    lines = text.split("\n")
-    lines = [line for line in lines if not line.startswith("objective=")]
+    lines = [line for line in text.split("\n") if not line.startswith("objective=")]
     place = next(number for number, line in enumerate(lines) if line.startswith("feature_names="))
     return "\n".join([*lines[:place], f"objective={objective}", *lines[place:]])
 
@@ -291,3 +256,99 @@ def with_objective(text: str, objective: str) -> str:
 def runs(length: int, size: int = _CHUNK) -> Iterator[slice]:
     """Runs of rows that are worked on at once."""
     return (slice(first, min(first + size, length)) for first in range(0, length, size))
+
+
+_SPLITS = ("split_feature", "split_gain", "threshold", "decision_type")
+_INNER = ("internal_value", "internal_weight", "internal_count")
+_LEAVES = ("leaf_value", "leaf_weight", "leaf_count")
+_TREE, _END = "Tree=", "end of trees"
+
+
+@dataclass(frozen=True)
+class ModelText:
+    """A model file that LightGBM wrote: the fields before its trees, and those of each tree, in their order."""
+
+    head: dict[str, str]
+    trees: tuple[dict[str, str], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "ModelText":
+        """The model of a file."""
+        head, *sections = text.split(_END, 1)[0].split(f"\n{_TREE}")
+        trees = (_fields(section.partition("\n")[2]) for section in sections)
+        return cls({name: value for name, value in _fields(head).items() if name != "tree_sizes"}, tuple(trees))
+
+    def without_last_feature(self, value: float) -> "ModelText":
+        """The model of the features before the last, one of numbers, for rows in which that one has a value."""
+        last = int(self.head["max_feature_idx"])
+        head = self.head | {"max_feature_idx": str(last - 1)}
+        for name in ("feature_names", "feature_infos"):
+            head[name] = _joined(head[name].split(" ")[:-1])
+        return ModelText(head, tuple(_without(tree, last, value) for tree in self.trees))
+
+    def complete(self) -> str:
+        """The file as LightGBM itself would write it: with the sizes of trees, by which other programs may read it."""
+        written = import_lightgbm().Booster(model_str=self.text()).model_to_string()
+        return _with_objective(written, self.head["objective"])
+
+    def text(self) -> str:
+        """A file that LightGBM reads."""
+        lines = [f"{name}={value}" if value else name for name, value in self.head.items()]
+        for number, tree in enumerate(self.trees):
+            lines += ["", f"{_TREE}{number}", *(f"{name}={value}" for name, value in tree.items()), ""]
+        return "\n".join([*lines, "", _END, ""])
+
+
+def scaled_sum(models: Sequence[ModelText], factor: float) -> ModelText:
+    """The sum of models of the same features, times a factor."""
+
+    def scaled(tree: dict[str, str]) -> dict[str, str]:
+        values = {name: tree[name].split() for name in ("leaf_value", "internal_value") if name in tree}
+        return tree | {name: _joined(factor * float(word) for word in words) for name, words in values.items()}
+
+    return ModelText(models[0].head, tuple(scaled(tree) for model in models for tree in model.trees))
+
+
+def _without(tree: dict[str, str], feature: int, value: float) -> dict[str, str]:
+    """A tree for rows in which a feature of numbers has one value: its splits are gone, with what lies behind."""
+    words = {name: text.split() for name, text in tree.items()}
+    left, right = ([int(word) for word in words.get(name, [])] for name in ("left_child", "right_child"))
+    onward = {
+        node: left[node] if value <= float(words["threshold"][node]) else right[node]
+        for node, split in enumerate(words.get("split_feature", []))
+        if int(split) == feature
+    }
+
+    def reached(node: int) -> int:
+        while node in onward:
+            node = onward[node]
+        return node
+
+    inner, leaves, waiting = list[int](), list[int](), [0 if left else -1]
+    while waiting:
+        node = reached(waiting.pop())
+        if node < 0:
+            leaves.append(-1 - node)
+        else:
+            inner.append(node)
+            waiting += [right[node], left[node]]
+    if not inner:
+        kept = {name: tree[name] for name in ("is_linear", "shrinkage") if name in tree}
+        return {"num_leaves": "1", "num_cat": "0", "leaf_value": words["leaf_value"][leaves[0]], **kept}
+    numbers = {node: number for number, node in enumerate(inner)}
+    numbers |= {-1 - leaf: -1 - number for number, leaf in enumerate(leaves)}
+    fields = {"num_leaves": str(len(leaves))}
+    for names, kept in (((*_SPLITS, *_INNER), inner), (_LEAVES, leaves)):
+        fields |= {name: _joined(words[name][number] for number in kept) for name in names if words.get(name)}
+    for name, children in (("left_child", left), ("right_child", right)):
+        fields[name] = _joined(numbers[reached(children[node])] for node in inner)
+    return tree | fields
+
+
+def _fields(section: str) -> dict[str, str]:
+    lines = (line.partition("=") for line in section.splitlines())
+    return {name: value for name, _, value in lines if name}
+
+
+def _joined(words: Iterable[object]) -> str:
+    return " ".join(map(str, words))

@@ -1,9 +1,9 @@
-"""What has been learnt: something that scores documents, and that a file holds."""
+"""What has been learnt: something that scores documents, and that a file holds. Boosted trees are a `Forest`."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,46 +13,29 @@ from posbias.core.learners.boosting import Rows, runs
 from posbias.core.learners.forest import Forest
 
 Arrays = Mapping[str, NDArray[np.generic]]
+_Reals = TypeVar("_Reals", bound=NDArray[np.floating[Any]])
+
+LARGEST_INPUT = 5.0
+"""Standard deviations: a feature further out is taken for this far out, so that one value does not run a network."""
 
 
-class RowModel(ABC):
-    """A model that scores a document by its features."""
-
-    @property
-    @abstractmethod
-    def n_features(self) -> int:
-        """Number of features F."""
-
-    @abstractmethod
-    def scores(self, rows: Rows) -> Floats:
-        """The score f of each row, shape (n,): the larger, the more relevant."""
+def standardized(rows: Floats, mean: Floats, scale: Floats) -> Floats:
+    """Rows of shape (n, F) as networks see them: x' = clip((x - mean) / scale, -5, 5), 0 where missing."""
+    return np.nan_to_num(np.clip((rows - mean) / scale, -LARGEST_INPUT, LARGEST_INPUT))
 
 
-@dataclass(frozen=True)
-class TreeModel(RowModel):
-    """Boosted trees.
-
-    Attributes:
-        forest: LightGBM's model file.
-    """
-
-    forest: Forest
-
-    @property
-    def n_features(self) -> int:
-        """As the file says it."""
-        return self.forest.n_features
-
-    def scores(self, rows: Rows) -> Floats:
-        """The raw scores of the trees."""
-        return self.forest.scores(rows)
+def layers_of(rows: _Reals, weights: Sequence[_Reals], biases: Sequence[_Reals]) -> list[_Reals]:
+    """The layers of a perceptron, h_0 = x', h_i = relu(h_{i-1} W_i + b_i), and f = h W + b of shape (n, 1)."""
+    layers: list[Any] = [rows]
+    for weight, bias in zip(weights, biases, strict=True):
+        hidden = layers[-1] @ weight + bias
+        layers.append(np.maximum(hidden, 0) if len(layers) < len(weights) else hidden)
+    return layers
 
 
 @dataclass(frozen=True)
-class NetworkModel(RowModel):
+class NetworkModel:
     """A multilayer perceptron on standardised features: relu between layers, one number at the end.
-
-        x' = clip((x - mean) / scale, -5, 5), 0 where missing;   h_0 = x',  h_i = relu(h_{i-1} W_i + b_i),  f = h W + b
 
     One layer is a linear model.
 
@@ -73,20 +56,13 @@ class NetworkModel(RowModel):
         """As many as have a mean."""
         return len(self.mean)
 
-    def standardized(self, rows: Floats) -> Floats:
-        """Rows of shape (n, F) as the network sees them."""
-        return np.nan_to_num(np.clip((rows - self.mean) / self.scale, -LARGEST_INPUT, LARGEST_INPUT))
-
     def scores(self, rows: Rows) -> Floats:
-        """What the network says of rows."""
-        found = [self._scores(self.standardized(rows[chunk])) for chunk in runs(len(rows))]
+        """The score f of each row, shape (n,)."""
+        found = [
+            layers_of(standardized(rows[chunk], self.mean, self.scale), self.weights, self.biases)[-1][:, 0]
+            for chunk in runs(len(rows))
+        ]
         return np.concatenate(found) if found else np.zeros(0)
-
-    def _scores(self, hidden: Floats) -> Floats:
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            hidden = np.maximum(hidden @ weight + bias, 0.0)
-        last: Floats = hidden @ self.weights[-1] + self.biases[-1]
-        return last[:, 0]
 
     def arrays(self) -> dict[str, Floats]:
         """What `model.npz` holds."""
@@ -106,8 +82,8 @@ class NetworkModel(RowModel):
         mean, scale, *layers = _finite(arrays, "mean", "scale", *names)
         weights, biases = tuple(layers[:n_layers]), tuple(layers[n_layers:])
         widths = [mean.size, *(bias.size for bias in biases)]
-        shapes = [((above, below), (below,)) for above, below in pairwise(widths)]
-        fits = [(weight.shape, bias.shape) for weight, bias in zip(weights, biases, strict=True)] == shapes
+        shapes = [shape for above, below in pairwise(widths) for shape in ((above, below), (below,))]
+        fits = [array.shape for layer in zip(weights, biases, strict=True) for array in layer] == shapes
         if not (fits and layers and widths[-1] == 1 and mean.shape == scale.shape == (mean.size,)):
             raise ValueError("its layers do not fit together")
         if (scale <= 0).any():
@@ -115,8 +91,8 @@ class NetworkModel(RowModel):
         return cls(mean, scale, weights, biases)
 
 
-LARGEST_INPUT = 5.0
-"""Standard deviations: a feature further out is taken for this far out, so that one value does not run a network."""
+RowModel = Forest | NetworkModel
+"""A model that scores documents by their features; the larger the score f, the more relevant."""
 
 
 @dataclass(frozen=True)
@@ -141,21 +117,14 @@ class FactorModel:
 
     def scores(self, query: Integers, item: Integers) -> Floats:
         """The score of queries and documents by their numbers, -1 for what was never seen, shape (n,)."""
-        biases = _of(self.query_bias, query) + _of(self.item_bias, item)
-        found: Floats = self.mean + biases
+        found: Floats = self.mean + (_of(self.query_bias, query) + _of(self.item_bias, item))
         for of_query, of_item in zip(self.query_factors.T, self.item_factors.T, strict=True):
             found = found + _of(of_query, query) * _of(of_item, item)
         return found
 
     def arrays(self) -> dict[str, Floats]:
         """What `model.npz` holds."""
-        return {
-            "mean": np.array(self.mean),
-            "query_bias": self.query_bias,
-            "item_bias": self.item_bias,
-            "query_factors": self.query_factors,
-            "item_factors": self.item_factors,
-        }
+        return {name: np.asarray(values) for name, values in vars(self).items()}
 
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> "FactorModel":
@@ -164,12 +133,10 @@ class FactorModel:
         Raises:
             ValueError: they hold none.
         """
-        mean, of_queries, of_items, queries, items = _finite(
-            arrays, "mean", "query_bias", "item_bias", "query_factors", "item_factors"
-        )
+        mean, of_queries, of_items, queries, items = found = _finite(arrays, *cls.__dataclass_fields__)
         n_factors = queries.shape[-1] if queries.shape else 0
-        shapes = ((), (of_queries.size,), (of_items.size,), (of_queries.size, n_factors), (of_items.size, n_factors))
-        if tuple(array.shape for array in (mean, of_queries, of_items, queries, items)) != shapes:
+        shapes = [(), (of_queries.size,), (of_items.size,), (of_queries.size, n_factors), (of_items.size, n_factors)]
+        if [array.shape for array in found] != shapes:
             raise ValueError("its factors do not fit together")
         return cls(float(mean), of_queries, of_items, queries, items)
 

@@ -60,7 +60,12 @@ class RowsOnDisk:
         if isinstance(wanted, slice):
             start, stop, _ = wanted.indices(self.n_rows)
             return self._read(start, max(stop - start, 0))
-        return np.concatenate([self._read(int(row), 1) for row in wanted]) if len(wanted) else self._read(0, 0)
+        if not len(wanted):
+            return self._read(0, 0)
+        first, last = int(wanted[0]), int(wanted[-1])
+        if (np.diff(wanted) >= 0).all() and last - first < len(wanted):  # in one run, where they stand together
+            return self._read(first, last - first + 1)[wanted - first]
+        return np.concatenate([self._read(int(row), 1) for row in wanted])
 
     def _read(self, first: int, number: int) -> Floats:
         values = np.fromfile(self.path, np.float64, number * self.n_columns, offset=first * self.n_columns * _BYTES)

@@ -29,7 +29,7 @@ from posbias.core.escapes import escaped_json
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.learners.forest import Forest
 from posbias.core.learners.learner import Learned
-from posbias.core.learners.models import FactorModel, NetworkModel, RowModel, TreeModel
+from posbias.core.learners.models import FactorModel, NetworkModel, RowModel
 from posbias.core.schema import DOC, QUERY
 from posbias.io.layouts.training_set import Feature
 from posbias.io.places.locations import Location
@@ -312,13 +312,9 @@ def importance_table(importance: pl.DataFrame, features: Sequence[Feature]) -> p
 
 
 def _content(model: RowModel | FactorModel) -> tuple[Kind, bytes]:
-    if isinstance(model, TreeModel):
-        return "trees", model.forest.text.encode()
-    if isinstance(model, NetworkModel):
-        return "network", _packed(model.arrays())
-    if isinstance(model, FactorModel):
-        return "factors", _packed(model.arrays())
-    raise TypeError(f"no file holds a {type(model).__name__}")
+    if isinstance(model, Forest):
+        return "trees", model.text.encode()
+    return "network" if isinstance(model, NetworkModel) else "factors", _packed(model.arrays())
 
 
 def _packed(arrays: Mapping[str, Any]) -> bytes:
@@ -373,7 +369,7 @@ def _model(kind: Kind, content: bytes) -> RowModel | FactorModel:
         forest = Forest(content.decode())
         if not forest.trees:
             raise ValueError("it has no tree")
-        return TreeModel(forest)
+        return forest
     with ZipFile(BytesIO(content)) as archive:
         entries = archive.infolist()
         arrays = {entry.filename.removesuffix(".npy"): _array(entry, archive) for entry in entries}

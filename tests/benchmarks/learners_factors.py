@@ -21,10 +21,10 @@ from rich.table import Table
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.learner import LearningOptions
+from posbias.core.learners.likelihood import SquaredError
 from posbias.core.learners.links import sigmoid
 from posbias.core.learners.methods import get_learner
 from posbias.core.learners.models import FactorModel
-from posbias.core.learners.squared_error import SquaredError
 
 _USERS, _ITEMS, _FACTORS, _POSITIONS, _PAGES = 300, 200, 4, 10, 3_000
 AT_RANDOM = 0.1

@@ -15,30 +15,51 @@ fit what the paper's objective makes it,
 which is finite for lambda < 1/2. Scores twice as large then have a tau twice as large and an objective four times as
 far below 0, so that it rewards growth as well as order, and cannot say when to stop.
 
-The paper takes its pairs from judgments and from clicks whose counts differ significantly; here click rates are
-compared as `click_rate_pairs` says.
+The paper takes its pairs from judgments and from clicks whose counts differ significantly; here click rates do:
+
+    raw:        p_i = c_i / n_i against p_j = c_j / n_j, p = (c_i + c_j) / (n_i + n_j):
+                z = (p_i - p_j) / sqrt(p (1 - p) (1 / n_i + 1 / n_j))
+    corrected:  c_i of c_i + c_j clicks, where equal attractiveness would have each be one of i with probability
+                E_i / (E_i + E_j),  E = sum_k n_k theta_k:  the exact two-sided binomial test
+
+Raw rates differ because documents stood at different positions; corrected ones compare clicks with examinations. Both
+levels hold for a single pair. Over all pairs of a log, "bonferroni" bounds the chance of any false one, "fdr" the
+expected share of false ones among those found (Benjamini & Hochberg 1995).
 
 Source: Zheng, Chen, Sun & Zha 2007 (algorithm 1).
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 
-from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import Flags, Floats, Integers, starts, sum_by_number
+from posbias.core.choices import MultipleTests
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.learners.boosting import BinnedRows, BoostedTrees, bin_rows
-from posbias.core.learners.click_rate_pairs import RatePairs, significant_pairs
+from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, bin_rows, scaled_sum
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.forest import Forest
-from posbias.core.learners.growing import Rounds, features_of, importance_of
-from posbias.core.learners.learner import OF_TREES, Learned, Learner, LearningOptions, OnRound
-from posbias.core.learners.model_text import ModelText, scaled_sum
-from posbias.core.learners.models import TreeModel
+from posbias.core.learners.growing import features_of, importance_of
+from posbias.core.learners.learner import OF_TREES, Learned, Learner, LearningOptions, OnRound, Rounds
 
 ETA = 1.0
 TREES_OF_A_FIT = 20
 """How many trees each g_m has."""
+
+_BLOCK = 1 << 18  # pairs that are tested at a time
+_TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class RatePairs:
+    """Pairs of documents."""
+
+    higher: Integers  # the documents with the higher click rate, shape (P,)
+    lower: Integers  # the others, shape (P,)
+    n_tested: int  # how many pairs there were
 
 
 class GBRankLearner(Learner):
@@ -53,7 +74,7 @@ class GBRankLearner(Learner):
 
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Find the pairs, and fit again and again to those in the wrong order."""
-        pairs, apart = (_pairs(data, wanted, options) for wanted in (~data.held_out, data.held_out))
+        pairs, apart = (_pairs_of(data, wanted, options) for wanted in (~data.held_out, data.held_out))
         if not len(pairs.higher):
             raise IdentifiabilityError(
                 f"--learner gbrank: of {pairs.n_tested:,} pairs of documents, none has click rates that differ at the "
@@ -61,65 +82,23 @@ class GBRankLearner(Learner):
             )
         features = features_of(data)
         rows = bin_rows(features.rows, features.names, features.categorical, options.trees)
-        learned = learn_from(rows, pairs, apart, options, on_round)
-        return replace(learned, report=learned.report | {"pairs": len(pairs.higher), "pairs_tested": pairs.n_tested})
-
-
-def _pairs(data: LearningData, wanted: Flags, options: LearningOptions) -> RatePairs:
-    """The pairs of some documents, by the clicks and the exposure of the cells that count."""
-    counts = data.counts.only_cells(data.known) if options.corrected else data.counts
-    seen = counts.impressions * (data.theta[counts.cell] if options.corrected else 1.0)
-    return significant_pairs(
-        data.query,
-        counts.sum_by_unit(counts.clicks),
-        counts.sum_by_unit(seen) * wanted,
-        corrected=options.corrected,
-        level=options.significance,
-        multiple_tests=options.multiple_tests,
-    )
-
-
-@dataclass(frozen=True)
-class Fit:
-    """One of the fits.
-
-    Attributes:
-        trees: its trees g.
-        scores: what they say of all documents, shape (D,).
-    """
-
-    trees: BoostedTrees
-    scores: Floats
-
-
-def learn_from(
-    rows: BinnedRows, pairs: RatePairs, apart: RatePairs, options: LearningOptions, on_round: OnRound
-) -> Learned:
-    """Fit until there are trees enough, until no pair is left to fit, or until held-out pairs fare no better."""
-    h, tau = np.zeros(rows.n_rows), options.tau
-    fits: list[Fit] = []
-    rounds = Rounds(options.early_stopping)
-    while rounds.last < options.trees.trees and not rounds.over:
-        wrong = h[pairs.higher] < h[pairs.lower] + tau
-        if not wrong.any():
-            break
-        n_trees = min(TREES_OF_A_FIT, options.trees.trees - rounds.last)
-        fits.append(fit(rows, pairs.higher[wrong], pairs.lower[wrong], h, tau, n_trees, on_round))
-        h = (len(fits) * h + ETA * fits[-1].scores) / (len(fits) + 1)
-        if options.margin_penalty:
-            tau = best_margin(h[pairs.higher] - h[pairs.lower], options.margin_penalty)
-        value = -hinge_loss(apart, h, tau) if len(apart.higher) else None
-        rounds.add(rounds.last + n_trees, -hinge_loss(pairs, h, tau), value)
-    learned = _average(fits[: -(-rounds.best // TREES_OF_A_FIT)], rounds)
-    return replace(learned, report=learned.report | {"tau": tau})
-
-
-def _average(fits: list[Fit], rounds: Rounds) -> Learned:
-    """The model h_M = eta / (M + 1) sum_m g_m."""
-    models = [ModelText.parse(one.trees.model_text()) for one in fits]
-    model = TreeModel(Forest(scaled_sum(models, ETA / (len(fits) + 1)).complete()))
-    importance = importance_of([one.trees for one in fits])
-    return Learned(model, rounds.curve, importance, report={"trees": rounds.best})
+        h, tau, fits = np.zeros(rows.n_rows), options.tau, list[BoostedTrees]()
+        rounds = Rounds(options.early_stopping)
+        while rounds.last < options.trees.trees and not rounds.over:
+            wrong = h[pairs.higher] < h[pairs.lower] + tau
+            if not wrong.any():
+                break
+            n_trees = min(TREES_OF_A_FIT, options.trees.trees - rounds.last)
+            fits.append(fit(rows, targets(pairs.higher[wrong], pairs.lower[wrong], h, tau), n_trees, on_round))
+            h = (len(fits) * h + ETA * fits[-1].scores_apart()[0]) / (len(fits) + 1)
+            if options.margin_penalty:
+                tau = best_margin(h[pairs.higher] - h[pairs.lower], options.margin_penalty)
+            value = -hinge_loss(apart, h, tau) if len(apart.higher) else None
+            rounds.add(rounds.last + n_trees, -hinge_loss(pairs, h, tau), value)
+        kept = fits[: -(-rounds.best // TREES_OF_A_FIT)]
+        average = scaled_sum([ModelText.parse(trees.model_text()) for trees in kept], ETA / (len(kept) + 1))
+        report = {"trees": rounds.best, "tau": tau, "pairs": len(pairs.higher), "pairs_tested": pairs.n_tested}
+        return Learned(Forest(average.complete()), rounds.curve, importance_of(kept), report=report)
 
 
 def best_margin(apart: Floats, penalty: float) -> float:
@@ -144,24 +123,131 @@ def hinge_loss(pairs: RatePairs, h: Floats, tau: float) -> float:
     return float((np.maximum(0.0, h[pairs.lower] - h[pairs.higher] + tau) ** 2).mean() / 2)
 
 
-def fit(
-    rows: BinnedRows, higher: Integers, lower: Integers, h: Floats, tau: float, n_trees: int, on_round: OnRound
-) -> Fit:
-    """Regression trees g on what the documents of some pairs should score."""
-    documents, target, weight = targets(higher, lower, h, tau)
-    start = float(weight @ target / weight.sum())
-    trees = BoostedTrees(rows.subset(documents), start, [rows])
+Targets = tuple[Integers, Floats, Floats]
+"""The documents of pairs, ascending; the mean of what each should score, and in how many pairs it is."""
+
+
+def fit(rows: BinnedRows, wanted: Targets, n_trees: int, on_round: OnRound) -> BoostedTrees:
+    """Regression trees g on what the documents of some pairs should score; all rows are followed."""
+    documents, target, weight = wanted
+    trees = BoostedTrees(rows.subset(documents), float(weight @ target / weight.sum()), [rows])
     while trees.n_trees < n_trees:
         on_round()
         if not trees.grow(lambda scores: (weight * (scores - target), weight)):
             break
-    return Fit(trees, trees.scores_apart()[0])
+    return trees
 
 
-def targets(higher: Integers, lower: Integers, h: Floats, tau: float) -> tuple[Integers, Floats, Floats]:
-    """The documents of pairs, ascending; the mean of what each should score, and in how many pairs it is."""
+def targets(higher: Integers, lower: Integers, h: Floats, tau: float) -> Targets:
+    """What the documents of some pairs should score, at h and tau."""
     document = np.concatenate([higher, lower])
     target = np.concatenate([h[lower] + tau, h[higher] - tau])
     count = np.bincount(document, minlength=len(h)).astype(np.float64)
     some = np.flatnonzero(count)
     return some, sum_by_number(document, target, len(h))[some] / count[some], count[some]
+
+
+def _pairs_of(data: LearningData, wanted: Flags, options: LearningOptions) -> RatePairs:
+    """The pairs of some documents, by the clicks and the exposure of the cells that count."""
+    counts = data.counts.only_cells(data.known) if options.corrected else data.counts
+    seen = counts.impressions * (data.theta[counts.cell] if options.corrected else 1.0)
+    return significant_pairs(
+        data.query,
+        counts.sum_by_unit(counts.clicks),
+        counts.sum_by_unit(seen) * wanted,
+        corrected=options.corrected,
+        level=options.significance,
+        multiple_tests=options.multiple_tests,
+    )
+
+
+def significant_pairs(
+    query: Integers,
+    clicks: Floats,
+    exposure: Floats,
+    *,
+    corrected: bool,
+    level: float,
+    multiple_tests: MultipleTests,
+) -> RatePairs:
+    """The pairs of documents of a query whose click rates differ.
+
+    Args:
+        query: of each document, ascending, shape (D,).
+        clicks: c, shape (D,).
+        exposure: n, or E where rates are corrected, shape (D,). Documents without any are in no pair.
+        corrected: which test.
+        level: in (0, 1), below which a p-value counts as significant.
+        multiple_tests: what the level is about.
+    """
+    shown = np.flatnonzero(exposure > 0)
+    test = clicks_differ if corrected else rates_differ
+    found, n_tested = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))], 0
+    for first, second in _pairs(query[shown]):
+        one, other = shown[first], shown[second]
+        p_value, one_is_higher = test(clicks[one], exposure[one], clicks[other], exposure[other])
+        n_tested += len(one)
+        kept = p_value < level
+        higher, lower = np.where(one_is_higher, one, other), np.where(one_is_higher, other, one)
+        found.append((higher[kept], lower[kept], p_value[kept]))
+    higher, lower, p_value = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    kept = p_value < _threshold(p_value, n_tested, level, multiple_tests)
+    return RatePairs(higher[kept], lower[kept], n_tested)
+
+
+def _pairs(query: Integers) -> Iterator[tuple[Integers, Integers]]:
+    """All pairs of documents of a query, each once, some at a time."""
+    numbers = np.arange(len(query))
+    end = np.searchsorted(query, query, side="right")
+    later = end - numbers - 1
+    before = starts(later)
+    first = 0
+    while first < len(query):
+        last = int(np.searchsorted(before, int(before[first]) + _BLOCK, side="right")) - 1
+        last = max(last, first + 1)
+        one = np.repeat(numbers[first:last], later[first:last])
+        yield one, one + 1 + np.arange(len(one)) - (before[one] - before[first])
+        first = last
+
+
+def rates_differ(one: Floats, of_one: Floats, other: Floats, of_other: Floats) -> tuple[Floats, Flags]:
+    """The two-sided p-value of equal raw click rates, and whether the first is the higher one, shapes (P,)."""
+    pooled = (one + other) / (of_one + of_other)
+    error = np.sqrt(np.maximum(pooled * (1 - pooled), 0.0) * (1 / of_one + 1 / of_other))
+    difference = one / of_one - other / of_other
+    z = np.divide(difference, error, out=np.zeros_like(difference), where=error > 0)
+    return 2 * _special().ndtr(-np.abs(z)), difference > 0
+
+
+def clicks_differ(one: Floats, of_one: Floats, other: Floats, of_other: Floats) -> tuple[Floats, Flags]:
+    """The two-sided p-value of clicks that split as exposure does, and whether the first has more, shapes (P,).
+
+    Sums of weights take the place of numbers of clicks as they are: the incomplete beta function goes between them.
+    """
+    chance = of_one / (of_one + of_other)
+    special = _special()
+    at_most = np.where(other > 0, special.betainc(np.maximum(other, _TINY), one + 1, 1 - chance), 1.0)
+    at_least = np.where(one > 0, special.betainc(np.maximum(one, _TINY), other + 1, chance), 1.0)
+    return np.minimum(1.0, 2 * np.minimum(at_most, at_least)), at_least < at_most
+
+
+def _threshold(p_value: Floats, n_tested: int, level: float, multiple_tests: MultipleTests) -> float:
+    """Below which p-values count.
+
+    Args:
+        p_value: those below the level, shape (P,).
+        n_tested: number of all p-values.
+        level: of the tests together.
+        multiple_tests: how it allows for many.
+    """
+    if multiple_tests == "none" or not len(p_value):
+        return level
+    if multiple_tests == "bonferroni":
+        return level / n_tested
+    ordered = np.sort(p_value)
+    below = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / n_tested)
+    return float(np.nextafter(ordered[below[-1]], np.inf)) if len(below) else 0.0
+
+
+def _special() -> Any:  # noqa: ANN401 - a module, imported late
+    return import_module("scipy.special")

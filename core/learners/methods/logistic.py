@@ -8,33 +8,29 @@ method on the counts, one row per document and position:
     minimise sum_dk { n log(1 + exp(f)) - c f } + (|w|^2 + |o|^2) / 2
 
 Position takes up the clicks that it explains, as far as the two are not seen only together: what a ranker always puts
-at the top and the top itself cannot be told apart.
-
-Rows of features are read in runs, once for each of the few rounds.
+at the top and the top itself cannot be told apart. Rows of features are read in runs, once for each of the few rounds.
 
 Sources: Hosmer & Lemeshow 2000; Guo et al. 2019 (position as an input with a fixed value in serving, their baseline).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
-from posbias.core.learners.data import Features, LearningData
-from posbias.core.learners.growing import Rounds
-from posbias.core.learners.learner import Learned, Learner, LearningOptions, OnRound
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.learners.boosting import Rows, runs
+from posbias.core.learners.data import LearningData
+from posbias.core.learners.growing import features_of
+from posbias.core.learners.learner import RATES, Learned, Learner, LearningOptions, OnRound, Rounds
 from posbias.core.learners.links import logit, sigmoid
-from posbias.core.learners.models import NetworkModel
-from posbias.core.learners.standardizing import mean_and_scale, numbers_of
+from posbias.core.learners.models import NetworkModel, standardized
 
 _RIDGE = 1.0
 _MOST_ROUNDS = 100
 _CLOSE = 1e-10  # of the log-likelihood per impression: what the next step would still gain
 _SMALLEST_STEP = 1e-6
-_RATES = (1e-4, 0.9)  # what the start is kept within
 _RUN = 1 << 13  # documents that are read at once
+_CONSTANT = 1e-12  # relative to the mean: what rounding leaves of a feature without any spread
 
 
 class LogisticLearner(Learner):
@@ -50,107 +46,68 @@ class LogisticLearner(Learner):
     def learn(self, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
         """Take Newton's steps until they gain nothing."""
         regression = Regression(data, options.position_as_feature)
-        rounds = Rounds(options.early_stopping)
-        at, steps = regression.at(regression.start()), list[Floats]()
+        learnt, held_out = regression.shown
+        rounds, at = Rounds(options.early_stopping), regression.at(regression.start())
+        kept = at.weights
         while rounds.last < _MOST_ROUNDS and not rounds.over:
             found = regression.better(at)
             if found is None:
                 break
-            gained = at.loss - found.loss
-            at = found
-            steps.append(at.weights)
-            rounds.add(len(steps), *regression.per_impression(at))
+            value = found.likelihood[1] / held_out if held_out else None
+            rounds.add(rounds.last + 1, found.likelihood[0] / max(learnt, 1.0), value)
+            kept = found.weights if rounds.best == rounds.last else kept
             on_round()
-            if gained < _CLOSE * regression.shown[0]:
+            gained, at = at.loss - found.loss, found
+            if gained < _CLOSE * learnt:
                 break
-        chosen = steps[rounds.best - 1] if steps else regression.start()
-        return Learned(regression.model(chosen), rounds.curve, report={"rounds": rounds.best})
+        return Learned(regression.model(kept), rounds.curve, report={"rounds": rounds.best})
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The loss at some weights.
-
-    Attributes:
-        weights: of the features, the positions and the constant, shape (F + K + 1,).
-        loss: with the ridge.
-        gradient: its derivative, likewise.
-        hessian: its second derivative.
-        likelihood: log-likelihood of the clicks to learn from, and of those held out.
-    """
+    """The loss at some weights of the features, the positions and the constant, shape (F + K + 1,)."""
 
     weights: Floats
-    loss: float
+    loss: float  # with the ridge
     gradient: Floats
     hessian: Floats
-    likelihood: tuple[float, float]
+    likelihood: tuple[float, float]  # logarithm, of the clicks to learn from, and of those held out
 
 
-@dataclass(frozen=True)
 class Regression:
-    """The loss as a function of the weights.
+    """The loss as a function of the weights."""
 
-    Attributes:
-        data: the log.
-        with_position: whether positions have weights.
-    """
-
-    data: LearningData
-    with_position: bool
-
-    @cached_property
-    def _features(self) -> Features:
-        """The features, all of them numbers.
+    def __init__(self, data: LearningData, with_position: bool) -> None:  # noqa: FBT001 - as the option says
+        """Take a log, and whether positions have weights.
 
         Raises:
-            SchemaError: one is text.
+            SchemaError: a feature is text.
         """
-        return numbers_of(self.data, LogisticLearner.name)
-
-    @cached_property
-    def _blank(self) -> NetworkModel:
-        """The model before anything is learnt, which standardises."""
-        mean, scale = mean_and_scale(self._features.rows, ~self.data.held_out)
-        return NetworkModel(mean, scale, (np.zeros((len(mean), 1)),), (np.zeros(1),))
-
-    @cached_property
-    def _places(self) -> tuple[Integers, Integers]:
-        """The positions that have weights, ascending, and the place of each cell among them."""
-        positions, place = np.unique(self.data.position, return_inverse=True)
-        return (positions, place) if self.with_position else (positions[:0], np.zeros(len(place), np.int64))
-
-    @property
-    def _n_features(self) -> int:
-        return len(self._blank.mean)
-
-    @cached_property
-    def shown(self) -> tuple[float, float]:
-        """Impressions to learn from, and held out."""
-        per_document = self.data.counts.sum_by_unit(self.data.counts.impressions)
-        return float(per_document[~self.data.held_out].sum()), float(per_document[self.data.held_out].sum())
+        self._rows, self._counts = features_of(data, LogisticLearner.name).rows, data.counts
+        self._mean, self._scale = mean_and_scale(self._rows, ~data.held_out)
+        self._learnt = (~data.held_out).astype(np.float64)
+        positions, place = np.unique(data.position, return_inverse=True)
+        self._place: Integers = place  # of each cell among the positions
+        self._n_places = len(positions) if with_position else 0  # K
+        per_document = self._counts.sum_by_unit(self._counts.impressions)
+        self.shown = float(per_document @ self._learnt), float(per_document @ (1 - self._learnt))
 
     def start(self) -> Floats:
         """Weights 0, and the constant that expects as many clicks as there are."""
-        clicks = float(self.data.counts.sum_by_unit(self.data.counts.clicks)[~self.data.held_out].sum())
-        weights = np.zeros(self._n_features + len(self._places[0]) + 1)
-        weights[-1] = logit(float(np.clip(clicks / max(self.shown[0], 1.0), *_RATES)))
+        weights = np.zeros(len(self._mean) + self._n_places + 1)
+        clicks = float(self._counts.sum_by_unit(self._counts.clicks) @ self._learnt)
+        weights[-1] = logit(float(np.clip(clicks / max(self.shown[0], 1.0), *RATES)))
         return weights
-
-    def per_impression(self, at: Fitted) -> tuple[float, float | None]:
-        """The log-likelihood per impression, of those to learn from and of those held out, where there are any."""
-        learnt, held_out = self.shown
-        return at.likelihood[0] / max(learnt, 1.0), at.likelihood[1] / held_out if held_out else None
 
     def model(self, weights: Floats) -> NetworkModel:
         """What scores documents as if they stood at the first position."""
-        n, first = self._n_features, weights[self._n_features] if self.with_position else 0.0
-        blank = self._blank
-        return NetworkModel(blank.mean, blank.scale, (weights[:n, np.newaxis],), (np.array([weights[-1] + first]),))
+        n = len(self._mean)
+        constant = weights[-1] + (weights[n] if self._n_places else 0.0)
+        return NetworkModel(self._mean, self._scale, (weights[:n, np.newaxis],), (np.array([constant]),))
 
     def better(self, at: Fitted) -> Fitted | None:
         """Newton's step, as much of it as lowers the loss; None where none does."""
-        step = np.linalg.solve(at.hessian, at.gradient)
-        share = 1.0
+        step, share = np.linalg.solve(at.hessian, at.gradient), 1.0
         while share > _SMALLEST_STEP:
             found = self.at(at.weights - share * step)
             if found.loss < at.loss:
@@ -159,87 +116,59 @@ class Regression:
         return None
 
     def at(self, weights: Floats) -> Fitted:
-        """The loss at weights, and its derivatives."""
-        ridge = np.append(np.full(len(weights) - 1, _RIDGE), 0.0)
-        gradient, hessian = ridge * weights, np.diag(ridge)
-        likelihood = [0.0, 0.0]
-        for run in self._runs():
-            clicks = RunOfClicks(*run, self._places[1], len(self._places[0]), weights)
-            likelihood[0] += clicks.likelihood(held_out=False)
-            likelihood[1] += clicks.likelihood(held_out=True)
-            gradient += clicks.gradient
-            hessian += clicks.hessian
-        loss = float(ridge @ weights**2) / 2 - likelihood[0]
-        return Fitted(weights, loss, gradient, hessian, (likelihood[0], likelihood[1]))
+        """The loss at weights, and its derivatives n p - c and n p (1 - p) by the score, times the inputs."""
+        ridge, n = np.append(np.full(len(weights) - 1, _RIDGE), 0.0), len(self._mean)
+        gradient, hessian, likelihood = ridge * weights, np.diag(ridge), np.zeros(2)
+        for run in runs(self._counts.n_units, _RUN):
+            rows, counts = (
+                standardized(self._rows[run], self._mean, self._scale),
+                self._counts.read(run.start, run.stop),
+            )
+            scores, learnt = counts.spread(rows @ weights[:n] + weights[-1]), counts.spread(self._learnt[run])
+            if self._n_places:
+                scores += weights[n:-1][self._place[counts.cell]]
+            terms = counts.clicks * scores - counts.impressions * np.logaddexp(0.0, scores)
+            likelihood += learnt @ terms, (1 - learnt) @ terms
+            chance = sigmoid(scores)
+            slope = self._by_place(counts, learnt * (counts.impressions * chance - counts.clicks))
+            gradient += np.concatenate([rows.T @ slope[:, -1], slope.sum(axis=0)])
+            bend = self._by_place(counts, learnt * counts.impressions * chance * (1 - chance))
+            across, among = rows.T @ bend, np.diag(bend.sum(axis=0))
+            among[-1] = among[:, -1] = bend.sum(axis=0)
+            hessian += np.block([[rows.T @ (bend[:, -1:] * rows), across], [across.T, among]])
+        loss = float(ridge @ weights**2) / 2 - float(likelihood[0])
+        return Fitted(weights, loss, gradient, hessian, (float(likelihood[0]), float(likelihood[1])))
 
-    def _runs(self) -> Iterator[tuple[Floats, CountTable, Floats]]:
-        """Standardised features, counts, and 1 for documents to learn from, some documents at a time."""
-        counts = self.data.counts
-        for first in range(0, self.data.n_documents, _RUN):
-            last = min(first + _RUN, self.data.n_documents)
-            rows = self._blank.standardized(self._features.rows[first:last])
-            yield rows, counts.read(first, last), (~self.data.held_out[first:last]).astype(np.float64)
+    def _by_place(self, counts: CountTable, per_entry: Floats) -> Floats:
+        """Sums by document and position, and by document, shape (m, K + 1)."""
+        of_document, places = counts.sum_by_unit(per_entry)[:, np.newaxis], self._n_places
+        if not places:
+            return of_document
+        key = counts.unit_of_entry * places + self._place[counts.cell]
+        of_place = sum_by_number(key, per_entry, counts.n_units * places).reshape(-1, places)
+        return np.column_stack([of_place, of_document])
 
 
-@dataclass(frozen=True)
-class RunOfClicks:
-    """Some documents at some weights.
+def mean_and_scale(rows: Rows, wanted: Flags) -> tuple[Floats, Floats]:
+    """The mean and the standard deviation of each feature, shapes (F,), over some rows.
 
-    Attributes:
-        rows: standardised features, shape (m, F).
-        counts: of the documents.
-        learnt: 1 for documents to learn from, 0 for those held out, shape (m,).
-        place: of each cell among the positions that have weights.
-        n_places: number of these K; 0 without position.
-        weights: shape (F + K + 1,).
+    Missing and infinite values are left out. A feature that is constant or has no value has scale 1.
+
+    Args:
+        rows: shape (n, F).
+        wanted: which rows, shape (n,).
     """
+    mean = _mean(rows, wanted, None)
+    scale = np.sqrt(_mean(rows, wanted, mean))
+    return mean, np.where(scale > _CONSTANT * np.maximum(np.abs(mean), 1.0), scale, 1.0)
 
-    rows: Floats
-    counts: CountTable
-    learnt: Floats
-    place: Integers
-    n_places: int
-    weights: Floats
 
-    @cached_property
-    def _scores(self) -> Floats:
-        """The score f of each entry."""
-        n = self.rows.shape[1]
-        scores = self.counts.spread(self.rows @ self.weights[:n] + self.weights[-1])
-        return scores + self.weights[n:-1][self.place[self.counts.cell]] if self.n_places else scores
-
-    def likelihood(self, *, held_out: bool) -> float:
-        """The log-likelihood, sum c f - n log(1 + exp(f))."""
-        counted = self.counts.spread(1 - self.learnt if held_out else self.learnt)
-        terms = self.counts.clicks * self._scores - self.counts.impressions * np.logaddexp(0.0, self._scores)
-        return float(counted @ terms)
-
-    @cached_property
-    def gradient(self) -> Floats:
-        """The derivative of the loss."""
-        shown = self.counts.spread(self.learnt)
-        return self._by_weight(shown * (self.counts.impressions * sigmoid(self._scores) - self.counts.clicks))
-
-    def _by_weight(self, per_entry: Floats) -> Floats:
-        """Values of entries times what each weight is multiplied with, added up."""
-        of_features = self.rows.T @ self.counts.sum_by_unit(per_entry)
-        return np.concatenate([of_features, self._by_place(per_entry).sum(axis=0), [per_entry.sum()]])
-
-    def _by_place(self, per_entry: Floats) -> Floats:
-        """Sums by document and position, shape (m, K)."""
-        if not self.n_places:
-            return np.zeros((len(self.rows), 0))
-        key = self.counts.unit_of_entry * self.n_places + self.place[self.counts.cell]
-        return sum_by_number(key, per_entry, len(self.rows) * self.n_places).reshape(len(self.rows), self.n_places)
-
-    @cached_property
-    def hessian(self) -> Floats:
-        """Its second derivative: n p (1 - p), by any two weights."""
-        chance = sigmoid(self._scores)
-        bend = self.counts.spread(self.learnt) * self.counts.impressions * chance * (1 - chance)
-        of_document, of_place = self.counts.sum_by_unit(bend), self._by_place(bend)
-        rest = np.column_stack([of_place, of_document])  # positions, and the constant
-        across = self.rows.T @ rest
-        among = np.diag(np.append(of_place.sum(axis=0), bend.sum()))
-        among[-1, :-1] = among[:-1, -1] = of_place.sum(axis=0)
-        return np.block([[self.rows.T @ (of_document[:, np.newaxis] * self.rows), across], [across.T, among]])
+def _mean(rows: Rows, wanted: Flags, center: Floats | None) -> Floats:
+    """The mean of each feature, or of its squared distance from a center, 0 where it has no value."""
+    total, count = np.zeros(1), np.zeros(1)
+    for chunk in runs(len(rows)):
+        values = rows[chunk][wanted[chunk]]
+        known = np.isfinite(values)
+        values = np.where(known, values, 0.0) if center is None else np.where(known, values - center, 0.0) ** 2
+        total, count = total + values.sum(axis=0), count + known.sum(axis=0)
+    return total / np.maximum(count, 1)

@@ -15,7 +15,7 @@ from polars.testing import assert_frame_equal
 
 from posbias.core.learners.data import LearningData
 from posbias.core.learners.learner import Learned, LearningOptions, OnRound
-from posbias.core.learners.methods.cause import CausELearner
+from posbias.core.learners.methods.factors import CausELearner
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 Run = Callable[..., CompletedProcess[str]]

@@ -9,9 +9,8 @@ from learning_logs import THETA, draw
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.learners.boosting import TreeOptions
-from posbias.core.learners.data import LearningData
-from posbias.core.learners.lists import clicked_lists
-from posbias.core.learners.methods.dla import Examination, WeightedSoftmax, examination_gradients
+from posbias.core.learners.data import LearningData, clicked_lists
+from posbias.core.learners.methods.listwise import WeightedSoftmax, examination_gradients
 
 EXAMINATION = np.array([0.0, -0.4, -1.0, -1.3, -2.0])
 
@@ -46,9 +45,7 @@ def examination_loss(data: LearningData, at: Floats, scores: Floats) -> float:
 
 
 def ranking_of(data: LearningData) -> WeightedSoftmax:
-    examination = Examination(data)
-    examination.now = EXAMINATION
-    return WeightedSoftmax(clicked_lists(data, data.learnt), data.n_documents, examination)
+    return WeightedSoftmax(clicked_lists(data, data.learnt), data.n_documents, EXAMINATION)
 
 
 def test_the_gradient_of_ranking_is_the_derivative_of_the_loss_of_the_paper(small: LearningData) -> None:
@@ -81,10 +78,8 @@ def test_at_the_truth_the_expected_gradients_are_zero() -> None:
     assert data.pages is not None
     expected = THETA[data.pages.cell] * gamma[data.pages.document]
     data = replace(data, pages=replace(data.pages, click=expected))
-    examination = Examination(data)
-    examination.now = np.log(THETA)
     lists = clicked_lists(data, data.learnt)
-    of_ranking, bend = WeightedSoftmax(lists, data.n_documents, examination).gradients(
+    of_ranking, bend = WeightedSoftmax(lists, data.n_documents, np.log(THETA)).gradients(
         np.concatenate([np.log(gamma), np.zeros(data.n_documents - 5)])
     )
     np.testing.assert_allclose(of_ranking[:5] / bend[:5], 0, atol=1e-9)
@@ -99,13 +94,6 @@ def test_it_finds_propensities_of_its_own_relative_to_the_first_position() -> No
     assert found[0] == 1
     assert (np.diff(found) < 0).all()
     assert np.abs(found / THETA - 1).mean() < 0.25
-
-
-def test_propensities_that_are_given_change_nothing() -> None:
-    data = draw()
-    one, other = (learn("dla", replace(data, examination=theta)).propensities for theta in (THETA, THETA**2))
-    assert one is not None
-    np.testing.assert_array_equal(one, other)
 
 
 def test_the_curve_is_how_likely_the_clicked_documents_are_among_those_of_their_page(small: LearningData) -> None:

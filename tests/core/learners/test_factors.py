@@ -7,16 +7,16 @@ import pytest
 from learning_logs import draw
 
 from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.choices import TieDistance
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.adam import Adam
 from posbias.core.learners.data import LearningData
-from posbias.core.learners.factorizing import impressions_apart, penalized
 from posbias.core.learners.learner import LearningOptions
-from posbias.core.learners.likelihood import ClickLikelihood
+from posbias.core.learners.likelihood import ClickLikelihood, SquaredError
 from posbias.core.learners.links import sigmoid
 from posbias.core.learners.methods import get_learner
+from posbias.core.learners.methods.factors import gradients, impressions_apart, model_of, start
 from posbias.core.learners.models import FactorModel
-from posbias.core.learners.squared_error import SquaredError
 
 NAMES = ["factors", "mf", "propensity-mf", "cause"]
 
@@ -45,32 +45,49 @@ def test_adams_first_step_is_the_rate_and_its_second_is_the_published_one() -> N
     np.testing.assert_allclose(at["x"], [0.9 - 0.1 * mean / np.sqrt(square), -1.8], atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", ["likelihood", "error"])
-def test_gradients_are_those_of_the_penalized_loss(kind: str) -> None:
-    data, rng = with_items(), np.random.default_rng(1)
+@pytest.mark.parametrize(
+    ("kinds", "distance"),
+    [
+        ((ClickLikelihood,), "squared"),
+        ((SquaredError,), "squared"),
+        ((ClickLikelihood, ClickLikelihood), "squared"),
+        ((ClickLikelihood, ClickLikelihood), "absolute"),
+    ],
+)
+def test_gradients_are_those_of_all_losses_and_penalties(
+    kinds: tuple[type[ClickLikelihood | SquaredError], ...], distance: TieDistance
+) -> None:
+    data, rng, strength, tie = with_items(), np.random.default_rng(1), 2.0, 3.0
     assert data.item is not None
-    query, item, strength = data.query, data.item, 2.0
-    shapes = {"mean": (1,), "query_bias": (60,), "item_bias": (8,), "query_factors": (60, 3), "item_factors": (8, 3)}
-    parameters = {name: 0.3 * rng.standard_normal(shape) for name, shape in shapes.items()}
-    of_clicks, of_error = ClickLikelihood(data.counts, data.theta), SquaredError(data.counts, data.theta)
-    shown = of_clicks.impressions.sum()
-
-    def scores() -> Floats:
-        parts = {name: values for name, values in parameters.items() if name != "mean"}
-        return FactorModel(float(parameters["mean"][0]), **parts).scores(query, item)
+    assert data.randomized is not None
+    query, item = data.query, data.item
+    tables = [data.counts.less(data.randomized), data.randomized][-len(kinds) :]
+    losses = [kind(table, data.theta) for kind, table in zip(kinds, tables, strict=True)]
+    options = LearningOptions(factors=3, tie=tie, tie_distance=distance)
+    parameters = {
+        name: 0.3 * rng.standard_normal(values.shape)
+        for name, values in start(data, [0.0] * len(kinds), options).items()
+    }
 
     def total() -> float:
-        penalty = sum(float((values**2).sum()) for name, values in parameters.items() if name != "mean")
-        fit = of_clicks.per_impression(scores()) if kind == "likelihood" else of_error.per_impression(scores()) / 2
-        return -shown * fit + strength / 2 * penalty
+        found = strength / 2 * sum(float((values**2).sum()) for name, values in parameters.items() if name != "mean")
+        for task, loss in enumerate(losses):
+            fit = loss.per_impression(model_of(parameters, task).scores(query, item))
+            found -= float(loss.impressions.sum()) * fit / (2 if isinstance(loss, SquaredError) else 1)
+        if len(losses) > 1:
+            apart = np.concatenate(
+                [np.diff(parameters[name], axis=0).ravel() for name in ("item_bias", "item_factors")]
+            )
+            found += tie * float((apart**2 / 2 if distance == "squared" else np.abs(apart)).sum())
+        return found
 
-    by_score = (of_clicks if kind == "likelihood" else of_error).gradients(scores())[0]
-    found = penalized(parameters, query, item, by_score, strength)
+    by_score = [loss.gradients(model_of(parameters, task).scores(query, item))[0] for task, loss in enumerate(losses)]
+    found = gradients(parameters, query, item, by_score, strength, options)
+    assert set(found) == set(parameters)
     for name, values in parameters.items():
         for place in (0, values.size - 1):
             flat = values.reshape(-1)
-            kept = flat[place]
-            around: list[float] = []
+            kept, around = flat[place], list[float]()
             for step in (1e-4, -1e-4):
                 flat[place] = kept + step
                 around.append(total())

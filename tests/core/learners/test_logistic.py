@@ -13,9 +13,8 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import SchemaError
 from posbias.core.learners.data import Features, LearningData
 from posbias.core.learners.methods import logistic
-from posbias.core.learners.methods.logistic import Regression
+from posbias.core.learners.methods.logistic import Regression, mean_and_scale
 from posbias.core.learners.models import NetworkModel
-from posbias.core.learners.standardizing import mean_and_scale
 
 
 def features(data: LearningData) -> Floats:
@@ -90,17 +89,6 @@ def test_the_model_is_linear_and_runs_of_documents_do_not_change_it(monkeypatch:
     assert isinstance(in_runs, NetworkModel)
     assert [weight.shape for weight in whole.weights] == [(2, 1)]
     np.testing.assert_allclose(whole.weights[0], in_runs.weights[0], rtol=1e-6)
-
-
-def test_held_out_queries_are_not_learnt_from() -> None:
-    data = draw(held_out=0.3)
-    counts = data.counts
-    changed = replace(
-        data, counts=replace(counts, clicks=np.where(data.held_out[counts.unit_of_entry], 0, counts.clicks))
-    )
-    rows = features(data)
-    np.testing.assert_array_equal(scores(learn("logistic", data), rows), scores(learn("logistic", changed), rows))
-    assert learn("logistic", data).curve["validation"][-1] != learn("logistic", changed).curve["validation"][-1]
 
 
 def test_early_stopping_keeps_the_round_in_which_held_out_queries_fared_best() -> None:

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.learners.boosting import BoostedTrees, TreeOptions, bin_rows
+from posbias.core.learners.boosting import BoostedTrees, ModelText, TreeOptions, bin_rows, scaled_sum
 from posbias.core.learners.forest import Forest
 from posbias.core.learners.links import sigmoid
-from posbias.core.learners.model_text import ModelText, scaled_sum
 
 N_ROWS, LAST = 3_000, 3
 
@@ -47,8 +46,8 @@ def test_without_its_last_feature_a_model_says_what_it_said_at_that_value(
 
 def test_the_model_that_is_tested_splits_categories_and_positions(text: str) -> None:
     trees = ModelText.parse(text).trees
-    assert any(int(tree.fields["num_cat"]) > 0 for tree in trees)
-    assert any(str(LAST) in tree.fields["split_feature"].split() for tree in trees)
+    assert any(int(tree["num_cat"]) > 0 for tree in trees)
+    assert any(str(LAST) in tree["split_feature"].split() for tree in trees)
 
 
 def test_a_tree_of_nothing_but_positions_is_one_number(rows: Floats) -> None:

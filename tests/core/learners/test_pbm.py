@@ -4,27 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from learned import learn, scores
 from learning_logs import draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.learners.boosting import TreeOptions
 from posbias.core.learners.data import Features, LearningData, with_fewer_negatives
-from posbias.core.learners.learner import Learned, LearningOptions
 from posbias.core.learners.likelihood import ClickLikelihood
 from posbias.core.learners.links import sigmoid
-from posbias.core.learners.methods import get_learner
-from posbias.core.learners.models import RowModel
-
-OPTIONS = LearningOptions(TreeOptions(trees=60))
-
-
-def learn(name: str, data: LearningData, options: LearningOptions = OPTIONS) -> Learned:
-    return get_learner(name).learn(data, options, lambda: None)
-
-
-def scores(learned: Learned, rows: Floats) -> Floats:
-    assert isinstance(learned.model, RowModel)
-    return learned.model.scores(rows)
 
 
 @pytest.fixture(scope="module")
@@ -61,26 +48,14 @@ def test_cells_without_a_theta_teach_nothing(data: LearningData, unseen: Floats)
 
 def test_learning_stops_once_held_out_queries_fare_no_better() -> None:
     data = draw(held_out=0.3)
-    options = LearningOptions(TreeOptions(trees=400), early_stopping=5)
-    learned = learn("pbm", data, options)
+    learned = learn("pbm", data, trees=TreeOptions(trees=400), early_stopping=5)
     best = learned.report["trees"]
     assert best + 5 == learned.curve["round"].max()
     assert learned.curve["validation"].arg_max() == best - 1
     assert data.features is not None
-    fewer = learn("pbm", data, LearningOptions(TreeOptions(trees=best)))
+    fewer = learn("pbm", data, trees=TreeOptions(trees=best))
     rows = np.asarray(data.features.rows)
     np.testing.assert_allclose(scores(learned, rows), scores(fewer, rows), atol=1e-12)
-
-
-def test_held_out_queries_are_not_learnt_from() -> None:
-    data = draw(held_out=0.3)
-    other = replace(
-        data,
-        counts=replace(data.counts, clicks=np.where(data.held_out[data.counts.unit_of_entry], 0, data.counts.clicks)),
-    )
-    assert data.features is not None
-    rows = np.asarray(data.features.rows)
-    np.testing.assert_array_equal(scores(learn("pbm", data), rows), scores(learn("pbm", other), rows))
 
 
 def test_importance_names_the_feature_that_tells(data: LearningData) -> None:
@@ -124,10 +99,10 @@ def test_a_quarter_of_the_negatives_teaches_nearly_the_same(name: str, unseen: F
     data = draw(preference=0.0)
     few = np.random.default_rng(2).binomial(data.counts.clicks.astype(np.int64), 0.03).astype(np.float64)
     sparse = replace(data, counts=replace(data.counts, clicks=few))
-    shallow = LearningOptions(TreeOptions(trees=30, leaves=4, leaf_rows=40))
+    shallow = TreeOptions(trees=30, leaves=4, leaf_rows=40)
 
     def attractiveness(log: LearningData) -> float:
-        return float(sigmoid(scores(learn(name, log, shallow), unseen)).mean())
+        return float(sigmoid(scores(learn(name, log, trees=shallow), unseen)).mean())
 
     whole = attractiveness(sparse)
     fewer = [attractiveness(with_fewer_negatives(sparse, 0.25, seed)) for seed in range(4)]

@@ -10,11 +10,8 @@ import pytest
 from learned import learn, scores, slope
 from learning_logs import draw, rank_correlation, true_scores
 
-from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.learners.data import Features
 from posbias.core.learners.forest import Forest
-from posbias.core.learners.methods.position_feature import ClickRates, DocumentsAtPositions
-from posbias.core.learners.models import TreeModel
+from posbias.core.learners.methods.trees import PositionFeatureLearner
 
 TREES, LEAF = 60, 10
 
@@ -42,9 +39,8 @@ def test_it_is_lightgbm_on_every_document_at_every_position_asked_for_position_o
 
 def test_the_model_file_knows_the_features_alone() -> None:
     model = learn("position-feature", draw()).model
-    assert isinstance(model, TreeModel)
-    assert lightgbm.Booster(model_str=model.forest.text).feature_name() == ["telling", "liked"]
-    assert Forest(model.forest.text).scores(np.zeros((3, 2))).shape == (3,)
+    assert isinstance(model, Forest)
+    assert lightgbm.Booster(model_str=model.text).feature_name() == ["telling", "liked"]
 
 
 def test_the_position_takes_up_what_naive_takes_for_relevance() -> None:
@@ -61,8 +57,8 @@ def test_a_feature_may_have_the_name_of_the_position() -> None:
     assert data.features is not None
     named = replace(data, features=replace(data.features, names=("position", "position_")))
     model = learn("position-feature", named).model
-    assert isinstance(model, TreeModel)
-    assert lightgbm.Booster(model_str=model.forest.text).feature_name() == ["position", "position_"]
+    assert isinstance(model, Forest)
+    assert lightgbm.Booster(model_str=model.text).feature_name() == ["position", "position_"]
 
 
 def test_the_report_says_how_much_the_position_explained() -> None:
@@ -73,43 +69,9 @@ def test_the_report_says_how_much_the_position_explained() -> None:
 
 
 def test_the_gradient_is_the_derivative_of_the_log_likelihood() -> None:
-    counts = CountTable.from_dense(np.array([[5.0, 2.0], [0.0, 3.0]]), np.array([[1.0, 2.0], [0.0, 0.0]]))
-    loss, at = ClickRates(counts), np.array([0.3, -1.0, 2.0])
+    data = draw()
+    loss, shown = PositionFeatureLearner().losses(data)[0], data.counts.impressions.sum()
+    at = np.random.default_rng(0).standard_normal(data.counts.n_entries)
     for number in range(3):
-        wanted = -slope(loss.per_impression, at, number) * 10
-        assert loss.gradients(at)[0][number] == pytest.approx(wanted, abs=1e-8)
-
-
-class Once:
-    """Rows that can be read in runs only, as those on disk are quickly."""
-
-    def __init__(self, rows: Floats) -> None:
-        self.rows, self.single = rows, 0
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, wanted: object) -> Floats:
-        self.single += not isinstance(wanted, slice)
-        return np.asarray(self.rows[wanted])  # type: ignore[index]
-
-
-def test_documents_are_read_in_runs() -> None:
-    rows = Once(np.arange(20.0).reshape(10, 2))
-    document = np.repeat(np.arange(10), 3)
-    found = DocumentsAtPositions(Features(rows, ("a", "b")), document, np.tile([1, 2, 3], 10))
-    assert found[6:12].tolist() == [[4, 5, 1], [4, 5, 2], [4, 5, 3], [6, 7, 1], [6, 7, 2], [6, 7, 3]]
-    assert rows.single == 0
-    assert found[np.array([29, 0])].tolist() == [[18, 19, 3], [0, 1, 1]]
-
-
-def test_held_out_queries_are_followed_and_not_learnt_from() -> None:
-    data = draw(held_out=0.3)
-    learned = learn("position-feature", data)
-    assert learned.curve["validation"].null_count() == 0
-    changed = replace(
-        data,
-        counts=replace(data.counts, clicks=np.where(data.held_out[data.counts.unit_of_entry], 0, data.counts.clicks)),
-    )
-    rows = np.random.default_rng(9).standard_normal((50, 2))
-    np.testing.assert_array_equal(scores(learned, rows), scores(learn("position-feature", changed), rows))
+        wanted = -slope(loss.per_impression, at, number) * shown
+        assert loss.gradients(at)[0][number] == pytest.approx(wanted, abs=1e-5)

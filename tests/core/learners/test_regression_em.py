@@ -9,7 +9,7 @@ from learning_logs import THETA, draw, rank_correlation, true_scores
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.learners.links import sigmoid
-from posbias.core.learners.methods.regression_em import SampledLabels, Theta, expected_examination
+from posbias.core.learners.methods.trees import SampledLabels, expected_examination
 
 NOW = np.array([1.0, 0.6, 0.3])
 
@@ -34,7 +34,7 @@ def test_theta_is_the_mean_of_what_the_paper_expects(counts: CountTable) -> None
 def test_labels_are_drawn_from_what_the_paper_expects(counts: CountTable) -> None:
     at = np.array([0.0, -1.0, 0.8])
     gamma = sigmoid(at)
-    labels = SampledLabels(counts, Theta(NOW), seed=0)
+    labels = SampledLabels(counts, NOW, seed=0)
     shown = counts.sum_by_unit(counts.impressions)
     drawn = np.array([shown * gamma - labels.gradients(at)[0] for _ in range(4_000)])
     by_entry = counts.spread(gamma)
@@ -50,7 +50,7 @@ def test_labels_are_drawn_from_what_the_paper_expects(counts: CountTable) -> Non
 def test_at_the_top_where_all_is_examined_no_label_is_drawn() -> None:
     counts = CountTable.from_dense(np.array([[8.0], [3.0]]), np.array([[2.0], [1.0]]))
     at = np.zeros(2)
-    gradient, _ = SampledLabels(counts, Theta(np.ones(1)), seed=0).gradients(at)
+    gradient, _ = SampledLabels(counts, np.ones(1), seed=0).gradients(at)
     np.testing.assert_allclose(gradient, [8 / 2 - 2, 3 / 2 - 1])
 
 

@@ -9,12 +9,20 @@ from learning_logs import THETA, draw
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.learners.bounded_ranks import LEAST_PROPENSITY, BoundedRanks, RankMeasure
 from posbias.core.learners.data import LearningData
-from posbias.core.learners.methods.weighted_ranks import AverageRank, DiscountedGain
+from posbias.core.learners.methods.listwise import (
+    LEAST_PROPENSITY,
+    BoundedRanks,
+    IPWAverageRankLearner,
+    IPWDiscountedGainLearner,
+)
 
-NAME = "ipw-arp"
-MEASURES: list[RankMeasure] = [AverageRank(), DiscountedGain()]
+LEARNERS = [IPWAverageRankLearner(), IPWDiscountedGainLearner()]
+
+
+def ranks_of(data: LearningData, learner: IPWAverageRankLearner = LEARNERS[0]) -> BoundedRanks:
+    """The loss of the documents to learn from."""
+    return learner.losses(data)[0]
 
 
 @pytest.fixture(scope="module")
@@ -25,46 +33,48 @@ def small() -> LearningData:
     return with_pages(draw(), pages, [[0, 1, 2], [0, 1, 2, 3, 4], [0, 1], [0, 1, 2], [0, 2, 4]], clicks)
 
 
-def loss_by_hand(data: LearningData, at: Floats, measure: RankMeasure) -> float:
+def loss_by_hand(data: LearningData, at: Floats, learner: IPWAverageRankLearner) -> float:
     """The sum over the clicks, one after the other, as the papers write it."""
     total = 0.0
     for document, cell, click in page_of(data):
         for place in np.flatnonzero(click):
             others = np.delete(document, place)
             rank = 1 + np.log2(1 + np.exp(at[others] - at[document[place]])).sum()
-            total += float(measure.cost(np.array([rank]))[0] / THETA[cell[place]])
+            total += float(learner.ranks.cost(np.array([rank]))[0] / THETA[cell[place]])
     return total
 
 
-@pytest.mark.parametrize("measure", MEASURES)
-def test_the_gradient_is_the_derivative_of_the_weighted_measure(small: LearningData, measure: RankMeasure) -> None:
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
+def test_the_gradient_is_the_derivative_of_the_weighted_measure(
+    small: LearningData, learner: IPWAverageRankLearner
+) -> None:
     at = np.random.default_rng(0).standard_normal(small.n_documents)
-    gradient, hessian = BoundedRanks.of(small, NAME, measure)[0].gradients(at)
-    slopes = [slope(lambda found: loss_by_hand(small, found, measure), at, number) for number in range(9)]
+    gradient, hessian = ranks_of(small, learner).gradients(at)
+    slopes = [slope(lambda found: loss_by_hand(small, found, learner), at, number) for number in range(9)]
     np.testing.assert_allclose(gradient[:9], slopes, rtol=1e-6, atol=1e-8)
     assert (hessian > 0).all()
 
 
 def test_the_hessian_of_the_average_rank_is_its_second_derivative(small: LearningData) -> None:
     at = np.random.default_rng(0).standard_normal(small.n_documents)
-    loss = BoundedRanks.of(small, NAME, AverageRank())[0]
+    loss = ranks_of(small)
     _, hessian = loss.gradients(at)
     for number in range(8):
         bend = slope(lambda found, number=number: float(loss.gradients(found)[0][number]), at, number)
         assert hessian[number] == pytest.approx(max(bend, 1e-6), rel=1e-5)
 
 
-@pytest.mark.parametrize("measure", MEASURES)
-def test_the_learning_curve_is_the_weighted_mean(small: LearningData, measure: RankMeasure) -> None:
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
+def test_the_learning_curve_is_the_weighted_mean(small: LearningData, learner: IPWAverageRankLearner) -> None:
     at = np.random.default_rng(1).standard_normal(small.n_documents)
     weights = sum(float((click / THETA[cell]).sum()) for _, cell, click in page_of(small))
-    found = BoundedRanks.of(small, NAME, measure)[0].per_impression(at)
-    assert found == pytest.approx(-loss_by_hand(small, at, measure) / weights)
+    found = ranks_of(small, learner).per_impression(at)
+    assert found == pytest.approx(-loss_by_hand(small, at, learner) / weights)
 
 
 def test_the_bound_is_at_least_the_rank_and_is_the_rank_at_the_top(small: LearningData) -> None:
     page = with_pages(small, [[0, 1, 2]], [[0, 1, 2]], [[0, 1, 0]])
-    loss = BoundedRanks.of(page, NAME, AverageRank())[0]
+    loss = ranks_of(page)
     at = np.zeros(small.n_documents)
     for others, rank in (([-40.0, -40.0], 1), ([40.0, -40.0], 2), ([40.0, 40.0], 3)):
         at[[0, 2]] = others
@@ -73,15 +83,15 @@ def test_the_bound_is_at_least_the_rank_and_is_the_rank_at_the_top(small: Learni
     assert -loss.per_impression(at) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("measure", MEASURES)
-def test_a_step_of_trees_lowers_the_loss(measure: RankMeasure) -> None:
-    curve = learn("ipw-arp" if isinstance(measure, AverageRank) else "ipw-dcg", draw()).curve["training"]
+@pytest.mark.parametrize("learner", LEARNERS, ids=lambda learner: learner.name)
+def test_a_step_of_trees_lowers_the_loss(learner: IPWAverageRankLearner) -> None:
+    curve = learn(learner.name, draw()).curve["training"]
     assert curve.diff().drop_nulls().min() > 0  # type: ignore[operator]
 
 
 def test_clicks_weigh_the_inverse_of_propensities_that_are_clipped(small: LearningData) -> None:
     theta = np.array([1.0, 0.5, 0.001, np.nan, 0.2])
-    loss = BoundedRanks.of(replace(small, examination=theta), NAME, AverageRank())[0]
+    loss = ranks_of(replace(small, examination=theta))
     np.testing.assert_allclose(loss.weight, [1, 2, 1 / LEAST_PROPENSITY, 0, 5])
 
 
@@ -90,7 +100,7 @@ def test_clicks_without_a_propensity_teach_nothing_and_their_documents_are_still
 ) -> None:
     unknown = replace(small, examination=np.where(np.arange(len(THETA)) == 1, np.nan, THETA))
     page = with_pages(unknown, [[0, 1, 2]], [[0, 1, 2]], [[0, 1, 1]])
-    gradient, _ = BoundedRanks.of(page, NAME, AverageRank())[0].gradients(np.zeros(page.n_documents))
+    gradient, _ = ranks_of(page).gradients(np.zeros(page.n_documents))
     pull = 1 / THETA[2] / 2 / np.log(2)
     np.testing.assert_allclose(gradient[:3], [pull, pull, -2 * pull])
 
