@@ -42,7 +42,7 @@ def open_engine(reading: ReadingOptions, output: Location) -> Generator[Engine]:
     with (
         _scratch(place, hidden=True) as scratch,
         open_session(reading.master or DEFAULT_MASTER, scratch) as session,
-        closing(SparkEngine(session, memory, scratch, reading.on_bad_rows, reading.check_pages)) as engine,
+        closing(SparkEngine(memory, scratch, reading.on_bad_rows, reading.check_pages, session=session)) as engine,
     ):
         yield engine
 

@@ -15,7 +15,7 @@ from posbias.core.models import get_model
 from posbias.core.wording import counted
 from posbias.io.checking.columns import largest_client, unused_time
 from posbias.io.checking.look import PBM, Look, look_at
-from posbias.io.counting.count import Unjudged, read_unjudged
+from posbias.io.counting.count import Reading, read_unjudged
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
 from posbias.io.log.lost_clicks import Verdict, judge
@@ -41,7 +41,7 @@ class Checked:
 
     asked: Asked
     log: Log
-    unjudged: Unjudged | None
+    unjudged: Reading | None
     look: Look | None
     client: Client | None
     stops: tuple[str, ...]
@@ -127,7 +127,7 @@ def _unconfirmed(asked: Asked) -> tuple[str, ...]:
     )
 
 
-def _stops(unjudged: Unjudged) -> tuple[str, ...]:
+def _stops(unjudged: Reading) -> tuple[str, ...]:
     try:
         unjudged.judge()
     except SchemaError as error:
@@ -135,7 +135,7 @@ def _stops(unjudged: Unjudged) -> tuple[str, ...]:
     return ()
 
 
-def _bad_rows(unjudged: Unjudged, reading: ReadingOptions) -> list[Finding]:
+def _bad_rows(unjudged: Reading, reading: ReadingOptions) -> list[Finding]:
     """That rows break the rules, if some do."""
     bad = {why: rows for why, rows in unjudged.rows.rejected.items() if why not in _HARMLESS}
     if not bad or reading.on_bad_rows == "drop":
@@ -145,6 +145,6 @@ def _bad_rows(unjudged: Unjudged, reading: ReadingOptions) -> list[Finding]:
     return [Finding(said, ("--on-bad-rows", "drop"))]
 
 
-def _with_known_times(plan: StatisticsPlan, unjudged: Unjudged) -> StatisticsPlan:
+def _with_known_times(plan: StatisticsPlan, unjudged: Reading) -> StatisticsPlan:
     """The plan with days only, where timestamps say no time of day."""
     return replace(plan, period=unjudged.read.log.rules.period) if plan.period == "quarter" else plan

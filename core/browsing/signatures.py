@@ -31,19 +31,12 @@ Keep = Callable[[pl.DataFrame, int], Iterable[PageBatch]]
 
 @dataclass(frozen=True)
 class Signatures:
-    """Pages of one impression each, whose units are signatures.
+    """Pages of one impression each, whose units are signatures."""
 
-    Attributes:
-        rows: batches of them, in groups; `weight` is that of one unit of the signature.
-        of_unit: shape (J + 1,), the signature of each unit, from 0; S of units without any row, as the last one.
-        n_units: S, the number of signatures.
-        n_positions: K, the largest position.
-    """
-
-    rows: Sequence[Iterable[PageBatch]]
-    of_unit: Integers
-    n_units: int
-    n_positions: int
+    rows: Sequence[Iterable[PageBatch]]  # batches of them, in groups; `weight` is that of one unit of the signature
+    of_unit: Integers  # shape (J + 1,), the signature of each unit, from 0; S of units without any row, as the last one
+    n_units: int  # S, the number of signatures
+    n_positions: int  # K, the largest position
 
     def __iter__(self) -> Iterator[PageBatch]:
         """The batches, always in the same order."""

@@ -65,19 +65,12 @@ def check_context(model: FactorisedModel, context: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class _Row:
-    """The counts of one position of one context.
+    """The counts of one position of one context."""
 
-    Attributes:
-        cells: which they are, shape (K,).
-        position: the position.
-        impressions: on it.
-        clicks: on it.
-    """
-
-    cells: Flags
-    position: int
-    impressions: float
-    clicks: float
+    cells: Flags  # which they are, shape (K,)
+    position: int  # the position
+    impressions: float  # on it
+    clicks: float  # on it
 
 
 def check_no_silent_position(statistics: SufficientStatistics) -> None:

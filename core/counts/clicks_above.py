@@ -38,17 +38,11 @@ NUMBER_ABOVE = np.array([0, 1, 1, 2, 3])
 
 @dataclass(frozen=True)
 class CountedPages:
-    """Counts of whole pages by what was clicked above.
+    """Counts of whole pages by what was clicked above."""
 
-    Attributes:
-        plan: what tells units and cells apart.
-        counts: the plan's keys and the state, `impressions`, `clicks`; sorted by the keys.
-        impressions: how many there are.
-    """
-
-    plan: StatisticsPlan
-    counts: pl.DataFrame
-    impressions: int
+    plan: StatisticsPlan  # what tells units and cells apart
+    counts: pl.DataFrame  # the plan's keys and the state, `impressions`, `clicks`; sorted by the keys
+    impressions: int  # how many there are
 
     def strata(self, period: Length = "none") -> Strata:
         """The counts by state, clustered by query; a unit is what shares one attractiveness, in one cell.

@@ -106,21 +106,13 @@ FEWEST_AT_USED, FEWEST_PAGES = 10, 100
 
 @dataclass(frozen=True)
 class Change:
-    """The click rate of a position on a day, and on the other days.
-
-    Attributes:
-        position: which.
-        rate: on the day.
-        usual: on the other days.
-        far: by how many standard errors they differ; negative where it is lower.
-        far_by_noise: the same if days had nothing in common but the queries: what a limit on the change is held to.
-    """
+    """The click rate of a position on a day, and on the other days."""
 
     position: int
-    rate: float
-    usual: float
-    far: float
-    far_by_noise: float
+    rate: float  # on the day
+    usual: float  # on the other days
+    far: float  # by how many standard errors they differ; negative where it is lower
+    far_by_noise: float  # the same if days had nothing in common but the queries: what a limit on the change is held to
 
     @property
     def relative(self) -> float:
@@ -134,33 +126,20 @@ class Change:
 
 @dataclass(frozen=True)
 class DayLook:
-    """How a day looks beside others.
+    """How a day looks beside others."""
 
-    Attributes:
-        day: its name.
-        others: how many days it was compared with.
-        positions: the first and the last position that it uses.
-        usual_positions: those that most of the others use.
-        gone: positions that most of the others use, and it does not.
-        new: positions that it uses, and most of the others do not.
-        clicks: on the day.
-        expected_clicks: by the click rates of the others.
-        without_clicks: whether it has none although some must be expected.
-        changes: the click rate of each position that it shows and that the others have clicks at.
-        limit: standard errors beyond which such a rate is far off: more, where many days are judged at once.
-    """
-
-    day: str
-    others: int
-    positions: tuple[int, int] | None
-    usual_positions: tuple[int, int] | None
-    gone: tuple[int, ...]
-    new: tuple[int, ...]
-    clicks: float
-    expected_clicks: float
-    without_clicks: bool
+    day: str  # its name
+    others: int  # how many days it was compared with
+    positions: tuple[int, int] | None  # the first and the last position that it uses
+    usual_positions: tuple[int, int] | None  # those that most of the others use
+    gone: tuple[int, ...]  # positions that most of the others use, and it does not
+    new: tuple[int, ...]  # positions that it uses, and most of the others do not
+    clicks: float  # on the day
+    expected_clicks: float  # by the click rates of the others
+    without_clicks: bool  # whether it has none although some must be expected
+    # The click rate of each position that it shows and that the others have clicks at
     changes: tuple[Change, ...] = field(repr=False)
-    limit: float
+    limit: float  # standard errors beyond which such a rate is far off: more, where many days are judged at once
 
     @property
     def far(self) -> tuple[Change, ...]:
@@ -224,17 +203,11 @@ def nearest(day: str, others: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Days:
-    """Counts as tables of days by positions.
+    """Counts as tables of days by positions."""
 
-    Attributes:
-        names: the days, in order.
-        positions: the positions, ascending.
-        tables: by column of the counts, shape (D, K).
-    """
-
-    names: list[str]
-    positions: list[int]
-    tables: dict[str, Floats]
+    names: list[str]  # the days, in order
+    positions: list[int]  # the positions, ascending
+    tables: dict[str, Floats]  # by column of the counts, shape (D, K)
 
     @classmethod
     def of(cls, counts: pl.DataFrame) -> "_Days":
@@ -277,19 +250,12 @@ class _Days:
 
 @dataclass(frozen=True)
 class _Usual:
-    """What click rates of other days, taken together, let one expect.
+    """What click rates of other days, taken together, let one expect."""
 
-    Attributes:
-        rate: r_k, shape (K,).
-        error: u_k, the squared relative error of it.
-        between_queries: tau_k^2.
-        spread: m_k.
-    """
-
-    rate: Floats
-    error: Floats
-    between_queries: Floats
-    spread: Floats
+    rate: Floats  # r_k, shape (K,)
+    error: Floats  # u_k, the squared relative error of it
+    between_queries: Floats  # tau_k^2
+    spread: Floats  # m_k
 
     @classmethod
     def of(cls, days: _Days, rows: NDArray[np.int64]) -> "_Usual":

@@ -15,18 +15,14 @@ _SUMS = ("documents", "excess", "excess_squared", "lowest_variance", "highest_va
 
 @dataclass(frozen=True)
 class Placements:
-    """The sums over the queries of a log, or of a part of it that holds whole queries: those of parts add up.
+    """The sums over the queries of a log, or of a part of it that holds whole queries: those of parts add up."""
 
-    Attributes:
-        sums: one row per experiment (`randomized`, its number from 1): `queries` and `documents` that were shown there
-            more than once; `excess`, the sum of w_d; `excess_squared`, that of the squares of the queries' sums;
-            `lowest_variance` and `highest_variance` of `excess`; `together`, the sum of z z' over the `pairs` of rows
-            of one document.
-        shown: `randomized` and `position`, once each.
-    """
-
+    # One row per experiment (`randomized`, its number from 1): `queries` and `documents` that were shown there more
+    # than once; `excess`, the sum of w_d; `excess_squared`, that of the squares of the queries' sums;
+    # `lowest_variance` and `highest_variance` of `excess`; `together`, the sum of z z' over the `pairs` of rows of one
+    # document
     sums: pl.DataFrame
-    shown: pl.DataFrame
+    shown: pl.DataFrame  # `randomized` and `position`, once each
 
     def __add__(self, other: "Placements") -> "Placements":
         sums = pl.concat([self.sums, other.sums]).group_by(RANDOMIZED, maintain_order=True).sum().sort(RANDOMIZED)
@@ -87,21 +83,13 @@ def _scores(at_position: pl.DataFrame, within: list[str]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class OrderSums:
-    """What strata say about feedback, summed over those of each query, all of shape (Q,).
+    """What strata say about feedback, summed over those of each query, all of shape (Q,)."""
 
-    Attributes:
-        area: A.
-        weight: W, the mean of A where each surplus click moves what follows by 1.
-        variance: of A, if clicks are Poisson.
-        clicks: C of strata that were shown more than once.
-        information: sum C Var_p(m), about the slope of theta.
-    """
-
-    area: Floats
-    weight: Floats
-    variance: Floats
-    clicks: Floats
-    information: Floats
+    area: Floats  # A
+    weight: Floats  # W, the mean of A where each surplus click moves what follows by 1
+    variance: Floats  # of A, if clicks are Poisson
+    clicks: Floats  # C of strata that were shown more than once
+    information: Floats  # sum C Var_p(m), about the slope of theta
 
 
 def add_orders(parts: Sequence[OrderSums]) -> OrderSums:
@@ -118,11 +106,11 @@ def order_of_strata(rows: pl.DataFrame, unit: Sequence[str]) -> OrderSums:
         unit: the columns that tell strata apart.
     """
     if rows.height:
-        rows = rows.filter(_tells(rows, _runs(rows, unit)))
+        rows = rows.filter(_tells(rows, runs_of(rows, unit)))
     if not rows.height:
         nothing = np.zeros(0)
         return OrderSums(nothing, nothing, nothing, nothing, nothing)
-    stratum, moment = _runs(rows, unit), _runs(rows, [*unit, PERIOD])
+    stratum, moment = runs_of(rows, unit), runs_of(rows, [*unit, PERIOD])
     return _by_query(rows, stratum, moment)
 
 
@@ -135,7 +123,7 @@ def _tells(rows: pl.DataFrame, stratum: Integers) -> Flags:
     return (clicked & again)[stratum]
 
 
-def _runs(rows: pl.DataFrame, columns: Sequence[str]) -> Integers:
+def runs_of(rows: pl.DataFrame, columns: Sequence[str]) -> Integers:
     """The number of the run of equal values that each row lies in."""
     return rows.select(pl.struct(columns).rle_id()).to_series().to_numpy().astype(np.int64)
 
@@ -169,7 +157,7 @@ def _by_query(rows: pl.DataFrame, stratum: Integers, moment: Integers) -> OrderS
 
     area, variance = over_moments(x * f), over_moments(p * f**2) - over_moments(p * f) ** 2
     weight = total_clicks * _mean_area(p, nu, of, over_moments)
-    query = _runs(rows, [QUERY])[np.flatnonzero(np.diff(stratum, prepend=-1))]
+    query = runs_of(rows, [QUERY])[np.flatnonzero(np.diff(stratum, prepend=-1))]
     n_queries = int(query[-1]) + 1
     sums = (area, weight, total_clicks * variance, total_clicks, total_clicks * spread)
     return OrderSums(*(sum_by_number(query, values, n_queries) for values in sums))

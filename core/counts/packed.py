@@ -15,7 +15,6 @@ Counts that come piece by piece as one table, without keeping all pieces until t
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Protocol
 
 import narwhals as nw
 import numpy as np
@@ -52,72 +51,14 @@ _LARGEST = 2**63 - 1
 _VALUE = "value"
 
 
-class _Digit(Protocol):
-    """A key column as one digit.
-
-    Attributes:
-        digit: of each row, shape (N,).
-        radix: n, the largest digit and 1.
-    """
-
-    @property
-    def digit(self) -> Integers: ...
-
-    @property
-    def radix(self) -> int: ...
-
-    def values(self, digit: Integers) -> pl.Series:
-        """What digits stand for."""
-        ...
-
-
 @dataclass(frozen=True)
-class _Distance:
-    """Whole numbers, dates and times, true and false, by their distance from the smallest.
+class _Digit:
+    """A key column as one digit."""
 
-    Attributes:
-        column: the values, as whole numbers.
-        dtype: the type that they had.
-        smallest: the least of them, which is the digit 0.
-        step: what the others are multiples of from there on.
-        radix: n, the largest digit and 1.
-    """
-
-    column: pl.Series
-    dtype: pl.DataType
-    smallest: int
-    step: int
-    radix: int
-
-    @property
-    def digit(self) -> Integers:
-        distance = self.column.cast(pl.Int64) - self.smallest
-        return (distance if self.step == 1 else distance // self.step).to_numpy()
-
-    def values(self, digit: Integers) -> pl.Series:
-        """What digits stand for."""
-        return pl.Series(self.column.name, digit * self.step + self.smallest).cast(self.dtype)
-
-
-@dataclass(frozen=True)
-class _Rank:
-    """Values by their number among the different ones.
-
-    Attributes:
-        digit: of each row, shape (N,).
-        different: the different values, ascending.
-    """
-
-    digit: Integers
-    different: pl.Series
-
-    @property
-    def radix(self) -> int:
-        return len(self.different)
-
-    def values(self, digit: Integers) -> pl.Series:
-        """What digits stand for."""
-        return self.different.gather(digit)
+    digit: Callable[[], Integers]  # of each row, shape (N,), from 0
+    radix: int  # n, the largest digit and 1
+    values: Callable[[Integers], pl.Series]  # what digits stand for
+    ranked: bool  # whether the digit is the number of a value among the different ones, not a distance
 
 
 def _digit_of(column: pl.Series) -> _Digit | None:
@@ -126,7 +67,8 @@ def _digit_of(column: pl.Series) -> _Digit | None:
     if column.null_count():
         return None
     if isinstance(dtype, pl.String):
-        return _Rank(*ranks_of(column))
+        rank, different = ranks_of(column)
+        return _Digit(lambda: rank, len(different), different.gather, ranked=True)
     if not (dtype.is_integer() or isinstance(dtype, pl.Date | pl.Datetime | pl.Boolean)):
         return None
     whole = column.cast(pl.Int8) if isinstance(dtype, pl.Boolean) else column.to_physical()
@@ -138,15 +80,25 @@ def _digit_of(column: pl.Series) -> _Digit | None:
     step = 1
     if isinstance(dtype, pl.Datetime):  # to the microsecond, but far apart
         step = max(int(np.gcd.reduce(whole.unique().to_numpy() - low)), 1)
-    return _Distance(whole, dtype, low, step, (high - low) // step + 1)
+
+    def distance() -> Integers:
+        """Whole numbers, dates and times, true and false, by their distance from the smallest, in steps."""
+        from_low = whole.cast(pl.Int64) - low
+        return (from_low if step == 1 else from_low // step).to_numpy()
+
+    def values(digit: Integers) -> pl.Series:
+        return pl.Series(column.name, digit * step + low).cast(dtype)
+
+    return _Digit(distance, (high - low) // step + 1, values, ranked=False)
 
 
-def _rank_of(column: pl.Series) -> _Rank:
+def _rank_of(column: pl.Series) -> _Digit:
     """Whole numbers by their number among the different ones."""
     different = column.unique().sort()
     numbered = pl.DataFrame({_VALUE: different}).with_row_index(NUMBER)
-    rank = pl.DataFrame({_VALUE: column}).join(numbered, on=_VALUE, how="left", maintain_order="left")[NUMBER]
-    return _Rank(rank.to_numpy().astype(np.int64), different)
+    joined = pl.DataFrame({_VALUE: column}).join(numbered, on=_VALUE, how="left", maintain_order="left")
+    rank = joined[NUMBER].to_numpy().astype(np.int64)
+    return _Digit(lambda: rank, len(different), different.gather, ranked=True)
 
 
 def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame | None:
@@ -166,7 +118,7 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
         return None
     packed, scale = in_cells[CLICK].to_numpy().astype(np.int64), 2
     for digit in reversed(digits):
-        packed += digit.digit * scale
+        packed += digit.digit() * scale
         scale *= digit.radix
     counted = _count_equal(pl.Series(packed))
     rest, columns = counted[NUMBER].to_numpy() >> 1, list[pl.Series]()
@@ -226,7 +178,7 @@ def _digits(keys: pl.DataFrame) -> list[_Digit] | None:
     for number in widest_first:  # their numbers among the different ones take fewer digits
         if _fit(digits):
             break
-        if isinstance(digits[number], _Distance):
+        if not digits[number].ranked:
             digits[number] = _rank_of(keys.to_series(number))
     return digits if _fit(digits) else None
 

@@ -20,31 +20,22 @@ from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITI
 
 @dataclass(frozen=True)
 class StatisticsPlan:
-    """What is counted, and by which keys.
+    """What is counted, and by which keys."""
 
-    Attributes:
-        model: says how an impression maps to a cell.
-        max_position: impressions further down are left out; None keeps all.
-        position_bins: first position of each bin, ascending, starting at 1; empty for no bins.
-        context: columns with which theta differs (a cell is then a context and a position), and gamma too.
-        period: how finely the statistics keep time apart, in the column `period`; None for not at all.
-        strata: further columns that the statistics keep apart: gamma may differ by them.
-        clusters: columns that the statistics keep apart for standard errors alone.
-        randomized: descriptions of randomised rows, which the statistics keep apart by number.
-        weighted: whether impressions carry a `weight` (> 0) instead of counting one each.
-        summed: whether the rows that are counted add up impressions and clicks already. Their counts are those of the
-            impressions themselves, so that statistics do not know it.
-    """
-
-    model: FactorisedModel
-    max_position: int | None = None
-    position_bins: tuple[int, ...] = ()
+    model: FactorisedModel  # says how an impression maps to a cell
+    max_position: int | None = None  # impressions further down are left out; None keeps all
+    position_bins: tuple[int, ...] = ()  # first position of each bin, ascending, starting at 1; empty for no bins
+    # Columns with which theta differs (a cell is then a context and a position), and gamma too
     context: tuple[str, ...] = ()
+    # How finely the statistics keep time apart, in the column `period`; None for not at all
     period: Resolution | None = None
-    strata: tuple[str, ...] = ()
-    clusters: tuple[str, ...] = ()
+    strata: tuple[str, ...] = ()  # further columns that the statistics keep apart: gamma may differ by them
+    clusters: tuple[str, ...] = ()  # columns that the statistics keep apart for standard errors alone
+    # Descriptions of randomised rows, which the statistics keep apart by number
     randomized: tuple[RandomizedRows, ...] = ()
-    weighted: bool = False
+    weighted: bool = False  # whether impressions carry a `weight` (> 0) instead of counting one each
+    # Whether the rows that are counted add up impressions and clicks already. Their counts are those of the
+    # impressions themselves, so that statistics do not know it.
     summed: bool = False
 
     @property

@@ -20,7 +20,7 @@ from posbias.core.arrays.members import Members
 from posbias.core.arrays.threads import at_once
 from posbias.core.counts.cells import CELL, numbered_cells, numbers_in
 from posbias.core.counts.merging import SortedSignatures, merge
-from posbias.core.counts.order import OrderSums, Placements, add_orders, order_of_strata, sum_placements
+from posbias.core.counts.order import OrderSums, Placements, add_orders, order_of_strata, runs_of, sum_placements
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.periods import HALF, Length, with_periods
 from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, QUERY, RANDOMIZED
@@ -65,22 +65,15 @@ class CompressedStrata:
 
 @dataclass(frozen=True)
 class PartStatistics:
-    """The compressed statistics of one part. Cells and queries are numbered within the part.
+    """The compressed statistics of one part. Cells and queries are numbered within the part."""
 
-    Attributes:
-        cells: the cell columns, sorted; a cell's number is its row.
-        pairs: the pair's columns, `impressions`, `clicks`, `signature` (row of the pairs' signatures), sorted by pair.
-        by_unit: the counts by what makes a unit (the plan's `units`).
-        n_queries: number of queries.
-        n_pairs: number of (query, doc) pairs.
-        placements: where documents stand among randomised rows, if such rows are known and carry no weights.
-    """
-
-    cells: pl.DataFrame
+    cells: pl.DataFrame  # the cell columns, sorted; a cell's number is its row
+    # The pair's columns, `impressions`, `clicks`, `signature` (row of the pairs' signatures), sorted by pair
     pairs: pl.DataFrame
-    by_unit: Mapping[tuple[str, ...], PartOfStrata]
-    n_queries: int
-    n_pairs: int
+    by_unit: Mapping[tuple[str, ...], PartOfStrata]  # the counts by what makes a unit (the plan's `units`)
+    n_queries: int  # number of queries
+    n_pairs: int  # number of (query, doc) pairs
+    # Where documents stand among randomised rows, if such rows are known and carry no weights
     placements: Placements | None = None
 
     def without_pairs(self) -> "PartStatistics":
@@ -90,43 +83,29 @@ class PartStatistics:
 
 @dataclass(frozen=True)
 class Strata:
-    """Counts per (stratum, cell), compressed. A stratum is what shares one attractiveness: a pair, or a part of one.
+    """Counts per (stratum, cell), compressed. A stratum is what shares one attractiveness: a pair, or a part of one."""
 
-    Attributes:
-        signatures: equal strata once, with their number as multiplicity; those that link cells first.
-        members: the signature of each stratum with a click and at least two cells, and as its cluster its query,
-            numbered, ascending.
-    """
-
-    signatures: CountTable
+    signatures: CountTable  # equal strata once, with their number as multiplicity; those that link cells first
+    # The signature of each stratum with a click and at least two cells, and as its cluster its query, numbered,
+    # ascending
     members: Members
 
 
 @dataclass(frozen=True)
 class SufficientStatistics:
-    """All parts together. Cells and queries are numbered over the whole log.
+    """All parts together. Cells and queries are numbered over the whole log."""
 
-    Attributes:
-        plan: what was counted.
-        cells: the cell columns, sorted by context and position; a cell's number is its row.
-        by_unit: the counts by what makes a unit (the plan's `units`).
-        signature_of_part: for each part, the row of `pair_signatures` by the part's own signature number.
-        n_queries: number of queries.
-        n_pairs: number of (query, doc) pairs.
-        placements: where documents stand among randomised rows, if such rows are known and carry no weights.
-        queries_of_part: number of queries of each part.
-        on_rows: goes over the statistics of the parts again, for periods, clusters and randomised rows, which not every
-            fit needs.
-    """
-
-    plan: StatisticsPlan
-    cells: pl.DataFrame
-    by_unit: Mapping[tuple[str, ...], Strata]
+    plan: StatisticsPlan  # what was counted
+    cells: pl.DataFrame  # the cell columns, sorted by context and position; a cell's number is its row
+    by_unit: Mapping[tuple[str, ...], Strata]  # the counts by what makes a unit (the plan's `units`)
+    # For each part, the row of `pair_signatures` by the part's own signature number
     signature_of_part: tuple[Numbers, ...]
-    n_queries: int
-    n_pairs: int
+    n_queries: int  # number of queries
+    n_pairs: int  # number of (query, doc) pairs
+    # Where documents stand among randomised rows, if such rows are known and carry no weights
     placements: Placements | None = None
-    queries_of_part: tuple[int, ...] = ()
+    queries_of_part: tuple[int, ...] = ()  # number of queries of each part
+    # Goes over the statistics of the parts again, for periods, clusters and randomised rows, which not every fit needs
     on_rows: OnRows[PartOfStrata] | OnRows[OrderSums] | None = None
     _made: dict[tuple[str, ...], Strata] = field(default_factory=dict[tuple[str, ...], Strata], compare=False)
 
@@ -266,9 +245,16 @@ def _compressed_unit(
     statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: tuple[str, ...]
 ) -> PartOfStrata:
     """The compressed counts of one kind of unit in one part, cells numbered as over all parts."""
+    return _compressed(*_rows_and_table(statistics, plan, cells, unit), _codes(cells))[0]
+
+
+def _rows_and_table(
+    statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: Sequence[str]
+) -> tuple[pl.DataFrame, CountTable]:
+    """The rows of one kind of unit, and their counts."""
     statistics, plan = without_clusters(statistics, plan)
     rows = _added_up(_with_numbers(statistics, numbers_in(cells, statistics, plan)), unit, plan)
-    return _compressed(rows, _table(rows, unit, cells.height), _codes(cells))[0]
+    return rows, _table(rows, unit, cells.height)
 
 
 def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
@@ -291,25 +277,14 @@ def count_units(
     Returns:
         The unit's columns, one row per unit, and the table with the units in that order.
     """
-    statistics, plan = without_clusters(statistics, plan)
-    rows = _added_up(_with_numbers(statistics, numbers_in(cells, statistics, plan)), unit, plan)
-    table = _table(rows, unit, cells.height)
+    rows, table = _rows_and_table(statistics, plan, cells, unit)
     return rows.select(*unit)[table.start[:-1]], table
 
 
 def count_randomized(
     statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame
 ) -> tuple[pl.DataFrame, CountTable]:
-    """The counts of the rows that were placed at random, by query and document.
-
-    Args:
-        statistics: of whole queries, sorted by the keys; some rows are marked.
-        plan: what was counted.
-        cells: the cell columns; a cell's number is its row.
-
-    Returns:
-        `query` and `doc`, one row per pair with such rows, and the table with the pairs in that order.
-    """
+    """The counts of the rows that were placed at random, by query and document; see `count_units`."""
     return count_units(statistics.filter(pl.col(RANDOMIZED) > 0), plan, cells, PAIR)
 
 
@@ -386,7 +361,7 @@ def _added_up(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> 
     elif {*unit, *plan.cell_columns} == set(plan.keys):
         return rows
     if plan.keeps_order(unit):
-        return _summed(rows, _runs(rows, unit))
+        return _summed(rows, runs_of(rows, unit))
     counts = pl.col(IMPRESSIONS, CLICKS).sum()
     return rows.group_by(*unit, CELL).agg(counts, pl.col(_QUERY_NUMBER).first()).sort(*unit, CELL)
 
@@ -398,11 +373,11 @@ def _in_halves(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) ->
     """
     if not plan.keeps_order(unit):
         rows = rows.sort(*unit, PERIOD)
-    of_row = _runs(rows, unit)
+    of_row = runs_of(rows, unit)
     first = np.flatnonzero(np.diff(of_row, prepend=-1))
     rows = rows.filter((np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0)[of_row] if len(first) else of_row > 0)
-    of_row = _runs(rows, unit)
-    later = _in_later_half(of_row, _runs(rows, [*unit, PERIOD]), rows[IMPRESSIONS].to_numpy())
+    of_row = runs_of(rows, unit)
+    later = _in_later_half(of_row, runs_of(rows, [*unit, PERIOD]), rows[IMPRESSIONS].to_numpy())
     return _summed(rows.with_columns(pl.Series(HALF, later)), 2 * of_row + later)
 
 
@@ -430,11 +405,6 @@ def _summed(rows: pl.DataFrame, unit_of_row: Integers) -> pl.DataFrame:
         return kept
     sums = {name: np.add.reduceat(rows[name].to_numpy()[order], first) for name in (IMPRESSIONS, CLICKS)}
     return kept.with_columns(pl.Series(name, values) for name, values in sums.items())
-
-
-def _runs(rows: pl.DataFrame, columns: Sequence[str]) -> Integers:
-    """The number of the run of equal values that each row lies in."""
-    return rows.select(pl.struct(columns).rle_id()).to_series().to_numpy().astype(np.int64)
 
 
 def _table(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> CountTable:

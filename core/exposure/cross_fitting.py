@@ -17,12 +17,7 @@ GradientsOfRows = Callable[[Integers, Floats], tuple[Floats, Floats]]
 
 
 class CrossFitted:
-    """Trees that grow in lockstep, one ensemble a fold, each on the rows of the other folds.
-
-    Attributes:
-        scores: of each row, by the trees that have not seen its fold, shape (n,).
-        rounds: how many found a split in some ensemble.
-    """
+    """Trees that grow in lockstep, one ensemble a fold, each on the rows of the other folds."""
 
     def __init__(self, rows: BinnedRows, fold: Integers, start: float) -> None:
         """Begin without a tree.
@@ -32,8 +27,8 @@ class CrossFitted:
             fold: of each row, 0 .. `FOLDS` - 1, shape (n,).
             start: the score to start with.
         """
-        self.scores = np.full(len(fold), start)
-        self.rounds = 0
+        self.scores = np.full(len(fold), start)  # of each row, by the trees that have not seen its fold
+        self.rounds = 0  # that found a split in some ensemble
         self._apart = [np.flatnonzero(fold == one) for one in range(FOLDS)]
         self._seen = [np.flatnonzero(fold != one) for one in range(FOLDS)]
         self._trees = [

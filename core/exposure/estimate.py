@@ -36,19 +36,12 @@ from posbias.core.theta.linked_counts import linked_counts, shares_at
 
 @dataclass(frozen=True)
 class FittedExposure:
-    """A fit of the whole log, which its parts are held against.
+    """A fit of the whole log, which its parts are held against."""
 
-    Attributes:
-        table: exposure and clicks of the whole log (`ExposureCounts.table`).
-        fit: the estimate from it.
-        context: the number of each cell's context, shape (K,).
-        n_strata: number of strata of one context.
-    """
-
-    table: CountTable
+    table: CountTable  # exposure and clicks of the whole log (`ExposureCounts.table`)
     fit: ConditionalFit
-    context: Integers
-    n_strata: int
+    context: Integers  # number of each cell's context, shape (K,)
+    n_strata: int  # of one context
 
     def sums_of(self, rows: ScoredRows, cluster: Integers) -> ClusterSums:
         """The sums over the clusters of a part that holds whole clusters; sums of parts add up.

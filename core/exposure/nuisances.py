@@ -34,51 +34,33 @@ _RATES = (1e-6, 1 - 1e-6)  # between which the mean of g starts
 
 @dataclass(frozen=True)
 class LearningRows:
-    """The impressions of some pages.
+    """The impressions of some pages, n, in K cells."""
 
-    Attributes:
-        cell: the number of each one's cell, shape (n,).
-        click: 0 or 1, shape (n,).
-        weight: > 0, shape (n,).
-        fold: of its page, shape (n,).
-        position: of each cell, from 1, shape (K,).
-        context: the number of each cell's context, shape (K,).
-    """
-
-    cell: Integers
-    click: Floats
-    weight: Floats
-    fold: Integers
-    position: Integers
-    context: Integers
-
-    @property
-    def n_cells(self) -> int:
-        """Number of cells K."""
-        return len(self.position)
+    cell: Integers  # number of each impression's cell, shape (n,)
+    click: Floats  # 0 or 1, shape (n,)
+    weight: Floats  # > 0, shape (n,)
+    fold: Integers  # of its page, shape (n,)
+    position: Integers  # of each cell, from 1, shape (K,)
+    context: Integers  # number of each cell's context, shape (K,)
 
     def sum_by_cell(self, values: Floats) -> Floats:
         """The weighted sum of values by cell, shape (K,)."""
-        return sum_by_number(self.cell, self.weight * values, self.n_cells)
+        return sum_by_number(self.cell, self.weight * values, len(self.position))
+
+    def mean_by_cell(self, values: Floats) -> Floats:
+        """The weighted mean of values by cell, shape (K,); 0 for a cell without rows."""
+        return _ratio(self.sum_by_cell(values), self.sum_by_cell(np.ones(len(self.cell))))
 
 
 @dataclass(frozen=True)
 class Nuisances:
-    """What was learned.
+    """What was learned."""
 
-    Attributes:
-        relevance: f, the trees for each fold.
-        place: log(position), likewise.
-        scores: f of the rows that they were learned on, out of fold, shape (n,).
-        places: log(position) of them, likewise.
-        theta: the moment estimate, relative to the largest of its context, shape (K,).
-    """
-
-    relevance: tuple[Forest, ...]
-    place: tuple[Forest, ...]
-    scores: Floats
-    places: Floats
-    theta: Floats
+    relevance: tuple[Forest, ...]  # f, the trees for each fold
+    place: tuple[Forest, ...]  # log(position), likewise
+    scores: Floats  # f of the rows that they were learned on, out of fold, shape (n,)
+    places: Floats  # log(position) of them, likewise
+    theta: Floats  # the moment estimate, relative to the largest of its context, shape (K,)
 
 
 def tree_options(n_values: int) -> TreeOptions:

@@ -13,7 +13,7 @@ personal search.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,21 +30,8 @@ _FIRST_THETA = 0.9  # of the position with the largest click rate
 _SURE = (1e-6, 1 - 1e-6)  # between which relevance is kept
 
 
-@dataclass(frozen=True)
-class Posteriors:
-    """What a row's click says of it, each array of shape (n,).
-
-    Attributes:
-        examined: P(E=1 | c).
-        relevant: P(R=1 | c).
-    """
-
-    examined: Floats
-    relevant: Floats
-
-
-def expectation(theta: Floats, relevance: Floats, click: Floats) -> Posteriors:
-    """The E-step.
+def expectation(theta: Floats, relevance: Floats, click: Floats) -> tuple[Floats, Floats]:
+    """The E-step: P(E=1 | c) and P(R=1 | c) of each row, shape (n,).
 
     Args:
         theta: of each row's cell, in [0, 1].
@@ -52,16 +39,8 @@ def expectation(theta: Floats, relevance: Floats, click: Floats) -> Posteriors:
         click: 0 or 1.
     """
     unclicked = np.maximum(1 - theta * relevance, 1 - _SURE[1])
-    return Posteriors(
-        examined=np.where(click > 0, 1.0, theta * (1 - relevance) / unclicked),
-        relevant=np.where(click > 0, 1.0, relevance * (1 - theta) / unclicked),
-    )
-
-
-def maximised_theta(rows: LearningRows, posteriors: Posteriors) -> Floats:
-    """The M-step of theta, shape (K,); 0 for a cell without rows."""
-    total = rows.sum_by_cell(np.ones(len(rows.cell)))
-    return np.divide(rows.sum_by_cell(posteriors.examined), total, out=np.zeros(rows.n_cells), where=total > 0)
+    examined = np.where(click > 0, 1.0, theta * (1 - relevance) / unclicked)
+    return examined, np.where(click > 0, 1.0, relevance * (1 - theta) / unclicked)
 
 
 def regression_em(
@@ -81,15 +60,14 @@ def regression_em(
         on_iteration: is told how far it is.
     """
     draws = np.random.default_rng(seed)
-    total = rows.sum_by_cell(np.ones(len(rows.cell)))
-    rate = np.divide(rows.sum_by_cell(rows.click), total, out=np.zeros(rows.n_cells), where=total > 0)
+    rate = rows.mean_by_cell(rows.click)
     theta = rate / max(float(rate.max()), 1 - _SURE[1]) * _FIRST_THETA
     relevance = np.full(len(rows.cell), min(max(2 * float(rate.max()), _SURE[0]), 0.5))
     for iteration in range(iterations):
-        posteriors = expectation(theta[rows.cell], relevance, rows.click)
-        label = (draws.random(len(relevance)) < posteriors.relevant).astype(np.float64)
+        examined, relevant = expectation(theta[rows.cell], relevance, rows.click)
+        label = (draws.random(len(relevance)) < relevant).astype(np.float64)
         relevance = regressed(features, rows, label)
-        theta = maximised_theta(rows, posteriors)
+        theta = rows.mean_by_cell(examined)
         on_iteration(f"regression EM {iteration + 1}")
     return theta
 

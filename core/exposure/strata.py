@@ -29,12 +29,7 @@ FEWEST_ROWS = 25
 
 @dataclass(frozen=True)
 class StratumEdges:
-    """Where strata end.
-
-    Attributes:
-        relevance: the inner quantiles of f in each fold, shape (J, B - 1), ascending.
-        place: of the place, likewise.
-    """
+    """Where strata end: the inner quantiles of f and of the place in each fold, shape (J, B - 1), ascending."""
 
     relevance: Floats
     place: Floats
@@ -74,34 +69,21 @@ def _quantiles(values: Floats, fold: Integers, bins: int) -> Floats:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Rows as the likelihood needs them, each array of shape (n,).
+    """Rows as the likelihood needs them, each array of shape (n,)."""
 
-    Attributes:
-        stratum: the number of the row's stratum within its context.
-        cell: the number of its cell, which tells its context.
-        exposure: g, in (0, 1).
-        click: 0 or 1.
-        weight: > 0.
-    """
-
-    stratum: Integers
-    cell: Integers
-    exposure: Floats
-    click: Floats
-    weight: Floats
+    stratum: Integers  # number of the row's stratum within its context
+    cell: Integers  # number of its cell, which tells its context
+    exposure: Floats  # g, in (0, 1)
+    click: Floats  # 0 or 1
+    weight: Floats  # > 0
 
 
 @dataclass(frozen=True)
 class ExposureCounts:
-    """Exposure and clicks by stratum and cell; those of two parts of a log add up.
+    """Exposure and clicks by stratum and cell; those of two parts of a log add up."""
 
-    Attributes:
-        exposure: the weighted sum of g, shape (S, K).
-        clicks: the weighted sum of clicks, shape (S, K).
-    """
-
-    exposure: Floats
-    clicks: Floats
+    exposure: Floats  # weighted sum of g, shape (S, K)
+    clicks: Floats  # weighted sum of clicks, shape (S, K)
 
     @classmethod
     def of(cls, rows: ScoredRows, n_strata: int, n_cells: int) -> Self:

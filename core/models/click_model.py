@@ -17,23 +17,16 @@ class ClickModel(Plugin):
     All its parameters are probabilities that are decided by impressions, so that EM divides, for each of them, the
     expected number of decisions in its favour by that of all (`expected`). Where these do not depend on the parameters
     (`closed_form`), the first division is the maximum of the likelihood.
-
-    Attributes:
-        reference: the paper that is followed.
-        about: what it says, in a line of help.
-        parameters: them, by their names.
-        unit_columns: what has a parameter by unit of its own.
-        closed_form: whether one pass over the log estimates it.
-        statistics_columns: what a click depends on beside its unit, `position` and perhaps `previous_click`, where it
-            depends on nothing else on its page, so that impressions can be counted whatever page they are on, and
-            the model be fitted from statistics that tell these apart; none where it needs whole pages.
     """
 
-    reference: ClassVar[str]
-    about: ClassVar[str]
-    parameters: ClassVar[tuple[Parameter, ...]]
-    unit_columns: ClassVar[tuple[str, ...]] = PAIR
-    closed_form: ClassVar[bool] = False
+    reference: ClassVar[str]  # the paper that is followed
+    about: ClassVar[str]  # what it says, in a line of help
+    parameters: ClassVar[tuple[Parameter, ...]]  # them, by their names
+    unit_columns: ClassVar[tuple[str, ...]] = PAIR  # what has a parameter by unit of its own
+    closed_form: ClassVar[bool] = False  # whether one pass over the log estimates it
+    # What a click depends on beside its unit, `position` and perhaps `previous_click`, where it depends on nothing
+    # else on its page, so that impressions can be counted whatever page they are on, and the model be fitted from
+    # statistics that tell these apart; none where it needs whole pages
     statistics_columns: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod

@@ -22,16 +22,12 @@ class FactorisedModel(Plugin):
     """A click model in which examination depends on a cell and attractiveness on the pair.
 
     P(C_r = 1 | c_1 .. c_(r-1)) = theta_cell * gamma_qd
-
-    Attributes:
-        reference: the paper that introduced it.
-        cell_columns: the columns that make up a cell, whole numbers, the position first.
-        needs_session: whether a cell depends on what else happened on the page.
     """
 
-    reference: ClassVar[str]
+    reference: ClassVar[str]  # the paper that introduced it
+    # The columns that make up a cell, whole numbers, the position first
     cell_columns: ClassVar[tuple[str, ...]] = (POSITION,)
-    needs_session: ClassVar[bool] = False
+    needs_session: ClassVar[bool] = False  # whether a cell depends on what else happened on the page
 
     @property
     def beside_position(self) -> str:

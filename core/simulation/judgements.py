@@ -41,17 +41,12 @@ RIDGE = 0.1
 
 @dataclass(frozen=True)
 class JudgementOptions:
-    """How labels become clicks and scores.
+    """How labels become clicks and scores."""
 
-    Attributes:
-        click_noise: eps in [0, 1], the probability of a click on an examined document of grade 0.
-        ranker: what the ranker's quality is: `label`, the label itself; `weak`, a prediction from features.
-        ranker_queries: number of labelled queries that the weak ranker is trained on, >= 1.
-    """
-
-    click_noise: float = 0.1
+    click_noise: float = 0.1  # eps in [0, 1], the probability of a click on an examined document of grade 0
+    # What the ranker's quality is: `label`, the label itself; `weak`, a prediction from features
     ranker: Literal["label", "weak"] = "label"
-    ranker_queries: int = 20
+    ranker_queries: int = 20  # number of labelled queries that the weak ranker is trained on, >= 1
 
     def __post_init__(self) -> None:
         """Refuse what cannot be.
@@ -67,23 +62,14 @@ class JudgementOptions:
 
 @dataclass(frozen=True)
 class Judgements:
-    """Labelled documents of the queries that can fill a page, sorted by query and document.
+    """Labelled documents of the queries that can fill a page, sorted by query and document."""
 
-    Attributes:
-        query_ids: length Q.
-        n_docs: shape (Q,), number of documents of each query, at least as many as positions.
-        doc_ids: length N, the documents of all queries, query by query.
-        label: shape (N,), grades >= 0.
-        features: shape (N, F), F may be 0.
-        queries_left_out: number of queries with fewer documents than positions.
-    """
-
-    query_ids: pl.Series
-    n_docs: Integers
-    doc_ids: pl.Series
-    label: Integers
-    features: Floats
-    queries_left_out: int
+    query_ids: pl.Series  # length Q
+    n_docs: Integers  # shape (Q,), number of documents of each query, at least as many as positions
+    doc_ids: pl.Series  # length N, the documents of all queries, query by query
+    label: Integers  # shape (N,), grades >= 0
+    features: Floats  # shape (N, F), F may be 0
+    queries_left_out: int  # number of queries with fewer documents than positions
 
 
 def usable_judgements(table: pl.DataFrame, n_positions: int) -> Judgements:

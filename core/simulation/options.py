@@ -49,75 +49,60 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """What to simulate.
+    """What to simulate."""
 
-    Attributes:
-        model: the click model that users follow, e.g. `pbm`: examination depends on the position; `ubm`: also on the
-            last clicked position above.
-        n_sessions: number of results pages, >= 1.
-        n_queries: number of queries Q, >= 1; some may never be drawn.
-        docs_per_query: number of documents D that compete for a query, >= n_positions.
-        n_positions: number of positions K of a results page, >= 1.
-        query_exponent: Zipf exponent s >= 0 of the queries' frequency, P(query q) ~ q ** -s; 0 is uniform.
-        eta: severity of the position bias, >= 0; 0 is none. Not used where `theta` or `contexts` is given.
-        theta: examination probabilities in (0, 1] in the order of the cells (position, then previous click):
-            K of them for PBM, K (K + 1) / 2 for UBM. Not used where `contexts` is given.
-        ranker_strength: how closely the ranker follows its scores, >= 0, in log odds per standard deviation of the
-            score: 0 is random order, infinity always the same order, that of the scores.
-        attractiveness_shape: (a, b), both > 0, of the Beta distribution of attractiveness.
-        attractiveness_scale: the factor in (0, 1] on all attractiveness; it scales all click rates alike.
-        seed: seed of everything random, >= 0.
-        score_weight: w in [0, 1] of score = w * quality + (1 - w) * noise, with noise that is drawn once per
-            (query, document): the ranker's standing errors. Quality is attractiveness, or what the labels say.
-        theta_shock: standard deviation sigma >= 0 of log-normal shocks on theta that the sessions of a query share
-            at a position: theta_qk = theta_k exp(sigma z_qk - sigma^2 / 2). Their mean is 1, up to the cap at
-            P(click) = 1, so keep attractiveness_scale small.
-        contexts: one eta, or table like `theta`, per context, e.g. per device; sessions are split evenly.
-        readiness: factors >= 0 on P(click | examined), of mean 1, one of which a session draws.
-        depth: how far a page goes down: the probability in (0, 1] that the next position is shown if this one is,
-            or K weights of the pages that end at position 1 .. K. None shows all positions.
-        segments: number of segments of users, >= 1, split evenly; attractiveness differs, and the ranker knows it.
-        segment_difference: share in [0, 1] of the (query, document) that are drawn anew in each further segment.
-        days: over how many days the sessions are spread evenly; 0 is none, and no timestamp.
-        feedback_strength: how closely the ranker follows the click rates up to its last update, on top of its
-            scores, in log odds per standard deviation of the score, >= 0. Needs two updates at least.
-        updates_per_day: how often a day, evenly, such a ranker takes note of the clicks so far; the first time of
-            each day is its beginning.
-        randomized_share: share of the sessions that show the top K in uniformly random order.
-        swap_share: share of the sessions in a swap experiment.
-        swaps: pairs of positions whose documents are swapped with probability 1/2; a session in an experiment draws
-            one pair.
-        satisfaction_shape: (a, b), both > 0, of the Beta distribution of satisfaction; not used by other models.
-        parameters: by name, what all documents share in a model, in [0, 1]: one value, or K by position; what is not
-            given has a default. See `shared_parameters`.
-    """
-
+    # The click model that users follow, e.g. `pbm`: examination depends on the position; `ubm`: also on the last
+    # clicked position above.
     model: str = "pbm"
-    n_sessions: int = 10_000
-    n_queries: int = 100
-    docs_per_query: int = 20
-    n_positions: int = 10
-    query_exponent: float = 1.0
-    eta: float = 1.0
+    n_sessions: int = 10_000  # number of results pages, >= 1
+    n_queries: int = 100  # number of queries Q, >= 1; some may never be drawn
+    docs_per_query: int = 20  # number of documents D that compete for a query, >= n_positions
+    n_positions: int = 10  # number of positions K of a results page, >= 1
+    query_exponent: float = 1.0  # Zipf exponent s >= 0 of the queries' frequency, P(query q) ~ q ** -s; 0 is uniform
+    eta: float = 1.0  # severity of the position bias, >= 0; 0 is none. Not used where `theta` or `contexts` is given.
+    # Examination probabilities in (0, 1] in the order of the cells (position, then previous click): K of them for PBM,
+    # K (K + 1) / 2 for UBM. Not used where `contexts` is given.
     theta: tuple[float, ...] | None = None
+    # How closely the ranker follows its scores, >= 0, in log odds per standard deviation of the score: 0 is random
+    # order, infinity always the same order, that of the scores
     ranker_strength: float = 1.0
+    # (a, b), both > 0, of the Beta distribution of attractiveness
     attractiveness_shape: tuple[float, float] = (1.0, 2.0)
-    attractiveness_scale: float = 1.0
-    seed: int = 0
+    attractiveness_scale: float = 1.0  # the factor in (0, 1] on all attractiveness; it scales all click rates alike
+    seed: int = 0  # seed of everything random, >= 0
+    # W in [0, 1] of score = w * quality + (1 - w) * noise, with noise that is drawn once per (query, document): the
+    # ranker's standing errors. Quality is attractiveness, or what the labels say.
     score_weight: float = 1.0
+    # Standard deviation sigma >= 0 of log-normal shocks on theta that the sessions of a query share at a position:
+    # theta_qk = theta_k exp(sigma z_qk - sigma^2 / 2). Their mean is 1, up to the cap at P(click) = 1, so keep
+    # attractiveness_scale small.
     theta_shock: float = 0.0
+    # One eta, or table like `theta`, per context, e.g. per device; sessions are split evenly.
     contexts: tuple[Theta, ...] = ()
+    # Factors >= 0 on P(click | examined), of mean 1, one of which a session draws
     readiness: tuple[float, ...] = (1.0,)
+    # How far a page goes down: the probability in (0, 1] that the next position is shown if this one is, or K weights
+    # of the pages that end at position 1 .. K. None shows all positions.
     depth: float | tuple[float, ...] | None = None
+    # Number of segments of users, >= 1, split evenly; attractiveness differs, and the ranker knows it
     segments: int = 1
+    # Share in [0, 1] of the (query, document) that are drawn anew in each further segment
     segment_difference: float = 0.5
-    days: int = 0
+    days: int = 0  # over how many days the sessions are spread evenly; 0 is none, and no timestamp
+    # How closely the ranker follows the click rates up to its last update, on top of its scores, in log odds per
+    # standard deviation of the score, >= 0. Needs two updates at least.
     feedback_strength: float = 0.0
+    # How often a day, evenly, such a ranker takes note of the clicks so far; the first time of each day is its
+    # beginning
     updates_per_day: int = 1
-    randomized_share: float = 0.0
-    swap_share: float = 0.0
+    randomized_share: float = 0.0  # share of the sessions that show the top K in uniformly random order
+    swap_share: float = 0.0  # share of the sessions in a swap experiment
+    # Pairs of positions whose documents are swapped with probability 1/2; a session in an experiment draws one pair
     swaps: tuple[tuple[int, int], ...] = ()
+    # (a, b), both > 0, of the Beta distribution of satisfaction; not used by other models
     satisfaction_shape: tuple[float, float] = (1.0, 1.0)
+    # By name, what all documents share in a model, in [0, 1]: one value, or K by position; what is not given has a
+    # default. See `shared_parameters`.
     parameters: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     def __post_init__(self) -> None:

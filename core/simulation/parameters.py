@@ -25,21 +25,14 @@ CELL_MODELS = ("pbm", "ubm")
 
 @dataclass(frozen=True)
 class SharedParameter:
-    """A probability that may be given by its name.
+    """A probability that may be given by its name."""
 
-    Attributes:
-        name: by which it is given.
-        default: its values at positions from 1; the first one counts where it is the same at all of them.
-        by_position: whether positions differ in it.
-        times_theta: whether the model's own parameter is this one times theta, and so by position.
-        makes: the model's own parameter, where it has another name.
-    """
-
-    name: str
+    name: str  # by which it is given
+    # Its values at positions from 1; the first one counts where it is the same at all of them
     default: Callable[[Floats], Floats]
-    by_position: bool = False
-    times_theta: bool = False
-    makes: str | None = None
+    by_position: bool = False  # whether positions differ in it
+    times_theta: bool = False  # whether the model's own parameter is this one times theta, and so by position
+    makes: str | None = None  # the model's own parameter, where it has another name
 
     @property
     def of_model(self) -> str:

@@ -33,25 +33,15 @@ NO_EXPERIMENT, RANDOM, FIRST_SWAP = 0, 1, 2
 
 @dataclass(frozen=True)
 class Sessions:
-    """The sessions of a block, before anything is shown.
+    """The sessions of a block, before anything is shown."""
 
-    Attributes:
-        number: shape (S,), like all others: the session's number in the log.
-        query: the number of its query.
-        segment: the segment of its user.
-        context: the context in which it is shown.
-        readiness: the factor on its click probabilities.
-        depth: the number of positions shown, in 1 .. K.
-        experiment: NO_EXPERIMENT, RANDOM, or FIRST_SWAP + the number of the pair of positions.
-    """
-
-    number: Integers
-    query: Integers
-    segment: Integers
-    context: Integers
-    readiness: Floats
-    depth: Integers
-    experiment: Integers
+    number: Integers  # shape (S,), like all others: the session's number in the log
+    query: Integers  # the number of its query
+    segment: Integers  # the segment of its user
+    context: Integers  # the context in which it is shown
+    readiness: Floats  # the factor on its click probabilities
+    depth: Integers  # the number of positions shown, in 1 .. K.
+    experiment: Integers  # NO_EXPERIMENT, RANDOM, or FIRST_SWAP + the number of the pair of positions
 
 
 def draw_sessions(options: SimulationOptions, number: Integers, query: Integers, block: int) -> Sessions:

@@ -73,19 +73,12 @@ _SECONDS_PER_DAY = 86_400
 
 @dataclass(frozen=True)
 class Simulation:
-    """A log, and the truth behind it.
+    """A log, and the truth behind it."""
 
-    Attributes:
-        log: see `simulate_blocks`.
-        propensities: see `true_propensities`.
-        attractiveness: see `true_attractiveness`.
-        parameters: see `true_parameters`.
-    """
-
-    log: pl.DataFrame
-    propensities: pl.DataFrame
-    attractiveness: pl.DataFrame
-    parameters: pl.DataFrame
+    log: pl.DataFrame  # see `simulate_blocks`
+    propensities: pl.DataFrame  # see `true_propensities`
+    attractiveness: pl.DataFrame  # see `true_attractiveness`
+    parameters: pl.DataFrame  # see `true_parameters`
 
 
 def simulate(options: SimulationOptions, world: World | None = None) -> Simulation:

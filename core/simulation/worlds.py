@@ -30,22 +30,14 @@ class World:
     """Queries in the order of their frequency, their documents, and the truth about them.
 
     A document is known by its number d within its query; queries with fewer than D documents are padded.
-
-    Attributes:
-        attractiveness: shape (G, Q, D), gamma in [0, 1] by segment, query and document.
-        score: shape (G, Q, D), what the ranker sorts by, largest first; -inf where there is no document.
-        deviation: the standard deviation of the scores, > 0, the unit of the ranker's strength.
-        query_ids: length Q.
-        doc_ids: the documents of all queries, query by query.
-        start: shape (Q,), where in `doc_ids` the documents of a query start.
     """
 
-    attractiveness: Floats
-    score: Floats
-    deviation: float
-    query_ids: pl.Series
-    doc_ids: pl.Series
-    start: Integers
+    attractiveness: Floats  # shape (G, Q, D), gamma in [0, 1] by segment, query and document
+    score: Floats  # shape (G, Q, D), what the ranker sorts by, largest first; -inf where there is no document
+    deviation: float  # the standard deviation of the scores, > 0, the unit of the ranker's strength
+    query_ids: pl.Series  # length Q
+    doc_ids: pl.Series  # the documents of all queries, query by query
+    start: Integers  # shape (Q,), where in `doc_ids` the documents of a query start
 
     @property
     def n_docs(self) -> Integers:

@@ -42,21 +42,13 @@ _CANCELLED = 1e-13  # of the objective: a smaller change of it is rounding
 
 @dataclass(frozen=True)
 class InterventionalSets:
-    """One set of units per two cells that share a clicked one: the edges of a graph on the identified cells.
+    """One set of units per two cells that share a clicked one: the edges of a graph on the identified cells."""
 
-    Attributes:
-        first: shape (E,), the lower cell a of each set, numbered 0 .. I - 1 among the identified cells.
-        second: shape (E,), the higher cell b.
-        first_clicks: shape (E,), A_ab, the sum of the units' click rates in a.
-        second_clicks: shape (E,), A_ba.
-        units: shape (E,), (1 + .001) M_ab.
-    """
-
-    first: Integers
-    second: Integers
-    first_clicks: Floats
-    second_clicks: Floats
-    units: Floats
+    first: Integers  # shape (E,), the lower cell a of each set, numbered 0 .. I - 1 among the identified cells.
+    second: Integers  # shape (E,), the higher cell b
+    first_clicks: Floats  # shape (E,), A_ab, the sum of the units' click rates in a
+    second_clicks: Floats  # shape (E,), A_ba
+    units: Floats  # shape (E,), (1 + .001) M_ab
 
     def profile(self, log_theta: Floats) -> "Profile":
         """Each set at its best r_ab, for log_theta of shape (I,).
@@ -97,45 +89,28 @@ class InterventionalSets:
 
 @dataclass(frozen=True)
 class Profile:
-    """The sets at their best r, each array of shape (E,).
+    """The sets at their best r, each array of shape (E,)."""
 
-    Attributes:
-        first_probability: x = theta_a r_ab, in (0, 1).
-        second_probability: y = theta_b r_ab.
-        flow: the slope of l in log theta_a, which is minus that in log theta_b.
-        conductance: minus the curvature of l in log theta_a - log theta_b, W_a W_b / (W_a + W_b), where
-            W_a = (M - A) x / (1 - x)^2 is that of cell a's term alone.
-        share: W_a / (W_a + W_b).
-    """
-
-    first_probability: Floats
-    second_probability: Floats
-    flow: Floats
+    first_probability: Floats  # x = theta_a r_ab, in (0, 1)
+    second_probability: Floats  # y = theta_b r_ab
+    flow: Floats  # the slope of l in log theta_a, which is minus that in log theta_b
+    # Minus the curvature of l in log theta_a - log theta_b, W_a W_b / (W_a + W_b), where W_a = (M - A) x / (1 - x)^2
+    # is that of cell a's term alone
     conductance: Floats
-    share: Floats
+    share: Floats  # W_a / (W_a + W_b)
 
 
 @dataclass(frozen=True)
 class AllPairsFit:
-    """The optimum of l.
+    """The optimum of l."""
 
-    Attributes:
-        linked: the part of the table that carries information, and the identified cells' numbers.
-        sets: the interventional sets.
-        log_theta: shape (I,), on the identified cells, 0 at the references.
-        profile: the sets at the optimum.
-        information: shape (F, F), minus the Hessian on the identified cells other than the references.
-        converged: whether the last Newton step was below the tolerance.
-        iterations: Newton steps taken.
-    """
-
-    linked: LinkedCounts
-    sets: InterventionalSets
-    log_theta: Floats
-    profile: Profile
-    information: Floats
-    converged: bool
-    iterations: int
+    linked: LinkedCounts  # the part of the table that carries information, and the identified cells' numbers
+    sets: InterventionalSets  # the interventional sets
+    log_theta: Floats  # shape (I,), on the identified cells, 0 at the references
+    profile: Profile  # the sets at the optimum
+    information: Floats  # shape (F, F), minus the Hessian on the identified cells other than the references
+    converged: bool  # whether the last Newton step was below the tolerance
+    iterations: int  # Newton steps taken
 
 
 def fit_allpairs(

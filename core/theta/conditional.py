@@ -34,25 +34,15 @@ _LONGEST_STEP = 8.0  # of a log propensity, in one Newton step; keeps exp(step) 
 
 @dataclass(frozen=True)
 class ConditionalFit:
-    """The conditional estimate.
+    """The conditional estimate."""
 
-    Attributes:
-        linkage: which cells are identified.
-        log_theta: shape (K,), log propensity relative to the cell's reference; NaN where not identified, 0 there.
-        converged: whether the last Newton step was below the tolerance.
-        iterations: Newton steps taken.
-        objective: l at the estimate.
-        free_cells: shape (F,), the identified cells other than the references, ascending.
-        information: shape (F, F), minus the Hessian of l on the free cells.
-    """
-
-    linkage: Linkage
-    log_theta: Floats
-    converged: bool
-    iterations: int
-    objective: float
-    free_cells: Integers
-    information: Floats
+    linkage: Linkage  # which cells are identified
+    log_theta: Floats  # shape (K,), log propensity relative to the cell's reference; NaN where not identified, 0 there
+    converged: bool  # whether the last Newton step was below the tolerance
+    iterations: int  # Newton steps taken
+    objective: float  # l at the estimate
+    free_cells: Integers  # shape (F,), the identified cells other than the references, ascending
+    information: Floats  # shape (F, F), minus the Hessian of l on the free cells
 
     @property
     def theta(self) -> Floats:
@@ -129,16 +119,12 @@ def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable) -> Float
 
 @dataclass(frozen=True)
 class Silence:
-    """What cells without clicks say against given propensities.
+    """What cells without clicks say against given propensities."""
 
-    Attributes:
-        p_value: shape (K,), the probability of no click in the cell, twice (there is another tail); NaN for all cells
-            but those without clicks that have a propensity to be judged by.
-        expected: shape (K,), the clicks that were expected there, sum_j C_j n_je theta_e / A_j; likewise.
-    """
-
+    # Shape (K,), the probability of no click in the cell, twice (there is another tail); NaN for all cells but those
+    # without clicks that have a propensity to be judged by
     p_value: Floats
-    expected: Floats
+    expected: Floats  # shape (K,), the clicks that were expected there, sum_j C_j n_je theta_e / A_j; likewise
 
     @property
     def cells(self) -> Integers:

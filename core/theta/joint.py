@@ -34,44 +34,28 @@ _CYCLE = 3  # steps in one cycle of SQUAREM
 
 @dataclass(frozen=True)
 class EMOptions:
-    """How the joint estimate is found.
+    """How the joint estimate is found."""
 
-    Attributes:
-        examination_prior: Beta prior of every theta_e; strength 0 is maximum likelihood.
-        attractiveness_prior: Beta prior of every gamma_j.
-        max_iterations: steps at most, each one pass over the entries (SQUAREM's evaluations are counted).
-        tolerance: stop when a step (a cycle of three, when accelerated) changes no theta by more than this share of
-            the largest theta, and the objective by no more than this share of itself. 0 takes all steps.
-        accelerate: by SQUAREM, which reaches the same optimum in far fewer steps.
-    """
-
-    examination_prior: BetaPrior = BetaPrior(0.5, 2.0)
-    attractiveness_prior: BetaPrior = BetaPrior(0.5, 2.0)
-    max_iterations: int = 5_000
+    examination_prior: BetaPrior = BetaPrior(0.5, 2.0)  # Beta prior of every theta_e; strength 0 is maximum likelihood
+    attractiveness_prior: BetaPrior = BetaPrior(0.5, 2.0)  # Beta prior of every gamma_j
+    max_iterations: int = 5_000  # steps at most, each one pass over the entries (SQUAREM's evaluations are counted)
+    # Stop when a step (a cycle of three, when accelerated) changes no theta by more than this share of the largest
+    # theta, and the objective by no more than this share of itself. 0 takes all steps.
     tolerance: float = 1e-8
-    accelerate: bool = True
+    accelerate: bool = True  # by SQUAREM, which reaches the same optimum in far fewer steps
 
 
 @dataclass(frozen=True)
 class JointFit:
-    """The joint estimate, on its own scale: only ratios of theta say something about the log.
+    """The joint estimate, on its own scale: only ratios of theta say something about the log."""
 
-    Attributes:
-        examination: shape (K,), theta in (0, 1 - 1e-6]; a cell without impressions has the prior's mean, 0.5
-            without a prior.
-        attractiveness: shape (J,), gamma in [0, 1 - 1e-6].
-        converged: whether the tolerance was reached. False when it is 0: nothing was checked.
-        iterations: steps, or SQUAREM's cycles.
-        evaluations: passes over the entries.
-        objective: log-likelihood (without the binomials' constants) plus the log of the priors' kernels.
-    """
-
+    # Shape (K,), theta in (0, 1 - 1e-6]; a cell without impressions has the prior's mean, 0.5 without a prior
     examination: Floats
-    attractiveness: Floats
-    converged: bool
-    iterations: int
-    evaluations: int
-    objective: float
+    attractiveness: Floats  # shape (J,), gamma in [0, 1 - 1e-6]
+    converged: bool  # whether the tolerance was reached. False when it is 0: nothing was checked.
+    iterations: int  # steps, or SQUAREM's cycles
+    evaluations: int  # passes over the entries
+    objective: float  # log-likelihood (without the binomials' constants) plus the log of the priors' kernels
 
 
 def fit_joint(
@@ -95,12 +79,27 @@ def fit_joint(
     """
     options = options or EMOptions()
     problem = _Problem(table, options, start)
-    fit = _accelerated if options.accelerate and options.max_iterations >= _CYCLE else _plain
-    return fit(problem, options, on_iteration or _ignore)
-
-
-def _ignore(_evaluations: int, _change: float) -> None:
-    """Nobody asked to be told."""
+    accelerated = options.accelerate and options.max_iterations >= _CYCLE
+    steps = _CYCLE if accelerated else 1
+    point, objective, converged, cycles = problem.start(), -np.inf, False, 0
+    while not converged and steps * (cycles + 1) <= options.max_iterations:
+        following, before = problem.step(point), objective
+        if accelerated:  # SQUAREM: from two steps, extrapolate along their change, unless that would descend
+            first, second = following, problem.step(following)
+            objective = problem.objective_at_last_step(first)
+            far = problem.extrapolate(point, first, second)
+            following = problem.step(far)
+            if not problem.objective_at_last_step(far) >= objective:
+                following = second
+        elif options.tolerance > 0:
+            objective = problem.objective_at_last_step(point)
+        change = _change(point.theta, following.theta)
+        gain = abs(objective - before) / max(abs(objective), _TINY) if np.isfinite(objective) else np.inf
+        converged = options.tolerance > 0 and max(change, gain) <= options.tolerance
+        point, cycles = following, cycles + 1
+        if on_iteration is not None:
+            on_iteration(steps * cycles, change)
+    return problem.result(point, converged=converged, iterations=cycles, evaluations=steps * cycles)
 
 
 @dataclass(frozen=True)
@@ -111,46 +110,10 @@ class _Point:
     gamma: Floats
 
 
-def _plain(problem: "_Problem", options: EMOptions, tell: Callable[[int, float], None]) -> JointFit:
-    point, objective, converged, steps = problem.start(), -np.inf, False, 0
-    while not converged and steps < options.max_iterations:
-        following, steps = problem.step(point), steps + 1
-        change = _change(point.theta, following.theta)
-        if options.tolerance > 0:
-            before, objective = objective, problem.objective_at_last_step(point)
-            converged = max(change, _gain(before, objective)) <= options.tolerance
-        point = following
-        tell(steps, change)
-    return problem.result(point, converged=converged, iterations=steps, evaluations=steps)
-
-
-def _accelerated(problem: "_Problem", options: EMOptions, tell: Callable[[int, float], None]) -> JointFit:
-    """SQUAREM: from two steps, extrapolate along their change; keep the plain steps where that would descend."""
-    point, objective, converged, cycles = problem.start(), -np.inf, False, 0
-    while not converged and _CYCLE * (cycles + 1) <= options.max_iterations:
-        first = problem.step(point)
-        second = problem.step(first)
-        before, objective = objective, problem.objective_at_last_step(first)
-        far = problem.extrapolate(point, first, second)
-        following = problem.step(far)
-        if not problem.objective_at_last_step(far) >= objective:
-            following = second
-        change = _change(point.theta, following.theta)
-        converged = options.tolerance > 0 and max(change, _gain(before, objective)) <= options.tolerance
-        point, cycles = following, cycles + 1
-        tell(_CYCLE * cycles, change)
-    return problem.result(point, converged=converged, iterations=cycles, evaluations=_CYCLE * cycles)
-
-
 def _change(before: Floats, after: Floats) -> float:
     """Largest change of theta, each time relative to the largest theta: a common factor means nothing."""
     scaled_before, scaled_after = (theta / max(theta.max(), _TINY) for theta in (before, after))
     return float(np.abs(scaled_after - scaled_before).max())
-
-
-def _gain(before: float, after: float) -> float:
-    """Change of the objective, relative to itself."""
-    return abs(after - before) / max(abs(after), _TINY)
 
 
 class _Problem:

@@ -22,27 +22,21 @@ NOT_LINKED = "no pair links it to the reference"
 
 @dataclass(frozen=True)
 class Linkage:
-    """What the log can say about each of K cells.
+    """What the log can say about each of K cells."""
 
-    Attributes:
-        reference_of: shape (K,), the cell that each cell is compared with. Cells of one group (a context) share
-            theirs, which is compared with itself; where a group links nothing, it is merely its first cell.
-        identified: shape (K,), whether the cell lies in its reference's strongly connected component.
-        reason: K reasons, None for an identified cell. `no clicks`: clicked pairs link it to identified cells, but
-            no linking pair was ever clicked in it; `clicks link one way only`: linked, but not there and back;
-            `no pair links it to the reference`; `the reference asked for is not linked in its context`.
-        linking_pairs: shape (K,), clicked pairs that are shown in this cell and in another one of its component;
-            for a cell without clicks, in this cell and in an identified one.
-        linking_clicks: shape (K,), the clicks of those pairs in that component.
-        component: shape (K,), the smallest cell of the strongly connected component that the cell lies in.
-    """
-
+    # Shape (K,), the cell that each cell is compared with. Cells of one group (a context) share theirs, which is
+    # compared with itself; where a group links nothing, it is merely its first cell.
     reference_of: Integers
-    identified: Flags
+    identified: Flags  # shape (K,), whether the cell lies in its reference's strongly connected component
+    # K reasons, None for an identified cell. `no clicks`: clicked pairs link it to identified cells, but no linking
+    # pair was ever clicked in it; `clicks link one way only`: linked, but not there and back; `no pair links it to the
+    # reference`; `the reference asked for is not linked in its context`.
     reason: tuple[str | None, ...]
+    # Shape (K,), clicked pairs that are shown in this cell and in another one of its component; for a cell without
+    # clicks, in this cell and in an identified one
     linking_pairs: Floats
-    linking_clicks: Floats
-    component: Integers
+    linking_clicks: Floats  # shape (K,), the clicks of those pairs in that component
+    component: Integers  # shape (K,), the smallest cell of the strongly connected component that the cell lies in
 
     @property
     def references(self) -> Integers:

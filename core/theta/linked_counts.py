@@ -12,21 +12,13 @@ _UNDERFLOW = 1e-200  # sums below it may have lost digits
 
 @dataclass(frozen=True)
 class LinkedCounts:
-    """The part of a table that carries information on the identified cells.
+    """The part of a table that carries information on the identified cells."""
 
-    Attributes:
-        table: the units with a click and at least two identified cells; cells are numbered 0 .. I - 1.
-        cells: shape (I,), the identified cells, ascending: their numbers in the whole table.
-        units: the units' numbers in the whole table.
-        reference_of: shape (I,), the number among the I of each cell's reference.
-        unit_clicks: C_j of each unit, in identified cells, of one of its copies.
-    """
-
-    table: CountTable
-    cells: Integers
-    units: Integers
-    reference_of: Integers
-    unit_clicks: Floats
+    table: CountTable  # the units with a click and at least two identified cells; cells are numbered 0 .. I - 1.
+    cells: Integers  # shape (I,), the identified cells, ascending: their numbers in the whole table
+    units: Integers  # the units' numbers in the whole table
+    reference_of: Integers  # shape (I,), the number among the I of each cell's reference
+    unit_clicks: Floats  # C_j of each unit, in identified cells, of one of its copies
 
     @property
     def free(self) -> Integers:

@@ -13,7 +13,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
 from posbias.core.models import get_model
 from posbias.core.schema import QUERY
-from posbias.io.counting.count import Unjudged
+from posbias.io.counting.count import Reading
 from posbias.io.counting.stored_parts import store_part
 from posbias.io.engines.engine import Engine
 from posbias.io.log.log import Log
@@ -48,7 +48,7 @@ class Look:
     why_not: dict[str, str]
 
 
-def look_at(unjudged: Unjudged, plan: StatisticsPlan, engine: Engine, progress: Progress) -> Look | None:
+def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress) -> Look | None:
     """Look at a log that was read; None where it holds no row that counts.
 
     Args:
@@ -114,7 +114,7 @@ class _OfPart:
 
 
 def _counted(
-    unjudged: Unjudged, plan: StatisticsPlan, engine: Engine, progress: Progress
+    unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress
 ) -> tuple[LogFacts, SufficientStatistics, Outlook] | None:
     """What the counts say, and what the model can expect of them; None where nothing is left to count.
 
@@ -136,7 +136,7 @@ def _counted(
     return None
 
 
-def _parts(unjudged: Unjudged, work: _OfPart, progress: Progress) -> list[_LookedAt]:
+def _parts(unjudged: Reading, work: _OfPart, progress: Progress) -> list[_LookedAt]:
     parts = unjudged.read.statistics(work.plan)
     work = replace(work, kept_in=None) if parts.in_memory else work
     with progress.stage("counting", parts.number) as stage:
@@ -147,7 +147,7 @@ def _parts(unjudged: Unjudged, work: _OfPart, progress: Progress) -> list[_Looke
     return found
 
 
-def _some_pages(unjudged: Unjudged) -> pl.DataFrame | None:
+def _some_pages(unjudged: Reading) -> pl.DataFrame | None:
     """Whole pages, of some queries in a large log; None where the log has no sessions."""
     pages = unjudged.read.some_pages
     if pages is None:

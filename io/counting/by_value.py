@@ -25,18 +25,12 @@ MOST_VALUES = 10_000
 
 @dataclass(frozen=True)
 class ValueOfColumn:
-    """A value, and what a log counts where the column has it.
+    """A value, and what a log counts where the column has it."""
 
-    Attributes:
-        value: as the log has it; None where the column is empty.
-        impressions: how many there are, or the sum of their weights.
-        clicks: likewise.
-        count: makes its counts, as those of a log in which there is nothing else. Its rows are those of the whole log.
-    """
-
-    value: object
-    impressions: float
-    clicks: float
+    value: object  # as the log has it; None where the column is empty
+    impressions: float  # how many there are, or the sum of their weights
+    clicks: float  # likewise
+    # Makes its counts, as those of a log in which there is nothing else. Its rows are those of the whole log.
     count: Callable[[], CountedLog]
 
 

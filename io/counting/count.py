@@ -25,9 +25,8 @@ from posbias.io.log.log import Log
 from posbias.io.log.lost_clicks import JoinedClicks
 from posbias.io.log.misread import check_no_ranks, check_no_sums, check_slots
 from posbias.io.log.quoting import resolve_quotes
-from posbias.io.log.raw import RawReader
 from posbias.io.log.rejects import check_dropped
-from posbias.io.log.rows import RawLines, Rows
+from posbias.io.log.rows import Rows
 from posbias.io.log.scan import TEXT_SEPARATORS
 from posbias.io.progress import Progress
 from posbias.io.stores.checks import check_contents
@@ -41,48 +40,29 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class PairsOfPart:
-    """The pairs of one part, and how they stand in the statistics.
+    """The pairs of one part, and how they stand in the statistics."""
 
-    Attributes:
-        number: the part's number, from 0.
-        kept: the pair's columns, `impressions`, `clicks`, `signature` (of the part), sorted by pair.
-        signature: row of the statistics' `pair_signatures` by the part's own signature.
-    """
-
-    number: int
-    kept: KeptFrame
-    signature: Numbers
+    number: int  # the part's number, from 0
+    kept: KeptFrame  # the pair's columns, `impressions`, `clicks`, `signature` (of the part), sorted by pair
+    signature: Numbers  # row of the statistics' `pair_signatures` by the part's own signature
 
 
 @dataclass(frozen=True)
 class CountedLog:
-    """A log or several statistics, compressed.
+    """A log or several statistics, compressed."""
 
-    Attributes:
-        plan: what was counted.
-        sources: path by digest.
-        rows: rows read, used and rejected.
-        statistics: the compressed counts.
-        pairs: the pairs of each part, in memory if there is one part, else on disk.
-        read: the log as it was read, if it was a log.
-        decay: how much less older days weigh.
-        days: the days that were found, where they are kept apart.
-        said: what a reader should know of how the log was read.
-        unbinned: the log by position, where it was counted by bins of them, so that these can be tested.
-        clicks: what became of them, where they were apart in a log.
-    """
-
-    plan: StatisticsPlan
-    sources: dict[str, str]
-    rows: Rows
-    statistics: SufficientStatistics
-    pairs: tuple[KeptFrame, ...]
-    read: ReadLog | None = None
-    decay: Decay | None = None
-    days: Days | None = None
-    said: tuple[str, ...] = ()
+    plan: StatisticsPlan  # what was counted
+    sources: dict[str, str]  # path by digest
+    rows: Rows  # rows read, used and rejected
+    statistics: SufficientStatistics  # the compressed counts
+    pairs: tuple[KeptFrame, ...]  # the pairs of each part, in memory if there is one part, else on disk
+    read: ReadLog | None = None  # the log as it was read, if it was a log
+    decay: Decay | None = None  # how much less older days weigh
+    days: Days | None = None  # the days that were found, where they are kept apart
+    said: tuple[str, ...] = ()  # what a reader should know of how the log was read
+    # The log by position, where it was counted by bins of them, so that these can be tested
     unbinned: SufficientStatistics | None = None
-    clicks: JoinedClicks | None = None
+    clicks: JoinedClicks | None = None  # what became of them, where they were apart in a log
 
     @property
     def in_memory(self) -> bool:
@@ -98,46 +78,16 @@ class CountedLog:
 
 @dataclass(frozen=True)
 class Reading:
-    """A log that was read and checked.
+    """A log that was read."""
 
-    Attributes:
-        read: its good rows.
-        plan: what can be counted of it: days only, where its timestamps say no time of day.
-        sources: path by digest of its files.
-        rows: the counts of its rows, for the manifest.
-        days: the days that were found, where they are kept apart.
-        said: what a reader should know of how it was read.
-        clicks: what became of them, where they are apart.
-    """
-
-    read: ReadLog
-    plan: StatisticsPlan
-    sources: dict[str, str]
-    rows: Rows
-    days: Days | None
-    said: tuple[str, ...]
-    clicks: JoinedClicks | None
-
-
-@dataclass(frozen=True)
-class Unjudged:
-    """A log that was read; whether an estimate can be made from it has still to be asked.
-
-    Attributes:
-        log: as it was read: for UBI, that which was made of its documents.
-        read: its good rows.
-        sources: path by digest of its files.
-        rows: the counts of its rows, for the manifest.
-        said: what a reader should know of how it was read.
-        clicks: what became of them, where they are apart.
-    """
-
-    log: Log
-    read: ReadLog
-    sources: dict[str, str]
-    rows: Rows
-    said: tuple[str, ...]
-    clicks: JoinedClicks | None = None
+    log: Log  # as it was read: for UBI, that which was made of its documents
+    read: ReadLog  # its good rows
+    plan: StatisticsPlan  # what can be counted of it: days only, where its timestamps say no time of day
+    sources: dict[str, str]  # path by digest of its files
+    rows: Rows  # the counts of its rows, for the manifest
+    said: tuple[str, ...]  # what a reader should know of how it was read
+    clicks: JoinedClicks | None = None  # what became of them, where they are apart
+    days: Days | None = None  # the days, once they are counted
 
     def judge(self) -> None:
         """See that an estimate can be made from what was read.
@@ -154,7 +104,13 @@ class Unjudged:
         check_dropped(first, rows.rejected, rows.read, self.log.request.max_bad_rows)
         if self.clicks is not None:
             self.clicks.check(first)
-        check_totals(first, self.read.totals, _advice_on_clicks(self.log))
+        advice = ""
+        if self.log.click_sources:
+            advice = (
+                f"Each row of {self.log.click_sources[0].path} counts as a click where that table has no click column "
+                "that is recognised. If it lists everything that was shown, keep only its clicks."
+            )
+        check_totals(first, self.read.totals, advice)
 
 
 def read_log(
@@ -169,16 +125,20 @@ def read_log(
     """
     found = read_unjudged(log, plan, engine, progress, keep_sessions=keep_sessions)
     found.judge()
-    if plan.period == "quarter":
-        plan = replace(plan, period=found.read.log.rules.period)
-    days = _days(found.read, today) if plan.period else None
-    return Reading(found.read, plan, found.sources, found.rows, days, found.said, found.clicks)
+    if not plan.period:
+        return found
+    rules = found.read.log.rules
+    rows = Counter[date]()
+    for of_part in found.read.pieces.map(_rows_by_day):
+        rows.update(of_part)
+    days = Days(rows, today, None if rules.time_unit is None else rules.time_unit.words)
+    return replace(found, plan=replace(plan, period=rules.period) if plan.period == "quarter" else plan, days=days)
 
 
 def read_unjudged(
     log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, *, keep_sessions: bool = False
-) -> Unjudged:
-    """Read a log.
+) -> Reading:
+    """Read a log; whether an estimate can be made from it is not yet checked (`Reading.judge`).
 
     Raises:
         SchemaError: rows or pages break the contract.
@@ -206,26 +166,12 @@ def read_unjudged(
     used = read.rows_read - sum(read.rejected.values())
     clicks = read.clicks if clicks is None else clicks
     rows = Rows(read.rows_read, used, read.rejected, UNSET if clicks is None else clicks.counts)
-    return Unjudged(log, read, sources, _with_account(rows, reader, account), (*_links(named), *said), clicks)
-
-
-def _with_account(rows: Rows, reader: RawReader | None, account: RawLines | None) -> Rows:
-    """The counts of rows with those of the lines that they were made of."""
-    if reader is None or account is None:
-        return rows
-    if reader.name == "ubi":
-        return structs.replace(rows, ubi=account)
-    return structs.replace(rows, raw={reader.name: account})
-
-
-def _advice_on_clicks(log: Log) -> str:
-    """Where to look first, if every row is clicked."""
-    if not log.click_sources:
-        return ""
-    return (
-        f"Each row of {log.click_sources[0].path} counts as a click where that table has no click column that is "
-        "recognised. If it lists everything that was shown, keep only its clicks."
-    )
+    if reader is not None and account is not None:
+        of_lines = {"ubi": account} if reader.name == "ubi" else {"raw": {reader.name: account}}
+        rows = structs.replace(rows, **of_lines)
+    links = dict.fromkeys(one.link for one in (*named.sources, *named.click_sources) if one.link is not None)
+    followed = [f"{link}: this link was followed, to {link.resolve()}." for link in links]
+    return Reading(log, read, plan, sources, rows, (*followed, *said), clicks)
 
 
 def _with_known_quotes(log: Log, engine: Engine, progress: Progress) -> tuple[Log, list[str]]:
@@ -237,21 +183,6 @@ def _with_known_quotes(log: Log, engine: Engine, progress: Progress) -> tuple[Lo
         sources, said = resolve_quotes(log.sources, engine.each)
         click_sources, said_of_clicks = resolve_quotes(log.click_sources, engine.each)
     return replace(log, sources=sources, click_sources=click_sources), said + said_of_clicks
-
-
-def _links(log: Log) -> list[str]:
-    """The links to directories through which files were found, in words."""
-    links = dict.fromkeys(source.link for source in (*log.sources, *log.click_sources) if source.link is not None)
-    return [f"{link}: this link was followed, to {link.resolve()}." for link in links]
-
-
-def _days(read: ReadLog, today: date) -> Days:
-    """The days of the good rows."""
-    rows = Counter[date]()
-    for of_part in read.pieces.map(_rows_by_day):
-        rows.update(of_part)
-    unit = read.log.rules.time_unit
-    return Days(rows, today, None if unit is None else unit.words)
 
 
 def _rows_by_day(_: int, impressions: pl.LazyFrame) -> dict[date, int]:
@@ -279,9 +210,12 @@ def count_log(
     found = read_log(log, plan, engine, progress, today, keep_sessions=keep_sessions)
     decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
     plan = found.plan
-    work = _Compression(_weighed(plan, decay), decay)
-    statistics, pairs = _compress(found.read.statistics(plan), work, engine, progress)
-    unbinned = _unbinned(found.read, plan, decay, engine, progress) if plan.position_bins else None
+    statistics, pairs = _compress(found.read.statistics(plan), plan, engine, progress, decay)
+    unbinned = None
+    if plan.position_bins:
+        by_position, folder = replace(plan, position_bins=()), engine.scratch / "by-position"
+        folder.mkdir(mode=0o700)
+        unbinned, _ = _compress(found.read.statistics(by_position), by_position, engine, progress, decay, folder)
     return CountedLog(
         plan,
         found.sources,
@@ -321,21 +255,10 @@ def count_parts(
         SchemaError: nothing was counted.
     """
     decay = None if factor is None or found.days is None else Decay(factor, found.days.newest)
-    work = _Compression(_weighed(plan, decay), decay)
-    statistics, pairs = _compress(parts, work, engine, progress, folder)
+    statistics, pairs = _compress(parts, plan, engine, progress, decay, folder)
     return CountedLog(
         plan, found.sources, found.rows, statistics, pairs, decay=decay, days=found.days, clicks=found.clicks
     )
-
-
-def _unbinned(
-    read: ReadLog, plan: StatisticsPlan, decay: Decay | None, engine: Engine, progress: Progress
-) -> SufficientStatistics:
-    """The same log counted by position."""
-    by_position, folder = replace(plan, position_bins=()), engine.scratch / "by-position"
-    folder.mkdir(mode=0o700)
-    work = _Compression(_weighed(by_position, decay), decay)
-    return _compress(read.statistics(by_position), work, engine, progress, folder)[0]
 
 
 def read_statistics(
@@ -349,9 +272,8 @@ def read_statistics(
     with checked(statistics, check_contents, engine.each):
         days = days_of_statistics(statistics, today)
         metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
-        work = _Compression(_weighed(metadata.plan, metadata.decay))
-        parts = merged_parts(statistics, metadata, engine)
-        compressed, pairs = _compress(parts, work, engine, progress)
+        plan = metadata.plan if metadata.decay is None else replace(metadata.plan, weighted=True)
+        compressed, pairs = _compress(merged_parts(statistics, metadata, engine), plan, engine, progress)
     return CountedLog(
         metadata.plan, metadata.sources, metadata.rows, compressed, pairs, decay=metadata.decay, days=days
     )
@@ -363,7 +285,7 @@ def compress_parts(parts: Parts, plan: StatisticsPlan, engine: Engine, progress:
     Raises:
         SchemaError: nothing was counted.
     """
-    return _compress(parts, _Compression(plan), engine, progress)[0]
+    return _compress(parts, plan, engine, progress)[0]
 
 
 def days_of_statistics(statistics: Sequence[Statistics], today: date) -> Days | None:
@@ -396,88 +318,58 @@ def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata,
     return engine.parts_of(frames) if len(segments) == 1 else engine.add_up(frames, metadata.plan)
 
 
-def _weighed(plan: StatisticsPlan, decay: Decay | None) -> StatisticsPlan:
-    """What the counts are: with decay they are sums of weights."""
-    return plan if decay is None else replace(plan, weighted=True)
+def _compress(
+    statistics: Parts,
+    plan: StatisticsPlan,
+    engine: Engine,
+    progress: Progress,
+    decay: Decay | None = None,
+    folder: Path | None = None,
+) -> tuple[SufficientStatistics, tuple[KeptFrame, ...]]:
+    """The statistics of parts, and the pairs of each; with a decay counts become sums of weights."""
+    plan = plan if decay is None else replace(plan, weighted=True)
+    kept_in = None if statistics.in_memory else folder or engine.scratch
+    found = list[tuple[PartStatistics, KeptFrame, KeptFrame | None]]()
+    with progress.stage("counting", statistics.number) as stage:
+        for compressed in statistics.map(partial(_compressed_part, plan=plan, decay=decay, kept_in=kept_in)):
+            stage.advance()
+            if compressed is not None:
+                found.append(compressed)
+    if not found:
+        raise SchemaError(f"no impression is left within --max-position {plan.max_position}.")
+    kept = [rows for _, _, rows in found if rows is not None]
+
+    def over_rows(work: Callable[[pl.DataFrame], Made]) -> Iterator[Made]:
+        if all(rows.in_memory for rows in kept):
+            return (work(rows.load()) for rows in kept)
+        return engine.each(kept, partial(_on_rows, work=work))
+
+    merged = merge_parts([part for part, _, _ in found], plan, over_rows)
+    return merged, tuple(pairs for _, pairs, _ in found)
 
 
-@dataclass(frozen=True)
-class _Compression:
-    """What is done to the statistics of a part.
+def _compressed_part(
+    number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, decay: Decay | None, kept_in: Path | None
+) -> tuple[PartStatistics, KeptFrame, KeptFrame | None] | None:
+    """A part without its pairs, these, and its rows where they are needed again; None where nothing was counted.
 
-    Attributes:
+    Args:
+        number: of the part.
+        statistics: its counts.
         plan: what they count.
         decay: by which they are still to be weighed.
         kept_in: the directory for what need not stay in memory; None keeps all there.
     """
-
-    plan: StatisticsPlan
-    decay: Decay | None = None
-    kept_in: Path | None = None
-
-    def __call__(self, number: int, statistics: pl.LazyFrame) -> "_Compressed | None":
-        """A part without what need not stay in memory; None where nothing was counted."""
-        frame = (statistics if self.decay is None else self.decay.weigh(statistics)).collect()
-        if not frame.height:
-            return None
-        part = compress_part(frame, self.plan)
-        pairs = keep(part.pairs, self.kept_in, f"pairs-{number:05d}", quickly=True)
-        again = self.plan.period or self.plan.clusters or self.plan.randomized
-        rows = keep(frame, self.kept_in, f"rows-{number:05d}") if again else None
-        part = part.without_pairs()
-        return _Compressed(part if self.kept_in is None else store_part(part, number, self.kept_in), pairs, rows)
-
-
-@dataclass(frozen=True)
-class _Compressed:
-    """A compressed part.
-
-    Attributes:
-        part: without its pairs.
-        pairs: those, in memory or on disk.
-        rows: its statistics, likewise, where they can be parted by period, clusters or randomisation.
-    """
-
-    part: PartStatistics
-    pairs: KeptFrame
-    rows: KeptFrame | None
-
-
-@dataclass(frozen=True)
-class _OverRows:
-    """Goes over the statistics of the parts once more.
-
-    Attributes:
-        engine: where that is done.
-        kept: the statistics of each part.
-    """
-
-    engine: Engine
-    kept: tuple[KeptFrame, ...]
-
-    def __call__(self, work: Callable[[pl.DataFrame], Made]) -> Iterator[Made]:
-        """What a function makes of each part."""
-        if all(rows.in_memory for rows in self.kept):
-            return (work(rows.load()) for rows in self.kept)
-        return self.engine.each(self.kept, partial(_on_rows, work=work))
+    frame = (statistics if decay is None else decay.weigh(statistics)).collect()
+    if not frame.height:
+        return None
+    part = compress_part(frame, plan)
+    pairs = keep(part.pairs, kept_in, f"pairs-{number:05d}", quickly=True)
+    again = plan.period or plan.clusters or plan.randomized
+    rows = keep(frame, kept_in, f"rows-{number:05d}") if again else None
+    part = part.without_pairs()
+    return part if kept_in is None else store_part(part, number, kept_in), pairs, rows
 
 
 def _on_rows(rows: KeptFrame, work: Callable[[pl.DataFrame], Made]) -> Made:
     return work(rows.load())
-
-
-def _compress(
-    statistics: Parts, work: _Compression, engine: Engine, progress: Progress, folder: Path | None = None
-) -> tuple[SufficientStatistics, tuple[KeptFrame, ...]]:
-    parts = list[_Compressed]()
-    work = replace(work, kept_in=None if statistics.in_memory else folder or engine.scratch)
-    with progress.stage("counting", statistics.number) as stage:
-        for compressed in statistics.map(work):
-            stage.advance()
-            if compressed is not None:
-                parts.append(compressed)
-    if not parts:
-        raise SchemaError(f"no impression is left within --max-position {work.plan.max_position}.")
-    over_rows = _OverRows(engine, tuple(of_part.rows for of_part in parts if of_part.rows is not None))
-    merged = merge_parts([of_part.part for of_part in parts], work.plan, over_rows)
-    return merged, tuple(of_part.pairs for of_part in parts)

@@ -5,7 +5,7 @@ are nearest to a new one, so that adding a day costs no more as the store grows.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import polars as pl
@@ -53,15 +53,31 @@ def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | No
     """
     with checked(statistics, _checked_before, engine.each):
         by_day = all(entry.metadata.plan.period for entry in statistics)
-        others = [_Named.of(entry, by_day=by_day) for entry in statistics if entry is not store]
-        judged = sorted({name for entry in others for name in entry.names})
-        kept = [] if store is None else [_Named.of(store, by_day=by_day)]
-        known = [name for entry in kept for name in entry.names if name not in judged]
-        wanted = {other for day in judged for other in nearest(day, known)}
-        counts = [entry.counts(judged, engine) for entry in others] + [entry.counts(wanted, engine) for entry in kept]
-        if store is not None and not known:
-            return []
+        others = [entry for entry in statistics if entry is not store]
+        judged = sorted({name for entry in others for name in _names(entry, by_day=by_day)})
+        kept = () if store is None else _names(store, by_day=by_day)
+        known = [name for name in kept if name not in judged]
+        counts = [_counts_of(entry, judged, engine, by_day=by_day) for entry in others]
+        if store is not None:
+            wanted = {other for day in judged for other in nearest(day, known)}
+            counts.append(_counts_of(store, wanted, engine, by_day=by_day))
+            if not known:
+                return []
         return look_at_days(add_by_day(counts), judged, known)
+
+
+def _names(statistics: Statistics, *, by_day: bool) -> tuple[str, ...]:
+    """What is compared: the days of statistics, or they themselves."""
+    return tuple(statistics.days) if by_day else (str(statistics.path),)
+
+
+def _counts_of(statistics: Statistics, wanted: Iterable[str], engine: Engine, *, by_day: bool) -> pl.DataFrame:
+    """The counts of some names."""
+    own = _names(statistics, by_day=by_day)
+    names = set(own) & set(wanted)
+    segments = [entry for entry in statistics.segments if not by_day or names.intersection(entry.days)]
+    parts = [part for segment in segments if names for part in _some_parts(segment)]
+    return _counts_by_day(parts, None if by_day else own[0], engine).filter(pl.col(DAY).is_in(list(names)))
 
 
 def look_at_files(log: Log, engine: Engine) -> list[DayLook]:
@@ -94,34 +110,6 @@ def look_at_pages(read: ReadLog) -> ShiftedPages | None:
 
 def _checked_before(_: Sequence[Expected], __: Each) -> None:
     """Merging has checked them."""
-
-
-@dataclass(frozen=True)
-class _Named:
-    """Statistics with the names of what is compared: their days, or they themselves.
-
-    Attributes:
-        statistics: which.
-        names: of their days, or one of their own.
-        by_day: whether they are compared by day.
-    """
-
-    statistics: Statistics
-    names: tuple[str, ...]
-    by_day: bool
-
-    @classmethod
-    def of(cls, statistics: Statistics, *, by_day: bool) -> "_Named":
-        """With their names."""
-        return cls(statistics, tuple(statistics.days) if by_day else (str(statistics.path),), by_day)
-
-    def counts(self, wanted: Iterable[str], engine: Engine) -> pl.DataFrame:
-        """The counts of some names."""
-        names = set(self.names) & set(wanted)
-        segments = [entry for entry in self.statistics.segments if not self.by_day or names.intersection(entry.days)]
-        parts = [part for segment in segments if names for part in _some_parts(segment)]
-        counts = _counts_by_day(parts, None if self.by_day else self.names[0], engine)
-        return counts.filter(pl.col(DAY).is_in(list(names)))
 
 
 def _some_parts(segment: Segment) -> tuple[Part, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import polars as pl
 
 from posbias.core.comparison.curves import CURVE
+from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import StatisticsError
 from posbias.core.periods import coarsest
@@ -39,13 +40,7 @@ def count_sides(
         _check_same(sides)
         plan = replace(merged[0].plan, period=coarsest([metadata.plan.period for metadata in merged]))
         wanted = replace(plan, context=(*plan.context, CURVE))
-        frames = [
-            frame.with_columns(pl.lit(name).alias(CURVE)).select(wanted.columns)
-            for name, statistics in sides
-            for entry in statistics
-            for segment in entry.segments
-            for frame in entry.scan(segment, plan)
-        ]
+        frames = [frame for name, statistics in sides for frame in _frames(statistics, plan, pl.lit(name), wanted)]
         return compress_parts(engine.add_up(frames, wanted), wanted, engine, progress)
 
 
@@ -63,13 +58,20 @@ def count_days(statistics: Sequence[Statistics], engine: Engine, progress: Progr
             )
         finer = None if plan.period == "day" else plan.period
         wanted = replace(plan, context=(*plan.context, CURVE), period=finer)
-        frames = [
-            frame.with_columns(pl.col(PERIOD).cast(pl.Date).alias(CURVE)).select(wanted.columns)
-            for entry in statistics
-            for segment in entry.segments
-            for frame in entry.scan(segment, plan)
-        ]
+        frames = _frames(statistics, plan, pl.col(PERIOD).cast(pl.Date), wanted)
         return compress_parts(engine.add_up(frames, wanted), wanted, engine, progress)
+
+
+def _frames(
+    statistics: Sequence[Statistics], plan: StatisticsPlan, curve: pl.Expr, wanted: StatisticsPlan
+) -> list[pl.LazyFrame]:
+    """Statistics with the name of a curve."""
+    return [
+        frame.with_columns(curve.alias(CURVE)).select(wanted.columns)
+        for entry in statistics
+        for segment in entry.segments
+        for frame in entry.scan(segment, plan)
+    ]
 
 
 def _merged(statistics: Sequence[Statistics]) -> StatisticsMetadata:

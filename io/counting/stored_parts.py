@@ -19,17 +19,11 @@ _MEMBERS = ("keys", "member_signature", "member_query")
 
 @dataclass(frozen=True)
 class _Stored:
-    """Where an array lies in a file.
+    """Where an array lies in a file."""
 
-    Attributes:
-        offset: of its first byte.
-        dtype: of its elements, as NumPy names it.
-        length: how many these are.
-    """
-
-    offset: int
-    dtype: str
-    length: int
+    offset: int  # of its first byte
+    dtype: str  # of its elements, as NumPy names it
+    length: int  # how many these are
 
     def read(self, file: BufferedReader, first: int = 0, last: int | None = None) -> NDArray[Any]:
         """The elements first .. last - 1."""
@@ -41,17 +35,11 @@ class _Stored:
 
 @dataclass(frozen=True)
 class StoredStrata:
-    """A `PartOfStrata` on disk: its arrays, one after the other, in one file.
+    """A `PartOfStrata` on disk: its arrays, one after the other, in one file."""
 
-    Attributes:
-        path: the file.
-        arrays: where each lies.
-        n_cells: number of cells K of the part.
-    """
-
-    path: Path
-    arrays: Mapping[str, _Stored]
-    n_cells: int
+    path: Path  # the file
+    arrays: Mapping[str, _Stored]  # where each lies
+    n_cells: int  # number of cells K of the part
 
     @property
     def keys(self) -> Hashes:

@@ -33,17 +33,11 @@ _OTHER_FILES = 256  # that a process has open: logs, results, libraries
 
 @dataclass(frozen=True)
 class BucketFiles:
-    """A file of Arrow IPC for each bucket that has rows, in a directory of ours.
-
-    Attributes:
-        folder: where.
-        number: of buckets.
-        columns: what files hold, with the first bucket whose file holds it.
-    """
+    """A file of Arrow IPC for each bucket that has rows, in a directory of ours."""
 
     folder: Path
-    number: int
-    columns: Mapping[str, int]
+    number: int  # of buckets
+    columns: Mapping[str, int]  # what files hold, with the first bucket whose file holds it
 
     def write(
         self, frames: Iterable[pl.LazyFrame], block: int, blocks_at_once: int, tally: Callable[[pl.DataFrame], int]
@@ -122,17 +116,11 @@ def can_be_open(number: int) -> bool:
 
 @dataclass(frozen=True)
 class _Block:
-    """Some rows, sorted by bucket.
+    """Some rows, sorted by bucket."""
 
-    Attributes:
-        columns: Arrow arrays, which begin with the first bucket that holds them, and where in the block that begins.
-        height: how many rows lie in each bucket, shape (B,).
-        tally: a count over all rows.
-    """
-
-    columns: Mapping[str, tuple[Any, int]]
-    height: Integers
-    tally: int
+    columns: Mapping[str, tuple[Any, int]]  # Arrow arrays, and the row of the block that each begins with
+    height: Integers  # rows in each bucket, shape (B,)
+    tally: int  # a count over all rows
 
     @property
     def pieces(self) -> Iterator[tuple[int, Any]]:

@@ -17,15 +17,10 @@ LEAST_BYTES_PER_ROW = 4
 
 @dataclass(frozen=True)
 class Buckets:
-    """Rows on disk, in a directory of ours.
-
-    Attributes:
-        folder: where.
-        number: of buckets that hold whole queries; faulty rows are in another one, the last.
-    """
+    """Rows on disk, in a directory of ours."""
 
     folder: Path
-    number: int
+    number: int  # of buckets that hold whole queries; faulty rows are in another one, the last
 
     def write(self, frames: Iterable[pl.LazyFrame], *, judged: bool = True, key: str = QUERY) -> None:
         """Split rows, one frame after the other.
@@ -85,13 +80,8 @@ def only_sessions(frames: Iterable[pl.LazyFrame], looked_at: pl.Expr | None) -> 
     return (frame.with_columns(pl.when(looked_at).then(SESSION).alias(SESSION)) for frame in frames)
 
 
-def bucket_of_query(n_buckets: int) -> pl.Expr:
-    """The number of the bucket of a row."""
-    return bucket_of(QUERY, n_buckets)
-
-
 def bucket_of(key: str, n_buckets: int) -> pl.Expr:
-    """The same where another column says which rows lie together."""
+    """The number of the bucket of a row; a column says which rows lie together."""
     return (pl.col(key).hash() % n_buckets).cast(pl.Int64, wrap_numerical=True)
 
 

@@ -4,13 +4,15 @@ Rows lie in parts that hold whole queries, in this process, on its disk or on a 
 function that is sent there, and whose small results come back.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import polars as pl
 
-from posbias.core.choices import OnBadRows
+from posbias.core.choices import CheckPages, OnBadRows
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.guards import LogTotals
 from posbias.io.log.log import Log
@@ -42,77 +44,49 @@ class Parts(Protocol):
         ...
 
 
-class ReadLog(Protocol):
+@dataclass(frozen=True)
+class ReadLog(ABC):
     """A log as it was read: its good rows, in parts, and what became of the others."""
 
-    @property
-    def log(self) -> Log:
-        """The log."""
-        ...
+    log: Log
+    rows_read: int  # in the log
+    rejected: dict[str, int]  # number of rows per reason
+    totals: LogTotals  # of the good rows and pages
+    clicks: JoinedClicks | None  # what became of them, where they are apart
 
     @property
+    @abstractmethod
     def buckets(self) -> Parts:
         """Canonical impressions that keep the contract, each query in one part."""
-        ...
 
     @property
     def pieces(self) -> Parts:
         """The same, for what does not need whole queries: on Spark it moves no rows."""
-        ...
+        return self.buckets
 
     @property
+    @abstractmethod
     def some_pages(self) -> pl.LazyFrame | None:
         """Whole pages of good rows: all of a small log, else those of some queries; None where it has no sessions."""
-        ...
 
-    @property
-    def rows_read(self) -> int:
-        """Rows in the log."""
-        ...
-
-    @property
-    def rejected(self) -> dict[str, int]:
-        """Number of rows per reason."""
-        ...
-
-    @property
-    def totals(self) -> LogTotals:
-        """What its good rows and pages add up to."""
-        ...
-
-    @property
-    def clicks(self) -> JoinedClicks | None:
-        """What became of clicks, where they are apart."""
-        ...
-
+    @abstractmethod
     def statistics(self, plan: StatisticsPlan) -> Parts:
         """The statistics of the good rows, those of a part sorted by the plan's keys."""
-        ...
 
 
-class Engine(Protocol):
+@dataclass(frozen=True)
+class Engine(ABC):
     """Reads logs, runs plans, and takes work to where the rows are."""
 
-    @property
-    def on_bad_rows(self) -> OnBadRows:
-        """Whether what breaks the contract stops the run or is left out."""
-        ...
+    memory: int  # target for the memory of a process that works on a part, in bytes
+    scratch: Path  # a directory for temporary files, which everything that works for the engine sees
+    on_bad_rows: OnBadRows = "error"  # whether what breaks the contract stops the run or is left out
+    check_pages: CheckPages = "sample"  # whether pages of a large log are checked in a sample, or all
 
-    @property
-    def scratch(self) -> Path:
-        """A directory for temporary files, which everything that works for the engine sees."""
-        ...
+    in_this_process: ClassVar[bool]
+    """Whether all work is done in this process, so that results need not travel."""
 
-    @property
-    def memory(self) -> int:
-        """Target for the memory of a process that works on a part, in bytes."""
-        ...
-
-    @property
-    def in_this_process(self) -> bool:
-        """Whether all work is done in this process, so that what is found need not travel."""
-        ...
-
+    @abstractmethod
     def read(self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None) -> ReadLog:
         """Read a log, and reject what breaks the contract.
 
@@ -120,26 +94,25 @@ class Engine(Protocol):
             log: an opened log.
             keep_sessions: whether the work needs the sessions themselves, so that all of them are checked.
             whole_pages: whether a page that lost a row is of no use (UBM: the lost row may have been clicked).
-            on_rows: is told of rows as they are read, where somebody watches and the engine reads them itself.
+            on_rows: called with rows as they are read, where somebody watches and the engine reads them itself.
 
         Raises:
             SchemaError: rows or pages break the contract, and are not to be left out.
             LogFormatError: a file cannot be read.
         """
-        ...
 
+    @abstractmethod
     def parts_of(self, frames: Sequence[pl.LazyFrame]) -> Parts:
         """Frames that hold whole queries each, as parts."""
-        ...
 
+    @abstractmethod
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> Parts:
         """Merge statistics (several days): counts of equal keys add up; each part is sorted by the plan's keys."""
-        ...
 
+    @abstractmethod
     def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
         """What a function makes of each item, in their order. It may run in another process, and twice."""
-        ...
 
+    @abstractmethod
     def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:
         """Write what a function makes of each item as one Parquet table: a file, or a directory of part files."""
-        ...

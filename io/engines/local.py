@@ -15,13 +15,12 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.arrays.threads import at_once, n_threads
-from posbias.core.choices import CheckPages, OnBadRows
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.guards import LogTotals, PageEnds, count_page_ends, sum_page_ends
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import PageFault, mark_repeats, over_parts, pages, pages_in_memory
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
-from posbias.io.engines.buckets import LEAST_BYTES_PER_ROW, Buckets, bucket_of_query, only_sessions, row_counts
+from posbias.io.engines.buckets import LEAST_BYTES_PER_ROW, Buckets, bucket_of, only_sessions, row_counts
 from posbias.io.engines.contract import (
     ROWS,
     SAMPLED_ROWS,
@@ -33,7 +32,7 @@ from posbias.io.engines.contract import (
     room_for_parts,
     rows_by_reason,
 )
-from posbias.io.engines.engine import Found, Item
+from posbias.io.engines.engine import Engine, Found, Item
 from posbias.io.engines.local_parts import Bucketed, LocalParts, MakeFrame, add_up_part, pieces_of
 from posbias.io.engines.packed_buckets import packed_buckets
 from posbias.io.log.log import Log, good_rows
@@ -44,51 +43,32 @@ from posbias.io.temporary.files import check_room, temporary_files
 from posbias.io.temporary.kept import keep
 
 
-@dataclass(frozen=True)
-class JudgedPages:
-    """What is known of pages.
+def judge(shares: Iterable[pl.LazyFrame]) -> tuple[pl.DataFrame, PageEnds]:
+    """The `session`, `rows` and `rejected` of faulty pages, and where the others end.
 
-    Attributes:
-        faulty: `session`, `rows` and `rejected` of those that are faulty.
-        ends: where the others end.
+    Args:
+        shares: the `pages` of a log, which are collected share by share.
     """
-
-    faulty: pl.DataFrame
-    ends: PageEnds
-
-
-def judge(shares: Iterable[pl.LazyFrame]) -> JudgedPages:
-    """What is known of the `pages` of a log, which are collected share by share."""
     faulty, ends = list[pl.DataFrame](), list[pl.DataFrame]()
     for share in shares:
         judged = share.collect(engine="streaming")
         faulty.append(judged.filter(pl.col(REJECTED) > 0).select(SESSION, ROWS, REJECTED))
         ends.append(count_page_ends(judged.lazy()).collect())
-    return JudgedPages(pl.concat(faulty), sum_page_ends(ends))
-
-
-def in_sample(log: Log, n_buckets: int) -> pl.Expr:
-    """Whether a row is of the pages that are checked where not all are."""
-    return pl.col(SESSION).is_not_null() & _is_checked(log, n_buckets)
-
-
-def keeps_session(log: Log, n_buckets: int) -> pl.Expr:
-    """Whether a row is of the pages that are looked at: of the first bucket, and of a sample of all."""
-    return pl.col(SESSION).is_not_null() & _is_kept(log, n_buckets)
-
-
-def is_looked_at(log: Log, n_buckets: int) -> pl.Expr:
-    """Whether a row is of any of these pages."""
-    return pl.col(SESSION).is_not_null() & (_is_kept(log, n_buckets) | _is_checked(log, n_buckets))
+    return pl.concat(faulty), sum_page_ends(ends)
 
 
 def _is_checked(log: Log, n_buckets: int) -> pl.Expr:
-    return pl.col(SESSION).hash() % max(n_buckets, log.estimated_rows // SAMPLED_ROWS) == 0
+    """Whether a row is of the pages that are checked where not all are."""
+    one_in = max(n_buckets, log.estimated_rows // SAMPLED_ROWS)
+    return pl.col(SESSION).is_not_null() & (pl.col(SESSION).hash() % one_in == 0)
 
 
 def _is_kept(log: Log, n_buckets: int) -> pl.Expr:
+    """Whether a row is of the pages that are looked at: of the first bucket, and of a sample of all."""
     kept = pl.col(SESSION).hash() % max(1, log.estimated_rows // SAMPLED_ROWS) == 0
-    return kept if log.page_rules.several_queries else kept | (bucket_of_query(n_buckets) == 0)
+    if not log.page_rules.several_queries:
+        kept |= bucket_of(QUERY, n_buckets) == 0
+    return pl.col(SESSION).is_not_null() & kept
 
 
 def each_doc_once(impressions: pl.LazyFrame, *, whole_pages: bool) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -98,15 +78,7 @@ def each_doc_once(impressions: pl.LazyFrame, *, whole_pages: bool) -> tuple[pl.D
     return good_rows(marked.lazy()).collect(), repeats
 
 
-def affected_pages(shown: pl.LazyFrame, faulty_rows: pl.LazyFrame, faulty: pl.DataFrame) -> pl.DataFrame:
-    """The pages that lost a row, other than the faulty ones, with the number of their good rows."""
-    lost = shown.join(faulty_rows.select(SESSION).unique(), on=SESSION, how="semi")
-    others = lost.join(faulty.lazy().select(SESSION), on=SESSION, how="anti")
-    code = pl.lit(int(PageFault.FAULTY_ROW), pl.UInt8).alias(REJECTED)
-    return others.group_by(SESSION).agg(pl.col(ROWS).sum()).with_columns(code).collect()
-
-
-def without_pages(impressions: pl.LazyFrame, faulty: pl.DataFrame) -> pl.LazyFrame:
+def _without_pages(impressions: pl.LazyFrame, faulty: pl.DataFrame) -> pl.LazyFrame:
     """The rows of other pages."""
     return impressions.join(faulty.lazy().select(SESSION), on=SESSION, how="anti")
 
@@ -122,29 +94,20 @@ _FEW_QUERIES = 100  # too few for errors clustered by query to be judged by
 
 
 @dataclass(frozen=True)
-class LocalEngine:
-    """Runs plans on Polars.
+class LocalEngine(Engine):
+    """Runs plans on Polars."""
 
-    Attributes:
-        memory: target for the peak resident memory of the process, in bytes.
-        scratch: a directory for temporary files.
-        on_bad_rows: whether rows that break the contract stop the run or are left out.
-        check_pages: whether pages are checked in a sample, where the log has several buckets, or all.
-    """
-
-    memory: int
-    scratch: Path
-    on_bad_rows: OnBadRows = "error"
-    check_pages: CheckPages = "sample"
+    in_this_process = True
 
     def read(self, log: Log, *, keep_sessions: bool, whole_pages: bool, on_rows: RowCounter | None = None) -> Bucketed:
         """Read the log once, reject what breaks the contract, split what does not fit into memory."""
         with reading([*log.sources, *log.click_sources]):
-            widths = _widths(log)
-            n_buckets = self._buckets_for(log.estimated_rows, log.impressions.collect_schema(), widths.of_text)
+            row_bytes, text_bytes = _widths(log)
+            n_buckets = self._buckets_for(log.estimated_rows, log.impressions.collect_schema(), text_bytes)
             if n_buckets == 1:
                 return self._read_into_memory(log, on_rows, whole_pages=whole_pages)
-            return self._split(log, n_buckets, widths, on_rows, keep_sessions=keep_sessions, whole_pages=whole_pages)
+            row = row_bytes, bytes_per_row(log.impressions.collect_schema(), text_bytes)
+            return self._split(log, n_buckets, row, on_rows, keep_sessions=keep_sessions, whole_pages=whole_pages)
 
     def parts_of(self, frames: Sequence[pl.LazyFrame]) -> LocalParts:
         """Frames that hold whole queries each, as parts."""
@@ -166,11 +129,6 @@ class LocalEngine:
             yield from (partial(_added_up, frame, plan) for frame in frames)
 
         return LocalParts(parts, None, self._at_once)
-
-    @property
-    def in_this_process(self) -> bool:
-        """It is all here."""
-        return True
 
     def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
         """What a function makes of each item."""
@@ -207,48 +165,45 @@ class LocalEngine:
         if log.docs_once:
             good, repeats = each_doc_once(good.lazy(), whole_pages=whole_pages)
         if log.has_sessions:
+            lost = rows.lazy().filter(pl.col(REJECTED) > 0) if whole_pages and rejected else None
             shown = pages_in_memory(good, log.page_rules).lazy()
-            judged = judge([shown])
-            faulty, totals = judged.faulty, replace(totals, page_ends=judged.ends)
-            rejected |= self._judge_pages(log, faulty, good.height)
-            if whole_pages and rejected:
-                affected = affected_pages(shown, rows.lazy().filter(pl.col(REJECTED) > 0), faulty)
-                rejected |= rows_by_reason(page_faults(affected))
-                faulty = pl.concat([faulty, affected])
-            good = without_pages(good.lazy(), faulty).collect() if faulty.height else good
+            faulty, ends = judge([shown])
+            totals = replace(totals, page_ends=ends)
+            faulty = self._left_out(log, shown, faulty, lost, good.height, rejected)
+            good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
         some_pages = good.lazy() if log.has_sessions else None
-        return Bucketed(
-            log,
-            self.scratch,
-            (good.lazy(),),
-            rows.height,
-            rejected | repeats,
-            totals,
-            log.joined_clicks(),
-            some_pages,
-        )
+        became = log, rows.height, rejected | repeats, totals, log.joined_clicks()
+        return Bucketed(*became, self.scratch, (good.lazy(),), some_pages)
 
     def _split(
         self,
         log: Log,
         n_buckets: int,
-        widths: "_Widths",
+        row: tuple[int, int],
         on_rows: RowCounter | None,
         *,
         keep_sessions: bool,
         whole_pages: bool,
     ) -> Bucketed:
-        """Write the good rows to buckets by query, the others to one of their own."""
+        """Write the good rows to buckets by query, the others to one of their own.
+
+        Args:
+            log: the log.
+            n_buckets: how many there are.
+            row: the bytes of a row, and what a plan holds at its peak for it.
+            on_rows: called with rows as they are read.
+            keep_sessions: as of `read`.
+            whole_pages: likewise.
+        """
         repeats = Counter[str]()
         all_pages = keep_sessions or log.docs_once or self.check_pages == "all"
         if log.has_sessions and not all_pages:
             all_pages = self._has_faulty_pages(log, n_buckets)
-        rows = partial(self._rows_to_write, log, widths)
+        rows = partial(self._rows_to_write, log, row[0])
         looked_at = None
         if log.has_sessions and not all_pages:
-            looked_at = is_looked_at(log, n_buckets)
-        row = bytes_per_row(log.impressions.collect_schema(), widths.of_text)
-        place, some = self.scratch / "impressions", self._at_once_of(log.estimated_rows // n_buckets * row)
+            looked_at = _is_kept(log, n_buckets) | _is_checked(log, n_buckets)
+        place, some = self.scratch / "impressions", self._at_once_of(log.estimated_rows // n_buckets * row[1])
         buckets = packed_buckets(log, place, n_buckets, some) or Buckets(place, n_buckets)
         check_room(self.scratch, log.estimated_rows * LEAST_BYTES_PER_ROW)
         with temporary_files(self.scratch):
@@ -261,43 +216,56 @@ class LocalEngine:
         frames = [frame.drop(REJECTED, strict=False) for frame in buckets.frames]
         numbers = None if isinstance(buckets, Buckets) or log.docs_once else buckets.numbers
         if log.docs_once:
-            frames, repeats = self._keep_docs_once(frames, whole_pages=whole_pages)
+            for number, bucket in enumerate(frames):
+                once, left_out = each_doc_once(bucket, whole_pages=whole_pages)
+                frames[number] = keep(once, self.scratch, f"once-{number:05d}").scan()
+                repeats.update(left_out)
         some_pages = None
         if log.has_sessions and frames:
             looked_at = frames if all_pages else [frame.drop(REJECTED, strict=False) for frame in buckets.with_session]
             shown = self._pages(log, looked_at, n_buckets, all_pages=all_pages)
-            judged = self._judged_over(shown) if all_pages else judge([shown])
-            faulty, totals, rows_lost = judged.faulty, replace(totals, page_ends=judged.ends), bool(rejected)
-            rejected |= self._judge_pages(log, faulty, read)
-            if whole_pages and rows_lost:
-                affected = affected_pages(shown, buckets.faulty, faulty)
-                rejected |= rows_by_reason(page_faults(affected))
-                faulty = pl.concat([faulty, affected])
+            faulty, ends = self._judged_over(shown) if all_pages else judge([shown])
+            totals = replace(totals, page_ends=ends)
+            lost = buckets.faulty if whole_pages and rejected else None
+            faulty = self._left_out(log, shown, faulty, lost, read, rejected)
             if faulty.height:
-                frames, looked_at = ([without_pages(frame, faulty) for frame in group] for group in (frames, looked_at))
+                frames, looked_at = (
+                    [_without_pages(frame, faulty) for frame in group] for group in (frames, looked_at)
+                )
                 numbers = None
-            kept = pl.col(SESSION).is_not_null() if all_pages else keeps_session(log, n_buckets)
+            kept = pl.col(SESSION).is_not_null() if all_pages else _is_kept(log, n_buckets)
             of_buckets = [frame.filter(kept) for frame in looked_at]
             some_pages = _some_pages(of_buckets, has_first=buckets.holds(0), split=log.page_rules.several_queries)
         if log.has_sessions and not (keep_sessions or log.docs_once):
             frames = [frame.drop(SESSION) for frame in frames]
-        return Bucketed(
-            log,
-            self.scratch,
-            tuple(frames),
-            read,
-            rejected | repeats,
-            totals,
-            log.joined_clicks(),
-            some_pages,
-            numbers,
-            some,
-        )
+        became = log, read, rejected | repeats, totals, log.joined_clicks()
+        return Bucketed(*became, self.scratch, tuple(frames), some_pages, numbers, some)
 
-    def _rows_to_write(self, log: Log, widths: "_Widths", on_rows: RowCounter | None) -> Iterator[pl.LazyFrame]:
-        """The rows of a log, in slices where too many are read at once."""
-        room = room_for_parts(self.memory) // widths.of_row
-        sliced = log.can_be_sliced and room < log.estimated_rows and room < _rows_on_the_way(log)
+    def _left_out(
+        self,
+        log: Log,
+        shown: pl.LazyFrame,
+        faulty: pl.DataFrame,
+        lost: pl.LazyFrame | None,
+        rows: int,
+        rejected: dict[str, int],
+    ) -> pl.DataFrame:
+        """The faulty pages, and those that lost a row where there are some; their rows are added to `rejected`."""
+        rejected |= self._judge_pages(log, faulty, rows)
+        if lost is None:
+            return faulty
+        lossy = shown.join(lost.select(SESSION).unique(), on=SESSION, how="semi")
+        others = _without_pages(lossy, faulty)
+        code = pl.lit(int(PageFault.FAULTY_ROW), pl.UInt8).alias(REJECTED)
+        affected = others.group_by(SESSION).agg(pl.col(ROWS).sum()).with_columns(code).collect()
+        rejected |= rows_by_reason(page_faults(affected))
+        return pl.concat([faulty, affected])
+
+    def _rows_to_write(self, log: Log, row_bytes: int, on_rows: RowCounter | None) -> Iterator[pl.LazyFrame]:
+        """The rows of a log, in slices where too many would be in memory while Polars streams them into buckets."""
+        room = room_for_parts(self.memory) // row_bytes
+        on_the_way = _ROWS_ON_THE_WAY + n_threads() * log.longest_row_group
+        sliced = log.can_be_sliced and room < log.estimated_rows and room < on_the_way
         frames = log.slices(room // _COPIES_OF_SLICE) if sliced else [log.impressions]
         yield from (count_rows(frame, on_rows) for frame in frames)
 
@@ -308,38 +276,22 @@ class LocalEngine:
             SchemaError: the first ones cannot be results pages, and are not to be left out: the log need not be read.
         """
         stops = self.on_bad_rows == "error"
-        if stops and not self._first_pages(log).faulty.height:
+        if stops and not judge([pages(good_rows(log.impressions.head(_FIRST_ROWS)), log.page_rules)])[0].height:
             return False
-        sample = good_rows(log.impressions).filter(in_sample(log, n_buckets))
-        faulty = judge([pages(sample, log.page_rules)]).faulty
+        faulty, _ = judge([pages(good_rows(log.impressions).filter(_is_checked(log, n_buckets)), log.page_rules)])
         if stops:
             self._judge_pages(log, faulty, log.estimated_rows)
         return stops or bool(faulty.height)
 
-    @staticmethod
-    def _first_pages(log: Log) -> JudgedPages:
-        return judge([pages(good_rows(log.impressions.head(_FIRST_ROWS)), log.page_rules)])
-
     def _pages(self, log: Log, frames: Sequence[pl.LazyFrame], n_buckets: int, *, all_pages: bool) -> pl.LazyFrame:
         """The `pages` of buckets, on disk; those of a sample, whole, if that is all that is needed."""
         if not all_pages:
-            return pages(pl.concat(frames).filter(in_sample(log, n_buckets)), log.page_rules)
+            return pages(pl.concat(frames).filter(_is_checked(log, n_buckets)), log.page_rules)
         if log.page_rules.several_queries:  # buckets do not hold whole pages
             together, session = pl.concat(frames), pl.col(SESSION).hash()
             frames = [together.filter(session % n_buckets == share) for share in range(n_buckets)]
         keep_pages = partial(self._keep_pages, log)
         return pl.concat(at_once(keep_pages, enumerate(frames), self._at_once))
-
-    def _keep_docs_once(
-        self, buckets: Sequence[pl.LazyFrame], *, whole_pages: bool
-    ) -> tuple[list[pl.LazyFrame], Counter[str]]:
-        """The buckets with each document once a page, on disk, and the rows that are left out, by reason."""
-        kept, left_out = list[pl.LazyFrame](), Counter[str]()
-        for number, bucket in enumerate(buckets):
-            once, repeats = each_doc_once(bucket, whole_pages=whole_pages)
-            kept.append(keep(once, self.scratch, f"once-{number:05d}").scan())
-            left_out.update(repeats)
-        return kept, left_out
 
     def _keep_pages(self, log: Log, numbered: tuple[int, pl.LazyFrame]) -> pl.LazyFrame:
         """The pages of a bucket, on disk."""
@@ -351,7 +303,7 @@ class LocalEngine:
                 kept.append(keep(found, self.scratch, f"pages-{number:05d}-{at:05d}", quickly=True).scan())
         return pl.concat(kept)
 
-    def _judged_over(self, parts: pl.LazyFrame) -> JudgedPages:
+    def _judged_over(self, parts: pl.LazyFrame) -> tuple[pl.DataFrame, PageEnds]:
         """The pages of the whole log, from those of its buckets."""
         n_shares = fewest_parts(parts.select(pl.len()).collect().item(), parts.collect_schema(), self.memory)
         session = pl.col(SESSION).hash()
@@ -363,11 +315,6 @@ class LocalEngine:
 
     def _judge_pages(self, log: Log, faulty: pl.DataFrame, rows: int) -> dict[str, int]:
         return judge_pages(log, page_faults(faulty), faulty, rows, self.on_bad_rows)
-
-
-def _rows_on_the_way(log: Log) -> int:
-    """How many rows are in memory at once, while Polars streams a large log into buckets."""
-    return _ROWS_ON_THE_WAY + n_threads() * log.longest_row_group
 
 
 def _collected(frame: pl.LazyFrame) -> pl.LazyFrame:
@@ -400,25 +347,12 @@ def _some_pages(kept: Sequence[pl.LazyFrame], *, has_first: bool, split: bool) -
     return pl.concat(kept) if few else kept[0]
 
 
-@dataclass(frozen=True)
-class _Widths:
-    """Bytes that rows take, by the first ones.
-
-    Attributes:
-        of_row: all of a row.
-        of_text: the longest of the texts that are ids.
-    """
-
-    of_row: int
-    of_text: int
-
-
-def _widths(log: Log) -> _Widths:
-    """How wide rows are."""
+def _widths(log: Log) -> tuple[int, int]:
+    """The bytes of a row, and of the longest of the texts that are ids, by the first rows."""
     schema = log.impressions.collect_schema()
     texts = [name for name, dtype in schema.items() if isinstance(dtype, pl.String)]
     first = log.impressions.head(_FIRST_WIDTHS).select(pl.col(texts).str.len_bytes().mean()) if texts else None
     bytes_of = {} if first is None else first.collect(engine="streaming").fill_null(0).row(0, named=True)
-    of_ids = [int(bytes_of.get(name, 0)) for name in (SESSION, QUERY, DOC)]
     others = _BYTES_OF_NUMBER * (len(schema) - len(texts))
-    return _Widths(others + sum(_BYTES_OF_VIEW + int(width) for width in bytes_of.values()), max(of_ids))
+    of_row = others + sum(_BYTES_OF_VIEW + int(width) for width in bytes_of.values())
+    return of_row, max(int(bytes_of.get(name, 0)) for name in (SESSION, QUERY, DOC))

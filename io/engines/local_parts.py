@@ -15,12 +15,9 @@ from posbias.core.arrays.threads import at_once
 from posbias.core.counts.packed import count_numbers, count_packed, running_total
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sums_of_weights import add_up_weights, count_weights
-from posbias.core.log.guards import LogTotals
 from posbias.core.schema import DOC, IMPRESSIONS, SESSION
 from posbias.io.engines.buckets import Buckets
-from posbias.io.engines.engine import Found
-from posbias.io.log.log import Log
-from posbias.io.log.lost_clicks import JoinedClicks
+from posbias.io.engines.engine import Found, ReadLog
 from posbias.io.temporary.directories import remove_tree
 from posbias.io.temporary.files import temporary_files
 
@@ -57,17 +54,11 @@ MakeFrame = Callable[[], pl.LazyFrame]
 
 @dataclass(frozen=True)
 class LocalParts:
-    """Frames of this machine, several at a time.
+    """Frames of this machine, several at a time."""
 
-    Attributes:
-        frames: gives what makes each of them, which is done along with the work on it.
-        number: how many there are, where that is known.
-        at_once: how many are worked on at once.
-    """
-
-    frames: Callable[[], Iterable[MakeFrame]]
+    frames: Callable[[], Iterable[MakeFrame]]  # gives what makes each of them, which is done along with the work on it
     number: int | None
-    at_once: int
+    at_once: int  # how many are worked on
 
     @property
     def in_memory(self) -> bool:
@@ -90,54 +81,31 @@ ReadNumbers = Callable[[int], Iterator[pl.Series]]
 
 @dataclass(frozen=True)
 class Numbers:
-    """Rows as numbers.
-
-    Attributes:
-        buckets: give them.
-        fields: what they say.
-    """
+    """Rows as numbers."""
 
     buckets: tuple[ReadNumbers, ...]
-    fields: BitFields
+    fields: BitFields  # what they say
 
 
 @dataclass(frozen=True)
-class Bucketed:
-    """A log as it was read: its good rows, in one bucket or several, and what became of the others.
+class Bucketed(ReadLog):
+    """A log as it was read: its good rows, in one bucket or several."""
 
-    Attributes:
-        log: the log.
-        scratch: a directory for temporary files.
-        frames: canonical impressions; a query lies wholly in one bucket.
-        rows_read: rows in the log.
-        rejected: number of rows per reason.
-        totals: what the good rows and pages add up to.
-        clicks: what became of them, where they are apart.
-        some_pages: whole pages, as a rule those of one bucket; None where the log has no sessions.
-        numbers: the rows of each bucket as numbers, where all of them are.
-        at_once: how many buckets are worked on at once.
-    """
-
-    log: Log
-    scratch: Path
-    frames: tuple[pl.LazyFrame, ...]
-    rows_read: int
-    rejected: dict[str, int]
-    totals: LogTotals
-    clicks: JoinedClicks | None
-    some_pages: pl.LazyFrame | None
-    numbers: Numbers | None = None
-    at_once: int = 1
+    scratch: Path  # a directory for temporary files
+    frames: tuple[pl.LazyFrame, ...]  # canonical impressions; a query lies wholly in one bucket
+    whole_pages: pl.LazyFrame | None  # see `some_pages`
+    numbers: Numbers | None = None  # the rows of each bucket as numbers, where all of them are
+    at_once: int = 1  # buckets that are worked on
 
     @property
     def buckets(self) -> LocalParts:
         """The good rows."""
-        return self._parts([partial(_same, frame) for frame in self.frames])
+        return self._parts([lambda frame=frame: frame for frame in self.frames])
 
     @property
-    def pieces(self) -> LocalParts:
-        """The good rows."""
-        return self.buckets
+    def some_pages(self) -> pl.LazyFrame | None:
+        """Whole pages, as a rule those of one bucket; None where the log has no sessions."""
+        return self.whole_pages
 
     def statistics(self, plan: StatisticsPlan) -> LocalParts:
         """The statistics of each bucket, sorted by the plan's keys."""
@@ -147,10 +115,6 @@ class Bucketed:
 
     def _parts(self, frames: Sequence[MakeFrame]) -> LocalParts:
         return LocalParts(lambda: frames, len(frames), self.at_once)
-
-
-def _same(frame: pl.LazyFrame) -> pl.LazyFrame:
-    return frame
 
 
 def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -> pl.LazyFrame:

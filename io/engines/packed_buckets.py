@@ -13,7 +13,7 @@ from posbias.core.errors import LogFormatError
 from posbias.core.log.impressions import REJECTED
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RANDOMIZED, SESSION
 from posbias.io.engines.bucket_files import BUCKET, MOST_ROWS_OF_BLOCK, BucketFiles, can_be_open
-from posbias.io.engines.buckets import Buckets, bucket_of_query, only_sessions
+from posbias.io.engines.buckets import Buckets, bucket_of, only_sessions
 from posbias.io.engines.contract import ROWS
 from posbias.io.engines.local_parts import Numbers
 from posbias.io.log.log import Log, good_rows
@@ -29,22 +29,14 @@ class PackedBuckets:
 
     Rows that do not fit the bits lie in buckets of columns, and so do faulty ones. Those whose session is known lie
     apart from the others of their bucket, which are as many files further on.
-
-    Attributes:
-        folder: where.
-        number: B, of buckets that hold whole queries; faulty rows are in another one, the last.
-        fields: what the numbers say.
-        schema: the columns of rows, as the log has them.
-        short_session: the type in which sessions take fewer bytes, where there is one.
-        at_once: how many blocks of rows are sorted at once.
     """
 
     folder: Path
-    number: int
-    fields: BitFields
-    schema: pl.Schema
-    short_session: pl.DataType | None
-    at_once: int
+    number: int  # B, of buckets that hold whole queries; faulty rows are in another one, the last
+    fields: BitFields  # what the numbers say
+    schema: pl.Schema  # the columns of rows, as the log has them
+    short_session: pl.DataType | None  # the type in which sessions take fewer bytes, where there is one
+    at_once: int  # blocks of rows that are sorted
     _height: dict[int, int] = field(default_factory=dict[int, int])  # of the files that there are
     _clicks: list[int] = field(default_factory=list[int])
 
@@ -60,7 +52,7 @@ class PackedBuckets:
             LogFormatError: the log changed meanwhile.
         """
         fits = (pl.col(REJECTED) == 0) & self.fields.fit
-        bucket, session = _short_number(bucket_of_query(self.number)), list[pl.Expr]()
+        bucket, session = _short_number(bucket_of(QUERY, self.number)), list[pl.Expr]()
         if SESSION in self.schema:
             known = pl.col(SESSION).is_not_null() if looked_at is None else looked_at
             if self.short_session is None:

@@ -20,15 +20,14 @@ from typing import Any
 import narwhals as nw
 import polars as pl
 
-from posbias.core.choices import CheckPages, OnBadRows
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import EngineError
 from posbias.core.log.guards import PAGE_ENDS, LogTotals, PageEnds, count_page_ends, sum_page_ends
 from posbias.core.log.impressions import REJECTED
-from posbias.core.log.pages import LAST_CLICKED, PAGE_CLICKS, USUAL_PAGES, PageFault, PageRules, mark_repeats, pages
+from posbias.core.log.pages import LAST_CLICKED, PAGE_CLICKS, PageFault, mark_repeats, pages
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, QUERY, SESSION
 from posbias.io.engines.contract import PAGES, ROWS, SAMPLED_ROWS, fewest_parts, judge_pages, judge_rows, rows_by_reason
-from posbias.io.engines.engine import Found, Item
+from posbias.io.engines.engine import Engine, Found, Item, ReadLog
 from posbias.io.engines.spark_session import Session, shuffle_into, spark_errors
 from posbias.io.engines.spark_worker import (
     RESULT,
@@ -43,7 +42,6 @@ from posbias.io.engines.spark_worker import (
 )
 from posbias.io.engines.wire import WIRE
 from posbias.io.log.log import CLICKED, Log
-from posbias.io.log.lost_clicks import JoinedClicks
 from posbias.io.log.scan import reading
 from posbias.io.progress import RowCounter
 from posbias.io.results.tables import write_part
@@ -76,73 +74,34 @@ class KeptFrames:
             self.let_go(frame)
 
 
-@dataclass(frozen=True)
-class PagesOnSpark:
-    """The sessions of impressions.
-
-    Attributes:
-        impressions: canonical impressions.
-        schema: their names and types in Polars.
-        n_parts: number of partitions.
-        rules: what a page may be.
-    """
-
-    impressions: SparkFrame
-    schema: pl.Schema
-    n_parts: int
-    rules: PageRules = USUAL_PAGES
-
-    def judged(self, one_in: int) -> SparkFrame:
-        """The `pages` of one in so many sessions."""
-        functions: Any = import_module("pyspark.sql.functions")
-        sampled = self.impressions
-        if one_in > 1:
-            sampled = sampled.filter(functions.pmod(functions.xxhash64(SESSION), functions.lit(one_in)) == 0)
-        rules, made = self.rules, self._of_pages
-
-        def work(frame: pl.LazyFrame) -> pl.LazyFrame:
-            return packed(pages(frame, rules), made)
-
-        whole = sampled.repartition(self.n_parts, SESSION)
-        return whole.mapInArrow(on_rows(work, self.schema), spark_schema(made))
-
-    def examples(self, faulty: SparkFrame) -> pl.DataFrame:
-        """One session for each reason."""
-        return from_batches(faulty.dropDuplicates([REJECTED]).toArrow().to_batches(), self._of_pages)
-
-    def ends(self, judged: SparkFrame) -> PageEnds:
-        """Where those of `judged` pages end that are not faulty."""
-
-        def work(frame: pl.LazyFrame) -> pl.LazyFrame:
-            return packed(count_page_ends(frame), PAGE_ENDS)
-
-        found = judged.mapInArrow(on_rows(work, self._of_pages), spark_schema(PAGE_ENDS))
-        return sum_page_ends([from_batches(found.toArrow().to_batches(), PAGE_ENDS)])
-
-    @property
-    def _of_pages(self) -> pl.Schema:
-        counts = dict.fromkeys((ROWS, PAGE_CLICKS, LAST_CLICKED), pl.Int64())
-        return pl.Schema({SESSION: self.schema[SESSION], **counts, REJECTED: pl.UInt8()})
+def _schema_of_pages(schema: pl.Schema) -> pl.Schema:
+    counts = dict.fromkeys((ROWS, PAGE_CLICKS, LAST_CLICKED), pl.Int64())
+    return pl.Schema({SESSION: schema[SESSION], **counts, REJECTED: pl.UInt8()})
 
 
-def marked_repeats(impressions: SparkFrame, schema: pl.Schema, *, clicks_above_matter: bool) -> SparkFrame:
-    """Impressions, each session in one partition, marked by `mark_repeats`."""
-    marked = pl.Schema({**schema, REJECTED: pl.UInt8()})
+def _mapped(
+    frame: SparkFrame, schema: pl.Schema, work: Callable[[pl.LazyFrame], pl.LazyFrame], to: pl.Schema
+) -> SparkFrame:
+    """What a function makes of the rows of each partition."""
 
-    def work(frame: pl.LazyFrame) -> pl.LazyFrame:
-        return packed(mark_repeats(frame, clicks_above_matter=clicks_above_matter), marked)
+    def travelling(rows: pl.LazyFrame) -> pl.LazyFrame:
+        return packed(work(rows), to)
 
-    return impressions.mapInArrow(on_rows(work, schema), spark_schema(marked))
+    return frame.mapInArrow(on_rows(travelling, schema), spark_schema(to))
 
 
-def affected(judged: SparkFrame, faulty_rows: SparkFrame) -> SparkFrame:
-    """The pages that lost a row, other than the faulty ones, with the number of their good rows."""
+def _here(frame: SparkFrame, schema: pl.Schema) -> pl.DataFrame:
+    """The rows of a Spark frame in this process."""
+    return from_batches(frame.toArrow().to_batches(), schema)
+
+
+def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
+    """The rows of one in so many values of a column."""
     functions: Any = import_module("pyspark.sql.functions")
-    lost = judged.filter(f"{REJECTED} = 0").join(faulty_rows.select(SESSION), on=SESSION, how="left_semi")
-    return lost.withColumn(REJECTED, functions.lit(int(PageFault.FAULTY_ROW)).cast("smallint"))
+    return rows.filter(functions.pmod(functions.xxhash64(column), functions.lit(number)) == 0) if number > 1 else rows
 
 
-def count_faults(faulty: SparkFrame) -> pl.DataFrame:
+def _count_faults(faulty: SparkFrame) -> pl.DataFrame:
     """Number of `pages` and their `rows` by `rejected`, of faulty pages."""
     found = faulty.groupBy(REJECTED).agg({"*": "count", ROWS: "sum"}).collect()
     counts = [(row[REJECTED], row["count(1)"], row[f"sum({ROWS})"]) for row in found]
@@ -159,21 +118,13 @@ _CLICK_KEYS = [SESSION, DOC]
 
 @dataclass(frozen=True)
 class SparkParts:
-    """Rows in the partitions of a Spark frame.
+    """Rows in the partitions of a Spark frame."""
 
-    Attributes:
-        frame: the rows, as they travel.
-        schema: their names and types in Polars.
-        number: how many partitions there are, if that is known.
-        in_memory: never in this process.
-        order: the columns by which the rows of a part are sorted; none for no order.
-    """
-
-    frame: SparkFrame
-    schema: pl.Schema
-    number: int | None
-    in_memory: bool = False
-    order: tuple[str, ...] = ()
+    frame: SparkFrame  # the rows, as they travel
+    schema: pl.Schema  # their names and types in Polars
+    number: int | None  # of partitions, if that is known
+    in_memory: bool = False  # never in this process
+    order: tuple[str, ...] = ()  # the columns by which the rows of a part are sorted; none for no order
 
     def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
         """What a function makes of each part that holds rows."""
@@ -184,36 +135,21 @@ class SparkParts:
 
 
 @dataclass(frozen=True)
-class ReadBySpark:
-    """A log as Spark read it: its good rows, and what became of the others.
+class ReadBySpark(ReadLog):
+    """A log as Spark read it."""
 
-    Attributes:
-        log: the log.
-        pieces: canonical impressions, as they were read, or by session. A query may lie in several parts.
-        n_parts: number of parts that hold whole queries.
-        kept: the frames that are used several times.
-        rows_read: rows in the log.
-        rejected: number of rows per reason.
-        totals: what the good rows and pages add up to.
-        clicks: what became of them, where they are apart.
-    """
-
-    log: Log
-    pieces: SparkParts
-    n_parts: int
+    good: SparkParts  # canonical impressions, as they were read, or by session: a query may lie in several parts
+    n_parts: int  # that hold whole queries
     kept: KeptFrames
-    rows_read: int
-    rejected: dict[str, int]
-    totals: LogTotals
-    clicks: JoinedClicks | None
 
     @property
-    def buckets(self) -> SparkParts:
-        """The same, each query in one part: what needs that moves all rows, once."""
-        return self._buckets
+    def pieces(self) -> SparkParts:
+        """The good rows."""
+        return self.good
 
     @cached_property
-    def _buckets(self) -> SparkParts:
+    def buckets(self) -> SparkParts:  # pyright: ignore[reportIncompatibleMethodOverride] - found once
+        """The same, each query in one part: what needs that moves all rows, once."""
         with spark_errors():
             by_query = _by_query(self.pieces.frame, self.pieces.schema, self.n_parts)
             return replace(by_query, frame=self.kept.keep(by_query.frame))
@@ -229,7 +165,7 @@ class ReadBySpark:
             found = _one_in(frame, SESSION if split else QUERY, -(-rows // SAMPLED_ROWS))
             if rows > SAMPLED_ROWS and not SAMPLED_ROWS // 4 <= found.count() <= 2 * SAMPLED_ROWS:
                 found = _one_in(frame, SESSION, -(-rows // SAMPLED_ROWS))
-            return from_batches(found.toArrow().to_batches(), schema).lazy()
+            return _here(found, schema).lazy()
 
     def statistics(self, plan: StatisticsPlan) -> SparkParts:
         """The statistics of the good rows, which Spark counts by the plan of all engines.
@@ -244,24 +180,13 @@ class ReadBySpark:
 
 
 @dataclass(frozen=True)
-class SparkEngine:
-    """Runs plans on Spark.
+class SparkEngine(Engine):
+    """Runs plans on Spark; its memory is that of one Python worker."""
 
-    Attributes:
-        session: a Spark session.
-        memory: target for the memory of one Python worker, in bytes.
-        scratch: a directory for temporary files, which all workers see.
-        on_bad_rows: whether rows that break the contract stop the run or are left out.
-        check_pages: whether the pages of a large log are checked in a sample, or all.
-        kept: the frames that are used several times.
-    """
-
-    session: Session
-    memory: int
-    scratch: Path
-    on_bad_rows: OnBadRows = "error"
-    check_pages: CheckPages = "sample"
+    session: Session = field(kw_only=True)
     kept: KeptFrames = field(default_factory=KeptFrames)
+
+    in_this_process = False
 
     def close(self) -> None:
         """Let go of what the cluster keeps for this engine."""
@@ -289,11 +214,6 @@ class SparkEngine:
             shuffle_into(self.session, n_parts)
             added = _with_spark_names(plan).add_up(nw.from_native(self._frame_of(statistics, schema))).to_native()
             return _by_query(added, empty.to_native().collect_schema(), n_parts, plan.keys)
-
-    @property
-    def in_this_process(self) -> bool:
-        """Its workers are others."""
-        return False
 
     def each(self, items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator[Found]:
         """What a function makes of each item, each in a task of its own."""
@@ -353,20 +273,19 @@ class SparkEngine:
         if log.has_sessions:
             lost = shown.filter(f"{REJECTED} > 0") if whole_pages and rejected else None
             one_in = 1 if every_page else max(1, read // SAMPLED_ROWS)
-            bad, faults, ends = self._bad_pages(
-                log, PagesOnSpark(good, schema, n_parts, log.page_rules), lost, read, one_in
-            )
+            bad, faults, ends = self._bad_pages(log, good, schema, n_parts, lost, read, one_in)
             totals = replace(totals, page_ends=ends)
             rejected |= rows_by_reason(faults)
             good = good.join(bad, on=SESSION, how="left_anti") if faults.height else good
         pieces = SparkParts(good, schema, None)
-        return ReadBySpark(log, pieces, n_parts, self.kept, read, rejected | repeats, totals, joined)
+        return ReadBySpark(log, read, rejected | repeats, totals, joined, pieces, n_parts, self.kept)
 
     def _each_doc_once(
         self, good: SparkFrame, schema: pl.Schema, *, whole_pages: bool
     ) -> tuple[SparkFrame, dict[str, int]]:
         """The rows with each document once a page, and how many are left out, by reason."""
-        marked = self.kept.keep(marked_repeats(good, schema, clicks_above_matter=whole_pages))
+        once = partial(mark_repeats, clicks_above_matter=whole_pages)
+        marked = self.kept.keep(_mapped(good, schema, once, pl.Schema({**schema, REJECTED: pl.UInt8()})))
         counts = [(row[REJECTED], row["count"]) for row in marked.groupBy(REJECTED).count().collect() if row[REJECTED]]
         repeats = pl.DataFrame(counts, schema={REJECTED: pl.Int64, ROWS: pl.Int64}, orient="row")
         return marked.filter(f"{REJECTED} = 0").drop(REJECTED), rows_by_reason(repeats)
@@ -377,24 +296,35 @@ class SparkEngine:
         return self.kept.keep(self._frame_of([log.from_anywhere.clicked_keys], keys))
 
     def _bad_pages(
-        self, log: Log, found: PagesOnSpark, lost: SparkFrame | None, rows: int, one_in: int
+        self,
+        log: Log,
+        good: SparkFrame,
+        schema: pl.Schema,
+        n_parts: int,
+        lost: SparkFrame | None,
+        rows: int,
+        one_in: int,
     ) -> tuple[SparkFrame, pl.DataFrame, PageEnds]:
         """The sessions that are left out, of one in so many, how many for each reason, and where the others end.
 
         Where some of a sample are faulty and not all is at an end, all sessions are looked at.
         """
-        judged = self.kept.keep(found.judged(one_in))
+        of_pages = _schema_of_pages(schema)
+        whole = _one_in(good, SESSION, one_in).repartition(n_parts, SESSION)
+        judged = self.kept.keep(_mapped(whole, schema, partial(pages, rules=log.page_rules), of_pages))
         faulty = judged.filter(f"{REJECTED} > 0")
-        faults = count_faults(faulty)
+        faults = _count_faults(faulty)
         if faults.height and one_in > 1 and self.on_bad_rows == "drop":
             self.kept.let_go(judged)
-            return self._bad_pages(log, found, lost, rows, one_in=1)
+            return self._bad_pages(log, good, schema, n_parts, lost, rows, one_in=1)
         if faults.height:
-            judge_pages(log, faults, found.examples(faulty), rows, self.on_bad_rows)
-        ends = found.ends(judged)
-        if lost is not None:
-            of_lost = affected(judged, lost)
-            faulty, faults = faulty.union(of_lost), pl.concat([faults, count_faults(of_lost)])
+            judge_pages(log, faults, _here(faulty.dropDuplicates([REJECTED]), of_pages), rows, self.on_bad_rows)
+        ends = sum_page_ends([_here(_mapped(judged, of_pages, count_page_ends, PAGE_ENDS), PAGE_ENDS)])
+        if lost is not None:  # the pages that lost a row, other than the faulty ones, with their good rows
+            functions: Any = import_module("pyspark.sql.functions")
+            lossy = judged.filter(f"{REJECTED} = 0").join(lost.select(SESSION), on=SESSION, how="left_semi")
+            of_lost = lossy.withColumn(REJECTED, functions.lit(int(PageFault.FAULTY_ROW)).cast("smallint"))
+            faulty, faults = faulty.union(of_lost), pl.concat([faults, _count_faults(of_lost)])
         if not faults.height:
             self.kept.let_go(judged)
         return faulty.select(SESSION), faults, ends
@@ -402,17 +332,11 @@ class SparkEngine:
 
 @dataclass(frozen=True)
 class FrameParts:
-    """Lazy frames that hold whole queries each, which the workers collect.
-
-    Attributes:
-        engine: where they are worked on.
-        frames: what they collect.
-        in_memory: never in this process.
-    """
+    """Lazy frames that hold whole queries each, which the workers collect."""
 
     engine: SparkEngine
     frames: Sequence[pl.LazyFrame]
-    in_memory: bool = False
+    in_memory: bool = False  # never in this process
 
     @property
     def number(self) -> int:
@@ -422,12 +346,6 @@ class FrameParts:
     def map(self, work: Callable[[int, pl.LazyFrame], Found]) -> Iterator[Found]:
         """What a function makes of each."""
         return self.engine.each(list(enumerate(self.frames)), partial(_on_frame, work=work))
-
-
-def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
-    """The rows of one in so many values of a column."""
-    functions: Any = import_module("pyspark.sql.functions")
-    return rows.filter(functions.pmod(functions.xxhash64(column), functions.lit(number)) == 0) if number > 1 else rows
 
 
 @dataclass(frozen=True)
@@ -441,14 +359,12 @@ class _ShownOnSpark:
     def among(self, some: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
         """The columns, each row once, of impressions whose keys are among some."""
         keys = self.frame_of([some.lazy()], some.schema)
-        return self._here(self.rows.join(keys, on=some.columns, how="left_semi").select(*columns).distinct(), columns)
+        rows = self.rows.join(keys, on=some.columns, how="left_semi").select(*columns).distinct()
+        return _here(rows, pl.Schema({name: self.schema[name] for name in columns}))
 
     def first(self, columns: Sequence[str], number: int) -> pl.DataFrame:
         """The columns of some impressions."""
-        return self._here(self.rows.select(*columns).limit(number), columns)
-
-    def _here(self, frame: SparkFrame, columns: Sequence[str]) -> pl.DataFrame:
-        return from_batches(frame.toArrow().to_batches(), pl.Schema({name: self.schema[name] for name in columns}))
+        return _here(self.rows.select(*columns).limit(number), pl.Schema({name: self.schema[name] for name in columns}))
 
 
 def _collected(frame: pl.LazyFrame) -> pl.DataFrame:

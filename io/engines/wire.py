@@ -47,11 +47,7 @@ _KINDS = {name: kind for kind, name in _NAMES.items()}
 
 @dataclass(frozen=True)
 class Wire:
-    """Packs at one end what it unpacks at the other: both have the same token.
-
-    Attributes:
-        token: known to one process and its workers only.
-    """
+    """Packs at one end what it unpacks at the other: both have the same token."""
 
     token: str = field(repr=False)  # not even a traceback shows it
 
