@@ -13,13 +13,13 @@ from posbias.core.log.impressions import Paging
 from posbias.core.log.text_values import TextValues, check_timestamp_format
 from posbias.core.registry import unknown_name
 from posbias.io.forms import form_names, get_form
+from posbias.io.forms.ubi import IMPRESSION
 from posbias.io.log.click_table import ClickRows, ClicksRequest
 from posbias.io.log.dialect import Dialect, read_columns, read_encoding, read_separator
 from posbias.io.log.event_table import CLICKED_FLAG, SHOWN_FLAG, EventsRequest
 from posbias.io.log.raw import RawReader, RawRules
 from posbias.io.log.text_copies import STANDARD_INPUT
 from posbias.io.log.written_values import ListRules
-from posbias.io.ubi.reader import IMPRESSION
 
 _FARTHEST_BASE = 1_000_000
 NO_PAGE = "none"

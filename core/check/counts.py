@@ -65,50 +65,31 @@ _N, _C = pl.col(IMPRESSIONS).cast(pl.Float64), pl.col(CLICKS).cast(pl.Float64)
 
 @dataclass(frozen=True)
 class PartFacts:
-    """What one part says; `add_facts` makes those of the log of them.
+    """What one part says; `add_facts` makes those of the log of them."""
 
-    Attributes:
-        positions: per position `impressions`, `clicks`, `queries`, and the sums over queries of their squares and
-            products.
-        queries: number of queries.
-        squares: sum over queries of their squared impressions.
-        largest: the query with the most impressions, and how many.
-        docs: the documents, counted.
-        days: `day` and `impressions`, where the statistics keep days; else empty.
-    """
-
+    # per position `impressions`, `clicks`, `queries`, and the sums over queries of their squares and products
     positions: pl.DataFrame
-    queries: int
-    squares: float
-    largest: tuple[str, float]
-    docs: Sketch
-    days: pl.DataFrame
+    queries: int  # number of queries
+    squares: float  # sum over queries of their squared impressions
+    largest: tuple[str, float]  # the query with the most impressions, and how many
+    docs: Sketch  # the documents, counted
+    days: pl.DataFrame  # `day` and `impressions`, where the statistics keep days; else empty
 
 
 @dataclass(frozen=True)
 class LogFacts:
-    """What the whole log says.
+    """What the whole log says."""
 
-    Attributes:
-        positions: `position`, `impressions`, `clicks`, `ctr`, `ctr_low`, `ctr_high`, sorted; the 95 % interval is
-            clustered by query, null where one query alone holds the position.
-        queries: number of queries.
-        effective_queries: so many queries of one size are as concentrated: (sum n_q)^2 / sum n_q^2.
-        largest_query: the query with the most impressions.
-        largest_share: its share of the impressions.
-        docs: number of documents.
-        docs_exact: whether that is exact, not an estimate within some percent.
-        days: impressions by day, as 2026-01-31; empty where none are known.
-    """
-
+    # `position`, `impressions`, `clicks`, `ctr`, `ctr_low`, `ctr_high`, sorted; the 95 % interval is clustered by
+    # query, null where one query alone holds the position
     positions: pl.DataFrame
-    queries: int
-    effective_queries: float
-    largest_query: str
-    largest_share: float
-    docs: int
-    docs_exact: bool
-    days: dict[str, float]
+    queries: int  # number of queries
+    effective_queries: float  # so many queries of one size are as concentrated: (sum n_q)^2 / sum n_q^2
+    largest_query: str  # the query with the most impressions
+    largest_share: float  # its share of the impressions
+    docs: int  # number of documents
+    docs_exact: bool  # whether that is exact, not an estimate within some percent
+    days: dict[str, float]  # impressions by day, as 2026-01-31; empty where none are known
 
     @property
     def impressions(self) -> float:

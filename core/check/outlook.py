@@ -19,22 +19,15 @@ from posbias.core.fit.fit import WANTED_CLICK_SHARE, check_cells
 
 @dataclass(frozen=True)
 class Outlook:
-    """What one model can say on a log.
+    """What one model can say on a log."""
 
-    Attributes:
-        model: its name.
-        reason: why nothing can be estimated; None where something can.
-        cells: the cell columns, `impressions`, `clicks`, `identified`, `reason`, `std_error` (to expect, of the log of
-            the propensity; 0 at a reference, null where there is none), `linking_pairs`, `linking_clicks`.
-        click_share: share of the clicks in identified cells.
-        share: share of the log's queries that it was told from; 1 for all.
-    """
-
-    model: str
-    reason: str | None
+    model: str  # its name
+    reason: str | None  # why nothing can be estimated; None where something can
+    # the cell columns, `impressions`, `clicks`, `identified`, `reason`, `std_error` (to expect, of the log of the
+    # propensity; 0 at a reference, null where there is none), `linking_pairs`, `linking_clicks`
     cells: pl.DataFrame
-    click_share: float
-    share: float = 1.0
+    click_share: float  # share of the clicks in identified cells
+    share: float = 1.0  # share of the log's queries that it was told from; 1 for all
 
     @property
     def errors(self) -> Floats:
@@ -97,19 +90,12 @@ def _click_share(counts: pl.DataFrame, estimate: Estimate) -> float:
 
 @dataclass(frozen=True)
 class Movement:
-    """How documents move between cells.
+    """How documents move between cells."""
 
-    Attributes:
-        pairs: number of (query, document) pairs.
-        moved: those of them that were shown in several cells.
-        linking: those that were also clicked: only they say anything about propensities.
-        share: impressions of pairs that moved, as a share of all.
-    """
-
-    pairs: float
-    moved: float
-    linking: float
-    share: float
+    pairs: float  # number of (query, document) pairs
+    moved: float  # those of them that were shown in several cells
+    linking: float  # those that were also clicked: only they say anything about propensities
+    share: float  # impressions of pairs that moved, as a share of all
 
     def in_all(self, share: float) -> "Movement":
         """The same of the whole log, of whose queries these were a share."""

@@ -12,27 +12,16 @@ FEWEST_ROWS_OF_A_ROBOT = 4
 
 @dataclass(frozen=True)
 class PageFacts:
-    """Facts of a sample of whole pages, or of all.
+    """Facts of a sample of whole pages, or of all."""
 
-    Attributes:
-        pages: how many were looked at.
-        rows: impressions on them.
-        starting_late: pages whose first position is not 1.
-        with_gaps: pages that lack a position between their first and their last one.
-        long: pages of at least `FEWEST_ROWS_OF_A_ROBOT` rows.
-        clicked_in_full: those of them on which every row is clicked.
-        without_click: pages without a click.
-        longest: rows of the longest page.
-    """
-
-    pages: int
-    rows: int
-    starting_late: int
-    with_gaps: int
-    long: int
-    clicked_in_full: int
-    without_click: int
-    longest: int
+    pages: int  # how many were looked at
+    rows: int  # impressions on them
+    starting_late: int  # pages whose first position is not 1
+    with_gaps: int  # pages that lack a position between their first and their last one
+    long: int  # pages of at least `FEWEST_ROWS_OF_A_ROBOT` rows
+    clicked_in_full: int  # those of them on which every row is clicked
+    without_click: int  # pages without a click
+    longest: int  # rows of the longest page
 
 
 def page_facts(impressions: pl.LazyFrame) -> PageFacts:

@@ -42,17 +42,11 @@ LONG_PAGE = 1000
 
 @dataclass(frozen=True)
 class Client:
-    """The client with the most rows.
+    """The client with the most rows."""
 
-    Attributes:
-        column: that tells clients apart.
-        share: of the rows that were looked at.
-        rows: how many these are.
-    """
-
-    column: str
-    share: float
-    rows: int
+    column: str  # that tells clients apart
+    share: float  # of the rows that were looked at
+    rows: int  # how many these are
 
 
 def warnings_of(

@@ -38,21 +38,13 @@ are just very attractive, rows without a click are as rare above."""
 
 @dataclass(frozen=True)
 class PageEnds:
-    """Where pages end, summed over those of two rows or more that are not faulty.
+    """Where pages end, summed over those of two rows or more that are not faulty."""
 
-    Attributes:
-        without_click: how many there are without a click; all else is about the others.
-        pages: how many there are with a click.
-        ended: how many of them end on a click.
-        rows_above: rows other than the last of each.
-        clicks_above: clicks on these.
-    """
-
-    without_click: int = 0
-    pages: int = 0
-    ended: int = 0
-    rows_above: int = 0
-    clicks_above: int = 0
+    without_click: int = 0  # how many there are without a click; all else is about the others
+    pages: int = 0  # how many there are with a click
+    ended: int = 0  # how many of them end on a click
+    rows_above: int = 0  # rows other than the last of each
+    clicks_above: int = 0  # clicks on these
 
     @property
     def cut_off(self) -> bool:
@@ -76,16 +68,11 @@ class PageEnds:
 
 @dataclass(frozen=True)
 class LogTotals:
-    """What is known of a log when it was read.
+    """What is known of a log when it was read."""
 
-    Attributes:
-        impressions: those of the rows that keep the row contract.
-        clicked: how many of them are clicked.
-        page_ends: where pages end; of a sample where only a sample was looked at, of none where there are no sessions.
-    """
-
-    impressions: int
-    clicked: int
+    impressions: int  # those of the rows that keep the row contract
+    clicked: int  # how many of them are clicked
+    # where pages end; of a sample where only a sample was looked at, of none where there are no sessions
     page_ends: PageEnds = PageEnds()
 
     @property

@@ -79,15 +79,10 @@ class RowFault(IntEnum):
 
 @dataclass(frozen=True)
 class Paging:
-    """How positions go on from one results page to the next: position = (page - base) * size + slot.
+    """How positions go on from one results page to the next: position = (page - base) * size + slot."""
 
-    Attributes:
-        size: results that a page holds; 1 where the column is an offset, which counts results.
-        base: the number of the first page.
-    """
-
-    size: int
-    base: int = 1
+    size: int  # results that a page holds; 1 where the column is an offset, which counts results
+    base: int = 1  # the number of the first page
 
     def positions(
         self, slot: pl.Expr, name: str, schema: pl.Schema, values: TextValues
@@ -104,29 +99,18 @@ class Paging:
 
 @dataclass(frozen=True)
 class ReadingRules:
-    """How raw values are read.
+    """How raw values are read."""
 
-    Attributes:
-        position_base: the number of the topmost position in the log.
-        paging: how positions go on from page to page, where they begin anew on each.
-        click_counts: whether the click column counts clicks, so that any n > 0 is a click.
-        click_ranks: the number of the topmost rank, where the click column holds the ranks of clicked results.
-        null_click: whether an empty cell of the click column means no click.
-        period: how finely the timestamp is wanted as the `period`; None for not at all.
-        day: the `period` of all rows, as 2026-01-31, where no timestamp says it.
-        time_unit: in which numbers are read as times; None where no number is one.
-        values: how text says numbers, clicks and times.
-    """
-
-    position_base: int = 1
-    click_counts: bool = False
+    position_base: int = 1  # the number of the topmost position in the log
+    click_counts: bool = False  # whether the click column counts clicks, so that any n > 0 is a click
+    # the number of the topmost rank, where the click column holds the ranks of clicked results
     click_ranks: int | None = None
-    paging: Paging | None = None
-    null_click: bool = False
-    period: Resolution | None = None
-    day: str | None = None
-    time_unit: TimeUnit | None = None
-    values: TextValues = PLAIN_TEXT
+    paging: Paging | None = None  # how positions go on from page to page, where they begin anew on each
+    null_click: bool = False  # whether an empty cell of the click column means no click
+    period: Resolution | None = None  # how finely the timestamp is wanted as the `period`; None for not at all
+    day: str | None = None  # the `period` of all rows, as 2026-01-31, where no timestamp says it
+    time_unit: TimeUnit | None = None  # in which numbers are read as times; None where no number is one
+    values: TextValues = PLAIN_TEXT  # how text says numbers, clicks and times
 
 
 def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, rules: ReadingRules) -> pl.LazyFrame:

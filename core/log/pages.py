@@ -32,19 +32,12 @@ FIRST, LAST, PAGES = "first", "last", "pages"
 
 @dataclass(frozen=True)
 class ShiftedPages:
-    """Pages that count from another base.
+    """Pages that count from another base."""
 
-    Attributes:
-        pages: how many.
-        of: how many were looked at.
-        span: their first and last position.
-        usual: that of most pages.
-    """
-
-    pages: int
-    of: int
-    span: tuple[int, int]
-    usual: tuple[int, int]
+    pages: int  # how many
+    of: int  # how many were looked at
+    span: tuple[int, int]  # their first and last position
+    usual: tuple[int, int]  # that of most pages
 
 
 def count_spans(impressions: pl.LazyFrame) -> pl.LazyFrame:
@@ -137,14 +130,10 @@ class PageFault(IntEnum):
 
 @dataclass(frozen=True)
 class PageRules:
-    """What a results page may be.
+    """What a results page may be."""
 
-    Attributes:
-        docs_repeat: whether it may show a document twice.
-        several_queries: whether its documents belong to several queries: each to its own, where a log has none.
-    """
-
-    docs_repeat: bool = False
+    docs_repeat: bool = False  # whether it may show a document twice
+    # whether its documents belong to several queries: each to its own, where a log has none
     several_queries: bool = False
 
 

@@ -12,19 +12,13 @@ _A_DAY = "2026-01-31"
 
 @dataclass(frozen=True)
 class TextValues:
-    """How text is read.
+    """How text is read."""
 
-    Attributes:
-        decimal_comma: whether numbers have a comma before their fraction; then a point is no part of a number.
-        true: words of the click column that mean a click, in lower case, beside 1 and true.
-        false: words that mean none, beside 0 and false.
-        timestamp_format: how times are written, as strftime has it; None for ISO dates and for numbers.
-    """
-
+    # whether numbers have a comma before their fraction; then a point is no part of a number
     decimal_comma: bool = False
-    true: tuple[str, ...] = ()
-    false: tuple[str, ...] = ()
-    timestamp_format: str | None = None
+    true: tuple[str, ...] = ()  # words of the click column that mean a click, in lower case, beside 1 and true
+    false: tuple[str, ...] = ()  # words that mean none, beside 0 and false
+    timestamp_format: str | None = None  # how times are written, as strftime has it; None for ISO dates and for numbers
 
     @property
     def without_words(self) -> "TextValues":

@@ -39,13 +39,9 @@ class TimeUnit(Protocol):
 
 @dataclass(frozen=True)
 class Written:
-    """Digits as a date and a time are written: yyyymmdd, then hours, minutes, seconds and their fractions.
+    """Digits as a date and a time are written: yyyymmdd, then hours, minutes, seconds and their fractions."""
 
-    Attributes:
-        words: those digits by what they say.
-    """
-
-    words: str
+    words: str  # those digits by what they say
 
     def day(self, number: pl.Expr) -> pl.Expr:
         """The day of the first digits, where the others are a time."""
@@ -69,17 +65,11 @@ class Written:
 
 @dataclass(frozen=True)
 class CountedSince1970:
-    """A count since the beginning of 1970, UTC.
+    """A count since the beginning of 1970, UTC."""
 
-    Attributes:
-        words: of what.
-        per_day: so many a day.
-        years: the first and the last year in which such counts are read.
-    """
-
-    words: str
-    per_day: int
-    years: tuple[int, int] = _YEARS
+    words: str  # of what
+    per_day: int  # so many a day
+    years: tuple[int, int] = _YEARS  # the first and the last year in which such counts are read
 
     def day(self, number: pl.Expr) -> pl.Expr:
         """The day of a count."""

@@ -29,23 +29,14 @@ _MOST_ROWS = 2_000_000  # of pages that are looked at
 
 @dataclass(frozen=True)
 class Look:
-    """What a log holds.
+    """What a log holds."""
 
-    Attributes:
-        facts: of its counts.
-        moved: how documents move between positions; an estimate where not all queries were looked at.
-        pages: facts of its pages; None where it has no sessions.
-        all_pages: how many there are; an estimate where not all were looked at.
-        outlooks: what each model can say, the position-based one first.
-        why_not: why a model is not among them.
-    """
-
-    facts: LogFacts
-    moved: Movement
-    pages: PageFacts | None
-    all_pages: int | None
-    outlooks: tuple[Outlook, ...]
-    why_not: dict[str, str]
+    facts: LogFacts  # of its counts
+    moved: Movement  # how documents move between positions; an estimate where not all queries were looked at
+    pages: PageFacts | None  # facts of its pages; None where it has no sessions
+    all_pages: int | None  # how many there are; an estimate where not all were looked at
+    outlooks: tuple[Outlook, ...]  # what each model can say, the position-based one first
+    why_not: dict[str, str]  # why a model is not among them
 
 
 def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: Progress) -> Look | None:
@@ -89,17 +80,11 @@ class _LookedAt:
 
 @dataclass(frozen=True)
 class _OfPart:
-    """What is made of the statistics of a part; it travels.
+    """What is made of the statistics of a part; it travels."""
 
-    Attributes:
-        plan: what they count.
-        kept_in: the directory for compressed counts; None keeps them in memory.
-        most: so many parts, the first ones, are compressed; None for all.
-    """
-
-    plan: StatisticsPlan
-    kept_in: Path | None
-    most: int | None = None
+    plan: StatisticsPlan  # what they count
+    kept_in: Path | None  # the directory for compressed counts; None keeps them in memory
+    most: int | None = None  # so many parts, the first ones, are compressed; None for all
 
     def __call__(self, number: int, statistics: pl.LazyFrame) -> _LookedAt | None:
         """What the part says; None where it is empty."""

@@ -33,14 +33,10 @@ _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 
 @dataclass(frozen=True)
 class FeatureColumns:
-    """Columns to learn from.
+    """Columns to learn from."""
 
-    Attributes:
-        features: them, in their order.
-        read: how each is read from the raw column: numbers as numbers (true and false as 1 and 0), text as text.
-    """
-
-    features: tuple[Feature, ...]
+    features: tuple[Feature, ...]  # them, in their order
+    # how each is read from the raw column: numbers as numbers (true and false as 1 and 0), text as text
     read: tuple[pl.Expr, ...]
 
 

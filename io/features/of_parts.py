@@ -74,47 +74,29 @@ _ROW, _NEW_ROW = "posbias_row", "posbias_new_row"
 
 @dataclass(frozen=True)
 class WantedFeatures:
-    """What the user said about features.
+    """What the user said about features."""
 
-    Attributes:
-        tables: tables beside the log: files, globs or directories each.
-        columns: columns of the log.
-        missing: what becomes of rows without features in a table.
-    """
-
-    tables: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    missing: Missing = "error"
+    tables: tuple[str, ...] = ()  # tables beside the log: files, globs or directories each
+    columns: tuple[str, ...] = ()  # columns of the log
+    missing: Missing = "error"  # what becomes of rows without features in a table
 
 
 @dataclass(frozen=True)
 class RowsRequest:
-    """A request for an estimate from features, row by row.
+    """A request for an estimate from features, row by row."""
 
-    Attributes:
-        method: its name.
-        wanted: the features.
-        score: the feature that is the ranker's score, if one is named.
-        sample_pages: how many pages to learn from, at most.
-    """
-
-    method: str
-    wanted: WantedFeatures
-    score: str | None
-    sample_pages: int
+    method: str  # its name
+    wanted: WantedFeatures  # the features
+    score: str | None  # the feature that is the ranker's score, if one is named
+    sample_pages: int  # how many pages to learn from, at most
 
 
 @dataclass(frozen=True)
 class FeaturesOfPart:
-    """Where the features of a part's rows are.
+    """Where the features of a part's rows are."""
 
-    Attributes:
-        own: those that stand in the rows, as they are read there.
-        tables: those to join, each key once.
-    """
-
-    own: tuple[pl.Expr, ...] = ()
-    tables: tuple[pl.LazyFrame, ...] = ()
+    own: tuple[pl.Expr, ...] = ()  # those that stand in the rows, as they are read there
+    tables: tuple[pl.LazyFrame, ...] = ()  # those to join, each key once
 
     def bring(self, rows: pl.DataFrame, ids: Sequence[str]) -> pl.DataFrame:
         """Rows with the columns that are no features first, then the features."""
@@ -126,21 +108,13 @@ class FeaturesOfPart:
 
 @dataclass(frozen=True)
 class FeaturedRows:
-    """Laid-out rows with their features.
+    """Laid-out rows with their features."""
 
-    Attributes:
-        parts: the rows, and where their features are, by split.
-        features: the features, in their order.
-        report: what the manifest says.
-        warnings: what a reader must know.
-        left_out: rows that are left out because they, or the click of their group, lack features.
-    """
-
-    parts: Mapping[Split, Sequence[tuple[LaidOut, FeaturesOfPart]]]
-    features: tuple[Feature, ...]
-    report: dict[str, Any]
-    warnings: tuple[str, ...]
-    left_out: int = 0
+    parts: Mapping[Split, Sequence[tuple[LaidOut, FeaturesOfPart]]]  # the rows, and where their features are, by split
+    features: tuple[Feature, ...]  # the features, in their order
+    report: dict[str, Any]  # what the manifest says
+    warnings: tuple[str, ...]  # what a reader must know
+    left_out: int = 0  # rows that are left out because they, or the click of their group, lack features
 
 
 def bring_features(

@@ -81,17 +81,11 @@ def keys_of(features: pl.LazyFrame) -> list[str]:
 
 @dataclass(frozen=True)
 class MissingFeatures:
-    """Keys without features; those of two parts add up.
+    """Keys without features; those of two parts add up."""
 
-    Attributes:
-        keys: number of different keys: of (query, doc), or of documents in each part.
-        rows: number of rows with these keys.
-        examples: a few of the keys, in words.
-    """
-
-    keys: int = 0
-    rows: int = 0
-    examples: tuple[str, ...] = ()
+    keys: int = 0  # number of different keys: of (query, doc), or of documents in each part
+    rows: int = 0  # number of rows with these keys
+    examples: tuple[str, ...] = ()  # a few of the keys, in words
 
     def __add__(self, other: "MissingFeatures") -> "MissingFeatures":
         examples = tuple(dict.fromkeys([*self.examples, *other.examples]))[:_EXAMPLES]

@@ -22,19 +22,12 @@ _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 
 @dataclass(frozen=True)
 class FeatureTable:
-    """An opened table of features.
+    """An opened table of features."""
 
-    Attributes:
-        sources: its files.
-        keys: what a row is about: `query` and `doc`, or `doc` alone.
-        features: its other columns.
-        rows: the keys, in the types of the log, and the features. Rows without a key are left out.
-    """
-
-    sources: tuple[Source, ...]
-    keys: tuple[str, ...]
-    features: tuple[Feature, ...]
-    rows: pl.LazyFrame
+    sources: tuple[Source, ...]  # its files
+    keys: tuple[str, ...]  # what a row is about: `query` and `doc`, or `doc` alone
+    features: tuple[Feature, ...]  # its other columns
+    rows: pl.LazyFrame  # the keys, in the types of the log, and the features. Rows without a key are left out.
 
     @property
     def where(self) -> str:
@@ -44,21 +37,13 @@ class FeatureTable:
 
 @dataclass(frozen=True)
 class KeyedTable:
-    """A table about queries and documents, as its headers say.
+    """A table about queries and documents, as its headers say."""
 
-    Attributes:
-        sources: its files.
-        schema: the types of its columns.
-        keys: what a row is about: `query` and `doc`, or `doc` alone; each in the type of the log.
-        names: its other columns.
-        raw: its rows as they stand there. Those without a key are left out.
-    """
-
-    sources: tuple[Source, ...]
-    schema: pl.Schema
-    keys: dict[str, pl.Expr]
-    names: list[str]
-    raw: pl.LazyFrame
+    sources: tuple[Source, ...]  # its files
+    schema: pl.Schema  # the types of its columns
+    keys: dict[str, pl.Expr]  # what a row is about: `query` and `doc`, or `doc` alone; each in the type of the log
+    names: list[str]  # its other columns
+    raw: pl.LazyFrame  # its rows as they stand there. Those without a key are left out.
 
     @property
     def where(self) -> str:

@@ -25,19 +25,12 @@ _SHARE_OF_FEATURES = 4  # of the memory: those of a part, if they fit, are held 
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """What files are asked for.
+    """What files are asked for."""
 
-    Attributes:
-        layout: of the rows.
-        grouping: what stands together.
-        form: of the files.
-        search_index: for formats that name the index of a search engine.
-    """
-
-    layout: Layout
-    grouping: Grouping
-    form: TrainingFormat
-    search_index: str | None = None
+    layout: Layout  # of the rows
+    grouping: Grouping  # what stands together
+    form: TrainingFormat  # of the files
+    search_index: str | None = None  # for formats that name the index of a search engine
 
     def about(self, features: tuple[Feature, ...]) -> TrainingSet:
         """What all rows have in common."""
@@ -87,25 +80,15 @@ def write_as_laid_out(
 
 @dataclass
 class _Written:
-    """A split that is being written.
+    """A split that is being written."""
 
-    Attributes:
-        about: what all rows have in common.
-        form: of the files.
-        folder: where.
-        n_parts: number of parts so far.
-        rows: of these, as groups and preferences are.
-        groups: likewise.
-        preferences: likewise; 0 in layouts that have none.
-    """
-
-    about: TrainingSet
-    form: TrainingFormat
-    folder: Path
-    n_parts: int = 0
-    rows: int = 0
-    groups: int = 0
-    preferences: int = 0
+    about: TrainingSet  # what all rows have in common
+    form: TrainingFormat  # of the files
+    folder: Path  # where
+    n_parts: int = 0  # number of parts so far
+    rows: int = 0  # of these, as groups and preferences are
+    groups: int = 0  # likewise
+    preferences: int = 0  # likewise; 0 in layouts that have none
 
     def __post_init__(self) -> None:
         self.folder.mkdir()

@@ -7,22 +7,22 @@ import shutil
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import polars as pl
 
 from posbias.core.errors import LogFormatError, SchemaError
 from posbias.io.engines.engine import Engine
 from posbias.io.log.log import Log
-from posbias.io.log.lost_clicks import OUTCOME, Example, JoinedClicks
-from posbias.io.log.raw import ACTION, Outcomes, RawReader, Resolved
+from posbias.io.log.lost_clicks import OUTCOME, JoinedClicks
+from posbias.io.log.raw import ACTION, RawReader, Resolved
 from posbias.io.log.rejects import check_dropped
 from posbias.io.log.rows import RawLines
 from posbias.io.log.scan import FILE, LINE, ROW, reading, scan_lines
 from posbias.io.log.sources import Source, find_sources
 from posbias.io.temporary.files import temporary_files
 
-_PART = "posbias_part"
+_PART, _LINES = "posbias_part", "lines"
 _BYTES_PER_PART = 128 << 20  # of text; as rows with their ids it takes several times that
 _OF_MEMORY = 32  # a part takes that fraction of the memory at most
 _COMPRESSION_RATIO = 10  # raw files repeat themselves
@@ -56,24 +56,33 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
         )
     if not raw.exists():
         raise SchemaError(f"{log.request.inputs[0]}: the log holds no {reader.unit}.")
-    tally = _Tally(reader.outcomes)
+    parts, lines, fatal = list[Resolved](), list[pl.DataFrame](), list[pl.DataFrame]()
+    is_fatal = pl.col(OUTCOME).is_in([*map(int, reader.outcomes.fatal)])
     for folder in sorted(raw.iterdir()):
         written = pl.scan_parquet(sorted(folder.glob("*.parquet")), hive_partitioning=False, glob=False)
-        resolved = reader.resolve(written.collect())
+        part = reader.resolve(written.collect())
         with temporary_files(engine.scratch):
-            resolved.rows.write_parquet(made / f"{folder.name}.parquet", compression="lz4")
-        tally.add(resolved)
+            part.rows.write_parquet(made / f"{folder.name}.parquet", compression="lz4")
+        lines.append(part.outcomes.group_by(OUTCOME, ACTION).agg(pl.len().cast(pl.Int64).alias(_LINES)))
+        damaged = part.outcomes.filter(is_fatal).sort(FILE, ROW)
+        fatal.append(damaged.group_by(OUTCOME, maintain_order=True).head(_SHOWN))
+        parts.append(replace(part, rows=part.rows.select(pl.len()), outcomes=damaged.clear()))
     shutil.rmtree(raw)
-    account = tally.account(reader)
+    rows, counts = (
+        sum(part.rows.item() for part in parts),
+        sum((Counter(part.counts) for part in parts), Counter[str]()),
+    )
+    account = _account(pl.concat(lines), rows, counts, reader)
+    where, reasons = log.request.inputs[0], reader.outcomes.reasons
     if engine.on_bad_rows == "error":
-        _stop_at_fatal_lines(log, reader, tally, account)
-    reasons = reader.outcomes.reasons
-    fatal = {reasons[outcome]: account.not_used.get(reasons[outcome], 0) for outcome in reader.outcomes.fatal}
-    dropped = {why: lines for why, lines in fatal.items() if lines}
-    check_dropped(log.request.inputs[0], dropped, account.lines, log.request.max_bad_rows, reader.unit)
-    reader.judge(log.request.inputs[0], tally.rows, tally.counts, account)
-    clicks = JoinedClicks.of(pl.concat(tally.clicks), tally.examples)
-    clicks.check(log.request.inputs[0])
+        _stop_at_fatal_lines(log, reader, pl.concat(fatal), account)
+    fatal_reasons = {reasons[outcome] for outcome in reader.outcomes.fatal}
+    dropped = {why: number for why, number in account.not_used.items() if why in fatal_reasons}
+    check_dropped(where, dropped, account.lines, log.request.max_bad_rows, reader.unit)
+    reader.judge(where, rows, counts, account)
+    examples = [example for part in parts for example in part.examples]
+    clicks = JoinedClicks.of(pl.concat(part.clicks for part in parts), examples)
+    clicks.check(where)
     return log.made_of_raw(find_sources([str(made)])), account, clicks
 
 
@@ -109,62 +118,29 @@ def _parts_for(log: Log, engine: Engine) -> int:
     return 1 + size // min(_BYTES_PER_PART, max(engine.memory // _OF_MEMORY, 1))
 
 
-@dataclass
-class _Tally:
-    """What is known after some parts.
-
-    Attributes:
-        outcomes: what can become of a line.
-        lines: number of lines by outcome, and by action, of each part.
-        fatal: the first lines with each fatal outcome, of each part.
-        clicks: `Resolved.clicks` of each part.
-        examples: some ids of clicks that are lost.
-        rows: number of rows of the log.
-        counts: what else is added up.
-    """
-
-    outcomes: Outcomes
-    lines: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
-    fatal: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
-    clicks: list[pl.DataFrame] = field(default_factory=list[pl.DataFrame])
-    examples: list[Example] = field(default_factory=list[Example])
-    rows: int = 0
-    counts: Counter[str] = field(default_factory=Counter[str])
-
-    def add(self, resolved: Resolved) -> None:
-        """Count one more part."""
-        self.lines.append(resolved.outcomes.group_by(OUTCOME, ACTION).agg(lines=pl.len().cast(pl.Int64)))
-        fatal = resolved.outcomes.filter(pl.col(OUTCOME).is_in(list(map(int, self.outcomes.fatal))))
-        self.fatal.append(fatal.sort(FILE, ROW).group_by(OUTCOME, maintain_order=True).head(_SHOWN))
-        self.clicks.append(resolved.clicks)
-        self.examples += resolved.examples
-        self.rows += resolved.rows.height
-        self.counts.update(resolved.counts)
-
-    def account(self, reader: RawReader) -> RawLines:
-        """The account of all lines."""
-        lines = pl.concat(self.lines).group_by(OUTCOME, ACTION).agg(pl.col("lines").sum())
-        counts = dict(lines.group_by(OUTCOME).agg(pl.col("lines").sum()).iter_rows())
-        others = lines.filter(pl.col(OUTCOME) == self.outcomes.other_action)
-        others = others.drop_nulls(ACTION).sort("lines", ACTION, descending=[True, False])
-        return RawLines(
-            lines=sum(counts.values()),
-            used={name: counts.get(outcome, 0) for outcome, name in self.outcomes.used.items()},
-            not_used={
-                reason: counts[outcome] for outcome, reason in self.outcomes.reasons.items() if outcome in counts
-            },
-            other_actions=dict(others.select(ACTION, "lines").iter_rows()),
-            positions=reader.positions(self.rows, self.counts),
-        )
+def _account(lines: pl.DataFrame, rows: int, counts: Counter[str], reader: RawReader) -> RawLines:
+    """The account of all lines."""
+    numbers = dict(lines.group_by(OUTCOME).agg(pl.col(_LINES).sum()).iter_rows())
+    others = lines.filter(pl.col(OUTCOME) == reader.outcomes.other_action).drop_nulls(ACTION)
+    others = others.group_by(ACTION).agg(pl.col(_LINES).sum()).sort(_LINES, ACTION, descending=[True, False])
+    return RawLines(
+        lines=sum(numbers.values()),
+        used={name: numbers.get(outcome, 0) for outcome, name in reader.outcomes.used.items()},
+        not_used={
+            reason: numbers[outcome] for outcome, reason in reader.outcomes.reasons.items() if outcome in numbers
+        },
+        other_actions=dict(others.iter_rows()),
+        positions=reader.positions(rows, counts),
+    )
 
 
-def _stop_at_fatal_lines(log: Log, reader: RawReader, tally: _Tally, account: RawLines) -> None:
-    examples = pl.concat(tally.fatal).sort(OUTCOME, FILE, ROW)
-    if not examples.height:
+def _stop_at_fatal_lines(log: Log, reader: RawReader, fatal: pl.DataFrame, account: RawLines) -> None:
+    fatal = fatal.sort(OUTCOME, FILE, ROW)
+    if not fatal.height:
         return
     said = [f"Some {reader.unit} cannot be read as {reader.title}:"]
-    for outcome in examples[OUTCOME].unique(maintain_order=True):
-        first: list[tuple[int, int]] = examples.filter(pl.col(OUTCOME) == outcome).head(_SHOWN).select(FILE, ROW).rows()
+    for outcome in fatal[OUTCOME].unique(maintain_order=True):
+        first: list[tuple[int, int]] = fatal.filter(pl.col(OUTCOME) == outcome).head(_SHOWN).select(FILE, ROW).rows()
         places = "; ".join(f"{log.sources[file].path} {reader.unit[:-1]} {row}" for file, row in first)
         why = reader.outcomes.reasons[outcome]
         said.append(f"  {account.not_used[why]:,} x {why}: {places}")

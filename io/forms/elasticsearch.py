@@ -4,14 +4,15 @@ Fields as in "Behavioral Analytics events reference" of the Elasticsearch guide 
 session.id, user.id, search.query, search.page.current and .size, search.results.items[].document.id, document.id.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
-from posbias.io.forms.lines import (
+from posbias.io.forms.form import (
     QUERY,
     VISIT,
     Document,
     Line,
     Outcome,
+    PageForm,
     click_line,
     document_of,
     field,
@@ -20,8 +21,6 @@ from posbias.io.forms.lines import (
     page_line,
     text_of,
 )
-from posbias.io.forms.pages import PageForm
-from posbias.io.log.raw import RawRules
 
 _SEARCH, _CLICK = "search", "search_click"
 
@@ -29,18 +28,17 @@ _SEARCH, _CLICK = "search", "search_click"
 class Elasticsearch(PageForm):
     """A page is a search. A click belongs to the last search of its session and query that showed the document."""
 
-    name: ClassVar[str] = "elasticsearch"
-    title: ClassVar[str] = "Elasticsearch"
-    clicked_by: ClassVar[tuple[str, ...]] = (VISIT, QUERY)
-    wanted: ClassVar[tuple[str, ...]] = (_CLICK,)
-    expected: ClassVar[str] = (
+    name = "elasticsearch"
+    title = "Elasticsearch"
+    clicked_by = (VISIT, QUERY)
+    wanted = (_CLICK,)
+    expected = (
         "Events of behavioral analytics are read as NDJSON, one per line, plain, as bulk requests or as hits of a "
         "search (jq -c '.hits.hits[]'); name the file .ndjson or .jsonl (.gz, .zst)."
     )
 
-    def read(self, text: str, rules: RawRules) -> Line:
+    def read(self, text: str) -> Line:
         """What an event says."""
-        del rules
         document = document_of(text)
         if document is None:
             return Line(Outcome.NOT_READ)
@@ -50,7 +48,7 @@ class Elasticsearch(PageForm):
         if action == _SEARCH:
             return _search(document)
         if action == _CLICK:
-            return _click(document)
+            return click_line(_common(document)._replace(doc=text_of(field(document, "document.id"))))
         return Line(Outcome.UNKNOWN) if action is None else Line(Outcome.OTHER_ACTION, action=action)
 
     def knows_document(self, document: dict[str, Any]) -> bool:
@@ -64,17 +62,9 @@ def _search(document: Document) -> Line:
     number, size = field(document, "search.page.current"), field(document, "search.page.size")
     before = (number - 1) * size if _is_whole(number) and _is_whole(size) else 0
     named = [common.visit, common.timestamp, common.query, str(before)]
-    return page_line(
-        common._replace(
-            page=" ".join(name or "" for name in named) if common.visit else None,
-            docs=ids_in(field(document, "search.results.items"), "document.id"),
-            first=before + 1,
-        )
-    )
-
-
-def _click(document: Document) -> Line:
-    return click_line(_common(document)._replace(doc=text_of(field(document, "document.id"))))
+    page = " ".join(name or "" for name in named) if common.visit else None
+    docs = ids_in(field(document, "search.results.items"), "document.id")
+    return page_line(common._replace(page=page, docs=docs, first=before + 1))
 
 
 def _common(document: Document) -> Line:

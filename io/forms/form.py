@@ -1,29 +1,68 @@
-"""What a form of raw files is."""
+"""Forms of raw files: lines as records, and pages and clicks, all those of a page or visit together, as a log.
+
+A line is a page with the documents that it showed, a click, or something else. It is read by itself, so that one odd
+line is that line's own fault.
+"""
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self, cast
+
+import msgspec
+import polars as pl
 
 from posbias.core.registry import Plugin
-from posbias.io.log.raw import RawReader, RawRules
+from posbias.core.schema import RequestedRoles
+from posbias.io.log import lost_clicks
+from posbias.io.log.lost_clicks import AT, CLICKS, OUTCOME, Fate, Reason
+from posbias.io.log.moments import text_moment
+from posbias.io.log.raw import (
+    ACTION,
+    CLICKED,
+    KIND,
+    NO_RULES,
+    OTHER,
+    RECORD,
+    SHOWN,
+    UNDECIDED,
+    Outcomes,
+    RawReader,
+    RawRules,
+    Resolved,
+    clicks_in_visits,
+    clicks_on_pages,
+    first_clicks,
+    resolved,
+    with_outcome,
+)
+from posbias.io.log.rows import RawLines
+from posbias.io.log.scan import FILE, LINE, ROW, scan_lines
+from posbias.io.log.sources import Source
+
+KEY, PAGE, VISIT, QUERY, DOCS, FIRST = "key", "page", "visit", "query", "docs", "first"
+DOC, TIMESTAMP, USER, MOMENT, POSITION, CLICK = "doc", "timestamp", "user", "moment", "position", "click"
+
+_COLUMNS = (PAGE, QUERY, DOC, POSITION, CLICK, TIMESTAMP, USER, VISIT)
+_SAME = "same"
+_IDS = (pl.col(KEY).alias(lost_clicks.KEY), pl.col(PAGE).alias(lost_clicks.PAGE), pl.col(DOC).alias(lost_clicks.DOC))
+_ON_PAGE = [PAGE, DOC]
+_LINES_AT_ONCE = 2048  # as objects, which take ten times what they take in columns
 
 
-class Form(Plugin):
-    """The raw files of a source, as it documents them.
+@dataclass(frozen=True)
+class Form(Plugin, RawReader):
+    """The raw files of a source, as it documents them, and how they are read."""
 
-    Attributes:
-        title: for people.
-        has_actions: whether its events have actions, so that it is said which of them are clicks.
-        may_lack_queries: whether its pages may be those of a recommender (--no-query).
-    """
+    has_actions: ClassVar[bool] = False  # whether its events have actions, so that it is said which of them are clicks
+    may_lack_queries: ClassVar[bool] = False  # whether its pages may be those of a recommender (--no-query)
 
-    title: ClassVar[str]
-    has_actions: ClassVar[bool] = False
-    may_lack_queries: ClassVar[bool] = False
+    rules: RawRules = NO_RULES
 
-    @abstractmethod
-    def reader(self, rules: RawRules) -> RawReader:
+    def reader(self, rules: RawRules) -> Self:
         """What makes a log of such files."""
+        return replace(self, rules=rules)
 
     def knows_document(self, document: dict[str, Any]) -> bool:
         """Whether a JSON object is one of its lines."""
@@ -39,3 +78,235 @@ class Form(Plugin):
         """Whether the fields of a line between tabs are those of one of its lines."""
         del fields
         return False
+
+
+class Outcome(Reason):
+    """What becomes of a line."""
+
+    SHOWN = 1, "pages"
+
+    BLANK = 10, "blank lines"
+    ACTION_LINE = 11, "action lines of the bulk format"
+    NOT_READ = 12, "lines that are not in this format"
+    UNKNOWN = 13, "lines of an unknown kind"
+    NO_TIME = 14, "lines without a time that can be read"
+    OTHER_ACTION = 15, "events of other kinds"
+
+    NO_ID = 20, "pages without an id"
+    NO_QUERY = 21, "pages without a query"
+    NO_DOCS = 22, "pages that showed nothing"
+    BAD_DOCS = 23, "pages whose list does not hold different ids"
+    REPEATED_PAGE = 24, "pages that were seen before"
+    PAGES_DISAGREE = 25, "pages whose id has another query or list as well"
+
+
+_OUTCOMES = Outcomes(
+    Outcome,
+    fatal=(Outcome.NOT_READ, Outcome.UNKNOWN, Outcome.NO_TIME),
+    other_action=Outcome.OTHER_ACTION,
+)
+
+
+class Line(NamedTuple):
+    """What a line says."""
+
+    outcome: int = UNDECIDED  # as far as the line alone decides it
+    kind: int = OTHER
+    action: str | None = None  # what its writer calls it, where that is of interest
+    key: str | None = None  # what it has in common with all lines that belong together: the id of the page, or visit
+    page: str | None = None  # null for a click that is joined by visit
+    visit: str | None = None
+    query: str | None = None
+    docs: list[str] | None = None  # what a page showed, from the top
+    first: int = 1  # the position of the first of them
+    doc: str | None = None  # what was clicked
+    timestamp: str | None = None
+    user: str | None = None
+
+
+_RECORD_TYPES: dict[str, pl.DataType] = {
+    OUTCOME: pl.UInt8(),
+    KIND: pl.UInt8(),
+    ACTION: pl.String(),
+    KEY: pl.String(),
+    PAGE: pl.String(),
+    VISIT: pl.String(),
+    QUERY: pl.String(),
+    DOCS: pl.List(pl.String()),
+    FIRST: pl.Int64(),
+    DOC: pl.String(),
+    TIMESTAMP: pl.String(),
+    USER: pl.String(),
+}
+"""The columns of records: the fields of a line."""
+
+
+@dataclass(frozen=True)
+class PageForm(Form):
+    """A source each of whose lines is a page with what it showed, a click, or something else."""
+
+    clicked_by: ClassVar[tuple[str, ...]] = (VISIT,)  # what a click that names no page has in common with its page
+    wanted: ClassVar[tuple[str, ...]] = ()  # the actions that are clicks, where they cannot be chosen
+    columns = _COLUMNS
+    outcomes = _OUTCOMES
+    key = KEY
+
+    @abstractmethod
+    def read(self, text: str) -> Line:
+        """What a line says."""
+
+    def roles(self, requested: RequestedRoles) -> RequestedRoles:
+        """The columns that were named, and those that are made for the others."""
+        return requested.or_else(session=PAGE, query=QUERY, doc=DOC, position=POSITION, click=CLICK)
+
+    def records(self, source: Source, number: int) -> pl.LazyFrame:
+        """One record per line."""
+
+        def of_lines(lines: pl.Series) -> pl.Series:
+            starts = range(0, max(len(lines), 1), _LINES_AT_ONCE)
+            return pl.concat(of_some(lines.slice(at, _LINES_AT_ONCE)) for at in starts).to_struct("record")
+
+        def of_some(lines: pl.Series) -> pl.DataFrame:
+            read = [self.read(line) if line and not line.isspace() else Line(Outcome.BLANK) for line in lines]
+            columns = {name: [line[place] for line in read] for place, name in enumerate(_RECORD_TYPES)}
+            return pl.DataFrame(columns, schema=_RECORD_TYPES)
+
+        record = pl.col(LINE).map_batches(of_lines, return_dtype=pl.Struct(_RECORD_TYPES), is_elementwise=True)
+        records = scan_lines(source).select(pl.lit(number, pl.UInt32).alias(FILE), ROW, record.alias("record"))
+        timeless = (pl.col(OUTCOME) == UNDECIDED) & pl.col(MOMENT).is_null()
+        outcome = pl.when(timeless).then(int(Outcome.NO_TIME)).otherwise(pl.col(OUTCOME))
+        timed = records.unnest("record").with_columns(text_moment(pl.col(TIMESTAMP)).alias(MOMENT))
+        return timed.with_columns(outcome.cast(pl.UInt8).alias(OUTCOME))
+
+    def resolve(self, records: pl.DataFrame) -> Resolved:
+        """What each page showed, and what was clicked."""
+        records = records.sort(MOMENT, FILE, ROW).with_row_index(RECORD)
+        undecided = records.filter(pl.col(OUTCOME) == UNDECIDED)
+        pages, of_pages = _pages(undecided.filter(pl.col(KIND) == SHOWN))
+        places = pl.int_ranges(pl.col(FIRST), pl.col(FIRST) + pl.col(DOCS).list.len().cast(pl.Int64)).alias(POSITION)
+        wanted = pages.select(RECORD, KEY, PAGE, *self.clicked_by, DOCS, places)
+        shown = wanted.explode(DOCS, POSITION).rename({DOCS: DOC})
+        clicks = undecided.filter(pl.col(KIND) == CLICKED)
+        known = records.filter(pl.col(KIND) == SHOWN).select(PAGE).drop_nulls().unique()
+        on_page, of_those = clicks_on_pages(clicks.filter(pl.col(PAGE).is_not_null()), shown, known, [PAGE], _ON_PAGE)
+        by_visit, by = clicks.filter(pl.col(PAGE).is_null()), [*self.clicked_by, DOC]
+        in_visit, of_these = clicks_in_visits(by_visit, shown, by, RECORD, [PAGE])
+        found = pl.concat(some.select(RECORD, *_ON_PAGE) for some in (on_page, in_visit))
+        clicked, of_clicked = first_clicks(found.sort(RECORD), _ON_PAGE)
+        marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICK))
+        rows = shown.select(RECORD, *_ON_PAGE, POSITION).join(marked, on=_ON_PAGE, how="left", maintain_order="left")
+        of_page = pages.select(RECORD, QUERY, TIMESTAMP, USER, VISIT)
+        rows = rows.join(of_page, on=RECORD, how="left", maintain_order="left")
+        return resolved(
+            records,
+            [of_pages, of_those, of_these, of_clicked],
+            rows.with_columns(pl.col(CLICK).fill_null(0)).select(_COLUMNS),
+            shown,
+            _IDS,
+            pl.lit(None, pl.Int64).alias(AT),
+            {},
+        )
+
+    def judge(self, where: str, rows: int, counts: Counter[str], account: RawLines) -> None:
+        """See that pages were shown, and that clicks are not called otherwise.
+
+        Raises:
+            SchemaError: nothing was shown, or only other actions occur.
+        """
+        super().judge(where, rows, counts, account)
+        if not counts[CLICKS] and account.other_actions:
+            flag = "--click-actions" if self.has_actions else None
+            raise self.no_clicks(where, self.wanted or self.rules.click_actions, account, flag)
+
+
+def _pages(pages: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The pages, each once, and what became of every line of one."""
+    same = pl.concat_str(QUERY, FIRST, pl.col(DOCS).list.join("\0"), separator="\0")
+    judged = pages.with_columns(same.alias(_SAME)).with_columns(
+        (pl.col(_SAME).n_unique().over(PAGE) > 1).alias("disagrees"),
+        (pl.col(RECORD) == pl.col(RECORD).min().over(PAGE)).alias("is_first"),
+    )
+    agreed = judged.filter(~pl.col("disagrees"))
+    kept = agreed.filter("is_first")
+    outcomes = [
+        with_outcome(kept, Outcome.SHOWN),
+        with_outcome(agreed.filter(~pl.col("is_first")), Outcome.REPEATED_PAGE),
+        with_outcome(judged.filter("disagrees"), Outcome.PAGES_DISAGREE),
+    ]
+    return kept.drop(_SAME, "disagrees", "is_first", DOC), pl.concat(outcomes)
+
+
+def page_line(line: Line) -> Line:
+    """A page, and what the line alone says against it."""
+    cases = (
+        (line.page is None, Outcome.NO_ID),
+        (line.query is None, Outcome.NO_QUERY),
+        (line.docs == [], Outcome.NO_DOCS),
+        (line.docs is None or len({*line.docs}) < len(line.docs), Outcome.BAD_DOCS),
+    )
+    outcome = next((case for holds, case in cases if holds), UNDECIDED)
+    return line._replace(kind=SHOWN, outcome=outcome)
+
+
+def click_line(line: Line) -> Line:
+    """A click, and what the line alone says against it."""
+    if line.key is None:
+        return line._replace(kind=CLICKED, outcome=Fate.NO_PAGE)
+    return line._replace(kind=CLICKED, outcome=UNDECIDED if line.doc is not None else Fate.NO_DOC)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------
+
+Document = dict[str, Any]
+_DECODER = msgspec.json.Decoder()
+_OF_BULK = ("index", "create", "update", "delete")
+
+
+def document_of(text: str) -> Document | None:
+    """The JSON object in a line: alone, after the name of an index and a tab, or as a hit of a search (`_source`)."""
+    if not text.startswith("{"):
+        text = text.rpartition("\t")[2] if "\t" in text.partition("{")[0] else text
+    try:
+        found = _DECODER.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    document = cast("Document", found)
+    source = document.get("_source")
+    return cast("Document", source) if isinstance(source, dict) else document
+
+
+def is_action_line(document: Document) -> bool:
+    """Whether an object is an action line of the bulk format."""
+    return len(document) == 1 and next(iter(document)) in _OF_BULK and isinstance(next(iter(document.values())), dict)
+
+
+def field(document: Document, path: str) -> Any:  # noqa: ANN401 - of whatever type it has
+    """A field by its path, whose parts may be objects in objects or one dotted name."""
+    if path in document:
+        return document[path]
+    first, _, rest = path.partition(".")
+    inner = document.get(first)
+    return field(cast("Document", inner), rest) if rest and isinstance(inner, dict) else None
+
+
+def text_of(value: object) -> str | None:
+    """An id or a text; None where a value is none."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    text = str(value)
+    return text if text.strip() else None
+
+
+def ids_in(items: object, path: str) -> list[str] | None:
+    """The ids of a list of objects; None where it is no list, or one has no id."""
+    if not isinstance(items, list):
+        return None
+    found: list[str] = []
+    for item in cast("Sequence[object]", items):
+        known = text_of(field(cast("Document", item), path)) if isinstance(item, dict) else None
+        if known is None:
+            return None
+        found.append(known)
+    return found

@@ -4,11 +4,9 @@ Fields as in "Supported events" and "Timestamp formats" of its documentation (do
 event, id, timestamp, user, session, fields[name = query], items[].id; ranking, type, item.
 """
 
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
-from posbias.io.forms.lines import Document, Line, Outcome, click_line, document_of, ids_in, page_line, text_of
-from posbias.io.forms.pages import PageForm
-from posbias.io.log.raw import RawRules
+from posbias.io.forms.form import Document, Line, Outcome, PageForm, click_line, document_of, ids_in, page_line, text_of
 
 _RANKING = "ranking"
 _OTHERS = ("item", "user")
@@ -17,24 +15,22 @@ _OTHERS = ("item", "user")
 class Metarank(PageForm):
     """A page is a ranking; interactions name it. Their type says which of them are clicks."""
 
-    name: ClassVar[str] = "metarank"
-    title: ClassVar[str] = "Metarank"
-    has_actions: ClassVar[bool] = True
-    may_lack_queries: ClassVar[bool] = True
-    expected: ClassVar[str] = (
-        "Metarank's events are read as NDJSON, one per line; name the file .ndjson or .jsonl (.gz, .zst)."
-    )
+    name = "metarank"
+    title = "Metarank"
+    has_actions = True
+    may_lack_queries = True
+    expected = "Metarank's events are read as NDJSON, one per line; name the file .ndjson or .jsonl (.gz, .zst)."
 
-    def read(self, text: str, rules: RawRules) -> Line:
+    def read(self, text: str) -> Line:
         """What an event says."""
         document = document_of(text)
         if document is None:
             return Line(Outcome.NOT_READ)
         kind = document.get("event")
         if kind == _RANKING:
-            return _ranking(document, no_query=rules.no_query)
+            return _ranking(document, no_query=self.rules.no_query)
         if kind == "interaction":
-            return _interaction(document, rules.click_actions)
+            return _interaction(document, self.rules.click_actions)
         return Line(Outcome.OTHER_ACTION, action=kind) if kind in _OTHERS else Line(Outcome.UNKNOWN)
 
     def lacks_query(self, document: dict[str, Any]) -> bool | None:

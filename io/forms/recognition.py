@@ -8,7 +8,7 @@ import polars as pl
 
 from posbias.core.column_names import plain
 from posbias.io.forms import Form, forms
-from posbias.io.forms.lines import Document, document_of, is_action_line
+from posbias.io.forms.form import Document, document_of, is_action_line
 from posbias.io.log.event_table import CLICKED_FLAG, SHOWN_FLAG
 from posbias.io.log.findings import Finding
 from posbias.io.log.scan import LINE, reading, scan_lines, scan_sources, schema_of

@@ -11,11 +11,8 @@ The clicks of test queries (T in place of Q) were kept back, so that these pages
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
-from posbias.io.forms.lines import Line, Outcome, click_line, page_line
-from posbias.io.forms.pages import PageForm
-from posbias.io.log.raw import RawRules
+from posbias.io.forms.form import Line, Outcome, PageForm, click_line, page_line
 
 _METADATA, _QUERY, _TEST, _CLICK = "M", "Q", "T", "C"
 _FIELDS_OF_METADATA = 4
@@ -27,15 +24,14 @@ _FIRST_URL, _FIRST_PAIR = 5, 6
 class Yandex(PageForm):
     """A page is a query action. A click names its page, or belongs to the last one of the session with its URL."""
 
-    name: ClassVar[str] = "yandex"
-    title: ClassVar[str] = "Yandex"
-    formats: ClassVar[tuple[str, ...]] = ("tsv", "csv")
-    expected: ClassVar[str] = "Yandex's logs are text between tabs; name the file .tsv (.gz, .zst)."
-    wanted: ClassVar[tuple[str, ...]] = (_CLICK,)
+    name = "yandex"
+    title = "Yandex"
+    formats = ("tsv", "csv")
+    expected = "Yandex's logs are text between tabs; name the file .tsv (.gz, .zst)."
+    wanted = (_CLICK,)
 
-    def read(self, text: str, rules: RawRules) -> Line:
+    def read(self, text: str) -> Line:
         """What an action says."""
-        del rules
         fields = text.rstrip("\r\n\t ").split("\t")
         if len(fields) == _FIELDS_OF_METADATA and fields[1] == _METADATA:
             return Line(Outcome.OTHER_ACTION, action=_METADATA)

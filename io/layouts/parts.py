@@ -32,21 +32,13 @@ _OTHER_SEED = 1  # so that pieces of a bucket are no buckets
 
 @dataclass(frozen=True)
 class LaidOut:
-    """Some rows of a layout, whole groups, numbered within them.
-
-    Attributes:
-        rows: them.
-        preferences: among them, where a preference has a weight.
-        n_rows: number of rows.
-        n_groups: number of groups.
-        n_preferences: number of preferences; 0 in other layouts.
-    """
+    """Some rows of a layout, whole groups, numbered within them."""
 
     rows: KeptFrame
-    preferences: KeptFrame | None
-    n_rows: int
-    n_groups: int
-    n_preferences: int = 0
+    preferences: KeptFrame | None  # among them, where a preference has a weight
+    n_rows: int  # number of rows
+    n_groups: int  # number of groups
+    n_preferences: int = 0  # number of preferences; 0 in other layouts
 
 
 LaidOutSplits = dict[Split, list[LaidOut]]
@@ -69,18 +61,12 @@ class PairsOfParts(Protocol):
 
 @dataclass(frozen=True)
 class RowBuffer:
-    """Where laid-out rows are kept, and how they are split.
+    """Where laid-out rows are kept, and how they are split."""
 
-    Attributes:
-        folder: on disk; None keeps them in memory.
-        validation: the share of queries or sessions that are set apart for validation.
-        by: which of the two.
-        passes_on: whether rows are written as soon as they are laid out, so that memory holds those of a few parts.
-    """
-
-    folder: Path | None
-    validation: float = 0.0
-    by: Grouping = "query"
+    folder: Path | None  # on disk; None keeps them in memory
+    validation: float = 0.0  # the share of queries or sessions that are set apart for validation
+    by: Grouping = "query"  # which of the two
+    # whether rows are written as soon as they are laid out, so that memory holds those of a few parts
     passes_on: bool = False
 
     @property
@@ -174,16 +160,11 @@ def _lay_out_pairs(item: tuple[PairsOfPart, Floats], rows_of: RowsOfPairs, buffe
 
 @dataclass(frozen=True)
 class PageLayout:
-    """How pages are laid out.
-
-    Attributes:
-        layout: the layout.
-        grouping: what stands together.
-        weigh: makes weighted pages, as from `weighted_pages`, of whole pages. It travels: no lambda.
-    """
+    """How pages are laid out."""
 
     layout: LayoutOfPages
-    grouping: Grouping
+    grouping: Grouping  # what stands together
+    # makes weighted pages, as from `weighted_pages`, of whole pages. It travels: no lambda.
     weigh: Callable[[pl.DataFrame], pl.DataFrame]
 
     def rows(self, impressions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:

@@ -30,15 +30,10 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class ClickRows:
-    """Rows of the clicks' table that are clicks: where a column holds a value.
+    """Rows of the clicks' table that are clicks: where a column holds a value."""
 
-    Attributes:
-        column: the column that says what a row is.
-        value: what it holds in the rows of clicks, as text.
-    """
-
-    column: str
-    value: str
+    column: str  # the column that says what a row is
+    value: str  # what it holds in the rows of clicks, as text
 
     @classmethod
     def parse(cls, text: str, flag: str = "--clicks-where") -> Self:
@@ -69,40 +64,24 @@ class ClickRows:
 
 @dataclass(frozen=True)
 class ClicksRequest:
-    """What the user said about the clicks' table.
+    """What the user said about the clicks' table."""
 
-    Attributes:
-        inputs: its files.
-        session: its columns of the session; empty where they are called as in the impressions.
-        doc: its columns of the document, likewise.
-        click: the column that says whether, or how often, a row was clicked.
-        where: what rows are clicks; where it is said several times, any of them.
-    """
-
-    inputs: tuple[str, ...]
-    session: tuple[str, ...] = ()
-    doc: tuple[str, ...] = ()
-    click: str | None = None
-    where: tuple[ClickRows, ...] = ()
+    inputs: tuple[str, ...]  # its files
+    session: tuple[str, ...] = ()  # its columns of the session; empty where they are called as in the impressions
+    doc: tuple[str, ...] = ()  # its columns of the document, likewise
+    click: str | None = None  # the column that says whether, or how often, a row was clicked
+    where: tuple[ClickRows, ...] = ()  # what rows are clicks; where it is said several times, any of them
 
 
 @dataclass(frozen=True)
 class ClickTable:
-    """The clicks' table beside a log.
+    """The clicks' table beside a log."""
 
-    Attributes:
-        request: what was said about it.
-        sources: its files.
-        shown: the roles of the impressions' columns.
-        rules: how the log is read.
-        click_of_log: the click column that was named for the log, which may stand in this table.
-    """
-
-    request: ClicksRequest
-    sources: tuple[Source, ...]
-    shown: Roles
-    rules: ReadingRules
-    click_of_log: str | None = None
+    request: ClicksRequest  # what was said about it
+    sources: tuple[Source, ...]  # its files
+    shown: Roles  # the roles of the impressions' columns
+    rules: ReadingRules  # how the log is read
+    click_of_log: str | None = None  # the click column that was named for the log, which may stand in this table
 
     def clicks(self, types: Mapping[str, pl.DataType]) -> pl.LazyFrame:
         """Its clicks: the session and doc under the names and types of the impressions' columns, `OUTCOME` and `AT`.

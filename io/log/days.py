@@ -14,17 +14,11 @@ _HARDLY_ANY = 0.01  # of the rows of a usual day
 
 @dataclass(frozen=True)
 class Days:
-    """Days with their rows.
+    """Days with their rows."""
 
-    Attributes:
-        rows: number of rows (impressions, of statistics) by day.
-        today: the day on which they are read.
-        read_as: the unit of timestamps that are numbers.
-    """
-
-    rows: Mapping[date, float]
-    today: date
-    read_as: str | None = None
+    rows: Mapping[date, float]  # number of rows (impressions, of statistics) by day
+    today: date  # the day on which they are read
+    read_as: str | None = None  # the unit of timestamps that are numbers
 
     @cached_property
     def in_order(self) -> list[date]:

@@ -12,17 +12,11 @@ _UTF_8 = ("utf-8", "utf-8-sig", "ascii")
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a text file is written.
+    """How a text file is written."""
 
-    Attributes:
-        separator: what stands between fields; None for what the format has.
-        encoding: how letters are bytes, as Python names it; None for UTF-8.
-        columns: the names of the columns where the first line does not say them; none where it does.
-    """
-
-    separator: str | None = None
-    encoding: str | None = None
-    columns: tuple[str, ...] = ()
+    separator: str | None = None  # what stands between fields; None for what the format has
+    encoding: str | None = None  # how letters are bytes, as Python names it; None for UTF-8
+    columns: tuple[str, ...] = ()  # the names of the columns where the first line does not say them; none where it does
 
     @property
     def options(self) -> tuple[str, ...]:

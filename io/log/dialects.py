@@ -32,19 +32,12 @@ _MOST = 0.95  # of the lines that have as many fields as the first
 
 @dataclass(frozen=True)
 class _Start:
-    """The beginning of a text file.
+    """The beginning of a text file."""
 
-    Attributes:
-        source: the file.
-        encoding: what it seems to be in; None for UTF-8 without a mark.
-        certain: whether that follows from the bytes.
-        lines: its first lines, whole.
-    """
-
-    source: Source
-    encoding: str | None
-    certain: bool
-    lines: list[str]
+    source: Source  # the file
+    encoding: str | None  # what it seems to be in; None for UTF-8 without a mark
+    certain: bool  # whether that follows from the bytes
+    lines: list[str]  # its first lines, whole
 
 
 def find_dialects(sources: Sequence[Source]) -> list[Finding]:

@@ -7,8 +7,7 @@ it. What clients send twice is counted once.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -17,7 +16,7 @@ from posbias.core.schema import Roles
 from posbias.io.log import lost_clicks
 from posbias.io.log.click_table import ClickRows
 from posbias.io.log.headers import check_headers
-from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate, as_text, whole_position
+from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate, Reason, as_text, whole_position
 from posbias.io.log.moments import moment
 from posbias.io.log.raw import (
     ACTION,
@@ -34,8 +33,10 @@ from posbias.io.log.raw import (
     RawReader,
     Resolved,
     actions_in_words,
+    clicks_in_visits,
+    clicks_on_pages,
+    first_clicks,
     first_that_holds,
-    last_before,
     resolved,
     with_outcome,
 )
@@ -48,28 +49,22 @@ EVENTS = "events"
 
 SHOWN_FLAG, CLICKED_FLAG, TIME_FLAG = "--impression-where", "--click-where", "--page-time"
 _MICROSECONDS = 10**6
-_KEY, _WHEN, _SHOWN_WHEN = (f"posbias_{name}" for name in ("key", "when", "shown_when"))
+_KEY, _WHEN = "posbias_key", "posbias_when"
 
 
-class _Outcome(IntEnum):
+class _Outcome(Reason):
     """What becomes of a row."""
 
-    IMPRESSION = 1
+    IMPRESSION = 1, "impressions"
 
-    OTHER_EVENT = 10
-    BOTH = 11
-    NO_TIME = 12
-    REPEATED_IMPRESSION = 13
+    OTHER_EVENT = 10, "rows of other events"
+    BOTH = 11, f"rows that are impressions ({SHOWN_FLAG}) and clicks ({CLICKED_FLAG}) at once"
+    NO_TIME = 12, f"rows without a time that can be read ({TIME_FLAG})"
+    REPEATED_IMPRESSION = 13, "impressions that were seen before"
 
 
 _OUTCOMES = Outcomes(
-    shown={_Outcome.IMPRESSION: "impressions"},
-    others={
-        _Outcome.OTHER_EVENT: "rows of other events",
-        _Outcome.BOTH: f"rows that are impressions ({SHOWN_FLAG}) and clicks ({CLICKED_FLAG}) at once",
-        _Outcome.NO_TIME: f"rows without a time that can be read ({TIME_FLAG})",
-        _Outcome.REPEATED_IMPRESSION: "impressions that were seen before",
-    },
+    _Outcome,
     fatal=(_Outcome.BOTH, _Outcome.NO_TIME),
     other_action=_Outcome.OTHER_EVENT,
 )
@@ -77,19 +72,12 @@ _OUTCOMES = Outcomes(
 
 @dataclass(frozen=True)
 class EventsRequest:
-    """What the user said about a table of events.
+    """What the user said about a table of events."""
 
-    Attributes:
-        shown: which rows are impressions: any of these.
-        clicked: which rows are clicks, likewise.
-        time: the column of the time, where a session is a visit and a page what it shows at one time.
-        window: the most seconds between an impression and its click, where they are joined by time.
-    """
-
-    shown: tuple[ClickRows, ...]
-    clicked: tuple[ClickRows, ...]
-    time: str | None = None
-    window: int = 1800
+    shown: tuple[ClickRows, ...]  # which rows are impressions: any of these
+    clicked: tuple[ClickRows, ...]  # which rows are clicks, likewise
+    time: str | None = None  # the column of the time, where a session is a visit and a page what it shows at one time
+    window: int = 1800  # the most seconds between an impression and its click, where they are joined by time
 
     def columns(self) -> list[str]:
         """The columns that are read beside those of roles."""
@@ -124,25 +112,18 @@ class EventsRequest:
 
 @dataclass(frozen=True)
 class EventReader(RawReader):
-    """Makes a log of a table of events.
-
-    Attributes:
-        request: what its rows are.
-        found: the column of each role; the session is the visit, where pages are told by their time.
-        paths: of its files, for the places of faulty rows.
-        as_text: columns of NDJSON that are read as text.
-    """
+    """Makes a log of a table of events."""
 
     request: EventsRequest
-    found: Roles
-    paths: tuple[str, ...]
-    as_text: tuple[str, ...] = ()
-    name: str = EVENTS
-    title: str = "events"
-    unit: str = "rows"
-    of_lines: bool = False
-    outcomes: Outcomes = field(default=_OUTCOMES, repr=False)
-    key: str = _KEY
+    found: Roles  # the column of each role; the session is the visit, where pages are told by their time
+    paths: tuple[str, ...]  # of its files, for the places of faulty rows
+    as_text: tuple[str, ...] = ()  # columns of NDJSON that are read as text
+    name = EVENTS
+    title = "events"
+    unit = "rows"
+    of_lines = False
+    outcomes = _OUTCOMES
+    key = _KEY
 
     @property
     def page(self) -> tuple[str, ...]:
@@ -189,17 +170,30 @@ class EventReader(RawReader):
         undecided = records.filter(pl.col(OUTCOME) == UNDECIDED)
         shown, of_shown = self._shown(undecided.filter(pl.col(KIND) == SHOWN))
         clicks = undecided.filter(pl.col(KIND) == CLICKED)
-        clicked, of_clicks = (
-            self._clicked_on_page(clicks, shown)
-            if self.request.time is None
-            else (self._clicked_in_visit(clicks, shown))
+        on_page = list(dict.fromkeys([*self.page, *self.found.doc]))
+        if self.request.time is None:
+            known = shown.select(self.page).unique()
+            found, of_lost = clicks_on_pages(clicks, shown, known, list(self.page), on_page)
+        else:
+            by = list(dict.fromkeys([*self.found.session, *self.found.doc]))
+            of_page = [name for name in self.page if name not in by]
+            window = self.request.window * _MICROSECONDS
+            found, of_lost = clicks_in_visits(clicks, shown.drop_nulls(on_page), by, _WHEN, of_page, window)
+        clicked, of_clicks = first_clicks(found, on_page)
+        marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICKED_EVENT))
+        rows = shown.join(marked, on=on_page, how="left", maintain_order="left")
+        rows = rows.select(
+            *self._columns,
+            pl.col(CLICKED_EVENT).fill_null(0),
+            pl.Series(self.paths, dtype=pl.String).gather(rows[FILE]).alias(OF_FILE),
+            pl.col(ROW).alias(OF_ROW),
         )
         page = as_text(self.found.session)
         names = {lost_clicks.KEY: page, lost_clicks.PAGE: page, lost_clicks.DOC: as_text(self.found.doc)}
         return resolved(
             records,
-            [of_shown, of_clicks],
-            self._rows(shown, clicked),
+            [of_shown, of_lost, of_clicks],
+            rows,
             shown,
             [text.alias(name) for name, text in names.items()],
             pl.lit(None, pl.Int64) if self.found.position is None else whole_position(self.found.position),
@@ -250,50 +244,3 @@ class EventReader(RawReader):
             with_outcome(repeated, _Outcome.REPEATED_IMPRESSION),
         ]
         return shown, pl.concat(outcomes)
-
-    def _clicked_on_page(self, clicks: pl.DataFrame, shown: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The clicked documents of pages, by page and document, and what became of each click."""
-        page, on_page = list(self.page), self._on_page
-        known = clicks.join(shown.select(page).unique(), on=page, how="semi", maintain_order="left")
-        found = known.join(shown.select(on_page).unique(), on=on_page, how="semi", maintain_order="left")
-        first = found.unique(on_page, keep="first", maintain_order=True)
-        outcomes = [
-            with_outcome(clicks.join(known, on=RECORD, how="anti"), Fate.OTHER_PAGE),
-            with_outcome(known.join(found, on=RECORD, how="anti"), Fate.NOT_SHOWN),
-            with_outcome(first, Fate.JOINED),
-            with_outcome(found.join(first, on=RECORD, how="anti"), Fate.REPEATED),
-        ]
-        return first.select(on_page), pl.concat(outcomes)
-
-    def _clicked_in_visit(self, clicks: pl.DataFrame, shown: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The same, where a click belongs to the last impression of the document in the visit before it."""
-        by = list(dict.fromkeys([*self.found.session, *self.found.doc]))
-        of_page = [name for name in self.page if name not in by]
-        shown = shown.drop_nulls(self._on_page).with_columns(pl.col(_WHEN).alias(_SHOWN_WHEN))
-        found = last_before(clicks.select(RECORD, *by, _WHEN), shown, by, _WHEN, [_SHOWN_WHEN, *of_page])
-        has_impression = pl.col(_SHOWN_WHEN).is_not_null()
-        in_time = pl.col(_WHEN) - pl.col(_SHOWN_WHEN) <= self.request.window * _MICROSECONDS
-        good = found.filter(has_impression & in_time)
-        first = good.unique(self._on_page, keep="first", maintain_order=True)
-        outcomes = [
-            with_outcome(found.filter(~has_impression), Fate.NOT_SHOWN_BEFORE),
-            with_outcome(found.filter(has_impression & ~in_time), Fate.TOO_LATE),
-            with_outcome(first, Fate.JOINED),
-            with_outcome(good.join(first, on=RECORD, how="anti"), Fate.REPEATED),
-        ]
-        return first.select(self._on_page), pl.concat(outcomes)
-
-    @property
-    def _on_page(self) -> list[str]:
-        return list(dict.fromkeys([*self.page, *self.found.doc]))
-
-    def _rows(self, shown: pl.DataFrame, clicked: pl.DataFrame) -> pl.DataFrame:
-        """The log, in the order of the table."""
-        marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICKED_EVENT))
-        rows = shown.join(marked, on=self._on_page, how="left", maintain_order="left")
-        return rows.select(
-            *self._columns,
-            pl.col(CLICKED_EVENT).fill_null(0),
-            pl.Series(self.paths, dtype=pl.String).gather(rows[FILE]).alias(OF_FILE),
-            pl.col(ROW).alias(OF_ROW),
-        )

@@ -5,14 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was recognised.
+    """One thing that was recognised."""
 
-    Attributes:
-        said: in words, for a reader.
-        options: words of the command line that say it; none where it is the default.
-        certain: whether it follows from the data; a guess is said to be one.
-    """
-
-    said: str
-    options: tuple[str, ...] = ()
-    certain: bool = True
+    said: str  # in words, for a reader
+    options: tuple[str, ...] = ()  # words of the command line that say it; none where it is the default
+    certain: bool = True  # whether it follows from the data; a guess is said to be one

@@ -63,23 +63,15 @@ _SAMPLED_ROWS = 10_000  # of timestamps
 
 @dataclass(frozen=True)
 class Log:
-    """An opened log. Nothing is read but headers, footers and some timestamps until an engine runs a plan.
-
-    Attributes:
-        sources: its files, and those of the clicks if they are apart.
-        roles: the column of each role.
-        nesting: how rows hold pages, where a row is not one impression.
-        raw: what makes a log of the files, where they hold no rows of impressions yet.
-        raw_sources: the files that its rows were made of, where they were made.
-    """
+    """An opened log. Nothing is read but headers, footers and some timestamps until an engine runs a plan."""
 
     request: LogRequest
-    sources: tuple[Source, ...]
+    sources: tuple[Source, ...]  # its files, and those of the clicks if they are apart
     click_sources: tuple[Source, ...]
-    roles: Roles
-    nesting: Nesting | None = None
-    raw: RawReader | None = None
-    raw_sources: tuple[Source, ...] = ()
+    roles: Roles  # the column of each role
+    nesting: Nesting | None = None  # how rows hold pages, where a row is not one impression
+    raw: RawReader | None = None  # what makes a log of the files, where they hold no rows of impressions yet
+    raw_sources: tuple[Source, ...] = ()  # the files that its rows were made of, where they were made
 
     @property
     def has_sessions(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import polars as pl
 from msgspec import UNSET, UnsetType
@@ -29,44 +29,47 @@ _POSITIONS = 5  # of them in a message
 _EXAMPLES, _COMPARED, _LONGEST = 2, 1_000, 60
 
 
-class Fate(IntEnum):
+class Reason(IntEnum):
+    """What becomes of a record, in words as they stand in manifests and messages."""
+
+    words: str
+
+    def __new__(cls, number: int, words: str) -> Self:
+        """A number with its words."""
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.words = words
+        return member
+
+
+class Fate(Reason):
     """What becomes of a click; the numbers are no outcome of other records."""
 
-    JOINED = 100
-    REPEATED = 101
-    NO_PAGE = 110
-    NO_DOC = 111
-    OTHER_PAGE = 112
-    PAGE_NOT_USED = 113
-    NOT_SHOWN = 114
-    NOT_SHOWN_BEFORE = 115
-    TOO_LATE = 116
-    OTHER_POSITION = 117
+    JOINED = 100, "clicks"
+    NO_PAGE = 110, "clicks without the id of a page or visit"
+    NO_DOC = 111, "clicks without a document"
+    OTHER_PAGE = 112, "clicks on a page that was not recorded"
+    PAGE_NOT_USED = 113, "clicks on a page that is not used"
+    NOT_SHOWN = 114, "clicks on a document that the page did not show"
+    NOT_SHOWN_BEFORE = 115, "clicks on a document that the visit had not shown before"
+    TOO_LATE = 116, "clicks longer after the impression than --click-window"
+    OTHER_POSITION = 117, "clicks whose ordinal says another position than the impression"
+    REPEATED = 101, "clicks that were seen before"
 
 
-REASONS: Mapping[int, str] = {
-    Fate.NO_PAGE: "clicks without the id of a page or visit",
-    Fate.NO_DOC: "clicks without a document",
-    Fate.OTHER_PAGE: "clicks on a page that was not recorded",
-    Fate.PAGE_NOT_USED: "clicks on a page that is not used",
-    Fate.NOT_SHOWN: "clicks on a document that the page did not show",
-    Fate.NOT_SHOWN_BEFORE: "clicks on a document that the visit had not shown before",
-    Fate.TOO_LATE: "clicks longer after the impression than --click-window",
-    Fate.OTHER_POSITION: "clicks whose ordinal says another position than the impression",
-    Fate.REPEATED: "clicks that were seen before",
-}
-"""Why a click is not counted, as it stands in manifests and messages."""
+REASONS: Mapping[int, str] = {fate: fate.words for fate in Fate if fate != Fate.JOINED}
+"""Why a click is not counted."""
 
 _ALIKE = "Write the ids of documents alike in clicks and impressions."
 _ADVICE: Mapping[str, str] = {
-    REASONS[Fate.NO_PAGE]: "Record the id of the page with every click.",
-    REASONS[Fate.NO_DOC]: "Record the id of the document with every click.",
-    REASONS[Fate.OTHER_PAGE]: "Write the ids of pages alike in clicks and impressions, and give both of the same time.",
-    REASONS[Fate.PAGE_NOT_USED]: "`rows` in the manifest says why pages, such as those without results, are not used.",
-    REASONS[Fate.NOT_SHOWN]: _ALIKE,
-    REASONS[Fate.NOT_SHOWN_BEFORE]: _ALIKE,
-    REASONS[Fate.TOO_LATE]: "If clicks may come so late, say a longer --click-window.",
-    REASONS[Fate.OTHER_POSITION]: "Check from what number the ordinals of clicks count: --position-base.",
+    Fate.NO_PAGE.words: "Record the id of the page with every click.",
+    Fate.NO_DOC.words: "Record the id of the document with every click.",
+    Fate.OTHER_PAGE.words: "Write the ids of pages alike in clicks and impressions, and give both of the same time.",
+    Fate.PAGE_NOT_USED.words: "`rows` in the manifest says why pages, such as those without results, are not used.",
+    Fate.NOT_SHOWN.words: _ALIKE,
+    Fate.NOT_SHOWN_BEFORE.words: _ALIKE,
+    Fate.TOO_LATE.words: "If clicks may come so late, say a longer --click-window.",
+    Fate.OTHER_POSITION.words: "Check from what number the ordinals of clicks count: --position-base.",
 }
 
 WITH_EXAMPLES = {Fate.OTHER_PAGE: PAGE, Fate.NOT_SHOWN: DOC, Fate.NOT_SHOWN_BEFORE: DOC}

@@ -75,19 +75,12 @@ def are_sums(log: Log, impressions: str, clicks: str) -> bool:
 
 @dataclass(frozen=True)
 class UnsaidPage:
-    """A column that seems to number pages, or to count the results above them, beside positions that begin anew.
-
-    Attributes:
-        column: it.
-        slot: the column of positions, in words.
-        paging: how positions would go on.
-        later: the share of the rows that are on later pages.
-    """
+    """A column that seems to number pages, or to count the results above them, beside positions that begin anew."""
 
     column: str
-    slot: str
-    paging: Paging
-    later: float
+    slot: str  # the column of positions, in words
+    paging: Paging  # how positions would go on
+    later: float  # the share of the rows that are on later pages
 
     @property
     def options(self) -> tuple[str, ...]:

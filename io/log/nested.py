@@ -21,23 +21,15 @@ _SAMPLED_PAGES = 1000
 
 @dataclass(frozen=True)
 class Nesting:
-    """How the rows of a log hold pages.
+    """How the rows of a log hold pages."""
 
-    Attributes:
-        lists: the columns that hold a list with one entry per document; the documents first.
-        row_is_page: whether each row is a page of its own, for want of a session column.
-        base: the number of the topmost position, where the place in the list says the position; None where a column
-            does.
-        rules: how lists are read.
-        written: the columns whose lists are written as text.
-        clicked: the column that lists the clicked documents, where no column has an entry for each document.
-    """
-
-    lists: tuple[str, ...]
-    row_is_page: bool
+    lists: tuple[str, ...]  # the columns that hold a list with one entry per document; the documents first
+    row_is_page: bool  # whether each row is a page of its own, for want of a session column
+    # the number of the topmost position, where the place in the list says the position; None where a column does
     base: int | None
-    rules: ListRules = NO_LIST_RULES
-    written: tuple[str, ...] = ()
+    rules: ListRules = NO_LIST_RULES  # how lists are read
+    written: tuple[str, ...] = ()  # the columns whose lists are written as text
+    # the column that lists the clicked documents, where no column has an entry for each document
     clicked: str | None = None
 
     def roles(self, named: Roles) -> Roles:

@@ -29,17 +29,11 @@ Each = Callable[[Iterable[Source], Callable[[Source], "Quotes"]], Iterator["Quot
 
 @dataclass(frozen=True)
 class Quotes:
-    """What the quotes of one text file say.
+    """What the quotes of one text file say."""
 
-    Attributes:
-        in_header: whether names of columns are in quotes.
-        stray: the first line where quotes do not mark fields, from 1; None where all of them may.
-        text: the beginning of that line.
-    """
-
-    in_header: bool
-    stray: int | None = None
-    text: str = ""
+    in_header: bool  # whether names of columns are in quotes
+    stray: int | None = None  # the first line where quotes do not mark fields, from 1; None where all of them may
+    text: str = ""  # the beginning of that line
 
 
 def _here(sources: Iterable[Source], work: Callable[[Source], "Quotes"]) -> Iterator["Quotes"]:

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import polars as pl
 from msgspec import UNSET, UnsetType
@@ -11,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from posbias.core.choices import Impressions
 from posbias.core.errors import SchemaError
 from posbias.core.schema import RequestedRoles
-from posbias.io.log.lost_clicks import AT, CLICKS, OUTCOME, REASONS, WITH_EXAMPLES, Example, Fate, find_examples
+from posbias.io.log.lost_clicks import AT, CLICKS, OUTCOME, REASONS, WITH_EXAMPLES, Example, Fate, Reason, find_examples
 from posbias.io.log.rows import RawLines
 from posbias.io.log.scan import FILE, ROW
 from posbias.io.log.sources import Source
@@ -28,72 +29,57 @@ UNDECIDED = 0
 CLICKED_EVENT = "posbias_click"
 """The column of clicks in a log that is made of the rows of an event table."""
 
+_SHOWN_AT = "posbias_shown_at"
+_NOT_USED = 10  # from this number on, an outcome is no part of the log
+
 OF_FILE, OF_ROW = "posbias_of_file", "posbias_of_row"
 """Where a row that is made of another one comes from, so that a faulty one can be shown."""
 
 
 @dataclass(frozen=True)
 class RawRules:
-    """What is said of raw files.
+    """What is said of raw files."""
 
-    Attributes:
-        impressions: what says that a document was shown, in UBI.
-        click_actions: the actions that are clicks, where a source has several.
-        bases: the number of the topmost position in the ordinals of each action of UBI; no number, no trust: the
-            official sample mixes ordinals from 0 and from 1.
-        no_query: whether pages have no query, where the source allows that.
-    """
-
-    impressions: Impressions = "hits"
-    click_actions: tuple[str, ...] = ("click",)
+    impressions: Impressions = "hits"  # what says that a document was shown, in UBI
+    click_actions: tuple[str, ...] = ("click",)  # the actions that are clicks, where a source has several
+    # the number of the topmost position in the ordinals of each action of UBI; no number, no trust: the official sample
+    # mixes ordinals from 0 and from 1
     bases: Mapping[str, int] = field(default_factory=dict[str, int])
-    no_query: bool = False
+    no_query: bool = False  # whether pages have no query, where the source allows that
+
+
+NO_RULES = RawRules()
+"""Nothing was said of them."""
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What can become of a record. Every record has one outcome, so that they add up to all.
+    """What can become of a record. Every record has one outcome, so that they add up to all."""
 
-    Attributes:
-        shown: what made the log beside clicks, as it stands in the manifest.
-        others: what did not, beside clicks, as it stands there and in messages.
-        fatal: what stops the run, unless bad rows are dropped.
-        other_action: what is of an action that is not asked for.
-    """
-
-    shown: Mapping[int, str]
-    others: Mapping[int, str]
-    fatal: tuple[int, ...]
-    other_action: int
+    kinds: type[Reason]  # those below 10 make the log beside clicks, others do not
+    fatal: tuple[Reason, ...]  # what stops the run, unless bad rows are dropped
+    other_action: Reason  # what is of an action that is not asked for
 
     @property
     def used(self) -> dict[int, str]:
         """What made the log."""
-        return {**self.shown, Fate.JOINED: "clicks"}
+        return {kind: kind.words for kind in (*self.kinds, Fate.JOINED) if kind < _NOT_USED or kind == Fate.JOINED}
 
     @property
     def reasons(self) -> dict[int, str]:
         """What did not."""
-        return {**self.others, **REASONS}
+        return {**{kind: kind.words for kind in self.kinds if kind >= _NOT_USED}, **REASONS}
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """What was made of the records of some pages or visits.
+    """What was made of the records of some pages or visits."""
 
-    Attributes:
-        rows: rows of the log.
-        outcomes: `OUTCOME`, `ACTION` and the place of each record.
-        clicks: `OUTCOME` and `AT` of clicks, and their number, `CLICKS`.
-        examples: some ids of lost ones.
-        counts: what else is to be added up, by name.
-    """
-
-    rows: pl.DataFrame
-    outcomes: pl.DataFrame
-    clicks: pl.DataFrame
-    examples: Sequence[Example] = ()
-    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    rows: pl.DataFrame  # rows of the log
+    outcomes: pl.DataFrame  # `OUTCOME`, `ACTION` and the place of each record
+    clicks: pl.DataFrame  # `OUTCOME` and `AT` of clicks, and their number, `CLICKS`
+    examples: Sequence[Example] = ()  # some ids of lost ones
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])  # what else is to be added up, by name
 
 
 def resolved(
@@ -139,30 +125,84 @@ def with_outcome(records: pl.DataFrame, outcome: int) -> pl.DataFrame:
     return records.select(RECORD, pl.lit(int(outcome), pl.UInt8).alias(OUTCOME))
 
 
-class RawReader(ABC):
-    """Makes a log of the lines or rows of raw files.
+def clicks_on_pages(
+    clicks: pl.DataFrame, shown: pl.DataFrame, known: pl.DataFrame, page: list[str], on_page: list[str]
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The clicks on what their pages showed, by page and document, and what became of the others.
 
-    Attributes:
-        name: of the account in the manifest.
-        title: for people.
-        unit: what the files consist of.
-        of_lines: whether they are read as lines of text, so that nothing is known of the log before.
-        formats: those of the files that are read.
-        expected: what is said of another one.
-        columns: of the log that is made; none where the columns of the files are kept.
-        outcomes: what can become of a record.
-        key: the column of the records by which all that belong together are found.
+    Args:
+        clicks: with the columns `page` and `on_page`.
+        shown: likewise.
+        known: the pages that were recorded, whether or not they are used.
+        page: the columns of the page.
+        on_page: those of the page and the document.
     """
+    used = clicks.join(shown.select(page).unique(), on=page, how="semi", maintain_order="left")
+    unused = clicks.join(used, on=RECORD, how="anti")
+    recorded = unused.join(known, on=page, how="semi")
+    found = used.join(shown.select(on_page).unique(), on=on_page, how="semi", maintain_order="left")
+    outcomes = [
+        with_outcome(recorded, Fate.PAGE_NOT_USED),
+        with_outcome(unused.join(recorded, on=RECORD, how="anti"), Fate.OTHER_PAGE),
+        with_outcome(used.join(found, on=RECORD, how="anti"), Fate.NOT_SHOWN),
+    ]
+    return found, pl.concat(outcomes)
 
-    name: str
-    title: str
-    unit: str = "lines"
-    of_lines: bool = True
-    formats: tuple[str, ...] = ("ndjson",)
-    expected: str = ""
-    columns: tuple[str, ...] = ()
-    outcomes: Outcomes
-    key: str
+
+def clicks_in_visits(
+    clicks: pl.DataFrame, shown: pl.DataFrame, by: list[str], order: str, of_page: list[str], window: int | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The clicks on the last page of the visit that showed their document before, and what became of the others.
+
+    Args:
+        clicks: with the columns `by` and `order`; nulls match nothing.
+        shown: likewise, and with the columns `of_page`.
+        by: what must be the same: visit and document.
+        order: when it was.
+        of_page: further columns of the page, which clicks take over.
+        window: how much later a click may be, if not at any time.
+    """
+    at = pl.col(order)
+    earlier = (
+        shown.drop_nulls([*by, order])
+        .sort(order, maintain_order=True)
+        .select(*by, order, at.alias(_SHOWN_AT), *of_page)
+    )
+    found = (
+        clicks.select([*dict.fromkeys([RECORD, *by, order])])
+        .sort(order, maintain_order=True)
+        .join_asof(earlier, on=order, by=by, strategy="backward", check_sortedness=False)
+    )
+    is_shown = pl.col(_SHOWN_AT).is_not_null()
+    in_time = pl.lit(value=True) if window is None else at - pl.col(_SHOWN_AT) <= window
+    outcomes = [
+        with_outcome(found.filter(~is_shown), Fate.NOT_SHOWN_BEFORE),
+        with_outcome(found.filter(is_shown & ~in_time), Fate.TOO_LATE),
+    ]
+    return found.filter(is_shown & in_time), pl.concat(outcomes)
+
+
+def first_clicks(clicks: pl.DataFrame, on_page: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The clicked documents of pages, each once, and what became of every click on one, in their order."""
+    first = clicks.unique(on_page, keep="first", maintain_order=True)
+    again = clicks.join(first, on=RECORD, how="anti")
+    return first.select(on_page), pl.concat([with_outcome(first, Fate.JOINED), with_outcome(again, Fate.REPEATED)])
+
+
+class RawReader(ABC):
+    """Makes a log of the lines or rows of raw files."""
+
+    name: ClassVar[str]  # of the account in the manifest
+    title: ClassVar[str]  # for people
+    unit: ClassVar[str] = "lines"  # what the files consist of
+    of_lines: ClassVar[bool] = (
+        True  # whether they are read as lines of text, so that nothing is known of the log before
+    )
+    formats: ClassVar[tuple[str, ...]] = ("ndjson",)  # those of the files that are read
+    expected: ClassVar[str] = ""  # what is said of another one
+    columns: ClassVar[tuple[str, ...]] = ()  # of the log that is made; none where those of the files are kept
+    outcomes: ClassVar[Outcomes]  # what can become of a record
+    key: ClassVar[str]  # the column of the records by which all that belong together are found
 
     def roles(self, requested: RequestedRoles) -> RequestedRoles:
         """The columns that were named, and the usual ones for the others."""
@@ -223,22 +263,3 @@ def first_that_holds(cases: Sequence[tuple[pl.Expr, int]]) -> pl.Expr:
     for holds, case in reversed(cases):
         outcome = pl.when(holds).then(int(case)).otherwise(outcome)
     return outcome.cast(pl.UInt8)
-
-
-def last_before(clicks: pl.DataFrame, shown: pl.DataFrame, by: list[str], order: str, found: list[str]) -> pl.DataFrame:
-    """Clicks with the last of the shown documents that is the same and not later, null where there is none.
-
-    Args:
-        clicks: with the columns `by` and `order`; nulls match nothing.
-        shown: likewise, and with the columns that are `found`.
-        by: what must be the same, such as visit and document.
-        order: when it was.
-        found: columns of `shown` that are joined.
-    """
-    return clicks.sort(order, maintain_order=True).join_asof(
-        shown.drop_nulls([*by, order]).sort(order, maintain_order=True).select(*by, order, *found),
-        on=order,
-        by=by,
-        strategy="backward",
-        check_sortedness=False,
-    )

@@ -14,35 +14,21 @@ from posbias.io.log.written_values import NO_LIST_RULES, ListRules
 
 @dataclass(frozen=True)
 class LogRequest:
-    """What the user said about a log.
+    """What the user said about a log."""
 
-    Attributes:
-        inputs: files, globs and directories.
-        roles: the columns that were named.
-        rules: how values are read.
-        clicks: a second table that holds the clicks, where impressions and clicks are apart.
-        needs_session: whether the work cannot be done without the session column.
-        form: what a row is: an impression (flat), a page (nested), or one of these, by the document column (auto).
-        events: which rows are impressions and which are clicks, where one table holds both.
-        raw: what makes the log, where the files are the raw ones of a known source.
-        max_bad_rows: share of the rows that may be left out because they break the contract.
-        dialect: how files of text are written, those of the clicks as well.
-        duplicate_docs: what becomes of a document that stands twice on a page.
-        lists: how lists are read, where a row is a page.
-    """
-
-    inputs: tuple[str, ...]
-    roles: RequestedRoles
-    rules: ReadingRules
-    clicks: ClicksRequest | None = None
-    needs_session: bool = False
+    inputs: tuple[str, ...]  # files, globs and directories
+    roles: RequestedRoles  # the columns that were named
+    rules: ReadingRules  # how values are read
+    clicks: ClicksRequest | None = None  # a second table that holds the clicks, where impressions and clicks are apart
+    needs_session: bool = False  # whether the work cannot be done without the session column
+    # what a row is: an impression (flat), a page (nested), or one of these, by the document column (auto)
     form: str = "auto"
-    events: EventsRequest | None = None
-    raw: RawReader | None = None
-    max_bad_rows: float = 1.0
-    dialect: Dialect = PLAIN
-    duplicate_docs: DuplicateDocs = "error"
-    lists: ListRules = NO_LIST_RULES
+    events: EventsRequest | None = None  # which rows are impressions and which are clicks, where one table holds both
+    raw: RawReader | None = None  # what makes the log, where the files are the raw ones of a known source
+    max_bad_rows: float = 1.0  # share of the rows that may be left out because they break the contract
+    dialect: Dialect = PLAIN  # how files of text are written, those of the clicks as well
+    duplicate_docs: DuplicateDocs = "error"  # what becomes of a document that stands twice on a page
+    lists: ListRules = NO_LIST_RULES  # how lists are read, where a row is a page
 
     @property
     def where(self) -> str:

@@ -73,33 +73,20 @@ class _Made(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Source:
-    """One input file, or object of an object store.
+    """One input file, or object of an object store."""
 
-    Attributes:
-        path: where it is.
-        format: "parquet", "csv", "tsv", "ndjson" or "ipc"; "json", an array of rows, until it is copied.
-        hive: values of the folders `key=value` on the way to it.
-        bytes: its size.
-        modified: when it was last changed, in nanoseconds.
-        file: device and number of the file, on disk.
-        link: the link to a directory through which it was found, if there is one.
-        quoted: whether quotes around a field of text are no part of it; None where that is not known yet.
-        dialect: how its text is written.
-        spooled: the file that standard input was written to, which can be read more than once.
-        copy: what is read in its stead: a copy in UTF-8, or rows of a JSON array line by line.
-    """
-
-    path: Location
-    format: str
-    hive: tuple[tuple[str, str | None], ...]
-    bytes: int
-    modified: int
-    file: tuple[int, int] | None = None
-    link: Path | None = None
+    path: Location  # where it is
+    format: str  # "parquet", "csv", "tsv", "ndjson" or "ipc"; "json", an array of rows, until it is copied
+    hive: tuple[tuple[str, str | None], ...]  # values of the folders `key=value` on the way to it
+    bytes: int  # its size
+    modified: int  # when it was last changed, in nanoseconds
+    file: tuple[int, int] | None = None  # device and number of the file, on disk
+    link: Path | None = None  # the link to a directory through which it was found, if there is one
+    # whether quotes around a field of text are no part of it; None where that is not known yet
     quoted: bool | None = None
-    dialect: Dialect = PLAIN
-    copy: Path | None = None
-    spooled: Path | None = None
+    dialect: Dialect = PLAIN  # how its text is written
+    copy: Path | None = None  # what is read in its stead: a copy in UTF-8, or rows of a JSON array line by line
+    spooled: Path | None = None  # the file that standard input was written to, which can be read more than once
 
     @property
     def place(self) -> Location:

@@ -22,17 +22,14 @@ _FLAT_LIST = rf"^\s*\[\s*(?:{_ENTRY}\s*(?:,\s*{_ENTRY}\s*)*)?\]\s*$"
 
 @dataclass(frozen=True)
 class ListRules:
-    """How lists are read that are no lists to the file's format, or say more than ids.
+    """How lists are read that are no lists to the file's format, or say more than ids."""
 
-    Attributes:
-        separator: what stands between the entries of a list that is written as text, or `JSON`, or `SPACE`; None where
-            no text is a list.
-        click_suffix: what stands between an id and its click, as in `N1-0 N2-1`; None where ids are ids alone.
-        order_is_position: whether documents stand in the order in which they were shown, where that is in doubt.
-    """
-
+    # what stands between the entries of a list that is written as text, or `JSON`, or `SPACE`; None where no text is a
+    # list
     separator: str | None = None
+    # what stands between an id and its click, as in `N1-0 N2-1`; None where ids are ids alone
     click_suffix: str | None = None
+    # whether documents stand in the order in which they were shown, where that is in doubt
     order_is_position: bool = False
 
     @classmethod

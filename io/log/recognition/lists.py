@@ -42,23 +42,14 @@ def find_lists(sources: Sequence[Source]) -> list[Finding]:
 
 @dataclass(frozen=True)
 class _Columns:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        doc: the column of the documents.
-        click: the column with a click for each document, where there is one.
-        clicked: the column of the ids of the clicked documents, where there is one.
-        position: the column with a position for each document, where there is one.
-        suffix: what stands between an id and its click.
-        separator: what stands between the entries, where lists are written as text.
-    """
-
-    doc: str
-    click: str | None = None
-    clicked: str | None = None
-    position: str | None = None
-    suffix: str | None = None
-    separator: str | None = None
+    doc: str  # the column of the documents
+    click: str | None = None  # the column with a click for each document, where there is one
+    clicked: str | None = None  # the column of the ids of the clicked documents, where there is one
+    position: str | None = None  # the column with a position for each document, where there is one
+    suffix: str | None = None  # what stands between an id and its click
+    separator: str | None = None  # what stands between the entries, where lists are written as text
 
 
 def _readings(first: pl.DataFrame) -> Iterator[tuple[str | None, Lists]]:

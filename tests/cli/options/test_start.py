@@ -82,7 +82,8 @@ def test_a_run_loads_only_the_plugins_that_it_uses(clean_environment: dict[str, 
     rooms = ("io.browsing", "io.learning", "core.learners", "core.simulation", "core.evaluation", "io.engines.spark")
     loaded_in_vain = [name for name in modules for room in rooms if name.startswith(f"posbias.{room}")]
     assert sorted(loaded_in_vain) == []
-    others = {"core.models.ubm", "core.models.dbn", "core.estimators.ctr", "io.formats.xgboost_files"}
+    others = {"core.models.ubm", "core.models.dbn", "core.estimators.ctr"}
+    others |= {"io.formats.xgboost_files", "io.forms.yandex"}
     assert sorted(modules.intersection(f"posbias.{name}" for name in others)) == []
     assert modules.issuperset({"posbias.core.models.pbm", "posbias.core.estimators.conditional"})
 
