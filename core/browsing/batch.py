@@ -3,11 +3,8 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+from posbias.core.arrays.count_table import Flags, Floats, Integers
 
 
 @dataclass(frozen=True)

@@ -93,86 +93,54 @@ def find_signatures(
         n_positions: K.
         keep: puts signatures aside that are too many to be held.
     """
-    found = _Found(columns, n_units, n_positions)
+    n_above = n_positions + 1 if PREVIOUS_CLICK in columns else 1  # last clicks above that are told apart
+    n_cells = (n_positions + 1) * n_above
+    no_number, no_sum = np.empty(0, np.int64), np.empty(0)
+    of_unit, rows, n_aside = np.full(n_units + 1, -1), list[Iterable[PageBatch]](), 0
+    empty = CountTable(n_cells, np.zeros(1, np.int64), no_number, no_sum, no_sum, no_sum)
+    units, signature, table = no_number, no_number, empty  # of signatures that others may still equal
+
+    def put_aside(keep: Keep) -> None:
+        nonlocal n_aside, units, signature, table
+        of_unit[units] = n_aside + signature
+        rows.append(keep(_rows_of(table, n_aside, n_above, columns), len(rows)))
+        n_aside += table.n_units
+        units, signature, table = no_number, no_number, empty
+
     for batches in parts:
-        found.add(count_rows(batches, columns))
-        if found.n_entries > _ENTRIES_AT_ONCE:
-            found.put_aside(keep)
-    found.put_aside(lambda rows, _: tuple(small_batches(rows)))
-    return found.signatures
+        more, counted = _table_of(count_rows(batches, columns), n_cells, n_above)
+        numbers = np.concatenate([signature, table.n_units + np.arange(counted.n_units)])
+        tables = [table, counted]
+        del table, counted  # large: no array need be held twice
+        table, found = compress(concatenate(tables))
+        units, signature = np.concatenate([units, more]), found[numbers]
+        if table.n_entries > _ENTRIES_AT_ONCE:
+            put_aside(keep)
+    put_aside(lambda last, _: tuple(small_batches(last)))
+    return Signatures(tuple(rows), np.where(of_unit < 0, n_aside, of_unit), n_aside, n_positions)
 
 
-class _Found:
-    """What was found in some parts: groups of signatures that were put aside, and one that others may still equal."""
+def _table_of(counts: pl.DataFrame, n_cells: int, n_above: int) -> tuple[Integers, CountTable]:
+    """The units of rows as from `count_rows`, and their counts."""
+    unit, cell = counts[UNIT].to_numpy(), counts[POSITION].to_numpy() * n_above
+    if PREVIOUS_CLICK in counts.columns:
+        cell += counts[PREVIOUS_CLICK].to_numpy()
+    first = np.flatnonzero(np.diff(unit, prepend=-1))
+    impressions, clicks = counts[IMPRESSIONS].to_numpy(), counts[CLICKS].to_numpy()
+    start = np.append(first, len(unit))
+    return unit[first], CountTable(n_cells, start, cell, impressions, clicks, np.ones(len(first)))
 
-    def __init__(self, columns: Sequence[str], n_units: int, n_positions: int) -> None:
-        self._columns, self._n_positions = columns, n_positions
-        self._of_unit = np.full(n_units + 1, -1)
-        self._rows: list[Iterable[PageBatch]] = []
-        self._put_aside = 0
-        self._begin()
 
-    def _begin(self) -> None:
-        no_number, no_sum = np.empty(0, np.int64), np.empty(0)
-        self._units = self._signature = no_number
-        self._table = CountTable(self._n_cells, np.zeros(1, np.int64), no_number, no_sum, no_sum, no_sum)
-
-    @property
-    def n_entries(self) -> int:
-        """Of the signatures that others may still equal."""
-        return self._table.n_entries
-
-    def add(self, counts: pl.DataFrame) -> None:
-        """Add the rows of a part, as from `count_rows`."""
-        units, table = self._table_of(counts)
-        numbers = np.concatenate([self._signature, self._table.n_units + np.arange(table.n_units)])
-        tables = [self._table, table]
-        del table, self._table  # large: no array need be held twice
-        self._table, signature = compress(concatenate(tables))
-        self._units, self._signature = np.concatenate([self._units, units]), signature[numbers]
-
-    def put_aside(self, keep: Keep) -> None:
-        """Let no others be compared with these."""
-        self._of_unit[self._units] = self._put_aside + self._signature
-        self._rows.append(keep(self._rows_of(self._table), len(self._rows)))
-        self._put_aside += self._table.n_units
-        self._begin()
-
-    @property
-    def signatures(self) -> Signatures:
-        """All that were put aside."""
-        of_unit = np.where(self._of_unit < 0, self._put_aside, self._of_unit)
-        return Signatures(tuple(self._rows), of_unit, self._put_aside, self._n_positions)
-
-    @property
-    def _n_above(self) -> int:
-        """How many last clicks above are told apart."""
-        return self._n_positions + 1 if PREVIOUS_CLICK in self._columns else 1
-
-    @property
-    def _n_cells(self) -> int:
-        return (self._n_positions + 1) * self._n_above
-
-    def _table_of(self, counts: pl.DataFrame) -> tuple[Integers, CountTable]:
-        """The units, and their counts."""
-        unit, cell = counts[UNIT].to_numpy(), counts[POSITION].to_numpy() * self._n_above
-        if PREVIOUS_CLICK in self._columns:
-            cell += counts[PREVIOUS_CLICK].to_numpy()
-        first = np.flatnonzero(np.diff(unit, prepend=-1))
-        impressions, clicks = counts[IMPRESSIONS].to_numpy(), counts[CLICKS].to_numpy()
-        start = np.append(first, len(unit))
-        return unit[first], CountTable(self._n_cells, start, cell, impressions, clicks, np.ones(len(first)))
-
-    def _rows_of(self, table: CountTable) -> pl.DataFrame:
-        """Pages as of `pages_in_numberings`: of each entry one without a click and one with, where there are any."""
-        position, above = np.divmod(table.cell, self._n_above)
-        unit = self._put_aside + table.unit_of_entry
-        place = {"position 0": np.repeat(position, 2)}
-        if PREVIOUS_CLICK in self._columns:
-            place[PREVIOUS_CLICK] = np.repeat(above, 2)
-        shown = 2 * np.repeat(unit, 2) + np.tile([0, 1], len(unit))
-        weight = np.column_stack([table.impressions - table.clicks, table.clicks]).ravel()
-        return pl.DataFrame({"shown 0": shown, **place, WEIGHT: weight}).filter(pl.col(WEIGHT) > 0)
+def _rows_of(table: CountTable, first_unit: int, n_above: int, columns: Sequence[str]) -> pl.DataFrame:
+    """Pages as of `pages_in_numberings`: of each entry one without a click and one with, where there are any."""
+    position, above = np.divmod(table.cell, n_above)
+    unit = first_unit + table.unit_of_entry
+    place = {"position 0": np.repeat(position, 2)}
+    if PREVIOUS_CLICK in columns:
+        place[PREVIOUS_CLICK] = np.repeat(above, 2)
+    shown = 2 * np.repeat(unit, 2) + np.tile([0, 1], len(unit))
+    weight = np.column_stack([table.impressions - table.clicks, table.clicks]).ravel()
+    return pl.DataFrame({"shown 0": shown, **place, WEIGHT: weight}).filter(pl.col(WEIGHT) > 0)
 
 
 def count_rows(batches: Iterable[PageBatch], columns: Sequence[str]) -> pl.DataFrame:

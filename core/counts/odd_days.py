@@ -28,8 +28,8 @@ from math import log, log1p, pi, sqrt
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
 
 DAY = "day"
@@ -71,9 +71,6 @@ def add_by_day(counts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     together = pl.concat([BY_DAY.to_frame(), *counts])
     return together.group_by(DAY, POSITION).agg(pl.col(_COUNTS).sum()).sort(DAY, POSITION)
 
-
-Floats = NDArray[np.float64]
-Booleans = NDArray[np.bool_]
 
 NEAREST = 28
 """Days with which one is compared: four weeks, so that each day of the week is among them."""
@@ -224,13 +221,13 @@ class _Days:
         return cls(names, positions, tables)
 
     @cached_property
-    def used(self) -> Booleans:
+    def used(self) -> Flags:
         """Whether a day uses a position, shape (D, K)."""
         shown = self.tables[IMPRESSIONS]
         return (shown > USED * self._most) & (shown >= FEWEST_AT_USED)
 
     @cached_property
-    def unused(self) -> Booleans:
+    def unused(self) -> Flags:
         """Whether a day does not use a position; of thin days that is not known. Shape (D, K)."""
         return (self.tables[IMPRESSIONS] < UNUSED * self._most) & (self._most >= FEWEST_PAGES)
 
@@ -238,12 +235,12 @@ class _Days:
     def _most(self) -> Floats:
         return self.tables[IMPRESSIONS].max(axis=1, keepdims=True)
 
-    def rows(self, days: Sequence[str]) -> NDArray[np.int64]:
+    def rows(self, days: Sequence[str]) -> Integers:
         """The rows of some days, those that have counts."""
         numbers = {name: number for number, name in enumerate(self.names)}
         return np.array([numbers[day] for day in days if day in numbers], dtype=np.int64)
 
-    def named(self, which: Booleans) -> tuple[int, ...]:
+    def named(self, which: Flags) -> tuple[int, ...]:
         """The positions for which something holds, shape (K,)."""
         return tuple(position for position, holds in zip(self.positions, which.tolist(), strict=True) if holds)
 
@@ -258,7 +255,7 @@ class _Usual:
     spread: Floats  # m_k
 
     @classmethod
-    def of(cls, days: _Days, rows: NDArray[np.int64]) -> "_Usual":
+    def of(cls, days: _Days, rows: Integers) -> "_Usual":
         """Of the days in these rows."""
         table = {name: of_all[rows] for name, of_all in days.tables.items()}
         shown, clicks = table[IMPRESSIONS], table[CLICKS]
@@ -294,7 +291,7 @@ def _queries(table: dict[str, Floats]) -> Floats:
     return np.maximum(table[IMPRESSIONS] ** 2 / np.maximum(table[IMPRESSIONS_SQUARED], 1e-300), 1)
 
 
-def _spread(more: Floats, worth: Floats, told: Booleans) -> Floats:
+def _spread(more: Floats, worth: Floats, told: Flags) -> Floats:
     """m_k: by how much days lie farther apart than expected, at the position or at all of them, whichever is more.
 
     Args:
@@ -323,9 +320,13 @@ def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayLook
     far = _far(clicks, expected, usual, apart + usual.error)
     noise = _far(clicks, expected, usual, np.minimum(usual.spread, 1) * queries + usual.error)
     recent = days.rows(nearest_week(day, others))
-    uses, lacks = _most_of(days.used[recent]), _most_of(days.unused[recent])
+    uses, lacks = (2 * holds[recent].sum(axis=0) > len(recent) for holds in (days.used, days.unused))
     total = max(float(expected.sum()), 1e-300)
     spread = float(np.max(apart + usual.error, initial=0, where=compared))
+    # -log P(no clicks), where their expectation varies by a Gamma distribution of this squared relative deviation,
+    # against -log P(a normal deviate is above the limit), for 2 or more standard errors.
+    surprise = log1p(spread * total) / spread if spread > 0 else total
+    enough = limit**2 / 2 + log(limit * sqrt(2 * pi))
     return DayLook(
         day=day,
         others=len(rows),
@@ -335,7 +336,7 @@ def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayLook
         new=days.named(days.used[row] & lacks),
         clicks=float(clicks.sum()),
         expected_clicks=total,
-        without_clicks=not clicks.any() and _surprise_of_none(total, spread) > _surprise_of(limit),
+        without_clicks=not clicks.any() and surprise > enough,
         changes=tuple(
             Change(position, float(c / n), float(rate), float(z), float(z_noise))
             for position, c, n, rate, z, z_noise, has_clicks in zip(
@@ -347,25 +348,10 @@ def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayLook
     )
 
 
-def _surprise_of_none(expected: float, spread: float) -> float:
-    """-log P(no clicks) where their expectation varies by a Gamma distribution of this squared relative deviation."""
-    return log1p(spread * expected) / spread if spread > 0 else expected
-
-
-def _surprise_of(errors: float) -> float:
-    """-log P(a normal deviate is above so many standard errors), for 2 or more."""
-    return errors**2 / 2 + log(errors * sqrt(2 * pi))
-
-
 def nearest_week(day: str, others: Sequence[str]) -> list[str]:
     """The seven of the other days before a day, or as many after it as lack: what is usual may have changed before."""
     before, after = [other for other in others if other < day][-7:], [other for other in others if other > day]
     return [*before, *after[: 7 - len(before)]]
-
-
-def _most_of(holds: Booleans) -> Booleans:
-    """For which positions something holds on more than half of the days, shape (K,)."""
-    return holds.sum(axis=0) * 2 > len(holds)
 
 
 def _span(positions: tuple[int, ...]) -> tuple[int, int] | None:

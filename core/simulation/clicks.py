@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from posbias.core.arrays.count_table import Floats, Integers
+
 Clicks = NDArray[np.int8]
 
 

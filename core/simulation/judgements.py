@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.errors import SchemaError, UsageError
 from posbias.core.simulation.clicks import graded_attractiveness
 from posbias.core.simulation.options import SimulationOptions
@@ -27,9 +28,6 @@ from posbias.core.simulation.worlds import (
     random_stream,
 )
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 _Number = TypeVar("_Number", np.float64, np.int64)
 
 HIGHEST_GRADE = 30

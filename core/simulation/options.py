@@ -5,14 +5,13 @@ from functools import cached_property
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
+from posbias.core.arrays.count_table import Floats
 from posbias.core.browsing.parameters import Parameters
 from posbias.core.errors import UsageError
 from posbias.core.models import click_model_names
 from posbias.core.simulation.parameters import CELL_MODELS, model_parameters, shared_parameters, uses_theta
 
-Floats = NDArray[np.float64]
 Theta = float | tuple[float, ...]
 """An exponent eta, or examination probabilities in the order of the cells."""
 
@@ -140,17 +139,19 @@ class SimulationOptions:
             <= self.ranker_strength
             <= LARGEST_STRENGTH
             or self.ranker_strength == np.inf,
-            f"attractiveness_shape lies in [{SMALLEST_SHAPE:g}, {LARGEST_SHAPE:g}]": all(
-                SMALLEST_SHAPE <= value <= LARGEST_SHAPE for value in self.attractiveness_shape
-            ),
-            f"satisfaction_shape lies in [{SMALLEST_SHAPE:g}, {LARGEST_SHAPE:g}]": all(
-                SMALLEST_SHAPE <= value <= LARGEST_SHAPE for value in self.satisfaction_shape
-            ),
-            f"attractiveness_scale lies in [{SMALLEST_SCALE:g}, 1]": SMALLEST_SCALE <= self.attractiveness_scale <= 1,
+            **self._range("attractiveness_shape", SMALLEST_SHAPE, LARGEST_SHAPE),
+            **self._range("satisfaction_shape", SMALLEST_SHAPE, LARGEST_SHAPE),
+            **self._range("attractiveness_scale", SMALLEST_SCALE, 1),
             "seed is at least 0": self.seed >= 0,
-            "score_weight lies in [0, 1]": 0 <= self.score_weight <= 1,
-            "segment_difference lies in [0, 1]": 0 <= self.segment_difference <= 1,
+            **self._range("score_weight", 0, 1),
+            **self._range("segment_difference", 0, 1),
         }
+
+    def _range(self, name: str, lowest: float, highest: float) -> dict[str, bool]:
+        """That an option, or each of its numbers, lies between two."""
+        values: Floats = np.atleast_1d(getattr(self, name))
+        inside = bool(((lowest <= values) & (values <= highest)).all())
+        return {f"{name} lies in [{lowest:g}, {highest:g}]": inside}
 
     def _demands_on_theta(self) -> dict[str, bool]:
         if not uses_theta(self.model):
@@ -184,9 +185,9 @@ class SimulationOptions:
             * self.attractiveness_scale
             <= 1 + _ROUNDING,
             f"days is 0 to {MOST_DAYS:,}": 0 <= self.days <= MOST_DAYS,
-            f"feedback_strength lies in [0, {LARGEST_STRENGTH:g}]": 0 <= self.feedback_strength <= LARGEST_STRENGTH,
+            **self._range("feedback_strength", 0, LARGEST_STRENGTH),
             f"updates_per_day is 1 to {MOST_UPDATES:,}": 1 <= self.updates_per_day <= MOST_UPDATES,
-            f"theta_shock lies in [0, {LARGEST_SHOCK:g}]": 0 <= self.theta_shock <= LARGEST_SHOCK,
+            **self._range("theta_shock", 0, LARGEST_SHOCK),
             "updates_per_day goes with feedback_strength": self.updates_per_day == 1 or self.feedback_strength > 0,
             "feedback_strength has two days or updates or more and a finite ranker_strength": self.feedback_strength
             == 0

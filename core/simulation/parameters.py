@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from posbias.core.arrays.count_table import Floats
 from posbias.core.browsing.parameters import Parameters
 from posbias.core.models import get_click_model
-
-Floats = NDArray[np.float64]
 
 CELL_MODELS = ("pbm", "ubm")
 """Models whose users examine by cell. Theta is all that their documents share."""
@@ -29,7 +27,7 @@ class SharedParameter:
 
     name: str  # by which it is given
     # Its values at positions from 1; the first one counts where it is the same at all of them
-    default: Callable[[Floats], Floats]
+    default: Callable[[Floats], Floats] | float
     by_position: bool = False  # whether positions differ in it
     times_theta: bool = False  # whether the model's own parameter is this one times theta, and so by position
     makes: str | None = None  # the model's own parameter, where it has another name
@@ -44,40 +42,32 @@ class SharedParameter:
         return n_positions if self.by_position else 1
 
 
-def _always(value: float) -> Callable[[Floats], Floats]:
-    return lambda position: np.full(position.shape, value)
-
-
-def _trusted_if_relevant(position: Floats) -> Floats:
-    return 1 - (np.minimum(position, 20) + 1) / 100
-
-
-def _trusted_if_not(position: Floats) -> Floats:
-    return 0.65 / np.minimum(position, 10)
-
-
-def _goes_on_after_click(position: Floats) -> Floats:
-    return 0.75 * position**-0.3
-
-
-_CLICK_RATE = SharedParameter("click_rate", _always(1 / 3))  # as many clicks as on the mean document of Beta(1, 2)
+_CLICK_RATE = SharedParameter("click_rate", 1 / 3)  # as many clicks as on the mean document of Beta(1, 2)
 _PERCEIVED = SharedParameter(
-    "perceived_if_relevant", _trusted_if_relevant, by_position=True, times_theta=True, makes="click_if_relevant"
+    "perceived_if_relevant",
+    lambda position: 1 - (np.minimum(position, 20) + 1) / 100,
+    by_position=True,
+    times_theta=True,
+    makes="click_if_relevant",
 )
-_PERCEIVED_IF_NOT = replace(
-    _PERCEIVED, name="perceived_if_not_relevant", default=_trusted_if_not, makes="click_if_not_relevant"
+_PERCEIVED_IF_NOT = SharedParameter(
+    "perceived_if_not_relevant",
+    lambda position: 0.65 / np.minimum(position, 10),
+    by_position=True,
+    times_theta=True,
+    makes="click_if_not_relevant",
 )
 _SHARED: Mapping[str, tuple[SharedParameter, ...]] = {
     **dict.fromkeys(CELL_MODELS, ()),
     "gctr": (_CLICK_RATE,),
     "rctr": (replace(_CLICK_RATE, times_theta=True),),
     "tpbm": (_PERCEIVED, _PERCEIVED_IF_NOT),
-    "dcm": (SharedParameter("continuation", _goes_on_after_click, by_position=True),),
-    "dbn": (SharedParameter("continuation", _always(0.9)),),
+    "dcm": (SharedParameter("continuation", lambda position: 0.75 * position**-0.3, by_position=True),),
+    "dbn": (SharedParameter("continuation", 0.9),),
     "ccm": (
-        SharedParameter("continuation_after_skip", _always(0.9)),
-        SharedParameter("continuation_after_irrelevant_click", _always(0.7)),
-        SharedParameter("continuation_after_relevant_click", _always(0.3)),
+        SharedParameter("continuation_after_skip", 0.9),
+        SharedParameter("continuation_after_irrelevant_click", 0.7),
+        SharedParameter("continuation_after_relevant_click", 0.3),
     ),
 }
 
@@ -87,7 +77,7 @@ def shared_parameters(model: str) -> tuple[SharedParameter, ...]:
     if model in _SHARED:
         return _SHARED[model]
     return tuple(
-        SharedParameter(parameter.name, _always(parameter.start), parameter.shape == "position")
+        SharedParameter(parameter.name, parameter.start, parameter.shape == "position")
         for parameter in get_click_model(model).parameters
         if parameter.shape != "unit"
     )
@@ -115,8 +105,8 @@ def values_by_position(parameter: SharedParameter, given: Mapping[str, tuple[flo
     """The values of a shared parameter, shape (K,); one that is given once holds for all positions."""
     if parameter.name in given:
         return np.broadcast_to(np.array(given[parameter.name], dtype=np.float64), n_positions)
-    values = parameter.default(np.arange(1.0, n_positions + 1))
-    return values if parameter.by_position else np.full(n_positions, values[0])
+    default = parameter.default
+    return default(np.arange(1.0, n_positions + 1)) if callable(default) else np.full(n_positions, default)
 
 
 def model_parameters(model: str, given: Mapping[str, tuple[float, ...]], theta: Floats) -> Parameters:

@@ -12,20 +12,16 @@ rate_d is the same for all documents, and only the score matters.
 Sources: Plackett 1975; Joachims, Swaminathan & Schnabel 2017 (swap experiments).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.simulation.clicks import Clicks
 from posbias.core.simulation.options import SimulationOptions
 from posbias.core.simulation.worlds import CONTEXT, DEPTH, EXPERIMENT, READINESS, SEGMENT, World, random_stream
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 FEEDBACK_PRIOR = 10.0  # impressions at the overall click rate: one lucky click does not decide
 NO_EXPERIMENT, RANDOM, FIRST_SWAP = 0, 1, 2
@@ -94,20 +90,20 @@ def _draw_experiment(options: SimulationOptions, size: int, block: int) -> Integ
     return experiment
 
 
-class Ranker(Protocol):
+class Ranker(ABC):
     """What orders the documents of a page."""
+
+    @abstractmethod
+    def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:
+        """The documents in the order of their positions, shape (S, K)."""
 
     def update(self, number: int) -> None:
         """Take note of the number of the update, from 0; at a new one a ranker may have learnt."""
-        ...
-
-    def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:
-        """The documents in the order of their positions, shape (S, K)."""
-        ...
+        del number
 
     def observe(self, sessions: Sessions, doc: Integers, click: Clicks) -> None:
         """Take note of what was shown, shape (S, K), and of the clicks on it."""
-        ...
+        del sessions, doc, click
 
 
 def make_ranker(options: SimulationOptions, world: World) -> Ranker:
@@ -117,7 +113,7 @@ def make_ranker(options: SimulationOptions, world: World) -> Ranker:
     return LearningRanker(options, world) if options.feedback_strength > 0 else PlackettLuceRanker(options, world)
 
 
-class FixedRanker:
+class FixedRanker(Ranker):
     """Shows the documents in the order of their scores, ties in the order in which they come."""
 
     def __init__(self, options: SimulationOptions, world: World) -> None:
@@ -125,18 +121,12 @@ class FixedRanker:
         by_score = np.argsort(-world.score, axis=2, kind="stable")
         self._order = by_score[:, :, : options.n_positions]
 
-    def update(self, number: int) -> None:
-        """No update changes anything."""
-
     def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:  # noqa: ARG002 - nothing is random
         """The documents in the order of their positions, shape (S, K)."""
         return self._order[sessions.segment, sessions.query]
 
-    def observe(self, sessions: Sessions, doc: Integers, click: Clicks) -> None:
-        """Clicks change nothing."""
 
-
-class PlackettLuceRanker:
+class PlackettLuceRanker(Ranker):
     """Orders documents at random, better scores first more often, as the arrivals of exponential races."""
 
     def __init__(self, options: SimulationOptions, world: World) -> None:
@@ -147,9 +137,6 @@ class PlackettLuceRanker:
         # Queries of about the same size race together: a few large ones must not pad all the others.
         powers_of_two = 2 ** np.ceil(np.log2(world.n_docs)).astype(np.int64)
         self._width = np.minimum(powers_of_two, world.score.shape[2])
-
-    def update(self, number: int) -> None:
-        """No update changes anything."""
 
     def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:
         """The documents in the order of their positions, shape (S, K)."""
@@ -168,9 +155,6 @@ class PlackettLuceRanker:
         first = np.argpartition(arrival, self._n_positions - 1, axis=1)[:, : self._n_positions]
         order = np.argsort(np.take_along_axis(arrival, first, axis=1), axis=1)
         return np.take_along_axis(first, order, axis=1)
-
-    def observe(self, sessions: Sessions, doc: Integers, click: Clicks) -> None:
-        """Clicks change nothing."""
 
 
 class LearningRanker(PlackettLuceRanker):

@@ -23,12 +23,11 @@ Sources: Richardson et al. 2007 and Craswell et al. 2008 (position-based model);
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from posbias.core.arrays.count_table import Integers
 from posbias.core.simulation.clicks import Clicks, draw_clicks, graded_attractiveness
 from posbias.core.simulation.options import SimulationOptions
 from posbias.core.simulation.rankers import (
@@ -63,8 +62,6 @@ __all__ = [
     "true_propensities",
 ]
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 SCORES_PER_BLOCK = 2**21  # (session, document) scores that are held at once: 16 MiB an array
 FIRST_SECOND = 1_767_571_200  # 2026-01-05 00:00 UTC, a Monday, in seconds since 1970
@@ -118,7 +115,7 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
         if (sessions.experiment != NO_EXPERIMENT).any():
             rearranging = random_stream(options, EXPERIMENT, block, 1)
             doc = intervene(doc, sessions.experiment, options.swaps, rearranging)
-        click = users.click(sessions, doc, rng)
+        click = users(sessions, doc, rng)
         ranker.observe(sessions, doc, click)
         yield _log_frame(options, sessions, doc, click, world)
 
@@ -140,7 +137,7 @@ def _log_frame(
     n_positions = doc.shape[1]
     page = np.repeat(np.arange(len(doc)), n_positions)
     position = np.tile(np.arange(1, n_positions + 1, dtype=np.int32), len(doc))
-    columns: dict[str, pl.Series | NDArray[Any]] = {
+    columns: dict[str, object] = {
         "session": sessions.number[page],
         "query": world.query_ids.gather(sessions.query).gather(page),
         "doc": world.doc_ids.gather((world.start[sessions.query][:, None] + doc).ravel()),
@@ -155,8 +152,10 @@ def _log_frame(
 def _traits(options: SimulationOptions, sessions: Sessions) -> dict[str, pl.Series]:
     """What the log says about sessions beyond their number and query, length S each."""
     traits: dict[str, pl.Series] = {}
-    if options.days:
-        traits["timestamp"] = _timestamps(options, sessions.number)
+    if options.days:  # to the second, evenly over the days
+        day, rest = np.divmod(sessions.number * options.days, options.n_sessions)
+        second = FIRST_SECOND + day * _SECONDS_PER_DAY + rest * _SECONDS_PER_DAY // options.n_sessions
+        traits["timestamp"] = pl.Series(second * 1_000_000).cast(pl.Datetime("us"))
     if options.segments > 1:
         traits["segment"] = pl.Series(sessions.segment.astype(np.int32))
     if options.contexts:
@@ -167,10 +166,3 @@ def _traits(options: SimulationOptions, sessions: Sessions) -> dict[str, pl.Seri
         names = pl.Series([None] * FIRST_SWAP + [f"swap {one}-{other}" for one, other in options.swaps])
         traits["experiment"] = names.gather(sessions.experiment)
     return traits
-
-
-def _timestamps(options: SimulationOptions, number: Integers) -> pl.Series:
-    """When a session was shown, to the second, evenly over the days."""
-    day, rest = np.divmod(number * options.days, options.n_sessions)
-    second = FIRST_SECOND + day * _SECONDS_PER_DAY + rest * _SECONDS_PER_DAY // options.n_sessions
-    return pl.Series(second * 1_000_000).cast(pl.Datetime("us"))

@@ -1,11 +1,9 @@
 """The truth behind a simulated log, as tables."""
 
-from collections.abc import Mapping
-
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from posbias.core.arrays.count_table import Floats
 from posbias.core.simulation.options import SimulationOptions
 from posbias.core.simulation.parameters import (
     CELL_MODELS,
@@ -15,9 +13,6 @@ from posbias.core.simulation.parameters import (
 )
 from posbias.core.simulation.users import values_by_pair
 from posbias.core.simulation.worlds import World, random_world
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 NONE = pl.DataFrame()
 
@@ -52,7 +47,7 @@ def true_parameters(options: SimulationOptions) -> pl.DataFrame:
     Beside the model's own parameters there are those that they were made from. An empty table without columns where
     there are none.
     """
-    values: dict[str, Floats | float] = {}
+    values = dict[str, Floats | float]()
     theta = options.theta_by_position
     for parameter in shared_parameters(options.model):
         given = values_by_position(parameter, dict(options.parameters), options.n_positions)
@@ -62,13 +57,17 @@ def true_parameters(options: SimulationOptions) -> pl.DataFrame:
         values[parameter.of_model] = own if parameter.by_position or parameter.times_theta else float(own[0])
     if not values:
         return NONE
-    return pl.concat([_curve(name, value) for name, value in values.items()], rechunk=True)
-
-
-def _curve(name: str, value: Floats | float) -> pl.DataFrame:
-    position = [None] if isinstance(value, (int, float)) else list(range(1, len(value) + 1))
-    frame = {"parameter": [name] * len(position), "position": position, "value": value}
-    return pl.DataFrame(frame, schema_overrides={"position": pl.Int32})
+    frames = [
+        pl.DataFrame(
+            {
+                "parameter": name,
+                "position": pl.Series([None] if np.ndim(value) == 0 else range(1, np.size(value) + 1), dtype=pl.Int32),
+                "value": np.atleast_1d(value),
+            }
+        )
+        for name, value in values.items()
+    ]
+    return pl.concat(frames, rechunk=True)
 
 
 def true_attractiveness(options: SimulationOptions, world: World | None = None) -> pl.DataFrame:
@@ -82,31 +81,22 @@ def true_attractiveness(options: SimulationOptions, world: World | None = None) 
     tables = values_by_pair(options, world)
     if not tables:
         return NONE
-    pair = np.nonzero(world.present)
-    segments = [_of_segment(options, world, segment, pair, tables) for segment in range(options.segments)]
-    frame = pl.concat(segments, rechunk=True)
-    needless = {
-        "segment": options.segments == 1,
-        "position": not has_rates_by_position(options.model),
-    }
-    return frame.drop(name for name, drop in needless.items() if drop)
-
-
-def _of_segment(
-    options: SimulationOptions,
-    world: World,
-    segment: int,
-    pair: tuple[Integers, ...],
-    tables: Mapping[str, Floats],
-) -> pl.DataFrame:
-    """One row per pair, or per pair and position."""
-    query, doc = pair
-    n_rows = options.n_positions if has_rates_by_position(options.model) else 1
-    row = np.repeat(np.arange(len(query)), n_rows)
+    pair = query, doc = np.nonzero(world.present)
+    by_position = has_rates_by_position(options.model)
+    n_rows = options.n_positions if by_position else 1
+    row = np.repeat(np.arange(len(query)), n_rows)  # per pair, or per pair and position
     columns = {
         "query": world.query_ids.gather(query).gather(row),
         "doc": world.doc_ids.gather(world.start[query] + doc).gather(row),
-        "segment": pl.repeat(segment, len(row), dtype=pl.Int32, eager=True),
         "position": pl.Series(np.tile(np.arange(1, n_rows + 1, dtype=np.int32), len(query))),
     }
-    return pl.DataFrame(columns | {name: pl.Series(table[segment][pair].ravel()) for name, table in tables.items()})
+    segments = [
+        pl.DataFrame(
+            columns
+            | {"segment": pl.repeat(segment, len(row), dtype=pl.Int32, eager=True)}
+            | {name: pl.Series(table[segment][pair].ravel()) for name, table in tables.items()}
+        )
+        for segment in range(options.segments)
+    ]
+    keys = ["query", "doc", *(["segment"] if options.segments > 1 else []), *(["position"] if by_position else [])]
+    return pl.concat(segments, rechunk=True).select(*keys, *tables)

@@ -10,12 +10,11 @@ With cells (PBM, UBM), P(click) = theta_cell * gamma_qd * readiness * shock. Use
 with scale the world's attractiveness_scale: without u, the last one would be PBM.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.browsing.batch import PageBatch
 from posbias.core.errors import UsageError
 from posbias.core.models import get_click_model
@@ -25,64 +24,41 @@ from posbias.core.simulation.parameters import CELL_MODELS, has_rates_by_positio
 from posbias.core.simulation.rankers import Sessions
 from posbias.core.simulation.worlds import RATES, SATISFACTION, World, random_stream, theta_shocks
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-
-class Users(Protocol):
-    """Who clicks."""
-
-    def click(self, sessions: Sessions, doc: Integers, rng: np.random.Generator) -> Clicks:
-        """The clicks on pages, shape (S, K), which show these documents; below a session's depth, any value."""
-        ...
+Users = Callable[[Sessions, Integers, np.random.Generator], Clicks]
+"""The clicks on the pages of sessions, shape (S, K), which show these documents; below a session's depth, any value."""
 
 
 def make_users(options: SimulationOptions, world: World) -> Users:
     """The users that the options ask for."""
-    return CellUsers(options, world) if options.model in CELL_MODELS else PageUsers(options, world)
+    return _users_by_cell(options, world) if options.model in CELL_MODELS else _users_of_pages(options, world)
 
 
-class CellUsers:
+def _users_by_cell(options: SimulationOptions, world: World) -> Users:
     """Users whose examination depends on a cell, in each context on its own."""
+    shocks = theta_shocks(options, len(world.query_ids))
+    theta = options.examination
+    if options.model == "ubm":
+        position, previous = np.array(options.cells).T
+        theta = np.zeros((len(theta), options.n_positions, options.n_positions))
+        theta[:, position - 1, previous] = options.examination
 
-    def __init__(self, options: SimulationOptions, world: World) -> None:
-        self._attractiveness = world.attractiveness
-        self._shocks = theta_shocks(options, len(world.query_ids))
-        self._examination = _examination(options)
-
-    def click(self, sessions: Sessions, doc: Integers, rng: np.random.Generator) -> Clicks:
-        """P(click) = examination * gamma * readiness * shock."""
-        query = sessions.query
-        attraction = self._attractiveness[sessions.segment[:, None], query[:, None], doc]
+    def click(sessions: Sessions, doc: Integers, rng: np.random.Generator) -> Clicks:
+        attraction = world.attractiveness[sessions.segment[:, None], sessions.query[:, None], doc]
         attraction *= sessions.readiness[:, None]
-        if self._shocks is not None:
-            attraction *= self._shocks[query]
-        return draw_clicks(attraction, self._examination, rng, sessions.context)
+        if shocks is not None:
+            attraction *= shocks[sessions.query]
+        return draw_clicks(attraction, theta, rng, sessions.context)
+
+    return click
 
 
-def _examination(options: SimulationOptions) -> Floats:
-    """Theta as `draw_clicks` takes it: shape (C, K) for PBM, (C, K, K) for UBM."""
-    if options.model == "pbm":
-        return options.examination
-    position, previous = np.array(options.cells).T
-    n_contexts, n_positions = len(options.examination), options.n_positions
-    table = np.zeros((n_contexts, n_positions, n_positions))
-    table[:, position - 1, previous] = options.examination
-    return table
+def _users_of_pages(options: SimulationOptions, world: World) -> Users:
+    """Users of any click model, page by page; each impression is a unit with the parameters of what it shows."""
+    model, by_pair = get_click_model(options.model), values_by_pair(options, world)
 
-
-class PageUsers:
-    """Users of any click model, page by page."""
-
-    def __init__(self, options: SimulationOptions, world: World) -> None:
-        self._model = get_click_model(options.model)
-        self._shared = options.model_parameters
-        self._by_pair = values_by_pair(options, world)
-
-    def click(self, sessions: Sessions, doc: Integers, rng: np.random.Generator) -> Clicks:
-        """Drawn by the model; each impression is a unit of its own, with the parameters of what it shows."""
+    def click(sessions: Sessions, doc: Integers, rng: np.random.Generator) -> Clicks:
         position = np.arange(1, doc.shape[1] + 1, dtype=np.int64)
-        values = {name: _of_impressions(table, sessions, doc) for name, table in self._by_pair.items()}
+        values = {name: _of_impressions(table, sessions, doc) for name, table in by_pair.items()}
         pages = PageBatch(
             unit=np.arange(doc.size).reshape(doc.shape),
             position=np.broadcast_to(position, doc.shape),
@@ -90,7 +66,9 @@ class PageUsers:
             shown=position <= sessions.depth[:, None],
             weight=np.ones(len(doc)),
         )
-        return self._model.sample({**self._shared, **values}, pages, rng).astype(np.int8)
+        return model.sample({**options.model_parameters, **values}, pages, rng).astype(np.int8)
+
+    return click
 
 
 def _of_impressions(table: Floats, sessions: Sessions, doc: Integers) -> Floats:
@@ -109,20 +87,15 @@ def values_by_pair(options: SimulationOptions, world: World) -> Mapping[str, Flo
     Raises:
         UsageError: RDCTR has more of them than fit into memory.
     """
+    names = parameters_by_pair(options.model)
     if has_rates_by_position(options.model):
-        return {name: _rates(options, world) for name in parameters_by_pair(options.model)}
-    drawn = {"satisfaction": _satisfaction}
-    return {
-        name: drawn[name](options, world) if name in drawn else world.attractiveness
-        for name in parameters_by_pair(options.model)
-    }
-
-
-def _satisfaction(options: SimulationOptions, world: World) -> Floats:
-    """The same in all segments, shape (G, Q, D)."""
-    shape = world.attractiveness.shape
-    drawn = random_stream(options, SATISFACTION).beta(*options.satisfaction_shape, size=shape[1:])
-    return np.broadcast_to(drawn, shape)
+        return {name: _rates(options, world) for name in names}
+    values = dict.fromkeys(names, world.attractiveness)
+    if "satisfaction" in names:  # the same in all segments
+        shape = world.attractiveness.shape
+        drawn = random_stream(options, SATISFACTION).beta(*options.satisfaction_shape, size=shape[1:])
+        values["satisfaction"] = np.broadcast_to(drawn, shape)
+    return values
 
 
 def _rates(options: SimulationOptions, world: World) -> Floats:

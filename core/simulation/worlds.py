@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.simulation.options import SimulationOptions
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 WORLD, SESSION, NOISE, SEGMENT_WORLD, SHOCK, POPULARITY, TRAINING, SATISFACTION, RATES = 0, 1, 2, 3, 4, 5, 6, 7, 8
 SEGMENT, CONTEXT, READINESS, DEPTH, EXPERIMENT = 10, 11, 12, 13, 14

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from io import BufferedReader, BufferedWriter
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any
 
@@ -18,61 +18,46 @@ _MEMBERS = ("keys", "member_signature", "member_query")
 
 
 @dataclass(frozen=True)
-class _Stored:
-    """Where an array lies in a file."""
-
-    offset: int  # of its first byte
-    dtype: str  # of its elements, as NumPy names it
-    length: int  # how many these are
-
-    def read(self, file: BufferedReader, first: int = 0, last: int | None = None) -> NDArray[Any]:
-        """The elements first .. last - 1."""
-        array: NDArray[Any] = np.empty((self.length if last is None else last) - first, self.dtype)
-        file.seek(self.offset + first * array.itemsize)
-        file.readinto(array.data)
-        return array
-
-
-@dataclass(frozen=True)
 class StoredStrata:
     """A `PartOfStrata` on disk: its arrays, one after the other, in one file."""
 
-    path: Path  # the file
-    arrays: Mapping[str, _Stored]  # where each lies
-    n_cells: int  # number of cells K of the part
+    path: Path
+    arrays: Mapping[str, tuple[int, str, int]]  # offset of the first byte, NumPy's name of the type, and length
+    n_cells: int  # K of the part
 
     @property
     def keys(self) -> Hashes:
         """The keys, ascending, shape (J,)."""
-        return self._array("keys")
+        return self._read("keys")
 
     @property
     def member_signature(self) -> Numbers:
         """The signature of each unit with a click and at least two cells, shape (N,)."""
-        return self._array("member_signature")
+        return self._read("member_signature")
 
     @property
     def member_query(self) -> Numbers:
         """The query of that unit, ascending, shape (N,)."""
-        return self._array("member_query")
+        return self._read("member_query")
 
     def read(self, first: int, last: int) -> CountTable:
         """The signatures first .. last - 1."""
-        with self.path.open("rb") as file:
-            start = self.arrays["start"].read(file, first, last + 1)
-            entries = int(start[0]), int(start[-1])
-            return CountTable(
-                n_cells=self.n_cells,
-                start=start - start[0],
-                cell=self.arrays["cell"].read(file, *entries),
-                impressions=self.arrays["impressions"].read(file, *entries),
-                clicks=self.arrays["clicks"].read(file, *entries),
-                multiplicity=self.arrays["multiplicity"].read(file, first, last),
-            )
+        start = self._read("start", first, last + 1)
+        entries = int(start[0]), int(start[-1])
+        return CountTable(
+            n_cells=self.n_cells,
+            start=start - start[0],
+            cell=self._read("cell", *entries),
+            impressions=self._read("impressions", *entries),
+            clicks=self._read("clicks", *entries),
+            multiplicity=self._read("multiplicity", first, last),
+        )
 
-    def _array(self, name: str) -> NDArray[Any]:
-        with self.path.open("rb") as file:
-            return self.arrays[name].read(file)
+    def _read(self, name: str, first: int = 0, last: int | None = None) -> NDArray[Any]:
+        """The elements first .. last - 1 of an array."""
+        offset, dtype, length = self.arrays[name]
+        count = (length if last is None else last) - first
+        return np.fromfile(self.path, dtype, count, offset=offset + first * np.dtype(dtype).itemsize)
 
 
 def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistics:
@@ -93,7 +78,7 @@ def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistic
     return replace(part, by_unit=by_unit)
 
 
-def _store(array: NDArray[Any], file: BufferedWriter) -> _Stored:
+def _store(array: NDArray[Any], file: BufferedWriter) -> tuple[int, str, int]:
     offset = file.tell()
     array.tofile(file)
-    return _Stored(offset, array.dtype.str, len(array))
+    return offset, array.dtype.str, len(array)

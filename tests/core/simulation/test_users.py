@@ -13,7 +13,7 @@ import pytest
 
 from posbias.core.errors import UsageError
 from posbias.core.models import click_model_names
-from posbias.core.simulation.parameters import CELL_MODELS, shared_parameters
+from posbias.core.simulation.parameters import CELL_MODELS, shared_parameters, values_by_position
 from posbias.core.simulation.simulate import SimulationOptions, simulate, simulate_blocks
 
 Pattern = tuple[int, ...]
@@ -211,26 +211,6 @@ def test_trust_falls_with_the_position_as_in_the_paper() -> None:
 # --- the log --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", OTHERS)
-def test_the_same_seed_draws_the_same_log_and_another_seed_another(model: str) -> None:
-    options = replace(SMALL, model=model, n_sessions=500, **MORE)
-    first, again, other = simulate(options), simulate(options), simulate(replace(options, seed=8))
-
-    assert first.log.equals(again.log)
-    assert first.attractiveness.equals(again.attractiveness)
-    assert not first.log.equals(other.log)
-
-
-@pytest.mark.parametrize("model", OTHERS)
-def test_streamed_blocks_are_the_whole_log(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = replace(SMALL, model=model, n_sessions=500)
-    monkeypatch.setattr("posbias.core.simulation.simulate.SCORES_PER_BLOCK", 400)
-    blocks = list(simulate_blocks(options))
-
-    assert len(blocks) == 5
-    assert pl.concat(blocks).equals(simulate(options).log)
-
-
 @pytest.mark.parametrize(
     ("model", "more", "digest"),
     [
@@ -300,7 +280,7 @@ def test_the_truth_has_what_the_model_has_and_no_propensities(
 def test_every_model_of_the_family_says_what_may_be_given() -> None:
     for model in click_model_names():
         for parameter in shared_parameters(model):
-            values = parameter.default(np.arange(1.0, 1001))
+            values = values_by_position(parameter, {}, 1000)
             assert values.shape == (1000,)
             assert 0 < values.min() <= values.max() < 1
 
