@@ -6,31 +6,24 @@ Every stage runs as a process of its own, interpreter start included. Shown are 
 ratio to the bare group-by, the largest peak of resident memory, and, where theta is estimated, the mean over the
 identified cells of |estimate / truth - 1|, the reference cell left out.
 
-The logs are simulated: 200,000 Zipfian queries of 20 documents each, 10 positions, theta = 1 / position.
+The logs are simulated: 200,000 Zipfian queries of 20 documents each, 10 positions, theta = 1 / position. Plain EM is
+the textbook algorithm in NumPy; training files are written with 10 features a pair, next to Polars' join and write.
 """
 
 import argparse
 import os
 import tempfile
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
-from processes import POSBIAS, Measured, Stage, errors_of_theta, measure, table_console
-from rich.table import Table
+from processes import POSBIAS, Measured, Stage, measure, stage_table, table_console
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate_blocks
 
-Floats = NDArray[np.float64]
-
-POSITIONS = 10
-QUERIES = 200_000
-DOCS_PER_QUERY = 20
-EM_ITERATIONS = 50
+POSITIONS, QUERIES, DOCS_PER_QUERY, EM_ITERATIONS, N_FEATURES = 10, 200_000, 20, 50, 10
 
 # Scripts, not functions of this file: its own imports must not count as part of the bare work.
 GROUP_BY = """
@@ -48,16 +41,17 @@ log = pl.scan_parquet(sys.argv[1]).with_columns(previous_click=above)
 counts = log.group_by("query", "doc", "position", "previous_click").agg(n=pl.len(), c=pl.col("click").sum())
 print(counts.collect(engine="streaming").height)
 """
+JOIN_AND_WRITE = """
+import sys
+import polars as pl
+log, features, output = sys.argv[1:]
+pl.scan_parquet(log).join(pl.scan_parquet(features), on=["query", "doc"]).sink_parquet(output)
+"""
 
 
 def write_log(path: Path, n_impressions: int) -> None:
-    """Simulate a log block by block into one Parquet file."""
-    options = SimulationOptions(
-        n_sessions=n_impressions // POSITIONS,
-        n_queries=QUERIES,
-        docs_per_query=DOCS_PER_QUERY,
-        n_positions=POSITIONS,
-    )
+    """Simulate a log block by block into one Parquet file, and features of its pairs into another beside it."""
+    options = SimulationOptions("pbm", n_impressions // POSITIONS, QUERIES, DOCS_PER_QUERY, POSITIONS)
     parquet: Any = import_module("pyarrow.parquet")  # it has no types
     writer: Any = None
     for block in simulate_blocks(options):
@@ -66,6 +60,10 @@ def write_log(path: Path, n_impressions: int) -> None:
         writer.write_table(table)
     if writer is not None:
         writer.close()
+    pairs = pl.scan_parquet(path).select("query", "doc").unique().sort("query", "doc").collect(engine="streaming")
+    drawn = np.random.default_rng(0).random((pairs.height, N_FEATURES), dtype=np.float32)
+    features = pl.DataFrame(drawn, [f"f{number}" for number in range(N_FEATURES)])
+    pl.concat([pairs, features], how="horizontal").write_parquet(path.with_name("features.parquet"))
 
 
 def plain_em(log: Path, output: Path) -> None:
@@ -92,55 +90,36 @@ def plain_em(log: Path, output: Path) -> None:
 
 def stages_of(log: Path, folder: Path) -> list[Stage]:
     """Every stage, in an order in which each finds what it needs."""
-    table, source = "propensities.parquet", str(log)
+    table, source, bare, joined = "propensities.parquet", str(log), "bare group-by", "Polars: join features, write"
+    features = str(log.with_name("features.parquet"))
 
-    def fit(name: str, target: str, *options: str) -> Stage:
-        arguments = (*POSBIAS, "fit", source, "-o", str(folder / target), "--force", *options)
-        return Stage(name, arguments, folder / target / table)
+    def posbias(command: str, target: str, *options: str, against: str = bare) -> Stage:
+        output = folder / target / table if command in {"fit", "run"} else None
+        words = (*POSBIAS, command, source, *options, "-o", str(folder / target), "--force")
+        shown = " ".join(option for option in options if "/" not in option and option != "--propensities")
+        return Stage(
+            f"posbias {command} {shown}".replace("--features ", "--features F ").strip(), words, output, None, against
+        )
 
-    def weigh(layout: str) -> Stage:
-        target = str(folder / f"weighted-{layout}")
-        options = ("--propensities", str(folder / "fit"), "--layout", layout, "-o", target, "--force")
-        return Stage(f"posbias weight, {layout}", (*POSBIAS, "weight", source, *options))
-
-    em, run = folder / "plain-em.parquet", folder / "run"
+    weigh = ("--propensities", str(folder / "fit"), "--layout")
+    em = folder / "plain-em.parquet"
     return [
-        Stage("bare group-by", ("-c", GROUP_BY, source)),
-        Stage("posbias collect", (*POSBIAS, "collect", source, "-o", str(folder / "statistics"), "--force")),
-        fit("posbias fit --no-compare", "fit", "--no-compare"),
-        fit("posbias fit", "fit-compared", "--compare"),
-        weigh("pointwise"),
-        weigh("session"),
-        Stage("posbias run", (*POSBIAS, "run", source, "-o", str(run), "--force"), run / table),
-        Stage(f"plain EM, {EM_ITERATIONS} iterations", (__file__, "--plain-em", source, str(em)), em),
-        Stage("bare window and group-by", ("-c", WINDOW_AND_GROUP_BY, source)),
-        fit("posbias fit --model ubm --no-compare", "fit-ubm", "--model", "ubm", "--no-compare"),
+        Stage(bare, ("-c", GROUP_BY, source), bare=bare),
+        posbias("collect", "statistics"),
+        posbias("fit", "fit", "--no-compare"),
+        posbias("fit", "fit-compared", "--compare"),
+        posbias("weight", "pointwise", *weigh, "pointwise"),
+        posbias("weight", "session", *weigh, "session"),
+        posbias("run", "run"),
+        Stage(f"plain EM, {EM_ITERATIONS} iterations", (__file__, "--plain-em", source, str(em)), em, None, bare),
+        Stage("bare window and group-by", ("-c", WINDOW_AND_GROUP_BY, source), bare=bare),
+        posbias("fit", "fit-ubm", "--model", "ubm", "--no-compare"),
+        Stage(joined, ("-c", JOIN_AND_WRITE, source, features, str(folder / "joined.parquet")), bare=joined),
+        *(
+            posbias("weight", "files", *weigh, layout, "--features", features, "--format", form, against=joined)
+            for layout, form in (("pointwise", "lightgbm"), ("session", "parquet"), ("pairs", "catboost"))
+        ),
     ]
-
-
-def report(n_impressions: int, log: Path, stages: Sequence[Stage], measured: Sequence[Measured]) -> Table:
-    """Lay the medians out."""
-    size = log.stat().st_size / 1e6
-    title = f"{n_impressions:,} impressions, {size:,.0f} MB Parquet, {os.cpu_count()} cores"
-    table = Table(title=title, title_justify="left")
-    table.add_column("stage")
-    for name in ("seconds", "x bare group-by", "peak MiB", "mean error of theta"):
-        table.add_column(name, justify="right")
-    bare = measured[0].median_seconds()
-    for stage, runs in zip(stages, measured, strict=True):
-        seconds = runs.median_seconds()
-        error = "" if stage.output is None else f"{errors_of_theta(stage.output)['error'].mean():.1%}"
-        table.add_row(stage.name, f"{seconds:.2f}", f"{seconds / bare:.2f}", f"{max(runs.mebibytes):,.0f}", error)
-    return table
-
-
-def measure_log(n_impressions: int, runs: int, folder: Path) -> tuple[Path, list[Stage], list[Measured]]:
-    """Simulate one log and run every stage on it, round by round."""
-    log = folder / f"log-{n_impressions}.parquet"
-    # In a process of its own: a child starts with its parent's peak of memory.
-    Measured().add((__file__, "--simulate", str(log), str(n_impressions)))
-    stages = stages_of(log, folder)
-    return log, stages, measure(stages, runs, f"{n_impressions:,} impressions")
 
 
 def main() -> None:
@@ -158,10 +137,15 @@ def main() -> None:
     if options.plain_em:
         plain_em(*map(Path, options.plain_em))
         return
-    console = table_console()
-    with tempfile.TemporaryDirectory(dir=options.directory, prefix="main-job-") as name:
-        for n_impressions in options.impressions:
-            console.print(report(n_impressions, *measure_log(n_impressions, options.runs, Path(name))))
+    for n_impressions in options.impressions:
+        with tempfile.TemporaryDirectory(dir=options.directory, prefix="main-job-") as name:
+            log = Path(name) / "log.parquet"
+            # In a process of its own: a child starts with its parent's peak of memory.
+            Measured().add((__file__, "--simulate", str(log), str(n_impressions)))
+            stages = stages_of(log, Path(name))
+            measured = measure(stages, options.runs, f"{n_impressions:,} impressions")
+            title = f"{n_impressions:,} impressions, {log.stat().st_size / 1e6:,.0f} MB Parquet, {os.cpu_count()} cores"
+            table_console().print(stage_table(title, stages, measured))
 
 
 if __name__ == "__main__":

@@ -10,94 +10,68 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import polars as pl
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import track
-
-Model = Literal["pbm", "ubm"]
-MODELS: tuple[Model, ...] = ("pbm", "ubm")
+from rich.table import Table
 
 POSBIAS = ("-m", "posbias.cli")
 TABLE_WIDTH = 110
 
-_DONE, _WITH_DOUBTS = 0, 1  # the latter says posbias; it is Python's word for a traceback
-_KIBIBYTES_PER_MEBIBYTE = 1024
-_BLOCK_BYTES = 512  # of stat(2)
+_WITH_DOUBTS = 1  # exit code of posbias; it is Python's word for a traceback
 _POLLING_SECONDS = 0.05
-_SAID = 2_000  # characters of stderr that are shown of a process that failed
+_SHOWN = 2_000  # characters of stderr that are shown of a process that failed
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One process that is measured.
-
-    Attributes:
-        name: what the table calls it.
-        arguments: the command line, after the interpreter.
-        output: the propensity table that it writes, if it estimates.
-        temp: the directory for its temporary files, if their size is measured.
-        bare: the name of the stage that it is compared with, if there is one.
-        interpreter: the Python that runs it.
-    """
+    """One process that is measured."""
 
     name: str
-    arguments: tuple[str, ...]
-    output: Path | None = None
-    temp: Path | None = None
-    bare: str = ""
-    interpreter: str = sys.executable
+    arguments: tuple[str, ...]  # after the interpreter
+    output: Path | None = None  # the propensity table that it writes, if it estimates
+    temp: Path | None = None  # the directory for its temporary files, if their size is measured
+    bare: str = ""  # the name of the stage that it is compared with
 
 
 @dataclass
 class Measured:
-    """The runs of one stage.
-
-    Attributes:
-        seconds: wall times.
-        cpu_seconds: user and system time of the process and of the children that it waited for.
-        mebibytes: peaks of resident memory.
-        disk_mebibytes: peaks of what its temporary files take on disk; empty where that is not measured.
-    """
+    """The runs of one stage."""
 
     seconds: list[float] = field(default_factory=list[float])
     cpu_seconds: list[float] = field(default_factory=list[float])
-    mebibytes: list[float] = field(default_factory=list[float])
-    disk_mebibytes: list[float] = field(default_factory=list[float])
+    mebibytes: list[float] = field(default_factory=list[float])  # peaks of resident memory
+    disk_mebibytes: list[float] = field(default_factory=list[float])  # peaks of temporary files
 
-    def add(self, arguments: Sequence[str], temp: Path | None = None, interpreter: str = sys.executable) -> None:
+    def add(self, arguments: Sequence[str], temp: Path | None = None) -> None:
         """Run once more.
 
         Raises:
             RuntimeError: the process failed.
         """
-        with tempfile.TemporaryFile() as said, _watched(temp) as disk_peak:
+        with tempfile.TemporaryFile() as errors, _watched(temp) as disk_peak:
             actions = [
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_DUP2, said.fileno(), 2),
+                (os.POSIX_SPAWN_DUP2, errors.fileno(), 2),
             ]
             begin = time.perf_counter()
-            process = os.posix_spawn(interpreter, [interpreter, *arguments], os.environ, file_actions=actions)
+            process = os.posix_spawn(sys.executable, [sys.executable, *arguments], os.environ, file_actions=actions)
             _, status, usage = os.wait4(process, 0)
             self.seconds.append(time.perf_counter() - begin)
-            usable = (_DONE, _WITH_DOUBTS) if tuple(arguments[: len(POSBIAS)]) == POSBIAS else (_DONE,)
+            usable = (0, _WITH_DOUBTS) if tuple(arguments[: len(POSBIAS)]) == POSBIAS else (0,)
             if os.waitstatus_to_exitcode(status) not in usable:
-                said.seek(0)
-                last_words = said.read().decode(errors="replace")[-_SAID:]
-                raise RuntimeError(f"failed: {interpreter} {' '.join(arguments)}\n{last_words}")
+                errors.seek(0)
+                raise RuntimeError(f"failed: {' '.join(arguments)}\n{errors.read().decode(errors='replace')[-_SHOWN:]}")
         self.cpu_seconds.append(usage.ru_utime + usage.ru_stime)
-        self.mebibytes.append(usage.ru_maxrss / _KIBIBYTES_PER_MEBIBYTE)
+        self.mebibytes.append(usage.ru_maxrss / 1024)
         if temp is not None:
             self.disk_mebibytes.append(disk_peak[0] / (1 << 20))
 
     def median_seconds(self) -> float:
         """Median of the wall times."""
         return statistics.median(self.seconds)
-
-    def median_cpu_seconds(self) -> float:
-        """Median of the CPU times."""
-        return statistics.median(self.cpu_seconds)
 
     def times(self, bare: "Measured") -> float:
         """Median, over the rounds, of the wall time relative to that of another stage in the same round."""
@@ -111,7 +85,7 @@ def _watched(folder: Path | None) -> Generator[list[int]]:
 
     def watch(folder: Path) -> None:
         while not over.wait(_POLLING_SECONDS):
-            peak[0] = max(peak[0], allocated_bytes(folder))
+            peak[0] = max(peak[0], _allocated_bytes(folder))
 
     if folder is None:
         yield peak
@@ -126,14 +100,13 @@ def _watched(folder: Path | None) -> Generator[list[int]]:
         watcher.join()
 
 
-def allocated_bytes(folder: Path) -> int:
-    """What the files below a directory take on disk; those that vanish meanwhile count nothing."""
+def _allocated_bytes(folder: Path) -> int:
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
             try:
-                total += os.lstat(os.path.join(place, name)).st_blocks * _BLOCK_BYTES  # noqa: PTH118 # often
-            except FileNotFoundError:
+                total += (Path(place) / name).lstat().st_blocks * 512
+            except FileNotFoundError:  # it vanished meanwhile
                 continue
     return total
 
@@ -144,7 +117,7 @@ def measure(stages: Sequence[Stage], runs: int, description: str) -> list[Measur
     rounds = [pair for _ in range(runs) for pair in zip(stages, measured, strict=True)]
     for stage, result in track(rounds, description=description, console=Console(stderr=True)):
         os.sync()  # what the stage before wrote is not this one's work
-        result.add(stage.arguments, stage.temp, stage.interpreter)
+        result.add(stage.arguments, stage.temp)
     return measured
 
 
@@ -156,13 +129,37 @@ def table_console() -> Console:
     return console
 
 
-def errors_of_theta(propensities: Path, clicks_of: Model = "pbm") -> pl.DataFrame:
-    """Relative errors |estimate / truth - 1| of the identified cells, the reference cell left out.
+def empty_table(title: str, *headings: str) -> Table:
+    """A table without rows, its first column left-aligned."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=bool(number))
+    return table
+
+
+def stage_table(title: str, stages: Sequence[Stage], measured: Sequence[Measured]) -> Table:
+    """Medians of the runs of each stage, beside the stage that it is compared with."""
+    table = empty_table(title, "stage", "seconds", "x bare", "CPU s", "peak MiB", "temp MiB", "error\nof theta")
+    runs_of = {stage.name: runs for stage, runs in zip(stages, measured, strict=True)}
+    for stage in stages:
+        runs = runs_of[stage.name]
+        table.add_row(
+            stage.name,
+            f"{runs.median_seconds():.2f}",
+            f"{runs.times(runs_of[stage.bare]):.2f}" if stage.bare else "",
+            f"{statistics.median(runs.cpu_seconds):.1f}",
+            f"{max(runs.mebibytes):,.0f}",
+            f"{max(runs.disk_mebibytes):,.0f}" if runs.disk_mebibytes else "",
+            f"{error_of_theta(stage.output):.1%}" if stage.output else "",
+        )
+    return table
+
+
+def error_of_theta(propensities: Path) -> float:
+    """Mean of |estimate / truth - 1| over the identified cells but those of position 1.
 
     Truth: 1 / position in a PBM log; in a UBM log 1 / (position - position of the last click above).
     """
-    estimate = pl.read_parquet(propensities).drop_nulls("propensity")
-    distance = pl.col("position") if clicks_of == "pbm" else pl.col("position") - pl.col("previous_click")
-    cell = [name for name in ("position", "previous_click") if name in estimate.columns]
-    error = (pl.col("propensity") * distance - 1).abs().alias("error")
-    return estimate.filter(pl.col("position") > 1).select(*cell, error)
+    estimate = pl.read_parquet(propensities).drop_nulls("propensity").filter(pl.col("position") > 1)
+    above = pl.col("previous_click") if "previous_click" in estimate.columns else 0
+    return float(estimate.select((pl.col("propensity") * (pl.col("position") - above) - 1).abs().mean()).item())

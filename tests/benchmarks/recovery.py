@@ -1,105 +1,684 @@
-"""How well theta is recovered where the truth is known, what the intervals are worth, and what it costs: the proof.
+"""What the numbers are worth where the truth is known: by the commands themselves, on simulated logs.
 
-    python tests/benchmarks/recovery.py [PART|all] [--seeds 20] [--replications 200]
+    python tests/benchmarks/recovery.py STUDY [--logs 20] [--only WORDS] [--processes 2]
 
-accuracy        mean relative error of theta, per kind of log and estimator
-coverage        of the 95 % intervals, by the sandwich and by the bootstrap
-checks          size and power of what a log says against its own numbers, and what makes joint EM biased
-attractiveness  what the standard deviation of attractiveness is worth
-thin            curves from few clicks: `--shape smooth` beside free and power, from seeds that it was not chosen on
-contexts        error and coverage where contexts are shrunk towards each other
-clusters        errors that users, markets or days share: by query, by a column of the log, two-way
-replicates      what the spread of replicate weights is worth
-tests           size and power of every test
-feedback        rankers that learn from clicks: what auto chooses, and the test that it rests on
-model           of the tests of the model: false alarms and power
-check           the standard errors that `posbias check` expects, against actual errors, on 50 logs per kind
-guards          against logs of what was clicked: false alarms, and how many are found
-days            that do not look like the others: false alarms, and how many are found
-fepois          theta by pyfixest's Poisson regression with fixed effects, where `--pyfixest` says where that is
-ultr            intervention harvesting by the ULTR bias toolkit, where `--ultr` says where that is
-features        theta where no pair repeats, by features: error and coverage beside regression EM
-real            the real logs beside the repository (../shared/data), where they are there
-speed           conditional and joint fits of a compressed log of 10M impressions
-cost            what `posbias fit` takes beyond `posbias collect`, whole processes
-times           what `posbias fit` takes where the log has no times, dates, or times of day
+accuracy        mean relative error of theta in %, per kind of log and estimator
+coverage        of the 95 % intervals in %, by the sandwich and by the bootstrap, and their width in log
+attractiveness  share of the documents within 1.96 standard deviations of the truth, of all and of the most shown tenth
+thin            few clicks: `--shape smooth` beside the free estimate and a power of the position
+contexts        where contexts borrow from each other and the last one differs, or none does: all, and the last one
+clusters        users, markets or days that share a theta: errors by query, by column and two-way
+features        no (query, document) pair repeats: `--method features` beside the conditional estimate
+feedback        rankers that learn from clicks: what `--period auto` claims, its error and coverage
+tests           share of logs in which each test rejects at .05, where its hypothesis holds and where it does not
+changes         the same of `compare`, by fits and by statistics
+rankers         NDCG@10 of rankers from clicks, by the labels of queries without clicks (documents of ../shared/data)
+evaluation      share of logs whose 95 % interval of DCG@10 holds the truth, and in which equals are told apart
 
-The logs are simulated (`recovery_worlds.py`), the same ones for the same seeds. Two processes work at once, except
-where time is measured.
+Each kind of log is a row: `simulate` draws it anew for every seed from 0 on, the other commands run on it in this
+process, and the table is made from what they wrote. A cell is a mean over the logs, ± its standard error where it is
+no share of logs. `--only` takes the rows whose names contain WORDS.
 """
 
 import argparse
-from argparse import Namespace
-from collections.abc import Callable, Mapping
+import json
+import os
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 from processes import table_console
-from recovery_accuracy import accuracy
-from recovery_attractiveness import attractiveness
-from recovery_check import check
-from recovery_checks import checks
-from recovery_clusters import clusters
-from recovery_contexts import contexts
-from recovery_coverage import coverage
-from recovery_days import days
-from recovery_features import features
-from recovery_feedback import feedback
-from recovery_fepois import fepois
-from recovery_guards import guards
-from recovery_model_tests import model_tests
-from recovery_real import real
-from recovery_replicates import replicates
-from recovery_speed import IMPRESSIONS, cost, speed, times
-from recovery_tests import tests
-from recovery_thin import thin
-from recovery_ultr import ultr
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from typer.testing import CliRunner
 
-PARTS: Mapping[str, Callable[[Console, Namespace], None]] = {
-    "accuracy": lambda console, asked: accuracy(console, asked.seeds),
-    "coverage": lambda console, asked: coverage(console, asked.replications),
-    "checks": lambda console, asked: checks(console, asked.replications),
-    "attractiveness": lambda console, asked: attractiveness(console, asked.seeds),
-    "thin": lambda console, asked: thin(console, asked.replications),
-    "contexts": lambda console, asked: contexts(console, asked.replications),
-    "clusters": lambda console, asked: clusters(console, asked.replications),
-    "replicates": lambda console, asked: replicates(console, asked.replications),
-    "tests": lambda console, asked: tests(console, asked.replications),
-    "feedback": lambda console, asked: feedback(console, asked.replications),
-    "model": lambda console, asked: model_tests(console, asked.replications),
-    "check": lambda console, asked: check(console, min(asked.replications, CHECKED)),
-    "guards": lambda console, asked: guards(console, asked.replications),
-    "days": lambda console, asked: days(console, asked.replications),
-    "fepois": lambda console, asked: fepois(console, asked.pyfixest),
-    "ultr": lambda console, asked: ultr(console, asked.ultr, min(asked.seeds, COMPARED)),
-    "features": lambda console, asked: features(console, asked.replications),
-    "real": lambda console, _: real(console),
-    "speed": lambda console, asked: speed(console, asked.impressions),
-    "cost": lambda console, asked: cost(console, asked.impressions, asked.runs),
-    "times": lambda console, asked: times(console, asked.impressions, asked.runs),
+Floats = NDArray[np.float64]
+Figures = dict[str, float]
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+LEVEL, NORMAL, FOLDS, DEPTH, MOST_COLUMNS = 0.05, 1.96, 3, 10, 9
+DOUBTS, WRONG = 1, 2
+"""Exit codes: a result that is to be taken with care, and input that cannot be worked with."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """One kind of log, and what is done with it.
+
+    Attributes:
+        name: the row of the table.
+        log: options of `simulate`.
+        ways: options of `fit`, by the column of the table.
+        change: draws clicks or columns anew, given the log, the truth of its pairs and a generator.
+        contexts: the context that each device of the log belongs to; empty where each is one of its own.
+    """
+
+    name: str
+    log: str
+    ways: Mapping[str, str] = field(default_factory=dict[str, str])
+    change: Callable[[pl.DataFrame, pl.DataFrame, np.random.Generator], pl.DataFrame] | None = None
+    contexts: tuple[int, ...] = ()
+
+
+def posbias(*words: str | Path, may_fail: bool = False) -> int:
+    """Run a command in this process, and return its exit code; it may fail where a log may not allow what is wanted."""
+    from posbias.cli.main import app  # noqa: PLC0415 - once the number of threads is set
+
+    done = CliRunner().invoke(app, [*map(str, words), "--quiet", "--force"], catch_exceptions=False)
+    if done.exit_code == WRONG and not may_fail:
+        raise RuntimeError(f"posbias {' '.join(map(str, words))}\n{done.stderr}")
+    return done.exit_code
+
+
+def options_of(text: str) -> list[str]:
+    """The options in a text, where a later one takes the place of an earlier one, except for devices."""
+    words = shlex.split(text)
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    last = {name: number for number, (name, _) in enumerate(pairs)}
+    kept = [pair for number, pair in enumerate(pairs) if pair[0] == "--device" or last[pair[0]] == number]
+    return [word for pair in kept for word in pair]
+
+
+def draw(design: Design, seed: int, folder: Path) -> Path:
+    """Simulate a log into a folder, and return its file; `truth.parquet` stands beside it."""
+    if posbias("simulate", *options_of(design.log), "--seed", str(seed), "-o", folder):
+        raise RuntimeError(f"{design.name}: no log from {design.log}")
+    log = pl.read_parquet(folder / "log.parquet")
+    if design.change is not None:
+        pairs = pl.read_parquet(folder / "attractiveness_truth.parquet")
+        log = design.change(log, pairs, np.random.default_rng(seed + 10**6))
+    if design.contexts:
+        of_device = pl.Series(design.contexts, dtype=pl.Int32)
+        truth = pl.read_parquet(folder / "truth.parquet")
+        truth = truth.with_columns(device=of_device.gather(truth["device"])).unique(["position", "device"])
+        truth.write_parquet(folder / "truth.parquet")
+        log = log.with_columns(device=of_device.gather(log["device"]))
+    log.write_parquet(folder / "log.parquet")
+    return folder / "log.parquet"
+
+
+# --- theta -----------------------------------------------------------------------------------------------------
+
+
+def fits(design: Design, seed: int, folder: Path) -> Figures:
+    """What fits of a log say of theta, of attractiveness and against the model, named `way: figure`."""
+    log, found = draw(design, seed, folder / "log"), Figures()
+    for way, options in design.ways.items():
+        code = posbias("fit", log, *shlex.split(options), "-o", folder / "fit", may_fail=True)
+        if code <= DOUBTS:
+            of_way = {**_of_theta(folder), **_of_pairs(folder), **_p_values(folder), "doubt": float(code == DOUBTS)}
+            found |= {f"{way}: {name}".removeprefix(": "): value for name, value in of_way.items()}
+    return found
+
+
+def _of_theta(folder: Path) -> Figures:
+    """Relative error, coverage and width, over the cells but the references; of the last context too."""
+    estimate, truth = (pl.read_parquet(folder / name) for name in ("fit/propensities.parquet", "log/truth.parquet"))
+    keys = [
+        name for name in ("position", "previous_click", "device") if {name} <= {*estimate.columns} & {*truth.columns}
+    ]
+    cells = estimate.join(truth.rename({"propensity": "truth"}), on=keys).filter(pl.col("position") > 1)
+    holds = pl.col("truth").is_between("ci_low", "ci_high")
+    figures = [
+        (pl.col("propensity") / pl.col("truth") - 1).abs().mean().alias("error"),
+        pl.when(pl.col("ci_low").is_not_null() & (pl.col("ci_low") > 0)).then(holds).mean().alias("cover"),
+        (pl.col("ci_high") / pl.col("ci_low")).log().median().alias("width"),
+    ]
+    found = cells.select(figures).row(0, named=True)
+    if "device" in keys:
+        last = cells.filter(pl.col("device") == pl.col("device").max()).select(figures).row(0, named=True)
+        found |= {f"{name}, last": value for name, value in last.items()}
+    return {name: np.nan if value is None else float(value) for name, value in found.items()}
+
+
+def _of_pairs(folder: Path) -> Figures:
+    pairs, truth = (
+        pl.read_parquet(folder / name) for name in ("fit/attractiveness.parquet", "log/attractiveness_truth.parquet")
+    )
+    if truth["query"].dtype != pairs["query"].dtype or truth.select("query", "doc").is_duplicated().any():
+        return {}
+    pairs = pairs.join(truth.rename({"attractiveness": "truth"}), on=["query", "doc"])
+    held = (pairs["attractiveness"] - pairs["truth"]).abs() <= NORMAL * pairs["std_dev"]
+    top = pairs["impressions"] >= pairs["impressions"].quantile(0.9)
+    return {"documents": float(held.mean() or 0), "most shown": float(held.filter(top).mean() or 0)}  # type: ignore[arg-type]
+
+
+def _p_values(folder: Path) -> Figures:
+    """The tests of a manifest, 1 where one rejects, and whether a claim is made."""
+    estimate: dict[str, Any] = json.loads((folder / "fit" / "manifest.json").read_text(encoding="utf-8"))["estimate"]
+    tests: dict[str, Any] = {
+        name: estimate.get(name)
+        for name in ("position_effect", "contexts_differ", "shape_against_free", "bins_against_free", "previous_click")
+    }
+    joint: dict[str, Any] = estimate.get("joint_against_conditional") or {}
+    tests["joint_em"] = joint.get("test")
+    model: dict[str, Any] = estimate.get("model_tests") or {}
+    tests |= {name: model.get(name) for name in ("attractiveness", "clicks_above", "last_click")}
+    found = {f"test {name}": float(test["p_value"] < LEVEL) for name, test in tests.items() if test}
+    period: dict[str, Any] = estimate.get("period") or {}
+    return found | {"claim": float(period.get("claim") is not False)}
+
+
+def additive_clusters(
+    sd: float, clusters: int, zipf: float = 0.0, by_query: float = 0.0
+) -> Callable[..., pl.DataFrame]:
+    """Clicks anew: each cluster (column `cluster`) has a theta of its own at each position, on average 1 / position."""
+    return partial(_clustered, sd=sd, clusters=clusters, zipf=zipf, by_query=by_query)
+
+
+def _clustered(
+    log: pl.DataFrame,
+    pairs: pl.DataFrame,
+    rng: np.random.Generator,
+    *,
+    sd: float,
+    clusters: int,
+    zipf: float,
+    by_query: float,
+) -> pl.DataFrame:
+    log = log.join(pairs, on=["query", "doc"], how="left", maintain_order="left")
+    frequency = np.arange(1, clusters + 1.0) ** -zipf
+    cluster = rng.choice(clusters, log["session"].n_unique(), p=frequency / frequency.sum())[log["session"].to_numpy()]
+    query, position = log["query"].to_numpy(), log["position"].to_numpy()
+    shocks = [rng.normal(-(s**2) / 2, s, (n, position.max())) for s, n in ((sd, clusters), (by_query, query.max() + 1))]
+    for shock in shocks:
+        shock[:, 0] = 0
+    log_theta = shocks[0][cluster, position - 1] + shocks[1][query, position - 1] - np.log(position)
+    click = rng.random(log.height) < np.minimum(np.exp(log_theta) * log["attractiveness"].to_numpy(), 1)
+    return log.with_columns(click=pl.Series(click.astype(np.int8)), cluster=pl.Series(cluster)).drop("attractiveness")
+
+
+def unrepeated(log: pl.DataFrame, pairs: pl.DataFrame, rng: np.random.Generator, *, unseen: float) -> pl.DataFrame:
+    """Every row another document: six features, of which relevance and the ranker's score are made; see Design."""
+    del pairs
+    pages, shown, documents = log["session"].n_unique(), int(log["position"].max()), 20  # type: ignore[arg-type]
+    x, hidden = rng.normal(size=(pages, documents, 6)), rng.normal(size=(pages, documents))
+    relevance = 1.2 * x[..., 0] + 0.8 * np.abs(x[..., 1]) + 0.8 * x[..., 2] * (x[..., 3] > 0) - 0.4 * x[..., 4] - 2.5
+    score = 0.6 * x[..., 0] + 0.6 * x[..., 2] + 0.5 * x[..., 5]
+    relevance, score = relevance + 0.8 * unseen * hidden, score + 0.6 * unseen * hidden
+    order = np.argsort(-score / score.std() / 0.4 - rng.gumbel(size=score.shape), axis=1)[:, :shown]
+    cells = {f"f{number}": np.take_along_axis(x[..., number], order, axis=1).ravel() for number in range(6)}
+    chance = np.take_along_axis(1 / (1 + np.exp(-relevance)), order, axis=1) / np.arange(1, shown + 1)
+    click = (rng.random(chance.shape) < chance).astype(np.int8).ravel()
+    return pl.DataFrame(
+        {
+            "session": np.repeat(np.arange(pages), shown),
+            "query": np.repeat(np.arange(pages), shown),
+            "doc": np.arange(pages * shown),
+            "position": np.tile(np.arange(1, shown + 1), pages),
+            "click": click,
+            **cells,
+            "score": np.take_along_axis(score, order, axis=1).ravel(),
+        }
+    )
+
+
+# --- changes, rankers, evaluations -----------------------------------------------------------------------------
+
+
+def changes(design: Design, seed: int, folder: Path) -> Figures:
+    """Whether `compare` finds a change between two sides of a log: early and late, or by query."""
+    log, found = pl.read_parquet(draw(design, seed, folder / "log")), Figures()
+    late = (
+        log["timestamp"] > log["timestamp"].min() + pl.duration(days=3)
+        if "days" in design.name
+        else log["query"] % 2 == 0
+    )
+    fallen = (pl.col("position") == 3) & (pl.Series(np.random.default_rng(seed).random(log.height)) > 0.8)
+    log = log.with_columns(late.alias("late"), fallen=pl.when(fallen).then(0).otherwise("click"))
+    for column, click in (("no change", "click"), ("a fifth at position 3", "fallen")):
+        for side in (False, True):
+            part = log.filter(pl.col("late") == side).select(
+                "session", "query", "doc", "position", pl.col(click).alias("click")
+            )
+            part.write_parquet(folder / f"{side}.parquet")
+            posbias("fit", folder / f"{side}.parquet", "-o", folder / f"fit{side}")
+            posbias("collect", folder / f"{side}.parquet", "-o", folder / f"counts{side}")
+        for kind, how in (("fit", "fits"), ("counts", "statistics")):
+            posbias("compare", folder / f"{kind}False", folder / f"{kind}True", "-o", folder / "compared")
+            test = json.loads((folder / "compared" / "manifest.json").read_text(encoding="utf-8"))["comparison"]["test"]
+            found[f"{how}, {column}"] = float(test["p_value"] < LEVEL)
+    return found
+
+
+def rankers(design: Design, seed: int, folder: Path) -> Figures:
+    """NDCG of each ranker on the third of the queries that no click was seen for, by their labels."""
+    dataset = next(path for path in DATA.glob("graded_*.parquet") if design.name.split(",")[0].lower() in path.name)
+    judged = pl.read_parquet(dataset).rename({"query_id": "query", "doc_id": "doc"}).drop("split", strict=False)
+    queries = np.random.default_rng(seed // FOLDS).permutation(judged["query"].unique().sort().to_numpy())
+    apart = judged["query"].is_in(queries[seed % FOLDS :: FOLDS].tolist())
+    judged.filter(~apart).write_parquet(folder / "labels.parquet")
+    features, asked = judged.drop("label"), judged.filter(apart)
+    features.write_parquet(folder / "features.parquet")
+    asked.drop("label").write_parquet(folder / "asked.parquet")
+    world = ("--labels", folder / "labels.parquet", "--ranker", "weak", "--ranker-queries", "2", "--positions", "15")
+    posbias("simulate", *world, *shlex.split(design.log), "--seed", str(seed), "-o", folder / "log")
+    log, found = folder / "log" / "log.parquet", Figures()
+    for method in ("joint", "conditional"):
+        posbias("fit", log, "--method", method, "-o", folder / method)
+    sources = {"naive": "power:0", "joint": folder / "joint", "conditional": folder / "conditional"}
+    sources["true"] = folder / "log" / "truth.parquet"
+    for way, options in design.ways.items():
+        learner, _, source = way.partition(", ")
+        propensities = ("--propensities", sources[source or "conditional"], "--features", folder / "features.parquet")
+        if learner == "pointwise":
+            posbias("weight", log, *propensities, "--layout", "pointwise", "--format", "parquet", "-o", folder / "rows")
+            scores = _pointwise(folder, [name for name in asked.columns if name not in {"query", "doc", "label"}])
+        else:
+            needs = propensities if learner in {"pbm", "gbrank", "ipw-dcg"} else propensities[2:]
+            posbias("train", log, *needs, "--learner", learner, *shlex.split(options), "-o", folder / "ranker")
+            posbias("score", folder / "asked.parquet", "--model", folder / "ranker", "-o", folder / "scored")
+            scores = pl.read_parquet(folder / "scored" / "scores.parquet").select("query", "doc", "score")
+        found[way] = ndcg(asked.join(scores, on=["query", "doc"]))
+    return found
+
+
+def _pointwise(folder: Path, features: list[str]) -> pl.DataFrame:
+    """LightGBM's binary objective on weighted rows."""
+    lightgbm: Any = import_module("lightgbm")
+    rows = pl.concat(pl.read_parquet(path) for path in (folder / "rows" / "training" / "rows").glob("*.parquet"))
+    rows, asked = rows.filter(pl.col("weight") > 0), pl.read_parquet(folder / "asked.parquet")
+    leaf = round(10 * rows.height / rows.select("query", "doc").n_unique())
+    parameters = {"objective": "binary", "num_leaves": 15, "min_data_in_leaf": leaf, "num_threads": 1, "verbose": -1}
+    data = lightgbm.Dataset(
+        rows.select(features).to_numpy(), rows["label"].to_numpy(), weight=rows["weight"].to_numpy()
+    )
+    model = lightgbm.train(parameters, data, 100)
+    return asked.select("query", "doc", score=pl.Series(model.predict(asked.select(features).to_numpy())))
+
+
+def ndcg(ranked: pl.DataFrame) -> float:
+    """Mean NDCG, gain 2 ** label - 1, over the queries that have a relevant document."""
+    gain = 2.0 ** pl.col("label") - 1
+
+    def dcg(by: str) -> pl.Expr:
+        top = gain.sort_by(by, descending=True).head(DEPTH)
+        return (top / (pl.int_range(pl.len()).head(DEPTH) + 2).log(2)).sum()
+
+    by_query = ranked.group_by("query").agg(own=dcg("score"), best=dcg("label")).filter(pl.col("best") > 0)
+    return float(by_query.select((pl.col("own") / pl.col("best")).mean()).item())
+
+
+TRUTH_FROM, TRUTH_LOGS, NOISE = 1000, 200, {"good": 0.15, "as good": 0.15, "worse": 0.5}
+
+
+def evaluation(design: Design, seed: int, folder: Path) -> Figures:
+    """Values and intervals of rankings of new queries, by theta of another log; from seed 1000 on by the truth."""
+    log = draw(design, seed, folder / "log")
+    pairs = pl.read_parquet(folder / "log" / "attractiveness_truth.parquet")
+    rng, scores = np.random.default_rng(seed), list[str]()
+    for name, sd in NOISE.items():
+        score = pl.col("attractiveness") + pl.Series(sd * rng.standard_normal(pairs.height))
+        pairs.select("query", "doc", score=score).write_parquet(folder / f"{name}.parquet")
+        scores += ["--scores", f"{name}={folder / name}.parquet"]
+    theta = folder / "log" / "truth.parquet"
+    if seed < TRUTH_FROM:
+        other = Design(design.name, f"{design.log} --sessions 10000")
+        theta = folder / "fit"
+        posbias("fit", draw(other, seed + 50_000, folder / "other"), "-o", theta)
+    posbias(
+        "evaluate", log, "--propensities", theta, *scores, *shlex.split(design.ways[""]), "-o", folder / "evaluated"
+    )
+    values = pl.read_parquet(folder / "evaluated" / "metrics.parquet").drop_nulls(["value", "ci_low"])
+    values = values.filter(pl.col("estimator") != "naive")
+    found = Figures()
+    for ranking, metric, estimator, value, low, high in values.select(
+        "ranking", "metric", "estimator", "value", "ci_low", "ci_high"
+    ).iter_rows():
+        key = f"{metric} {estimator} {ranking}"
+        found |= {f"{key} value": value, f"{key} low": low, f"{key} high": high}
+    differences = pl.read_parquet(folder / "evaluated" / "differences.parquet").filter(
+        pl.col("ranking").is_in(["good", "as good"]) & pl.col("baseline").is_in(["good", "as good"])
+    )
+    for metric, estimator, p_value in differences.select("metric", "estimator", "p_value").iter_rows():
+        found[f"{metric} {estimator} apart"] = float(p_value < LEVEL)
+    return found
+
+
+def held(logs: Sequence[Figures], truths: Sequence[Figures]) -> list[Figures]:
+    """For each log, whether its intervals hold the mean of the values that true propensities give."""
+    keys = [key.removesuffix(" value") for key in logs[0] if key.endswith(" value")]
+    truth = {key: np.mean([log[f"{key} value"] for log in truths]) for key in keys}
+    return [
+        {key: float(log[f"{key} low"] <= truth[key] <= log[f"{key} high"]) for key in keys}
+        | {key: value for key, value in log.items() if key.endswith("apart")}
+        for log in logs
+    ]
+
+
+# --- designs ---------------------------------------------------------------------------------------------------
+
+METHODS = {
+    "conditional": "",
+    "joint": "--method joint",
+    "allpairs": "--method allpairs",
+    "adjacent-chain": "--method adjacent-chain",
+    "ctr": "--method ctr",
+}
+UBM = {name: f"{options} --model ubm" for name, options in METHODS.items() if name != "adjacent-chain"}
+
+
+def _also(options: str) -> dict[str, str]:
+    """The methods, each with further options."""
+    return {name: f"{own} {options}" for name, own in METHODS.items()}
+
+
+DENSE = "--sessions 30000 --queries 50 --docs-per-query 20"
+SPARSE = "--sessions 100000 --queries 30000 --docs-per-query 20"
+BY_DAY, BY_SEGMENT = _also("--timestamp timestamp --period day"), _also("--stratify segment")
+LEARNS = "--days 30 --feedback-strength 6 --sessions"
+PERSONAL = "--segments 4 --segment-difference .7 --ranker-strength 2"
+ACCURACY = (
+    Design("densest", "--sessions 100000 --queries 20 --docs-per-query 15 --query-exponent 0", METHODS),
+    Design("dense", DENSE, METHODS),
+    Design("dense, high click rate", f"{DENSE} --attractiveness 4:2 --eta .5", METHODS),
+    Design("dense, low click rate", f"{DENSE} --attractiveness-scale .1", METHODS),
+    Design("dense, sticky", f"{DENSE} --ranker-strength 30 --score-weight .3", METHODS),
+    Design("dense, confounded", f"{DENSE} --ranker-strength 4", METHODS),
+    Design("sparse", SPARSE, METHODS),
+    Design("sparsest", "--sessions 200000 --queries 150000 --docs-per-query 20 --query-exponent .3", METHODS),
+    Design("sparse, short log", f"{SPARSE} --sessions 20000 --queries 10000", METHODS),
+    Design("sparse, high click rate", f"{SPARSE} --attractiveness 4:2 --eta .5", METHODS),
+    Design("sparse, low click rate", f"{SPARSE} --attractiveness-scale .1", METHODS),
+    Design("sparse, sticky", f"{SPARSE} --ranker-strength 30 --score-weight .3", METHODS),
+    Design("sparse, confounded", f"{SPARSE} --ranker-strength 4", METHODS),
+    Design("50 positions, dense", f"{DENSE} --positions 50 --docs-per-query 60 --queries 20", METHODS),
+    Design("50 positions, sparse", "--sessions 40000 --queries 20000 --positions 50 --docs-per-query 60", METHODS),
+    Design("UBM, dense", f"{DENSE} --model ubm", UBM),
+    Design("UBM, sparse", f"{SPARSE} --model ubm", UBM),
+    Design("uneven readiness", f"{DENSE} --sessions 100000 --readiness .3,1.7 --attractiveness-scale .58", METHODS),
+    Design("re-ranked, dense: pooled", f"{DENSE} {LEARNS} 30000", METHODS),
+    Design("re-ranked, dense: by day", f"{DENSE} {LEARNS} 30000", BY_DAY),
+    Design("re-ranked, sparse: pooled", f"{SPARSE} {LEARNS} 100000 --queries 5000", METHODS),
+    Design("re-ranked, sparse: by day", f"{SPARSE} {LEARNS} 100000 --queries 5000", BY_DAY),
+    Design("personalised, dense: pooled", f"{DENSE} --sessions 60000 {PERSONAL}", METHODS),
+    Design("personalised, dense: by segment", f"{DENSE} --sessions 60000 {PERSONAL}", BY_SEGMENT),
+    Design("personalised, sparse: pooled", f"{SPARSE} {PERSONAL}", METHODS),
+    Design("personalised, sparse: by segment", f"{SPARSE} {PERSONAL}", BY_SEGMENT),
+)
+
+QUERIES = {
+    f"{n:,} {frequency}{', shocks' if shock else ''}": (
+        f"--queries {n} --sessions {sessions} --docs-per-query 15 --attractiveness-scale .5 "
+        f"--query-exponent {exponent}" + (f" --theta-shock {shock}" if shock else "")
+    )
+    for n, sessions in ((20, 8_000), (200, 12_000), (20_000, 30_000))
+    for frequency, exponent in (("even", 0), ("Zipf", 1))
+    for shock in (0, 0.3)
+}
+"""Logs whose queries are few or many, even or not, and differ in theta or not; the largest take most of the time."""
+RANDOM = "--randomized-share .2"
+ERRORS = {
+    f"{name}, {kind}": f"{method} {bootstrap}"
+    for name, method in (
+        ("conditional", ""),
+        ("allpairs", "--method allpairs"),
+        ("randomized", '--method randomized --randomized-where "policy=random"'),
+    )
+    for kind, bootstrap in (("sandwich", ""), ("bootstrap", "--bootstrap 199"))
+    if (name, kind) != ("allpairs", "bootstrap")
+}
+COVERAGE = (
+    *(Design(name, f"{log} {RANDOM}", ERRORS) for name, log in QUERIES.items()),
+    *(
+        Design(
+            f"UBM, {name}",
+            f"--model ubm --docs-per-query 10 --positions 5 {log}",
+            {"conditional, sandwich": "--model ubm"},
+        )
+        for name, log in (
+            ("200 even", "--queries 200 --sessions 12000 --query-exponent 0"),
+            ("20,000 Zipf", "--queries 20000 --sessions 60000 --query-exponent 1"),
+        )
+    ),
+)
+ATTRACTIVENESS = tuple(Design(name, log, {"": ""}) for name, log in QUERIES.items() if "20,000" not in name)
+
+SHAPES = {"free": "", "smooth": "--shape smooth", "power": "--shape power"}
+WAVY = "1,.9,.5,.6,.35,.45,.2,.3,.15,.2"
+THIN = (
+    Design("thin, power", "--sessions 800 --queries 60 --ranker-strength 8 --attractiveness-scale .7", SHAPES),
+    Design("thin, wavy", f"--sessions 800 --queries 60 --ranker-strength 8 --theta {WAVY}", SHAPES),
+    Design("thinnest", "--sessions 400 --queries 60 --ranker-strength 8 --attractiveness-scale .5", SHAPES),
+    Design("rich, power", "--sessions 20000 --queries 60 --ranker-strength 4", SHAPES),
+    Design("rich, wavy", f"--sessions 20000 --queries 60 --ranker-strength 4 --theta {WAVY}", SHAPES),
+    Design("8 queries, shocks", "--sessions 1500 --queries 8 --ranker-strength 4 --theta-shock .3", SHAPES),
+)
+
+SHRUNK = {"alone": "--context device --shrink none", "borrowing": "--context device --shrink auto"}
+SMALL_LOG = (
+    "--docs-per-query 10 --positions 6 --attractiveness-scale .5 --queries 60 --sessions 12000 --query-exponent 0"
+)
+
+
+def _contexts(number: int, small: int, eta: float) -> Design:
+    """The last context has `small` of 100 parts of the log, and a curve of its own; the others share the rest."""
+    large = 100 - small
+    devices = " ".join(["--device .7"] * large + [f"--device {eta}"] * small)
+    parts = (*(part * (number - 1) // large for part in range(large)), *(number - 1,) * small)
+    kind = "equal" if eta == 0.7 else "differs"
+    return Design(f"{number} contexts, one of {small} % {kind}", f"{SMALL_LOG} {devices}", SHRUNK, contexts=parts)
+
+
+CONTEXTS = (
+    *(_contexts(number, small, 1.1) for number in (2, 5, 12) for small in (1, 3, 5)),
+    *(_contexts(number, 1, 0.7) for number in (2, 12)),
+    *(Design(f"{number} contexts alike", f"{SMALL_LOG} {'--device .7 ' * number}", SHRUNK) for number in (2, 12)),
+)
+
+BY = {"by query": "", "two-way": "--cluster-column cluster"}
+CLUSTERED = "--docs-per-query 8 --positions 5 --query-exponent .5 --attractiveness-scale .5 --sessions 6000 --queries"
+CLUSTERS = tuple(
+    Design(name, f"{CLUSTERED} {queries}", BY, additive_clusters(sd, clusters, zipf, by_query))
+    for name, clusters, sd, zipf, queries, by_query in (
+        ("500 users, nothing shared", 500, 0.0, 0.0, 300, 0.0),
+        ("100 users", 100, 0.3, 0.0, 300, 0.0),
+        ("100 users, Zipf", 100, 0.3, 1.0, 300, 0.0),
+        ("20 markets", 20, 0.3, 0.0, 300, 0.0),
+        ("8 markets", 8, 0.3, 0.0, 300, 0.0),
+        ("100 users, and 30 queries", 100, 0.3, 0.0, 30, 0.3),
+    )
+)
+
+_FEATURES = " ".join(f"--feature f{number}" for number in range(6))
+FEATURES = tuple(
+    Design(
+        name,
+        "--sessions 5000 --queries 10",
+        {"features": f"--method features {_FEATURES}{score}", "ctr": "--method ctr"},
+        partial(unrepeated, unseen=unseen),
+    )
+    for name, unseen, score in (
+        ("weak", 0.0, ""),
+        ("unseen, the score is a feature", 1.0, " --feature score"),
+        ("unseen, and the score too: nothing can be right", 1.0, ""),
+    )
+)
+
+AUTO = {"auto": "--timestamp timestamp", "pooled": "--timestamp timestamp --period none"}
+FEEDBACK = tuple(
+    Design(
+        f"{n:,} queries, {f'{updates} updates a day' if updates else 'learns nothing'}{weakly}",
+        f"--sessions 20000 --queries {n} --docs-per-query 15 --positions 6 --days 14 --attractiveness-scale .5"
+        + (f" --feedback-strength {strength} --updates-per-day {updates}" if updates else ""),
+        AUTO,
+    )
+    for n in (15, 200, 2_000)
+    for updates, strength, weakly in (
+        (0, 3, ""),
+        (1, 3, ""),
+        (4, 3, ""),
+        (24, 3, ""),
+        (1, 1, ", weakly"),
+        (4, 1, ", weakly"),
+        (24, 1, ", weakly"),
+    )
+)
+
+_STEPS = "1,.6,.4,.4,.3,.3,.3,.2,.2,.2"
+_TESTED: tuple[tuple[str, str, str, str, str], ...] = (  # test, options where it holds, and where not, of the fit, base
+    ("position_effect", "--eta 0", "--eta .1", "", "20 even"),
+    ("position_effect", "--eta 0", "--eta .1", "", "200 Zipf, shocks"),
+    ("contexts_differ", "--device 1 --device 1", "--device 1 --device .7", "--context device", "20 even"),
+    ("contexts_differ", "--device 1 --device 1", "--device 1 --device .7", "--context device", "200 Zipf, shocks"),
+    ("shape_against_free", "--eta 1", f"--theta {WAVY}", "--shape power", "20 even"),
+    ("shape_against_free", "--eta 1", f"--theta {WAVY}", "--shape power", "200 Zipf, shocks"),
+    ("bins_against_free", f"--theta {_STEPS}", "--eta 1", "--position-bins 1,2,3,5,8", "20 even"),
+    ("joint_em", "--theta .5,.5,.5,.5,.5,.5,.5,.5,.5,.5 --ranker-strength 0", "--eta 1", "--compare", "200 even"),
+    ("previous_click", "--model pbm", "--model ubm", "--model ubm", "200 even"),
+    ("attractiveness", "", "--model tpbm", "", "200 even"),
+    ("attractiveness", "", "--model tpbm", "", "20,000 Zipf"),
+    ("clicks_above", "", "--model dbn", "", "200 even"),
+    ("clicks_above", "", "--model cm", "", "20,000 Zipf"),
+    ("clicks_above", "", "--readiness .3,1.7", "", "200 even"),
+    ("last_click", "", "--model ubm", "", "200 even"),
+)
+TESTS = tuple(
+    Design(f"{test}, {base}", "", {holds: f"{QUERIES[base]} {one}", fails: f"{QUERIES[base]} {other}", "": fit})
+    for test, one, other, fit, base in _TESTED
+    for holds, fails in (("holds", "does not hold"),)
+)
+
+
+def tests(design: Design, seed: int, folder: Path) -> Figures:
+    """Whether a test rejects on two logs: where its hypothesis holds, and where it does not."""
+    test, found = design.name.split(",")[0], Figures()
+    for column in ("holds", "does not hold"):
+        log = draw(Design(design.name, design.ways[column]), seed, folder / column.replace(" ", "-"))
+        posbias("fit", log, *shlex.split(design.ways[""]), "-o", folder / "fit", may_fail=True)
+        found[column] = _p_values(folder).get(f"test {test}", np.nan)
+    return found
+
+
+_SIDES = "--sessions 8000 --queries 100 --docs-per-query 10 --positions 5 --query-exponent .5 --days 7 --theta-shock .3"
+CHANGES = (Design("days apart, same queries", _SIDES), Design("other queries", _SIDES))
+_LEARNED: dict[str, str] = dict.fromkeys(
+    (
+        *("pointwise, naive", "pointwise, joint", "pointwise, conditional", "pointwise, true"),
+        *("pbm, naive", "pbm", "pbm, true", "gbrank", "ipw-dcg", "naive", "position-feature", "regression-em"),
+    ),
+    "",
+)
+RANKERS = (
+    Design("LightGBM, 30,000 pages", "--sessions 30000", _LEARNED),
+    Design("LightGBM, 6,000 pages", "--sessions 6000", _LEARNED),
+    Design("LightGBM, 30,000 pages, eta 1.5", "--sessions 30000 --eta 1.5", _LEARNED),
+    Design("ClueWeb09, 30,000 pages", "--sessions 30000", _LEARNED),
+)
+_SHOWN = "--sessions 3000 --docs-per-query 15 --positions 10 --days 0 --attractiveness-scale .5"
+EVALUATION = (
+    Design("200 queries, Zipf 0.7, by page", f"{_SHOWN} --queries 200", {"": ""}),
+    Design("60 queries, Zipf 1.0, by page", f"{_SHOWN} --queries 60 --query-exponent 1", {"": ""}),
+    Design("200 queries, Zipf 0.7, by query", f"{_SHOWN} --queries 200", {"": "--candidates query"}),
+)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table: its rows, what is measured on each log, which figures it shows, and how (in %, or as they are)."""
+
+    designs: Sequence[Design]
+    measure: Callable[[Design, int, Path], Figures] = fits
+    figures: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ("width",)
+
+
+STUDIES = {
+    "accuracy": Study(ACCURACY, figures=("error",)),
+    "coverage": Study(COVERAGE, figures=("cover", "width")),
+    "attractiveness": Study(ATTRACTIVENESS, figures=("documents", "most shown")),
+    "thin": Study(THIN, figures=("error", "cover", "width")),
+    "contexts": Study(CONTEXTS, figures=("cover", "cover, last", "width, last"), plain=("width, last",)),
+    "clusters": Study(CLUSTERS, figures=("cover",)),
+    "features": Study(FEATURES, figures=("error", "cover")),
+    "feedback": Study(FEEDBACK, figures=("claim", "error", "cover")),
+    "tests": Study(TESTS, tests),
+    "changes": Study(CHANGES, changes),
+    "rankers": Study(RANKERS, rankers, plain=("",)),
+    "evaluation": Study(EVALUATION, evaluation),
 }
 
-COMPARED = 5
-"""Logs per kind for `ultr`, of which each takes a quarter of a minute."""
 
-CHECKED = 50
-"""Logs per kind for `check`."""
+def measured(task: tuple[str, int, int]) -> Figures:
+    """The figures of one log of a study, by the number of its design and its seed."""
+    name, number, seed = task
+    study = STUDIES[name]
+    with tempfile.TemporaryDirectory(prefix="recovery-") as folder:
+        return study.measure(study.designs[number], seed, Path(folder))
+
+
+def table_of(name: str, rows: Mapping[str, Sequence[Figures]], number: int) -> Table:
+    """A row a kind of log and a column a figure, or the other way round."""
+    study = STUDIES[name]
+    keys = list(dict.fromkeys(key for logs in rows.values() for log in logs for key in log))
+    shown = [key for key in keys if not study.figures or key.endswith(study.figures)]
+    shown = [key for key in shown if not study.figures or key.rpartition(": ")[2] in study.figures]
+    table = Table(title=f"{name}, {number} logs each", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    cells = {
+        key: [_cell([log.get(key, np.nan) for log in logs], study.plain, key) for logs in rows.values()]
+        for key in shown
+    }
+    if len(shown) > MOST_COLUMNS:  # as rows
+        for heading in ("", *rows):
+            table.add_column(heading.replace(", ", ",\n"), justify="right" if heading else "left")
+        for key, values in cells.items():
+            table.add_row(key, *values)
+        return table
+    table.add_column("log")
+    for key in shown:
+        table.add_column(key.replace(": ", "\n").replace(", ", ",\n"), justify="right")
+    for row in zip(rows, *cells.values(), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _cell(values: Sequence[float], plain: tuple[str, ...], key: str) -> str:
+    """Mean and standard error over the logs that have the figure."""
+    known = np.array(values, dtype=np.float64)
+    known = known[np.isfinite(known)]
+    if not len(known):
+        return "-"
+    scale, digits = (1, 3) if key.endswith(plain) else (100, 1)
+    error = f"±{scale * known.std(ddof=1) / np.sqrt(len(known)):.{digits}f}" if len(known) > 1 else ""
+    return f"{scale * known.mean():.{digits}f}{error}"
 
 
 def main() -> None:
-    """Parse the command line, measure, print the tables."""
+    """Parse the command line, measure, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", choices=(*PARTS, "all"), default="all")
-    parser.add_argument("--seeds", type=int, default=20, help="logs per kind, for accuracy and attractiveness")
-    parser.add_argument("--replications", type=int, default=200, help="logs per kind, for the other parts")
-    parser.add_argument("--impressions", type=int, default=IMPRESSIONS, help="of the log that is timed")
-    parser.add_argument("--runs", type=int, default=3, help="of each process that is timed")
-    parser.add_argument("--pyfixest", type=Path, metavar="DIR", help="environment that holds pyfixest, for fepois")
-    parser.add_argument("--ultr", type=Path, metavar="DIR", help="environment that holds ultr_bias_toolkit, for ultr")
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--logs", type=int, default=20, help="of each kind, seeds from 0 on")
+    parser.add_argument("--only", default="", help="kinds whose names contain this")
+    parser.add_argument(
+        "--truth", type=int, default=TRUTH_LOGS, help="of evaluation: logs that the truth is the mean of"
+    )
+    parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
-    console = table_console()
-    for name in PARTS if asked.part == "all" else (asked.part,):
-        PARTS[name](console, asked)
+    study = STUDIES[asked.study]
+    if asked.study == "rankers" and not DATA.is_dir():
+        raise SystemExit(f"the judged documents are not at {DATA}")
+    numbers = [number for number, design in enumerate(study.designs) if asked.only in design.name]
+    seeds = list(range(asked.logs))
+    truths = list(range(TRUTH_FROM, TRUTH_FROM + asked.truth)) if asked.study == "evaluation" else []
+    tasks = [(asked.study, number, seed) for number in numbers for seed in (*seeds, *truths)]
+    os.environ |= dict.fromkeys(("POLARS_MAX_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+    with ProcessPoolExecutor(asked.processes, get_context("spawn")) as pool:
+        found = list(pool.map(measured, tasks))
+    rows, each = dict[str, list[Figures]](), len(seeds) + len(truths)
+    for place, number in enumerate(numbers):
+        logs = found[place * each : (place + 1) * each]
+        rows[study.designs[number].name] = held(logs[: len(seeds)], logs[len(seeds) :]) if truths else logs
+    table_console().print(table_of(asked.study, rows, asked.logs))
 
 
 if __name__ == "__main__":

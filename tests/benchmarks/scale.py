@@ -1,79 +1,376 @@
-"""What posbias costs on large logs, next to the bare work and to other tools.
+"""What posbias costs on large logs, next to the bare work; on stores of days; and with many cells.
 
-    python tests/benchmarks/scale.py [commands|growth|cells|peers|spark|all] [--impressions N...] [--runs 3]
-                                     [--models M...] [--ids KIND...] [--threads N...] [--fits] [--home SHARE]
-                                     [--billion] [--spark]
-                                     [--peers DIR] [--pyclick DIR] [--directory DIR]
+    python tests/benchmarks/scale.py commands|growth|cells|store [--impressions N...] [--runs 3] [--models M...]
+                                     [--ids KIND...] [--threads N...] [--fits] [--directory DIR]
 
-commands  collect, fit, weight and run with 1 GiB, next to DuckDB's group-by and Polars' copy of the same file, for
-          each model, kind of ids (integer, text, long) and number of threads; --fits leaves out check and weight;
-          --home gives one query a share of the log, as a home page has
-growth    `fit --no-compare` with 2 GiB at 1M to 100M impressions, with --billion also at 1,000M: cost, and how the
-          numbers of pairs, statistics rows and signatures grow with the log
-cells     `fit` with 100 to 5,000 positions of lists that users scroll through, 1M impressions each
-peers     other implementations of PBM and UBM on the same logs: cost, and the error of theta
+commands  collect, fit, weight and run with 1 GiB, next to DuckDB's group-by and Polars' copy of the same file, for each
+          model, kind of ids (integer, text, long) and number of threads; --fits leaves out check and weight
+growth    `fit --no-compare` with 2 GiB: cost, and how the numbers of pairs, statistics rows and signatures grow
+cells     `fit` with 100 to 5,000 positions of lists that users scroll through
+store     thirty days that go one by one into a store, and the fit of the store
 
---spark adds the part `spark`, `fit --engine spark` next to the local engine. DuckDB is taken from this environment
-(pip install duckdb; 2.0.0 was used); the peers are described in `scale_peers.py`. The logs are simulated
-(`scale_log.py`), the same ones every time, and deleted at once; --directory says where they and the results go. A
-billion impressions take about 4.1 GB for the log, and some times that for the rest. Every stage is a process of its
+The logs are simulated, the same ones every time, and deleted at once; --directory says where they and the results go.
+The bare work of counting is DuckDB's (pip install duckdb; 2.0.0 was used; memory limit 2 GB): the group-by to (query,
+document, position), for UBM with the last click above from a window over the session. Every stage is a process of its
 own, interpreter start included.
+
+New queries never cease in these logs, so that their pairs grow with them: queries follow a Zipf-Mandelbrot law over 200
+million, density ~ (rank + 200) ** -1.3. A query has 13 documents, shuffled anew in every session; ten are shown. Gamma
+is a hash of the pair, halved down the ranking. PBM: theta = 1 / position; UBM: 1 / (position - position of the last
+click above). Ids are integers, or the same as text, short or as long as real ones are.
 """
 
 import argparse
+import json
+import math
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, cast
 
-from processes import MODELS, table_console
-from scale_commands import SIZES as LARGE
-from scale_commands import Kind, commands
-from scale_growth import BILLION, cells, growth
-from scale_growth import SIZES as GROWING
-from scale_log import IDS
-from scale_peers import SIZES as MODERATE
-from scale_peers import peers
-from scale_spark import SIZES as MIDDLING
-from scale_spark import spark
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from processes import POSBIAS, Measured, Stage, empty_table, error_of_theta, measure, stage_table, table_console
 
-PARTS = ("commands", "growth", "cells", "peers")
+Integers = NDArray[np.int64]
+
+SIZES = {"commands": [10_000_000, 100_000_000], "growth": [1_000_000, 10_000_000, 100_000_000]}
+CELLS, DAYS = (100, 500, 2_000, 5_000), 30
+POSITIONS, SESSIONS_PER_BLOCK, SEED = 10, 100_000, 20_260_105
+
+_QUERIES, _OFFSET, _EXPONENT = 200_000_000, 200.0, 1.3
+_DOCS_PER_QUERY, _SHUFFLE, _MOST_ATTRACTIVE = 13, 10.0, 0.8
+_CATALOGUE, _STEP = 9_999_991, 7_654_321  # documents in all, a prime; from a document of a query to the next
+_SESSIONS_OF_A_LIST, _MOVED, _TO_THE_END = 20, 10.0, 0.2
+
+_DIGITS = pl.col("session").cast(pl.String).str.zfill(12)
+_URL = "https://www.example.com/en/catalogue/household/kitchen/small-appliances/{}/product-page?item={}&ref=search"
+IDS: dict[str, list[pl.Expr]] = {
+    "integer": [],
+    "text": [
+        pl.format("s{}", "session").alias("session"),
+        pl.format("q{}", "query").alias("query"),
+        pl.format("sku-{}", pl.col("doc").cast(pl.String).str.zfill(7)).alias("doc"),
+    ],
+    "long": [
+        pl.format("6f1c2a9e-41d3-4b7a-9c55-{}", _DIGITS).alias("session"),
+        pl.format("cheap hotels near station {} with breakfast", "query").alias("query"),
+        pl.format(_URL, pl.col("doc") % 97, "doc").alias("doc"),
+    ],
+}
+
+_PREVIOUS_CLICK = """(
+    SELECT *, coalesce(max(CASE WHEN click = 1 THEN position END) OVER (
+        PARTITION BY session ORDER BY position ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ), 0) AS previous_click FROM log
+)"""
+_COUNT = "SELECT {keys}, count(*) AS n, sum(click)::BIGINT AS c FROM {log} GROUP BY ALL"
+_COUNTS = {
+    "pbm": _COUNT.format(keys="query, doc, position", log="log"),
+    "ubm": _COUNT.format(keys="query, doc, position, previous_click", log=_PREVIOUS_CLICK),
+}
+_SUM, _WRITE = "SELECT count(*), sum(n), sum(c) FROM ({})", "COPY ({}) TO '{}' (FORMAT parquet)"
+_DUCKDB = """
+import sys
+import duckdb
+log, temp, threads, query = sys.argv[1:]
+duckdb.sql(f"SET memory_limit='2GB'; SET threads={threads}; SET preserve_insertion_order=false")
+duckdb.execute("SET temp_directory=$temp", dict(temp=temp))
+duckdb.read_parquet(log).create_view("log")
+print(duckdb.execute(query).fetchall())
+"""
+_COPY = """
+import os
+import sys
+log, copy, os.environ["POLARS_MAX_THREADS"] = sys.argv[1:]
+import polars as pl
+pl.scan_parquet(log).sink_parquet(copy)
+"""
+
+
+# --- logs ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def simulated(directory: Path | None, *words: object) -> Generator[Path]:
+    """A log in a temporary directory, by a process of its own: a child starts with its parent's peak of memory."""
+    with tempfile.TemporaryDirectory(prefix="scale-", dir=directory) as folder:
+        log = Path(folder) / "log.parquet"
+        Measured().add((__file__, "--write", str(log), *map(str, words)))
+        yield log
+
+
+def write_log(path: Path, n_impressions: int, model: str, ids: str) -> None:
+    """Write a log of whole sessions, a row group a block, each with its own stream of random numbers."""
+    parquet: Any = import_module("pyarrow.parquet")  # it has no types
+    n_sessions = n_impressions // POSITIONS
+    writer: Any = None
+    for first in range(0, n_sessions, SESSIONS_PER_BLOCK):
+        block = _block(first, min(SESSIONS_PER_BLOCK, n_sessions - first), model).with_columns(IDS[ids])
+        table = cast("Any", block.to_arrow())
+        writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd", use_dictionary=False)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
+
+
+def _block(first: int, n_sessions: int, model: str) -> pl.DataFrame:
+    rng = np.random.default_rng([SEED, first])
+    # Numbers of queries, by the inverse of the continuous law: (q + 200) / 200 = u ** (-1 / 0.3)
+    power = 1 - _EXPONENT
+    rarest = ((_QUERIES + _OFFSET) / _OFFSET) ** power
+    u = rarest + (1 - rarest) * rng.random(n_sessions)
+    query = (_OFFSET * u ** (1 / power) - _OFFSET).astype(np.int64)
+    # Which document, by its rank from 0, stands at each position, shape (S, K)
+    noise = rng.random((n_sessions, _DOCS_PER_QUERY), dtype=np.float32)
+    score = np.arange(_DOCS_PER_QUERY, dtype=np.float32) + np.float32(_SHUFFLE) * noise
+    rank = np.argsort(score, axis=1)[:, :POSITIONS].astype(np.int8)
+    # Gamma of each pair: a hash, uniform below 0.8 at the top, below 0.4 at the end
+    uniform = (_mixed(query[:, None] * 16 + rank) >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
+    best = _MOST_ATTRACTIVE * (1 - np.arange(_DOCS_PER_QUERY) / (2 * _DOCS_PER_QUERY))
+    gamma = best.astype(np.float32)[rank] * uniform
+    chance = rng.random(rank.shape, dtype=np.float32)
+    doc = (_mixed(query)[:, None] % _CATALOGUE + rank.astype(np.uint64) * _STEP) % _CATALOGUE
+    columns = {
+        "session": np.repeat(np.arange(first, first + n_sessions), POSITIONS),
+        "query": np.repeat(query, POSITIONS),
+        "doc": doc.astype(np.int64).ravel(),
+        "position": np.tile(np.arange(1, POSITIONS + 1, dtype=np.int8), n_sessions),
+        "click": _clicks(gamma, chance, model).ravel().view(np.int8),
+    }
+    return pl.DataFrame(columns)
+
+
+def _mixed(number: Integers) -> NDArray[np.uint64]:
+    """Well mixed bits of whole numbers: the finaliser of SplitMix64 (Steele, Lea & Flood 2014)."""
+    z = number.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _clicks(gamma: NDArray[np.floating[Any]], chance: NDArray[np.floating[Any]], model: str) -> NDArray[np.bool_]:
+    click = np.zeros(gamma.shape, dtype=np.bool_)
+    last = np.zeros(len(gamma), dtype=np.int64)
+    for position in range(1, POSITIONS + 1):
+        clicked = chance[:, position - 1] * (position - last) < gamma[:, position - 1]
+        click[:, position - 1] = clicked
+        if model == "ubm":
+            last[clicked] = position
+    return click
+
+
+def write_scrolled_log(path: Path, n_impressions: int, n_positions: int) -> None:
+    """Write a log of lists through which users scroll; theta = position ** -.25.
+
+    A query has as many documents as there are positions, each of its 20 sessions moves them by a few positions, and
+    users see the first K ** u, u uniform between .3 and 1, or, one in five, all K.
+    """
+    rng, lists = np.random.default_rng([SEED, n_positions]), list[pl.DataFrame]()
+    gamma, written, session = np.empty(0), 0, 0
+    while written < n_impressions:
+        if session % _SESSIONS_OF_A_LIST == 0:
+            gamma = rng.beta(1, 2, n_positions)  # of the next query
+        share = 1.0 if rng.random() < _TO_THE_END else rng.uniform(0.3, 1)
+        length = int(np.ceil(n_positions**share))
+        doc = np.argsort(np.arange(n_positions) + rng.normal(0, _MOVED, n_positions))[:length]
+        position = np.arange(1, length + 1)
+        click = rng.random(length) < position**-0.25 * gamma[doc]
+        shown = pl.DataFrame({"doc": doc, "position": position, "click": click.view(np.int8)})
+        query = session // _SESSIONS_OF_A_LIST
+        lists.append(shown.select(pl.lit(session).alias("session"), pl.lit(query).alias("query"), pl.all()))
+        written, session = written + length, session + 1
+    pl.concat(lists).write_parquet(path)
+
+
+def write_days(path: Path, n_impressions: int, model: str) -> None:
+    """Write a log of thirty days, a file each, beside the path."""
+    n_sessions = n_impressions // POSITIONS // DAYS
+    for day in range(DAYS):
+        _block(day * n_sessions, n_sessions, model).write_parquet(path.with_name(f"day-{day + 1:02}.parquet"))
+
+
+# --- what is measured ------------------------------------------------------------------------------------------
+
+
+def commands(asked: argparse.Namespace, n_impressions: int) -> None:
+    """Measure on logs of each kind, with each number of threads, and print a table each."""
+    if not find_spec("duckdb"):
+        raise SystemExit("DuckDB is not at hand: pip install duckdb")
+    for model in asked.models:
+        for ids in asked.ids:
+            with simulated(asked.directory, n_impressions, model, ids) as log:
+                for threads in asked.threads:
+                    title = f"{n_impressions:,} impressions of a {model.upper()}, {ids} ids, {threads} threads, 1 GiB"
+                    stages = _stages_of(log, model, str(threads), fits_only=asked.fits)
+                    table_console().print(stage_table(title, stages, measure(stages, asked.runs, title)))
+
+
+def _stages_of(log: Path, model: str, threads: str, *, fits_only: bool) -> list[Stage]:
+    """Every stage, in an order in which each finds what it needs; or only what leads to propensities."""
+    temp, counted, copied = log.with_name("temp"), "DuckDB: count", "Polars: copy the log"
+
+    def posbias(command: str, name: str, *options: str, bare: str = counted, statistics: bool = False) -> Stage:
+        settings = ("--force", "--memory", "1GiB", "--temp-dir", str(temp), "--threads", threads)
+        output = log.with_name(name) / "propensities.parquet" if command in {"fit", "run"} else None
+        read = str(log.with_name("statistics") if statistics else log)
+        shown = " ".join([command, "STATISTICS" if statistics else "", *options]).replace(
+            str(log.with_name("fit")), "FIT"
+        )
+        words = (*POSBIAS, command, read, *options, "-o", str(log.with_name(name)), *settings)
+        return Stage(shown.replace("  ", " "), words, output, temp, bare)
+
+    def duckdb(name: str, query: str) -> Stage:
+        return Stage(name, ("-c", _DUCKDB, str(log), str(temp), threads, query), temp=temp, bare=counted)
+
+    def weigh(layout: str, *, statistics: bool = False) -> Stage:
+        options = ("--propensities", str(log.with_name("fit")), "--layout", layout)
+        return posbias("weight", f"{layout}{statistics}", *options, bare=copied, statistics=statistics)
+
+    of_model = () if model == "pbm" else ("--model", model)
+    fits = [
+        duckdb(counted, _SUM.format(_COUNTS[model])),
+        posbias("collect", "statistics", *of_model),
+        posbias("fit", "fit", *of_model, "--no-compare"),
+        posbias("fit", "fit-counted", "--no-compare", statistics=True),
+        posbias("run", "run", *of_model),
+    ]
+    if fits_only:
+        return fits
+    check = ("check", str(log), "--quiet", "--memory", "1GiB", "--temp-dir", str(temp), "--threads", threads)
+    return [
+        *fits,
+        duckdb("DuckDB: count and write", _WRITE.format(_COUNTS[model], log.with_name("counts.parquet"))),
+        Stage("check", (*POSBIAS, *check), temp=temp, bare=counted),
+        Stage(copied, ("-c", _COPY, str(log), str(log.with_name("copy.parquet")), threads), bare=copied),
+        weigh("pointwise"),
+        weigh("pointwise", statistics=True),
+        weigh("session"),
+    ]
+
+
+def growth(asked: argparse.Namespace, sizes: list[int]) -> None:
+    """Measure one size after the other, and print both tables."""
+    costs = empty_table(
+        "fit --no-compare, 2 GiB, PBM", "impressions", "seconds", "CPU s", "peak MiB", "temp MiB", "error"
+    )
+    names = ("queries", "pairs", "statistics rows", "signatures")
+    grown = empty_table("what grows with the log: count ~ impressions ** (exponent)", "impressions", *names)
+    before = dict[str, int]()
+    for n_impressions in sizes:
+        with simulated(asked.directory, n_impressions, "pbm", "integer") as log:
+            fit, temp, statistics = log.with_name("fit"), log.with_name("temp"), log.with_name("statistics")
+            temp.mkdir()
+            settings = ("--force", "--memory", "2GiB", "--temp-dir", str(temp))
+            Measured().add((*POSBIAS, "collect", str(log), "-o", str(statistics), *settings))
+            stage = Stage("fit", (*POSBIAS, "fit", str(log), "-o", str(fit), "--no-compare", *settings), temp=temp)
+            (runs,) = measure([stage], asked.runs, f"{n_impressions:,} impressions")
+            manifests = [json.loads((of / "manifest.json").read_text(encoding="utf-8")) for of in (fit, statistics)]
+            error = error_of_theta(fit / "propensities.parquet")
+        counts = {
+            **manifests[0]["totals"],
+            "statistics rows": manifests[1]["statistics"]["rows"],
+            "impressions": n_impressions,
+        }
+        costs.add_row(
+            f"{n_impressions:,}",
+            f"{runs.median_seconds():.1f}",
+            f"{np.median(runs.cpu_seconds):.1f}",
+            f"{max(runs.mebibytes):,.0f}",
+            f"{max(runs.disk_mebibytes):,.0f}",
+            f"{error:.2%}",
+        )
+        cells = [f"{counts[name]:,}" for name in names]
+        if before:
+            ratio = math.log(n_impressions / before["impressions"])
+            exponents = [math.log(counts[name] / before[name]) / ratio for name in names]
+            cells = [f"{cell} ({exponent:.2f})" for cell, exponent in zip(cells, exponents, strict=True)]
+        grown.add_row(f"{n_impressions:,}", *cells)
+        before = counts
+    table_console().print(costs, grown)
+
+
+def cells(asked: argparse.Namespace, n_impressions: int) -> None:
+    """Measure `fit` with more and more positions, and print a table."""
+    title = f"posbias fit --memory 2GiB, PBM, {n_impressions:,} impressions"
+    table = empty_table(title, "cells", "identified", "seconds", "CPU s", "peak MiB")
+    for n_positions in CELLS:
+        with simulated(asked.directory, n_impressions, "scrolled", n_positions) as log:
+            fit = log.with_name("fit")
+            command = (*POSBIAS, "fit", str(log), "-o", str(fit), "--force", "--memory", "2GiB")
+            (runs,) = measure([Stage("fit", command)], asked.runs, f"{n_positions:,} positions")
+            propensities = pl.read_parquet(fit / "propensities.parquet")
+        table.add_row(
+            f"{propensities.height:,}",
+            f"{propensities['identified'].sum():,}",
+            f"{runs.median_seconds():,.1f}",
+            f"{np.median(runs.cpu_seconds):,.1f}",
+            f"{max(runs.mebibytes):,.0f}",
+        )
+    table_console().print(table)
+
+
+def store(asked: argparse.Namespace, n_impressions: int) -> None:
+    """Measure a month of days that go into a store one by one, and its fit."""
+    with simulated(asked.directory, n_impressions, "days", asked.models[0]) as log:
+        target, fit = str(log.with_name("store")), log.with_name("fit")
+        collected = [
+            Stage(
+                f"collect --into, day {day}",
+                (
+                    *POSBIAS,
+                    "collect",
+                    str(log.with_name(f"day-{day:02}.parquet")),
+                    "--date",
+                    f"2026-01-{day:02}",
+                    "--into",
+                    target,
+                ),
+            )
+            for day in range(1, DAYS + 1)
+        ]
+        fitted = Stage("fit STORE", (*POSBIAS, "fit", target, "-o", str(fit), "--force"), fit / "propensities.parquet")
+        stages = [*collected, fitted]
+        measured = measure(stages, 1, f"{n_impressions:,} impressions in {DAYS} days")
+        shown = [0, DAYS // 2, DAYS - 1, DAYS]
+        title = f"{n_impressions:,} impressions in {DAYS} days"
+        table_console().print(stage_table(title, [stages[n] for n in shown], [measured[n] for n in shown]))
 
 
 def main() -> None:
     """Parse the command line, measure, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", choices=(*PARTS, "spark", "all"), default="all")
+    parser.add_argument("part", nargs="?", choices=("commands", "growth", "cells", "store"), default="commands")
     parser.add_argument("--impressions", type=int, nargs="+", help="of the logs, instead of each part's own sizes")
     parser.add_argument("--runs", type=int, default=3, help="of each process that is timed")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="of the part commands")
-    parser.add_argument("--ids", nargs="+", choices=IDS, default=IDS, help="likewise")
-    parser.add_argument("--threads", type=int, nargs="+", default=(2,), help="likewise")
-    parser.add_argument("--fits", action="store_true", help="likewise: only what leads to propensities")
-    parser.add_argument("--home", type=float, default=0.0, help="likewise: share of the one query of a home page")
-    parser.add_argument("--billion", action="store_true", help="growth up to a billion impressions")
-    parser.add_argument("--spark", action="store_true", help="also the Spark engine, next to Polars")
-    parser.add_argument("--peers", type=Path, help="where the peers' environment is, or is installed")
-    parser.add_argument("--pyclick", type=Path, help="a checkout of PyClick")
+    parser.add_argument(
+        "--models", nargs="+", choices=tuple(_COUNTS), default=tuple(_COUNTS), help="of commands, store"
+    )
+    parser.add_argument("--ids", nargs="+", choices=tuple(IDS), default=("integer", "text"), help="of commands")
+    parser.add_argument("--threads", type=int, nargs="+", default=(2,), help="of commands")
+    parser.add_argument("--fits", action="store_true", help="of commands: only what leads to propensities")
     parser.add_argument("--directory", type=Path, help="where the logs and results go; a temporary one by default")
-    options = parser.parse_args()
-    console, sizes, directory = table_console(), options.impressions, options.directory
-    wanted = PARTS if options.part == "all" else (options.part,)
-    if "commands" in wanted:
-        kinds = (
-            Kind(n_impressions, model, ids, options.home)
-            for n_impressions in sizes or LARGE
-            for model in options.models
-            for ids in options.ids
-        )
-        commands(console, kinds, options.threads, options.runs, directory, fits_only=options.fits)
-    if "growth" in wanted:
-        growing = (*GROWING, BILLION) if options.billion else GROWING
-        growth(console, sizes or growing, options.runs, directory)
-    if "cells" in wanted:
-        for n_impressions in sizes or GROWING[:1]:
-            cells(console, n_impressions, options.runs, directory)
-    if "peers" in wanted:
-        peers(console, sizes or MODERATE, directory, options.peers, options.pyclick)
-    if "spark" in wanted or options.spark:
-        spark(console, sizes or MIDDLING, options.runs, directory)
+    parser.add_argument("--write", nargs="+", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.write:
+        path, n_impressions, kind, *more = asked.write
+        if kind == "scrolled":
+            write_scrolled_log(Path(path), int(n_impressions), int(more[0]))
+        elif kind == "days":
+            write_days(Path(path), int(n_impressions), more[0])
+        else:
+            write_log(Path(path), int(n_impressions), kind, more[0])
+        return
+    sizes = asked.impressions or SIZES.get(asked.part, [1_000_000])
+    if asked.part == "growth":
+        growth(asked, sizes)
+        return
+    for n_impressions in sizes:
+        {"commands": commands, "cells": cells, "store": store}[asked.part](asked, n_impressions)
 
 
 if __name__ == "__main__":

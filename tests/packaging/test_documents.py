@@ -28,7 +28,7 @@ OPTIONS = "cli/options/README.md"
 RESULTS = "io/results/README.md"
 COMPLETING = ("--install-completion", "--show-completion")
 LONGEST_FIRST_PAGE, LONGEST = 250, 350  # lines
-MEASURED = tuple(f"tests/benchmarks/{name}.md" for name in ("README", "recovery", "recovery_verdicts", "scale"))
+MEASURED = "tests/benchmarks/README.md"
 
 EXPLORED = ("widths.parquet", "swaps.parquet", "documents.parquet")
 """What `explore` writes."""
@@ -132,7 +132,7 @@ def test_the_tables_of_options_hold_every_option_with_its_commands_and_its_defau
 def test_no_document_names_an_option_that_does_not_exist(repository: Path, name: str) -> None:
     known = {word for options in options_by_command().values() for option in options for word in names_of(option)}
     known |= {"--help", "--help-all", "-h", "--version", *COMPLETING, *OF_OTHER_PROGRAMS}
-    if name in MEASURED:
+    if name == MEASURED:
         sources = [path.read_text(encoding="utf-8") for path in (repository / "tests" / "benchmarks").glob("*.py")]
         known |= {word for source in sources for word in re.findall(r'add_argument\("(--[a-z-]+)"', source)}
     text = read(repository, name)
@@ -360,7 +360,7 @@ def test_every_path_of_the_repository_that_is_named_is_there(repository: Path, n
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_is_short_enough_to_be_read(repository: Path, name: str) -> None:
-    longest = {"README.md": LONGEST_FIRST_PAGE} | dict.fromkeys(MEASURED, 1000)  # tables, for the most part
+    longest = {"README.md": LONGEST_FIRST_PAGE, MEASURED: 450}
     longest[OPTIONS] = 400  # a line for every option
 
     assert len(read(repository, name).splitlines()) <= longest.get(name, LONGEST)
@@ -460,8 +460,7 @@ def benchmark_commands(text: str) -> list[tuple[str, list[str]]]:
 
 def benchmarks(repository: Path) -> list[Path]:
     """The scripts that the documents of the benchmarks run."""
-    commands = [command for name in MEASURED for command in benchmark_commands(read(repository, name))]
-    return sorted({repository / script for script, _ in commands})
+    return sorted({repository / script for script, _ in benchmark_commands(read(repository, MEASURED))})
 
 
 ASKS_FOR_HELP = """
@@ -500,18 +499,8 @@ def test_the_commands_of_benchmarks_exist_and_take_their_options(
 
 def test_every_script_that_prints_a_benchmark_has_its_place_in_the_document(repository: Path) -> None:
     scripts = [path for path in (repository / "tests" / "benchmarks").glob("*.py") if is_program(path)]
-    helpers = {
-        "scale_log.py",
-        "scale_peer_clax.py",
-        "scale_peer_pyclick.py",
-        "models_fit.py",
-        "models_peer_clax.py",
-        "models_peer_pyclick.py",
-        "recovery_fepois_peer.py",
-        "recovery_ultr_peer.py",
-    }  # run by others
 
-    assert {path.name for path in scripts} - helpers == {path.name for path in benchmarks(repository)}
+    assert {path.name for path in scripts} == {path.name for path in benchmarks(repository)}
 
 
 def is_program(path: Path) -> bool:

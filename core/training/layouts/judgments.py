@@ -6,7 +6,7 @@
 
 with theta clipped as in the weights; sums run over the cells that have a propensity. The last two are unbiased, ips
 with more variance, and both noisy where a document was seldom shown; there the posterior is drawn to its prior, which
-learners do better with (tests/benchmarks/value.py).
+learners do better with (tests/benchmarks/README.md).
 
 `label_std_dev` is that of the posterior, the errors of theta included; the two other rates have none, as a document
 without clicks would have none. Over the contexts of a document variances add up.

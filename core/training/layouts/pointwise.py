@@ -4,7 +4,7 @@ A document's n impressions become W+ for its clicks and W- = n - W+ for the rest
 W- is then 0, and documents that were shown rarely are labelled too low, the more so the further down they stood
 (gamma = .3, one impression: .30 at position 1, .24 at position 10). The expected label never exceeds n, but leans on
 the prior of gamma, which is worse where pairs are shown rarely: a learner that can bend then ranks below one that
-reads naive clicks. tests/benchmarks/negatives.py compares them.
+reads naive clicks. tests/benchmarks/README.md compares them.
 
 Sources: Saito et al. 2019 (the layout); Wang et al. 2018 (expected labels).
 """

@@ -22,7 +22,7 @@ MountTmpfs = Callable[[Path, str], Path]
 PROMPT_SECONDS = 5  # how soon a run that is stopped must be gone
 START_SECONDS = 60  # how long it may take, on a busy machine, until a run does what a test waits for
 SMALL_MEMORY = ("--memory", "256MiB")  # splits the log into buckets
-N_KILLS = 3  # while it works, not while it loads; tests/benchmarks/killed.py kills 200 times
+N_KILLS = 3  # while it works, not while it loads
 
 
 @pytest.fixture(scope="module")
