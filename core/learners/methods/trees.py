@@ -34,7 +34,7 @@ not fix; `learned_propensities.parquet` holds it relative to the first cell.
     lambda_ij = -sigma / (1 + exp(sigma (f_i - f_j))) |change of NDCG if i and j change places|,  grade_i > grade_j
 
 with the gain 2^grade - 1, one group for each query, each pair counted as it is (`lambdarank_norm=false`). The learning
-curve shows NDCG on these grades. Grades and not clicked groups: on the worlds of tests/benchmarks/value.py the two are
+curve shows NDCG on these grades. Grades and not clicked groups: on the logs of tests/benchmarks/README.md the two are
 within noise of each other where pages show most of a query's documents, and clicked groups fall far behind where they
 show few of many (.13 against .17 on ClueWeb09). Grades need counts only.
 
