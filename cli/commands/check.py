@@ -32,11 +32,11 @@ def check(
     """
     from posbias.cli.console import stderr_console
     from posbias.cli.report.progress import show_progress
-    from posbias.cli.report.result import DONE, WITH_DOUBTS
     from posbias.cli.work.check_content import content_of
     from posbias.cli.work.looking import check as look_into
     from posbias.cli.work.recognition import Asked
     from posbias.core.credentials import masked_values
+    from posbias.io.jobs.result import DONE, WITH_DOUBTS
 
     with show_progress(stderr_console(), quiet=output.quiet) as progress:
         checked = look_into(Asked(tuple(logs), columns, reading, counting), progress)

@@ -48,22 +48,18 @@ def _models(
     models: ModelsOptions,
     output: ResultOptions,
 ) -> int:
-    from posbias.cli.report.result import open_result
     from posbias.cli.work import models as model_work
-    from posbias.cli.work.engine import open_engine
-    from posbias.cli.work.rehearsal import rehearse
+    from posbias.cli.work.carrying_out import carry_out
+    from posbias.io.engines.engine import Engine
+    from posbias.io.jobs.result import Result
 
     request = model_work.requested(models, rankings)
     learn, test = model_work.jobs(inputs, columns, reading, request)
-    also_read = [*(reading.clicks or ()), *request.files]
-    if output.dry_run:
-        return rehearse("evaluate", learn, output.output, output, also_read)
-    with (
-        open_result("evaluate", output, inputs, [columns, reading, models], also_read) as result,
-        open_engine(reading, output.output) as engine,
-    ):
+
+    def work(engine: Engine, result: Result) -> None:
         model_work.evaluate(learn, test, request, engine, result)
-    return result.exit_code
+
+    return carry_out("evaluate", learn, reading, output, [columns, reading, models], request.files, work)
 
 
 def _rankings(
@@ -74,13 +70,14 @@ def _rankings(
     output: ResultOptions,
     propensities: str | None,
 ) -> int:
-    from posbias.cli.report.result import open_result
-    from posbias.cli.work import evaluation, steps
-    from posbias.cli.work.engine import open_engine
-    from posbias.cli.work.job import Kept, resolve
+    from posbias.cli.work import evaluation
+    from posbias.cli.work.carrying_out import carry_out
+    from posbias.cli.work.job import resolve
     from posbias.cli.work.plan import like_the_fit
-    from posbias.cli.work.rehearsal import rehearse
+    from posbias.io.engines.engine import Engine
     from posbias.io.fits.read import read_theta
+    from posbias.io.jobs.reading import name_propensities, read_pages
+    from posbias.io.jobs.result import Result
 
     request = evaluation.requested(rankings)
     if propensities is None:
@@ -89,16 +86,13 @@ def _rankings(
         )
     fitted = read_theta(propensities)
     columns, counting = like_the_fit(fitted, columns)
-    job = resolve(inputs, columns, reading, counting, statistics=(), kept=Kept(sessions_for="posbias evaluate"))
-    also_read = [*fitted.files, *(reading.clicks or ()), *request.files]
-    if output.dry_run:
-        return rehearse("evaluate", job, output.output, output, also_read)
-    with (
-        open_result("evaluate", output, inputs, [columns, reading, rankings], also_read) as result,
-        open_engine(reading, output.output) as engine,
-    ):
-        steps.name_propensities(fitted, result)
+    job = resolve(inputs, columns, reading, counting, statistics=(), sessions_for="posbias evaluate")
+
+    def work(engine: Engine, result: Result) -> None:
+        name_propensities(fitted, result)
         evaluation.check_files(job.open_log(), request)
-        read = steps.read_pages(job, engine, result)
+        read = read_pages(job, engine, result)
         evaluation.evaluate(read, job.plan, fitted.theta, request, engine, result)
-    return result.exit_code
+
+    also_read = [*fitted.files, *request.files]
+    return carry_out("evaluate", job, reading, output, [columns, reading, rankings], also_read, work)

@@ -6,7 +6,6 @@ import typer
 
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.exposure import FeatureOptions
-from posbias.cli.options.names import cell_models
 from posbias.cli.options.option import read_name
 from posbias.cli.options.options import CountingOptions, DecayOptions, EachOptions, EstimationOptions
 from posbias.cli.options.output import ResultOptions
@@ -33,46 +32,23 @@ def fit(  # noqa: PLR0913, PLR0917 - a group of options each
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
-    from posbias.cli.report.result import open_result
-    from posbias.cli.work import steps
+    from posbias.cli.work.carrying_out import carry_out
     from posbias.cli.work.each_value import check_column, fit_each
-    from posbias.cli.work.engine import open_engine
-    from posbias.cli.work.exposure import requested_rows
-    from posbias.cli.work.job import Kept, requested_estimate, resolve
-    from posbias.cli.work.rehearsal import rehearse
+    from posbias.cli.work.job import job_of_fit, requested_fit
+    from posbias.io.engines.engine import Engine
+    from posbias.io.jobs.fit import CellFit
+    from posbias.io.jobs.result import Result
 
-    groups = [columns, reading, counting, decay, estimation, features, each]
-    if counting.model is not None and counting.model not in cell_models():
-        from posbias.cli.work import click_models
+    groups, column = [columns, reading, counting, decay, estimation, features, each], each.for_each
+    model = requested_fit(counting, estimation, features, features, reading)
+    job = job_of_fit(model, inputs, columns, reading, counting, decay=decay.decay)
+    if column is not None and isinstance(model, CellFit):
+        check_column(job, column, model)
 
-        model = click_models.requested(counting.model, estimation)
-        job = click_models.job(inputs, columns, reading, counting, model.model)
-        also_read = [*(reading.clicks or ()), *model.also_read]
-        if output.dry_run:
-            return rehearse("fit", job, output.output, output, also_read)
-        with (
-            open_result("fit", output, inputs, groups, also_read) as result,
-            open_engine(reading, output.output) as engine,
-        ):
-            click_models.fit(job, model, engine, result)
-        return result.exit_code
-    named = features.features, features.feature, features.missing
-    rows = requested_rows(estimation.method, named, features, reading)
-    estimate = requested_estimate(estimation, counting, rows)
-    kept = Kept(estimate.needs_sessions, estimate.features.columns, estimate.features.tables)
-    job = resolve(inputs, columns, reading, counting, kept=kept, decay=decay.decay)
-    estimate.check(job)
-    if each.for_each is not None:
-        check_column(job, each.for_each, estimate)
-    also_read = [*(reading.clicks or ()), *kept.tables]
-    if output.dry_run:
-        return rehearse("fit", job, output.output, output, also_read)
-    with (
-        open_result("fit", output, inputs, groups, also_read) as result,
-        open_engine(reading, output.output) as engine,
-    ):
-        if each.for_each is not None:
-            fit_each(job, each.for_each, estimate, engine, groups, result)
+    def work(engine: Engine, result: Result) -> None:
+        if column is not None and isinstance(model, CellFit):
+            fit_each(job, column, model, engine, groups, result)
         else:
-            steps.fit(steps.count_for_fit(job, engine, result), engine, estimate, result)
-    return result.exit_code
+            model.fit(job, engine, result)
+
+    return carry_out("fit", job, reading, output, groups, model.also_read, work)

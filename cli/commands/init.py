@@ -29,10 +29,10 @@ def init(
     """
     from posbias.cli.console import stderr_console
     from posbias.cli.report.progress import show_progress
-    from posbias.cli.report.result import DONE, WITH_DOUBTS
     from posbias.cli.report.settings import settings_text
     from posbias.cli.work.looking import check
     from posbias.cli.work.recognition import Asked
+    from posbias.io.jobs.result import DONE, WITH_DOUBTS
     from posbias.io.results.renames import check_free, write_settings
 
     target, console = Path(DEFAULT_FILE), stderr_console()

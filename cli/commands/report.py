@@ -25,9 +25,9 @@ def report(
     from posbias.cli.console import stderr_console
     from posbias.cli.interrupts import result_stands
     from posbias.cli.report.progress import show_progress
-    from posbias.cli.report.result import DONE
     from posbias.cli.work.reporting import check_results, format_of, make_report
     from posbias.core.wording import shown
+    from posbias.io.jobs.result import DONE
     from posbias.io.places.locations import location
 
     target = output.output

@@ -20,7 +20,7 @@ def show(
     Example: posbias show fit --plot
     """
     from posbias.cli.report import shown
-    from posbias.cli.report.result import DONE
+    from posbias.io.jobs.result import DONE
     from posbias.io.results.stored import open_stored
 
     with open_stored(result, shown.FILES) as stored:

@@ -31,13 +31,14 @@ def train(
 
     Example: posbias train logs/*.parquet --features features.parquet --propensities fit -o ranker
     """
-    from posbias.cli.report.result import open_result
-    from posbias.cli.work import learning, steps
-    from posbias.cli.work.engine import open_engine
-    from posbias.cli.work.job import Kept, resolve
+    from posbias.cli.work import learning
+    from posbias.cli.work.carrying_out import carry_out
+    from posbias.cli.work.job import resolve
     from posbias.cli.work.plan import check_same_cells, like_the_fit
-    from posbias.cli.work.rehearsal import rehearse
+    from posbias.io.engines.engine import Engine
     from posbias.io.fits.read import read_theta
+    from posbias.io.jobs.reading import count, name_propensities
+    from posbias.io.jobs.result import Result
     from posbias.io.stores.store import find_statistics
 
     request = learning.requested(learned, propensities)
@@ -47,19 +48,16 @@ def train(
     if fitted is not None and not statistics:
         columns, counting = like_the_fit(fitted, columns)
     columns = replace(columns, randomized_where=placed)
-    kept = Kept(request.needs_sessions, request.features.columns, request.features.tables)
-    job = resolve(inputs, columns, reading, counting, statistics=statistics, kept=kept)
+    pages_for, features = request.needs_sessions, request.features
+    job = resolve(inputs, columns, reading, counting, statistics=statistics, sessions_for=pages_for, features=features)
     learning.check_randomized(request, job.plan)
-    also_read = [*(fitted.files if fitted else ()), *(reading.clicks or ()), *request.features.tables]
-    if output.dry_run:
-        return rehearse("train", job, output.output, output, also_read)
-    with (
-        open_result("train", output, inputs, [columns, reading, learned], also_read) as result,
-        open_engine(reading, output.output) as engine,
-    ):
-        counted = steps.count(job, engine, result)
+
+    def work(engine: Engine, result: Result) -> None:
+        counted = count(job, engine, result)
         if fitted is not None:
-            steps.name_propensities(fitted, result)
+            name_propensities(fitted, result)
             check_same_cells(counted.plan, fitted)
         learning.learn(counted, None if fitted is None else fitted.theta, request, engine, result)
-    return result.exit_code
+
+    also_read = [*(fitted.files if fitted else ()), *features.tables]
+    return carry_out("train", job, reading, output, [columns, reading, learned], also_read, work)

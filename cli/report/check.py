@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from posbias.cli.console import line
-from posbias.cli.report.summary import clicks_in_words
 from posbias.core.wording import counted
 from posbias.io.forms import get_form
+from posbias.io.jobs.tables import clicks_in_words
 from posbias.io.log.event_table import EVENTS
 from posbias.io.log.rows import Clicks
 

@@ -7,9 +7,9 @@ import polars as pl
 from rich.console import Console, ConsoleOptions, RenderResult
 
 from posbias.cli.console import line
-from posbias.cli.report.table import MOST_ROWS, more
 from posbias.core.wording import shown
 from posbias.io.fits.cells_in_words import label_in_words
+from posbias.io.jobs.result import MOST_ROWS, more
 
 _NARROWEST, _TICK = 10, 12
 _ROOM = 1.25

@@ -1,9 +1,9 @@
-"""One result of a command: the directory that is written, what is said meanwhile, and the exit code."""
+"""One result of a command: the directory that is written, and what is said meanwhile."""
 
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,44 +18,14 @@ from posbias.cli.options.output import OutputOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.curve import Curve
 from posbias.cli.report.progress import show_progress
-from posbias.cli.report.table import Printed, renderable
+from posbias.cli.report.table import renderable
+from posbias.io.jobs.result import WITH_DOUBTS, Printed, Result, write_description
 from posbias.io.log.sources import named_paths
 from posbias.io.places.locations import Location, ObjectUrl
-from posbias.io.progress import Progress
-from posbias.io.results.manifest import manifest_text, write_manifest
+from posbias.io.results.manifest import manifest_text
 from posbias.io.results.output import output_directory
 from posbias.io.temporary.directories import take_doubtful
 from posbias.io.temporary.owner import Owner
-
-DONE, WITH_DOUBTS, CHANGED = 0, 1, 3
-PRINTED = "printed"
-"""The section of the manifest that holds what was printed."""
-
-
-@dataclass
-class Result:
-    """What a command writes and says.
-
-    Attributes:
-        folder: where to write; it becomes the output directory when all is done.
-        progress: where stages are reported.
-        content: sections of the manifest.
-        printed: what is shown at the end, and kept in the manifest.
-        hints: sentences that are shown after it, and hold for this moment only.
-        curve: what is drawn as well, on a terminal.
-        warnings: sentences that are always shown.
-        exit_code: 0, or 1 where the result is not to be taken at face value, or could not be printed; 3 where a
-            condition of a comparison is met.
-    """
-
-    folder: Path
-    progress: Progress
-    content: dict[str, Any] = field(default_factory=dict[str, Any])
-    printed: list[Printed] = field(default_factory=list[Printed])
-    hints: list[str] = field(default_factory=list[str])
-    curve: Curve | None = None
-    warnings: list[str] = field(default_factory=list[str])
-    exit_code: int = DONE
 
 
 @contextmanager
@@ -99,17 +69,9 @@ def open_result(
         with show_progress(console, quiet=output.quiet) as progress:
             result = Result(folder, progress)
             yield result
-        manifest = write_description(result, command, inputs, options)
+        manifest = write_description(result, command, inputs, plain_options(options))
         result_stands(result.exit_code)
     _report(result, manifest_text(manifest), output, console)
-
-
-def write_description(
-    result: Result, command: str, inputs: Sequence[str | Location], options: list[Any]
-) -> dict[str, Any]:
-    """Write the manifest of a result, its last file, and return it."""
-    content = {"command": command, "inputs": [*map(str, inputs)], "options": _plain(options), **result.content}
-    return write_manifest(result.folder, {**content, "warnings": result.warnings, PRINTED: result.printed})
 
 
 def is_same(path: Location, target: Location) -> bool:
@@ -127,7 +89,7 @@ def _report(result: Result, manifest: str, output: OutputOptions, console: Conso
         for one in (*result.printed, *result.hints):
             _print(one, console)
         if result.curve is not None and not is_json() and console.is_terminal and sys.stdout.isatty():
-            say(console, result.curve)
+            say(console, Curve.of(*result.curve))
     for warning in result.warnings:
         warn(warning)
     for path, why in take_doubtful().items():
@@ -156,7 +118,7 @@ def _named(target: Location) -> str:
     return f"{target} (a symbolic link to {target.resolve()})" if is_link else str(target)
 
 
-def _plain(groups: list[Any]) -> dict[str, Any]:
+def plain_options(groups: Sequence[Any]) -> dict[str, Any]:
     """Options as plain values, under the names of the command line; those that are not set are left out."""
     values = {entry.name: getattr(group, entry.name) for group in groups for entry in fields(group)}
     return {name.replace("_", "-"): _plain_value(value) for name, value in values.items() if value is not None}

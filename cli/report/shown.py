@@ -13,9 +13,10 @@ from rich.console import RenderableType
 from posbias.cli import streams
 from posbias.cli.console import SafeConsole
 from posbias.cli.report.curve import Curve
-from posbias.cli.report.table import Printed, markdown, renderable
+from posbias.cli.report.table import markdown, renderable
 from posbias.core.errors import LogFormatError, OutputError, UsageError
 from posbias.io.fits.read import fits_of_values
+from posbias.io.jobs.result import Printed
 from posbias.io.results.manifest import manifest_text
 from posbias.io.results.plain_text import as_spreadsheet_columns
 from posbias.io.results.stored import StoredResult

@@ -1,4 +1,4 @@
-"""A table as it is printed: kept in the manifest, drawn on a terminal of any width, or written as Markdown.
+"""Printed tables, drawn on a terminal of any width, or written as Markdown.
 
 Where it does not fit, headings are folded, then columns that a reader needs last are left out, then the others stand
 in several tables below each other. No number is ever cut.
@@ -6,9 +6,8 @@ in several tables below each other. No number is ever cut.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from dataclasses import dataclass
 
-import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
@@ -16,99 +15,45 @@ from rich.table import Table
 
 from posbias.cli.console import line
 from posbias.core.wording import shown
-
-MOST_ROWS = 30
+from posbias.io.jobs.result import Column, Printed, PrintedTable
 
 _UNBOUNDED, _FOLDED = 1 << 16, 16
 _MARKDOWN = re.compile(r"[\\`*_\[\]<>|~&]|^[-+#=]")
 
 
-class Column(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A column.
-
-    Attributes:
-        heading: its heading, in one or more lines.
-        cells: what stands in it, row by row.
-        folded: the heading where there is little room; the same if empty.
-        spare: 0 if it is always shown; else, columns with larger numbers are left out first.
-        label: whether it says what a row is about: it begins each of several tables.
-        text: whether it holds words, which are on the left and may be folded, and not numbers.
-        beside: whether it is always beside the column before it.
-    """
-
-    heading: str
-    cells: tuple[str, ...]
-    folded: str = ""
-    spare: int = 0
-    label: bool = False
-    text: bool = False
-    beside: bool = False
-
-    @property
-    def name(self) -> str:
-        """The heading on one line."""
-        return " ".join((self.folded or self.heading).replace("-\n", "").split())
-
-
-class PrintedTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A table.
-
-    Attributes:
-        columns: all of the same length.
-        more: what stands below it, where it is not all that there is.
-    """
-
-    columns: tuple[Column, ...]
-    more: str = ""
-
-    def __post_init__(self) -> None:
-        """Find columns of different lengths."""
-        if len({len(column.cells) for column in self.columns}) != 1:
-            raise ValueError("the columns of a table differ in length")
+@dataclass(frozen=True)
+class _Drawn:
+    table: PrintedTable
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it within a width."""
-        tables, absent = _laid_out(self.columns, options.max_width, console)
+        tables, absent = _laid_out(self.table.columns, options.max_width, console)
         for table in tables:
             width = max(options.max_width, _width(table, console))
             yield from console.render(table, options.update(max_width=width))
-        below = [self.more] if self.more else []
+        if self.table.more:
+            yield line(self.table.more)
         if absent:
-            below.append(f"no room here for: {', '.join(column.name for column in absent)}")
-        yield from map(line, below)
-
-    def markdown(self) -> str:
-        """As a table of Markdown, with all columns."""
-        named = " | ".join(markdown_text(column.name) for column in self.columns)
-        rules = " | ".join("---" if column.text else "---:" for column in self.columns)
-        rows = zip(*(column.cells for column in self.columns), strict=True)
-        body = [f"| {' | '.join(map(markdown_text, row))} |" for row in rows]
-        more = ["", markdown_text(self.more)] if self.more else []
-        return "\n".join([f"| {named} |", f"| {rules} |", *body, *more])
-
-
-Printed = str | PrintedTable
-"""What is printed: a sentence, or a table."""
-
-
-def more(number: int, where: str) -> str:
-    """What is said below a table of the first rows of so many."""
-    return f"... and {number - MOST_ROWS:,} more {where}" if number > MOST_ROWS else ""
-
-
-def first(cells: Iterable[str]) -> tuple[str, ...]:
-    """The first cells, as many as are printed."""
-    return tuple(islice(cells, MOST_ROWS))
+            yield line(f"no room here for: {', '.join(column.name for column in absent)}")
 
 
 def renderable(printed: Printed) -> RenderableType:
     """As Rich prints it."""
-    return line(printed) if isinstance(printed, str) else printed
+    return line(printed) if isinstance(printed, str) else _Drawn(printed)
 
 
 def markdown(printed: Iterable[Printed]) -> str:
-    """Sentences as paragraphs, and tables."""
-    return "\n\n".join(markdown_text(one) if isinstance(one, str) else one.markdown() for one in printed) + "\n"
+    """Sentences as paragraphs, and tables with all columns."""
+    return "\n\n".join(markdown_text(one) if isinstance(one, str) else _markdown_table(one) for one in printed) + "\n"
+
+
+def _markdown_table(table: PrintedTable) -> str:
+    named = " | ".join(markdown_text(column.name) for column in table.columns)
+    rules = " | ".join("---" if column.text else "---:" for column in table.columns)
+    rows = zip(*(column.cells for column in table.columns), strict=True)
+    body = [f"| {' | '.join(map(markdown_text, row))} |" for row in rows]
+    more = ["", markdown_text(table.more)] if table.more else []
+    return "\n".join([f"| {named} |", f"| {rules} |", *body, *more])
 
 
 def markdown_text(text: str) -> str:

@@ -3,10 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from posbias.cli.report import summary
-from posbias.cli.report.result import WITH_DOUBTS, Result
-from posbias.cli.work import steps
-from posbias.cli.work.job import Job
 from posbias.core.counts.odd_days import Change, DayLook
 from posbias.core.errors import StatisticsError
 from posbias.core.log.pages import ShiftedPages
@@ -16,6 +12,9 @@ from posbias.io.counting.count import Reading, days_of_statistics, read_log
 from posbias.io.counting.merge import known_days, merge_statistics
 from posbias.io.counting.odd_days import look_at_days_of_log, look_at_files, look_at_merged_days, look_at_pages
 from posbias.io.engines.engine import Engine
+from posbias.io.jobs import tables as summary
+from posbias.io.jobs.reading import Job, describe_reading, judge_clicks, open_log
+from posbias.io.jobs.result import WITH_DOUBTS, Result
 from posbias.io.log.days import Days
 from posbias.io.log.log import Log
 from posbias.io.log.lost_clicks import JoinedClicks
@@ -141,7 +140,7 @@ _OF_STORE = "the store:"
 
 def count(job: Job, engine: Engine, result: Result) -> None:
     """Count a log; the statistics are the result."""
-    found, statistics = _counted(job, steps.open_log(job, result), result.folder, engine, result)
+    found, statistics = _counted(job, open_log(job, result), result.folder, engine, result)
     result.content |= describe_statistics(statistics.metadata, statistics.segments)
     _describe(statistics.metadata, found.days, found.said, result, found.clicks)
     if found.plan.period:
@@ -199,7 +198,7 @@ def add_day(
         StatisticsError: the day is there from other logs, and `replaces` is not given; or it cannot be replaced, does
             not go with the store, or is kept out.
     """
-    log = steps.open_log(job, result)
+    log = open_log(job, result)
     rest = None if store is None else without_day(store, day)
     if store is not None:
         check_new_day(store, day, log.digests, replaces=replaces)
@@ -211,7 +210,7 @@ def add_day(
         result.printed += [f"{day}: {what}", *summary.rows_lines(found.rows), *found.said, _OF_STORE]
         odd = merge([counted] if rest is None else [rest, counted], rest, limit, engine, result, clicks=found.clicks)
         if rest is not None:
-            steps.judge_clicks(found.rows, found.clicks, result, f"{day}: ")
+            judge_clicks(found.rows, found.clicks, result, f"{day}: ")
     _warn([] if odd else _shifted_pages(found), result)
 
 
@@ -274,9 +273,8 @@ def _warn(said: Sequence[str], result: Result) -> None:
 def _describe(
     metadata: StatisticsMetadata,
     days: Days | None,
-    said: Sequence[str],
+    said: tuple[str, ...],
     result: Result,
     clicks: JoinedClicks | None = None,
 ) -> None:
-    steps.describe_rows(metadata.rows, clicks, result)
-    steps.describe_reading(days, said, result)
+    describe_reading(metadata.rows, clicks, days, said, result)

@@ -9,11 +9,7 @@ from urllib.parse import quote
 import numpy as np
 import polars as pl
 
-from posbias.cli.report.result import DONE, WITH_DOUBTS, Result, write_description
-from posbias.cli.report.summary import interval_in_words, number_in_words
-from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
-from posbias.cli.work import steps
-from posbias.cli.work.job import EstimateRequest, Job
+from posbias.cli.report.result import plain_options
 from posbias.core.errors import IdentifiabilityError, PosbiasError, SchemaError, StatisticsError, UsageError
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.refinements import is_thin
@@ -23,6 +19,20 @@ from posbias.core.wording import shown
 from posbias.io import clock
 from posbias.io.counting.by_value import ValueOfColumn, count_by_value
 from posbias.io.engines.engine import Engine
+from posbias.io.jobs.fit import CellFit
+from posbias.io.jobs.reading import Job, describe, describe_reading, open_log
+from posbias.io.jobs.result import (
+    DONE,
+    WITH_DOUBTS,
+    Column,
+    Printed,
+    PrintedTable,
+    Result,
+    first,
+    more,
+    write_description,
+)
+from posbias.io.jobs.tables import interval_in_words, number_in_words
 from posbias.io.results.tables import write_propensities
 from posbias.io.temporary.directories import remove_tree
 
@@ -90,7 +100,7 @@ _OF_THE_LOG = (IdentifiabilityError, SchemaError, StatisticsError)
 _EMPTY = "__HIVE_DEFAULT_PARTITION__"
 
 
-def check_column(job: Job, column: str, request: EstimateRequest) -> None:
+def check_column(job: Job, column: str, request: CellFit) -> None:
     """See that a column can tell fits apart.
 
     Raises:
@@ -105,26 +115,23 @@ def check_column(job: Job, column: str, request: EstimateRequest) -> None:
         raise UsageError(f"--for-each {column}: the column has another role already. Leave one of them out.")
     if column in NAMES_TAKEN["--for-each"] or column in job.plan.cell_columns:
         raise UsageError(f"--for-each {column}: this name means something else in the results. Rename the column.")
-    if request.needs_sessions is not None:
+    if request.sessions_for is not None:
         raise UsageError(
-            f"--for-each {column}: {request.needs_sessions} needs the pages of the log, which are not kept apart by "
+            f"--for-each {column}: {request.sessions_for} needs the pages of the log, which are not kept apart by "
             "value. Leave one of them out."
         )
 
 
-def fit_each(
-    job: Job, column: str, request: EstimateRequest, engine: Engine, options: Sequence[Any], result: Result
-) -> None:
+def fit_each(job: Job, column: str, request: CellFit, engine: Engine, options: Sequence[Any], result: Result) -> None:
     """Fit to each value of a column; each is a result of its own in the folder of the result.
 
     Raises:
         PosbiasError: the log cannot be read, or nothing can be estimated for any value.
     """
-    log = steps.open_log(replace(job, plan=replace(job.plan, strata=(column, *job.plan.strata)), each=column), result)
+    log = open_log(replace(job, plan=replace(job.plan, strata=(column, *job.plan.strata)), each=column), result)
     found, values = count_by_value(log, job.plan, column, engine, result.progress, clock.today(), job.decay)
     result.content |= {"sources": found.sources, "rows": found.rows}
-    steps.describe_rows(found.rows, found.clicks, result)
-    steps.describe_reading(found.days, found.said, result)
+    describe_reading(found.rows, found.clicks, found.days, found.said, result)
     fitted, tables, errors = list[FittedValue](), list[pl.DataFrame](), list[PosbiasError]()
     for value in values:
         try:
@@ -140,7 +147,7 @@ def fit_each(
     if errors and len(errors) == len(values):
         raise errors[0]
     together = pl.concat([table for table in tables if table.height], how="diagonal_relaxed")
-    write_propensities(together, result.folder, csv=request.asked.csv)
+    write_propensities(together, result.folder, csv=request.csv)
     result.content["for_each"] = {"column": column, "values": [_described(one) for one in fitted]}
     positions = together[POSITION].unique().sort()
     middle = positions[len(positions) // 2]
@@ -153,7 +160,7 @@ def _fit_one(
     value: ValueOfColumn,
     column: str,
     job: Job,
-    request: EstimateRequest,
+    request: CellFit,
     engine: Engine,
     options: Sequence[Any],
     result: Result,
@@ -170,10 +177,10 @@ def _fit_one(
         ) from error
     try:
         counted = value.count()
-        steps.describe(counted, own)
+        describe(counted, own)
         own.content["for_each"] = {"column": column, "value": _plain(value.value)}
-        fit = steps.fit(counted, engine, request, own)
-        write_description(own, "fit", list(job.inputs), list(options))
+        fit = request.fit_counts(counted, engine, own)
+        write_description(own, "fit", job.inputs, plain_options(options))
     except PosbiasError:
         remove_tree(own.folder)
         raise

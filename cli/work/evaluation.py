@@ -7,10 +7,6 @@ from typing import Any
 import polars as pl
 
 from posbias.cli.options.evaluation import EvaluationOptions
-from posbias.cli.report import summary
-from posbias.cli.report.result import WITH_DOUBTS, Result
-from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
-from posbias.cli.work.training_files import weights_from
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.evaluation.estimates import Evaluation
@@ -31,6 +27,9 @@ from posbias.core.fit.fitted_theta import FittedTheta
 from posbias.core.fit.propensities import choose_propensities
 from posbias.core.wording import counted, population
 from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.jobs import tables as summary
+from posbias.io.jobs.fit import weights_from
+from posbias.io.jobs.result import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
 from posbias.io.log.log import Log
 from posbias.io.rankings.evaluation import Evaluated, Theta, evaluate_rankings, judged_lists
 from posbias.io.rankings.names import LOGGED, split_name
@@ -288,8 +287,7 @@ def evaluate(
     write_small_table(metrics, result.folder, METRICS, csv=asked.csv)
     write_small_table(differences, result.folder, DIFFERENCES, csv=asked.csv)
     result.content["weights_from"] = weights_from(asked.propensity, chosen)
-    if chosen.smooth:
-        result.printed.append(summary.smooth_weights_line(chosen))
+    result.printed += summary.smooth_weights_lines(chosen)
     _describe(found, rankings, compared, bound, result)
     result.printed += [*metrics_table(metrics, asked.cutoff), *remarks(found.evaluation, names)]
     if bound is not None:

@@ -11,8 +11,7 @@ import polars as pl
 
 from posbias.cli.options.exploration import ExplorationOptions
 from posbias.cli.options.output import OutputOptions
-from posbias.cli.report.result import WITH_DOUBTS, Result, open_result
-from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
+from posbias.cli.report.result import open_result
 from posbias.core.errors import UsageError
 from posbias.core.exploration.documents import MEAN_RANK, documents_to_show
 from posbias.core.exploration.swaps import Plan, make_plan
@@ -20,6 +19,7 @@ from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import QUERY
 from posbias.core.wording import counted
 from posbias.io.fits.explore import ExploredFit, open_explored, whole_queries
+from posbias.io.jobs.result import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
 from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
 from posbias.io.results.tables import pages_of, widths_table, write_documents, write_plan

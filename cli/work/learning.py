@@ -8,8 +8,6 @@ import numpy as np
 import polars as pl
 
 from posbias.cli.options.learning import LearningOptions
-from posbias.cli.report.result import WITH_DOUBTS, Result
-from posbias.cli.report.table import Column, Printed, PrintedTable
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import MARGIN_LIMIT, PENALTIES
 from posbias.core.counts.plan import StatisticsPlan
@@ -27,6 +25,7 @@ from posbias.core.schema import RESERVED
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
 from posbias.io.features.of_parts import WantedFeatures
+from posbias.io.jobs.result import WITH_DOUBTS, Column, Printed, PrintedTable, Result
 from posbias.io.layouts.pair_weights import examination_of
 from posbias.io.learning.documents import Documents, Wanted, prepare
 from posbias.io.learning.model_files import importance_table, write_learned_propensities, write_model

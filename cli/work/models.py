@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -11,10 +12,7 @@ from posbias.cli.options.evaluation import EvaluationOptions
 from posbias.cli.options.models import ModelsOptions
 from posbias.cli.options.options import CountingOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.report.result import WITH_DOUBTS, Result
-from posbias.cli.report.table import Column, Printed, PrintedTable, first
-from posbias.cli.work import steps
-from posbias.cli.work.job import Job, Kept, resolve
+from posbias.cli.work.job import resolve
 from posbias.core.browsing.em import EMOptions
 from posbias.core.errors import SchemaError, UsageError
 from posbias.core.evaluation.ndcg import RANKING, SCORE, ndcg_by_query, ranked
@@ -27,11 +25,13 @@ from posbias.core.registry import unknown_name
 from posbias.core.schema import DOC, PAIR, POSITION, QUERY
 from posbias.core.wording import counted, population
 from posbias.io import clock
-from posbias.io.browsing.held_out import AllPages, BySession, ByTime, last_share
+from posbias.io.browsing.held_out import all_pages, by_session, by_time, last_share
 from posbias.io.browsing.judge import Judged, Judging, Side, judge, relevance, share_unseen
 from posbias.io.browsing.pages import LogPages
 from posbias.io.counting.count import read_log
 from posbias.io.engines.engine import Engine, ReadLog
+from posbias.io.jobs.reading import Job, judge_clicks, read_pages
+from posbias.io.jobs.result import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first
 from posbias.io.log.log import Log
 from posbias.io.log.nested import of_one_type
 from posbias.io.rankings.read import read_judgments
@@ -206,10 +206,9 @@ def jobs(
         raise UsageError("--split time needs a column of dates or times: --timestamp COLUMN.")
     of_the_fit = ("context", "period_column", "stratify", "cluster_column", "randomized_where")
     of_pages = replace(columns, timestamp=columns.timestamp if by_time else None, **dict.fromkeys(of_the_fit))
-    kept = Kept(sessions_for="posbias evaluate --models")
     counting = CountingOptions(period="auto" if by_time else "none")
     first, *rest = (
-        resolve(named, of_pages, reading, counting, statistics=(), kept=kept)
+        resolve(named, of_pages, reading, counting, statistics=(), sessions_for="posbias evaluate --models")
         for named in (inputs, *([asked.test] if asked.test else []))
     )
     return first, rest[0] if rest else None
@@ -220,7 +219,7 @@ def evaluate(learn: Job, test: Job | None, request: Request, engine: Engine, res
     log = learn.open_log()
     if request.judgments is not None and not (log.raw is not None and log.raw.of_lines):
         read_judgments(request.judgments, log.roles, log.schema)
-    read = steps.read_pages(learn, engine, result)
+    read = read_pages(learn, engine, result)
     other = None if test is None else _read_test(test, log, engine, result)
     if other is not None:
         _check_same_ids(read.log.schema, other.log.schema)
@@ -274,7 +273,7 @@ def _read_test(test: Job, learnt: Log, engine: Engine, result: Result) -> ReadLo
         )
     found = read_log(log, test.plan, engine, result.progress, clock.today(), keep_sessions=True)
     result.content["test"] = {"sources": found.sources, "rows": found.rows}
-    steps.judge_clicks(found.rows, found.clicks, result, "--test: ")
+    judge_clicks(found.rows, found.clicks, result, "--test: ")
     return found.read
 
 
@@ -295,13 +294,12 @@ def _check_same_ids(learnt: pl.Schema, test: pl.Schema) -> None:
 def _sides(read: ReadLog, other: ReadLog | None, asked: ModelsOptions) -> tuple[Side, Side]:
     parts = read.buckets
     if other is not None:
-        return Side(parts, AllPages()), Side(other.buckets, AllPages())
+        return Side(parts, all_pages), Side(other.buckets, all_pages)
     if asked.split == "session":
-        return Side(parts, BySession(asked.test_share, held_out=False)), Side(
-            parts, BySession(asked.test_share, held_out=True)
-        )
-    start = last_share(parts, asked.test_share)
-    return Side(parts, ByTime(start, held_out=False)), Side(parts, ByTime(start, held_out=True))
+        of_pages = partial(by_session, share=asked.test_share)
+    else:
+        of_pages = partial(by_time, start=last_share(parts, asked.test_share))
+    return Side(parts, partial(of_pages, held_out=False)), Side(parts, partial(of_pages, held_out=True))
 
 
 def _of_judgments(found: Judged, request: Request, log: Log) -> dict[str, dict[str, float | None]]:

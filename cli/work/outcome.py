@@ -8,9 +8,6 @@ from typing import Any
 import polars as pl
 
 from posbias.cli.options.comparing import ComparingOptions
-from posbias.cli.report.result import CHANGED, DONE, WITH_DOUBTS
-from posbias.cli.report.summary import cell_column, interval_in_words, number_in_words
-from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
 from posbias.cli.work.comparing import Comparison
 from posbias.core.comparison.curves import Differences
 from posbias.core.comparison.tables import DAY, beyond
@@ -18,6 +15,8 @@ from posbias.core.errors import UsageError
 from posbias.core.standard_errors.contrasts import ContrastTest
 from posbias.core.wording import counted, shown
 from posbias.io.fits.cells_in_words import label_in_words
+from posbias.io.jobs.result import CHANGED, DONE, WITH_DOUBTS, Column, Printed, PrintedTable, first, more
+from posbias.io.jobs.tables import cell_column, interval_in_words, number_in_words
 from posbias.io.results.tables import write_small_table
 
 _MOST_DAYS = 10

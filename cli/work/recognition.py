@@ -10,9 +10,10 @@ from posbias.cli.options.needs import NEEDS
 from posbias.cli.options.options import CountingOptions, EstimationOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.options.words import values_of, with_words, words_of
-from posbias.cli.work.job import Job, resolve
+from posbias.cli.work.job import resolve
 from posbias.core.errors import LogFormatError, PosbiasError, RoleError, SchemaError, UsageError
 from posbias.io.forms.recognition import find_form
+from posbias.io.jobs.reading import Job
 from posbias.io.log.dialects import find_dialects
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log

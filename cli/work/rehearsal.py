@@ -11,14 +11,16 @@ from posbias.cli import streams
 from posbias.cli.console import SafeConsole, line
 from posbias.cli.messages import warn
 from posbias.cli.options.output import OutputOptions
+from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.check import recognised_lines
-from posbias.cli.report.result import DONE, is_same
+from posbias.cli.report.result import is_same
 from posbias.cli.work.described_log import describe_log
-from posbias.cli.work.job import Job
 from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError
 from posbias.core.wording import counted
 from posbias.io.features.table import check_features
+from posbias.io.jobs.reading import Job
+from posbias.io.jobs.result import DONE
 from posbias.io.log.doubts import doubts
 from posbias.io.log.sources import named_paths
 from posbias.io.places.locations import Location
@@ -42,6 +44,7 @@ _WIDTH_IN_A_FILE = 120
 def rehearse(
     command: str,
     job: Job,
+    reading: ReadingOptions,
     target: Location,
     output: OutputOptions,
     also_read: Sequence[str | Location] = (),
@@ -53,6 +56,7 @@ def rehearse(
     Args:
         command: its name.
         job: what it reads.
+        reading: how.
         target: where it writes.
         output: whether an old result may go, and how much is said.
         also_read: what else is read, and must not be replaced either.
@@ -70,12 +74,12 @@ def rehearse(
         }
     else:
         log = job.open_log()
-        check_features(log, job.kept.tables, job.kept.features)
+        check_features(log, job.tables, job.features)
         reads["log"] = describe_log(log)
         reads["files"] = [str(source.path) for source in log.sources]
         warnings = doubts(log)
     paths = [path for name in (*job.inputs, *also_read) for path in named_paths(name)]
-    paths += [path for path in (output.config, job.reading.temp_dir) if path is not None]
+    paths += [path for path in (output.config, reading.temp_dir) if path is not None]
     protected = [path for path in paths if not (replaces_input and is_same(path, target))]
     is_there = check_output(target, force=output.force, protected=protected)
     writes = {"target": str(target), "what": WRITTEN[command], "replaces": is_there}

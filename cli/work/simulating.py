@@ -10,8 +10,7 @@ import polars as pl
 
 from posbias.cli.options.output import OutputOptions
 from posbias.cli.options.simulation import ExperimentOptions, LabelOptions, RankerOptions, UserOptions, WorldOptions
-from posbias.cli.report.result import Result, open_result
-from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
+from posbias.cli.report.result import open_result
 from posbias.core.errors import UsageError
 from posbias.core.models import get_click_model
 from posbias.core.simulation.judgements import JudgementOptions, judged_world, usable_judgements
@@ -21,6 +20,7 @@ from posbias.core.simulation.simulate import simulate_blocks
 from posbias.core.simulation.truth import true_attractiveness, true_parameters, true_propensities
 from posbias.core.simulation.worlds import World, random_world
 from posbias.core.wording import counted
+from posbias.io.jobs.result import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.log.simulated import TRUTH, read_labels, write_log, write_truth
 from posbias.io.log.sources import LOG_OF_SIMULATION
 from posbias.io.places.locations import Location

@@ -20,16 +20,18 @@ from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions, StoreOptions
 from posbias.cli.options.output import OutputOptions, OutputOrInfoOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.report import summary
-from posbias.cli.report.result import DONE, is_same, open_result
+from posbias.cli.report.result import is_same, open_result
 from posbias.cli.work import collecting
 from posbias.cli.work.engine import open_engine
-from posbias.cli.work.job import Job, resolve
+from posbias.cli.work.job import resolve
 from posbias.cli.work.plan import check_day
 from posbias.cli.work.rehearsal import rehearse
 from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError, StatisticsError, UsageError
 from posbias.core.wording import counted
+from posbias.io.jobs import tables as summary
+from posbias.io.jobs.reading import Job
+from posbias.io.jobs.result import DONE
 from posbias.io.log.sources import named_paths
 from posbias.io.results.manifest import json_text
 from posbias.io.stores.checks import check_contents, one_by_one
@@ -163,11 +165,11 @@ def collect(
     if store.into is not None:
         _check_exact(decay)
         job = resolve(inputs, columns, reading, counting)
-        return _add_day(job, [columns, reading, counting, gate, store], limit, store, output)
+        return _add_day(job, reading, [columns, reading, counting, gate, store], limit, store, output)
     target, groups = output.to_write(), [columns, reading, counting, decay, gate]
     if output.dry_run:
         job = _resolved(inputs, columns, reading, counting, decay, target)
-        return rehearse("collect", job, target.output, target, reading.clicks or (), replaces_input=True)
+        return rehearse("collect", job, reading, target.output, target, reading.clicks or (), replaces_input=True)
     with open_result("collect", target, inputs, groups, reading.clicks or (), replaces_input=True) as result:
         # Only now, when no other run writes the target, is it certain what it holds.
         job = _resolved(inputs, columns, reading, counting, decay, target)
@@ -197,7 +199,14 @@ def _resolved(
     return resolve(inputs, columns, reading, counting, statistics=statistics, decay=decay.decay)
 
 
-def _add_day(job: Job, groups: list[Any], limit: float | None, store: StoreOptions, output: OutputOrInfoOptions) -> int:
+def _add_day(
+    job: Job,
+    reading: ReadingOptions,
+    groups: list[Any],
+    limit: float | None,
+    store: StoreOptions,
+    output: OutputOrInfoOptions,
+) -> int:
     """Count the logs of a day into a store; one that is not there is made."""
     place = _place_of(store.into)
     if job.statistics:
@@ -207,18 +216,18 @@ def _add_day(job: Job, groups: list[Any], limit: float | None, store: StoreOptio
         )
     if job.day is None:
         raise UsageError(f"--into {place}: say of which day the log is: --date YYYY-MM-DD.")
-    also_read, target = job.reading.clicks or (), output.to_change(place)
+    also_read, target = reading.clicks or (), output.to_change(place)
     if output.dry_run:
         known = open_store(place)
         if known is not None:
             check_new_day(known, job.day, job.open_log().digests, replaces=store.replace_day)
-        return rehearse("collect", job, place, target, also_read)
+        return rehearse("collect", job, reading, place, target, also_read)
     with (
         _store_first(place),
         open_result("collect", target, list(job.inputs), groups, also_read, waits=True) as result,
     ):
         known = open_store(place)  # only now is it certain that no other run changes it
-        with open_engine(job.reading, place) as engine:
+        with open_engine(reading, place) as engine:
             collecting.add_day(job, job.day, known, limit, engine, result, replaces=store.replace_day)
         result.printed.append(summary.statistics_line(result.content["statistics"]))
     return result.exit_code

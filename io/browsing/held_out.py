@@ -1,6 +1,5 @@
 """Which sessions a click model is fitted to, and which it is judged by."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -13,67 +12,28 @@ from posbias.io.engines.engine import Parts
 _N = "posbias_sessions"
 
 
-@dataclass(frozen=True)
-class AllPages:
-    """All of them."""
-
-    def __call__(self, impressions: pl.LazyFrame) -> pl.LazyFrame:
-        """The impressions as they are."""
-        return impressions
+def all_pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
+    """All impressions."""
+    return impressions
 
 
-@dataclass(frozen=True)
-class UpToPosition:
-    """All of them, down to a position.
-
-    Attributes:
-        deepest: the last position.
-    """
-
-    deepest: int
-
-    def __call__(self, impressions: pl.LazyFrame) -> pl.LazyFrame:
-        """The upper impressions of each page."""
-        return impressions.filter(pl.col(POSITION) <= self.deepest)
+def up_to_position(impressions: pl.LazyFrame, deepest: int) -> pl.LazyFrame:
+    """The impressions of each page down to a position."""
+    return impressions.filter(pl.col(POSITION) <= deepest)
 
 
-@dataclass(frozen=True)
-class BySession:
-    """By a hash of the session, the same on every machine.
-
-    Attributes:
-        share: of the sessions that are held out.
-        held_out: whether these are wanted, or the others.
-    """
-
-    share: float
-    held_out: bool
-
-    def __call__(self, impressions: pl.LazyFrame) -> pl.LazyFrame:
-        """The impressions of the wanted sessions."""
-        sessions = impressions.select(SESSION).unique().collect(engine="streaming")
-        chosen = sessions.filter(in_validation(sessions[SESSION], self.share))
-        return impressions.join(
-            chosen.lazy(), on=SESSION, how="semi" if self.held_out else "anti", nulls_equal=True, maintain_order="left"
-        )
+def by_session(impressions: pl.LazyFrame, share: float, *, held_out: bool) -> pl.LazyFrame:
+    """The share of sessions that is held out, by a hash of the id that is the same on every machine; or the others."""
+    sessions = impressions.select(SESSION).unique().collect(engine="streaming")
+    chosen = sessions.filter(in_validation(sessions[SESSION], share)).lazy()
+    how = "semi" if held_out else "anti"
+    return impressions.join(chosen, on=SESSION, how=how, nulls_equal=True, maintain_order="left")
 
 
-@dataclass(frozen=True)
-class ByTime:
-    """By time: sessions from some time on are held out.
-
-    Attributes:
-        start: of the first period that is held out.
-        held_out: whether these are wanted, or the others.
-    """
-
-    start: Any
-    held_out: bool
-
-    def __call__(self, impressions: pl.LazyFrame) -> pl.LazyFrame:
-        """The impressions of the wanted sessions; a session has the time of its first impression."""
-        time = pl.col(PERIOD).min().over(SESSION)
-        return impressions.filter(time >= self.start if self.held_out else time < self.start)
+def by_time(impressions: pl.LazyFrame, start: Any, *, held_out: bool) -> pl.LazyFrame:  # noqa: ANN401 - as `last_share`
+    """The sessions from a period on, which are held out, or the others; a session has its first impression's time."""
+    time = pl.col(PERIOD).min().over(SESSION)
+    return impressions.filter(time >= start if held_out else time < start)
 
 
 def last_share(parts: Parts, share: float) -> Any:  # noqa: ANN401 - a date, or a time of day

@@ -1,7 +1,7 @@
 """The impressions of a log, each with its examination under a fitted click model, or with what trust makes of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -40,19 +40,13 @@ from posbias.io.progress import Progress
 from posbias.io.temporary.kept import KeptFrame, keep
 
 RELEVANCE = "posbias_relevance"
-_OF_ROWS = (PROPENSITY, BASELINE, RELEVANCE)
 
 
 @dataclass(frozen=True)
 class WeighedLog:
-    """A log whose impressions have propensities of their own.
+    """A log whose impressions have propensities of their own."""
 
-    Attributes:
-        parts: canonical impressions in page order, with `propensity` (null where there is none), BASELINE, RELEVANCE.
-        weights: what weighting does to it.
-    """
-
-    parts: tuple[KeptFrame, ...]
+    parts: tuple[KeptFrame, ...]  # in page order, with `propensity` (null where there is none), BASELINE, RELEVANCE
     weights: RowWeights
 
 
@@ -87,28 +81,30 @@ def weigh_rows(
         fit: the click model; a document that it has not seen has the mean of the prior.
         options: clipping and normalisation.
         engine: where the parts are.
-        progress: is told.
+        progress: where stages are reported.
 
     Raises:
         SchemaError: ids have other types than in the fit.
     """
     folder = None if impressions.in_memory else engine.scratch
     with progress.stage("examination", impressions.number) as stage:
-        documents = _documents(impressions, fit, engine)
-        work = partial(_weigh, fit=_Model.of(fit), documents=documents, options=options, folder=folder)
-        found: list[tuple[KeptFrame, pl.DataFrame]] = []
+        documents = _documents(impressions, fit, engine, folder)
+        travels = replace(fit, documents=None)
+        work = partial(_weigh, fit=travels, documents=documents, options=options, folder=folder)
+        parts: list[tuple[KeptFrame, pl.DataFrame]] = []
         for part in impressions.map(work):
-            found.append(part)
+            parts.append(part)
             stage.advance()
-    weights = row_weights(pl.concat(sums for _, sums in found), options)
-    return WeighedLog(tuple(frame for frame, _ in found), weights)
+    weights = row_weights(pl.concat(sums for _, sums in parts), options)
+    return WeighedLog(tuple(frame for frame, _ in parts), weights)
 
 
-def _documents(impressions: Parts, fit: ClickModelFit, engine: Engine) -> list[pl.LazyFrame] | None:
+def _documents(
+    impressions: Parts, fit: ClickModelFit, engine: Engine, folder: Path | None
+) -> list[pl.LazyFrame] | None:
     """The parameters of the documents of each part."""
     if fit.documents is None:
         return None
-    folder = None if impressions.in_memory else engine.scratch
     keys = [frame.scan() for frame in impressions.map(partial(_keys_of, folder=folder))]
     sources = find_sources([str(fit.documents)])
     table = scan_sources(sources)
@@ -127,74 +123,45 @@ def _keys_of(number: int, impressions: pl.LazyFrame, folder: Path | None) -> Kep
     return keep(impressions.select(PAIR).unique().collect(engine="streaming"), folder, f"keys-{number:05d}")
 
 
-@dataclass(frozen=True)
-class _Model:
-    """The part of a fit that travels."""
-
-    model: ClickModel
-    shared: dict[str, Floats]
-    prior_means: dict[str, float]
-    max_position: int | None
-
-    @classmethod
-    def of(cls, fit: ClickModelFit) -> "_Model":
-        """Without the file of documents."""
-        return cls(fit.model, fit.shared, fit.prior_means, fit.plan.max_position)
-
-
 def _weigh(
     number: int,
     impressions: pl.LazyFrame,
-    fit: _Model,
+    fit: ClickModelFit,
     documents: Sequence[pl.LazyFrame] | None,
     options: WeightOptions,
     folder: Path | None,
 ) -> tuple[KeptFrame, pl.DataFrame]:
-    if fit.max_position is not None:
-        impressions = impressions.filter(pl.col(POSITION) <= fit.max_position)
+    if fit.plan.max_position is not None:
+        impressions = impressions.filter(pl.col(POSITION) <= fit.plan.max_position)
     rows = in_page_order(impressions.collect(engine="streaming"))
-    of_rows = _of_rows(rows, fit, None if documents is None else documents[number])
-    rows = rows.with_columns(*_columns(rows, fit, of_rows))
-    return keep(rows, folder, f"weighed-{number:05d}"), sums_by_position(rows, options)
-
-
-def _of_rows(rows: pl.DataFrame, fit: _Model, documents: pl.LazyFrame | None) -> dict[str, Floats]:
-    """The parameters by document, each of the document of the row."""
-    if documents is None:
-        return {}
-    known = (
-        rows.lazy().select(PAIR).join(documents, on=PAIR, how="left", nulls_equal=True, maintain_order="left").collect()
-    )
-    return {name: known[name].fill_null(mean).to_numpy() for name, mean in fit.prior_means.items()}
-
-
-def _columns(rows: pl.DataFrame, fit: _Model, of_rows: Mapping[str, Floats]) -> list[pl.Series]:
-    model, baseline = fit.model, np.zeros(rows.height)
+    model, of_rows = fit.model, dict[str, Floats]()
+    if documents is not None:  # the parameters by document, each of the document of the row
+        of_pair, pairs = documents[number], rows.lazy().select(PAIR)
+        known = pairs.join(of_pair, on=PAIR, how="left", nulls_equal=True, maintain_order="left").collect()
+        of_rows = {name: known[name].fill_null(mean).to_numpy() for name, mean in fit.prior_means.items()}
     if isinstance(model, ExaminationModel):
-        propensity = examination_of_rows(model, rows, of_rows, fit.shared)
+        baseline, propensity = np.zeros(rows.height), examination_of_rows(model, rows, of_rows, fit.shared)
     else:
         position = rows[POSITION].cast(pl.Int64).to_numpy()
         baseline = at_position(fit.shared[CLICK_IF_NOT.name], position)
         propensity = at_position(fit.shared[CLICK_IF_RELEVANT.name], position) - baseline
     relevance = model.relevance(of_rows)
-    known = np.where(propensity > 0, propensity, np.nan)
-    values = (known, baseline, np.full(rows.height, np.nan) if relevance is None else relevance)
-    return [pl.Series(name, of_column, nan_to_null=True) for name, of_column in zip(_OF_ROWS, values, strict=True)]
+    columns = {
+        PROPENSITY: np.where(propensity > 0, propensity, np.nan),
+        BASELINE: baseline,
+        RELEVANCE: np.full(rows.height, np.nan) if relevance is None else relevance,
+    }
+    rows = rows.with_columns(pl.Series(name, values, nan_to_null=True) for name, values in columns.items())
+    return keep(rows, folder, f"weighed-{number:05d}"), sums_by_position(rows, options)
 
 
 @dataclass(frozen=True)
 class WeighedPairs:
-    """The documents of a weighed log, part by part, each a signature of its own.
+    """The documents of a weighed log, part by part, each a signature of its own."""
 
-    Attributes:
-        pairs: `query`, `doc`, SIGNATURE (from 0 in each part) of each part.
-        first: the number of the first document of each part.
-        documents: what layouts make rows of.
-    """
-
-    pairs: tuple[KeptFrame, ...]
-    first: tuple[int, ...]
-    documents: WeighedDocuments
+    pairs: tuple[KeptFrame, ...]  # `query`, `doc`, SIGNATURE (from 0 in each part) of each part
+    first: tuple[int, ...]  # the number of the first document of each part
+    documents: WeighedDocuments  # what layouts make rows of
 
     @property
     def number(self) -> int:
@@ -215,28 +182,20 @@ class WeighedPairs:
 def weigh_documents(
     log: WeighedLog, options: WeightOptions, engine: Engine, progress: Progress, *, whole: bool
 ) -> WeighedPairs:
-    """Add up the weighed impressions of each document.
-
-    Args:
-        log: the impressions.
-        options: clipping, and which labels.
-        engine: where the parts are.
-        progress: is told.
-        whole: whether impressions count one each.
-    """
+    """Add up the weighed impressions of each document; `whole` says that impressions count one each."""
     folder = None if all(part.in_memory for part in log.parts) else engine.scratch
     work = partial(_add_up, options=options, factor=log.weights.factor, folder=folder)
+    parts: list[tuple[KeptFrame, pl.DataFrame]] = []
     with progress.stage("adding up", len(log.parts)) as stage:
-        found: list[tuple[KeptFrame, pl.DataFrame]] = []
         for part in engine.each(list(enumerate(log.parts)), work):
-            found.append(part)
+            parts.append(part)
             stage.advance()
-    sums = pl.concat(of_part for _, of_part in found)
-    first = np.cumsum([0, *(of_part.height for _, of_part in found)])[:-1].tolist()
+    sums = pl.concat(of_part for _, of_part in parts)
+    first = np.cumsum([0, *(of_part.height for _, of_part in parts)])[:-1].tolist()
     columns = (IMPRESSIONS, CLICKS, BEYOND, ATTRACTED, EXPECTED, RELEVANCE)
     values = [sums[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in columns]
     documents = WeighedDocuments(*values, options=options, whole=whole)
-    return WeighedPairs(tuple(pairs for pairs, _ in found), tuple(first), documents)
+    return WeighedPairs(tuple(pairs for pairs, _ in parts), tuple(first), documents)
 
 
 def _add_up(

@@ -3,23 +3,22 @@
 import warnings
 from dataclasses import replace
 from operator import index
-from typing import Any, SupportsIndex, cast
+from typing import SupportsIndex, cast
 
 from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
-from posbias.core.estimators import EstimationOptions, check_method, get_estimator
+from posbias.core.estimators import EstimationOptions, get_estimator
 from posbias.core.log.impressions import LARGEST_POSITION, ReadingRules
 from posbias.core.schema import RequestedRoles
-from posbias.io import clock
-from posbias.io.counting.count import count_log
 from posbias.io.engines.engine import OnBadRows
-from posbias.io.fits.fit import FitRequest, fit_counts, sections_of_counts
-from posbias.io.log.doubts import doubts
+from posbias.io.jobs.fit import CellFit
+from posbias.io.jobs.reading import Job
+from posbias.io.jobs.result import Result, write_description
+from posbias.io.log.log import Log
 from posbias.io.notebooks.frames import FRAME, Frame, Names, local_engine, log_of, name, name_or_none, names
 from posbias.io.notebooks.results import FitResult, read_result
 from posbias.io.progress import SilentProgress
-from posbias.io.results.manifest import write_manifest
 
 _FEWEST_POSITIONS = 2
 
@@ -74,58 +73,45 @@ def fit(  # noqa: PLR0913 - each is an option of the command
     """
     given = Frame.of(frame)
     max_position = None if max_position is None else _position(max_position)
-    roles = RequestedRoles(
-        names("session", session),
-        names("query", query),
-        names("doc", doc),
-        name_or_none("position", position),
-        name_or_none("click", click),
-        name_or_none("weight-column", weight_column),
-        name_or_none("timestamp", timestamp),
-        names("context", context),
-    )
-    plan = _plan(roles, name("model", model), max_position)
-    get_estimator(name("method", method))
-    options = EstimationOptions()
-    check_method(method, plan, options)
-    with local_engine(on_bad_rows) as engine:
-        rules = ReadingRules(period=plan.period)
-        log = log_of(given, roles, rules, engine.scratch, needs_session=plan.model.needs_session, numbered=False)
-        counted = count_log(log, plan, engine, SilentProgress(), clock.today())
-        counted = replace(counted, sources=dict.fromkeys(counted.sources, FRAME))
-        folder = engine.scratch / "result"
-        folder.mkdir()
-        written = fit_counts(counted, FitRequest(method, options), engine, folder, SilentProgress())
-        days = {} if counted.days is None else {"days": counted.days.describe()}
-        said = [*doubts(log), *([] if counted.days is None else counted.days.warnings()), *written.warnings]
-        asked = _as_options(roles) | {"model": model, "method": method, "on-bad-rows": on_bad_rows}
-        asked |= {} if max_position is None else {"max-position": max_position}
-        of_command = {"command": "fit", "inputs": [FRAME], "options": asked}
-        sections = {**of_command, **sections_of_counts(counted), **days, **written.sections, "warnings": said}
-        write_manifest(folder, sections)
-        found = read_result(folder, FRAME)
-        found = replace(found, tables={name: table.collect().lazy() for name, table in found.tables.items()})
-    for sentence in said:
-        warnings.warn(sentence, stacklevel=2)
-    return found
-
-
-def _plan(roles: RequestedRoles, model: str, max_position: int | None) -> StatisticsPlan:
-    """What is counted.
-
-    Raises:
-        UsageError: it cannot be.
-    """
-    counted = counted_model(model)
+    named = {
+        "session": names("session", session),
+        "query": names("query", query),
+        "doc": names("doc", doc),
+        "position": name_or_none("position", position),
+        "click": name_or_none("click", click),
+        "weight-column": name_or_none("weight-column", weight_column),
+        "timestamp": name_or_none("timestamp", timestamp),
+        "context": names("context", context),
+    }
+    roles = RequestedRoles(*named.values())  # pyright: ignore[reportArgumentType] - in their order
+    counted = counted_model(name("model", model))
     check_named_columns(counted, [("--context", roles.context)])
     check_context(counted, roles.context)
-    return StatisticsPlan(
-        counted,
-        max_position,
-        context=roles.context,
-        period=None if roles.timestamp is None else "quarter",
-        weighted=roles.weight is not None,
-    )
+    period, weighted = None if roles.timestamp is None else "quarter", roles.weight is not None
+    plan = StatisticsPlan(counted, max_position, context=roles.context, period=period, weighted=weighted)
+    get_estimator(name("method", method))
+    request = CellFit(method, EstimationOptions())
+    with local_engine(on_bad_rows) as engine:
+
+        def log(job: Job) -> Log:
+            rules, pages = ReadingRules(period=job.plan.period), job.plan.model.needs_session
+            return log_of(given, roles, rules, engine.scratch, needs_session=pages, numbered=False)
+
+        job = Job((FRAME,), plan, log)
+        request.check(job)
+        result = Result(engine.scratch / "result", SilentProgress())
+        result.folder.mkdir()
+        request.fit(job, engine, result)
+        result.content["sources"] = dict.fromkeys(result.content["sources"], FRAME)
+        options = {option: list(given) if isinstance(given, tuple) else given for option, given in named.items()}
+        options |= {"model": model, "method": method, "on-bad-rows": on_bad_rows, "max-position": max_position}
+        options = {option: given for option, given in options.items() if given not in (None, [])}
+        write_description(result, "fit", [FRAME], options)
+        found = read_result(result.folder, FRAME)
+        found = replace(found, tables={name: table.collect().lazy() for name, table in found.tables.items()})
+    for sentence in result.warnings:
+        warnings.warn(sentence, stacklevel=2)
+    return found
 
 
 def _position(given: object) -> int:
@@ -141,21 +127,3 @@ def _position(given: object) -> int:
     if not _FEWEST_POSITIONS <= position <= LARGEST_POSITION:
         raise UsageError(f"--max-position {given}: give a whole number from {_FEWEST_POSITIONS} to {LARGEST_POSITION}.")
     return position
-
-
-def _as_options(roles: RequestedRoles) -> dict[str, Any]:
-    """The columns that were named, as the manifest of the command has them."""
-    several = {
-        "session": roles.session,
-        "query": roles.query,
-        "doc": roles.doc,
-        "context": roles.context,
-    }
-    single = {
-        "position": roles.position,
-        "click": roles.click,
-        "weight-column": roles.weight,
-        "timestamp": roles.timestamp,
-    }
-    named: dict[str, Any] = {name: list(columns) for name, columns in several.items() if columns}
-    return named | {name: column for name, column in single.items() if column is not None}

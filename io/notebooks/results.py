@@ -115,7 +115,7 @@ class FitResult:
                 `propensity` or `weight` is there already; the frame has no rows, or is a log of clicks alone.
             IdentifiabilityError: clicks have no propensity, and `unidentified` is error.
         """
-        from posbias.io.notebooks.weights import WeightRequest, weigh  # noqa: PLC0415 - tables need no engine
+        from posbias.io.notebooks.weights import weigh  # noqa: PLC0415 - tables need no engine
 
         roles = RequestedRoles(
             names("session", session),
@@ -126,7 +126,7 @@ class FitResult:
             name_or_none("weight-column", weight_column),
         )
         options = WeightOptions(min_propensity, self_normalize)
-        return weigh(frame, self.fitted, WeightRequest(roles, options, propensity, on_bad_rows, unidentified))
+        return weigh(frame, self.fitted, roles, options, propensity, on_bad_rows, unidentified)
 
     def __repr__(self) -> str:
         warned = len(self.warnings)

@@ -10,12 +10,12 @@ import pytest
 from command_results import Output
 from polars.testing import assert_frame_equal
 
-from posbias.cli.work import steps
 from posbias.core.errors import OutputError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting import by_value
 from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
+from posbias.io.jobs.fit import CellFit
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -251,7 +251,7 @@ def test_a_full_disk_is_no_property_of_a_value(
     def full(*_: object, **__: object) -> None:
         raise OutputError("No space left on device")
 
-    monkeypatch.setattr(steps, "fit", full)
+    monkeypatch.setattr(CellFit, "fit_counts", full)
     refused = run_in_process("fit", log, "--for-each", "market", "-o", "each")
     assert refused.returncode == UNUSABLE
     assert "No space left on device" in refused.stderr

@@ -16,13 +16,13 @@ Run = Callable[..., CompletedProcess[str]]
 ONCE = {
     "statistics are looked for": "posbias.cli.work.job.find_statistics",
     "the plan is made": "posbias.cli.work.job.statistics_plan",
-    "the method is checked": "posbias.cli.work.job.check_method",
+    "the method is checked": "posbias.io.jobs.fit.check_method",
     "the log is opened": "posbias.cli.work.job.open_log",
     "the propensity table is built": "posbias.core.fit.fit.propensity_table",
     "the manifest's section is made": "posbias.io.fits.fit.fit_section",
-    "weights are made": "posbias.cli.work.training_files.weights_for",
+    "weights are made": "posbias.io.jobs.fit.weights_for",
 }
-NEVER = {"the log is counted again for its weights": "posbias.io.layouts.pair_weights.counts_by_cell"}
+NEVER = {"the log is counted again for its weights": "posbias.io.jobs.fit.counts_by_cell"}
 
 
 @pytest.mark.parametrize("layout", ["pointwise", "session"])

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from posbias.cli import messages
-from posbias.cli.work import steps
 from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.jobs import fit
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -132,7 +132,7 @@ def test_a_fault_of_ours_and_warnings_of_libraries_are_lines_too(
         assert "look out" in json.loads(formatted)["message"]
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr(steps, "count", fail)
+    monkeypatch.setattr(fit, "count", fail)
     done = run_in_process("fit", log, "-o", "out", "--log-format", "json", "--json")
 
     assert [line["level"] for line in lines(done)] == ["error", "error"]

@@ -90,7 +90,7 @@ def test_a_run_loads_only_the_plugins_that_it_uses(clean_environment: dict[str, 
 
 COUNTED = """
 import os, sys
-from posbias.cli.work import steps
+from posbias.io.jobs import fit as job
 from posbias.core.arrays import linalg
 
 def fit(*_):
@@ -98,7 +98,7 @@ def fit(*_):
     os._exit(0)
 
 linalg._load = lambda: None  # in the thread
-steps.fit = fit
+job.CellFit.fit_counts = fit
 sys.argv[0] = "posbias"
 from posbias.cli.__main__ import main
 main()

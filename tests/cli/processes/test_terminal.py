@@ -18,10 +18,10 @@ from rich.text import Text
 
 from posbias.cli import console, interrupts, main, messages
 from posbias.cli.report.progress import show_progress
-from posbias.cli.work import steps
 from posbias.core.errors import EngineError
 from posbias.core.escapes import escaped, escaped_json, escaped_lines
 from posbias.core.simulation.simulate import SimulationOptions, simulate
+from posbias.io.jobs import fit
 from posbias.io.results import renames
 from posbias.io.results.manifest import checksum_of_content
 
@@ -89,7 +89,7 @@ class Ways:
         def fail(*_: object, **__: object) -> None:
             raise error
 
-        self.monkeypatch.setattr(steps, "count", fail)
+        self.monkeypatch.setattr(fit, "count", fail)
         return self.run("fit", self.log(), "-o", "out")
 
     def configured(self, text: str) -> CompletedProcess[str]:

@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from posbias.cli.report.curve import Curve
-from posbias.cli.report.table import Column, PrintedTable
+from posbias.cli.report.table import markdown, renderable
+from posbias.io.jobs.result import Column, PrintedTable
 
 TABLE = PrintedTable(
     (
@@ -24,7 +25,9 @@ NEEDED = [cell for column in TABLE.columns if not column.spare for cell in colum
 
 def drawn(content: PrintedTable | Curve, width: int, encoding: str = "utf-8") -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding)
-    Console(file=file, width=width).print(content, crop=False)
+    Console(file=file, width=width).print(
+        renderable(content) if isinstance(content, PrintedTable) else content, crop=False
+    )
     file.seek(0)
     return file.read()
 
@@ -70,7 +73,7 @@ def test_a_name_acts_neither_on_a_terminal_nor_in_markdown() -> None:
     table = PrintedTable((Column("ranking", ("\x1b[31m|<b>\n*x*",), label=True, text=True),))
 
     assert r"\x1b[31m|<b>\n*x*" in drawn(table, 80)
-    assert r"| \\x1b\[31m\|\<b\>\\n\*x\* |" in table.markdown()
+    assert r"| \\x1b\[31m\|\<b\>\\n\*x\* |" in markdown([table])
 
 
 def test_a_table_without_rows_is_drawn() -> None:

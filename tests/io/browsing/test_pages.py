@@ -13,7 +13,7 @@ from posbias.core.browsing.em import EMOptions, fit
 from posbias.core.errors import SchemaError
 from posbias.core.models import get_click_model
 from posbias.core.schema import PAIR
-from posbias.io.browsing.held_out import AllPages, BySession, ByTime, last_share
+from posbias.io.browsing.held_out import all_pages, by_session, by_time, last_share
 from posbias.io.browsing.pages import LogPages, number_units, pages_to_judge_by, pages_to_learn_from
 
 Found = TypeVar("Found")
@@ -78,8 +78,8 @@ def test_pages_in_parts_and_on_disk_are_those_of_the_whole_log(tmp_path: Path, *
         folder = tmp_path / str(n_parts)
         folder.mkdir()
         held = parts(rows, n_parts)
-        units = number_units(held, PAIR, AllPages(), folder if on_disk else None)
-        pages = pages_to_learn_from(held, units, AllPages(), folder if on_disk else None, "learnt")
+        units = number_units(held, PAIR, all_pages, folder if on_disk else None)
+        pages = pages_to_learn_from(held, units, all_pages, folder if on_disk else None, "learnt")
         assert units.number == rows.select(PAIR).n_unique() == pages.n_units
         assert (pages.n_sessions, pages.n_impressions, pages.n_positions) == (60, 180, 3)
         found.append(as_rows(pages, units.scan().collect()))
@@ -95,8 +95,8 @@ def test_models_fitted_to_pages_in_parts_and_on_disk_are_those_of_the_whole_log(
     found: list[dict[tuple[object, ...], float]] = []
     for n_parts, folder in ((1, None), (4, None), (4, tmp_path)):
         held = parts(log(400), n_parts)
-        units = number_units(held, PAIR, AllPages(), folder)
-        pages = pages_to_learn_from(held, units, AllPages(), folder, "learnt")
+        units = number_units(held, PAIR, all_pages, folder)
+        pages = pages_to_learn_from(held, units, all_pages, folder, "learnt")
         fitted = fit(get_click_model(name), pages, EMOptions(), lambda: None)
         ids = units.scan().collect().select(PAIR).rows()
         found.append(dict(zip(ids, fitted.parameters["attractiveness"][:-1].tolist(), strict=True)))
@@ -106,15 +106,15 @@ def test_models_fitted_to_pages_in_parts_and_on_disk_are_those_of_the_whole_log(
 
 def test_documents_that_were_not_learnt_have_the_number_after_the_last() -> None:
     rows = log()
-    units = number_units(parts(rows.filter(pl.col("doc") < 3), 2), PAIR, AllPages(), None)
-    (pages,) = pages_to_judge_by(parts(rows, 3), [units], AllPages(), None, "test", same_parts=False)
+    units = number_units(parts(rows.filter(pl.col("doc") < 3), 2), PAIR, all_pages, None)
+    (pages,) = pages_to_judge_by(parts(rows, 3), [units], all_pages, None, "test", same_parts=False)
     unknown = sum(float((batch.row_weight * (batch.unit == units.number)).sum()) for batch in pages)
     assert unknown == rows.filter(pl.col("doc") >= 3).height
 
 
 def test_a_split_by_session_keeps_pages_whole_and_loses_none() -> None:
     rows = log(400)
-    kept = [BySession(0.25, held_out=held_out)(rows.lazy()).collect() for held_out in (False, True)]
+    kept = [by_session(rows.lazy(), 0.25, held_out=held_out).collect() for held_out in (False, True)]
     assert sum(side.height for side in kept) == rows.height
     assert set(kept[0]["session"]).isdisjoint(kept[1]["session"])
     assert kept[1]["session"].n_unique() == pytest.approx(100, abs=30)
@@ -123,7 +123,7 @@ def test_a_split_by_session_keeps_pages_whole_and_loses_none() -> None:
 def test_a_split_by_time_holds_the_latest_sessions_out() -> None:
     rows = log(60)
     start = last_share(parts(rows, 2), 0.25)
-    learnt, held_out = (ByTime(start, held_out=side)(rows.lazy()).collect() for side in (False, True))
+    learnt, held_out = (by_time(rows.lazy(), start, held_out=side).collect() for side in (False, True))
     assert cast("date", learnt["period"].max()) < cast("date", held_out["period"].min())
     assert held_out["session"].n_unique() == 20  # the last two of six days hold at least a quarter
 

@@ -1,4 +1,4 @@
-"""What a result says to a person: tables and sentences, from what has been computed."""
+"""What jobs print of logs, fits and weights: tables and sentences, from what has been computed."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from msgspec import UNSET
 
-from posbias.cli.report.table import Column, Printed, PrintedTable, first, more
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.propensities import PROPENSITY, WEIGHT_PROPENSITY, ChosenPropensities
 from posbias.core.schema import POSITION
@@ -15,6 +14,7 @@ from posbias.core.training.weights import WeightSummary
 from posbias.core.wording import counted, shown
 from posbias.io.fits.cells_in_words import cell_in_words, context_in_words, label_in_words, listed
 from posbias.io.fits.verdicts import clicks_above_in_words, whom_intervals_are_about
+from posbias.io.jobs.result import Column, Printed, PrintedTable, first, more
 from posbias.io.layouts.parts import Split
 from posbias.io.log.event_table import EVENTS
 from posbias.io.log.rows import Clicks, RawLines, Rows
@@ -187,14 +187,18 @@ def _compared(fit: Fit, rows: _Cells) -> list[Column]:
     return []
 
 
-def smooth_weights_line(chosen: ChosenPropensities) -> str:
-    """Where weights are not made from the fitted propensities, and why."""
+def smooth_weights_lines(chosen: ChosenPropensities) -> list[str]:
+    """Where weights are not made from the fitted propensities, and why; nothing where all are."""
+    if not chosen.smooth:
+        return []
     several = len(chosen.smooth) > 1
-    return (
-        f"weights: at {len(chosen.smooth)} of {chosen.known} positions the smooth curve is used, because the standard "
-        f"error of the fitted propensit{'ies' if several else 'y'} exceeds {chosen.largest_error:.0%} "
-        f"(column {WEIGHT_PROPENSITY} of the table; --propensity fitted: never)"
-    )
+    return [
+        (
+            f"weights: at {len(chosen.smooth)} of {chosen.known} positions the smooth curve is used, because the "
+            f"standard error of the fitted propensit{'ies' if several else 'y'} exceeds {chosen.largest_error:.0%} "
+            f"(column {WEIGHT_PROPENSITY} of the table; --propensity fitted: never)"
+        )
+    ]
 
 
 def weights_line(summary: WeightSummary) -> str:

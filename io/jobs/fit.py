@@ -1,0 +1,235 @@
+"""A fit with a propensity by cell: from a log or statistics to its tables, and to weights by it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+import polars as pl
+
+from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.linalg import loaded_meanwhile
+from posbias.core.choices import Source
+from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.errors import UsageError
+from posbias.core.estimators import EstimationOptions, check_method
+from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, Fit, check_cells
+from posbias.core.fit.fitted_theta import FittedTheta
+from posbias.core.fit.from_rows import FromRows
+from posbias.core.fit.propensities import ChosenPropensities, choose_propensities
+from posbias.core.training.layouts import LayoutOfCounts, LayoutOfPages
+from posbias.core.training.layouts.layout import RowsOfPairs, weighted_pages
+from posbias.core.training.row_weights import RowWeights
+from posbias.core.training.weights import ClickWeights, WeightOptions
+from posbias.io.counting.count import CountedLog
+from posbias.io.engines.engine import Engine, Parts, ReadLog
+from posbias.io.features.of_parts import RowsRequest, WantedFeatures
+from posbias.io.fits.fit import FitRequest, fit_counts
+from posbias.io.jobs import tables
+from posbias.io.jobs.reading import Job, count
+from posbias.io.jobs.result import WITH_DOUBTS, Result
+from posbias.io.layouts.pair_weights import (
+    by_signature,
+    check_unidentified,
+    counts_by_cell,
+    weights_for,
+    with_squared_clicks,
+)
+from posbias.io.layouts.parts import PairsOfParts, count_documents
+from posbias.io.progress import Progress
+
+Data = CountedLog | ReadLog
+"""Counts or pages: a log that was counted, or statistics; or a log that was read with its pages."""
+
+
+@dataclass(frozen=True)
+class WeightRequest:
+    """How clicks are weighed."""
+
+    options: WeightOptions
+    source: Source = "smooth"  # which propensities weights are made from
+    stop: bool = False  # whether clicks without a propensity are an error
+    features: tuple[str, ...] = ()  # columns of the log that weighed pages keep
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A log whose clicks have weights, for layouts of pages and for layouts that add up by document."""
+
+    weights: ClickWeights | RowWeights
+    pages: Parts | None  # None of statistics
+    weigh: Callable[[pl.DataFrame], pl.DataFrame]  # whole pages; see `weighted_pages`
+    documents: Callable[[LayoutOfCounts], tuple[PairsOfParts, Floats, RowsOfPairs, int]]
+    """The documents, what makes rows of them (see `lay_out_pairs`), and how many there are."""
+
+    section: dict[str, Any]  # what the manifest says of what weights are made from
+    remarks: list[str] = field(default_factory=list[str])
+
+
+class Fitted(Protocol):
+    """A fitted model: it knows how likely a row of a log was examined, and weighs its click by that."""
+
+    def weigh(
+        self,
+        data: Data,
+        plan: StatisticsPlan,
+        request: WeightRequest,
+        engine: Engine,
+        progress: Progress,
+    ) -> Weighed:
+        """Weigh a log that was read or counted by a plan; with `stop`, clicks without a propensity are an error."""
+        ...
+
+
+class Model(Protocol):
+    """A request for a model to be fitted: counts or pages are how it asks for data."""
+
+    @property
+    def sessions_for(self) -> str | None:
+        """The option for which pages must be kept together while a log is read, if there is one."""
+        ...
+
+    @property
+    def features(self) -> WantedFeatures:
+        """The features that it needs."""
+        ...
+
+    @property
+    def also_read(self) -> list[str]:
+        """What is read beside the log."""
+        ...
+
+    def check_weights(self, layout: LayoutOfPages | LayoutOfCounts, options: WeightOptions) -> None:
+        """Raise UsageError, before anything is read, if it cannot make the weights of a layout."""
+        ...
+
+    def check(self, job: Job) -> None:
+        """Raise UsageError or StatisticsError, before anything is read, if it cannot be fitted to what a job reads."""
+        ...
+
+    def fit(self, job: Job, engine: Engine, result: Result) -> tuple[Data, Fitted]:
+        """Read, fit, write the tables and say how sure they are; the data are given back as they were read."""
+        ...
+
+
+@dataclass(frozen=True)
+class CellFit:
+    """A request for propensities by cell, by an estimator."""
+
+    method: str
+    options: EstimationOptions
+    compare: bool | None = None  # whether joint EM is run as well; None where that is quick
+    csv: bool = False
+    strict: bool = False  # whether a cell that is not identified puts the result in doubt
+    rows: RowsRequest | None = None  # of a method that needs the rows
+    of_joint_em: str | None = None  # an option that only joint EM knows, where one is set
+
+    @property
+    def sessions_for(self) -> str | None:
+        """The option for which pages must be kept together while a log is read, if there is one."""
+        if self.rows is not None:
+            return f"--method {self.method}"
+        return "--cluster session" if self.options.cluster == "session" else None
+
+    @property
+    def features(self) -> WantedFeatures:
+        """The features that the method needs."""
+        return WantedFeatures() if self.rows is None else self.rows.wanted
+
+    @property
+    def also_read(self) -> list[str]:
+        """The tables of features."""
+        return [*self.features.tables]
+
+    def check_weights(self, layout: LayoutOfPages | LayoutOfCounts, options: WeightOptions) -> None:
+        """All layouts can be weighed by cell."""
+
+    def check(self, job: Job) -> None:
+        """Raise UsageError, before anything is read, if the method cannot serve the job."""
+        if job.decay is not None and self.sessions_for:
+            raise UsageError(
+                f"--decay {job.decay:g}: cannot be combined with {self.sessions_for}. Leave one of them out."
+            )
+        check_method(self.method, job.plan, self.options)
+
+    def fit(self, job: Job, engine: Engine, result: Result) -> tuple[CountedLog, "FittedCells"]:
+        """Count, fit, write the tables and say how sure they are."""
+        with loaded_meanwhile():
+            counted = count(job, engine, result)
+        return counted, FittedCells(self.fit_counts(counted, engine, result).theta)
+
+    def fit_counts(self, counted: CountedLog, engine: Engine, result: Result) -> Fit:
+        """The same from what was counted."""
+        from_rows = self._from_rows(counted, engine, result)
+        wanted = FitRequest(self.method, self.options, self.compare, self.csv)
+        written = fit_counts(counted, wanted, engine, result.folder, result.progress, from_rows)
+        fit = written.fit
+        result.content |= written.sections
+        result.printed += [*tables.propensity_table(fit), *written.notes, *tables.clicks_above_table(fit)]
+        result.curve = fit.propensities, counted.plan.cell_columns
+        result.warnings += written.warnings
+        if self.of_joint_em and fit.joint is None and self.compare is None:
+            result.warnings.append(
+                f"{self.of_joint_em}: had no effect, because joint EM is not run for comparison on a log of more than "
+                f"{LARGEST_COMPARISON:,} signatures or {MOST_CELLS_BESIDE:,} cells. Use --compare to run it."
+            )
+        if written.doubtful or (self.strict and not fit.estimate.linkage.identified.all()):
+            result.exit_code = WITH_DOUBTS
+        return fit
+
+    def _from_rows(self, counted: CountedLog, engine: Engine, result: Result) -> FromRows | None:
+        """What a method of rows finds in them; None for other methods."""
+        if self.rows is None:
+            return None
+        from posbias.io.exposure.estimate import estimate_from_rows  # noqa: PLC0415 - other methods need no trees
+
+        check_cells(counted.statistics, self.method, self.options, engine.memory, compare=self.compare)
+        found = estimate_from_rows(counted, self.rows, self.options, engine, result.progress)
+        result.content["features_of_fit"] = found.features
+        result.printed.append(tables.features_line(found.features))
+        result.warnings += found.warnings
+        return found.found
+
+
+@dataclass(frozen=True)
+class FittedCells:
+    """Propensities by cell."""
+
+    theta: FittedTheta
+
+    def weigh(
+        self,
+        data: Data,
+        plan: StatisticsPlan,
+        request: WeightRequest,
+        engine: Engine,
+        progress: Progress,
+    ) -> Weighed:
+        """Weigh a log by the cells that its rows are in; see `Fitted`."""
+        del progress
+        chosen = choose_propensities(self.theta.propensities, request.source)
+        if isinstance(data, CountedLog):
+            counted, read, weighted = data, data.read, plan.weighted or data.decay is not None
+            counts = counted.statistics.counts_by_cell()
+        else:
+            counted, read, weighted = None, data, plan.weighted
+            counts = counts_by_cell(data, plan)
+        counts = with_squared_clicks(counts, read, plan) if weighted else counts
+        weights = weights_for(counts, chosen.table, request.options, self.theta)
+        check_unidentified(weights.summary, stop=request.stop)
+
+        def documents(layout: LayoutOfCounts) -> tuple[PairsOfParts, Floats, RowsOfPairs, int]:
+            if counted is None:
+                raise TypeError("documents are counted")
+            weighed_by = replace(self.theta, propensities=chosen.table)
+            terms, rows_of = by_signature(counted, layout, weights, request.options, weighed_by)
+            return counted, terms, rows_of, count_documents(counted, engine) if layout.one_row_each else 0
+
+        weigh = partial(weighted_pages, plan=plan, weights=weights, features=request.features)
+        pages, section = None if read is None else read.buckets, weights_from(request.source, chosen)
+        return Weighed(weights, pages, weigh, documents, section, tables.smooth_weights_lines(chosen))
+
+
+def weights_from(asked: Source, chosen: ChosenPropensities) -> dict[str, Any]:
+    """Which propensities weights are made from, for the manifest."""
+    return {"propensity": asked, "largest_std_error": chosen.largest_error, "smooth_at": chosen.smooth}
