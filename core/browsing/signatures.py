@@ -57,17 +57,17 @@ class Signatures:
 
     def uncertain(self, certain: Certain) -> "Signatures":
         """The same without the rows that say the same whatever the parameters."""
-        return replace(self, rows=tuple(_without_certain(group, certain) for group in self.rows))
+        rows = [
+            tuple(uncertain_rows(group, certain)) if isinstance(group, tuple) else _Uncertain(group, certain)
+            for group in self.rows
+        ]
+        return replace(self, rows=tuple(rows))
 
     def of_one_unit_each(self, values: Floats) -> Floats:
         """Values by unit as values by signature, shape (S + 1,), where they are equal within each."""
         unit = np.full(self.n_units + 1, len(values) - 1)
         unit[self.of_unit] = np.arange(len(values))  # the last one: S gets the unit that was never seen
         return values[unit]
-
-
-def _without_certain(rows: Iterable[PageBatch], certain: Certain) -> Iterable[PageBatch]:
-    return tuple(uncertain_rows(rows, certain)) if isinstance(rows, tuple) else _Uncertain(rows, certain)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
-from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
-from posbias.core.models.click_model import ExaminationModel
-
-ATTRACTIVENESS = Parameter("attractiveness", "unit")
+from posbias.core.browsing.parameters import Parameters, Ratio
+from posbias.core.models.click_model import ATTRACTIVENESS, ExaminationModel
 
 _LEAST = 1e-12
 
@@ -99,10 +97,6 @@ class CascadeModel(ExaminationModel):
         followed = np.zeros(click.shape, dtype=np.bool_)
         followed[:, :-1] = shown[:, 1:]
         return Posterior(examined * shown, went_on, followed)
-
-    def relevance(self, parameters: Parameters) -> Floats | None:
-        """Attractiveness."""
-        return parameters[ATTRACTIVENESS.name]
 
     def sample(self, parameters: Parameters, pages: PageBatch, rng: np.random.Generator) -> Flags:
         """Draw examination and clicks from the top down."""

@@ -4,7 +4,8 @@ import numpy as np
 
 from posbias.core.browsing.batch import Floats, PageBatch
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
-from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel, Posterior
+from posbias.core.models.cascade import CascadeModel, Posterior
+from posbias.core.models.click_model import ATTRACTIVENESS
 
 AFTER_SKIP = Parameter("continuation_after_skip", "one", start=0.9)
 AFTER_IRRELEVANT = Parameter("continuation_after_irrelevant_click", "one", start=0.7)

@@ -1,6 +1,8 @@
 """What every click model answers, whatever its examination depends on."""
 
 from abc import abstractmethod
+from functools import reduce
+from operator import mul
 from typing import ClassVar
 
 import numpy as np
@@ -9,6 +11,8 @@ from posbias.core.browsing.batch import Flags, Floats, PageBatch
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
 from posbias.core.registry import Plugin
 from posbias.core.schema import PAIR
+
+ATTRACTIVENESS = Parameter("attractiveness", "unit")
 
 
 class ClickModel(Plugin):
@@ -38,9 +42,12 @@ class ClickModel(Plugin):
             pages: with clicks.
         """
 
-    @abstractmethod
     def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """P(C_r = 1 | c_1 .. c_(r-1)), shape (N, L); any value where padded."""
+        """P(C_r = 1 | c_1 .. c_(r-1)), shape (N, L); any value where padded.
+
+        That of `click_probability` where clicks do not depend on those above.
+        """
+        return self.click_probability(parameters, pages)
 
     def certain(self, pages: PageBatch) -> Flags:
         """Which impressions say the same whatever the parameters, so that EM need ask them only once, shape (N, L).
@@ -55,12 +62,13 @@ class ClickModel(Plugin):
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """P(C_r = 1) whatever was clicked above, shape (N, L); the clicks of the pages are not looked at."""
 
-    @abstractmethod
     def relevance(self, parameters: Parameters) -> Floats | None:
         """By what documents are ranked, shape (J + 1,): attractiveness, times satisfaction where the model has it.
 
         None where the model does not tell documents apart, or not without their position.
         """
+        of_units = [parameters[parameter.name] for parameter in self.parameters if parameter.shape == "unit"]
+        return reduce(mul, of_units) if of_units and self.unit_columns == PAIR else None
 
     def sample(self, parameters: Parameters, pages: PageBatch, rng: np.random.Generator) -> Flags:
         """Draw clicks from the top down, shape (N, L)."""

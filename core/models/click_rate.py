@@ -27,15 +27,6 @@ class ClickRateModel(ClickModel):
             return np.full(pages.unit.shape, float(rates))
         return rates[pages.unit] if shape == "unit" else at_position(rates, pages.position)
 
-    def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """The same, whatever was clicked above."""
-        return self.click_probability(parameters, pages)
-
-    def relevance(self, parameters: Parameters) -> Floats | None:
-        """The rate, where it is the document's own."""
-        of_documents = self.parameters[0].shape == "unit" and self.unit_columns == PAIR
-        return parameters[self._rate] if of_documents else None
-
     def sample(self, parameters: Parameters, pages: PageBatch, rng: np.random.Generator) -> Flags:
         """Draw clicks, all at once."""
         return (rng.random(pages.shown.shape) < self.click_probability(parameters, pages)) & pages.shown

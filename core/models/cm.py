@@ -4,7 +4,8 @@ import numpy as np
 
 from posbias.core.browsing.batch import Floats, PageBatch
 from posbias.core.browsing.parameters import Parameters, Ratio
-from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel
+from posbias.core.models.cascade import CascadeModel
+from posbias.core.models.click_model import ATTRACTIVENESS
 from posbias.core.schema import POSITION, PREVIOUS_CLICK
 
 

@@ -4,7 +4,8 @@ import numpy as np
 
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
-from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel, Posterior
+from posbias.core.models.cascade import CascadeModel, Posterior
+from posbias.core.models.click_model import ATTRACTIVENESS
 
 SATISFACTION = Parameter("satisfaction", "unit")
 CONTINUATION = Parameter("continuation", "one", start=0.9)
@@ -37,7 +38,3 @@ class DynamicBayesianNetworkModel(CascadeModel):
     def certain(self, pages: PageBatch) -> Flags:
         """Above the last click of a page: its user went on, and was not satisfied."""
         return pages.above_last_click
-
-    def relevance(self, parameters: Parameters) -> Floats | None:
-        """Attractiveness times satisfaction."""
-        return parameters[ATTRACTIVENESS.name] * parameters[SATISFACTION.name]

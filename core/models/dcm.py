@@ -4,7 +4,8 @@ import numpy as np
 
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio, at_position
-from posbias.core.models.cascade import ATTRACTIVENESS, CascadeModel, Posterior
+from posbias.core.models.cascade import CascadeModel, Posterior
+from posbias.core.models.click_model import ATTRACTIVENESS
 
 CONTINUATION = Parameter("continuation", "position")
 

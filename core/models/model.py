@@ -10,11 +10,10 @@ from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
 from posbias.core.browsing.parameters import Parameter, Parameters, Ratio
-from posbias.core.models.click_model import ExaminationModel
+from posbias.core.models.click_model import ATTRACTIVENESS, ExaminationModel
 from posbias.core.registry import Plugin
 from posbias.core.schema import POSITION
 
-ATTRACTIVENESS = Parameter("attractiveness", "unit")
 _LARGEST_CLICK_PROBABILITY = 1 - 1e-9
 
 
@@ -69,7 +68,3 @@ class FactorisedClickModel(FactorisedModel, ExaminationModel):
     def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """Theta times gamma."""
         return self.examination(parameters, pages) * parameters[ATTRACTIVENESS.name][pages.unit]
-
-    def relevance(self, parameters: Parameters) -> Floats | None:
-        """Attractiveness."""
-        return parameters[ATTRACTIVENESS.name]

@@ -6,7 +6,8 @@ from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.browsing.batch import Floats, PageBatch
 from posbias.core.browsing.parameters import Parameter, Parameters, at_position
-from posbias.core.models.model import ATTRACTIVENESS, FactorisedClickModel
+from posbias.core.models.click_model import ATTRACTIVENESS
+from posbias.core.models.model import FactorisedClickModel
 from posbias.core.schema import POSITION
 
 

@@ -4,7 +4,8 @@ import numpy as np
 
 from posbias.core.browsing.batch import Flags, Floats, PageBatch
 from posbias.core.browsing.parameters import Parameters, Ratio
-from posbias.core.models.cascade import ATTRACTIVENESS, Posterior
+from posbias.core.models.cascade import Posterior
+from posbias.core.models.click_model import ATTRACTIVENESS
 from posbias.core.models.dbn import SATISFACTION, DynamicBayesianNetworkModel
 
 

@@ -48,14 +48,6 @@ class TrustBiasModel(ClickModel):
         gamma, p, q = self._values(parameters, pages)
         return gamma * p + (1 - gamma) * q
 
-    def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """The same, whatever was clicked above."""
-        return self.click_probability(parameters, pages)
-
-    def relevance(self, parameters: Parameters) -> Floats | None:
-        """Gamma, which ranks documents whatever the scale."""
-        return parameters[RELEVANCE.name]
-
     @staticmethod
     def _values(parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats, Floats]:
         p, q = (at_position(parameters[name.name], pages.position) for name in (CLICK_IF_RELEVANT, CLICK_IF_NOT))

@@ -8,7 +8,8 @@ from narwhals.typing import IntoLazyFrameT
 from posbias.core.browsing.batch import Floats, PageBatch
 from posbias.core.browsing.parameters import Parameter, Parameters
 from posbias.core.log.pages import PLACE, with_places
-from posbias.core.models.model import ATTRACTIVENESS, FactorisedClickModel
+from posbias.core.models.click_model import ATTRACTIVENESS
+from posbias.core.models.model import FactorisedClickModel
 from posbias.core.schema import CLICK, NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, SESSION
 
 

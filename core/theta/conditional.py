@@ -84,7 +84,10 @@ def fit_conditional(
     linked = linked_counts(table, linkage)
     likelihood = Likelihood(linked)
     limits = Limits(_LONGEST_STEP, tolerance, stalled=ROUNDING, max_iterations=max_iterations)
-    summit = climb(likelihood.propose, likelihood.warm_up(), limits, on_iteration)
+    start = np.zeros(linked.table.n_cells)
+    for _ in range(_WARM_UP):
+        start = start + likelihood.scaling_step(start)
+    summit = climb(likelihood.propose, start, limits, on_iteration)
     beta = summit.at
     log_theta = np.full(table.n_cells, np.nan)
     log_theta[linked.cells] = beta - beta[linked.reference_of]
@@ -228,15 +231,8 @@ class Likelihood:
 
         return float(self.cell_clicks @ step) - sum(self._over_blocks(beta, lost))
 
-    def warm_up(self) -> Floats:
-        """A few steps of iterative proportional fitting, theta_e <- theta_e C_e / expected C_e."""
-        beta = np.zeros(self.table.n_cells)
-        for _ in range(_WARM_UP):
-            beta = beta + self.scaling_step(beta)
-        return beta
-
     def scaling_step(self, beta: Floats) -> Floats:
-        """One step of iterative proportional fitting: monotone, linear convergence."""
+        """A step of iterative proportional fitting, theta_e <- theta_e C_e / expected C_e: monotone and linear."""
         step = np.log(self.cell_clicks / sum(self._over_blocks(beta, _expected), np.zeros_like(beta)))
         return step - step[self.anchor_of]
 

@@ -18,6 +18,7 @@ from posbias.core.counts.sums_of_weights import add_up_weights, count_weights
 from posbias.core.schema import DOC, IMPRESSIONS, SESSION
 from posbias.io.engines.buckets import Buckets
 from posbias.io.engines.engine import Found, ReadLog
+from posbias.io.engines.packed_buckets import Numbers, ReadNumbers
 from posbias.io.temporary.directories import remove_tree
 from posbias.io.temporary.files import temporary_files
 
@@ -73,18 +74,6 @@ class LocalParts:
             return work(number, make())
 
         return at_once(on_frame, enumerate(self.frames()), self.at_once)
-
-
-ReadNumbers = Callable[[int], Iterator[pl.Series]]
-"""Gives the numbers of a bucket, about so many at once."""
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Rows as numbers."""
-
-    buckets: tuple[ReadNumbers, ...]
-    fields: BitFields  # what they say
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Buckets of rows that are numbers of 64 bits, written and read several times faster than their columns."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,23 @@ from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITIO
 from posbias.io.engines.bucket_files import BUCKET, MOST_ROWS_OF_BLOCK, BucketFiles, can_be_open
 from posbias.io.engines.buckets import Buckets, bucket_of, only_sessions
 from posbias.io.engines.contract import ROWS
-from posbias.io.engines.local_parts import Numbers
 from posbias.io.log.log import Log, good_rows
 
 _SEEN_ROWS = 1 << 16  # at either end of the log
 _SHORT_SESSIONS = 1 << 28  # a sixteenth of what 32 bits hold
 _LARGEST_OF_32_BITS = 2**32 - 1
+
+
+ReadNumbers = Callable[[int], Iterator[pl.Series]]
+"""Gives the numbers of a bucket, about so many at once."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Rows as numbers."""
+
+    buckets: tuple[ReadNumbers, ...]
+    fields: BitFields  # what they say
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,6 @@ class KeptFrames:
             self.let_go(frame)
 
 
-def _schema_of_pages(schema: pl.Schema) -> pl.Schema:
-    counts = dict.fromkeys((ROWS, PAGE_CLICKS, LAST_CLICKED), pl.Int64())
-    return pl.Schema({SESSION: schema[SESSION], **counts, REJECTED: pl.UInt8()})
-
-
 def _mapped(
     frame: SparkFrame, schema: pl.Schema, work: Callable[[pl.LazyFrame], pl.LazyFrame], to: pl.Schema
 ) -> SparkFrame:
@@ -309,7 +304,8 @@ class SparkEngine(Engine):
 
         Where some of a sample are faulty and not all is at an end, all sessions are looked at.
         """
-        of_pages = _schema_of_pages(schema)
+        counts = dict.fromkeys((ROWS, PAGE_CLICKS, LAST_CLICKED), pl.Int64())
+        of_pages = pl.Schema({SESSION: schema[SESSION], **counts, REJECTED: pl.UInt8()})
         whole = _one_in(good, SESSION, one_in).repartition(n_parts, SESSION)
         judged = self.kept.keep(_mapped(whole, schema, partial(pages, rules=log.page_rules), of_pages))
         faulty = judged.filter(f"{REJECTED} > 0")
