@@ -18,12 +18,22 @@ _FEWEST_UNITS = 1 << 13  # of a range
 _UNITS_OF_A_PART = 64  # of a range, about: each is read by itself, so that ranges are few where parts are many
 
 
-class SortedSignatures(Protocol):
-    """The signatures of one part, sorted by their keys."""
+class PartOfStrata(Protocol):
+    """The compressed counts of one kind of unit in one part of a log, in memory or elsewhere, sorted by their keys."""
 
     @property
     def keys(self) -> Hashes:
         """The keys, ascending, shape (J,)."""
+        ...
+
+    @property
+    def member_signature(self) -> Numbers:
+        """The signature of each unit with a click and at least two cells, shape (N,)."""
+        ...
+
+    @property
+    def member_query(self) -> Numbers:
+        """The query of that unit, ascending, shape (N,)."""
         ...
 
     def read(self, first: int, last: int) -> CountTable:
@@ -32,7 +42,7 @@ class SortedSignatures(Protocol):
 
 
 def merge(
-    parts: Sequence[SortedSignatures], new_cell: Sequence[Integers], cell_code: Hashes
+    parts: Sequence[PartOfStrata], new_cell: Sequence[Integers], cell_code: Hashes
 ) -> tuple[CountTable, list[Numbers]]:
     """Merge the signatures of parts of different pairs.
 
@@ -69,7 +79,7 @@ def merge(
     return concatenate(merged), numbers
 
 
-def _borders(parts: Sequence[SortedSignatures]) -> list[Integers]:
+def _borders(parts: Sequence[PartOfStrata]) -> list[Integers]:
     """Where each range of keys begins in each part, and where the last one ends."""
     keys = [part.keys for part in parts]
     length = max(_UNITS_AT_ONCE // n_threads(), _FEWEST_UNITS, _UNITS_OF_A_PART * len(parts))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from hashlib import blake2b
 from operator import add
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, I
 from posbias.core.arrays.members import Members
 from posbias.core.arrays.threads import at_once
 from posbias.core.counts.cells import CELL, numbered_cells, numbers_in
-from posbias.core.counts.merging import SortedSignatures, merge
+from posbias.core.counts.merging import PartOfStrata, merge
 from posbias.core.counts.order import OrderSums, Placements, add_orders, order_of_strata, runs_of, sum_placements
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.periods import HALF, Length, with_periods
@@ -29,24 +29,10 @@ SIGNATURE = "signature"
 _QUERY_NUMBER = "posbias_query"
 _LARGEST_INT32 = 2**31 - 1
 _ROUNDING = 1e-9  # of sums of weights
-_Made = TypeVar("_Made", "PartOfStrata", "OrderSums", pl.DataFrame, Floats, tuple[pl.DataFrame, CountTable])
+_Made = TypeVar("_Made", PartOfStrata, "OrderSums", pl.DataFrame, Floats, tuple[pl.DataFrame, CountTable])
 
 OnRows = Callable[[Callable[[pl.DataFrame], _Made]], Iterable[_Made]]
 """Calls a function, which can travel, with the statistics of each part, and returns the results in their order."""
-
-
-class PartOfStrata(SortedSignatures, Protocol):
-    """The compressed counts of one kind of unit in one part of a log, in memory or elsewhere."""
-
-    @property
-    def member_signature(self) -> Numbers:
-        """The signature of each unit with a click and at least two cells, shape (N,)."""
-        ...
-
-    @property
-    def member_query(self) -> Numbers:
-        """The query of that unit, ascending, shape (N,)."""
-        ...
 
 
 @dataclass(frozen=True)

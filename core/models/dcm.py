@@ -7,7 +7,7 @@ from posbias.core.browsing.parameters import Parameter, Parameters, Ratio, at_po
 from posbias.core.models.cascade import CascadeModel, Posterior
 from posbias.core.models.click_model import ATTRACTIVENESS
 
-CONTINUATION = Parameter("continuation", "position")
+CONTINUATION_BY_POSITION = Parameter("continuation", "position")
 
 
 class DependentClickModel(CascadeModel):
@@ -20,16 +20,16 @@ class DependentClickModel(CascadeModel):
     name = "dcm"
     reference = "Guo, Liu & Wang 2009 (WSDM), by maximum likelihood"
     about = "users go on after a click, as often as its position says"
-    parameters = (ATTRACTIVENESS, CONTINUATION)
+    parameters = (ATTRACTIVENESS, CONTINUATION_BY_POSITION)
 
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
         """1 after a skip, lambda after a click."""
-        return np.ones(pages.unit.shape), at_position(parameters[CONTINUATION.name], pages.position)
+        return np.ones(pages.unit.shape), at_position(parameters[CONTINUATION_BY_POSITION.name], pages.position)
 
     def continued(self, parameters: Parameters, pages: PageBatch, posterior: Posterior) -> dict[str, Ratio]:  # noqa: ARG002 - in the posterior
         """Every click that has a document below decides whether its user goes on."""
         decided = (pages.click & posterior.followed).astype(np.float64)
-        return {CONTINUATION.name: Ratio(decided * posterior.went_on, decided)}
+        return {CONTINUATION_BY_POSITION.name: Ratio(decided * posterior.went_on, decided)}
 
     def certain(self, pages: PageBatch) -> Flags:
         """Above the last click of a page; all of a page without clicks, as nobody leaves after a skip."""

@@ -29,7 +29,7 @@ _FIRST_ROWS = 100_000
 _WHOLE_FILE = 1 << 62
 """Rows of a slice of a file."""
 
-_MOST_ROWS_OF_PAGES, _SEED = 1 << 18, 2
+_MOST_ROWS_OF_PAGES, _SEED_OF_PAGES = 1 << 18, 2
 
 
 def look_at_days_of_log(segment: Segment, engine: Engine) -> list[DayLook]:
@@ -104,7 +104,7 @@ def look_at_pages(read: ReadLog) -> ShiftedPages | None:
         return None
     rows = pages.select(pl.len()).collect(engine="streaming").item()
     one_in = max(1, rows // _MOST_ROWS_OF_PAGES)
-    some = pages if one_in == 1 else pages.filter(pl.col(SESSION).hash(_SEED) % one_in == 0)
+    some = pages if one_in == 1 else pages.filter(pl.col(SESSION).hash(_SEED_OF_PAGES) % one_in == 0)
     return shifted_pages(count_spans(some).collect(engine="streaming"))
 
 

@@ -1,7 +1,7 @@
 """Statistics against loops over the rows: cells, bins, strata and weights, whatever the order of the rows."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -68,14 +68,23 @@ def previous_click(row: Row, rows: Iterable[Row]) -> int:
     return max(clicked, default=0)
 
 
-def brute_counts(rows: Sequence[Row], key: Callable[[Row, int], tuple[Hashable, ...]]) -> Counts:
-    impressions: dict[tuple[Hashable, ...], float] = defaultdict(float)
-    clicks: dict[tuple[Hashable, ...], float] = defaultdict(float)
+def brute_counts(plan: StatisticsPlan, rows: Sequence[Row]) -> Counts:
+    """What a plan counts, in a loop over the rows."""
+
+    def binned(position: int) -> int:
+        return max(
+            (first for first in plan.position_bins if first <= position), default=0 if plan.position_bins else position
+        )
+
+    found: dict[tuple[Hashable, ...], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
     for row in rows:
-        name = key(row, previous_click(row, rows))
-        impressions[name] += row.weight
-        clicks[name] += row.weight * row.click
-    return {name: (impressions[name], clicks[name]) for name in impressions}
+        if plan.max_position is None or row.position <= plan.max_position:
+            above = [binned(previous_click(row, rows))] if plan.model.name == "ubm" else []
+            apart = [*([row.period] if plan.period else []), *(row.segment for _ in plan.strata)]
+            key = (row.query, row.doc, *apart, binned(row.position), *above)
+            impressions, clicks = found[key]
+            found[key] = impressions + row.weight, clicks + row.weight * row.click
+    return dict(found)
 
 
 @st.composite
@@ -121,23 +130,20 @@ def test_cells_are_the_same_in_memory_whatever_sessions_are_named_by(session: pl
     assert_frame_equal(UBM.with_cells_in_memory(log.collect()), plain, check_row_order=False)
 
 
+COUNTED = {
+    "pbm": PBM,
+    "ubm": UBM,
+    "down to a position": replace(UBM, max_position=5),
+    "bins of positions and previous clicks": replace(UBM, position_bins=(1, 3, 5)),
+    "the largest position is meant before binning": replace(PBM, max_position=7, position_bins=(1, 2, 4)),
+}
+
+
+@pytest.mark.parametrize("plan", COUNTED.values(), ids=COUNTED)
 @SETTINGS
-@given(shuffled_pages())
-def test_counts_are_those_of_a_loop_over_the_rows(rows: list[Row]) -> None:
-    assert as_counts(PBM, count(PBM, rows)) == brute_counts(rows, lambda row, _: (row.query, row.doc, row.position))
-    assert as_counts(UBM, count(UBM, rows)) == brute_counts(
-        rows, lambda row, above: (row.query, row.doc, row.position, above)
-    )
-
-
-@SETTINGS
-@given(shuffled_pages(), st.integers(2, 12))
-def test_the_largest_position_leaves_rows_out_and_changes_no_previous_click(rows: list[Row], largest: int) -> None:
-    plan = replace(UBM, max_position=largest)
-    expected = brute_counts(rows, lambda row, above: (row.query, row.doc, row.position, above))
-    kept = set(range(1, largest + 1))
-
-    assert as_counts(plan, count(plan, rows)) == {key: counts for key, counts in expected.items() if key[2] in kept}
+@given(rows=shuffled_pages())
+def test_counts_are_those_of_a_loop_over_the_rows(plan: StatisticsPlan, rows: list[Row]) -> None:
+    assert as_counts(plan, count(plan, rows)) == brute_counts(plan, rows)
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.model.name)
@@ -170,31 +176,6 @@ def test_bins_are_named_by_their_first_position_and_hold_all_up_to_the_next() ->
     assert statistics["position"].dtype == pl.Int32
 
 
-@SETTINGS
-@given(shuffled_pages())
-def test_bins_hold_positions_and_previous_clicks_alike_and_no_click_stays_0(rows: list[Row]) -> None:
-    bins = (1, 3, 5)
-    plan = replace(UBM, position_bins=bins)
-
-    def binned(position: int) -> int:
-        return max((first for first in bins if first <= position), default=0)
-
-    assert as_counts(plan, count(plan, rows)) == brute_counts(
-        rows, lambda row, above: (row.query, row.doc, binned(row.position), binned(above))
-    )
-
-
-@SETTINGS
-@given(shuffled_pages(), st.integers(2, 12))
-def test_the_largest_position_is_meant_before_binning(rows: list[Row], largest: int) -> None:
-    plan = replace(PBM, max_position=largest, position_bins=(1, 2, 4))
-    kept = [row for row in rows if row.position <= largest]
-
-    assert as_counts(plan, count(plan, rows)) == brute_counts(
-        kept, lambda row, _: (row.query, row.doc, max(first for first in (1, 2, 4) if first <= row.position))
-    )
-
-
 PAGES = [
     Row(0, 0, 0, 1, 1, segment="a", period=date(2026, 1, 5)),
     Row(0, 0, 1, 2, 0, segment="a", period=date(2026, 1, 5)),
@@ -205,28 +186,20 @@ PAGES = [
 ]
 
 
-def test_strata_and_periods_are_kept_apart() -> None:
+def test_the_keys_are_the_pair_its_period_and_strata_and_the_cell() -> None:
     plan = replace(PBM, period="day", strata=("segment",))
 
     assert plan.keys == ("query", "doc", "period", "segment", "position")
     assert plan.columns == ("query", "doc", "position", "period", "segment", "impressions", "clicks")
-    assert as_counts(plan, count(plan, PAGES)) == brute_counts(
-        PAGES, lambda row, _: (row.query, row.doc, row.period, row.segment, row.position)
-    )
 
 
-@pytest.mark.parametrize(("period", "strata"), [("day", ()), (None, ("segment",)), (None, ())])
-def test_what_is_not_asked_to_be_kept_apart_is_counted_together(
+@pytest.mark.parametrize(("period", "strata"), [("day", ("segment",)), ("day", ()), (None, ("segment",)), (None, ())])
+def test_what_is_to_be_kept_apart_is_and_the_rest_is_counted_together(
     period: Resolution | None, strata: tuple[str, ...]
 ) -> None:
     plan = replace(PBM, period=period, strata=strata)
 
-    assert as_counts(plan, count(plan, PAGES)) == brute_counts(
-        PAGES,
-        lambda row, _: (
-            (row.query, row.doc, *([row.period] if period else []), *[row.segment for _ in strata], row.position)
-        ),
-    )
+    assert as_counts(plan, count(plan, PAGES)) == brute_counts(plan, PAGES)
 
 
 def test_weighted_counts_are_sums_of_weights_as_floats() -> None:
@@ -234,9 +207,7 @@ def test_weighted_counts_are_sums_of_weights_as_floats() -> None:
     rows = [replace(row, weight=weight) for row, weight in zip(PAGES, [0.5, 2.0, 0.25, 4.0, 8.0, 1.5], strict=True)]
     statistics = count(plan, rows)
 
-    assert as_counts(plan, statistics) == brute_counts(
-        rows, lambda row, above: (row.query, row.doc, row.position, above)
-    )
+    assert as_counts(plan, statistics) == brute_counts(plan, rows)
     assert statistics["impressions"].dtype == statistics["clicks"].dtype == pl.Float64
 
 

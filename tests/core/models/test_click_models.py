@@ -1,6 +1,6 @@
 """Every click model against the sum over all click patterns of short pages, and against its own simulation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -14,8 +14,6 @@ from posbias.core.browsing.em import EMOptions, fit
 from posbias.core.browsing.in_memory import PagesInMemory
 from posbias.core.browsing.likelihood import log_of_clicks
 from posbias.core.browsing.parameters import Parameters
-from posbias.core.browsing.signatures import Signatures
-from posbias.core.browsing.uncertain import Certain
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.cascade import CascadeModel
 from posbias.core.models.click_model import ClickModel, ExaminationModel
@@ -164,27 +162,7 @@ def log_likelihood(model: ClickModel, parameters: Parameters, pages: PageBatch) 
     return float((pages.row_weight * log_of_clicks(model.given_clicks(parameters, pages), pages)).sum())
 
 
-@dataclass(frozen=True)
-class Shown:
-    """Pages to learn from, in one batch."""
-
-    batch: PageBatch
-    n_units: int
-    n_positions: int
-
-    def __iter__(self) -> Iterator[PageBatch]:
-        yield self.batch
-
-    def uncertain(self, certain: Certain) -> PagesInMemory:
-        """What is left of the pages."""
-        return PagesInMemory((self.batch,), self.n_units, self.n_positions).uncertain(certain)
-
-    def signatures(self, columns: Sequence[str]) -> Signatures:
-        """Units with equal rows once."""
-        return PagesInMemory((self.batch,), self.n_units, self.n_positions).signatures(columns)
-
-
-def simulated(name: str, n_pages: int, seed: int) -> tuple[dict[str, Floats], Shown]:
+def simulated(name: str, n_pages: int, seed: int) -> tuple[dict[str, Floats], PagesInMemory]:
     """The truth, and pages of 5 of 30 documents in random order with clicks of a model; always one truth."""
     rng, model = np.random.default_rng(0), get_click_model(name)
     n_units, length = 30, 5
@@ -201,10 +179,10 @@ def simulated(name: str, n_pages: int, seed: int) -> tuple[dict[str, Floats], Sh
     position = np.tile(np.arange(1, length + 1), (n_pages, 1))
     blank: Flags = np.zeros((n_pages, length), dtype=np.bool_)
     pages = PageBatch(unit, position, blank, ~blank, np.ones(n_pages))
-    return truth, Shown(pages.with_clicks(model.sample(truth, pages, rng)), n_units, length)
+    return truth, PagesInMemory((pages.with_clicks(model.sample(truth, pages, rng)),), n_units, length)
 
 
-def fitted(name: str, shown: Shown) -> Parameters:
+def fitted(name: str, shown: PagesInMemory) -> Parameters:
     found = fit(get_click_model(name), shown, EMOptions(), lambda: None)
     assert found.converged
     return found.parameters
@@ -215,10 +193,10 @@ def fitted(name: str, shown: Shown) -> Parameters:
 def test_a_fit_comes_closer_to_the_truth_with_more_pages(name: str) -> None:
     model = get_click_model(name)
     truth, fresh = simulated(name, 2_000, 99)
-    wanted = model.given_clicks(truth, fresh.batch)
+    wanted = model.given_clicks(truth, fresh.batches[0])
     errors: list[float] = []
     for n_pages in (500, 20_000):
-        found = model.given_clicks(fitted(name, simulated(name, n_pages, 3)[1]), fresh.batch)
+        found = model.given_clicks(fitted(name, simulated(name, n_pages, 3)[1]), fresh.batches[0])
         errors.append(float(np.sqrt(np.mean((found - wanted) ** 2))))
     assert errors[1] < 0.025
     assert errors[1] < max(0.5 * errors[0], 0.005)
@@ -257,7 +235,7 @@ def test_a_model_wins_on_clicks_of_its_own(name: str) -> None:
     """Against all others; `rdctr` numbers units by position, and is compared in tests/cli."""
     shown, fresh = (simulated(name, 20_000, seed)[1] for seed in (7, 8))
     others = [other for other in ALL if other not in {name, "rdctr"}]
-    own, *rest = (by_page(other, shown, fresh.batch) for other in (name, *others))
+    own, *rest = (by_page(other, shown, fresh.batches[0]) for other in (name, *others))
     for other, found in zip(others, rest, strict=True):
         lead = own - found
         if other in WIDER.get(name, ()):
@@ -266,7 +244,7 @@ def test_a_model_wins_on_clicks_of_its_own(name: str) -> None:
             assert lead.mean() > 0, other
 
 
-def by_page(name: str, shown: Shown, fresh: PageBatch) -> Floats:
+def by_page(name: str, shown: PagesInMemory, fresh: PageBatch) -> Floats:
     """The log-likelihood of fresh pages. Of many equal best fits, EM may not have settled on one."""
     model = get_click_model(name)
     found = fit(model, shown, EMOptions(), lambda: None).parameters
@@ -276,7 +254,7 @@ def by_page(name: str, shown: Shown, fresh: PageBatch) -> Floats:
 @pytest.mark.parametrize("name", ALL)
 def test_padding_says_nothing(name: str) -> None:
     model, (truth, shown) = get_click_model(name), simulated(name, 200, 2)
-    batch = shown.batch
+    (batch,) = shown.batches
     below = ((0, 0), (0, 3))
     wide = PageBatch(
         np.pad(batch.unit, below),

@@ -35,13 +35,6 @@ def test_groups_joined_by_clicks_in_one_direction_are_not_compared() -> None:
     assert linkage.linking_clicks.tolist() == [6, 6, 4, 4]
 
 
-def test_a_click_back_joins_the_groups() -> None:
-    joined = table_of(
-        {0: (10, 4), 1: (10, 2)}, {2: (10, 3), 3: (10, 1)}, {1: (5, 2), 2: (5, 0)}, {1: (5, 0), 3: (5, 1)}
-    )
-    assert find_linkage(joined).reason == (None, None, None, None)
-
-
 def test_a_linked_cell_that_was_never_clicked_says_so_and_shows_its_counts() -> None:
     linkage = find_linkage(table_of({0: (10, 4), 1: (10, 2), 2: (6, 0)}, {0: (3, 1), 2: (1, 0)}, {3: (9, 5)}))
     assert linkage.reason == (None, None, NO_CLICKS, NOT_LINKED)
@@ -49,19 +42,29 @@ def test_a_linked_cell_that_was_never_clicked_says_so_and_shows_its_counts() -> 
     assert linkage.linking_clicks.tolist() == [6, 6, 7, 0]
 
 
-def test_a_cell_clicked_only_by_pairs_that_link_nothing_is_still_without_clicks() -> None:
-    linkage = find_linkage(table_of({0: (10, 4), 1: (10, 2), 2: (6, 0)}, {2: (9, 5)}))
-    assert linkage.reason == (None, None, NO_CLICKS, NOT_LINKED)
+REASONS = {
+    "a click back joins the groups": (
+        table_of({0: (10, 4), 1: (10, 2)}, {2: (10, 3), 3: (10, 1)}, {1: (5, 2), 2: (5, 0)}, {1: (5, 0), 3: (5, 1)}),
+        (None, None, None, None),
+    ),
+    "a cell that only pairs click which link nothing is without clicks": (
+        table_of({0: (10, 4), 1: (10, 2), 2: (6, 0)}, {2: (9, 5)}),
+        (None, None, NO_CLICKS, NOT_LINKED),
+    ),
+    "a cell never clicked and linked to unidentified cells only is linked one way": (
+        table_of({0: (10, 4), 1: (10, 2)}, {1: (9, 1), 2: (9, 0)}, {2: (9, 1), 3: (9, 0)}),
+        (None, None, ONE_WAY, ONE_WAY),
+    ),
+    "pairs without a click link nothing": (
+        table_of({0: (1, 1), 1: (1, 1)}, {1: (99, 0), 2: (99, 0)}),
+        (None, None, NOT_LINKED, NOT_LINKED),
+    ),
+}
 
 
-def test_a_cell_never_clicked_and_linked_to_unidentified_cells_only_is_linked_one_way() -> None:
-    linkage = find_linkage(table_of({0: (10, 4), 1: (10, 2)}, {1: (9, 1), 2: (9, 0)}, {2: (9, 1), 3: (9, 0)}))
-    assert linkage.reason == (None, None, ONE_WAY, ONE_WAY)
-
-
-def test_pairs_without_a_click_link_nothing() -> None:
-    linkage = find_linkage(table_of({0: (1, 1), 1: (1, 1)}, {1: (99, 0), 2: (99, 0)}))
-    assert linkage.reason == (None, None, NOT_LINKED, NOT_LINKED)
+@pytest.mark.parametrize(("table", "reason"), REASONS.values(), ids=REASONS)
+def test_why_a_cell_is_not_identified(table: CountTable, reason: tuple[str | None, ...]) -> None:
+    assert find_linkage(table).reason == reason
 
 
 def test_the_reference_is_the_first_preferred_cell_that_is_linked() -> None:

@@ -118,20 +118,6 @@ def test_buckets_give_the_propensities_errors_attractiveness_and_weights_of_one(
     assert found.manifest["totals"] == pytest.approx(whole.manifest["totals"])
 
 
-@pytest.mark.parametrize(("model", "options"), [("pbm", ()), ("ubm", ("--weight-column", "weight"))])
-@pytest.mark.slow
-def test_buckets_give_the_session_rows_of_one(
-    model: str, options: tuple[str, ...], path: Path, posbias: Posbias, in_buckets: InBuckets
-) -> None:
-    arguments = ("run", path, "--model", model, "--layout", "session", *options)
-    whole = posbias(*arguments)
-    in_buckets()
-    found = posbias(*arguments)
-
-    assert part_files(found, "training/rows") > 3
-    assert_same_rows(found.training, whole.training, ["session", "position"])
-
-
 @pytest.mark.parametrize("layout", ["pointwise", "session"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.slow
@@ -294,15 +280,6 @@ def test_nothing_is_left_among_the_temporary_files(
     posbias("run", path, "--model", model, "--temp-dir", temporary)
 
     assert list(temporary.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_the_same_log_gives_the_same_bytes_in_buckets(path: Path, posbias: Posbias, in_buckets: InBuckets) -> None:
-    in_buckets()
-    first, second = (posbias("run", path) for _ in range(2))
-
-    for file in sorted(first.folder.rglob("*.parquet")):
-        assert file.read_bytes() == (second.folder / file.relative_to(first.folder)).read_bytes(), file.name
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -165,20 +165,6 @@ def test_fit_of_logs_in_other_formats_with_clicks_apart_and_faulty_rows(
     assert_same_result(spark, polars)
 
 
-def test_fit_of_events_of_which_some_are_clicks_under_other_names(
-    both: Both, log: pl.DataFrame, tmp_path: Path
-) -> None:
-    log.drop("click").write_parquet(tmp_path / "shown.parquet")
-    action = pl.when(pl.col("click") == 1).then(pl.lit("click")).otherwise(pl.lit("hover"))
-    log.select(page="session", thing="doc", action=action).write_parquet(tmp_path / "events.parquet")
-
-    named = ("--clicks-session", "page", "--clicks-doc", "thing", "--clicks-where", "action=click")
-    polars, spark = both("fit", tmp_path / "shown.parquet", "--clicks", tmp_path / "events.parquet", *named)
-
-    assert polars.manifest["totals"]["clicks"] == log["click"].sum()
-    assert_same_result(spark, polars)
-
-
 def test_run_of_a_table_of_sums(both: Both, log: pl.DataFrame, tmp_path: Path) -> None:
     counts = {"impressions": pl.len(), "clicks": pl.col("click").cast(pl.Int64).sum()}
     sums = log.group_by("query", "doc", "position").agg(**counts)
@@ -445,33 +431,6 @@ def test_spark_refuses_a_log_of_what_was_clicked_with_the_same_words(
     assert says in polars.stderr
     assert spark.stderr == polars.stderr
     assert not (tmp_path / "result").exists()
-
-
-def test_positions_on_pages_and_ranks_of_clicks_are_read_alike(log: pl.DataFrame, tmp_path: Path, both: Both) -> None:
-    place = pl.col("position") - 1
-    path, paged = tmp_path / "log.parquet", log.with_columns(page=place // 2, slot=place % 2 + 1)
-    paged.with_columns(click=pl.when(pl.col("click") == 1).then(place % 2)).drop("position").write_parquet(path)
-
-    polars, spark = both("collect", path, "--page-size", 2, "--page-base", 0, "--click-ranks", 0)
-
-    assert_same_statistics(spark, polars)
-    assert polars.manifest["statistics"]["clicks"] == log["click"].sum()
-    found = pl.read_parquet(spark.folder / "part-*.parquet")
-    assert set(found["position"]) == set(log["position"])
-
-
-def test_spark_stops_where_too_many_rows_would_be_left_out_and_reads_empty_cells_as_said(
-    both: Both, run_in_process: RunPosbias, log: pl.DataFrame, tmp_path: Path
-) -> None:
-    log.with_columns(click=pl.when(pl.col("click") == 1).then(1)).write_parquet(tmp_path / "log.parquet")
-    words = ("fit", "log.parquet", "-o", "result", "--on-bad-rows", "drop")
-    polars, spark = (run_in_process(*words, *engine) for engine in ((), SPARK))
-    assert polars.returncode == spark.returncode == 2
-    assert "--null-click 0" in polars.stderr
-    assert spark.stderr == polars.stderr
-    filled = both("fit", tmp_path / "log.parquet", "--null-click", "0")
-    assert filled[0].manifest["totals"]["clicks"] == log["click"].sum()
-    assert_same_result(filled[1], filled[0])
 
 
 @pytest.mark.parametrize(
