@@ -42,16 +42,10 @@ def parameter_table(
         if name in fitted.decided:
             values = np.where(fitted.decided[name] > 0, values, np.nan)
         errors = (std_errors or {}).get(name, np.full(values.shape, np.nan))
-        for cell, index in _cells(parameter, values.shape):
-            rows.append({"parameter": name, **cell, VALUE: float(values[index]), STD_ERROR: float(errors[index])})
+        for index in np.ndindex(values.shape):
+            position, above = (*index, None, None)[:2]
+            if position != 0 and (position is None or above is None or above < position):
+                cell = {POSITION: position, PREVIOUS_CLICK: above}
+                rows.append({"parameter": name, **cell, VALUE: float(values[index]), STD_ERROR: float(errors[index])})
     table = pl.DataFrame(rows, schema=_SCHEMA)
     return table.with_columns(pl.col(VALUE, STD_ERROR).fill_nan(None))
-
-
-def _cells(parameter: Parameter, shape: tuple[int, ...]) -> list[tuple[dict[str, int], tuple[int, ...]]]:
-    """What a value stands for, and its index."""
-    if parameter.shape == "one":
-        return [({}, ())]
-    if parameter.shape == "position":
-        return [({POSITION: k}, (k,)) for k in range(1, shape[0])]
-    return [({POSITION: k, PREVIOUS_CLICK: above}, (k, above)) for k in range(1, shape[0]) for above in range(k)]

@@ -69,7 +69,7 @@ class SimulationOptions:
     attractiveness_shape: tuple[float, float] = (1.0, 2.0)
     attractiveness_scale: float = 1.0  # the factor in (0, 1] on all attractiveness; it scales all click rates alike
     seed: int = 0  # seed of everything random, >= 0
-    # W in [0, 1] of score = w * quality + (1 - w) * noise, with noise that is drawn once per (query, document): the
+    # w in [0, 1] of score = w * quality + (1 - w) * noise, with noise that is drawn once per (query, document): the
     # ranker's standing errors. Quality is attractiveness, or what the labels say.
     score_weight: float = 1.0
     # Standard deviation sigma >= 0 of log-normal shocks on theta that the sessions of a query share at a position:

@@ -1,8 +1,6 @@
 """The Spark engine gives what the Polars engine gives: run for real, in local mode."""
 
-import base64
 import json
-import pickle
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from importlib import import_module
@@ -319,39 +317,6 @@ def test_faults_are_told_in_the_words_of_polars(
     assert (polars.returncode, spark.returncode) == (2, 2)
     assert spark.stderr == polars.stderr
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-class Bomb:
-    """An object whose pickle makes a file when it is read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
-        return Path.touch, (self.path,)
-
-
-def test_a_query_that_looks_like_an_error_of_ours_is_a_query(run_in_process: RunPosbias, tmp_path: Path) -> None:
-    bomb = base64.b64encode(pickle.dumps(Bomb(tmp_path / "burst"))).decode()
-    query = f"posbias-error:{bomb}:"
-    n_pages, n_others = 5_001, 40  # LightGBM ranks at most 10,000 rows together
-    pages = pl.DataFrame({"session": range(n_pages + n_others)}).with_columns(
-        position=[1, 2],
-        query=pl.when(pl.col("session") < n_pages).then(pl.lit(query)).otherwise(pl.lit("other")),
-    )
-    log = pages.explode("position").with_columns(
-        doc=pl.format("{}", (pl.col("session") + pl.col("position")) % 2),
-        click=((pl.col("session") + pl.col("position")) % 3 == 0).cast(pl.Int8),
-        price=1.5,
-    )
-    log.write_parquet(tmp_path / "log.parquet")
-    layout = ("--layout", "session", "--group", "query", "--format", "lightgbm", "--feature", "price")
-
-    done = run_in_process("run", "log.parquet", "-o", "result", *layout, *SPARK)
-
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"posbias: error: query '{query}' has a group of 10,002 rows")
-    assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]
 
 
 @pytest.mark.parametrize(
