@@ -92,6 +92,11 @@ class CountTable:
     def _unit_of_entry(self) -> Integers:
         return _numbers_of_rows(self.start)
 
+    @property
+    def entry_keys(self) -> Integers:
+        """A number for the unit and cell of each entry, ascending, shape (R,): j K + e."""
+        return self.unit_of_entry * self.n_cells + self.cell
+
     def spread(self, per_unit: Floats) -> Floats:
         """Each unit's value, once per entry: shape (J,) to (R,)."""
         return per_unit.take(self.unit_of_entry)
@@ -171,12 +176,29 @@ class CountTable:
             multiplicity=self.multiplicity,
         )
 
+    def merged(self, number_of_cell: Integers, n_cells: int) -> "CountTable":
+        """The table with cells of one number added up; units stay.
+
+        Args:
+            number_of_cell: shape (K,), in 0 .. n_cells - 1.
+            n_cells: of the new table.
+        """
+        keys, number = np.unique(self.unit_of_entry * n_cells + number_of_cell[self.cell], return_inverse=True)
+        return CountTable(
+            n_cells=n_cells,
+            start=np.searchsorted(keys, np.arange(self.n_units + 1) * n_cells),
+            cell=keys % n_cells,
+            impressions=sum_by_number(number, self.impressions, len(keys)),
+            clicks=sum_by_number(number, self.clicks, len(keys)),
+            multiplicity=self.multiplicity,
+        )
+
     def less(self, other: "CountTable") -> "CountTable":
         """The table without counts that are part of it: of the same units and cells, no larger than its own.
 
         e.g. impressions [[3, 2]] less [[3, 1]] -> [[0, 1]], which is one entry
         """
-        at = np.searchsorted(_entry_keys(self), _entry_keys(other))
+        at = np.searchsorted(self.entry_keys, other.entry_keys)
         impressions, clicks = self.impressions.copy(), self.clicks.copy()
         impressions[at] -= other.impressions
         clicks[at] -= other.clicks
@@ -190,11 +212,6 @@ class CountTable:
             clicks=np.clip(clicks[kept], 0.0, rest),
             multiplicity=self.multiplicity,
         )
-
-
-def _entry_keys(table: CountTable) -> Integers:
-    """A number for the unit and cell of each entry, ascending, shape (R,)."""
-    return table.unit_of_entry * table.n_cells + table.cell
 
 
 def concatenate(tables: list[CountTable]) -> CountTable:

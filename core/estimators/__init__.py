@@ -126,4 +126,4 @@ def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) ->
             f"--bootstrap {options.bootstrap}: at least {FEWEST_REPLICATES} replicates make an interval, and more than "
             f"{MOST_REPLICATES:,} make it no better."
         )
-    method.check(plan, options)
+    method.check(plan)

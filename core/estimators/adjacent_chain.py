@@ -7,7 +7,7 @@ import numpy as np
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import UsageError
-from posbias.core.estimators.estimate import Estimate, EstimationOptions, clustered, from_harvest, linkage_of
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, clustered, linkage_of
 from posbias.core.estimators.estimator import Estimator
 from posbias.core.estimators.harvesting import harvest_adjacent_chain
 
@@ -19,12 +19,8 @@ class AdjacentChainEstimator(Estimator):
     reference = "Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (WSDM)"
     takes = ("cluster",)
 
-    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:  # noqa: ARG002 - the same for all
-        """It needs cells in a row.
-
-        Raises:
-            UsageError: a cell is more than a position.
-        """
+    def check(self, plan: StatisticsPlan) -> None:
+        """Raise a UsageError where a cell is more than a position: it needs cells in a row."""
         if plan.model.beside_position:
             raise UsageError(
                 f"--method adjacent-chain: it goes from position to position, and cells that differ by "
@@ -38,15 +34,9 @@ class AdjacentChainEstimator(Estimator):
         options: EstimationOptions,
         on_iteration: Callable[[str], None],  # noqa: ARG002 - every estimator takes the same
     ) -> Estimate:
-        """Estimate theta as far as the chain reaches.
-
-        Raises:
-            IdentifiabilityError: nothing links two cells.
-            UsageError: there is no such reference cell.
-        """
-        linkage = linkage_of(statistics, strata, options)
-        context = statistics.context_of_cell
+        """Estimate theta as far as the chain reaches."""
+        linkage, context = linkage_of(statistics, strata, options), statistics.context_of_cell
         chains = [np.flatnonzero(context == number) for number in np.unique(context)]
         names = [f"position {position}" for position in statistics.position_of_cell]
-        found = harvest_adjacent_chain(clustered(strata, options), linkage, chains, names)
-        return from_harvest(self.name, linkage, found, options)
+        harvested = harvest_adjacent_chain(clustered(strata, options), linkage, chains, names)
+        return harvested.estimate(self.name, linkage, options)

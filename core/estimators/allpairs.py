@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
-from posbias.core.estimators.estimate import Estimate, EstimationOptions, clustered, from_harvest, linkage_of
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, clustered, linkage_of
 from posbias.core.estimators.estimator import Estimator
 from posbias.core.estimators.harvesting import harvest_allpairs
 
@@ -22,16 +22,11 @@ class AllPairsEstimator(Estimator):
         options: EstimationOptions,
         on_iteration: Callable[[str], None],
     ) -> Estimate:
-        """Estimate theta on the cells that the log can compare with the reference.
-
-        Raises:
-            IdentifiabilityError: nothing links two cells.
-            UsageError: there is no such reference cell.
-        """
+        """Estimate theta on the cells that the log can compare with the reference."""
         linkage = linkage_of(statistics, strata, options)
-        found = harvest_allpairs(
+        harvested = harvest_allpairs(
             clustered(strata, options),
             linkage,
             on_iteration=lambda number, change: on_iteration(f"AllPairs {number}: {change:.1e}"),
         )
-        return from_harvest(self.name, linkage, found, options)
+        return harvested.estimate(self.name, linkage, options)

@@ -24,18 +24,11 @@ class ClickRateEstimator(Estimator):
         options: EstimationOptions,
         on_iteration: Callable[[str], None],  # noqa: ARG002
     ) -> Estimate:
-        """Click rates relative to that of the reference, the first cell with a click.
-
-        Raises:
-            IdentifiabilityError: there is no click, or none in the reference that was asked for.
-            UsageError: there is no such reference cell.
-        """
+        """Click rates relative to that of the reference, the first cell with a click."""
         impressions, clicks = statistics.cell_totals
-        rate = clicks / impressions
         linkage = linkage_of_clicks(statistics, options)
-        known = linkage.identified
-        of_reference = np.where(known, rate[linkage.reference_of], 1.0)
-        propensity = np.where(known, rate / of_reference, np.nan)
+        rate = np.where(linkage.identified, clicks / impressions, np.nan)
+        propensity = rate / rate[linkage.reference_of]
         return Estimate(
             method=self.name,
             linkage=linkage,

@@ -1,59 +1,47 @@
 """What every estimator takes and returns."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from posbias.core.arrays.count_table import Floats, Integers
+from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.members import Members
 from posbias.core.choices import Cluster, Period, Shrink, Source
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
-from posbias.core.estimators.harvesting import HarvestedPropensities
 from posbias.core.priors import BetaPrior
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import FittedStrata, correlation_of
 from posbias.core.standard_errors.intervals import Intervals
-from posbias.core.theta.conditional import ConditionalFit
+from posbias.core.theta.conditional import ConditionalFit, upper_limits_without_clicks
 from posbias.core.theta.joint import EMOptions, JointFit
 from posbias.core.theta.linkage import NO_CLICKS, NO_REFERENCE, Linkage, find_linkage
 
 
 @dataclass(frozen=True)
 class EstimationOptions:
-    """What is asked of an estimate; None leaves the choice to the estimator.
+    """What is asked of an estimate; None leaves the choice to the estimator."""
 
-    Attributes:
-        attractiveness_prior: Beta prior of gamma; None estimates it from the log.
-        examination_prior: Beta prior of theta, in joint EM.
-        max_iterations: stop after so many, converged or not.
-        tolerance: relative change at which an estimate has converged; 0 runs all iterations.
-        accelerate: whether joint EM is accelerated.
-        reference: the cell that others are compared with, as the values of its columns (position, and with UBM the
-            previous click); empty for the first one that is linked.
-        period: the length of periods by which gamma may differ, where the statistics keep time; `auto` decides.
-        cluster: what shares the errors that the model does not know; None for queries, and for both ways where the
-            statistics keep a column of clusters and the method can use it.
-        bootstrap: number of bootstrap replicates over queries; 0 for the sandwich.
-        seed: of the bootstrap.
-        shape: the name of what is assumed of theta as a function of the position.
-        shrink: whether contexts are shrunk towards each other, as far as the log says.
-        weigh_by: where weights come from that are made of the estimate.
-    """
+    attractiveness_prior: BetaPrior | None = None  # of gamma; None estimates it from the log
+    examination_prior: BetaPrior = BetaPrior(0.5, 2.0)  # of theta, in joint EM
+    max_iterations: int | None = None  # stop after so many, converged or not
+    tolerance: float | None = None  # relative change at which an estimate has converged; 0 runs all iterations
+    accelerate: bool = True  # joint EM
+    reference: tuple[int, ...] = ()  # values of a cell's columns; empty: the first cell that is linked
+    period: Period = "auto"  # by which gamma may differ, where the statistics keep time
+    cluster: Cluster | None = None  # None: query, or both ways where there is a column of clusters that the method uses
+    bootstrap: int = 0  # replicates over queries; 0 for the sandwich
+    seed: int = 0  # of the bootstrap
+    shape: str = "free"  # what is assumed of theta as a function of the position
+    shrink: Shrink = "auto"  # contexts towards each other, as far as the log says
+    weigh_by: Source = "smooth"  # where weights come from that are made of the estimate
 
-    attractiveness_prior: BetaPrior | None = None
-    examination_prior: BetaPrior = BetaPrior(0.5, 2.0)
-    max_iterations: int | None = None
-    tolerance: float | None = None
-    accelerate: bool = True
-    reference: tuple[int, ...] = ()
-    period: Period = "auto"
-    cluster: Cluster | None = None
-    bootstrap: int = 0
-    seed: int = 0
-    shape: str = "free"
-    shrink: Shrink = "auto"
-    weigh_by: Source = "smooth"
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The limits of the iterations that were given, as arguments."""
+        given = {"max_iterations": self.max_iterations, "tolerance": self.tolerance}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -66,12 +54,7 @@ class FittedJointly:
 
 @dataclass(frozen=True)
 class FittedCurve:
-    """A conditional fit with its errors, where it was fitted to something other than the log's own strata.
-
-    Attributes:
-        fit: the estimate.
-        errors: its errors.
-    """
+    """A conditional fit with its errors, where it was fitted to something other than the log's own strata."""
 
     fit: ConditionalFit
     errors: ClusterErrors
@@ -79,42 +62,25 @@ class FittedCurve:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Theta per cell, each array of shape (K,), nan where nothing is known.
-
-    Attributes:
-        method: the estimator's name.
-        linkage: which cells are identified, and by what.
-        propensity: theta relative to the reference cell = 1; above 1 where a slot is seen more.
-        examination: on the probability scale, in [0, 1].
-        intervals: of the propensity, and why a cell has none or no interval.
-        converged: whether the iterations converged.
-        iterations: how many there were.
-        attractiveness: gamma per pair signature where the method estimates it with theta, else None.
-        fitted: the conditional fit behind the estimate, where the method is one on the log's own strata.
-        curve: the conditional fit behind it, where it was fitted to strata of features.
-        joint: the joint fit behind it, likewise.
-        errors_by: what the errors are clustered by; None where the method has none.
-        n_clusters: how many clusters there are.
-    """
+    """Theta per cell, each array of shape (K,), nan where nothing is known."""
 
     method: str
-    linkage: Linkage
-    propensity: Floats
-    examination: Floats
-    intervals: Intervals
+    linkage: Linkage  # which cells are identified, and by what
+    propensity: Floats  # theta relative to the reference cell = 1; above 1 where a slot is seen more
+    examination: Floats  # on the probability scale, in [0, 1]
+    intervals: Intervals  # of the propensity, and why a cell has none or no interval
     converged: bool
     iterations: int
-    attractiveness: Floats | None = None
-    fitted: FittedStrata | None = None
-    joint: FittedJointly | None = None
-    errors_by: Cluster | None = None
+    attractiveness: Floats | None = None  # gamma per pair signature where the method estimates it with theta
+    conditional: FittedStrata | FittedCurve | None = None  # the conditional fit behind the estimate, with its errors
+    joint: FittedJointly | None = None  # the joint fit behind it
+    errors_by: Cluster | None = None  # what the errors are clustered by; None where the method has none
     n_clusters: int = 0
-    curve: FittedCurve | None = None
 
     @property
-    def conditional(self) -> FittedStrata | FittedCurve | None:
-        """The conditional fit with its errors, whatever it was fitted to."""
-        return self.fitted or self.curve
+    def fitted(self) -> FittedStrata | None:
+        """The conditional fit, where it is one on the log's own strata, not on strata of features."""
+        return self.conditional if isinstance(self.conditional, FittedStrata) else None
 
     @property
     def correlation(self) -> Floats:
@@ -130,6 +96,49 @@ class Estimate:
         return correlation
 
 
+def conditional_estimate(method: str, behind: FittedStrata | FittedCurve, table: CountTable, by: Cluster) -> Estimate:
+    """The estimate that a conditional fit gives, with its errors.
+
+    Args:
+        method: its name.
+        behind: the fit.
+        table: what it was fitted to: a cell without clicks has an upper limit, whatever the clusters are.
+        by: what the errors are clustered by.
+    """
+    fit, errors = behind.fit, behind.errors
+    upper = upper_limits_without_clicks(fit, table)
+    reasons = zip(fit.linkage.reason, errors.reason, strict=True)
+    reason = tuple(unlinked or _in_terms_of(by, alone) for unlinked, alone in reasons)
+    return Estimate(
+        method=method,
+        linkage=fit.linkage,
+        propensity=fit.theta,
+        examination=relative_to_largest(fit.theta, fit.linkage),
+        intervals=replace(errors, high=np.where(np.isnan(upper), errors.high, upper), reason=reason),
+        converged=fit.converged,
+        iterations=fit.iterations,
+        conditional=behind,
+        errors_by=by,
+        n_clusters=errors.n_clusters,
+    )
+
+
+_NAMES: dict[Cluster, tuple[str, str]] = {
+    "pair": ("pairs", "pair"),
+    "session": ("sessions", "session"),
+    "column": ("values of the cluster column", "value of the cluster column"),
+    "two-way": ("queries or values of the cluster column", "query or value of the cluster column"),
+}
+
+
+def _in_terms_of(by: Cluster, reason: str | None) -> str | None:
+    """Why there is no error, said of what the errors are clustered by; e.g. `one query alone` -> `one pair alone`."""
+    if reason is None or by == "query":
+        return reason
+    many, one = _NAMES[by]
+    return reason.replace("queries", many).replace("query", one)
+
+
 def linkage_of(statistics: SufficientStatistics, strata: Strata, options: EstimationOptions) -> Linkage:
     """Which cells the strata can compare, with the reference that was asked for.
 
@@ -137,26 +146,29 @@ def linkage_of(statistics: SufficientStatistics, strata: Strata, options: Estima
         UsageError: there is no such reference cell.
         IdentifiabilityError: nothing links two cells, or nothing links the reference that was asked for.
     """
-    preference = cells_like(statistics, options.reference) if options.reference else None
-    return find_linkage(strata.signatures, statistics.context_of_cell, preference)
+    return find_linkage(strata.signatures, statistics.context_of_cell, cells_like(statistics, options.reference))
 
 
-def cells_like(statistics: SufficientStatistics, reference: tuple[int, ...]) -> Integers:
+def cells_like(statistics: SufficientStatistics, reference: tuple[int, ...]) -> Integers | None:
     """The cells whose first columns hold these values: position, then previous click; one per context.
+
+    Returns:
+        Their numbers; None where no values are given.
 
     Raises:
         UsageError: there is none.
     """
-    wanted = ",".join(map(str, reference))
-    columns = statistics.plan.model.cell_columns
+    if not reference:
+        return None
+    listed, columns = ",".join(map(str, reference)), statistics.plan.model.cell_columns
     if len(reference) > len(columns):
-        raise UsageError(f"--reference {wanted}: a cell has {len(columns)} number(s) ({', '.join(columns)}).")
+        raise UsageError(f"--reference {listed}: a cell has {len(columns)} number(s) ({', '.join(columns)}).")
     held = statistics.cells.select(columns[: len(reference)]).to_numpy()
-    found = np.flatnonzero((held == np.array(reference)).all(axis=1))
-    if not len(found):
+    cells = np.flatnonzero((held == np.array(reference)).all(axis=1))
+    if not len(cells):
         first, last = held[:, 0].min(), held[:, 0].max()
-        raise UsageError(f"--reference {wanted}: there is no such cell; positions run from {first} to {last}.")
-    return found
+        raise UsageError(f"--reference {listed}: there is no such cell; positions run from {first} to {last}.")
+    return cells
 
 
 def linkage_of_clicks(statistics: SufficientStatistics, options: EstimationOptions) -> Linkage:
@@ -167,8 +179,10 @@ def linkage_of_clicks(statistics: SufficientStatistics, options: EstimationOptio
         IdentifiabilityError: there is no click, or none in the reference that was asked for.
     """
     _, clicks = statistics.cell_totals
-    asked = cells_like(statistics, options.reference) if options.reference else np.arange(statistics.n_cells)
-    reference_of = _first_of_context(statistics.context_of_cell, asked[clicks[asked] > 0])
+    context, candidates = statistics.context_of_cell, cells_like(statistics, options.reference)
+    candidates = np.arange(statistics.n_cells) if candidates is None else candidates
+    first = {int(context[cell]): int(cell) for cell in candidates[clicks[candidates] > 0][::-1]}
+    reference_of = np.array([first.get(int(number), -1) for number in context], np.int64)
     known = (clicks > 0) & (reference_of >= 0)
     if not known.any():
         raise IdentifiabilityError(
@@ -185,34 +199,12 @@ def linkage_of_clicks(statistics: SufficientStatistics, options: EstimationOptio
     )
 
 
-def _first_of_context(context: Integers, candidates: Integers) -> Integers:
-    """The first candidate of each cell's context, -1 where it has none, shape (K,)."""
-    first = {int(context[cell]): int(cell) for cell in candidates[::-1]}
-    return np.array([first.get(int(number), -1) for number in context], np.int64)
-
-
 def clustered(strata: Strata, options: EstimationOptions) -> Strata:
     """The strata with the clusters that were asked for: queries, or each stratum by itself."""
     if options.cluster in {None, "query"}:
         return strata
     unit = strata.members.unit
     return replace(strata, members=Members(unit, np.arange(len(unit))))
-
-
-def from_harvest(method: str, linkage: Linkage, found: HarvestedPropensities, options: EstimationOptions) -> Estimate:
-    """The common form of an estimate by intervention harvesting; cells without a number are not identified by it."""
-    linkage = replace(linkage, identified=np.isfinite(found.log_theta))
-    return Estimate(
-        method=method,
-        linkage=linkage,
-        propensity=found.theta,
-        examination=relative_to_largest(found.theta, linkage),
-        intervals=found.errors,
-        converged=found.converged,
-        iterations=found.iterations,
-        errors_by=options.cluster or "query",
-        n_clusters=found.errors.n_clusters,
-    )
 
 
 def relative_to_largest(propensity: Floats, linkage: Linkage) -> Floats:

@@ -13,21 +13,14 @@ from posbias.core.registry import Plugin
 
 
 class Method(Plugin):
-    """A way to get theta, as `--method` names it.
+    """A way to get theta, as `--method` names it."""
 
-    Attributes:
-        reference: the paper that it is from.
-        takes: which of the `EstimationOptions` that are not for all methods it knows.
-        clusters: by what its errors may be clustered, the usual one first, if it knows the option `cluster`.
-        uses_strata: whether it asks what shares one attractiveness, so that days and strata matter.
-    """
+    reference: ClassVar[str]  # the paper that it is from
+    takes: ClassVar[tuple[str, ...]] = ()  # which of the `EstimationOptions` that are not for all methods it knows
+    clusters: ClassVar[tuple[Cluster, ...]] = ("query", "pair")  # where it takes `cluster`, the usual one first
+    uses_strata: ClassVar[bool] = True  # whether days and strata, which share one attractiveness, matter
 
-    reference: ClassVar[str]
-    takes: ClassVar[tuple[str, ...]] = ()
-    clusters: ClassVar[tuple[Cluster, ...]] = ("query", "pair")
-    uses_strata: ClassVar[bool] = True
-
-    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:
+    def check(self, plan: StatisticsPlan) -> None:
         """Raise a UsageError if it cannot serve such a plan."""
 
 
@@ -62,7 +55,7 @@ class MethodOfRows(Method):
     clusters = ("session", "query")
     uses_strata = False
 
-    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:  # noqa: ARG002 - every method takes both
+    def check(self, plan: StatisticsPlan) -> None:
         """Raise a UsageError if rows cannot be read so, or examination depends on more than the position."""
         if plan.model.beside_position:
             raise UsageError(

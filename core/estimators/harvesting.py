@@ -27,6 +27,7 @@ import numpy as np
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import by_unit_and_cell, counted, sparse_product
 from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, relative_to_largest
 from posbias.core.standard_errors.allpairs import (
     ALL_CLICKS,
     NOTHING,
@@ -35,7 +36,8 @@ from posbias.core.standard_errors.allpairs import (
     sum_clusters,
     sums_of,
 )
-from posbias.core.standard_errors.cluster import ClusterErrors, ClusterSums, errors_from_sums
+from posbias.core.standard_errors.cluster import ClusterErrors, errors_from_sums
+from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.theta.allpairs import fit_allpairs
 from posbias.core.theta.linkage import Linkage
 
@@ -45,24 +47,32 @@ BROKEN = "the chain breaks at {here}: pairs shown there and at {there} were not 
 
 @dataclass(frozen=True)
 class HarvestedPropensities:
-    """An estimate by intervention harvesting, with errors clustered by query.
+    """An estimate by intervention harvesting, with errors clustered by query."""
 
-    Attributes:
-        log_theta: shape (K,), log propensity relative to the cell's reference; 0 there, NaN where not identified.
-        errors: by cluster, and why a cell has no number or no interval.
-        converged: whether the iterations converged; true where there are none.
-        iterations: Newton steps taken.
-    """
-
-    log_theta: Floats
-    errors: ClusterErrors
-    converged: bool
-    iterations: int
+    log_theta: Floats  # shape (K,), relative to the cell's reference; 0 there, NaN where not identified
+    errors: ClusterErrors  # and why a cell has no number or no interval
+    converged: bool = True
+    iterations: int = 0  # Newton steps taken
 
     @property
     def theta(self) -> Floats:
         """Propensity relative to the reference, shape (K,), > 0 and possibly above 1; NaN where not identified."""
         return np.exp(self.log_theta)
+
+    def estimate(self, method: str, linkage: Linkage, options: EstimationOptions) -> Estimate:
+        """The common form of an estimate; cells without a number are not identified by it."""
+        linkage = replace(linkage, identified=np.isfinite(self.log_theta))
+        return Estimate(
+            method=method,
+            linkage=linkage,
+            propensity=self.theta,
+            examination=relative_to_largest(self.theta, linkage),
+            intervals=self.errors,
+            converged=self.converged,
+            iterations=self.iterations,
+            errors_by=options.cluster or "query",
+            n_clusters=self.errors.n_clusters,
+        )
 
 
 def harvest_allpairs(
@@ -79,8 +89,8 @@ def harvest_allpairs(
     log_theta = np.full(strata.signatures.n_cells, np.nan)
     log_theta[fit.linked.cells] = fit.log_theta
     free = fit.linked.cells[fit.linked.free]
-    found = _with_errors(log_theta, free, sum_clusters(fit, strata.members), linkage.reason)
-    return replace(found, converged=fit.converged, iterations=fit.iterations)
+    errors = _errors(log_theta, free, sum_clusters(fit, strata.members), linkage.reason)
+    return HarvestedPropensities(log_theta, errors, fit.converged, fit.iterations)
 
 
 def harvest_adjacent_chain(
@@ -103,7 +113,8 @@ def harvest_adjacent_chain(
     log_theta = np.full(strata.signatures.n_cells, np.nan)
     log_theta[linkage.references] = 0.0
     log_theta[free] = route @ np.log(links.head_clicks[free] / links.tail_clicks[free])
-    return _with_errors(log_theta, free, _sum_jackknife(strata, links, free, route), reason)
+    errors = _errors(log_theta, free, _sum_jackknife(strata, links, free, route), reason)
+    return HarvestedPropensities(log_theta, errors)
 
 
 def _missing(
@@ -123,13 +134,12 @@ def _missing(
     return tuple(reason)
 
 
-def _with_errors(
-    log_theta: Floats, free_cells: Integers, sums: ClusterSums, missing: Sequence[str | None]
-) -> HarvestedPropensities:
-    """An estimate with the intervals that the sums give, by the rule of `cluster_errors`."""
+def _errors(log_theta: Floats, free_cells: Integers, sums: ClusterSums, missing: Sequence[str | None]) -> ClusterErrors:
+    """The intervals that the sums give, by the rule of `cluster_errors`, and why a cell has no number or interval."""
     errors = errors_from_sums(log_theta, free_cells, sums)
-    reason = tuple(first or second for first, second in zip(missing, errors.reason, strict=True))
-    return HarvestedPropensities(log_theta, replace(errors, reason=reason), converged=True, iterations=0)
+    return replace(
+        errors, reason=tuple(none or no_error for none, no_error in zip(missing, errors.reason, strict=True))
+    )
 
 
 def _outward(chain: Integers, linkage: Linkage) -> list[Integers]:
@@ -143,31 +153,18 @@ def _outward(chain: Integers, linkage: Linkage) -> list[Integers]:
 
 @dataclass(frozen=True)
 class _Links:
-    """The links of chains: each cell but the reference with its neighbour on the side of the reference, its tail.
+    """The links of chains: each cell but the reference with its neighbour on the side of the reference, its tail."""
 
-    Attributes:
-        head_clicks: shape (K,), A_ep of the link whose head is cell e; 0 for a cell that is none.
-        tail_clicks: shape (K,), A_pe.
-        heads: shape (L,), entries of the table in a head whose unit was also shown in its tail.
-        tails: shape (L,), those units' entries in the tail.
-        rate: shape (R,), click rate of each entry.
-    """
-
-    head_clicks: Floats
-    tail_clicks: Floats
-    heads: Integers
-    tails: Integers
-    rate: Floats
+    head_clicks: Floats  # shape (K,), A_ep of the link whose head is cell e; 0 for a cell that is none
+    tail_clicks: Floats  # shape (K,), A_pe
+    heads: Integers  # shape (L,), entries of the table in a head whose unit was also shown in its tail
+    tails: Integers  # shape (L,), those units' entries in the tail
+    rate: Floats  # shape (R,), click rate of each entry
 
     @property
     def intact(self) -> Flags:
         """Whether both cells of the link have clicks, shape (K,)."""
         return (self.head_clicks > 0) & (self.tail_clicks > 0)
-
-    def with_heads(self, cells: Integers, table: CountTable) -> "_Links":
-        """Those with a head among the given cells."""
-        kept = np.isin(table.cell[self.heads], cells)
-        return replace(self, heads=self.heads[kept], tails=self.tails[kept])
 
 
 def _find_links(table: CountTable, paths: Sequence[Integers]) -> _Links:
@@ -176,7 +173,7 @@ def _find_links(table: CountTable, paths: Sequence[Integers]) -> _Links:
         tail_of[path[1:]] = path[:-1]
     heads = np.flatnonzero(tail_of[table.cell] >= 0)
     unit = table.unit_of_entry
-    key = unit * table.n_cells + table.cell  # ascending
+    key = table.entry_keys
     wanted = unit[heads] * table.n_cells + tail_of[table.cell[heads]]
     tails = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
     shown = key[tails] == wanted
@@ -205,7 +202,8 @@ def _routes(paths: Sequence[Integers], free: Integers) -> Floats:
 def _sum_jackknife(strata: Strata, links: _Links, free: Integers, route: Floats) -> ClusterSums:
     """What leaving out each cluster changes, exactly, and its share in the variance, in blocks of clusters."""
     table = strata.signatures
-    links = links.with_heads(free, table)
+    kept = np.isin(table.cell[links.heads], free)
+    links = replace(links, heads=links.heads[kept], tails=links.tails[kept])
     shares = (*_unit_shares(table, links), _variance_by_head(table, links))
     clicked = np.flatnonzero(table.sum_by_unit(shares[0] + shares[1]) > 0)
     linked = strata.members.among(clicked).by_cluster()

@@ -1,7 +1,6 @@
 """Joint EM: theta and gamma together, the textbook algorithm. Inconsistent on sparse logs, so it reports no errors."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -27,12 +26,7 @@ class JointEstimator(Estimator):
         options: EstimationOptions,
         on_iteration: Callable[[str], None],
     ) -> Estimate:
-        """Estimate theta and gamma; cells that the log cannot compare get none.
-
-        Raises:
-            IdentifiabilityError: nothing links two cells.
-            UsageError: there is no such reference cell.
-        """
+        """Estimate theta and gamma; cells that the log cannot compare get none."""
         return self.estimate_like(statistics, strata, options, linkage_of(statistics, strata, options), on_iteration)
 
     def estimate_like(
@@ -44,13 +38,10 @@ class JointEstimator(Estimator):
         on_iteration: Callable[[str], None],
     ) -> Estimate:
         """Estimate relative to references that are already chosen, to stand beside another estimate."""
-        em_options = EMOptions(examination_prior=options.examination_prior, accelerate=options.accelerate)
+        given = options.limits
         if options.attractiveness_prior is not None:
-            em_options = replace(em_options, attractiveness_prior=options.attractiveness_prior)
-        if options.max_iterations is not None:
-            em_options = replace(em_options, max_iterations=options.max_iterations)
-        if options.tolerance is not None:
-            em_options = replace(em_options, tolerance=options.tolerance)
+            given["attractiveness_prior"] = options.attractiveness_prior
+        em_options = EMOptions(examination_prior=options.examination_prior, accelerate=options.accelerate, **given)
         fit = fit_joint(
             strata.signatures,
             em_options,

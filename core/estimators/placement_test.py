@@ -14,7 +14,6 @@ reload a page raise it a little.
 from dataclasses import dataclass
 
 from posbias.core.arrays.linalg import chi_square_tail
-from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.randomization import RandomizedRows
@@ -31,21 +30,13 @@ _ONE_ARM = 0.99
 
 @dataclass(frozen=True)
 class PlacementTest:
-    """What one description of randomised rows says about itself.
+    """What one description of randomised rows says about itself."""
 
-    Attributes:
-        rows: the description.
-        p_value: the probability of such an excess if documents were placed at random; 1 where nothing can be compared.
-        correlation: of the positions of a document from one of its rows to another, 0 under randomisation.
-        documents: (query, document) that were shown more than once among these rows; 0: nothing can be compared.
-        queries: how many queries they belong to.
-    """
-
-    rows: RandomizedRows
-    p_value: float
-    correlation: float
-    documents: int
-    queries: int
+    rows: RandomizedRows  # the description
+    p_value: float  # of such an excess if documents were placed at random; 1 where nothing can be compared
+    correlation: float  # of the positions of a document from one of its rows to another, 0 under randomisation
+    documents: int  # (query, document) shown more than once among these rows; 0: nothing can be compared
+    queries: int  # how many queries they belong to
 
     @property
     def refused(self) -> bool:
@@ -88,8 +79,10 @@ def check_placements(statistics: SufficientStatistics) -> None:
     if statistics.placements is None:
         return
     shown = set(statistics.placements.shown.select(RANDOMIZED, POSITION).iter_rows())
+    bins = statistics.plan.position_bins
     for number, rows in enumerate(statistics.plan.randomized, start=1):
-        missing = [at for at in rows.positions if (number, _binned(at, statistics.plan)) not in shown]
+        binned = {at: max((first for first in bins if first <= at), default=at) for at in rows.positions}
+        missing = [at for at in rows.positions if (number, binned[at]) not in shown]
         if missing and len(missing) < len(rows.positions):
             listed = ", ".join(map(str, missing))
             raise IdentifiabilityError(
@@ -99,10 +92,6 @@ def check_placements(statistics: SufficientStatistics) -> None:
     for test in placement_tests(statistics):
         if test.refused:
             raise IdentifiabilityError(_why_refused(test))
-
-
-def _binned(position: int, plan: StatisticsPlan) -> int:
-    return max((first for first in plan.position_bins if first <= position), default=position)
 
 
 def _why_refused(test: PlacementTest) -> str:

@@ -30,12 +30,8 @@ class RandomizedEstimator(Estimator):
     takes = ("cluster", "bootstrap", "shape", "shrink", "max_iterations", "tolerance")
     uses_strata = False
 
-    def check(self, plan: StatisticsPlan, options: EstimationOptions) -> None:  # noqa: ARG002 - the same for all
-        """It needs rows that are known to be randomised.
-
-        Raises:
-            UsageError: they are not named, or the model looks at clicks, which no randomisation controls.
-        """
+    def check(self, plan: StatisticsPlan) -> None:
+        """Raise a UsageError where no randomised rows are named, or clicks matter, which no randomisation controls."""
         if plan.model.beside_position:
             raise UsageError(f"--method randomized: {plan.model.beside_position} is not randomised. Use --model pbm.")
         if not plan.randomized:
@@ -56,17 +52,13 @@ class RandomizedEstimator(Estimator):
         Raises:
             IdentifiabilityError: no row is marked as randomised, they were not placed at random, or they compare no
                 two positions.
-            UsageError: there is no such reference cell.
         """
+        rows = f"{' or '.join(map(str, statistics.plan.randomized))} (--randomized-where)"
         if not statistics.randomized.signatures.n_units:
-            asked = " or ".join(map(str, statistics.plan.randomized))
-            raise IdentifiabilityError(
-                f"no row has {asked} (--randomized-where), so there is nothing to estimate from."
-            )
+            raise IdentifiabilityError(f"no row has {rows}, so there is nothing to estimate from.")
         check_placements(statistics)
         try:
-            found = ConditionalEstimator().estimate(statistics, statistics.randomized, options, on_iteration)
+            estimate = ConditionalEstimator().estimate(statistics, statistics.randomized, options, on_iteration)
         except IdentifiabilityError as error:
-            asked = " or ".join(map(str, statistics.plan.randomized))
-            raise IdentifiabilityError(f"Of the rows with {asked} (--randomized-where): {error}") from error
-        return replace(found, method=self.name)
+            raise IdentifiabilityError(f"Of the rows with {rows}: {error}") from error
+        return replace(estimate, method=self.name)

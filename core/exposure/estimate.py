@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any
 
 import numpy as np
 
@@ -22,14 +21,13 @@ from posbias.core.choices import Cluster
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators import Estimate, EstimationOptions
-from posbias.core.estimators.estimate import FittedCurve, cells_like, relative_to_largest
+from posbias.core.estimators.estimate import FittedCurve, cells_like, conditional_estimate
 from posbias.core.estimators.features import FeaturesMethod
 from posbias.core.exposure.strata import ExposureCounts, ScoredRows
-from posbias.core.fit.refinements import in_terms_of
-from posbias.core.standard_errors.cluster import errors_from_sums, sum_scores
-from posbias.core.standard_errors.leave_one_out import ClusterScores, ClusterSums
+from posbias.core.standard_errors.cluster import errors_from_sums
+from posbias.core.standard_errors.leave_one_out import ClusterScores, ClusterSums, LeaveOneOut
 from posbias.core.standard_errors.session import parts_of_score
-from posbias.core.theta.conditional import ConditionalFit, fit_conditional, upper_limits_without_clicks
+from posbias.core.theta.conditional import ConditionalFit, fit_conditional
 from posbias.core.theta.linkage import NOT_LINKED, find_linkage
 from posbias.core.theta.linked_counts import linked_counts, shares_at
 
@@ -70,7 +68,7 @@ class FittedExposure:
         )
         clicks = counted(of, unit, (len(found), n_units), rows.weight[known] * rows.click[known])
         scores = sparse_product(parts, parts_of_score(linked, shares))
-        return sum_scores(self.fit, ClusterScores(linked, shares, scores, clicks, np.ones(len(found))))
+        return LeaveOneOut(self.fit, ClusterScores(linked, shares, scores, clicks, np.ones(len(found)))).sums()
 
 
 NOT_ALIKE = "no row like its own links it to the reference"
@@ -96,21 +94,19 @@ def fit_exposure(
     """
     context = statistics.context_of_cell
     table = counts.table(context)
-    preference = cells_like(statistics, options.reference) if options.reference else None
     try:
-        linkage = find_linkage(table, context, preference)
+        linkage = find_linkage(table, context, cells_like(statistics, options.reference))
     except IdentifiabilityError as error:
         raise IdentifiabilityError(
             f"--method {FeaturesMethod.name}: no two positions can be compared by rows with like features: there are "
             f"{statistics.cell_totals[1].sum():,.0f} clicks in {statistics.n_cells} cells (positions). Add more days."
         ) from error
     reason = tuple(NOT_ALIKE if why == NOT_LINKED else why for why in linkage.reason)
-    limits: dict[str, Any] = {"max_iterations": options.max_iterations, "tolerance": options.tolerance}
     fit = fit_conditional(
         table,
         replace(linkage, reason=reason),
         on_iteration=lambda number, change: on_iteration(f"Newton {number}: {change:.1e}"),
-        **{name: value for name, value in limits.items() if value is not None},
+        **options.limits,
     )
     return FittedExposure(table, fit, context, len(counts.exposure))
 
@@ -123,20 +119,7 @@ def features_estimate(fitted: FittedExposure, sums: Iterable[ClusterSums], by: C
         sums: those over the clusters of each part of the log.
         by: what the clusters are.
     """
-    fit, n_cells = fitted.fit, len(fitted.context)
-    errors = errors_from_sums(fit.log_theta, fit.free_cells, reduce(add, sums))
-    upper = upper_limits_without_clicks(fit, fitted.table)
-    alone = (in_terms_of(by, reason) for reason in errors.reason)
-    reason = tuple(unlinked or why for unlinked, why in zip(fit.linkage.reason, alone, strict=True))
-    return Estimate(
-        method=FeaturesMethod.name,
-        linkage=replace(fit.linkage, linking_pairs=np.zeros(n_cells), linking_clicks=np.zeros(n_cells)),  # no pair does
-        propensity=fit.theta,
-        examination=relative_to_largest(fit.theta, fit.linkage),
-        intervals=replace(errors, high=np.where(np.isnan(upper), errors.high, upper), reason=reason),
-        converged=fit.converged,
-        iterations=fit.iterations,
-        curve=FittedCurve(fit, errors),
-        errors_by=by,
-        n_clusters=errors.n_clusters,
-    )
+    fit, no_pair = fitted.fit, np.zeros(len(fitted.context))
+    behind = FittedCurve(fit, errors_from_sums(fit.log_theta, fit.free_cells, reduce(add, sums)))
+    estimate = conditional_estimate(FeaturesMethod.name, behind, fitted.table, by)
+    return replace(estimate, linkage=replace(fit.linkage, linking_pairs=no_pair, linking_clicks=no_pair))

@@ -54,7 +54,7 @@ from posbias.core.arrays.count_table import (
 from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.contrasts import FittedStrata
-from posbias.core.standard_errors.score_test import FinerCells, ScoreTest, score_test
+from posbias.core.standard_errors.score_test import ScoreTest, score_test
 
 N_GROUPS = 8
 """Groups of units by attractiveness."""
@@ -72,15 +72,7 @@ _SEED = 20260101
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@dataclass(frozen=True)
-class AttractivenessTest:
-    """The test of b, and how far theta is off per unit of b if users trust high positions (see above)."""
-
-    test: ScoreTest
-    error_of_log_theta: float
-
-
-def attractiveness_test(fitted: FittedStrata, group_of_cell: Integers) -> AttractivenessTest | None:
+def attractiveness_test(fitted: FittedStrata, group_of_cell: Integers) -> tuple[ScoreTest, float] | None:
     """Compare theta of the units that are clicked more with that of the others of their query.
 
     Args:
@@ -88,7 +80,8 @@ def attractiveness_test(fitted: FittedStrata, group_of_cell: Integers) -> Attrac
         group_of_cell: shape (K,), the context of each cell: cells of one share a reference.
 
     Returns:
-        None where the log says nothing about it.
+        The test of b, and how far theta is off per unit of b if users trust high positions (see above); None where the
+        log says nothing about it.
     """
     chosen = most_shown(fitted.strata)
     if not len(chosen.unit):
@@ -100,32 +93,26 @@ def attractiveness_test(fitted: FittedStrata, group_of_cell: Integers) -> Attrac
     grouped = _grouped(replace(kept, multiplicity=np.ones(kept.n_units)), chosen.cluster, theta)
     if grouped is None:
         return None
-    cell = np.repeat(np.arange(len(theta)), N_GROUPS)
-    direction = _loss(theta)[cell] * np.tile(grouped.score, len(theta))
-    test = score_test(grouped.strata, FinerCells(cell, direction, group_of_cell))
-    return None if test is None else AttractivenessTest(test, _error_of_log_theta(grouped, theta))
+    strata, score = grouped
+    lowest, cell = float(theta.min()), np.repeat(np.arange(len(theta)), N_GROUPS)
+    loss = (1 - theta) * (np.log(lowest) / (1 - lowest) if lowest < 1 else -1.0)  # D
+    direction = loss[cell] * np.tile(score, len(theta))
+    test = score_test(strata, cell, direction, group_of_cell)
+    return None if test is None else (test, _error_of_log_theta(strata.signatures, score, theta))
 
 
-def _error_of_log_theta(grouped: "_Grouped", theta: Floats) -> float:
+def _error_of_log_theta(table: CountTable, score: Floats, theta: Floats) -> float:
     """What one unit of b says of theta at K under trust bias, inf where units hardly differ."""
-    table = grouped.strata.signatures
     cell, group = table.cell // N_GROUPS, table.cell % N_GROUPS
     scale = theta / theta.max()
     clicks, expected = (
         sum_by_number(group, values, N_GROUPS) for values in (table.clicks, table.impressions * scale[cell])
     )
     surplus = max(float(expected.sum() / clicks.sum()) - 1, 0.0)
-    moved = abs(float(expected @ grouped.score))
+    moved = abs(float(expected @ score))
     if not moved > 0:
         return np.inf
-    of_score = float(clicks @ grouped.score**2) / moved
-    return _BEYOND_FIRST_ORDER * abs(float(np.log(scale.min()))) * surplus * of_score
-
-
-def _loss(theta: Floats) -> Floats:
-    """D of each cell, shape (K,)."""
-    lowest = float(theta.min())
-    return (1 - theta) * (np.log(lowest) / (1 - lowest) if lowest < 1 else -1.0)
+    return _BEYOND_FIRST_ORDER * abs(float(np.log(scale.min()))) * surplus * float(clicks @ score**2) / moved
 
 
 def most_shown(strata: Strata, most: int = MOST_ENTRIES) -> Members:
@@ -165,20 +152,8 @@ def halves(table: CountTable) -> tuple[CountTable, CountTable]:
     impressions, clicks = table.impressions.astype(np.int64), table.clicks.astype(np.int64)
     first = impressions // 2 + (impressions % 2) * rng.integers(0, 2, len(impressions))
     drawn = rng.hypergeometric(clicks, impressions - clicks, first)
-    return _with(table, first, drawn), _with(table, impressions - first, clicks - drawn)
-
-
-def _with(table: CountTable, impressions: Integers, clicks: Integers) -> CountTable:
-    counts = impressions.astype(np.float64), clicks.astype(np.float64)
-    return CountTable(table.n_cells, table.start, table.cell, *counts, table.multiplicity)
-
-
-@dataclass(frozen=True)
-class _Grouped:
-    """The units of both folds in cells (e, group), and the score of each group, shape (8,)."""
-
-    strata: Strata
-    score: Floats
+    one = replace(table, impressions=first.astype(np.float64), clicks=drawn.astype(np.float64))
+    return one, replace(table, impressions=table.impressions - one.impressions, clicks=table.clicks - one.clicks)
 
 
 @dataclass(frozen=True)
@@ -191,8 +166,11 @@ class _Fold:
     clicks: Floats
 
 
-def _grouped(table: CountTable, query: Numbers, theta: Floats) -> _Grouped | None:
-    """Both folds; None where a half has no click, or no query has two units that differ."""
+def _grouped(table: CountTable, query: Numbers, theta: Floats) -> tuple[Strata, Floats] | None:
+    """The units of both folds in cells (e, group), and the score of each group, shape (8,).
+
+    None where a half has no click, or no query has two units that differ.
+    """
     one, other = halves(table)
     if not (one.clicks.any() and other.clicks.any()):
         return None
@@ -201,11 +179,13 @@ def _grouped(table: CountTable, query: Numbers, theta: Floats) -> _Grouped | Non
     if not len(attractive):
         return None
     group = _groups(attractive, clicks)
-    score = _scores(group, attractive, clicks)
-    of_fold = np.split(group, [folds[0].table.n_units])
-    tables = [_in_groups(fold.table, number) for fold, number in zip(folds, of_fold, strict=True)]
+    both = concatenate([fold.table for fold in folds])
+    in_groups = N_GROUPS * both.cell + np.repeat(group, both.entries_of_unit)
     queries = np.concatenate([fold.query for fold in folds])
-    return _Grouped(Strata(concatenate(tables), Members(np.arange(len(queries)), queries)), score)
+    strata = Strata(
+        replace(both, n_cells=N_GROUPS * both.n_cells, cell=in_groups), Members(np.arange(len(queries)), queries)
+    )
+    return strata, _scores(group, attractive, clicks)
 
 
 def _fold(half: CountTable, by: CountTable, query: Numbers, theta: Floats) -> _Fold:
@@ -251,11 +231,6 @@ def _scores(group: Integers, attractive: Floats, clicks: Floats) -> Floats:
     )
     total = sum_by_number(group, clicks, N_GROUPS)
     return sum_by_number(group, clicks * attractive, N_GROUPS) / np.maximum(total, 1) / apart
-
-
-def _in_groups(table: CountTable, group: Integers) -> CountTable:
-    cell = N_GROUPS * table.cell + np.repeat(group, table.entries_of_unit)
-    return replace(table, n_cells=N_GROUPS * table.n_cells, cell=cell)
 
 
 def _without_empty(table: CountTable) -> CountTable:

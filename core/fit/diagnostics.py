@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
@@ -15,8 +14,8 @@ from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.periods import Length
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK
 from posbias.core.shapes import FREE
-from posbias.core.standard_errors.cluster import CONFIDENCE
 from posbias.core.standard_errors.contrasts import MOST_CONTRASTS, ContrastTest, contrast_test, linear_contrast_test
+from posbias.core.standard_errors.leave_one_out import t_quantile
 from posbias.core.theta.conditional import Silence, silence_of_cells
 
 
@@ -52,7 +51,7 @@ def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
         )
     clusters = np.maximum(np.nan_to_num(intervals.effective_clusters, nan=1.0), 1.0)
     log_theta = np.log(estimate.propensity)
-    std_error = intervals.reach(log_theta) / student_quantile((1 + CONFIDENCE) / 2, clusters)
+    std_error = intervals.reach(log_theta) / t_quantile(clusters)
     if shape == "power":
         _, first = np.unique(np.where(tested, estimate.linkage.reference_of, -1), return_index=True)
         tested &= np.isin(np.arange(len(tested)), first)

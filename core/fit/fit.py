@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Floats, Integers, Numbers
+from posbias.core.arrays.count_table import Floats, Numbers
 from posbias.core.arrays.threads import meanwhile
 from posbias.core.attractiveness.prior import AttractivenessPrior, estimate_prior, posterior_by_position
 from posbias.core.attractiveness.uncertainty import with_errors_of_theta
@@ -24,10 +24,9 @@ from posbias.core.estimators import (
     get_estimator,
     get_method,
 )
-from posbias.core.estimators.estimate import FittedJointly, relative_to_largest
+from posbias.core.estimators.estimate import relative_to_largest
 from posbias.core.estimators.placement_test import PlacementTest, placement_tests
 from posbias.core.estimators.randomized import RandomizedEstimator
-from posbias.core.fit.clustering import with_wanted_errors
 from posbias.core.fit.diagnostics import (
     BinsTest,
     bins_test,
@@ -36,14 +35,14 @@ from posbias.core.fit.diagnostics import (
     previous_click_test,
     silence_below_clicks,
 )
-from posbias.core.fit.fitted_theta import FittedTheta, covariance_table, with_shared_clicks
+from posbias.core.fit.fitted_theta import FittedTheta, covariance_table
 from posbias.core.fit.from_rows import FromRows, PairsTest, compare_with_pairs
 from posbias.core.fit.joint_causes import JointCauses, find_causes
 from posbias.core.fit.joint_comparison import JointComparison, compare_with_joint
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import PeriodChoice, choose_period
-from posbias.core.fit.propensities import propensity_table, with_moment, with_unshrunk
-from posbias.core.fit.refinements import is_thin, with_shape, with_shrinkage
+from posbias.core.fit.propensities import propensity_table
+from posbias.core.fit.refinements import is_thin, with_requested_errors, with_shape, with_shrinkage
 from posbias.core.fit.shared_clicks import SharedClicks
 from posbias.core.fit.theta_errors import ThetaErrors
 from posbias.core.shapes import FREE, get_shape
@@ -56,8 +55,6 @@ from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.standard_errors.session import FittedLog
 from posbias.core.theta.conditional import Silence
 from posbias.core.theta.joint import EMOptions
-
-SMOOTH = SmoothShape.name
 
 LARGEST_COMPARISON = 200_000
 """Signatures up to which joint EM runs beside the chosen method without being asked."""
@@ -79,62 +76,40 @@ WANTED_CLICK_SHARE = 0.99
 
 
 @dataclass(frozen=True)
-class Fit:
-    """What a fit found.
+class Refined:
+    """An estimate under what else was asked for, and what that says of itself."""
 
-    Attributes:
-        statistics: what it was made from.
-        options: what was asked of it.
-        estimate: theta per cell, with errors.
-        free: the same without a shape, and without contexts that borrow from each other.
-        period: the length of periods that were kept apart, and why.
-        joint: textbook EM, where it ran.
-        comparison: joint EM against the conditional estimate, where both ran.
-        clusters_compared: on how many clusters (queries) the comparison rests.
-        causes: whether its prior or sparsity makes joint EM biased, where it is.
-        prior: of attractiveness.
-        attractiveness: posterior mean of gamma per pair signature.
-        std_dev: its standard deviation, nan where the method has none; what theta's own errors add is in it.
-        theta_errors: how far theta may be off, in all and for one query.
-        shape: the estimate under the shape that was asked for, against the free one.
-        smooth: a smooth curve beside a free estimate that is thin: training weights are made from it.
-        shrunk: how far contexts borrow from each other, where they do.
-        contexts: whether the contexts differ, where there are several.
-        position_effect: whether any propensity differs from 1; None where there are no errors.
-        previous_click: whether the previous click matters, with UBM.
-        silence: what cells below a click say that have no click, with UBM.
-        placements: whether the rows that it is from were placed at random, where it is from randomised rows.
-        bins: whether positions of one bin differ, where there are bins and the counts by position.
-        model_tests: whether the model holds; None where there are no errors by query to judge it by.
-        from_rows: what a method found in the rows, where it is one of them.
-        against_pairs: the estimate from features against that from repeated pairs, where there are any.
-    """
-
-    statistics: SufficientStatistics
-    options: EstimationOptions
     estimate: Estimate
-    free: Estimate
-    period: PeriodChoice
-    joint: Estimate | None
-    comparison: JointComparison | None
-    clusters_compared: int | None
-    causes: JointCauses | None
+    shape: ShapedEstimate | None = None  # under the shape that was asked for, against the free estimate
+    smooth: ShapedEstimate | None = None  # a smooth curve beside a thin free estimate: weights are made from it
+    shrunk: ShrunkContexts | None = None  # how far contexts borrow from each other, where they do
+    contexts: ContrastTest | None = None  # whether the contexts differ, where there are several
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit(Refined):
+    """What a fit found. What a log cannot say is None."""
+
+    statistics: SufficientStatistics  # what it was made from
+    options: EstimationOptions
+    free: Estimate  # without a shape, and without contexts that borrow from each other
+    period: PeriodChoice  # the length of periods that were kept apart, and why
+    joint: Estimate | None  # textbook EM, where it ran
+    comparison: JointComparison | None  # joint EM against the conditional estimate, where both ran
+    clusters_compared: int | None  # on how many clusters (queries) the comparison rests
+    causes: JointCauses | None  # whether its prior or sparsity makes joint EM biased, where it is
     prior: AttractivenessPrior
-    attractiveness: Floats
-    std_dev: Floats
-    theta_errors: ThetaErrors
-    shape: ShapedEstimate | None
-    smooth: ShapedEstimate | None
-    shrunk: ShrunkContexts | None
-    contexts: ContrastTest | None
-    position_effect: ContrastTest | None
-    previous_click: ContrastTest | None
-    silence: Silence | None
-    placements: tuple[PlacementTest, ...]
-    bins: BinsTest | None
-    model_tests: ModelTests | None
-    from_rows: FromRows | None = None
-    against_pairs: PairsTest | None = None
+    attractiveness: Floats  # posterior mean of gamma per pair signature
+    std_dev: Floats  # its standard deviation, theta's own errors included; nan where the method has none
+    theta_errors: ThetaErrors  # how far theta may be off, in all and for one query
+    position_effect: ContrastTest | None  # whether any propensity differs from 1
+    previous_click: ContrastTest | None  # whether the previous click matters, with UBM
+    silence: Silence | None  # what cells below a click say that have no click, with UBM
+    placements: tuple[PlacementTest, ...]  # whether randomised rows were placed at random
+    bins: BinsTest | None  # whether positions of one bin differ
+    model_tests: ModelTests | None  # whether the model holds
+    from_rows: FromRows | None  # what a method found in the rows, where it is one of them
+    against_pairs: PairsTest | None  # the estimate from features against that from repeated pairs
 
     @property
     def converged(self) -> bool:
@@ -144,19 +119,23 @@ class Fit:
     @cached_property
     def propensities(self) -> pl.DataFrame:
         """The propensity table."""
-        joint = None if self.joint is None else self.joint.propensity
-        table = propensity_table(self.statistics, self.estimate, joint, self.smooth, self.options.weigh_by)
-        if self.from_rows is not None and self.from_rows.moment is not None:
-            table = with_moment(table, self.from_rows.moment)
-        return with_unshrunk(table, self.free) if self.statistics.plan.context else table
+        return propensity_table(
+            self.statistics,
+            self.estimate,
+            joint=None if self.joint is None else self.joint.propensity,
+            moment=None if self.from_rows is None else self.from_rows.moment,
+            free=self.free if self.statistics.plan.context else None,
+            smooth=self.smooth,
+            weigh_by=self.options.weigh_by,
+        )
 
     @cached_property
     def theta(self) -> FittedTheta:
         """What training files are made from."""
         covariance, shared = self.theta_errors.covariance, self.shared_clicks
-        table = None if covariance is None else covariance_table(self.statistics.cells, covariance)
-        if table is not None and shared is not None:
-            table = with_shared_clicks(table, shared.clicks)
+        table = None
+        if covariance is not None:
+            table = covariance_table(self.statistics.cells, covariance, None if shared is None else shared.clicks)
         return FittedTheta(self.propensities, self.prior, table)
 
     @cached_property
@@ -187,19 +166,12 @@ class Fit:
 
 @dataclass(frozen=True)
 class BesideCounts:
-    """What a log says beside its counts; nothing where there are only statistics.
+    """What a log says beside its counts; nothing where there are only statistics."""
 
-    Attributes:
-        sum_sessions: goes over the log once more, for errors by session.
-        unbinned: the same log by position, where the statistics have bins: these are then tested.
-        pages: samples its pages, for tests of the model.
-        from_rows: what a method of rows found in them.
-    """
-
-    sum_sessions: Callable[[FittedLog], ClusterSums] | None = None
-    unbinned: SufficientStatistics | None = None
-    pages: Callable[[], CountedPages | None] = lambda: None
-    from_rows: FromRows | None = None
+    sum_sessions: Callable[[FittedLog], ClusterSums] | None = None  # goes over the log once more, for errors by session
+    unbinned: SufficientStatistics | None = None  # the log by position, where the statistics have bins: they are tested
+    pages: Callable[[], CountedPages | None] = lambda: None  # samples its pages, for tests of the model
+    from_rows: FromRows | None = None  # what a method of rows found in them
 
 
 def check_cells(
@@ -268,8 +240,7 @@ def fit_statistics(
     check_no_silent_position(statistics)
     try:
         with np.errstate(all="ignore" if statistics.plan.weighted else None):  # what is no number is found below
-            beside = beside or BesideCounts()
-            fit = _fit(statistics, method, options, on_iteration, compare=compare, beside=beside)
+            fit = _fit(statistics, method, options, on_iteration, compare=compare, beside=beside or BesideCounts())
     except (np.linalg.LinAlgError, OverflowError) as error:
         raise _too_unequal(statistics) from error
     known = fit.estimate.propensity[fit.estimate.linkage.identified]
@@ -280,8 +251,8 @@ def fit_statistics(
 
 def _too_unequal(statistics: SufficientStatistics) -> IdentifiabilityError:
     """The counts leave the range in which numbers add up: only weights do that."""
-    impressions, clicks = statistics.pair_signatures.impressions, statistics.pair_signatures.clicks
-    counts = np.concatenate([impressions[impressions > 0], clicks[clicks > 0]])
+    counts = np.concatenate([statistics.pair_signatures.impressions, statistics.pair_signatures.clicks])
+    counts = counts[counts > 0]
     return IdentifiabilityError(
         f"counts from {counts.min():.0e} to {counts.max():.0e} are too unequal for an estimate: beside the largest, "
         "the smallest are lost in rounding. Give weights (--weight-column) that differ less, or cut the largest."
@@ -297,180 +268,130 @@ def _fit(
     compare: bool | None,
     beside: BesideCounts,
 ) -> Fit:
-    found, uses_strata = beside.from_rows, get_method(method).uses_strata
-    is_default = method == ConditionalEstimator.name
+    from_rows, is_default = beside.from_rows, method == ConditionalEstimator.name
     own_rules = replace(options, max_iterations=None, tolerance=None)
     period = PeriodChoice()
-    if uses_strata:
+    if get_method(method).uses_strata:
         period = choose_period(statistics, options if is_default else own_rules, on_iteration)
     strata = statistics.strata(period.used)
-    chosen = period.chosen if is_default else None
-    free = chosen or _estimated(statistics, strata, method, options, on_iteration, found)
-    judged = with_wanted_errors(free, statistics, options, period.used, beside.sum_sessions)
+    free = period.chosen if is_default else None if from_rows is None else from_rows.estimate
+    free = free or get_estimator(method).estimate(statistics, strata, options, on_iteration)
+    judged = with_requested_errors(free, statistics, options, period.used, beside.sum_sessions)
     refined = _refined(judged, statistics, options)
     estimate = refined.estimate
-    joint = estimate if method == JointEstimator.name else None
-    compared = None
+    compared = _Compared(estimate if method == JointEstimator.name else None)
     small = strata.signatures.n_units <= LARGEST_COMPARISON and statistics.n_cells <= MOST_CELLS_BESIDE
     if small if compare is None else compare:
-        joint = joint or JointEstimator().estimate_like(statistics, strata, own_rules, estimate.linkage, on_iteration)
-        compared = _compare(joint, period.chosen or free, statistics, strata, own_rules, on_iteration)
-    with meanwhile(lambda: _test_model(statistics, free, period, beside.pages)) as model_tests:
+        joint = compared.joint or JointEstimator().estimate_like(
+            statistics, strata, own_rules, estimate.linkage, on_iteration
+        )
+        compared = _compared(joint, period.chosen or free, statistics, strata, own_rules, on_iteration)
+    fitted = free.fitted
+    with meanwhile(
+        lambda: None if fitted is None else run_model_tests(statistics, fitted, beside.pages(), period.used)
+    ) as model_tests:
         theta_errors = ThetaErrors.of(estimate)
         prior, attractiveness, std_dev = _attractiveness(statistics, estimate, theta_errors, options)
+    tested_bins = beside.unbinned if judged.fitted is not None else None
     return Fit(
+        **vars(refined),
         statistics=statistics,
         options=options,
-        estimate=estimate,
         free=judged,
         period=period,
-        joint=joint,
-        comparison=None if compared is None else compared.comparison,
-        clusters_compared=None if compared is None else compared.conditional.errors.n_clusters,
+        joint=compared.joint,
+        comparison=compared.comparison,
+        clusters_compared=None if compared.conditional is None else compared.conditional.errors.n_clusters,
         causes=_causes(compared, statistics, None if options.attractiveness_prior else prior),
         prior=prior,
         attractiveness=attractiveness,
         std_dev=std_dev,
         theta_errors=theta_errors,
-        shape=refined.shape,
-        smooth=refined.smooth,
-        shrunk=refined.shrunk,
-        contexts=refined.contexts,
         position_effect=position_effect_test(estimate, options.shape),
         previous_click=previous_click_test(statistics, estimate),
         silence=silence_below_clicks(statistics, estimate),
         placements=placement_tests(statistics) if method == RandomizedEstimator.name else (),
-        bins=_test_bins(judged, beside.unbinned, statistics, options, period),
+        bins=None if tested_bins is None else bins_test(tested_bins, statistics.plan, options, period.used),
         model_tests=model_tests(),
-        from_rows=found,
-        against_pairs=None if found is None else compare_with_pairs(found.estimate, statistics, options),
+        from_rows=from_rows,
+        against_pairs=None if from_rows is None else compare_with_pairs(from_rows.estimate, statistics, options),
     )
 
 
-def _estimated(
-    statistics: SufficientStatistics,
-    strata: Strata,
-    method: str,
-    options: EstimationOptions,
-    on_iteration: Callable[[str], None],
-    found: FromRows | None,
-) -> Estimate:
-    """The free estimate: as it was found in the rows, or from the counts."""
-    if found is not None:
-        return found.estimate
-    return get_estimator(method).estimate(statistics, strata, options, on_iteration)
-
-
-def _test_bins(
-    estimate: Estimate,
-    unbinned: SufficientStatistics | None,
-    statistics: SufficientStatistics,
-    options: EstimationOptions,
-    period: PeriodChoice,
-) -> BinsTest | None:
-    """Whether the positions of one bin differ; None where the counts by position are not known."""
-    if unbinned is None or estimate.fitted is None:
-        return None
-    return bins_test(unbinned, statistics.plan, options, period.used)
-
-
-def _test_model(
-    statistics: SufficientStatistics,
-    estimate: Estimate,
-    period: PeriodChoice,
-    pages: Callable[[], CountedPages | None],
-) -> ModelTests | None:
-    """Whether the model holds; None where the estimate is none that tests are made for."""
-    if estimate.fitted is None:
-        return None
-    return run_model_tests(statistics, estimate.fitted, pages(), period.used)
-
-
-@dataclass(frozen=True)
-class _Refined:
-    """The estimate under what else was asked for, and what that says of itself."""
-
-    estimate: Estimate
-    shape: ShapedEstimate | None = None
-    smooth: ShapedEstimate | None = None
-    shrunk: ShrunkContexts | None = None
-    contexts: ContrastTest | None = None
-
-
-def _refined(free: Estimate, statistics: SufficientStatistics, options: EstimationOptions) -> _Refined:
+def _refined(free: Estimate, statistics: SufficientStatistics, options: EstimationOptions) -> Refined:
     """The estimate under the shape that was asked for, or with its contexts shrunk; and whether these differ."""
     fitted, behind, position = free.fitted, free.conditional, statistics.position_of_cell
     if behind is None:
-        return _Refined(free)
+        return Refined(free)
     contexts = compare_contexts(behind.fit, behind.errors, position) if statistics.plan.context else None
     if options.shape != FREE and fitted is not None:
         estimate, shape = with_shape(free, fitted, options.shape, position)
-        return _Refined(estimate, shape, shape if options.shape == SMOOTH else None, contexts=contexts)
+        return Refined(estimate, shape, shape if options.shape == SmoothShape.name else None, contexts=contexts)
     if statistics.plan.model.beside_position:
-        return _Refined(free)
+        return Refined(free)
     if contexts is None:
-        return _Refined(free, smooth=None if fitted is None else _smooth_if_thin(free, fitted, position))
+        return Refined(free, smooth=None if fitted is None else _smooth_if_thin(free, fitted, statistics))
     if options.shrink == "none":
-        return _Refined(free, contexts=contexts)
+        return Refined(free, contexts=contexts)
     estimate, shrunk = with_shrinkage(free, behind, position)
-    return _Refined(estimate, shrunk=shrunk, contexts=contexts)
+    return Refined(estimate, shrunk=shrunk, contexts=contexts)
 
 
-def _smooth_if_thin(free: Estimate, fitted: FittedStrata, position_of_cell: Integers) -> ShapedEstimate | None:
+def _smooth_if_thin(free: Estimate, fitted: FittedStrata, statistics: SufficientStatistics) -> ShapedEstimate | None:
     """A smooth curve beside a free estimate too thin for weights; None where it is not, or has too many cells."""
-    thin = is_thin(free.propensity, free.intervals.std_error).any()
-    if not thin or len(position_of_cell) > MOST_CELLS_BESIDE:
+    if statistics.n_cells > MOST_CELLS_BESIDE or not is_thin(free.propensity, free.intervals.std_error).any():
         return None
     try:
-        smooth = get_shape(SMOOTH).fit(fitted, position_of_cell)
+        smooth = get_shape(SmoothShape.name).fit(fitted, statistics.position_of_cell)
     except np.linalg.LinAlgError:  # it was not asked for: the free estimate stands without it
         return None
     return smooth if smooth.converged else None
 
 
-def _compare(
+@dataclass(frozen=True)
+class _Compared:
+    """Joint EM, and where it was compared, the conditional estimate on the same strata and the comparison."""
+
+    joint: Estimate | None
+    conditional: FittedStrata | None = None
+    comparison: JointComparison | None = None
+
+
+def _compared(
     joint: Estimate,
     estimate: Estimate,
     statistics: SufficientStatistics,
     strata: Strata,
     options: EstimationOptions,
     on_iteration: Callable[[str], None],
-) -> "_Compared | None":
-    """Joint EM against the conditional estimate on the same strata; None where the latter does not exist."""
+) -> _Compared:
+    """Joint EM against the conditional estimate on the same strata, where the latter exists."""
     conditional = estimate.fitted
     if conditional is None or conditional.strata is not strata:
         try:
             conditional = ConditionalEstimator().estimate(statistics, strata, options, on_iteration).fitted
         except IdentifiabilityError:
-            return None
+            return _Compared(joint)
     if conditional is None or joint.joint is None:
-        return None
-    return _Compared(conditional, joint.joint, compare_with_joint(conditional, joint.joint))
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """The two estimates and their comparison."""
-
-    conditional: FittedStrata
-    joint: FittedJointly
-    comparison: JointComparison
+        return _Compared(joint)
+    return _Compared(joint, conditional, compare_with_joint(conditional, joint.joint))
 
 
 def _causes(
-    compared: _Compared | None, statistics: SufficientStatistics, prior: AttractivenessPrior | None
+    compared: _Compared, statistics: SufficientStatistics, prior: AttractivenessPrior | None
 ) -> JointCauses | None:
     """What makes joint EM biased, where it is and has a prior; the prior is estimated where it was not yet."""
-    if compared is None or not compared.comparison.biased:
+    conditional = compared.conditional
+    if conditional is None or compared.comparison is None or not compared.comparison.biased:
         return None
-    options, fit = compared.joint.options, compared.conditional.fit
+    options = _options_of(compared.joint)
     if options.attractiveness_prior.strength == options.examination_prior.strength == 0:
         return None
-    table = compared.conditional.strata.signatures
+    table, position = conditional.strata.signatures, statistics.position_of_cell
     if prior is None or not prior.positions:
-        examination = relative_to_largest(fit.theta, fit.linkage)
-        prior = estimate_prior(table, examination, statistics.position_of_cell)
-    return find_causes(fit, table, prior, statistics.position_of_cell)
+        examination = relative_to_largest(conditional.fit.theta, conditional.fit.linkage)
+        prior = estimate_prior(table, examination, position)
+    return find_causes(conditional.fit, table, prior, position)
 
 
 def _attractiveness(
@@ -478,15 +399,16 @@ def _attractiveness(
 ) -> tuple[AttractivenessPrior, Floats, Floats]:
     """Gamma per pair signature with its standard deviation, and the prior behind it."""
     if estimate.attractiveness is not None:
-        prior = (
-            EMOptions().attractiveness_prior if estimate.joint is None else estimate.joint.options.attractiveness_prior
-        )
-        without_error = np.full(len(estimate.attractiveness), np.nan)
-        return AttractivenessPrior.from_beta(prior), estimate.attractiveness, without_error
+        prior = AttractivenessPrior.from_beta(_options_of(estimate).attractiveness_prior)
+        return prior, estimate.attractiveness, np.full(len(estimate.attractiveness), np.nan)
+    counts, position = (statistics.pair_signatures, estimate.examination), statistics.position_of_cell
     given = options.attractiveness_prior
-    counts = statistics.pair_signatures, estimate.examination
-    prior = AttractivenessPrior.from_beta(given) if given else estimate_prior(*counts, statistics.position_of_cell)
-    mean, std_dev = posterior_by_position(*counts, prior, statistics.position_of_cell)
+    prior = AttractivenessPrior.from_beta(given) if given else estimate_prior(*counts, position)
+    mean, std_dev = posterior_by_position(*counts, prior, position)
     if errors.covariance is not None:
         std_dev = with_errors_of_theta(*counts, errors.covariance, mean, std_dev)
     return prior, mean, std_dev
+
+
+def _options_of(joint: Estimate | None) -> EMOptions:
+    return EMOptions() if joint is None or joint.joint is None else joint.joint.options

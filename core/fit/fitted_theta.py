@@ -23,32 +23,23 @@ _ROW = "posbias_row"
 
 @dataclass(frozen=True)
 class FittedTheta:
-    """Theta as it was fitted.
+    """Theta as it was fitted."""
 
-    Attributes:
-        propensities: the propensity table, a row per cell.
-        prior: of attractiveness; None where it is not known, and is estimated from the log.
-        covariance: the table of the covariance; None where the method has no errors, or the fit is older than it.
-    """
-
-    propensities: pl.DataFrame
-    prior: AttractivenessPrior | None
-    covariance: pl.DataFrame | None = None
+    propensities: pl.DataFrame  # the propensity table, a row per cell
+    prior: AttractivenessPrior | None  # of attractiveness; None where it is not known, and is estimated from the log
+    covariance: pl.DataFrame | None = None  # its table; None where the method has no errors, or the fit is older
 
 
-def covariance_table(cells: pl.DataFrame, covariance: Floats) -> pl.DataFrame:
+def covariance_table(cells: pl.DataFrame, covariance: Floats, shared: Floats | None = None) -> pl.DataFrame:
     """The covariance of log examination as a table.
 
     Args:
         cells: the cell columns, K rows.
         covariance: shape (K, K).
+        shared: the clicks that compare cells (`fit.shared_clicks`), shape (K, K).
     """
-    return cells.with_columns(pl.Series(COVARIANCE, covariance, pl.List(pl.Float64)))
-
-
-def with_shared_clicks(table: pl.DataFrame, shared: Floats) -> pl.DataFrame:
-    """The table with the clicks that compare cells (`fit.shared_clicks`), shape (K, K)."""
-    return table.with_columns(pl.Series(SHARED_CLICKS, shared, pl.List(pl.Float64)))
+    matrices = {COVARIANCE: covariance} if shared is None else {COVARIANCE: covariance, SHARED_CLICKS: shared}
+    return cells.with_columns(pl.Series(name, matrix, pl.List(pl.Float64)) for name, matrix in matrices.items())
 
 
 def matrix_of(column: pl.Series) -> Floats:
@@ -91,16 +82,16 @@ def check_covariance(table: pl.DataFrame, cells: Sequence[str], *, where: str) -
             raise LogFormatError(f"{where}: {name!r} must have an entry for each of the {table.height} rows.")
     covariance = matrix_of(table[COVARIANCE])
     variance = np.diag(covariance)
-    largest = np.sqrt(np.outer(variance.clip(0), variance.clip(0))) * (1 + _ROUNDING) + _ROUNDING
-    symmetric = np.abs(covariance - covariance.T) <= _ROUNDING * largest
-    if not (np.isfinite(covariance).all() and (variance >= 0).all() and symmetric.all()):
+    size = np.sqrt(np.outer(variance.clip(0), variance.clip(0)))
+    if not ((variance >= 0).all() and _is_symmetric(covariance, size + _ROUNDING)):
         raise LogFormatError(f"{where}: {COVARIANCE!r} is no covariance: it must be finite and symmetric.")
     if SHARED_CLICKS in lists:
-        _check_shared_clicks(matrix_of(table[SHARED_CLICKS]), where=where)
+        shared = matrix_of(table[SHARED_CLICKS])
+        if not ((shared >= 0).all() and _is_symmetric(shared, np.abs(shared) + 1)):
+            raise LogFormatError(f"{where}: {SHARED_CLICKS!r} must be finite, at least 0 and symmetric.")
     return table
 
 
-def _check_shared_clicks(shared: Floats, *, where: str) -> None:
-    symmetric = np.abs(shared - shared.T) <= _ROUNDING * (np.abs(shared) + 1)
-    if not (np.isfinite(shared).all() and (shared >= 0).all() and symmetric.all()):
-        raise LogFormatError(f"{where}: {SHARED_CLICKS!r} must be finite, at least 0 and symmetric.")
+def _is_symmetric(matrix: Floats, size: Floats) -> bool:
+    """Whether a matrix is finite, and symmetric but for rounding of entries of the given size."""
+    return bool(np.isfinite(matrix).all() and (np.abs(matrix - matrix.T) <= _ROUNDING * size).all())

@@ -15,22 +15,13 @@ from posbias.core.standard_errors.contrasts import LEVEL, ContrastTest, FittedSt
 
 @dataclass(frozen=True)
 class FromRows:
-    """What a method found in the rows.
-
-    Attributes:
-        estimate: by that method.
-        moment: theta by the moment equation, relative to the references of the estimate, shape (K,); None where the
-            method has none.
-        pages: how many pages its trees were grown on.
-        pages_in_all: how many there are.
-        score: the feature that is the ranker's score, if one is named.
-    """
+    """What a method found in the rows."""
 
     estimate: Estimate
-    moment: Floats | None
-    pages: int
+    moment: Floats | None  # theta by the moment equation, relative to the same references, shape (K,)
+    pages: int  # that its trees were grown on
     pages_in_all: int
-    score: str | None
+    score: str | None  # the feature that is the ranker's score, if one is named
 
 
 @dataclass(frozen=True)
@@ -40,19 +31,13 @@ class PairsTest:
     Two things are tested, each at half of the level: the slope of the log ratio over log position, in which what the
     features do not show adds up, and every cell (Bonferroni). The variances of the two estimates add up: the clicks
     that they share make the difference vary less than that, so that false alarms are rarer than the level.
-
-    Attributes:
-        slope: by how much log theta falls faster with log position by the features, relative to the pairs.
-        slope_error: its standard error.
-        cells: the log ratios of the cells.
-        pairs: how many pairs link the most of them.
     """
 
-    slope: float
+    slope: float  # by how much log theta falls faster with log position by the features, relative to the pairs
     slope_error: float
     of_slope: ContrastTest
-    of_cells: ContrastTest
-    pairs: int
+    of_cells: ContrastTest  # of the log ratios of the cells
+    pairs: int  # how many link the most of them
 
     @property
     def p_value(self) -> float:
@@ -69,23 +54,22 @@ def compare_with_pairs(
     estimate: Estimate, statistics: SufficientStatistics, options: EstimationOptions
 ) -> PairsTest | None:
     """Compare with what repeated pairs say; None where nothing repeats, or one of the two has no errors."""
-    if estimate.curve is None:
+    features = estimate.conditional
+    if features is None:
         return None
     own = replace(options, reference=(), max_iterations=None, tolerance=None)
     try:
         pairs = ConditionalEstimator().estimate(statistics, statistics.strata(), own, lambda _: None)
     except IdentifiabilityError:
         return None
-    if pairs.fitted is None:
-        return None
-    return _test(estimate.curve, pairs.fitted, pairs, statistics)
+    return None if pairs.fitted is None else _test(features, pairs.fitted, statistics)
 
 
 def _test(
-    features: FittedCurve, pairs: FittedStrata, estimate: Estimate, statistics: SufficientStatistics
+    features: FittedCurve | FittedStrata, pairs: FittedStrata, statistics: SufficientStatistics
 ) -> PairsTest | None:
     """The test of the cells that both know, relative to the references of the pairs."""
-    n_cells, reference = statistics.n_cells, estimate.linkage.reference_of
+    n_cells, reference = statistics.n_cells, pairs.fit.linkage.reference_of
     variance = _covariance(features, n_cells) + _covariance(pairs, n_cells)
     known = np.isfinite(features.fit.log_theta) & np.isfinite(pairs.fit.log_theta) & np.isfinite(np.diag(variance))
     cells = np.flatnonzero(known & known[reference] & (reference != np.arange(n_cells)))
@@ -110,7 +94,7 @@ def _test(
         slope_error=float(error),
         of_slope=contrast_test(np.array([slope]), np.array([error]), fewest),
         of_cells=contrast_test(difference, np.sqrt(np.diag(covariance)), degrees),
-        pairs=int(estimate.linkage.linking_pairs[cells].max()),
+        pairs=int(pairs.fit.linkage.linking_pairs[cells].max()),
     )
 
 

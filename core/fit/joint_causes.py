@@ -29,25 +29,16 @@ _HIGHEST = 1 - 1e-3  # of theta where EM starts: at 1 it would stay
 
 @dataclass(frozen=True)
 class JointCauses:
-    """Joint EM under other priors, against the conditional estimate.
+    """Joint EM under other priors, against the conditional estimate."""
 
-    Attributes:
-        without_prior: shape (K,), log of EM's theta without a prior over the conditional one; NaN where there is none.
-        with_estimated: shape (K,), the same with the prior estimated from the log.
-        estimated: that prior.
-    """
-
-    without_prior: Floats
-    with_estimated: Floats
-    estimated: BetaPrior
+    without_prior: Floats  # shape (K,), log of EM's theta without a prior over the conditional one; NaN where unknown
+    with_estimated: Floats  # shape (K,), the same with the prior estimated from the log
+    estimated: BetaPrior  # that prior
 
     def largest_without_prior(self, cells: Flags) -> float:
         """The largest relative difference without a prior over the given cells, NaN without any."""
-        return _largest(self.without_prior[cells])
-
-    def largest_with_estimated(self, cells: Flags) -> float:
-        """The largest relative difference with the estimated prior over the given cells, NaN without any."""
-        return _largest(self.with_estimated[cells])
+        known = self.without_prior[cells][np.isfinite(self.without_prior[cells])]
+        return float(np.abs(np.expm1(known)).max()) if len(known) else np.nan
 
 
 def find_causes(
@@ -97,8 +88,3 @@ def _against(fit: ConditionalFit, table: CountTable, options: EMOptions) -> Floa
     start = np.where(known, theta * (_HIGHEST / theta.max()), _HIGHEST / 2)
     joint = np.log(np.where(known, fit_joint(table, options, start=start).examination, 1.0))
     return np.where(known, joint - joint[fit.linkage.reference_of] - fit.log_theta, np.nan)
-
-
-def _largest(log_ratio: Floats) -> float:
-    known = log_ratio[np.isfinite(log_ratio)]
-    return float(np.abs(np.expm1(known)).max()) if len(known) else np.nan

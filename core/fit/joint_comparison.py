@@ -45,19 +45,12 @@ NOTABLE = 0.05
 
 @dataclass(frozen=True)
 class JointComparison:
-    """Joint EM against the conditional estimate.
+    """Joint EM against the conditional estimate."""
 
-    Attributes:
-        log_ratio: shape (K,), D, each estimate relative to the cell's reference; NaN where not identified.
-        std_error: shape (K,), of D; NaN where there is none, 0 at the reference.
-        test: of all D at once.
-        converged: whether both estimates did; else no bias is claimed.
-    """
-
-    log_ratio: Floats
-    std_error: Floats
-    test: ContrastTest
-    converged: bool
+    log_ratio: Floats  # shape (K,), D, each estimate relative to the cell's reference; NaN where not identified
+    std_error: Floats  # shape (K,), of D; NaN where there is none, 0 at the reference
+    test: ContrastTest  # of all D at once
+    converged: bool  # whether both estimates did; else no bias is claimed
 
     @property
     def biased_cells(self) -> Integers:
@@ -88,13 +81,9 @@ def compare_with_joint(conditional: FittedStrata, joint: FittedJointly) -> Joint
     """
     scored = _scored_joint(joint, conditional.strata, conditional.fit.linkage)
     log_ratio = scored.log_theta - conditional.fit.log_theta
-    errors = difference_errors(conditional.scored(), scored)
-    return JointComparison(
-        log_ratio=log_ratio,
-        std_error=errors.std_error,
-        test=contrast_test(log_ratio, errors.std_error, conditional.errors.degrees, correlation=errors.correlation),
-        converged=conditional.fit.converged and joint.fit.converged,
-    )
+    std_error, correlation = difference_errors(conditional.scored(), scored)
+    test = contrast_test(log_ratio, std_error, conditional.errors.degrees, correlation=correlation)
+    return JointComparison(log_ratio, std_error, test, converged=conditional.fit.converged and joint.fit.converged)
 
 
 def _scored_joint(joint: FittedJointly, strata: Strata, linkage: Linkage) -> ScoredEstimate:

@@ -25,14 +25,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.arrays.linalg import student_quantile
 from posbias.core.counts.clicks_above import NUMBER_ABOVE, ClicksAbove, CountedPages
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.fit.cross_fitting import attractiveness_test
 from posbias.core.periods import Length
-from posbias.core.standard_errors.cluster import CONFIDENCE
 from posbias.core.standard_errors.contrasts import LEVEL, FittedStrata, detectable
-from posbias.core.standard_errors.score_test import ScoreTest, units_test
+from posbias.core.standard_errors.leave_one_out import t_quantile
+from posbias.core.standard_errors.score_test import ScoreTest, ratio_of_sums, units_test
 from posbias.core.theta.conditional import UPPER_TAIL
 
 TESTS = ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK = "attractiveness", "clicks_above", "last_click"
@@ -50,7 +49,6 @@ MOST_ABOVE = int(NUMBER_ABOVE.max())
 """Stands for so many clicks above, or more."""
 
 _LEVELS = MOST_ABOVE + 1
-_NOTHING = 1e-12  # share of a query beside which others are rounding
 
 LEVEL_OF_DOUBT = 0.01
 """From here on a rejection makes exit code 1: a job that runs every day meets one of twenty logs by chance."""
@@ -58,47 +56,27 @@ LEVEL_OF_DOUBT = 0.01
 
 @dataclass(frozen=True)
 class ClicksBelow:
-    """Clicks on results with some number of clicks above them, against those of the same documents in the same cells.
+    """Clicks on results below some number of clicks, against those of the same documents in their cells."""
 
-    Attributes:
-        clicks_above: 3 stands for three and more.
-        impressions: of documents that were also shown below another number of clicks.
-        observed_clicks: on these.
-        expected_clicks: by the other impressions of each document in the same cell.
-        ratio: observed over expected.
-        interval: its 95 % interval; None where fewer than two queries say something.
-    """
-
-    clicks_above: int
-    impressions: float
-    observed_clicks: float
-    expected_clicks: float
-    ratio: float
-    interval: tuple[float, float] | None
+    clicks_above: int  # 3 stands for three and more
+    impressions: float  # of documents that were also shown below another number of clicks
+    observed_clicks: float  # on these
+    expected_clicks: float  # by the other impressions of each document in the same cell
+    ratio: float  # observed over expected
+    interval: tuple[float, float] | None  # its 95 % interval; None where fewer than two queries say something
 
 
 @dataclass(frozen=True)
 class ModelTests:
-    """The results of the tests, as the manifest of a fit holds them; None where a test could not be made.
+    """The results of the tests, as the manifest of a fit holds them; None where a test could not be made."""
 
-    Attributes:
-        attractiveness: of theta by attractiveness.
-        clicks_above: of clicks by the number of clicks above.
-        last_click: of clicks by where the one click above was.
-        impressions_of_pages: how many impressions the latter two looked at.
-        by_clicks_above: the same as effect sizes.
-        why_no_pages: why there were no pages to look at, in words; empty where there were.
-        averages_users: whether propensities are right as means where users differ, each following the model: not where
-            cells hold what was clicked above.
-    """
-
-    attractiveness: ScoreTest | None
-    clicks_above: ScoreTest | None = None
-    last_click: ScoreTest | None = None
-    impressions_of_pages: int = 0
-    by_clicks_above: tuple[ClicksBelow, ...] = ()
-    why_no_pages: str = ""
-    averages_users: bool = True
+    attractiveness: ScoreTest | None  # of theta by attractiveness
+    clicks_above: ScoreTest | None = None  # of clicks by the number of clicks above
+    last_click: ScoreTest | None = None  # of clicks by where the one click above was
+    impressions_of_pages: int = 0  # that the latter two looked at
+    by_clicks_above: tuple[ClicksBelow, ...] = ()  # the same as effect sizes
+    why_no_pages: str = ""  # in words; empty where there were pages to look at
+    averages_users: bool = True  # whether propensities are right as means where users differ: not in cells of clicks
 
     @property
     def made(self) -> dict[str, ScoreTest]:
@@ -146,8 +124,7 @@ def run_model_tests(
         period: by which the estimate lets attractiveness differ.
     """
     plan, averages = statistics.plan, not statistics.plan.model.beside_position
-    found = None if plan.weighted else attractiveness_test(fitted, statistics.context_of_cell)
-    attractiveness = None if found is None else (found.test, found.error_of_log_theta)
+    attractiveness = None if plan.weighted else attractiveness_test(fitted, statistics.context_of_cell)
     if plan.weighted or pages is None:
         why = WEIGHTED if plan.weighted else NO_PAGES
         (alone,) = _family(attractiveness)
@@ -222,15 +199,11 @@ def clicks_below(strata: Strata) -> tuple[ClicksBelow, ...]:
 
 def _ratio(above: int, impressions: float, clicks: Floats, expected: Floats) -> ClicksBelow:
     """The ratio of the sums of clicks and expected clicks by query, with the jackknife's interval of its logarithm."""
-    total, share = float(clicks.sum()), expected / expected.sum()
-    ratio, number = total / float(expected.sum()), int((share > 0).sum())
+    ratio, error, degrees, n_queries = ratio_of_sums(clicks, expected)
     interval = None
-    if total and number > 1:
-        lost = (clicks / total - share) / np.maximum(1 - share, _NOTHING)
-        error = np.sqrt((number - 1) / number * float((lost**2).sum()))
-        degrees = max(min(1 / float((share**2).sum()), number - 1.0), 1.0)
-        margin = np.exp(student_quantile((1 + CONFIDENCE) / 2, np.array([degrees]))[0] * error)
-        interval = (float(ratio / margin), float(ratio * margin))
-    elif number > 1:
+    if ratio and n_queries > 1:
+        margin = float(np.exp(t_quantile(np.array(degrees)) * error / ratio))
+        interval = (ratio / margin, ratio * margin)
+    elif n_queries > 1:
         interval = (0.0, float(-np.log(UPPER_TAIL) / expected.sum()))
-    return ClicksBelow(above, impressions, total, float(expected.sum()), ratio, interval)
+    return ClicksBelow(above, impressions, float(clicks.sum()), float(expected.sum()), ratio, interval)

@@ -26,6 +26,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.click_rate import ClickRateModel
 from posbias.core.schema import PAIR, POSITION, QUERY, SESSION
+from posbias.core.standard_errors.score_test import ratio_of_sums
 
 _HELD_OUT = 4  # one session in so many
 _SEED = 3
@@ -35,33 +36,20 @@ _LEVEL = 0.01
 
 @dataclass(frozen=True)
 class OtherModel:
-    """A model beside the one that was fitted.
-
-    Attributes:
-        name: its name.
-        gain: of its held-out log-likelihood per impression over that of the fitted one.
-        std_error: of the gain, by query.
-    """
+    """A model beside the one that was fitted."""
 
     name: str
-    gain: float
-    std_error: float
+    gain: float  # of its held-out log-likelihood per impression over that of the fitted one
+    std_error: float  # of the gain, by query
 
 
 @dataclass(frozen=True)
 class OtherModels:
-    """The other models, the best first.
+    """The other models, the best first."""
 
-    Attributes:
-        log_likelihood: of the fitted model, per held-out impression.
-        impressions: that were held out.
-        queries: of these.
-        others: the others.
-    """
-
-    log_likelihood: float
-    impressions: int
-    queries: int
+    log_likelihood: float  # of the fitted model, per held-out impression
+    impressions: int  # that were held out
+    queries: int  # of these
     others: tuple[OtherModel, ...]
 
     @property
@@ -100,7 +88,8 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
         return None
     n_units, n_positions = int(numbered[UNIT].n_unique()), int(numbered.select(pl.max(POSITION)).item())
     training = PagesInMemory(tuple(page_batches(learnt)), n_units, n_positions)
-    names = [fitted, *(name for name in click_model_names() if name != fitted and _is_rival(name))]
+    names = [name for name in click_model_names() if not isinstance(get_click_model(name), ClickRateModel)]
+    names = [fitted, *(name for name in names if name != fitted)]
     batches = page_batches(judged)
     of_unit = numbered.unique(UNIT).sort(UNIT)[QUERY].rank("dense").to_numpy()
     _, query = np.unique(of_unit[np.concatenate([batch.unit[:, 0] for batch in batches])], return_inverse=True)
@@ -108,18 +97,17 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
     number = int(query.max()) + 1
     shown = sum_by_number(query, weight * np.concatenate([batch.shown.sum(axis=1) for batch in batches]), number)
     judged_by = PagesInMemory(tuple(batches), n_units, n_positions)
-    by_query = {name: sum_by_number(query, weight * _by_page(name, training, judged_by), number) for name in names}
-    others = [_other(name, by_query[name] - by_query[fitted], shown) for name in names[1:]]
+    own, *theirs = (sum_by_number(query, weight * _by_page(name, training, judged_by), number) for name in names)
+    models = [
+        OtherModel(name, *ratio_of_sums(of_other - own, shown)[:2])
+        for name, of_other in zip(names[1:], theirs, strict=True)
+    ]
     return OtherModels(
-        log_likelihood=float(by_query[fitted].sum() / shown.sum()),
+        log_likelihood=float(own.sum() / shown.sum()),
         impressions=judged.height,
         queries=len(shown),
-        others=tuple(sorted(others, key=lambda other: -other.gain)),
+        others=tuple(sorted(models, key=lambda model: -model.gain)),
     )
-
-
-def _is_rival(name: str) -> bool:
-    return not isinstance(get_click_model(name), ClickRateModel)
 
 
 def _by_page(name: str, training: PagesInMemory, judged: PagesInMemory) -> Floats:
@@ -128,10 +116,3 @@ def _by_page(name: str, training: PagesInMemory, judged: PagesInMemory) -> Float
     parameters = fit(model, training, EMOptions(passes=_PASSES), lambda: None).parameters
     sums = [log_of_clicks(model.given_clicks(parameters, batch), batch).sum(axis=1) for batch in judged.batches]
     return np.concatenate(sums)
-
-
-def _other(name: str, difference: Floats, shown: Floats) -> OtherModel:
-    """The gain from the sums of the differences by query, and its error when each query is left out."""
-    gain, number = float(difference.sum() / shown.sum()), len(shown)
-    without = (difference.sum() - difference) / (shown.sum() - shown)
-    return OtherModel(name, gain, float(np.sqrt((number - 1) / number * ((without - gain) ** 2).sum())))

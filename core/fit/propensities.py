@@ -19,6 +19,7 @@ from posbias.core.estimators import Estimate
 from posbias.core.fit.refinements import is_thin
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
 from posbias.core.shapes.shape import ShapedEstimate
+from posbias.core.standard_errors.intervals import Intervals
 
 PROPENSITY = "propensity"
 EXAMINATION = "examination"
@@ -26,39 +27,60 @@ EXAMINATION = "examination"
 LARGEST_PROPENSITY = 1e30
 """More than that, or less than its inverse, says no log of any cell relative to another."""
 
-
 WEIGHT_PROPENSITY = "weight_propensity"
 SMOOTH_PROPENSITY = "smooth_propensity"
 SMOOTH_STD_ERROR = "smooth_std_error"
 STD_ERROR = "std_error"
 
-
+_NUMBERS = (PROPENSITY, EXAMINATION, STD_ERROR, SMOOTH_PROPENSITY, SMOOTH_STD_ERROR)
+_SMALLEST_EXAMINATION = 5e-324  # the smallest number above 0
 _FIT = "Name a directory as `posbias fit` or `run` wrote it."
 
 
 def propensity_table(
     statistics: SufficientStatistics,
     estimate: Estimate,
-    joint_propensity: Floats | None,
+    *,
+    joint: Floats | None = None,
+    moment: Floats | None = None,
+    free: Estimate | None = None,
     smooth: ShapedEstimate | None = None,
     weigh_by: Source = "smooth",
 ) -> pl.DataFrame:
     """One row per cell, sorted by cell; counts are whole numbers unless they are sums of weights.
+
+    Args:
+        statistics: what the estimate is from.
+        estimate: theta with its errors.
+        joint: what joint EM says, shape (K,).
+        moment: what the moment equation of a method of features says, relative to the same references, shape (K,).
+        free: what each of several contexts' own data say, without a shape.
+        smooth: a smooth curve beside it.
+        weigh_by: whether weights are made from that curve where the estimate is thin.
 
     Returns:
         The cell columns, `impressions`, `clicks`, `ctr`, `propensity` (relative to the reference cell = 1),
         `weight_propensity` (a click weighs 1 / it before clipping), `examination` (in [0, 1]), `std_error` (of log
         propensity), `ci_low`, `ci_high`, `identified`, `reason`, `linking_pairs`, `linking_clicks`,
         `joint_propensity`, `smooth_propensity`, `smooth_std_error`, `smooth_ci_low`, `smooth_ci_high` (the smooth
-        curve, where there is one). What is not known is null.
+        curve, where there is one); with `moment`, `moment_propensity`; with `free`, `unshrunk_propensity`,
+        `unshrunk_ci_low` and `unshrunk_ci_high`. What is not known is null.
     """
     impressions, clicks = statistics.cell_totals
-    linkage = estimate.linkage
+    linkage, fitted, intervals = estimate.linkage, estimate.propensity, estimate.intervals
     unknown = np.full(statistics.n_cells, np.nan)
     dtype = pl.Float64 if statistics.plan.weighted else pl.Int64
-    std_error, of_smooth = estimate.intervals.std_error, unknown if smooth is None else smooth.theta
-    fitted = estimate.propensity
-    for_weights = fitted if weigh_by == "fitted" else _for_weights(fitted, std_error, of_smooth)
+    curve, of_curve = (
+        (unknown, Intervals.unknown(linkage.reason)) if smooth is None else (smooth.theta, smooth.intervals)
+    )
+    for_weights = fitted if weigh_by == "fitted" else _for_weights(fitted, intervals.std_error, curve)
+    further = [] if moment is None else [_known("moment_propensity", moment)]
+    if free is not None:
+        further += [
+            _known("unshrunk_propensity", free.propensity),
+            _known("unshrunk_ci_low", free.intervals.low),
+            _known("unshrunk_ci_high", free.intervals.high),
+        ]
     return statistics.cells.with_columns(
         pl.Series(IMPRESSIONS, impressions).cast(dtype),
         pl.Series(CLICKS, clicks).cast(dtype),
@@ -66,41 +88,20 @@ def propensity_table(
         _known(PROPENSITY, fitted),
         _known(WEIGHT_PROPENSITY, for_weights),
         _known(EXAMINATION, estimate.examination),
-        _known(STD_ERROR, std_error),
-        _known("ci_low", estimate.intervals.low),
-        _known("ci_high", estimate.intervals.high),
+        _known(STD_ERROR, intervals.std_error),
+        _known("ci_low", intervals.low),
+        _known("ci_high", intervals.high),
         pl.Series("identified", linkage.identified),
-        pl.Series("reason", estimate.intervals.reason, dtype=pl.String),
+        pl.Series("reason", intervals.reason, dtype=pl.String),
         pl.Series("linking_pairs", linkage.linking_pairs).cast(pl.Int64),
         pl.Series("linking_clicks", linkage.linking_clicks).cast(dtype),
-        _known("joint_propensity", unknown if joint_propensity is None else joint_propensity),
-        _known(SMOOTH_PROPENSITY, of_smooth),
-        _known(SMOOTH_STD_ERROR, unknown if smooth is None else smooth.intervals.std_error),
-        _known("smooth_ci_low", unknown if smooth is None else smooth.intervals.low),
-        _known("smooth_ci_high", unknown if smooth is None else smooth.intervals.high),
+        _known("joint_propensity", unknown if joint is None else joint),
+        _known(SMOOTH_PROPENSITY, curve),
+        _known(SMOOTH_STD_ERROR, of_curve.std_error),
+        _known("smooth_ci_low", of_curve.low),
+        _known("smooth_ci_high", of_curve.high),
+        *further,
     )
-
-
-def with_unshrunk(table: pl.DataFrame, free: Estimate) -> pl.DataFrame:
-    """The table of several contexts, with what each one's own data say, without a shape, and the interval of that.
-
-    Returns:
-        It with `unshrunk_propensity`, `unshrunk_ci_low`, `unshrunk_ci_high`.
-    """
-    return table.with_columns(
-        _known("unshrunk_propensity", free.propensity),
-        _known("unshrunk_ci_low", free.intervals.low),
-        _known("unshrunk_ci_high", free.intervals.high),
-    )
-
-
-def with_moment(table: pl.DataFrame, moment: Floats) -> pl.DataFrame:
-    """The table of an estimate from features, with what the moment equation says, relative to the same references.
-
-    Returns:
-        It with `moment_propensity`.
-    """
-    return table.with_columns(_known("moment_propensity", moment))
 
 
 def _known(name: str, values: Floats) -> pl.Series:
@@ -187,42 +188,28 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str,
     missing = [name for name in (*cells, PROPENSITY, EXAMINATION) if name not in table.columns]
     if missing:
         raise LogFormatError(f"{where}: has no column {missing[0]!r}, so it is not the table of this fit. {advice}")
-    absent = [
-        pl.lit(None, pl.Float64).alias(name)
-        for name in (STD_ERROR, SMOOTH_PROPENSITY, SMOOTH_STD_ERROR)
-        if name not in table.columns
-    ]
-    table = table.with_columns(absent)
-    numbered = [name for name in (POSITION, PREVIOUS_CLICK) if name in cells]
+    table = table.with_columns(pl.lit(None, pl.Float64).alias(name) for name in _NUMBERS if name not in table.columns)
     numbers = [*_NUMBERS, *([WEIGHT_PROPENSITY] if WEIGHT_PROPENSITY in table.columns else [])]
-    for name, fits, kind in (
-        *((name, table.schema[name].is_integer(), "whole numbers") for name in numbered),
-        *((name, table.schema[name].is_numeric(), "numbers") for name in numbers),
-    ):
-        if not fits and not (kind == "numbers" and table.schema[name] == pl.Null):
-            raise LogFormatError(f"{where}: column {name!r} holds {table.schema[name]} instead of {kind}. {advice}")
+    for name, dtype in table.schema.items():
+        whole = name in cells and name in {POSITION, PREVIOUS_CLICK}
+        if (whole and not dtype.is_integer()) or (name in numbers and not (dtype.is_numeric() or dtype == pl.Null)):
+            kind = "whole numbers" if whole else "numbers"
+            raise LogFormatError(f"{where}: column {name!r} holds {dtype} instead of {kind}. {advice}")
     known = table.select(*cells, pl.col(numbers).cast(pl.Float64))
     if WEIGHT_PROPENSITY not in table.columns:
-        fitted, errors, smooth = (
-            known[name].fill_null(np.nan).to_numpy() for name in (PROPENSITY, STD_ERROR, SMOOTH_PROPENSITY)
-        )
-        known = known.with_columns(_known(WEIGHT_PROPENSITY, _for_weights(fitted, errors, smooth)))
-    propensity, examination, weight = pl.col(PROPENSITY), pl.col(EXAMINATION), pl.col(WEIGHT_PROPENSITY)
+        values = (known[name].fill_null(np.nan).to_numpy() for name in (PROPENSITY, STD_ERROR, SMOOTH_PROPENSITY))
+        known = known.with_columns(_known(WEIGHT_PROPENSITY, _for_weights(*values)))
+    propensity, examination, std_error, smooth, smooth_error = map(pl.col, _NUMBERS)
+    weight, limits = pl.col(WEIGHT_PROPENSITY), (1 / LARGEST_PROPENSITY, LARGEST_PROPENSITY)
+    between = f"propensity that is not between {limits[0]:g} and {limits[1]:g}"
+    neither = weight.ne_missing(propensity) & (weight.ne_missing(smooth) | propensity.is_null())
     faults = {
         "has no position": pl.col(POSITION).is_null() | (pl.col(POSITION) < 1),
         **({"has no previous click": pl.col(PREVIOUS_CLICK).is_null()} if PREVIOUS_CLICK in cells else {}),
-        f"has a propensity that is not between {1 / LARGEST_PROPENSITY:g} and {LARGEST_PROPENSITY:g}": _outside(
-            propensity, 1 / LARGEST_PROPENSITY, LARGEST_PROPENSITY
-        ),
-        f"has a smooth propensity that is not between {1 / LARGEST_PROPENSITY:g} and {LARGEST_PROPENSITY:g}": _outside(
-            pl.col(SMOOTH_PROPENSITY), 1 / LARGEST_PROPENSITY, LARGEST_PROPENSITY
-        ),
-        f"has a {WEIGHT_PROPENSITY} that is neither its propensity nor its smooth propensity": weight.ne_missing(
-            propensity
-        )
-        & (weight.ne_missing(pl.col(SMOOTH_PROPENSITY)) | propensity.is_null()),
-        "has a standard error below 0": _outside(pl.col(STD_ERROR), 0.0, np.inf)
-        | _outside(pl.col(SMOOTH_STD_ERROR), 0.0, np.inf),
+        f"has a {between}": _outside(propensity, *limits),
+        f"has a smooth {between}": _outside(smooth, *limits),
+        f"has a {WEIGHT_PROPENSITY} that is neither its propensity nor its smooth propensity": neither,
+        "has a standard error below 0": _outside(std_error, 0.0, np.inf) | _outside(smooth_error, 0.0, np.inf),
         "has an examination that is not above 0 and at most 1": _outside(examination, _SMALLEST_EXAMINATION, 1.0),
         "repeats a cell": pl.struct(cells).is_duplicated() & ~pl.struct(cells).is_first_distinct(),
     }
@@ -234,10 +221,6 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str,
             shown = ", ".join(f"{name} {value}" for name, value in there if value is not None)
             raise LogFormatError(f"{where}: row {number} {said}: {shown}. {advice}")
     return known
-
-
-_NUMBERS = (PROPENSITY, EXAMINATION, STD_ERROR, SMOOTH_PROPENSITY, SMOOTH_STD_ERROR)
-_SMALLEST_EXAMINATION = 5e-324  # the smallest number above 0
 
 
 def _outside(value: pl.Expr, lowest: float, highest: float) -> pl.Expr:

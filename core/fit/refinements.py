@@ -1,52 +1,71 @@
-"""What further assumptions make of the free conditional estimate: a shape over positions, contexts that are alike."""
+"""What was asked for beyond the free estimate: other errors, a shape over positions, contexts that are alike."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.choices import LARGEST_ERROR, Cluster
-from posbias.core.estimators.estimate import Estimate, FittedCurve, relative_to_largest
+from posbias.core.choices import LARGEST_ERROR
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.errors import UsageError
+from posbias.core.estimators import Estimate, EstimationOptions, clusters_of
+from posbias.core.estimators.estimate import FittedCurve, conditional_estimate, relative_to_largest
+from posbias.core.periods import Length
+from posbias.core.schema import QUERY
 from posbias.core.shapes import get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
 from posbias.core.shapes.shape import ShapedEstimate
-from posbias.core.standard_errors.cluster import ClusterErrors
+from posbias.core.standard_errors.bootstrap import bootstrap
+from posbias.core.standard_errors.cluster import errors_from_sums, pair_errors, sum_clusters
+from posbias.core.standard_errors.column import TwoWaySums, column_sums
 from posbias.core.standard_errors.contrasts import FittedStrata
+from posbias.core.standard_errors.leave_one_out import ClusterSums
+from posbias.core.standard_errors.session import FittedLog
 
-OF_OTHERS = "its number is that of the other contexts, without an interval for this one"
 
+def with_requested_errors(
+    estimate: Estimate,
+    statistics: SufficientStatistics,
+    options: EstimationOptions,
+    period: Length,
+    sum_sessions: Callable[[FittedLog], ClusterSums] | None,
+) -> Estimate:
+    """The estimate with errors of the kind that was asked for; it comes with those by query.
 
-def with_errors(estimate: Estimate, fitted: FittedStrata, errors: ClusterErrors, by: Cluster) -> Estimate:
-    """The estimate with other errors of the same conditional fit.
+    Args:
+        estimate: by any method; only a conditional fit can have other errors.
+        statistics: what it was made from.
+        options: what was asked for.
+        period: the length of the periods that its strata are parts of.
+        sum_sessions: goes over the log once more, for errors by session; None where there is no log.
 
-    The upper limit of a cell without clicks stays: it is no matter of clusters.
+    Raises:
+        UsageError: errors by session are asked for without the log.
     """
-    without_error = (in_terms_of(by, reason) for reason in errors.reason)
-    reason = tuple(unlinked or alone for unlinked, alone in zip(fitted.fit.linkage.reason, without_error, strict=True))
-    high = np.where(fitted.fit.linkage.identified, errors.high, estimate.intervals.high)
-    return replace(
-        estimate,
-        intervals=replace(errors, high=high, reason=reason),
-        fitted=replace(fitted, errors=errors),
-        errors_by=by,
-        n_clusters=errors.n_clusters,
-    )
-
-
-_NAMES: dict[Cluster, tuple[str, str]] = {
-    "pair": ("pairs", "pair"),
-    "session": ("sessions", "session"),
-    "column": ("values of the cluster column", "value of the cluster column"),
-    "two-way": ("queries or values of the cluster column", "query or value of the cluster column"),
-}
-
-
-def in_terms_of(by: Cluster, reason: str | None) -> str | None:
-    """Why there is no error, said of what the errors are clustered by; e.g. `one query alone` -> `one pair alone`."""
-    if reason is None or by == "query":
-        return reason
-    many, one = _NAMES[by]
-    return reason.replace("queries", many).replace("query", one)
+    fitted, by = estimate.fitted, clusters_of(estimate.method, statistics.plan, options)
+    if fitted is None or (by == "query" and not options.bootstrap):
+        return estimate
+    fit, strata, clusters = fitted.fit, fitted.strata, statistics.plan.clusters
+    if options.bootstrap:
+        errors = bootstrap(fit, strata, options.bootstrap, options.seed)
+    elif by == "pair":
+        errors = pair_errors(fit, strata.signatures)
+    else:
+        if by == "column":
+            sums = column_sums(statistics, fit, period, clusters)
+        elif by == "two-way":
+            sums = TwoWaySums(
+                sum_clusters(fit, strata),
+                column_sums(statistics, fit, period, clusters),
+                column_sums(statistics, fit, period, (QUERY, *clusters)),
+            )
+        elif sum_sessions is None:
+            raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")
+        else:
+            sums = sum_sessions(FittedLog(statistics.plan, statistics.cells, fit, period))
+        errors = errors_from_sums(fit.log_theta, fit.free_cells, sums)
+    return conditional_estimate(estimate.method, replace(fitted, errors=errors), strata.signatures, by)
 
 
 def with_shape(
@@ -54,23 +73,23 @@ def with_shape(
 ) -> tuple[Estimate, ShapedEstimate]:
     """The estimate under a shape other than `free`, and the shape's own findings."""
     shaped = get_shape(shape).fit(fitted, position_of_cell)
-    propensity = shaped.theta
-    high = np.where(np.isfinite(propensity), shaped.intervals.high, estimate.intervals.high)
-    return (
-        replace(
-            estimate,
-            propensity=propensity,
-            examination=relative_to_largest(propensity, fitted.fit.linkage),
-            intervals=replace(shaped.intervals, high=high),
-            converged=estimate.converged and shaped.converged,
-        ),
-        shaped,
+    high = np.where(np.isfinite(shaped.theta), shaped.intervals.high, estimate.intervals.high)
+    refined = replace(
+        estimate,
+        propensity=shaped.theta,
+        examination=relative_to_largest(shaped.theta, fitted.fit.linkage),
+        intervals=replace(shaped.intervals, high=high),
+        converged=estimate.converged and shaped.converged,
     )
+    return refined, shaped
 
 
 def is_thin(propensity: Floats, std_error: Floats) -> Flags:
     """Cells with a propensity whose relative standard error is beyond `LARGEST_ERROR`, or which have none."""
     return np.isfinite(propensity) & ~(std_error <= LARGEST_ERROR)
+
+
+OF_OTHERS = "its number is that of the other contexts, without an interval for this one"
 
 
 def with_shrinkage(
@@ -85,15 +104,12 @@ def with_shrinkage(
     known = np.isfinite(shrunk.log_theta)
     propensity = np.where(known, np.exp(shrunk.log_theta), estimate.propensity)
     intervals = shrunk.intervals.or_else(estimate.intervals)
-    alone = known & np.isnan(intervals.std_error)
-    reason = (
-        f"{why}; {OF_OTHERS}" if of_others and why else why
-        for why, of_others in zip(intervals.reason, alone, strict=True)
-    )
-    estimate = replace(
+    of_others = known & np.isnan(intervals.std_error)
+    reason = (f"{why}; {OF_OTHERS}" if of and why else why for why, of in zip(intervals.reason, of_others, strict=True))
+    refined = replace(
         estimate,
         propensity=propensity,
         examination=relative_to_largest(propensity, fitted.fit.linkage),
         intervals=replace(intervals, reason=tuple(reason)),
     )
-    return estimate, shrunk
+    return refined, shrunk

@@ -47,36 +47,22 @@ _HALVINGS = 40  # of the bracket of p
 
 @dataclass(frozen=True)
 class Said:
-    """What somebody says of a context's n cells.
+    """What somebody says of a context's n cells."""
 
-    Attributes:
-        values: shape (n,); 0 where nothing is said.
-        known: shape (n,), where something is said.
-        variance: shape (n,), of its sampling errors, by the clusters; 0 where nothing is said.
-        model: shape (n, n), their covariance by the inverse information.
-    """
-
-    values: Floats
-    known: Flags
-    variance: Floats
-    model: Floats
+    values: Floats  # shape (n,); 0 where nothing is said
+    known: Flags  # shape (n,), where something is said
+    variance: Floats  # shape (n,), of its sampling errors, by the clusters; 0 where nothing is said
+    model: Floats  # shape (n, n), their covariance by the inverse information
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One context beside the others.
+    """One context beside the others."""
 
-    Attributes:
-        own: what its own data say, y.
-        others: what the other contexts say, m.
-        shared: shape (n,), covariance of the errors of y and m by the clusters: from what contexts have in common.
-        walk: shape (n, n), W.
-    """
-
-    own: Said
-    others: Said
-    shared: Floats
-    walk: Floats
+    own: Said  # what its own data say, y
+    others: Said  # what the other contexts say, m
+    shared: Floats  # shape (n,), covariance of the errors of y and m by the clusters: from what contexts have in common
+    walk: Floats  # shape (n, n), W
 
     @cached_property
     def both(self) -> Integers:

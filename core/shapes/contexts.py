@@ -39,7 +39,7 @@ from posbias.core.shapes.context_differences import TAU, Difference, Said
 from posbias.core.shapes.walk import walk_covariance
 from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
-from posbias.core.standard_errors.intervals import Intervals
+from posbias.core.standard_errors.intervals import Intervals, upper_end
 from posbias.core.theta.conditional import ConditionalFit
 
 _NORMAL = 1.959963984540054  # 97.5 % quantile
@@ -51,26 +51,18 @@ _SAME = 1e-6  # share of the information's variance below which a context has no
 
 @dataclass(frozen=True)
 class ShrunkContexts:
-    """Propensities of contexts that borrow from each other.
+    """Propensities of contexts that borrow from each other, each array of shape (K,), NaN where not identified.
 
-    Attributes:
-        log_theta: shape (K,), posterior mean of log theta, 0 at the references; NaN where not identified, or where no
-            context has an interval at that position.
-        intervals: 95 % intervals that cover the context's own theta, however far it is from the others, in which few
-            clusters count; the standard error is how far the interval of log theta reaches from it over z_.975. NaN
-            where the context's own data give no interval.
-        tau: posterior mean of tau: the standard deviation by which a context typically leaves the others' curve at e
-            times its reference's position.
-        tau_of_cell: shape (K,), posterior mean of tau_c of the cell's own context; NaN where not identified.
-        borrowed_of_cell: shape (K,), the weight of the other contexts in the numbers of the cell's own context, from 0
-            (none) to 1 (they rest on the others alone), on average over its cells; NaN where not identified.
+    The intervals cover the context's own theta, however far it is from the others, in which few clusters count; the
+    standard error is how far the interval of log theta reaches from it over z_.975. NaN where the context's own data
+    give no interval.
     """
 
-    log_theta: Floats
+    log_theta: Floats  # posterior mean, 0 at the references; NaN also where no context has an interval at the position
     intervals: Intervals
-    tau: float
-    tau_of_cell: Floats
-    borrowed_of_cell: Floats
+    tau: float  # posterior mean: by how much a context typically leaves the others' at e times its reference's position
+    tau_of_cell: Floats  # posterior mean of tau_c of the cell's own context
+    borrowed_of_cell: Floats  # weight of the other contexts in its numbers, from 0 to 1 (they rest on those alone)
 
 
 def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ShrunkContexts:
@@ -92,15 +84,14 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
         low[cells], high[cells] = difference.interval(log_theta[cells])
         of_context = [*cells, fit.linkage.reference_of[cells[0]]]
         tau_of_cell[of_context] = weight @ TAU
-        borrowed[of_context] = np.clip(_mean_of_known(shares), 0.0, 1.0)
-    with np.errstate(over="ignore"):  # an interval without an upper end has none
-        highest = np.exp(high)
+        known = shares[~np.isnan(shares)]
+        borrowed[of_context] = np.clip(known.mean(), 0.0, 1.0) if len(known) else np.nan
     return ShrunkContexts(
         log_theta=log_theta,
         intervals=Intervals(
             std_error=np.maximum(high - log_theta, log_theta - low) / _NORMAL,
             low=np.exp(low),
-            high=np.where(np.isinf(highest), np.nan, highest),
+            high=upper_end(high),
             effective_clusters=errors.effective_clusters,
             reason=(None,) * len(low),
         ),
@@ -110,28 +101,15 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
     )
 
 
-def _mean_of_known(values: Floats) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else np.nan
-
-
 @dataclass(frozen=True)
 class _Context:
-    """One context's own estimate.
+    """One context's own estimate."""
 
-    Attributes:
-        rows: shape (n,), its cells' numbers among the F free cells.
-        seen: shape (n,), cells that have an interval.
-        design: shape (n, P), X: the shared curve at the cell's position minus that at its reference's.
-        walk: shape (n, n), W.
-        model: shape (n, n), its block of the inverse information.
-    """
-
-    rows: Integers
-    seen: Flags
-    design: Floats
-    walk: Floats
-    model: Floats
+    rows: Integers  # shape (n,), its cells' numbers among the F free cells
+    seen: Flags  # shape (n,), cells that have an interval
+    design: Floats  # shape (n, P), X: the shared curve at the cell's position minus that at its reference's
+    walk: Floats  # shape (n, n), W
+    model: Floats  # shape (n, n), its block of the inverse information
 
     @property
     def seen_rows(self) -> Integers:
@@ -150,13 +128,7 @@ class _Context:
 
 
 class _Family:
-    """All contexts.
-
-    Attributes:
-        contexts: one by one, in the order of their references.
-        values: shape (F,), y on the free cells.
-        covariance: shape (F, F), V*; 0 where there is no interval.
-    """
+    """All contexts, in the order of their references, with y, shape (F,), and V*, 0 where there is no interval."""
 
     def __init__(self, fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> None:
         free = fit.free_cells
@@ -164,9 +136,10 @@ class _Family:
         self.values = fit.log_theta[free]
         self.covariance = _noise(fit, errors)
         seen = np.diag(self.covariance) > 0
-        model = fit.inverse
-        design = _design(position_of_cell[free], position_of_cell[reference])
-        x = np.log(position_of_cell[free] / position_of_cell[reference])
+        model, position, of_reference = fit.inverse, position_of_cell[free], position_of_cell[reference]
+        positions = np.unique(np.concatenate([position, of_reference]))
+        design = (position[:, np.newaxis] == positions).astype(np.float64) - (of_reference[:, np.newaxis] == positions)
+        x = np.log(position / of_reference)
         self.contexts = [
             _Context(rows, seen[rows], design[rows], walk_covariance(x[rows]), model[np.ix_(rows, rows)])
             for rows in (np.flatnonzero(reference == first) for first in np.unique(reference))
@@ -215,12 +188,7 @@ class _Family:
 
 
 class _Strengths:
-    """The posterior of tau and of every tau_c.
-
-    Attributes:
-        of_context: the weights of the grid of tau_c, shape (T,), one of each context.
-        tau: posterior mean of tau.
-    """
+    """The posterior mean of tau, and for each context the weights of the grid of tau_c, shape (T,)."""
 
     def __init__(self, differences: list[Difference]) -> None:
         likelihoods = np.array([difference.log_likelihood() for difference in differences])
@@ -252,12 +220,6 @@ def _log_sum(logs: Floats) -> Floats:
 def _weights(logs: Floats) -> Floats:
     """exp(logs), adding up to 1."""
     return np.exp(logs - _log_sum(logs))
-
-
-def _design(position: Integers, reference: Integers) -> Floats:
-    """X: mu at the cell's position minus mu at its reference's, shape (F, number of positions)."""
-    positions = np.unique(np.concatenate([position, reference]))
-    return (position[:, np.newaxis] == positions).astype(np.float64) - (reference[:, np.newaxis] == positions)
 
 
 def _noise(fit: ConditionalFit, errors: ClusterErrors) -> Floats:

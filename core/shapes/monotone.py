@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 from posbias.core.arrays.linalg import by_unit_and_cell, connected, gram, nonnegative_least_squares
 from posbias.core.arrays.newton import ROUNDING, Limits, Proposal, climb
 from posbias.core.arrays.unit_diagonal import unit_diagonal
@@ -57,7 +57,7 @@ def fit_monotone(free: FittedStrata, position_of_cell: Integers) -> ShapedEstima
     numbers = np.full((5, table.n_cells), np.nan)
     without_error: dict[int, str | None] = dict.fromkeys(np.flatnonzero(held).tolist(), HELD)
     if moves.any():
-        merged = replace(free.strata, signatures=_merged_table(table, block))
+        merged = replace(free.strata, signatures=table.merged(block, table.n_cells))
         fit = fit_conditional(merged.signatures, _merged_linkage(linkage, block, moves))
         pooled = cluster_errors(fit, merged)
         of_block = np.stack([fit.log_theta, pooled.std_error, pooled.low, pooled.high, pooled.effective_clusters])
@@ -74,28 +74,29 @@ def fit_monotone(free: FittedStrata, position_of_cell: Integers) -> ShapedEstima
     return ShapedEstimate(
         log_theta=log_theta,
         intervals=Intervals(std_error, low, high, effective, reason),
-        block=block,
-        eta=np.full(table.n_cells, np.nan),
-        eta_error=np.full(table.n_cells, np.nan),
         converged=resolved and curve.is_optimal(log_theta[cells]),
         test=test,
         warning=warning,
+        eta=np.full(table.n_cells, np.nan),
+        eta_error=np.full(table.n_cells, np.nan),
+        block=block,
     )
 
 
 def _unique_curve(table: CountTable, linkage: Linkage, position_of_cell: Integers) -> tuple["_Monotone", Floats, bool]:
-    """The likelihood on the cells where its best curve is finite and unique, that curve, and whether it was reached.
+    """The likelihood on the cells where its best curve is finite and unique, its increments, and if they were reached.
 
+    Increments are exactly 0 within a block.
     Bounded cells may still float: where nothing but the order holds them, they may lie anywhere between neighbours that
     differ. Without them the curve of the others is the same.
     """
     cells = comparable_in_order(table, linkage, position_of_cell)
     while True:
         curve = _Monotone(linked_counts(table, replace(linkage, identified=cells)), position_of_cell)
-        increments, resolved = curve.maximum()
-        unique = curve.unique(increments)
+        summit = climb(curve.propose, np.zeros(len(curve.lower)), _LIMITS)
+        unique = curve.unique(summit.at)
         if unique.all():
-            return curve, increments, resolved
+            return curve, summit.at, summit.converged
         cells[curve.linked.cells[~unique]] = False
 
 
@@ -104,19 +105,6 @@ def _merged_linkage(linkage: Linkage, block: Integers, moves: Flags) -> Linkage:
     stands = block == np.arange(len(block))
     several = np.isin(linkage.reference_of, linkage.reference_of[moves])
     return replace(linkage, identified=linkage.identified & stands & several)
-
-
-def _merged_table(table: CountTable, block: Integers) -> CountTable:
-    """The table with the cells of a block added up; units keep their numbers."""
-    keys, number = np.unique(table.unit_of_entry * table.n_cells + block[table.cell], return_inverse=True)
-    return CountTable(
-        n_cells=table.n_cells,
-        start=np.searchsorted(keys, np.arange(table.n_units + 1) * table.n_cells),
-        cell=keys % table.n_cells,
-        impressions=sum_by_number(number, table.impressions, len(keys)),
-        clicks=sum_by_number(number, table.clicks, len(keys)),
-        multiplicity=table.multiplicity,
-    )
 
 
 class _Monotone:
@@ -141,17 +129,12 @@ class _Monotone:
         self.curve_of = -after.astype(np.float64)
         self.weight = linked.table.multiplicity * linked.unit_clicks
 
-    def maximum(self) -> tuple[Floats, bool]:
-        """The increments of the most likely curve, exactly 0 within a block, and whether they stopped changing.
+    def propose(self, increments: Floats) -> Proposal:
+        """The step to the maximum of the quadratic expansion under x >= 0; enough is any gain.
 
-        Each step maximises l's quadratic expansion under x >= 0, which is a non-negative least squares problem in
-        the Cholesky factor of the information; a part of the way there no increment is below 0, either.
+        That is a non-negative least squares problem in the Cholesky factor of the information; a part of the way there
+        no increment is below 0, either.
         """
-        summit = climb(self._propose, np.zeros(len(self.lower)), _LIMITS)
-        return summit.at, summit.converged
-
-    def _propose(self, increments: Floats) -> Proposal:
-        """The step to the maximum of the quadratic expansion; enough is any gain."""
         shares = self.linked.shares(self.curve_of @ increments)
         gradient, information = self._slopes(shares)
 

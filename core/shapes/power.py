@@ -4,34 +4,28 @@ beta_k = -eta x_k,  x_k = log position_k - log position_ref    (Joachims, Swamin
 score s = -sum_e x_e (c_e - C p_e),  information h = C Var_p(x), per unit
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import student_quantile
 from posbias.core.arrays.members import Members
 from posbias.core.arrays.newton import ROUNDING, Limits, Proposal, climb
 from posbias.core.shapes.shape import (
-    ONE_END,
-    SHAPE_ALONE,
     CurveShape,
     ShapedEstimate,
     counts_of_all_cells,
     gains,
+    reasons_of,
     units_with_slope,
 )
-from posbias.core.standard_errors.cluster import AGREEING, CONFIDENCE, ONE_CLUSTER
 from posbias.core.standard_errors.contrasts import (
-    ContrastTest,
     FittedStrata,
     ScoredEstimate,
     conditional_scores,
     difference_test,
     sum_by_cluster,
 )
-from posbias.core.standard_errors.intervals import Intervals
-from posbias.core.standard_errors.leave_one_out import AGREEMENT
+from posbias.core.standard_errors.intervals import Intervals, upper_end
+from posbias.core.standard_errors.leave_one_out import AGREEMENT, t_quantile
 from posbias.core.theta.linkage import Linkage
 
 _LIMITS = Limits(longest_step=4.0, tolerance=1e-11)  # of eta
@@ -61,65 +55,30 @@ def fit_power(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate:
     members, linkage = free.strata.members, free.fit.linkage
     power = _Power(free.strata.signatures, linkage, position_of_cell)
     eta, converged = power.maximum()
-    slopes = power.errors(eta, members)
+    eta_error, eta_margin, eta_effective, agreeing = power.errors(eta, members)
     distance = power.distance
     log_theta = -eta[power.group] * distance
-    std_error = slopes.std_error[power.group] * np.abs(distance)
+    std_error = eta_error[power.group] * np.abs(distance)
     std_error[(distance == 0) & np.isfinite(log_theta)] = 0.0
-    margin = slopes.margin[power.group] * np.abs(distance)
+    margin = eta_margin[power.group] * np.abs(distance)
     margin[std_error == 0] = 0.0
-    effective = np.where(distance == 0, np.nan, slopes.effective[power.group])
+    effective = np.where(distance == 0, np.nan, eta_effective[power.group])
     test = difference_test(power.scored(log_theta, std_error, members), free.scored())
-    with np.errstate(over="ignore"):  # an interval without an upper end has none
-        high = np.exp(log_theta + margin)
-    return ShapedEstimate(
-        log_theta=log_theta,
-        intervals=Intervals(
-            std_error=std_error,
-            low=np.exp(log_theta - margin),
-            high=np.where(np.isinf(high), np.nan, high),
-            effective_clusters=effective,
-            reason=_power_reasons(log_theta, std_error, slopes.agreeing[power.group], linkage),
-        ),
-        block=np.arange(len(log_theta)),
-        eta=eta[power.group],
-        eta_error=slopes.std_error[power.group],
-        converged=converged,
-        test=test,
-        warning=_power_warning(test, position_of_cell),
-    )
-
-
-def _power_reasons(log_theta: Floats, std_error: Floats, agreeing: Flags, linkage: Linkage) -> tuple[str | None, ...]:
-    without = np.isnan(std_error)
-    reasons = np.select(
-        [np.isnan(log_theta), without & agreeing, without, ~linkage.identified],
-        [ONE_END, AGREEING, ONE_CLUSTER, SHAPE_ALONE],
-        default="",
-    )
-    return tuple(str(reason) or None for reason in reasons)
-
-
-def _power_warning(test: ContrastTest, position_of_cell: Integers) -> str | None:
-    if not test.rejected:
-        return None
-    return (
+    low, high = np.exp(log_theta - margin), upper_end(log_theta + margin)
+    reasons = reasons_of(np.isnan(log_theta), np.isnan(std_error), agreeing[power.group], ~linkage.identified)
+    warning = (
         f"Propensities do not follow a power of the position: at position {position_of_cell[test.largest]} the power "
         f"says {np.exp(test.difference):.2f} times what the log says without a shape (p = {test.p_value:.2g})."
     )
-
-
-@dataclass(frozen=True)
-class _Slopes:
-    """Errors of the etas, half the widths of their intervals, G*, and whether the clusters agree to the last click.
-
-    Each of shape (number of groups,).
-    """
-
-    std_error: Floats
-    margin: Floats
-    effective: Floats
-    agreeing: Flags
+    return ShapedEstimate(
+        log_theta=log_theta,
+        intervals=Intervals(std_error, low, high, effective, reasons),
+        converged=converged,
+        test=test,
+        warning=warning if test.rejected else None,
+        eta=eta[power.group],
+        eta_error=eta_error[power.group],
+    )
 
 
 class _Power:
@@ -168,8 +127,13 @@ class _Power:
     def _by_group(self, per_unit: Floats) -> Floats:
         return sum_by_number(self.group_of_unit, self.links.table.multiplicity * per_unit, self.n_groups)
 
-    def errors(self, eta: Floats, members: Members) -> _Slopes:
-        """CR3 over the clusters of each group: the clusters of different groups do not mix."""
+    def errors(self, eta: Floats, members: Members) -> tuple[Floats, Floats, Floats, Flags]:
+        """CR3 over the clusters of each group: the clusters of different groups do not mix.
+
+        Returns:
+            Errors of the etas, half the widths of their intervals, G*, and whether the clusters agree to the last
+            click, each of shape (number of groups,).
+        """
         scores, informations = self.slopes(self.links.shares(-np.nan_to_num(eta)[self.group] * self.distance))
         linked = members.among(self.links.units)
         unit = linked.unit
@@ -187,13 +151,8 @@ class _Power:
             effective = 1 / sum_by_number(group, (information / total) ** 2, self.n_groups)
             agreeing = variance <= AGREEMENT**2
         variance[~self.finite | (n_clusters == 0) | agreeing] = np.nan
-        quantile = student_quantile((1 + CONFIDENCE) / 2, np.maximum(np.minimum(effective, n_clusters - 1), 1.0))
-        return _Slopes(
-            std_error=np.sqrt(variance),
-            margin=quantile * np.sqrt(variance),
-            effective=effective,
-            agreeing=agreeing,
-        )
+        quantile, std_error = t_quantile(np.maximum(np.minimum(effective, n_clusters - 1), 1.0)), np.sqrt(variance)
+        return std_error, quantile * std_error, effective, agreeing
 
     def scored(self, log_theta: Floats, std_error: Floats, members: Members) -> ScoredEstimate:
         """The curve with its clusters' scores and the response x x' / h."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 from posbias.core.registry import Plugin
+from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER
 from posbias.core.standard_errors.contrasts import ContrastTest, FittedStrata
 from posbias.core.standard_errors.intervals import Intervals
 from posbias.core.theta.linkage import Linkage
@@ -23,35 +24,30 @@ from posbias.core.theta.linked_counts import LinkedCounts
 SHAPE_ALONE = "the log does not link it: its number rests on the shape alone"
 ONE_END = "clicks lie at one end only: no finite slope"
 
+
+def reasons_of(unknown: Flags, without_error: Flags, agreeing: Flags, unlinked: Flags) -> tuple[str | None, ...]:
+    """Why a cell has no number, no interval, or on what its number rests, all of shape (K,)."""
+    conditions = [unknown, without_error & agreeing, without_error, unlinked]
+    reasons = np.select(conditions, [ONE_END, AGREEING, ONE_CLUSTER, SHAPE_ALONE], default="")
+    return tuple(str(reason) or None for reason in reasons)
+
+
 _INNER = 1e-11  # share of a unit's clicks that lies before its last cell, or after its first
 
 
 @dataclass(frozen=True)
 class ShapedEstimate:
-    """A curve of a given shape, one a group of cells.
+    """A curve of a given shape, one a group of cells."""
 
-    Attributes:
-        log_theta: shape (K,), log propensity relative to the cell's reference, 0 there; NaN where there is none.
-        intervals: how sure it is. Monotone: given the blocks.
-        block: shape (K,), monotone: the cell whose number the cell shares, possibly its own. Power: the cell itself.
-        eta: shape (K,), power: the severity of the cell's group, NaN where there is none. Monotone: NaN.
-        eta_error: shape (K,), its standard error.
-        converged: whether the optimum was reached.
-        test: of the shape against the free estimate. Power: shape - free, by cell. Monotone: how far the free
-            estimate rises from one position to the next, one-sided.
-        warning: a sentence where the shape is rejected, else None.
-        tau: smooth: how far the curve leaves a power of the position. Other shapes: NaN.
-    """
-
-    log_theta: Floats
-    intervals: Intervals
-    block: Integers
-    eta: Floats
-    eta_error: Floats
-    converged: bool
-    test: ContrastTest
-    warning: str | None
-    tau: float = np.nan
+    log_theta: Floats  # shape (K,), relative to the cell's reference, 0 there; NaN where there is none
+    intervals: Intervals  # how sure it is; monotone: given the blocks
+    converged: bool  # whether the optimum was reached
+    test: ContrastTest  # against the free estimate; power: shape - free, by cell; monotone: how far that one rises
+    warning: str | None  # a sentence where the shape is rejected
+    eta: Floats  # shape (K,), power: the severity of the cell's group, NaN where there is none; other shapes: NaN
+    eta_error: Floats  # shape (K,), its standard error
+    tau: float = np.nan  # smooth: how far the curve leaves a power of the position
+    block: Integers | None = None  # shape (K,), monotone: the cell whose number the cell shares, possibly its own
 
     @property
     def theta(self) -> Floats:

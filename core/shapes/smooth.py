@@ -28,19 +28,12 @@ import numpy as np
 from posbias.core.arrays import unit_diagonal
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.arrays.newton import ENOUGH_ASCENT, Limits, Proposal, climb
-from posbias.core.shapes.shape import (
-    ONE_END,
-    SHAPE_ALONE,
-    CurveShape,
-    ShapedEstimate,
-    counts_of_all_cells,
-    units_with_slope,
-)
+from posbias.core.shapes.shape import CurveShape, ShapedEstimate, counts_of_all_cells, reasons_of, units_with_slope
 from posbias.core.shapes.walk import walk_covariance
-from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, scores_of_members
+from posbias.core.standard_errors.cluster import AGREEING, scores_of_members
 from posbias.core.standard_errors.contrasts import FittedStrata, contrast_test
-from posbias.core.standard_errors.intervals import Intervals
-from posbias.core.standard_errors.leave_one_out import ClusterSums, LeaveOneOut
+from posbias.core.standard_errors.intervals import Intervals, upper_end
+from posbias.core.standard_errors.leave_one_out import AGREEMENT, ClusterSums, LeaveOneOut, t_quantile
 from posbias.core.theta.conditional import Likelihood
 from posbias.core.theta.linked_counts import LinkedCounts
 
@@ -81,95 +74,40 @@ def fit_smooth(free: FittedStrata, position_of_cell: Integers) -> ShapedEstimate
     linkage, n_cells = free.fit.linkage, len(position_of_cell)
     numbers = np.full((5, n_cells), np.nan)
     numbers[:, curves.at_reference] = np.array([[0.0], [0.0], [1.0], [1.0], [np.nan]])
-    found = curves.posterior() if len(curves.free) else _NOTHING
-    numbers[:, curves.free] = _with_ends(found)
+    tau, converged = np.nan, True
+    if len(curves.free):
+        numbers[:, curves.free], tau, converged = curves.posterior()
     log_theta, std_error, low, high, effective = numbers
-    without = np.isnan(std_error)
-    reasons = np.select(
-        [np.isnan(log_theta), without & curves.agreeing, without, ~linkage.identified & ~curves.at_reference],
-        [ONE_END, AGREEING, ONE_CLUSTER, SHAPE_ALONE],
-        default="",
-    )
+    unlinked = ~linkage.identified & ~curves.at_reference
+    reasons = reasons_of(np.isnan(log_theta), np.isnan(std_error), curves.agreeing, unlinked)
     nothing = np.empty(0)
     return ShapedEstimate(
         log_theta=log_theta,
-        intervals=Intervals(std_error, low, high, effective, tuple(str(reason) or None for reason in reasons)),
-        block=np.arange(n_cells),
-        eta=np.full(n_cells, np.nan),
-        eta_error=np.full(n_cells, np.nan),
-        converged=found.converged,
+        intervals=Intervals(std_error, low, high, effective, reasons),
+        converged=converged,
         test=contrast_test(nothing, nothing, nothing),  # it follows the log where the log speaks
         warning=None,
-        tau=found.tau,
+        eta=np.full(n_cells, np.nan),
+        eta_error=np.full(n_cells, np.nan),
+        tau=tau,
     )
-
-
-@dataclass(frozen=True)
-class _Posterior:
-    """The curve on the F free cells, each array of shape (F,).
-
-    Attributes:
-        mean: of log theta.
-        std_error: the root of V; NaN where there is one cluster, or several that agree to the last click.
-        margin: half the width of the interval.
-        effective: G*, the effective clusters of V_data.
-        tau: posterior mean of tau.
-        converged: whether every optimum was reached.
-    """
-
-    mean: Floats
-    std_error: Floats
-    margin: Floats
-    effective: Floats
-    tau: float
-    converged: bool
-
-
-_NOTHING = _Posterior(*np.empty((4, 0)), tau=np.nan, converged=True)
-
-
-def _with_ends(found: _Posterior) -> Floats:
-    """Log theta, its error, the ends of the interval of theta, and G*, shape (5, F)."""
-    with np.errstate(over="ignore"):  # an interval without an upper end has none
-        high = np.exp(found.mean + found.margin)
-    high[np.isinf(high)] = np.nan
-    return np.stack([found.mean, found.std_error, np.exp(found.mean - found.margin), high, found.effective])
 
 
 @dataclass(frozen=True)
 class _Mode:
-    """The best curve given tau.
+    """The best curve given tau."""
 
-    Attributes:
-        beta: shape (K,).
-        precision: shape (F, F), A.
-        inverse: shape (F, F), its inverse.
-        walk: shape (F,), the diagonal of V_walk given tau.
-        data: shape (F,), that of A^-1 (H / phi) A^-1: V_data if clicks were independent up to phi.
-        log_weight: log of tau's marginal likelihood, up to a constant.
-        converged: whether it was reached.
-    """
-
-    beta: Floats
-    precision: Floats
-    inverse: Floats
-    walk: Floats
-    data: Floats
-    log_weight: float
+    beta: Floats  # shape (K,)
+    precision: Floats  # shape (F, F), A
+    inverse: Floats  # shape (F, F), its inverse
+    walk: Floats  # shape (F,), the diagonal of V_walk given tau
+    data: Floats  # shape (F,), that of A^-1 (H / phi) A^-1: V_data if clicks were independent up to phi
+    log_weight: float  # log of tau's marginal likelihood, up to a constant
     converged: bool
 
 
 class _Curves:
-    """The likelihood with a walk around a power, on the cells of the groups in which clicks determine a slope.
-
-    Attributes:
-        free: shape (F,), their cells other than the references.
-        at_reference: shape (K,), their references.
-        agreeing: shape (K,), cells on which the clusters agree to the last click, so that errors cannot be read.
-        roughness: shape (F, F), R.
-        of_slope: shape (F, F), the prior precision of the slopes.
-        rank: of R.
-    """
+    """The likelihood with a walk around a power, on the cells of the groups in which clicks determine a slope."""
 
     def __init__(self, free: FittedStrata, position_of_cell: Integers) -> None:
         self.fitted = free
@@ -178,22 +116,31 @@ class _Curves:
         log_position = np.log(position_of_cell)
         x = log_position - log_position[reference_of]
         sloped = _sloped(counts, x)
+        # Cells on which the clusters agree to the last click, so that errors cannot be read; and the references, (K,).
         self.agreeing = np.array([reason == AGREEING for reason in free.errors.reason])
         self.at_reference = sloped & (reference_of == own)
         # Cells of other groups are compared with themselves alone, and so say nothing.
         self.counts = replace(counts, reference_of=np.where(sloped, reference_of, own))
-        self.free = self.counts.free
+        self.free = self.counts.free  # shape (F,)
+        # R and the prior precision of the slopes, shape (F, F) each, and the rank of R.
         self.roughness, self.of_slope, self.rank = _roughness(reference_of[self.free], x[self.free])
         self.likelihood = Likelihood(self.counts)
 
-    def posterior(self) -> _Posterior:
-        """The curve with its errors, over all tau."""
+    def posterior(self) -> tuple[Floats, float, bool]:
+        """The curve with its errors, over all tau.
+
+        Returns:
+            Log theta, the root of V (NaN where there is one cluster, or several that agree to the last click), the ends
+            of the interval of theta, and G* of V_data, shape (5, F); the mean of tau; if all optima were reached.
+        """
         spread = self._spread()
         modes, start = list[_Mode](), np.zeros(self.counts.table.n_cells)
         for tau in _TAU[::-1].tolist():
             modes.insert(0, self.mode(tau, spread, start))
             start = modes[0].beta
-        log_weight = np.array([mode.log_weight for mode in modes]) + np.log(_prior())
+        density = _TAU / (1 + _TAU**2)  # half-Cauchy(1), times the width of a step
+        prior = (1 - _POWER) * density / density.sum() + _POWER * (_TAU[0] == _TAU)
+        log_weight = np.array([mode.log_weight for mode in modes]) + np.log(prior)
         weight = np.exp(log_weight - log_weight.max())
         weight /= weight.sum()
         curves = np.array([mode.beta[self.free] for mode in modes])
@@ -201,15 +148,11 @@ class _Curves:
         walk = weight @ (np.array([mode.walk for mode in modes]) + (curves - mean) ** 2)
         sums, ratio = self._left_out(modes[int(np.argmin(np.abs(tau - _TAU)))], spread)
         data = ratio * (weight @ np.array([mode.data for mode in modes]))
-        data[self.agreeing[self.free] | sums.agreeing] = np.nan
-        return _Posterior(
-            mean=mean,
-            std_error=np.sqrt(data + walk),
-            margin=np.sqrt(sums.quantile**2 * data + _NORMAL**2 * walk),
-            effective=np.where(np.isnan(data), np.nan, sums.effective_clusters),
-            tau=tau,
-            converged=all(mode.converged for mode in modes),
-        )
+        data[self.agreeing[self.free] | (sums.variance <= AGREEMENT**2)] = np.nan
+        margin = np.sqrt(t_quantile(sums.degrees) ** 2 * data + _NORMAL**2 * walk)
+        effective = np.where(np.isnan(data), np.nan, sums.effective_clusters)
+        numbers = [mean, np.sqrt(data + walk), np.exp(mean - margin), upper_end(mean + margin), effective]
+        return np.stack(numbers), tau, all(mode.converged for mode in modes)
 
     def _spread(self) -> float:
         """Phi: what clusters vary beyond independent clicks, over all that the log determines.
@@ -298,11 +241,3 @@ def _roughness(reference: Integers, x: Floats) -> tuple[Floats, Floats, int]:
     slope_of: Floats = np.linalg.solve(slopes.T @ explained, explained.T).astype(np.float64)
     rough = precision - explained @ slope_of
     return (rough + rough.T) / 2, _SLOPE * slope_of.T @ slope_of, len(x) - slopes.shape[1]
-
-
-def _prior() -> Floats:
-    """Of each tau of the grid: half-Cauchy(1), times the width of a step, and a power for the smallest."""
-    density = _TAU / (1 + _TAU**2)
-    prior = (1 - _POWER) * density / density.sum()
-    prior[0] += _POWER
-    return prior

@@ -26,7 +26,7 @@ from posbias.core.arrays import unit_diagonal
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Numbers, sum_by_number
 from posbias.core.arrays.linalg import connected, counted, in_rows
 from posbias.core.arrays.members import Members
-from posbias.core.standard_errors.cluster import ClusterSums
+from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.theta.allpairs import UNCLICKED_SHARE, AllPairsFit, InterventionalSets
 
 BLOCK = 4_000_000
@@ -51,8 +51,7 @@ def sum_clusters(fit: AllPairsFit, members: Members) -> ClusterSums:
     """
     linked = members.among(fit.linked.units).by_cluster()
     unit, cluster = linked.unit, linked.cluster
-    clusters = _Clusters(fit)
-    n_free = len(fit.linked.free)
+    clusters, n_free = _Clusters(fit), len(fit.linked.free)
     sums = no_clusters(n_free)
     entries = fit.linked.table.entries_of_unit[unit]
     for block in blocks_of_clusters(cluster, entries * (entries - 1) // 2 * n_free):
@@ -62,15 +61,7 @@ def sum_clusters(fit: AllPairsFit, members: Members) -> ClusterSums:
 
 def no_clusters(n_free: int) -> ClusterSums:
     """The sums over no cluster."""
-    zeros = np.zeros(n_free)
-    return ClusterSums(
-        outer=np.zeros((n_free, n_free)),
-        influence=zeros,
-        influence_squared=zeros,
-        clusters_of_cell=zeros,
-        n_clusters=0,
-        alone=np.zeros(n_free, np.bool_),
-    )
+    return sums_of(np.zeros((0, n_free)), np.zeros((0, n_free)), np.zeros(n_free, np.bool_))
 
 
 def sums_of(change: Floats, influence: Floats, alone: Flags) -> ClusterSums:
@@ -104,23 +95,12 @@ def blocks_of_clusters(cluster: Numbers, cost: Integers) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class _UnitSets:
-    """Each set of each unit, unit after unit: P of them.
+    """Each set of each unit, unit after unit: P of them."""
 
-    Attributes:
-        start: shape (U + 1,), where each unit's begin.
-        number: shape (P,), of the set.
-        first: shape (P,), the unit's entry in cell a.
-        second: shape (P,), its entry in cell b.
-        first_rate: shape (P,), r_a.
-        second_rate: shape (P,), r_b.
-    """
-
-    start: Integers
-    number: Integers
-    first: Integers
-    second: Integers
-    first_rate: Floats
-    second_rate: Floats
+    start: Integers  # shape (U + 1,), where each unit's begin
+    number: Integers  # shape (P,), of the set
+    first_rate: Floats  # shape (P,), r_a
+    second_rate: Floats  # shape (P,), r_b
 
     def sum_by_unit(self, values: Floats) -> Floats:
         """Sum over each unit's sets, shape (U,)."""
@@ -152,7 +132,8 @@ class _Clusters:
         members = counted(cluster, local, (int(cluster[-1]) + 1, len(units)))
         sets_of = self._sets_of(self.table.take(units))
         used, column = np.unique(sets_of.number, return_inverse=True)
-        response = self._responses(used)
+        sets = self.fit.sets
+        response = (self.inverse[sets.first[used]] - self.inverse[sets.second[used]])[:, self.free]  # D_ab, one a row
         information = self.per_click[sets_of.number] * (sets_of.first_rate + sets_of.second_rate)
         leverage = members @ sets_of.sum_by_unit(information * self.resistance[sets_of.number])
         influence = members @ (in_rows(information, column, sets_of.start, len(used)) @ response**2)
@@ -180,24 +161,16 @@ class _Clusters:
         bounds = np.append(begin, len(first))[table.start]
         first, second = first[kept], second[kept]
         rate = table.clicks / table.impressions
-        return _UnitSets(before[bounds], number[kept], first, second, rate[first], rate[second])
+        return _UnitSets(before[bounds], number[kept], rate[first], rate[second])
 
     def _scores(self, sets_of: _UnitSets) -> Floats:
         """The score s_j,ab of each set of each unit, shape (P,)."""
-        of_first, of_second = self._score_per_rate()
-        x, y = self.fit.profile.first_probability, self.fit.profile.second_probability
+        at = self.fit.profile
+        x, y = at.first_probability, at.second_probability
+        of_first, of_second = (1 - at.share) / (1 - x), at.share / (1 - y)  # how s grows with r_a and falls with r_b
         of_unit = (1 + UNCLICKED_SHARE) * (of_first * x - of_second * y)
         number = sets_of.number
         return of_first[number] * sets_of.first_rate - of_second[number] * sets_of.second_rate - of_unit[number]
-
-    def _score_per_rate(self) -> tuple[Floats, Floats]:
-        """How s_j,ab grows with r_a and falls with r_b, each of shape (E,)."""
-        at = self.fit.profile
-        return (1 - at.share) / (1 - at.first_probability), at.share / (1 - at.second_probability)
-
-    def _responses(self, sets: Integers) -> Floats:
-        """D_ab of the given sets, one row each, on the free cells."""
-        return (self.inverse[self.fit.sets.first[sets]] - self.inverse[self.fit.sets.second[sets]])[:, self.free]
 
     def _change_without(self, units: Integers) -> tuple[Floats, Flags]:
         """What leaving out one cluster changes, shape (F,), and the free cells that it alone identifies.

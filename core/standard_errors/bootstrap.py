@@ -20,10 +20,10 @@ widen the sandwich's interval, and never narrows it. Its standard error is the s
 import numpy as np
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.arrays.linalg import gram, student_quantile
+from posbias.core.arrays.linalg import gram
 from posbias.core.counts.sufficient_statistics import Strata
-from posbias.core.standard_errors.cluster import ClusterErrors, cluster_scores, errors_from_margins
-from posbias.core.standard_errors.leave_one_out import CONFIDENCE, ClusterSums, LeaveOneOut
+from posbias.core.standard_errors.cluster import ClusterErrors, cluster_scores, errors_from_sums
+from posbias.core.standard_errors.leave_one_out import CONFIDENCE, ClusterSums, LeaveOneOut, t_quantile
 from posbias.core.theta.conditional import ConditionalFit
 
 FEWEST_REPLICATES = 19
@@ -49,10 +49,10 @@ def bootstrap(fit: ConditionalFit, strata: Strata, replicates: int, seed: int) -
     left_out = LeaveOneOut(fit, cluster_scores(fit, strata))
     sums = left_out.sums()
     statistic = _statistics(left_out, sums, np.random.default_rng(seed), replicates)
-    widest = student_quantile((1 + CONFIDENCE) / 2, np.ones(1))
+    widest = t_quantile(np.ones(1))
     quantile = np.quantile(np.minimum(statistic, widest), CONFIDENCE, axis=1, method="weibull")
-    quantile = np.maximum(quantile, sums.quantile)
-    return errors_from_margins(fit.log_theta, fit.free_cells, sums, quantile * np.sqrt(sums.variance))
+    quantile = np.maximum(quantile, t_quantile(sums.degrees))
+    return errors_from_sums(fit.log_theta, fit.free_cells, sums, quantile)
 
 
 def _statistics(left_out: LeaveOneOut, sums: ClusterSums, random: np.random.Generator, number: int) -> Floats:

@@ -31,25 +31,10 @@ from posbias.core.arrays.threads import at_once
 from posbias.core.arrays.unit_diagonal import MANY
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.column import TwoWaySums
-from posbias.core.standard_errors.intervals import Intervals
-from posbias.core.standard_errors.leave_one_out import CONFIDENCE, ClusterScores, ClusterSums, LeaveOneOut
+from posbias.core.standard_errors.intervals import Intervals, upper_end
+from posbias.core.standard_errors.leave_one_out import AGREEMENT, ClusterScores, ClusterSums, LeaveOneOut, t_quantile
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
-
-__all__ = [
-    "AGREEING",
-    "CONFIDENCE",
-    "ONE_CLUSTER",
-    "ClusterErrors",
-    "ClusterSums",
-    "cluster_errors",
-    "cluster_scores",
-    "errors_from_margins",
-    "errors_from_sums",
-    "pair_errors",
-    "sum_clusters",
-    "sum_scores",
-]
 
 _BLOCK = 1 << 16  # members that are worked on at a time
 
@@ -59,17 +44,11 @@ AGREEING = "its queries agree to the last click, so that no error can be read fr
 
 @dataclass(frozen=True)
 class ClusterErrors(Intervals):
-    """Standard errors and intervals by cluster.
+    """Standard errors and intervals by cluster."""
 
-    Attributes:
-        degrees: shape (K,), nu, degrees of freedom of the interval; NaN where there is no G*.
-        n_clusters: G, clusters that hold a unit with a click and two identified cells.
-        covariance: shape (F, F), V on the fit's free cells; rows and columns of cells without interval are NaN.
-    """
-
-    degrees: Floats
-    n_clusters: int
-    covariance: Floats
+    degrees: Floats  # shape (K,), nu, degrees of freedom of the interval; NaN where there is no G*
+    n_clusters: int  # G, clusters that hold a unit with a click and two identified cells
+    covariance: Floats  # shape (F, F), V on the fit's free cells; NaN beside cells without interval
 
 
 def cluster_errors(fit: ConditionalFit, strata: Strata) -> ClusterErrors:
@@ -96,7 +75,7 @@ def pair_errors(fit: ConditionalFit, table: CountTable) -> ClusterErrors:
     each = np.arange(len(linked.units))
     members = counted(each, each, (len(each), len(each)))
     scores = scores_of_members(fit, linked, members, linked.table.multiplicity)
-    return errors_from_sums(fit.log_theta, fit.free_cells, sum_scores(fit, scores))
+    return errors_from_sums(fit.log_theta, fit.free_cells, LeaveOneOut(fit, scores).sums())
 
 
 def sum_clusters(fit: ConditionalFit, strata: Strata) -> ClusterSums:
@@ -107,12 +86,12 @@ def sum_clusters(fit: ConditionalFit, strata: Strata) -> ClusterSums:
     members = strata.members
     blocks = list(_blocks_of_clusters(members.cluster))
     if len(blocks) == 1 or len(fit.free_cells) >= MANY:  # each block has a dense matrix, and three products
-        return sum_scores(fit, cluster_scores(fit, strata))
+        return LeaveOneOut(fit, cluster_scores(fit, strata)).sums()
 
     def sums_of(block: slice) -> ClusterSums:
         units, unit = np.unique(members.unit[block], return_inverse=True)
         part = Strata(strata.signatures.take(units), Members(unit, members.cluster[block]))
-        return sum_scores(fit, cluster_scores(fit, part), threads=1)
+        return LeaveOneOut(fit, cluster_scores(fit, part), threads=1).sums()
 
     return reduce(add, at_once(sums_of, blocks))
 
@@ -151,27 +130,10 @@ def scores_of_members(fit: ConditionalFit, linked: LinkedCounts, members: Sparse
     return ClusterScores(linked, shares, scores, members, copies)
 
 
-def sum_scores(fit: ConditionalFit, clusters: ClusterScores, threads: int | None = None) -> ClusterSums:
-    """The sums over clusters; the order of the rows does not matter.
-
-    Args:
-        fit: the estimate.
-        clusters: their scores and information.
-        threads: how many clusters are left out at once; None: as many as there are threads.
-    """
-    return LeaveOneOut(fit, clusters, threads).sums()
-
-
-def errors_from_sums(log_theta: Floats, free_cells: Integers, sums: ClusterSums | TwoWaySums) -> ClusterErrors:
-    """Standard errors and intervals from the sums over all clusters; for the rest see `errors_from_margins`."""
-    margin = sums.quantile * np.sqrt(np.maximum(sums.variance, 0.0))
-    return errors_from_margins(log_theta, free_cells, sums, margin)
-
-
-def errors_from_margins(
-    log_theta: Floats, free_cells: Integers, sums: ClusterSums | TwoWaySums, margin: Floats
+def errors_from_sums(
+    log_theta: Floats, free_cells: Integers, sums: ClusterSums | TwoWaySums, quantile: Floats | None = None
 ) -> ClusterErrors:
-    """Standard errors and intervals of a given half-width.
+    """Standard errors and intervals from the sums over all clusters.
 
     A cell that one cluster alone identifies gets no interval. The others do: without that cluster, the cells that it
     alone identifies fall apart from the rest, and leaving it out is well defined for the rest. Nor does a cell on
@@ -181,18 +143,17 @@ def errors_from_margins(
         log_theta: shape (K,), the estimate; NaN where not identified.
         free_cells: shape (F,), the identified cells other than the references.
         sums: over all clusters.
-        margin: shape (F,), half the width of the interval of log theta.
+        quantile: shape (F,), half the width of the interval of log theta, in standard errors; by default t_{.975, nu}.
     """
-    without = sums.alone | sums.agreeing
     covariance = sums.covariance
+    variance = np.maximum(np.diag(covariance), 0.0)
+    without = sums.alone | (variance <= AGREEMENT**2)
     covariance[without, :] = np.nan
     covariance[:, without] = np.nan
     center = np.where(without, np.nan, log_theta[free_cells])
+    margin = (t_quantile(sums.degrees) if quantile is None else quantile) * np.sqrt(variance)
     why = np.where(sums.alone, ONE_CLUSTER, AGREEING)
     reason = dict(zip(free_cells[without].tolist(), map(str, why[without]), strict=True))
-    with np.errstate(over="ignore"):  # an interval without an upper end has none
-        high = np.exp(center + margin)
-    high[np.isinf(high)] = np.nan
 
     def on_all_cells(of_free: Floats, of_reference: float) -> Floats:
         values = np.where(np.isnan(log_theta), np.nan, of_reference)
@@ -202,7 +163,7 @@ def errors_from_margins(
     return ClusterErrors(
         std_error=on_all_cells(np.sqrt(np.diag(covariance)), 0.0),
         low=on_all_cells(np.exp(center - margin), 1.0),
-        high=on_all_cells(high, 1.0),
+        high=on_all_cells(upper_end(center + margin), 1.0),
         effective_clusters=on_all_cells(sums.effective_clusters, np.nan),
         degrees=on_all_cells(sums.degrees, np.nan),
         n_clusters=sums.n_clusters,

@@ -31,25 +31,19 @@ degrees of freedom of the way that has fewer.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce
+from functools import partial, reduce
 from operator import add
 
 import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, cross, gram, sparse_product, student_quantile
+from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, counted, cross, gram, sparse_product
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, count_units
 from posbias.core.periods import Length, with_periods
 from posbias.core.schema import CLICKS, IMPRESSIONS
-from posbias.core.standard_errors.leave_one_out import (
-    AGREEMENT,
-    CONFIDENCE,
-    ClusterSums,
-    WholeInformation,
-    low_and_high,
-)
+from posbias.core.standard_errors.leave_one_out import ClusterSums, WholeInformation, low_and_high
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
@@ -65,15 +59,6 @@ class TwoWaySums:
     @property
     def covariance(self) -> Floats:
         """V, shape (F, F), in an array of its own."""
-        return self._covariance.copy()
-
-    @property
-    def variance(self) -> Floats:
-        """V_kk, shape (F,)."""
-        return np.diag(self._covariance)
-
-    @cached_property
-    def _covariance(self) -> Floats:
         ways = self.query.covariance, self.column.covariance
         values, vectors = np.linalg.eigh(ways[0] + ways[1] - self.both.covariance)
         covariance = (vectors * np.maximum(values, 0.0)) @ vectors.T
@@ -84,11 +69,6 @@ class TwoWaySums:
         with np.errstate(divide="ignore", invalid="ignore"):
             raised = np.where(variance > 0, np.sqrt(np.maximum(one_way / variance, 1.0)), 1.0)
         return covariance * np.outer(raised, raised)
-
-    @property
-    def agreeing(self) -> Flags:
-        """Cells on which the clusters agree to the last click, shape (F,)."""
-        return self.variance <= AGREEMENT**2
 
     @property
     def alone(self) -> Flags:
@@ -106,11 +86,6 @@ class TwoWaySums:
         return np.minimum(self.query.degrees, self.column.degrees)
 
     @property
-    def quantile(self) -> Floats:
-        """t_{.975, nu_k}, shape (F,)."""
-        return student_quantile((1 + CONFIDENCE) / 2, self.degrees)
-
-    @property
     def n_clusters(self) -> int:
         """The number of clusters of the way that has fewer."""
         return min(self.query.n_clusters, self.column.n_clusters)
@@ -125,21 +100,13 @@ _CHUNK = 50_000_000  # impressions whose clusters are summed at a time
 
 @dataclass(frozen=True)
 class FittedCounts:
-    """A conditional fit of statistics that keep a column of clusters, which their parts are held against.
-
-    Attributes:
-        plan: what was counted.
-        cells: the cell columns; a cell's number is its row.
-        fit: the estimate.
-        period: the length of the periods within which attractiveness was one.
-        by: the columns whose values are the clusters.
-    """
+    """A conditional fit of statistics that keep a column of clusters, which their parts are held against."""
 
     plan: StatisticsPlan
-    cells: pl.DataFrame
+    cells: pl.DataFrame  # the cell columns; a cell's number is its row
     fit: ConditionalFit
-    period: Length
-    by: tuple[str, ...]
+    period: Length  # of the periods within which attractiveness was one
+    by: tuple[str, ...]  # the columns whose values are the clusters
 
     def scores_of(self, statistics: pl.DataFrame, chunk: int = 0, chunks: int = 1) -> pl.DataFrame:
         """What a part of the log adds to its clusters, or to one chunk of them: `by`, and a column of sums.
@@ -171,25 +138,16 @@ class FittedCounts:
 
 @dataclass(frozen=True)
 class _Part:
-    """The clusters of a part of a log, row by row of its statistics, in the order of the clusters.
+    """The clusters of a part of a log, row by row of its statistics, in the order of the clusters."""
 
-    Attributes:
-        linked: the strata that compare cells.
-        shares: p_j, a matrix of S strata by I cells.
-        clusters: the G clusters that have such strata.
-        cluster, unit, cell: of each row, shape (M,), numbers among G, S and I.
-        expected: mu, shape (M,).
-        residual: r*, shape (M,).
-    """
-
-    linked: LinkedCounts
-    shares: Sparse
-    clusters: pl.DataFrame
-    cluster: Integers
-    unit: Integers
-    cell: Integers
-    expected: Floats
-    residual: Floats
+    linked: LinkedCounts  # the strata that compare cells
+    shares: Sparse  # p_j, a matrix of S strata by I cells
+    clusters: pl.DataFrame  # the G clusters that have such strata
+    cluster: Integers  # of each row, shape (M,), a number among the G
+    unit: Integers  # likewise, among the S
+    cell: Integers  # likewise, among the I
+    expected: Floats  # mu, shape (M,)
+    residual: Floats  # r*, shape (M,)
 
     @classmethod
     def of(cls, log: FittedCounts, statistics: pl.DataFrame) -> "_Part":
@@ -198,20 +156,18 @@ class _Part:
         units, table = count_units(statistics, log.plan, log.cells, stratum)
         linked = linked_counts(table, log.fit.linkage)
         shares = linked.shares(log.fit.log_theta[linked.cells])
-        numbered = (
-            (units[linked.units], stratum, _UNIT),
-            (log.cells[linked.cells], tuple(log.cells.columns), _CELL),
-        )
         rows = with_periods(statistics, stratum)
-        for frame, columns, number in numbered:
+        for frame, columns, number in (
+            (units[linked.units], stratum, _UNIT),
+            (log.cells[linked.cells], log.cells.columns, _CELL),
+        ):
             rows = rows.join(frame.with_row_index(number), on=columns, how="inner", nulls_equal=True)
         clusters = rows.select(log.by).unique(maintain_order=True)
         rows = rows.join(clusters.with_row_index(_CLUSTER), on=log.by, nulls_equal=True).sort(_CLUSTER)
         cluster, unit, cell = (rows[name].to_numpy().astype(np.int64) for name in (_CLUSTER, _UNIT, _CELL))
-        entry = _entries(linked, unit, cell)
-        clicks_of_unit = linked.unit_clicks[unit]
+        entry = np.searchsorted(linked.table.entry_keys, unit * linked.table.n_cells + cell)
         share = rows[IMPRESSIONS].to_numpy() / linked.table.impressions[entry] * shares[entry]
-        expected = share * clicks_of_unit
+        expected = share * linked.unit_clicks[unit]
         residual = rows[CLICKS].to_numpy() - expected
         _, both = np.unique(cluster * max(len(linked.units), 1) + unit, return_inverse=True)
         held, total = np.bincount(both, share)[both], np.bincount(both, residual)[both]
@@ -256,14 +212,6 @@ class _Part:
         squares = gram(shares)
         found = np.diag(np.bincount(self.cell[first:last], expected, n_cells)) - mixed - mixed.T + squares
         return found[np.ix_(self.linked.free, self.linked.free)]
-
-
-def _entries(linked: LinkedCounts, unit: Integers, cell: Integers) -> Integers:
-    """The entry of the table that holds a unit in a cell."""
-    table = linked.table
-    n_cells = max(table.n_cells, 1)
-    unit_of_entry = np.repeat(np.arange(table.n_units), np.diff(table.start))
-    return np.searchsorted(unit_of_entry * n_cells + table.cell, unit * n_cells + cell)
 
 
 def column_sums(

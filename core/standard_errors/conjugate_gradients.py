@@ -25,21 +25,13 @@ _PRECISION = 1e-13  # of x, in the norm of (H - H_g)^-1, relative to the score
 
 @dataclass(frozen=True)
 class ClusterEntries:
-    """The entries of the units of B clusters on the F free cells.
+    """The entries of the units of B clusters on the F free cells."""
 
-    Attributes:
-        place: shape (R,), b F + k for an entry of cluster b in the free cell k.
-        share: shape (R,), p_je.
-        weight: shape (M,), w_bj of each unit of a cluster.
-        start: shape (M + 1,), where the entries of each of these begin; one at least has each.
-        shape: (B, F).
-    """
-
-    place: Integers
-    share: Floats
-    weight: Floats
-    start: Integers
-    shape: tuple[int, int]
+    place: Integers  # shape (R,), b F + k for an entry of cluster b in the free cell k
+    share: Floats  # shape (R,), p_je
+    weight: Floats  # shape (M,), w_bj of each unit of a cluster
+    start: Integers  # shape (M + 1,), where the entries of each of these begin; one at least has each
+    shape: tuple[int, int]  # (B, F)
 
     def information_times(self, vectors: Floats) -> Floats:
         """H_b v_b = sum_j w_bj (p_j * v - p_j (p_j'v)) of each cluster, both of shape (B, F)."""

@@ -71,8 +71,20 @@ from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
+Alternative = Literal["two-sided", "greater"]
+
+LEVEL = 0.05
+"""Probability of a false alarm, over all contrasts of a test together."""
+
+POWER = 0.8
+"""Share of logs that show a difference of `detectable` size."""
+
 MOST_CONTRASTS = 256
 """With more, their correlations are left aside: M p."""
+
+_BLOCK = 4_000_000  # numbers in one dense block of work, 32 MB
+_NOTABLE = 0.01  # share of a contrast's variance from which on a cell's clusters limit the degrees of freedom
+_ROUNDING = 1e-7  # a difference whose error is this small a share of the estimate's own is no difference
 
 _DRAWS = 4096
 _SEED = 19_930_101
@@ -159,19 +171,6 @@ class _Maximum:
         return float((1 / outside.sum(axis=1)).mean())
 
 
-Alternative = Literal["two-sided", "greater"]
-
-LEVEL = 0.05
-"""Probability of a false alarm, over all contrasts of a test together."""
-
-POWER = 0.8
-"""Share of logs that show a difference of `detectable` size."""
-
-_BLOCK = 4_000_000  # numbers in one dense block of work, 32 MB
-_NOTABLE = 0.01  # share of a contrast's variance from which on a cell's clusters limit the degrees of freedom
-_ROUNDING = 1e-7  # a difference whose error is this small a share of the estimate's own is no difference
-
-
 def detectable(std_error: float, degrees: float, level: float = LEVEL) -> float:
     """The difference that four of five logs would show, (t_(1 - level / 2) + t_.8) sd, by a two-sided test."""
     rejecting, powerful = (student_quantile(share, np.array([degrees]))[0] for share in (1 - level / 2, POWER))
@@ -180,30 +179,17 @@ def detectable(std_error: float, degrees: float, level: float = LEVEL) -> float:
 
 @dataclass(frozen=True)
 class ContrastTest:
-    """The verdict on several contrasts, and the one that decides it.
+    """The verdict on several contrasts, and the one that decides it."""
 
-    Attributes:
-        statistic: D / sd of the deciding contrast, its absolute value in a two-sided test; NaN without contrasts.
-        degrees: its degrees of freedom, >= 1.
-        p_value: the probability that any contrast shows as much if all are 0.
-        n_contrasts: M, contrasts with a standard error.
-        largest: index of the deciding contrast among those given, -1 without contrasts.
-        difference: its D, a difference of log propensities.
-        std_error: its standard error.
-        p_values: shape (M',), the same for each contrast that was given; NaN where it was left out.
-        found_by_four_of_five: shape (M',), how large each contrast must be for four of five such logs to show it; what
-            is smaller may have been missed. NaN where it was left out.
-    """
-
-    statistic: float
-    degrees: float
-    p_value: float
-    n_contrasts: int
-    largest: int
-    difference: float
+    statistic: float  # D / sd of the deciding contrast, its absolute value in a two-sided test; NaN without contrasts
+    degrees: float  # its degrees of freedom, >= 1
+    p_value: float  # the probability that any contrast shows as much if all are 0
+    n_contrasts: int  # M, contrasts with a standard error
+    largest: int  # index of the deciding contrast among those given, -1 without contrasts
+    difference: float  # its D, a difference of log propensities
     std_error: float
-    p_values: Floats
-    found_by_four_of_five: Floats
+    p_values: Floats  # shape (M',), the same for each contrast that was given; NaN where it was left out
+    found_by_four_of_five: Floats  # shape (M',), how large each must be for four of five such logs to show it; likewise
 
     @property
     def rejected(self) -> bool:
@@ -309,45 +295,31 @@ def correlation_of(covariance: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class ScoredEstimate:
-    """An estimate of the K log propensities, and what each cluster did to it.
+    """An estimate of the K log propensities, and what each cluster did to it."""
 
-    Attributes:
-        log_theta: shape (K,), NaN where there is no estimate.
-        std_error: shape (K,), with the correction for few clusters; NaN where there is none.
-        degrees: shape (K,), its degrees of freedom; NaN where there is no error.
-        clusters: shape (G,), the clusters' numbers, ascending.
-        scores: shape (G, S), the score of each cluster.
-        response: shape (K, S): without cluster g the estimate would, to first order, lose response @ scores[g].
-    """
-
-    log_theta: Floats
-    std_error: Floats
-    degrees: Floats
-    clusters: Integers
-    scores: Sparse
-    response: Floats
+    log_theta: Floats  # shape (K,), NaN where there is no estimate
+    std_error: Floats  # shape (K,), with the correction for few clusters; NaN where there is none
+    degrees: Floats  # shape (K,), its degrees of freedom; NaN where there is no error
+    clusters: Integers  # shape (G,), the clusters' numbers, ascending
+    scores: Sparse  # shape (G, S), the score of each cluster
+    response: Floats  # shape (K, S): without cluster g the estimate loses response @ scores[g], to first order
 
     @property
     def first_order_error(self) -> Floats:
         """CR0, the error without any correction for few clusters, shape (K,)."""
         if len(self.log_theta) > MOST_CONTRASTS:
             return np.sqrt(_products(self, self, *2 * (np.arange(len(self.clusters)),)))
-        return np.sqrt(np.maximum(_quadratic(self.response, gram(self.scores), self.response), 0.0))
+        variance = np.einsum("ks,ks->k", self.response @ gram(self.scores), self.response)
+        return np.sqrt(np.maximum(variance, 0.0))
 
 
 @dataclass(frozen=True)
 class FittedStrata:
-    """A conditional fit with what it was fitted to.
-
-    Attributes:
-        strata: the counts.
-        fit: the estimate from them.
-        errors: its errors, by the strata's clusters unless others were asked for.
-    """
+    """A conditional fit with what it was fitted to."""
 
     strata: Strata
     fit: ConditionalFit
-    errors: ClusterErrors
+    errors: ClusterErrors  # by the strata's clusters unless others were asked for
 
     def scored(self) -> ScoredEstimate:
         """The estimate with its scores, s_g = sum_{j in g} (c_j - C_j p_j), and response H^-1."""
@@ -358,14 +330,8 @@ class FittedStrata:
         )
         response = np.zeros((len(fit.log_theta), len(linked.cells)))
         response[np.ix_(fit.free_cells, linked.free)] = fit.inverse
-        return ScoredEstimate(
-            log_theta=fit.log_theta,
-            std_error=self.errors.std_error,
-            degrees=self.errors.degrees,
-            clusters=clusters,
-            scores=scores,
-            response=response,
-        )
+        errors = self.errors
+        return ScoredEstimate(fit.log_theta, errors.std_error, errors.degrees, clusters, scores, response)
 
 
 def conditional_scores(linked: LinkedCounts, log_theta: Floats) -> Floats:
@@ -384,22 +350,14 @@ def sum_by_cluster(table: CountTable, entry_scores: Floats, members: Members) ->
     return clusters, sparse_product(counts, by_unit_and_cell(table, entry_scores))
 
 
-@dataclass(frozen=True)
-class DifferenceErrors:
-    """How sure the difference of two estimates from the same clusters is.
+def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> tuple[Floats, Floats | None]:
+    """Errors of first - second, cell by cell, from the same clusters.
 
-    Attributes:
-        std_error: shape (K,); NaN where one of the two has no error or clusters agree so well that their scores vanish,
-            0 where the two estimates are the same function of the log.
-        correlation: shape (K, K); None with more cells than tests make use of correlations of.
+    Returns:
+        The standard error, shape (K,), NaN where one of the two has none or clusters agree so well that their scores
+        vanish, 0 where the two estimates are the same function of the log; and the correlations, shape (K, K), None
+        with more cells than tests make use of correlations of.
     """
-
-    std_error: Floats
-    correlation: Floats | None
-
-
-def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> DifferenceErrors:
-    """Errors of first - second, cell by cell, from the same clusters."""
     _, of_first, of_second = np.intersect1d(first.clusters, second.clusters, assume_unique=True, return_indices=True)
     own = first.first_order_error, second.first_order_error
     if len(first.log_theta) > MOST_CONTRASTS:
@@ -418,18 +376,14 @@ def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> Differen
     error[error < _ROUNDING * np.maximum(*own)] = 0.0
     agree = (own[0] < _ROUNDING * first.std_error) | (own[1] < _ROUNDING * second.std_error)
     usable = np.isfinite(first.std_error + second.std_error) & ~agree
-    return DifferenceErrors(np.where(usable, few_clusters * error, np.nan), correlation)
+    return np.where(usable, few_clusters * error, np.nan), correlation
 
 
 def difference_test(first: ScoredEstimate, second: ScoredEstimate) -> ContrastTest:
     """Test that two estimates from the same clusters, relative to the same references, agree in every cell."""
-    errors = difference_errors(first, second)
-    return contrast_test(
-        first.log_theta - second.log_theta,
-        errors.std_error,
-        np.minimum(first.degrees, second.degrees),
-        correlation=errors.correlation,
-    )
+    std_error, correlation = difference_errors(first, second)
+    degrees = np.minimum(first.degrees, second.degrees)
+    return contrast_test(first.log_theta - second.log_theta, std_error, degrees, correlation=correlation)
 
 
 def _products(first: ScoredEstimate, second: ScoredEstimate, of_first: Integers, of_second: Integers) -> Floats:
@@ -442,8 +396,3 @@ def _products(first: ScoredEstimate, second: ScoredEstimate, of_first: Integers,
         of_other = moved if first is second else second.scores[of_second[rows]] @ second.response.T
         total += (moved * of_other).sum(axis=0)
     return total
-
-
-def _quadratic(left: Floats, middle: Floats, right: Floats) -> Floats:
-    """The diagonal of L M R', shape (K,)."""
-    return np.einsum("ks,ks->k", left @ middle, right)

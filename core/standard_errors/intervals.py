@@ -8,24 +8,22 @@ import numpy as np
 from posbias.core.arrays.count_table import Floats
 
 
+def upper_end(log_theta: Floats) -> Floats:
+    """The upper end of an interval from its logarithm; NaN where it is beyond all numbers."""
+    with np.errstate(over="ignore"):
+        high = np.exp(log_theta)
+    return np.where(np.isinf(high), np.nan, high)
+
+
 @dataclass(frozen=True)
 class Intervals:
-    """Standard errors and 95 % intervals.
+    """Standard errors and 95 % intervals, each array of shape (K,)."""
 
-    Attributes:
-        std_error: shape (K,), of log theta; 0 at a reference, NaN where there is none.
-        low: shape (K,), lower end of the 95 % interval of theta; 1 at a reference, NaN where there is none.
-        high: shape (K,), its upper end; the upper limit alone where a cell has no clicks.
-        effective_clusters: shape (K,), G*, how many equal clusters the cell's data are worth; NaN at a reference and
-            where there is no error.
-        reason: K reasons why a cell has no number or no interval, or on what its number rests; else None.
-    """
-
-    std_error: Floats
-    low: Floats
-    high: Floats
-    effective_clusters: Floats
-    reason: tuple[str | None, ...]
+    std_error: Floats  # of log theta; 0 at a reference, NaN where there is none
+    low: Floats  # lower end of the 95 % interval of theta; 1 at a reference, NaN where there is none
+    high: Floats  # its upper end; the upper limit alone where a cell has no clicks
+    effective_clusters: Floats  # G*, how many equal clusters the data are worth; NaN at a reference and without error
+    reason: tuple[str | None, ...]  # why a cell has no number or no interval, or on what its number rests
 
     @classmethod
     def unknown(cls, reason: tuple[str | None, ...]) -> Self:

@@ -51,28 +51,14 @@ _BLOCK = 4_000_000  # numbers in one dense block of work, 32 MB
 
 @dataclass(frozen=True)
 class ClusterSums:
-    """What the clusters add up to: parts of a log that share no cluster can be summed one by one.
+    """What the clusters add up to: parts of a log that share no cluster can be summed one by one."""
 
-    Attributes:
-        outer: shape (F, F), sum_g d_g d_g' over the free cells.
-        influence: shape (F,), sum_g a_gk.
-        influence_squared: shape (F,), sum_g a_gk^2.
-        clusters_of_cell: shape (F,), G_k, clusters with a_gk > 0.
-        n_clusters: number of clusters that count.
-        alone: shape (F,), cells that one of the clusters alone identifies.
-    """
-
-    outer: Floats
-    influence: Floats
-    influence_squared: Floats
-    clusters_of_cell: Floats
-    n_clusters: int
-    alone: Flags
-
-    @property
-    def agreeing(self) -> Flags:
-        """Cells on which the clusters agree to the last click, shape (F,): their V_kk is rounding."""
-        return self.variance <= AGREEMENT**2
+    outer: Floats  # shape (F, F), sum_g d_g d_g' over the free cells
+    influence: Floats  # shape (F,), sum_g a_gk
+    influence_squared: Floats  # shape (F,), sum_g a_gk^2
+    clusters_of_cell: Floats  # shape (F,), G_k, clusters with a_gk > 0
+    n_clusters: int  # that count
+    alone: Flags  # shape (F,), cells that one of the clusters alone identifies
 
     @property
     def effective_clusters(self) -> Floats:
@@ -83,11 +69,6 @@ class ClusterSums:
     def degrees(self) -> Floats:
         """nu_k, degrees of freedom, shape (F,)."""
         return np.maximum(np.minimum(self.effective_clusters, self.clusters_of_cell - 1), 1.0)
-
-    @property
-    def quantile(self) -> Floats:
-        """t_{.975, nu_k}, shape (F,)."""
-        return student_quantile((1 + CONFIDENCE) / 2, self.degrees)
 
     @property
     def variance(self) -> Floats:
@@ -117,6 +98,11 @@ class ClusterSums:
         )
 
 
+def t_quantile(degrees: Floats) -> Floats:
+    """t_{.975, nu}: how many standard errors a 95 % interval reaches."""
+    return student_quantile((1 + CONFIDENCE) / 2, degrees)
+
+
 def low_and_high(leverage: Floats) -> tuple[Integers, Integers]:
     """The clusters that need not be left out one by one, as x_g = s_g to within a percent, and the others."""
     return np.flatnonzero(leverage < _LEVERAGE), np.flatnonzero(leverage >= _LEVERAGE)
@@ -124,21 +110,13 @@ def low_and_high(leverage: Floats) -> tuple[Integers, Integers]:
 
 @dataclass(frozen=True)
 class ClusterScores:
-    """Score and information of G clusters, in terms of S units: s_g, and H_g = sum_j w_gj (diag(p_j) - p_j p_j').
+    """Score and information of G clusters, in terms of S units: s_g, and H_g = sum_j w_gj (diag(p_j) - p_j p_j')."""
 
-    Attributes:
-        linked: the units and the I identified cells.
-        shares: shape (R,), p_je of each entry of `linked.table`.
-        scores: shape (G, I), s_g on the identified cells.
-        weight: shape (G, S), w_gj, the clicks on unit j in cluster g.
-        copies: shape (G,), how many equal clusters each row stands for.
-    """
-
-    linked: LinkedCounts
-    shares: Floats
-    scores: Sparse
-    weight: Sparse
-    copies: Floats
+    linked: LinkedCounts  # the units and the I identified cells
+    shares: Floats  # shape (R,), p_je of each entry of `linked.table`
+    scores: Sparse  # shape (G, I), s_g on the identified cells
+    weight: Sparse  # shape (G, S), w_gj, the clicks on unit j in cluster g
+    copies: Floats  # shape (G,), how many equal clusters each row stands for
 
     @property
     def n_rows(self) -> int:
@@ -218,19 +196,12 @@ class WholeInformation:
 
 @dataclass(frozen=True)
 class _Adjusted:
-    """The adjusted scores of B clusters.
+    """The adjusted scores of B clusters."""
 
-    Attributes:
-        rows: shape (B,), which clusters.
-        cells: shape (T,), free cells outside of which all of them are 0.
-        scores: shape (B, T), x_g on these.
-        alone: shape (F,), the cells that one of the clusters alone identifies.
-    """
-
-    rows: Integers
-    cells: Integers
-    scores: Floats
-    alone: Flags
+    rows: Integers  # shape (B,), which clusters
+    cells: Integers  # shape (T,), free cells outside of which all of them are 0
+    scores: Floats  # shape (B, T), x_g on these
+    alone: Flags  # shape (F,), the cells that one of the clusters alone identifies
 
 
 class LeaveOneOut(WholeInformation):
@@ -263,10 +234,7 @@ class LeaveOneOut(WholeInformation):
         alone = np.zeros(len(self.free), np.bool_)
         for some in self._left_out(self.high):
             adjusted = some.scores * np.sqrt(copies[some.rows])[:, np.newaxis]
-            if len(some.cells) < len(self.free):
-                total[np.ix_(some.cells, some.cells)] += adjusted.T @ adjusted
-            else:
-                total += adjusted.T @ adjusted
+            total[np.ix_(some.cells, some.cells)] += adjusted.T @ adjusted
             alone |= some.alone
         total = self.inverse @ total
         return replace(self._sums, outer=total @ self.inverse, alone=alone)
@@ -353,7 +321,7 @@ class LeaveOneOut(WholeInformation):
         parent, strength, scale = self.strongest_links()
         hangs_from = np.arange(table.n_cells)
         hangs_from[self.free] = np.where(parent < 0, self.linked.reference_of[self.free], self.free[parent])
-        key = table.unit_of_entry * table.n_cells + table.cell
+        key = table.entry_keys
         wanted = key - table.cell + hangs_from[table.cell]
         at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
         own_link = np.where((key[at] == wanted) & (self._free_cell[table.cell] >= 0), shares * shares[at], 0.0)
@@ -427,19 +395,12 @@ class LeaveOneOut(WholeInformation):
 
 @dataclass(frozen=True)
 class Without:
-    """The estimate without one cluster.
+    """The estimate without one cluster."""
 
-    Attributes:
-        all: the estimate with it.
-        information: H_g on the T free cells that the cluster was shown in.
-        cells: shape (T,), those cells' numbers among the free ones.
-        kept: shape (F,), cells that are linked with their reference without the cluster, too.
-    """
-
-    all: WholeInformation
-    information: Floats
-    cells: Integers
-    kept: Flags
+    all: WholeInformation  # the estimate with it
+    information: Floats  # H_g on the T free cells that the cluster was shown in
+    cells: Integers  # shape (T,), those cells' numbers among the free ones
+    kept: Flags  # shape (F,), cells that are linked with their reference without the cluster, too
 
     def adjust(self, scores: Floats) -> Floats:
         """H (H - H_g)^-1 s for one s or several, shape (F,) or (F, B), zero outside of the cluster's cells."""

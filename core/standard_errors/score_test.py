@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from posbias.core.arrays import unit_diagonal
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, starts, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import student_tail
 from posbias.core.arrays.members import Members
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.standard_errors.contrasts import LEVEL
-from posbias.core.theta.conditional import ConditionalFit, fit_conditional
+from posbias.core.theta.conditional import fit_conditional
 from posbias.core.theta.linkage import find_linkage
 
 _NOTHING = 1e-12  # share of the information on a direction that is rounding
@@ -36,68 +36,45 @@ _AGREEMENT = 1e-10  # a standard error that is rounding
 
 @dataclass(frozen=True)
 class ScoreTest:
-    """The result of a score test, as the manifest of a fit holds it.
+    """The result of a score test, as the manifest of a fit holds it."""
 
-    Attributes:
-        statistic: |delta| / its standard error.
-        degrees: degrees of freedom of the error.
-        difference_of_logs: delta, one step from 0 towards it, so that a large one is only rough.
-        std_error: of delta.
-        clusters: G, those that say something about delta.
-        p_value: of delta = 0, two-sided.
-        p_value_adjusted: the same, adjusted for the tests of its family.
-        rejected: whether the adjusted p-value is below .05.
-        observed_clicks: where z > 0, among those that say something about it; 0 where earlier versions kept none.
-        expected_clicks: what the model expects there, given the clicks on each unit; likewise.
-        largest_missed_error: of log theta in any cell, that one such log in five would not show; None where it is not
-            known how delta moves theta.
-    """
-
-    statistic: float
-    degrees: float
-    difference_of_logs: float
-    std_error: float
-    clusters: int
-    p_value: float
-    p_value_adjusted: float
-    rejected: bool
-    observed_clicks: float = 0.0
-    expected_clicks: float = 0.0
-    largest_missed_error: float | None = None
+    statistic: float  # |delta| / its standard error
+    degrees: float  # of freedom of the error
+    difference_of_logs: float  # delta, one step from 0 towards it, so that a large one is only rough
+    std_error: float  # of delta
+    clusters: int  # G, those that say something about delta
+    p_value: float  # of delta = 0, two-sided
+    p_value_adjusted: float  # the same, adjusted for the tests of its family
+    rejected: bool  # whether the adjusted p-value is below .05
+    observed_clicks: float = 0.0  # where z > 0, among those that say something about it; 0 in earlier versions
+    expected_clicks: float = 0.0  # by the model, given the clicks on each unit; likewise
+    largest_missed_error: float | None = None  # of log theta in any cell, that one such log in five would not show
 
 
-@dataclass(frozen=True)
-class FinerCells:
-    """Cells f that divide those of a model.
-
-    Attributes:
-        cell: shape (F,), the model's cell e(f) of each, ascending.
-        direction: shape (F,), z.
-        group: shape (K,), the context of each cell of the model; cells of one context are compared with each other.
-    """
-
-    cell: Integers
-    direction: Floats
-    group: Integers
-
-
-def score_test(strata: Strata, finer: FinerCells) -> ScoreTest | None:
+def score_test(strata: Strata, cell: Integers, direction: Floats, group: Integers) -> ScoreTest | None:
     """Test a model against one direction.
 
     Args:
         strata: counts per unit and fine cell, and the clusters of the units, each unit once.
-        finer: the fine cells.
+        cell: shape (F,), the model's cell e(f) of each fine cell, ascending.
+        direction: shape (F,), z.
+        group: shape (K,), the context of each cell of the model; cells of one context are compared with each other.
 
     Returns:
         The test; None where the log says nothing about the direction.
     """
     try:
-        fit = _fit(strata.signatures, finer)
+        counts = strata.signatures.merged(cell, len(group))
+        fit = fit_conditional(counts, find_linkage(counts, group), tolerance=_PRECISION)
     except (IdentifiabilityError, np.linalg.LinAlgError):
         return None
-    inside = replace(strata, signatures=strata.signatures.only_cells(fit.linkage.identified[finer.cell]))
-    units = _Units.of(inside, np.exp(np.nan_to_num(fit.log_theta))[finer.cell])
-    return units.judged(finer.direction, _orthogonal(units, finer, fit))
+    inside = replace(strata, signatures=strata.signatures.only_cells(fit.linkage.identified[cell]))
+    units = _Units.of(inside, np.exp(np.nan_to_num(fit.log_theta))[cell])
+    slope = units.expected * units.centred(direction)
+    of_cell = sum_by_number(cell[units.table.cell], slope, len(group))
+    explained = np.zeros(len(group))
+    explained[fit.free_cells] = unit_diagonal.solve(fit.information, of_cell[fit.free_cells])
+    return units.judged(direction, direction - explained[cell])
 
 
 def units_test(strata: Strata, direction: Floats) -> ScoreTest | None:
@@ -112,19 +89,12 @@ def units_test(strata: Strata, direction: Floats) -> ScoreTest | None:
 
 @dataclass(frozen=True)
 class _Units:
-    """The units that have a click and two fine cells, at the estimate under the model.
+    """The units that have a click and two fine cells, at the estimate under the model."""
 
-    Attributes:
-        table: their counts.
-        share: shape (R,), p_jf.
-        expected: shape (R,), C_j p_jf.
-        members: each unit with its cluster.
-    """
-
-    table: CountTable
-    share: Floats
-    expected: Floats
-    members: Members
+    table: CountTable  # their counts
+    share: Floats  # shape (R,), p_jf
+    expected: Floats  # shape (R,), C_j p_jf
+    members: Members  # each unit with its cluster
 
     @classmethod
     def of(cls, strata: Strata, theta: Floats) -> "_Units":
@@ -148,61 +118,36 @@ class _Units:
             sum_by_number(number, self.table.sum_by_unit(of_entry)[self.members.unit], int(number.max(initial=-1)) + 1)
             for of_entry in (self.table.clicks * distance, self.expected * distance**2)
         )
+        delta, std_error, degrees, n_clusters = ratio_of_sums(scores, information)
+        if n_clusters <= 1 or std_error <= _AGREEMENT:
+            return None
+        p_value = min(2 * float(student_tail(np.array(abs(delta) / std_error), np.array(degrees))), 1.0)
         upwards = direction[self.table.cell] > 0
-        observed, expected = (float(clicks[upwards].sum()) for clicks in (self.table.clicks, self.expected))
-        return _judged(scores, information, observed, expected)
+        return ScoreTest(
+            statistic=abs(delta) / std_error,
+            degrees=degrees,
+            difference_of_logs=delta,
+            std_error=std_error,
+            clusters=n_clusters,
+            p_value=p_value,
+            p_value_adjusted=p_value,
+            rejected=p_value < LEVEL,
+            observed_clicks=float(self.table.clicks[upwards].sum()),
+            expected_clicks=float(self.expected[upwards].sum()),
+        )
 
 
-def _fit(table: CountTable, finer: FinerCells) -> ConditionalFit:
-    """The estimate of theta under the model.
+def ratio_of_sums(above: Floats, below: Floats) -> tuple[float, float, float, int]:
+    """The ratio of two sums over clusters, both of shape (G,), and how far it moves when each cluster is left out.
 
-    Raises:
-        IdentifiabilityError: nothing links two cells of the model.
-        numpy.linalg.LinAlgError: the counts are too unequal.
+    Returns:
+        The ratio, its standard error, the degrees of freedom of that, and how many clusters count; one has no error.
     """
-    cell, unit = finer.cell[table.cell], table.unit_of_entry
-    first = np.flatnonzero((np.diff(cell, prepend=-1) != 0) | (np.diff(unit, prepend=-1) != 0))
-    impressions, clicks = (
-        np.add.reduceat(counts, first) if len(first) else counts for counts in (table.impressions, table.clicks)
-    )
-    entries = np.bincount(unit[first], minlength=table.n_units)
-    merged = CountTable(len(finer.group), starts(entries), cell[first], impressions, clicks, table.multiplicity)
-    return fit_conditional(merged, find_linkage(merged, finer.group), tolerance=_PRECISION)
-
-
-def _orthogonal(units: _Units, finer: FinerCells, fit: ConditionalFit) -> Floats:
-    """Z*, shape (F,)."""
-    slope = units.expected * units.centred(finer.direction)
-    of_cell = sum_by_number(finer.cell[units.table.cell], slope, len(finer.group))
-    explained = np.zeros(len(finer.group))
-    explained[fit.free_cells] = unit_diagonal.solve(fit.information, of_cell[fit.free_cells])
-    return finer.direction - explained[finer.cell]
-
-
-def _judged(scores: Floats, information: Floats, observed: float, expected: float) -> ScoreTest | None:
-    """The test from each cluster's score and information, both of shape (G,)."""
-    total = float(information.sum())
-    counts = information > _NOTHING * total
-    n_clusters = int(counts.sum())
-    if n_clusters <= 1:
-        return None
-    delta = float(scores.sum()) / total
-    leverage = information[counts] / total
-    lost = (scores[counts] / total - leverage * delta) / np.maximum(1 - leverage, _NOTHING)
-    std_error = float(np.sqrt((n_clusters - 1) / n_clusters * (lost**2).sum()))
-    if std_error <= _AGREEMENT:
-        return None
-    degrees = max(min(1 / float((leverage**2).sum()), n_clusters - 1.0), 1.0)
-    p_value = min(2 * float(student_tail(np.array(abs(delta) / std_error), np.array(degrees))), 1.0)
-    return ScoreTest(
-        statistic=abs(delta) / std_error,
-        degrees=degrees,
-        difference_of_logs=delta,
-        std_error=std_error,
-        clusters=n_clusters,
-        p_value=p_value,
-        p_value_adjusted=p_value,
-        rejected=p_value < LEVEL,
-        observed_clicks=observed,
-        expected_clicks=expected,
-    )
+    total = float(below.sum())
+    number = int((below > _NOTHING * total).sum())
+    if not number:
+        return np.nan, np.nan, np.nan, 0
+    ratio, share = float(above.sum()) / total, below / total
+    lost = (above / total - share * ratio) / np.maximum(1 - share, _NOTHING)
+    std_error = float(np.sqrt((number - 1) / number * (lost**2).sum()))
+    return ratio, std_error, max(min(1 / float((share**2).sum()), number - 1.0), 1.0), number

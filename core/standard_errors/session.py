@@ -29,8 +29,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import count_units
 from posbias.core.periods import Length, with_periods
 from posbias.core.schema import CLICK, SESSION, WEIGHT
-from posbias.core.standard_errors.cluster import sum_scores
-from posbias.core.standard_errors.leave_one_out import ClusterScores, ClusterSums
+from posbias.core.standard_errors.leave_one_out import ClusterScores, ClusterSums, LeaveOneOut
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.theta.linked_counts import LinkedCounts, linked_counts
 
@@ -72,7 +71,7 @@ def session_sums(
         np.tile(weight, 2),
     )
     scores = sparse_product(parts, parts_of_score(linked, shares))
-    return sum_scores(fit, ClusterScores(linked, shares, scores, clicks_on_unit, np.ones(n_sessions)))
+    return LeaveOneOut(fit, ClusterScores(linked, shares, scores, clicks_on_unit, np.ones(n_sessions))).sums()
 
 
 def parts_of_score(linked: LinkedCounts, shares: Floats) -> Sparse:
@@ -91,19 +90,12 @@ _SESSION, _UNIT, _CELL = "posbias_session", "posbias_unit", "posbias_cell"
 
 @dataclass(frozen=True)
 class FittedLog:
-    """A conditional fit of a whole log, which its parts are held against.
-
-    Attributes:
-        plan: what was counted.
-        cells: the cell columns; a cell's number is its row.
-        fit: the estimate.
-        period: the length of the periods within which attractiveness was one.
-    """
+    """A conditional fit of a whole log, which its parts are held against."""
 
     plan: StatisticsPlan
-    cells: pl.DataFrame
+    cells: pl.DataFrame  # the cell columns; a cell's number is its row
     fit: ConditionalFit
-    period: Length
+    period: Length  # of the periods within which attractiveness was one
 
     def sums_of(self, impressions: pl.LazyFrame) -> ClusterSums:
         """The sums over the sessions of a part that holds whole sessions and whole queries; sums of parts add up.
@@ -117,18 +109,12 @@ class FittedLog:
         statistics = plan.count(nw.from_native(impressions)).to_native().sort(plan.keys).collect(engine="streaming")
         units, table = count_units(statistics, plan, cells, unit)
         clicked = with_periods(shown.filter(pl.col(CLICK) == 1), unit)
-        keys = (
+        for frame, columns, number in (
             (clicked.select(SESSION).unique().sort(SESSION), [SESSION], _SESSION),
             (units, list(unit), _UNIT),
             (cells, cells.columns, _CELL),
-        )
-        for frame, columns, number in keys:
+        ):
             clicked = clicked.join(frame.with_row_index(number), on=columns, how="inner", nulls_equal=True)
-        return session_sums(
-            self.fit,
-            table,
-            session=clicked[_SESSION].to_numpy().astype(np.int64),
-            unit=clicked[_UNIT].to_numpy().astype(np.int64),
-            cell=clicked[_CELL].to_numpy().astype(np.int64),
-            weight=clicked[WEIGHT].cast(pl.Float64).to_numpy() if plan.weighted else None,
-        )
+        numbers = (clicked[number].to_numpy().astype(np.int64) for number in (_SESSION, _UNIT, _CELL))
+        weight = clicked[WEIGHT].cast(pl.Float64).to_numpy() if plan.weighted else None
+        return session_sums(self.fit, table, *numbers, weight=weight)

@@ -16,7 +16,7 @@ from posbias.core.estimators import EstimationOptions
 from posbias.core.fit.fit import BesideCounts, Fit, check_cells, fit_statistics
 from posbias.core.fit.from_rows import FromRows
 from posbias.core.schema import CLICKS, IMPRESSIONS
-from posbias.core.standard_errors.cluster import ClusterSums
+from posbias.core.standard_errors.leave_one_out import ClusterSums
 from posbias.core.standard_errors.session import FittedLog
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import CountedLog, PairsOfPart

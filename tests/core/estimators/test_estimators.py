@@ -167,7 +167,7 @@ def test_randomised_estimates_without_a_row_that_fits_are_an_error() -> None:
 )
 def test_randomised_estimates_say_what_they_need(plan: StatisticsPlan, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        get_estimator("randomized").check(plan, EstimationOptions())
+        get_estimator("randomized").check(plan)
 
 
 def test_joint_em_estimates_one_attractiveness_per_stratum() -> None:

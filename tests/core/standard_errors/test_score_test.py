@@ -7,7 +7,7 @@ from posbias.core.arrays.count_table import CountTable, Floats, sum_by_number
 from posbias.core.arrays.members import Members
 from posbias.core.arrays.unit_diagonal import solve
 from posbias.core.counts.sufficient_statistics import Strata
-from posbias.core.standard_errors.score_test import FinerCells, score_test, units_test
+from posbias.core.standard_errors.score_test import score_test, units_test
 from posbias.core.theta.conditional import fit_conditional
 from posbias.core.theta.linkage import find_linkage
 
@@ -25,12 +25,13 @@ def drawn(theta: Floats, seed: int, n_units: int = 80) -> tuple[Floats, Floats]:
 
 
 # Cells (0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1) of a model with three.
-FINER = FinerCells(np.repeat(np.arange(3), 2), np.tile([0.0, 1.0], 3), np.zeros(3, np.int64))
+FINER_CELL, DIRECTION = np.repeat(np.arange(3), 2), np.tile([0.0, 1.0], 3)
+FINER = FINER_CELL, DIRECTION, np.zeros(3, np.int64)
 
 
 def test_the_statistic_is_what_its_formulas_say_with_each_cluster_left_out_by_hand() -> None:
     strata = strata_of(*drawn(np.repeat([0.9, 0.6, 0.3], 2), 1))
-    found = score_test(strata, FINER)
+    found = score_test(strata, *FINER)
     assert found is not None
 
     table, clusters = strata.signatures, strata.members.cluster.astype(np.int64)
@@ -40,15 +41,15 @@ def test_the_statistic_is_what_its_formulas_say_with_each_cluster_left_out_by_ha
         dense[:, unit, table.cell[entries]] = table.impressions[entries], table.clicks[entries]
     impressions, clicks = dense
     merged = CountTable.from_dense(impressions.reshape(-1, 3, 2).sum(axis=2), clicks.reshape(-1, 3, 2).sum(axis=2))
-    theta = fit_conditional(merged, find_linkage(merged)).theta[FINER.cell]
+    theta = fit_conditional(merged, find_linkage(merged)).theta[FINER_CELL]
     share = impressions * theta / (impressions * theta).sum(axis=1, keepdims=True)
     total = clicks.sum(axis=1)
     scores = clicks - total[:, np.newaxis] * share
     information: Floats = np.array([c * (np.diag(p) - np.outer(p, p)) for c, p in zip(total, share, strict=True)])
-    model = np.eye(3)[FINER.cell][:, 1:]
+    model = np.eye(3)[FINER_CELL][:, 1:]
     whole = information.sum(axis=0)
-    explained = solve(model.T @ whole @ model, model.T @ whole @ FINER.direction)
-    along = FINER.direction - (model * explained).sum(axis=1)
+    explained = solve(model.T @ whole @ model, model.T @ whole @ DIRECTION)
+    along = DIRECTION - (model * explained).sum(axis=1)
     by_cluster = sum_by_number(clusters, (scores * along).sum(axis=1), 20)
     weight = sum_by_number(clusters, ((information * along).sum(axis=2) * along).sum(axis=1), 20)
     delta = by_cluster.sum() / weight.sum()
@@ -63,7 +64,7 @@ def test_the_statistic_is_what_its_formulas_say_with_each_cluster_left_out_by_ha
 
 def test_a_difference_within_the_models_cells_is_found_with_its_sign() -> None:
     theta = np.array([0.9, 0.7, 0.6, 0.45, 0.3, 0.23])  # 25 % less in the second half of each cell
-    found = score_test(strata_of(*drawn(theta, 2)), FINER)
+    found = score_test(strata_of(*drawn(theta, 2)), *FINER)
 
     assert found is not None
     assert found.p_value < 1e-3
@@ -73,7 +74,7 @@ def test_a_difference_within_the_models_cells_is_found_with_its_sign() -> None:
 
 def test_cells_without_a_click_are_evidence() -> None:
     impressions, clicks = drawn(np.array([0.9, 0.0, 0.6, 0.0, 0.3, 0.0]), 3)
-    found = score_test(strata_of(impressions, clicks), FINER)
+    found = score_test(strata_of(impressions, clicks), *FINER)
 
     assert found is not None
     assert found.observed_clicks == 0
@@ -96,15 +97,15 @@ def test_within_units_theta_drops_out() -> None:
 
 @pytest.mark.parametrize("docs_per_query", [80, 1000])
 def test_one_cluster_says_nothing(docs_per_query: int) -> None:
-    assert score_test(strata_of(*drawn(np.full(6, 0.5), 5), docs_per_query), FINER) is None
+    assert score_test(strata_of(*drawn(np.full(6, 0.5), 5), docs_per_query), *FINER) is None
 
 
 def test_clusters_that_agree_to_the_last_click_say_nothing() -> None:
     impressions, clicks = np.full((4, 6), 50.0), np.tile([20.0, 10.0, 8.0, 8.0, 4.0, 4.0], (4, 1))
-    assert score_test(strata_of(impressions, clicks, 2), FINER) is None
+    assert score_test(strata_of(impressions, clicks, 2), *FINER) is None
 
 
 def test_nothing_is_said_where_nothing_links_two_cells() -> None:
     impressions = np.zeros((6, 6))
     impressions[:, 0] = 10.0
-    assert score_test(strata_of(impressions, impressions / 2), FINER) is None
+    assert score_test(strata_of(impressions, impressions / 2), *FINER) is None
