@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from msgspec import UNSET
 
 from posbias.cli.options.comparing import ComparingOptions
 from posbias.cli.report.result import is_same
@@ -13,6 +14,7 @@ from posbias.core.comparison.curves import (
     MOST_VALUES,
     Curves,
     Differences,
+    FittedCurve,
     change,
     curves_of,
     curves_of_fits,
@@ -28,7 +30,7 @@ from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
 from posbias.io.counting.sides import count_days, count_sides
 from posbias.io.engines.engine import Engine
-from posbias.io.fits.compared import ComparedFit, open_compared
+from posbias.io.fits.read import StoredFit, open_compared
 from posbias.io.places.locations import location
 from posbias.io.progress import Progress
 from posbias.io.stores.store import Statistics, find_statistics
@@ -124,10 +126,10 @@ def _compare_statistics(
     return _of_two("statistics", inputs, cells, curves, _Verdicts.of(fit), (note,))
 
 
-def _compare_fits(inputs: Sequence[str], fits: Sequence[ComparedFit]) -> Comparison:
+def _compare_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> Comparison:
     first, second = (fit.plan for fit in fits)
     _check_cells(inputs, first, second)
-    tables = [fit.curve.table.select(first.cell_columns) for fit in fits]
+    tables = [fit.theta.propensities.select(first.cell_columns) for fit in fits]
     if tables[0].schema != tables[1].schema:
         raise UsageError(
             f"{inputs[0]} and {inputs[1]}: the columns of their cells differ in type: {dict(tables[0].schema)} and "
@@ -135,15 +137,16 @@ def _compare_fits(inputs: Sequence[str], fits: Sequence[ComparedFit]) -> Compari
         )
     cells = pl.concat(tables).unique().sort(first.cell_order, nulls_last=False).select(first.cell_columns)
     _check_number(cells, len(fits))
-    curves = curves_of_fits([fit.curve for fit in fits], cells, first.context)
+    curves = curves_of_fits([_curve_of(fit) for fit in fits], cells, first.context)
     notes = [
         (
             "the errors of two fits are taken as independent. Queries and clicks that both hold make the two err "
             "alike, so that a change is found less often than it could be: compare statistics, and that is allowed for."
         )
     ]
-    if fits[0].made_by != fits[1].made_by:
-        notes.append(f"a is by {fits[0].made_by}, b by {fits[1].made_by}: they may differ by that alone.")
+    made_by = [_made_by(fit) for fit in fits]
+    if made_by[0] != made_by[1]:
+        notes.append(f"a is by {made_by[0]}, b by {made_by[1]}: they may differ by that alone.")
     own = [_references_of(fit, cells) for fit in fits]
     chosen, with_errors = set(curves.references().tolist()), bool(np.isfinite(curves.std_error).any(axis=1).all())
     if with_errors and not curves.correlated and any(not chosen <= mine for mine in own):
@@ -153,8 +156,27 @@ def _compare_fits(inputs: Sequence[str], fits: Sequence[ComparedFit]) -> Compari
         )
     if own[0] != own[1]:
         notes.append("a and b are relative to different cells; both are shown relative to the same.")
-    verdicts = _Verdicts(all(fit.converged for fit in fits), any(fit.rejected for fit in fits))
+    estimates = [fit.estimate for fit in fits]
+    rejected = any(estimate.model_tests is not None and estimate.model_tests.rejected for estimate in estimates)
+    verdicts = _Verdicts(all(estimate.converged for estimate in estimates), rejected)
     return _of_two("fits", inputs, cells, curves, verdicts, tuple(notes))
+
+
+def _curve_of(fit: StoredFit) -> FittedCurve:
+    estimate = fit.estimate
+    effective = None if estimate.effective_clusters is UNSET else estimate.effective_clusters
+    return FittedCurve(
+        fit.theta.propensities, fit.theta.covariance, estimate.query_spread, effective, estimate.clusters
+    )
+
+
+def _made_by(fit: StoredFit) -> str:
+    """How a fit was estimated, in words."""
+    estimate = fit.estimate
+    how = [f"the {estimate.method} method"]
+    how += [] if estimate.shape is UNSET else [f"the shape {estimate.shape}"]
+    how += [] if estimate.contexts_tau is UNSET else ["shrinkage of contexts"]
+    return " with ".join(how)
 
 
 @dataclass(frozen=True)
@@ -230,10 +252,10 @@ def _check_cells(inputs: Sequence[str], first: StatisticsPlan, second: Statistic
             )
 
 
-def _references_of(fit: ComparedFit, cells: pl.DataFrame) -> set[int]:
+def _references_of(fit: StoredFit, cells: pl.DataFrame) -> set[int]:
     """The cells that a fit is relative to."""
     is_one = (pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR).fill_null(0) == 0)
-    keys = fit.curve.table.filter(is_one).select(cells.columns)
+    keys = fit.theta.propensities.filter(is_one).select(cells.columns)
     numbered = cells.with_row_index("posbias_row")
     return set(numbered.join(keys, on=cells.columns, how="semi", nulls_equal=True)["posbias_row"].to_list())
 

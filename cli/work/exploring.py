@@ -14,11 +14,13 @@ from posbias.cli.options.output import OutputOptions
 from posbias.cli.report.result import open_result
 from posbias.core.errors import UsageError
 from posbias.core.exploration.documents import MEAN_RANK, documents_to_show
+from posbias.core.exploration.known import KnownFit
 from posbias.core.exploration.swaps import Plan, make_plan
 from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import QUERY
 from posbias.core.wording import counted
-from posbias.io.fits.explore import ExploredFit, open_explored, whole_queries
+from posbias.io.fits.explore import number_of_documents, open_explored, whole_queries
+from posbias.io.fits.read import StoredFit
 from posbias.io.jobs.result import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
 from posbias.io.places.locations import Location
 from posbias.io.progress import Stage
@@ -132,29 +134,31 @@ def explore(fit: Location, exploration: ExplorationOptions, output: OutputOption
         raise UsageError(f"--ucb {exploration.ucb:g}: must be at least 0, and finite, e.g. 2.")
     with (
         open_result("explore", output, [fit], [exploration]) as result,
-        open_explored(fit) as explored,
+        open_explored(fit) as (explored, known),
     ):
         result.content["schema"] = SCHEMA
-        _plan_swaps(explored, exploration.pages, result)
+        _plan_swaps(explored, known, exploration.pages, result)
         _choose_documents(explored, exploration, result)
     return result.exit_code
 
 
-def _plan_swaps(explored: ExploredFit, pages: int, result: Result) -> None:
+def _plan_swaps(explored: StoredFit, known: KnownFit, pages: int, result: Result) -> None:
     """Plan swaps of positions, and say what they are worth."""
     with result.progress.stage("planning swaps"):
-        plan = make_plan(explored.known.curves(), pages)
-    write_plan(explored.cells, plan, result.folder)
+        plan = make_plan(known.curves(), pages)
+    cells = explored.table.select(explored.plan.cell_columns)
+    write_plan(cells, plan, result.folder)
     result.content["swaps"] = plan_section(plan)
-    result.printed += widths_report(explored.cells, plan)
-    result.printed += (*plan_lines(plan), *next_steps(plan, explored.randomized))
+    result.printed += widths_report(cells, plan)
+    before = explored.plan.randomized if known.strata == "randomized" else ()
+    result.printed += (*plan_lines(plan), *next_steps(plan, before))
     missing = plan.planned.badness[0]
     if missing:
         result.warnings.append(
             f"{missing} of {len(plan.planned.width)} propensities will still have no interval: one swap of the plan "
             "does not reach them. Plan more pages (--pages)."
         )
-    if not explored.converged:
+    if not explored.estimate.converged:
         result.exit_code = WITH_DOUBTS
         result.warnings.append("the fit did not converge, so that what it says of further pages may be off.")
 
@@ -169,10 +173,10 @@ class Totals:
     challengers: int = 0
 
 
-def _choose_documents(explored: ExploredFit, asked: ExplorationOptions, result: Result) -> None:
+def _choose_documents(explored: StoredFit, asked: ExplorationOptions, result: Result) -> None:
     """Choose the documents that may be among the best of their query."""
     totals, top = Totals(), asked.top
-    with result.progress.stage("choosing documents", explored.n_documents, unit="documents") as stage:
+    with result.progress.stage("choosing documents", number_of_documents(explored), unit="documents") as stage:
         for _ in write_documents(_chosen(explored, asked, totals, stage), result.folder):
             pass
     counts = vars(totals)
@@ -180,9 +184,9 @@ def _choose_documents(explored: ExploredFit, asked: ExplorationOptions, result: 
     result.printed.append(documents_line(counts, top))
 
 
-def _chosen(explored: ExploredFit, asked: ExplorationOptions, totals: Totals, stage: Stage) -> Iterator[pl.DataFrame]:
+def _chosen(explored: StoredFit, asked: ExplorationOptions, totals: Totals, stage: Stage) -> Iterator[pl.DataFrame]:
     for pairs in whole_queries(explored):
-        worth = documents_to_show(pairs, explored.context, asked.top, asked.ucb)
+        worth = documents_to_show(pairs, explored.plan.context, asked.top, asked.ucb)
         totals.queries += pairs[QUERY].n_unique()
         totals.documents += pairs.height
         totals.shown += worth.height

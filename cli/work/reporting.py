@@ -64,17 +64,16 @@ def make_report(
         OutputError: the file cannot be written.
     """
     # Only here, once it is known that they are there: other commands do without the libraries that draw.
-    from posbias.io.reports import page, pictures  # noqa: PLC0415
-    from posbias.io.reports.sections.contents import contents  # noqa: PLC0415
+    from posbias.io.reports.page import figure_named, page_of, picture_of  # noqa: PLC0415
+    from posbias.io.reports.sections import contents  # noqa: PLC0415
 
     with open_reported(places) as results:
         with progress.stage("reading results"):
             parts, names = contents(results), [result.name for result in results]
         with progress.stage("drawing"):
             if form == "html":
-                content = page.page_of(parts, names).encode()
+                content = page_of(parts, names).encode()
             else:
-                picture = pictures.svg_of if form == "svg" else pictures.png_of
-                content = picture(pictures.figure_named(parts, chart), ", ".join(names))
+                content = picture_of(figure_named(parts, chart), ", ".join(names), form)
     write_report(target, content, force=force)
     return len(content)

@@ -13,6 +13,7 @@ from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
 
 CONTEXT, CLICK_RATE, RELATIVE_RATE = "context", "click_rate", "relative_rate"
 PROPENSITY, LOW, HIGH = "propensity", "low", "high"
+UNSHRUNK = "unshrunk_propensity"
 IDENTIFIED, REASON, LINKING_CLICKS = "identified", "reason", "linking_clicks"
 
 MOST_CONTEXTS = 6
@@ -38,7 +39,7 @@ OTHERS = {
     WEIGHT_PROPENSITY: "what weights use",
     "smooth_propensity": "smooth curve",
     "moment_propensity": "moment estimate",
-    "unshrunk_propensity": "each context by itself",
+    UNSHRUNK: "each context by itself",
 }
 """Other estimates in the table of a fit, by column, and how they are called."""
 

@@ -2,34 +2,25 @@
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any, cast
 
-import msgspec
 import numpy as np
 import polars as pl
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
-from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.core.estimators.conditional import ConditionalEstimator
 from posbias.core.estimators.randomized import RandomizedEstimator
-from posbias.core.exploration.curve import Strata
 from posbias.core.exploration.documents import ATTRACTIVENESS, STD_DEV
 from posbias.core.exploration.known import KnownFit
-from posbias.core.fit.fitted_theta import SHARED_CLICKS, matrix_of
-from posbias.core.randomization import RandomizedRows
+from posbias.core.fit.fitted_theta import SHARED_CLICKS
 from posbias.core.schema import QUERY
-from posbias.io.fits.read import require_propensities
+from posbias.io.fits.read import StoredFit, fit_in
 from posbias.io.places.locations import Location
 from posbias.io.results.stored import open_stored
-from posbias.io.results.tables import (
-    ATTRACTIVENESS as ATTRACTIVENESS_FILE,
-)
-from posbias.io.results.tables import FILES_OF_A_FIT, PROPENSITIES, read_covariance, read_propensities, read_table
-from posbias.io.stores.manifest import Counted
+from posbias.io.results.tables import ATTRACTIVENESS as ATTRACTIVENESS_FILE
+from posbias.io.results.tables import FILES_OF_A_FIT, PROPENSITIES
 
 FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS_FILE}.parquet")
 
@@ -37,79 +28,24 @@ _AGAIN = "Run `posbias fit` again."
 _ROWS_AT_ONCE = 1 << 18
 
 
-class _Period(msgspec.Struct, frozen=True):
-    used: str
-
-
-class _Estimate(msgspec.Struct, frozen=True):
-    method: str
-    converged: bool
-    period: _Period
-    query_spread: float
-    shape: str | UnsetType = UNSET
-    strata: float | UnsetType = UNSET
-    effective_clusters: list[float | None] | UnsetType = UNSET
-
-
-class _FitManifest(msgspec.Struct, frozen=True):
-    """As much of the manifest of a fit as is read again."""
-
-    counted: Counted
-    estimate: _Estimate
-
-
-@dataclass(frozen=True)
-class ExploredFit:
-    """A fit on disk that further pages can be planned from.
-
-    Attributes:
-        known: its cells.
-        cells: the cell columns, in the order of the rows.
-        randomized: the randomised rows that theta is from, where it is from such.
-        converged: whether the fit converged.
-        documents: the file of attractiveness.
-        context: the columns that tell contexts apart there.
-        n_documents: how many rows it has.
-    """
-
-    known: KnownFit
-    cells: pl.DataFrame
-    randomized: tuple[RandomizedRows, ...]
-    converged: bool
-    documents: Path
-    context: tuple[str, ...]
-    n_documents: int
-
-
 @contextmanager
-def open_explored(place: Location) -> Generator[ExploredFit]:
-    """The fit in a directory that `fit` or `run` wrote.
+def open_explored(place: Location) -> Generator[tuple[StoredFit, KnownFit]]:
+    """The fit in a directory that `fit` or `run` wrote, and what its cells say of further pages.
 
     Raises:
         LogFormatError: it is damaged, older than what is needed, or was replaced while it was read.
         UsageError: what the directory holds is no fit, or one of a kind from which nothing can be planned.
     """
     with open_stored(place, FILES) as stored:
-        folder = stored.folder
-        require_propensities(stored, str(folder))
-        said = stored.typed(_FitManifest)
-        plan = said.counted.plan()
-        _check_kind(plan, said.estimate, folder)
-        known, documents = _known(folder, plan, said.estimate), folder / f"{ATTRACTIVENESS_FILE}.parquet"
-        yield ExploredFit(
-            known=known,
-            cells=known.table.select(plan.cell_columns),
-            randomized=plan.randomized if known.strata == "randomized" else (),
-            converged=said.estimate.converged,
-            documents=documents,
-            context=plan.context,
-            n_documents=_number_of_rows(documents),
-        )
+        fit = fit_in(stored, str(stored.folder))
+        _check_kind(fit)
+        yield fit, _known(fit)
 
 
-def _check_kind(plan: StatisticsPlan, estimate: _Estimate, folder: Path) -> None:
+def _check_kind(fit: StoredFit) -> None:
     """Refuse a fit whose cells a swap does not move documents between, or whose errors are not those of its clicks."""
     methods = (ConditionalEstimator.name, RandomizedEstimator.name)
+    plan, estimate = fit.plan, fit.estimate
     reasons = {
         f"--model {plan.model.name}: swaps also change which clicks are above, so that widths cannot be predicted": (
             bool(plan.model.beside_position)
@@ -127,53 +63,49 @@ def _check_kind(plan: StatisticsPlan, estimate: _Estimate, folder: Path) -> None
     }
     for reason, holds in reasons.items():
         if holds:
-            raise UsageError(f"{folder}: was fitted with {reason}. Fit the log again without it, and explore that.")
+            raise UsageError(f"{fit.folder}: was fitted with {reason}. Fit the log again without it, and explore that.")
 
 
-def _known(folder: Path, plan: StatisticsPlan, estimate: _Estimate) -> KnownFit:
-    path = folder / f"{PROPENSITIES}.parquet"
-    cells = read_propensities(folder, plan.cell_columns).select(plan.cell_columns)
-    table, matrices = read_table(path), read_covariance(folder, plan.cell_columns)
-    if matrices is None or SHARED_CLICKS not in matrices.columns or estimate.strata is UNSET:
+def _known(fit: StoredFit) -> KnownFit:
+    shared, estimate = fit.shared_clicks, fit.estimate
+    if shared is None or estimate.strata is UNSET:
         raise LogFormatError(
-            f"{folder}: does not say which clicks compare which positions ({SHARED_CLICKS!r} in "
+            f"{fit.folder}: does not say which clicks compare which positions ({SHARED_CLICKS!r} in "
             "theta_covariance.parquet): it has no standard errors or too many positions, or is older than that. "
             f"{_AGAIN}"
         )
-    if not matrices.select(plan.cell_columns).equals(cells):
-        raise LogFormatError(f"{folder}: theta_covariance.parquet and {path.name} have other cells. {_AGAIN}")
-    clusters = [] if estimate.effective_clusters is UNSET else estimate.effective_clusters
-    effective = np.array([np.nan if number is None else number for number in clusters], np.float64)
+    unknown = [None] * fit.table.height if estimate.effective_clusters is UNSET else estimate.effective_clusters
+    randomized = estimate.method == RandomizedEstimator.name
     known = KnownFit(
-        table=table,
-        context=plan.context,
-        shared=matrix_of(matrices[SHARED_CLICKS]),
+        table=fit.table,
+        context=fit.plan.context,
+        shared=shared,
         query_spread=estimate.query_spread,
-        effective_clusters=effective if len(effective) == table.height else np.full(table.height, np.nan),
-        strata=_strata(estimate),
+        effective_clusters=np.array(unknown, np.float64),
+        strata="randomized" if randomized else "shared" if estimate.period.used == "none" else "apart",
         n_strata=estimate.strata,
     )
-    known.check(where=str(path))
+    known.check(where=str(fit.folder / f"{PROPENSITIES}.parquet"))
     return known
 
 
-def _strata(estimate: _Estimate) -> Strata:
-    if estimate.method == RandomizedEstimator.name:
-        return "randomized"
-    return "shared" if estimate.period.used == "none" else "apart"
+def number_of_documents(fit: StoredFit) -> int:
+    """How many rows the table of attractiveness has.
 
-
-def _number_of_rows(path: Path) -> int:
+    Raises:
+        LogFormatError: there is none.
+    """
     parquet: Any = import_module("pyarrow.parquet")
+    path = fit.documents
     if not path.is_file():
-        raise LogFormatError(f"{path.parent}: holds no {path.name}. Name the directory that `posbias fit` wrote.")
+        raise LogFormatError(f"{fit.folder}: holds no {path.name}. Name the directory that `posbias fit` wrote.")
     try:
         return int(parquet.read_metadata(path).num_rows)
     except (OSError, ValueError) as error:  # pyarrow's errors are among these
         raise LogFormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from error
 
 
-def whole_queries(fit: ExploredFit) -> Iterator[pl.DataFrame]:
+def whole_queries(fit: StoredFit) -> Iterator[pl.DataFrame]:
     """Attractiveness in pieces of whole queries; beside a query, some 2^18 rows are held at a time.
 
     Raises:
@@ -199,8 +131,8 @@ def whole_queries(fit: ExploredFit) -> Iterator[pl.DataFrame]:
         yield held
 
 
-def _check_rows(rows: pl.DataFrame, fit: ExploredFit) -> None:
-    missing = [name for name in (QUERY, *fit.context, ATTRACTIVENESS, STD_DEV) if name not in rows.columns]
+def _check_rows(rows: pl.DataFrame, fit: StoredFit) -> None:
+    missing = [name for name in (QUERY, *fit.plan.context, ATTRACTIVENESS, STD_DEV) if name not in rows.columns]
     if missing:
         raise LogFormatError(f"{fit.documents}: has no column {missing[0]!r}. {_AGAIN}")
     mean, deviation = pl.col(ATTRACTIVENESS), pl.col(STD_DEV)

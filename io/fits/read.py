@@ -3,25 +3,34 @@
 from dataclasses import dataclass, field, replace
 from math import nan
 from pathlib import Path, PurePosixPath
+from typing import ClassVar
 
 import msgspec
 import polars as pl
+from msgspec import UNSET
 
+from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.checks import DEFAULT_MODEL, check_context, counted_model
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.errors import SchemaError, UsageError
-from posbias.core.fit.fitted_theta import FittedTheta
+from posbias.core.errors import LogFormatError, SchemaError, UsageError
+from posbias.core.fit.fitted_theta import SHARED_CLICKS, FittedTheta, matrix_of
 from posbias.core.fit.propensities import PROPENSITY, WEIGHT_PROPENSITY, own_propensities
 from posbias.core.schema import CLICKS, IMPRESSIONS, OUTPUT_COLUMNS, POSITION, PREVIOUS_CLICK
-from posbias.io.fits.manifest import PriorSection
+from posbias.io.fits.manifest import FitManifest, StoredEstimate
 from posbias.io.log.quoting import resolve_quotes
 from posbias.io.log.scan import reading, scan_sources
 from posbias.io.log.sources import find_sources, format_by_name
 from posbias.io.places.file_names import check_inside
 from posbias.io.places.locations import Location, location
 from posbias.io.results.stored import StoredResult, open_stored
-from posbias.io.results.tables import FILES_OF_A_FIT, read_covariance, read_propensities
-from posbias.io.stores.manifest import Counted
+from posbias.io.results.tables import (
+    ATTRACTIVENESS,
+    FILES_OF_A_FIT,
+    PROPENSITIES,
+    read_covariance,
+    read_propensities,
+    read_table,
+)
 
 
 class _Value(msgspec.Struct, frozen=True):
@@ -43,17 +52,6 @@ class _OfValues(msgspec.Struct, frozen=True):
     for_each: _ForEach = _ForEach()
 
 
-class _Estimate(msgspec.Struct, frozen=True):
-    attractiveness_prior: PriorSection
-
-
-class _FitManifest(msgspec.Struct, frozen=True):
-    """As much of the manifest of a fit as is read again."""
-
-    counted: Counted
-    estimate: _Estimate
-
-
 @dataclass(frozen=True)
 class PreviousFit:
     """Propensities, and the cells that they are for."""
@@ -61,13 +59,37 @@ class PreviousFit:
     name: str  # of the directory or file, or power:ETA
     plan: StatisticsPlan  # what was counted, or would have been
     theta: FittedTheta
-    own: bool = False  # whether no fit estimated them, so that neither their errors nor their log are known
     digests: dict[str, str] = field(default_factory=dict[str, str])  # of the files that were read, where they are own
+
+    own: ClassVar[bool] = True
+    """Whether no fit estimated them, so that neither their errors nor their log are known."""
 
     @property
     def files(self) -> list[str]:
         """What was read."""
         return [] if self.name.startswith(POWER) else [self.name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFit(PreviousFit):
+    """A fit that `fit` or `run` wrote: whoever builds on one reads it as this."""
+
+    folder: Path
+    estimate: StoredEstimate
+    table: pl.DataFrame  # `propensities.parquet` as it is
+
+    own: ClassVar[bool] = False
+
+    @property
+    def documents(self) -> Path:
+        """The file of attractiveness."""
+        return self.folder / f"{ATTRACTIVENESS}.parquet"
+
+    @property
+    def shared_clicks(self) -> Floats | None:
+        """The clicks that compare two cells, shape (K, K); None where that is not known."""
+        matrices = self.theta.covariance
+        return None if matrices is None or SHARED_CLICKS not in matrices.columns else matrix_of(matrices[SHARED_CLICKS])
 
 
 POWER = "power:"
@@ -153,10 +175,10 @@ def _own(name: str, table: pl.DataFrame, context: tuple[str, ...], digests: dict
     check_context(model, context)
     plan = StatisticsPlan(model, context=context)
     known = own_propensities(table, plan.cell_columns, where=f"--propensities {name}")
-    return PreviousFit(name, plan, FittedTheta(known, None), own=True, digests=digests)
+    return PreviousFit(name, plan, FittedTheta(known, None), digests)
 
 
-def read_fit(place: Location) -> PreviousFit:
+def read_fit(place: Location) -> StoredFit:
     """The fit in a directory that `fit` or `run` wrote.
 
     Raises:
@@ -167,7 +189,23 @@ def read_fit(place: Location) -> PreviousFit:
         return replace(fit_in(stored, f"--propensities {stored.folder}"), name=str(place))
 
 
-def fit_in(stored: StoredResult, where: str) -> PreviousFit:
+def open_compared(place: Location) -> StoredFit:
+    """A fit to compare with another.
+
+    Raises:
+        LogFormatError: it is damaged, or was replaced while it was read.
+        UsageError: what the directory holds is no fit.
+    """
+    with open_stored(place, FILES_OF_A_FIT) as stored:
+        if not {"estimate", "for_each"} & stored.content.keys():
+            raise UsageError(
+                f"{stored.folder}: is a result of `posbias {stored.command}`, which holds no propensities. Name two "
+                "directories that `posbias fit` or `run` wrote, or two that `posbias collect` wrote."
+            )
+        return fit_in(stored, str(stored.folder))
+
+
+def fit_in(stored: StoredResult, where: str) -> StoredFit:
     """The fit that a result holds.
 
     Raises:
@@ -175,10 +213,21 @@ def fit_in(stored: StoredResult, where: str) -> PreviousFit:
         UsageError: it holds none.
     """
     require_propensities(stored, where)
-    said = stored.typed(_FitManifest)
-    plan, folder = said.counted.plan(), stored.folder
-    table, covariance = read_propensities(folder, plan.cell_columns), read_covariance(folder, plan.cell_columns)
-    return PreviousFit(str(folder), plan, FittedTheta(table, said.estimate.attractiveness_prior.prior(), covariance))
+    said = stored.typed(FitManifest)
+    plan, estimate, folder = said.counted.plan(), said.estimate, stored.folder
+    known, covariance = read_propensities(folder, plan.cell_columns), read_covariance(folder, plan.cell_columns)
+    by_cell = [estimate.clicks.observed, estimate.clicks.expected]
+    by_cell += [] if estimate.effective_clusters is UNSET else [estimate.effective_clusters]
+    others = ["manifest.json"] if any(len(values) != known.height for values in by_cell) else []
+    if covariance is not None and not covariance.select(plan.cell_columns).equals(known.select(plan.cell_columns)):
+        others.append("theta_covariance.parquet")
+    if others:
+        raise LogFormatError(
+            f"{folder}: {others[0]} and propensities.parquet have other cells. Run `posbias fit` again."
+        )
+    theta = FittedTheta(known, estimate.attractiveness_prior.prior(), covariance)
+    table = read_table(folder / f"{PROPENSITIES}.parquet")
+    return StoredFit(str(folder), plan, theta, folder=folder, estimate=estimate, table=table)
 
 
 def require_propensities(stored: StoredResult, where: str) -> None:

@@ -1,4 +1,4 @@
-"""The page: one HTML file that holds all it needs, and may fetch nothing.
+"""The page: one HTML file that holds all it needs, and may fetch nothing; and one chart of it as a picture.
 
 Whatever comes from data is escaped here, once: in HTML as text, in the data of charts as JSON without `<`. The page's
 own policy (Content-Security-Policy) lets two scripts run, by their digests, and forbids all else, connections too.
@@ -14,19 +14,22 @@ from html import escape
 from importlib.metadata import version
 from importlib.resources import files
 from itertools import count, groupby
+from typing import Literal
 
 import vl_convert
 
+from posbias.core.errors import UsageError
 from posbias.core.escapes import escaped
-from posbias.io.reports.drawing import page_config
-from posbias.io.reports.elements import Block, Figure, Listing, Points, Section, Table
-from posbias.io.reports.sections.contents import MOST_IN_FULL, Part
+from posbias.io.reports.drawing import Block, Figure, Listing, Points, Section, Table, page_config, picture_config
+from posbias.io.reports.sections import MOST_IN_FULL, Part
 
 _OF_VEGA = (
     "Charts by Vega, Vega-Lite and Vega-Embed, Copyright (c) University of Washington Interactive Data Lab, "
     "BSD-3-Clause licence."
 )
 _NUMBER = re.compile(r"[-+]?[\d,]+(\.\d+)?(e[-+]?\d+)?%?|-")
+_WIDTH = 720  # pixels of a picture
+_SCALE = 2.0  # of PNG, for screens of high resolution
 
 
 def page_of(parts: Sequence[Part], names: Sequence[str]) -> str:
@@ -191,3 +194,37 @@ def _json(content: object) -> str:
     """JSON that cannot end the element that it stands in."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def figure_named(parts: Sequence[Part], name: str) -> Figure:
+    """The first chart of a kind.
+
+    Raises:
+        UsageError: the report has none.
+    """
+    figures = [
+        block for part in parts for section in part.sections for block in section.blocks if isinstance(block, Figure)
+    ]
+    found = next((figure for figure in figures if figure.name == name), None)
+    if found is None:
+        known = ", ".join(dict.fromkeys(figure.name for figure in figures)) or "none"
+        raise UsageError(f"--chart {name}: these results have no such chart. Charts of them: {known}.")
+    return found
+
+
+def picture_of(figure: Figure, title: str, form: Literal["svg", "png"]) -> bytes:
+    """A chart as a picture, for mail and slides."""
+    spec = json.dumps(
+        {
+            **figure.spec,
+            "config": picture_config(),
+            "description": escaped(figure.description),
+            "padding": 16,
+            "title": {"text": figure.title, "subtitle": title},
+            "width": _WIDTH,
+        },
+        allow_nan=False,
+    )
+    if form == "svg":
+        return vl_convert.vegalite_to_svg(spec).encode()
+    return vl_convert.vegalite_to_png(spec, scale=_SCALE)

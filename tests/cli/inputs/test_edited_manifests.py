@@ -22,13 +22,12 @@ from hypothesis import strategies as st
 from posbias.core.errors import LogFormatError, PosbiasError, StatisticsError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.browsing.fits import has_click_model, read_click_model
-from posbias.io.fits.compared import open_compared
 from posbias.io.fits.explore import open_explored, whole_queries
-from posbias.io.fits.read import PreviousFit, read_fit
+from posbias.io.fits.read import PreviousFit, open_compared, read_fit
 from posbias.io.learning.model_files import read_model
 from posbias.io.notebooks.results import open_result
 from posbias.io.reports.read import open_reported
-from posbias.io.reports.sections.contents import contents
+from posbias.io.reports.sections import contents
 from posbias.io.results.manifest import checksum_of_content
 from posbias.io.stores.checks import check_contents, one_by_one
 from posbias.io.stores.store import Statistics, checked, find_statistics
@@ -390,7 +389,7 @@ def draw_report(folder: Path) -> None:
 
 
 def read_explored(folder: Path) -> None:
-    with open_explored(folder) as explored:
+    with open_explored(folder) as (explored, _):
         list(whole_queries(explored))
 
 

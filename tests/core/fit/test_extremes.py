@@ -71,7 +71,7 @@ def check(fit: Fit) -> None:
     assert (estimate.intervals.low[known] <= estimate.propensity[known] * (1 + 1e-9)).all()
     assert not (estimate.intervals.high[known] < estimate.propensity[known] * (1 - 1e-9)).any()
     assert fit.propensities.height == fit.statistics.n_cells
-    assert fit_section(fit).cells_identified == identified.sum()
+    assert fit_section(fit)["cells_identified"] == identified.sum()
 
 
 @pytest.mark.parametrize("method", METHODS)

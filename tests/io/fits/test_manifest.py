@@ -9,8 +9,7 @@ import pytest
 from posbias.core.attractiveness.prior import AttractivenessPrior
 from posbias.core.fit.periods import PeriodChoice, PeriodLook
 from posbias.core.standard_errors.contrasts import ContrastTest, contrast_test
-from posbias.io.fits.manifest import PriorSection
-from posbias.io.fits.verdict_sections import ContrastSection, PeriodSection
+from posbias.io.fits.manifest import PriorSection, contrast_section, period_section
 
 
 def as_json(section: object) -> dict[str, object]:
@@ -24,20 +23,20 @@ def as_json(section: object) -> dict[str, object]:
     ids=["tested", "no contrast"],
 )
 def test_a_test_is_json_with_or_without_contrasts(test: ContrastTest) -> None:
-    said = as_json(ContrastSection.of(test, 3))
+    said = as_json(contrast_section(test, 3))
 
     assert said["contrasts"] == test.n_contrasts
     assert (said["statistic"] is None) == (test.n_contrasts == 0)
 
 
 def test_a_choice_of_days_without_an_error_can_be_written_down() -> None:
-    said = as_json(PeriodSection.of(PeriodChoice(looks=(PeriodLook("none"),), error_ratio=np.inf)))
+    said = as_json(period_section(PeriodChoice(looks=(PeriodLook("none"),), error_ratio=np.inf)))
 
     assert said["largest_ratio_of_standard_errors"] is None
 
 
 def test_where_there_was_nothing_to_choose_only_what_was_used_is_said() -> None:
-    assert as_json(PeriodSection.of(PeriodChoice("day"))) == {"used": "day"}
+    assert as_json(period_section(PeriodChoice("day"))) == {"used": "day"}
 
 
 def test_a_prior_is_read_as_it_was_written() -> None:
