@@ -156,12 +156,6 @@ LEARNERS = {
 }
 """Ways to learn a ranker."""
 
-MEASURES = {
-    "dcg": "posbias.core.evaluation.measures.dcg:Dcg",
-    "arp": "posbias.core.evaluation.measures.arp:Arp",
-}
-"""Measures of a ranking by clicks."""
-
 FORMATS = {
     "parquet": "posbias.io.formats.plain_tables:ParquetFormat",
     "csv": "posbias.io.formats.plain_tables:CsvFormat",

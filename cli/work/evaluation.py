@@ -10,15 +10,13 @@ from posbias.cli.options.evaluation import EvaluationOptions
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
 from posbias.core.evaluation.estimates import Evaluation
-from posbias.core.evaluation.measures import measures
+from posbias.core.evaluation.measures import MEASURES
 from posbias.core.evaluation.ndcg import NDCG
 from posbias.core.evaluation.query_sums import N_CLICKS, N_PAGES, Asked
 from posbias.core.evaluation.tables import (
     JUDGED,
     NOT_SIGNIFICANT,
     Bound,
-    Comparison,
-    comparison,
     difference_table,
     metric_table,
 )
@@ -44,9 +42,9 @@ _DECIMALS = 4
 
 def share_lines(evaluation: Evaluation) -> list[dict[str, float | None]]:
     """What each ranking lacks, as share_lines of the log; of the documents that it puts on top, those never shown."""
-    totals, missing = evaluation.totals, evaluation.totals.missing
+    totals, missing = evaluation.totals, evaluation.totals.rest.missing
     of = {
-        "impressions_without_score": (missing.impressions, totals.impressions),
+        "impressions_without_score": (missing.impressions, totals.rest.impressions),
         "clicks_without_score": (missing.clicks, float(totals.sums[N_CLICKS])),
         "pages_without_score": (missing.pages, float(totals.sums[N_PAGES])),
     }
@@ -69,7 +67,7 @@ def metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
     names = metrics["ranking"].unique(maintain_order=True).to_list()
     by_key = {(row["ranking"], row["metric"], row["estimator"]): row for row in metrics.iter_rows(named=True)}
     columns = [Column("ranking", first(names), label=True, text=True)]
-    for measure in measures():
+    for measure in MEASURES:
         title = measure.title(cutoff)
         for heading, estimator, spare in (("naive", "naive", 2), ("IPS", "ips", 1), ("self-norm.", "snips", 0)):
             values = first(_number(by_key[name, measure.name, estimator]["value"]) for name in names)
@@ -110,9 +108,9 @@ def remarks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     """What the values rest on."""
     totals = evaluation.totals
     clicks = float(totals.sums[N_CLICKS])
-    clipped = _share(totals.clipped, clicks - totals.unweighted) or 0.0
+    clipped = _share(totals.rest.clipped, clicks - totals.rest.unweighted) or 0.0
     said = (
-        f"{counted(totals.n_pages, 'pages')}, {counted(clicks, 'clicks')}, {counted(totals.n_queries, 'queries')} "
+        f"{counted(totals.rest.n_pages, 'pages')}, {counted(clicks, 'clicks')}, {counted(totals.n_queries, 'queries')} "
         f"(worth {evaluation.effective_queries:,.0f} equal ones); {clipped:.1%} of the weighted clicks clipped"
     )
     return [said, *_lacks(evaluation, names)]
@@ -133,13 +131,12 @@ def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     return found[:_MOST_SAID]
 
 
-def verdicts(differences: pl.DataFrame, compared: Comparison) -> list[str]:
+def verdicts(differences: pl.DataFrame) -> list[str]:
     """What the comparisons say, ranking by ranking, by self-normalised IPS."""
     said: list[str] = []
-    baseline = compared.names[compared.baseline]
-    for name in (compared.names[number] for number in compared.others):
+    for name, baseline in differences.select("ranking", "baseline").unique(maintain_order=True).rows():
         parts: list[str] = []
-        for measure in measures():
+        for measure in MEASURES:
             own = differences.filter(ranking=name, metric=measure.name, estimator="snips").row(0, named=True)
             title = measure.title(own["k"] or 0)
             if own["difference"] is None or own["std_error"] is None:
@@ -164,11 +161,11 @@ def warnings(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
     """What a reader must know before believing a value."""
     totals, found = evaluation.totals, list[str]()
     clicks = float(totals.sums[N_CLICKS])
-    if clicks <= totals.unweighted:
+    if clicks <= totals.rest.unweighted:
         found.append("no click lies in a cell with a propensity: this log says nothing of rankings.")
-    elif totals.unweighted:
+    elif totals.rest.unweighted:
         found.append(
-            f"{totals.unweighted:,.0f} of {clicks:,.0f} clicks lie in cells without a propensity: only the naive "
+            f"{totals.rest.unweighted:,.0f} of {clicks:,.0f} clicks lie in cells without a propensity: only the naive "
             "values count them."
         )
     if evaluation.covariance is None:
@@ -282,17 +279,16 @@ def evaluate(
         judged = judged_lists(rankings, judgments, what)
     bound = _bound(asked, plan, found)
     metrics = metric_table(found.evaluation, names, judged, bound)
-    compared = comparison(names, baseline)
-    differences = difference_table(found.evaluation, compared, judged)
+    differences = difference_table(found.evaluation, names, baseline, judged)
     write_small_table(metrics, result.folder, METRICS, csv=asked.csv)
     write_small_table(differences, result.folder, DIFFERENCES, csv=asked.csv)
     result.content["weights_from"] = weights_from(asked.propensity, chosen)
     result.printed += summary.smooth_weights_lines(chosen)
-    _describe(found, rankings, compared, bound, result)
+    _describe(found, rankings, names[baseline], bound, result)
     result.printed += [*metrics_table(metrics, asked.cutoff), *remarks(found.evaluation, names)]
     if bound is not None:
         result.printed.append(bounds_line(metrics, bound.confidence, names, asked.cutoff))
-    said = verdicts(differences, compared)
+    said = verdicts(differences)
     result.printed += lines(said)
     result.content["verdicts"] = said
     result.warnings += warnings(found.evaluation, names)
@@ -318,23 +314,23 @@ def _baseline(request: Request, rankings: Rankings) -> int:
     return names.index(said)
 
 
-def _describe(found: Evaluated, rankings: Rankings, compared: Comparison, bound: Bound | None, result: Result) -> None:
+def _describe(found: Evaluated, rankings: Rankings, baseline: str, bound: Bound | None, result: Result) -> None:
     """Say in the manifest what the values rest on."""
     totals = found.evaluation.totals
     clicks = float(totals.sums[N_CLICKS])
-    weighted = clicks - totals.unweighted
-    if weighted <= 0 or totals.unweighted > (1 - WANTED_CLICK_SHARE) * clicks:
+    weighted = clicks - totals.rest.unweighted
+    if weighted <= 0 or totals.rest.unweighted > (1 - WANTED_CLICK_SHARE) * clicks:
         result.exit_code = WITH_DOUBTS
     said: dict[str, Any] = {
-        "baseline": compared.names[compared.baseline],
+        "baseline": baseline,
         "candidates": found.evaluation.asked.candidates,
         "cutoff": found.evaluation.asked.depth,
-        "pages": totals.n_pages,
+        "pages": totals.rest.n_pages,
         "queries": totals.n_queries,
         "effective_queries": found.evaluation.effective_queries,
         "clicks": clicks,
-        "clicks_without_propensity": totals.unweighted,
-        "share_clipped": totals.clipped / weighted if weighted > 0 else None,
+        "clicks_without_propensity": totals.rest.unweighted,
+        "share_clipped": totals.rest.clipped / weighted if weighted > 0 else None,
         "errors_of_theta": found.evaluation.covariance is not None,
     }
     if bound is not None:

@@ -8,45 +8,22 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.linalg import student_quantile, student_tail
-from posbias.core.evaluation.measures import Measure, measures
-from posbias.core.evaluation.query_sums import N_PAGES, SUM_WEIGHT, Asked, Missing, QuerySums, count_top
+from posbias.core.evaluation.measures import MEASURES, Measure
+from posbias.core.evaluation.query_sums import N_PAGES, SUM_WEIGHT, Added, Asked, QuerySums, Rest, count_top
 
 _ALL_BUT = 1e-9  # of the pages: a query that has more has them all
 
 
 @dataclass(frozen=True)
-class Totals:
-    """Sums over some queries g, those of the whole log at last; z_g are the P sums of a query.
+class Totals(Added):
+    """Sums over some queries g, those of the whole log at last; z_g are the P sums of a query."""
 
-    Attributes:
-        sums: sum of z_g, shape (P,).
-        moments: sum of z_g z_g' / (1 - share of the pages)^2, shape (P, P): what leaving queries out would change.
-        pages_squared: sum of the squares of the pages of queries.
-        weight_squared: sum of the squares of the weights of their clicks.
-        n_queries: number of queries.
-        moves: of `QuerySums`, shape (R, M, K).
-        weight_moves: of `QuerySums`, shape (K,).
-        squares: of `QuerySums`, shape (R, M).
-        missing: what rankings lack.
-        impressions: of all rows.
-        clipped: clicks whose weight is clipped.
-        unweighted: clicks in cells without a propensity.
-        n_pages: number of pages.
-    """
-
-    sums: Floats
-    moments: Floats
-    pages_squared: float
-    weight_squared: float
+    sums: Floats  # sum of z_g, shape (P,)
+    moments: Floats  # sum of z_g z_g' / (1 - share of the pages)^2, (P, P): what leaving queries out would change
+    pages_squared: float  # sum of the squares of the pages of queries
+    weight_squared: float  # sum of the squares of the weights of their clicks
     n_queries: int
-    moves: Floats
-    weight_moves: Floats
-    squares: Floats
-    missing: Missing
-    impressions: float
-    clipped: float
-    unweighted: float
-    n_pages: int
+    rest: Rest
 
     @classmethod
     def of(cls, found: QuerySums, lists: pl.DataFrame, asked: Asked, pages: float) -> "Totals":
@@ -55,7 +32,7 @@ class Totals:
         Args:
             found: their sums.
             lists: of these queries, perhaps of others.
-            asked: what is asked.
+            asked: what rankings are judged by.
             pages: of the whole log.
         """
         others = 1.0 - found.sums[:, N_PAGES] / pages
@@ -67,32 +44,7 @@ class Totals:
             pages_squared=float(np.sum(found.sums[:, N_PAGES] ** 2)),
             weight_squared=float(np.sum(found.sums[:, SUM_WEIGHT] ** 2)),
             n_queries=len(found.sums),
-            moves=found.moves,
-            weight_moves=found.weight_moves,
-            squares=found.squares,
-            missing=replace(found.missing, top=top, never_shown=never),
-            impressions=found.impressions,
-            clipped=found.clipped,
-            unweighted=found.unweighted,
-            n_pages=found.n_pages,
-        )
-
-    def __add__(self, other: "Totals") -> "Totals":
-        """Those of both, which share no query."""
-        return Totals(
-            sums=self.sums + other.sums,
-            moments=self.moments + other.moments,
-            pages_squared=self.pages_squared + other.pages_squared,
-            weight_squared=self.weight_squared + other.weight_squared,
-            n_queries=self.n_queries + other.n_queries,
-            moves=self.moves + other.moves,
-            weight_moves=self.weight_moves + other.weight_moves,
-            squares=self.squares + other.squares,
-            missing=self.missing + other.missing,
-            impressions=self.impressions + other.impressions,
-            clipped=self.clipped + other.clipped,
-            unweighted=self.unweighted + other.unweighted,
-            n_pages=self.n_pages + other.n_pages,
+            rest=replace(found.rest, missing=replace(found.rest.missing, top=top, never_shown=never)),
         )
 
 
@@ -106,21 +58,13 @@ _MANY = 1e9  # degrees of freedom: as good as infinitely many
 
 @dataclass(frozen=True)
 class Value:
-    """A value with its error; what is not known is NaN.
-
-    Attributes:
-        value: it.
-        std_error: of it.
-        margin: half the width of the 95 % interval.
-        std_error_of_theta: the part of the error that is that of theta.
-        degrees: of freedom.
-    """
+    """A value with its error; what is not known is NaN."""
 
     value: float
-    std_error: float
-    margin: float
-    std_error_of_theta: float
-    degrees: float
+    std_error: float = np.nan
+    margin: float = np.nan  # half the width of the 95 % interval
+    std_error_of_theta: float = np.nan  # the part of the error that is that of theta
+    degrees: float = np.nan  # of freedom
 
     @property
     def low(self) -> float:
@@ -142,17 +86,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The sums of a log, and how far theta may be off.
-
-    Attributes:
-        totals: the sums.
-        asked: what was asked.
-        covariance: of log theta, shape (K, K); None where theta is taken as known.
-    """
+    """The sums of a log, and how far theta may be off."""
 
     totals: Totals
     asked: Asked
-    covariance: Floats | None
+    covariance: Floats | None  # of log theta, shape (K, K); None where theta is taken as known
 
     @property
     def effective_queries(self) -> float:
@@ -161,40 +99,38 @@ class Evaluation:
 
     def value(self, ranking: int, measure: Measure, estimator: Estimator) -> Value:
         """What a ranking is worth."""
-        found = self.term(ranking, measure, estimator)
-        return self._with_error(found.value, found, estimator)
+        return self._with_error(self.term(ranking, measure, estimator), estimator)
 
     def difference(self, ranking: int, baseline: int, measure: Measure, estimator: Estimator) -> Value:
         """How much more than the baseline a ranking is worth."""
         one, other = self.term(ranking, measure, estimator), self.term(baseline, measure, estimator)
         between = Term(one.value - other.value, one.influence - other.influence, one.slope - other.slope)
-        return self._with_error(between.value, between, estimator)
+        return self._with_error(between, estimator)
 
     def term(self, ranking: int, measure: Measure, estimator: Estimator) -> "Term":
         """A value, and how it depends on the sums and on log theta."""
-        totals, number = self.totals, measures().index(measure)
-        column = self.asked.column(ranking, number, weighted=estimator != "naive")
+        totals, moves, weight_moves = self.totals, self.totals.rest.moves, self.totals.rest.weight_moves
+        column = self.asked.column(ranking, measure, weighted=estimator != "naive")
         by = SUM_WEIGHT if estimator == "snips" else N_PAGES
         divisor = float(totals.sums[by])
-        influence, slope = np.zeros(len(totals.sums)), np.zeros(len(totals.weight_moves))
-        nowhere = ranking == 0 and self.asked.candidates == "query" and not measure.cut
+        influence, slope = np.zeros(len(totals.sums)), np.zeros(len(weight_moves))
+        nowhere = ranking == 0 and self.asked.candidates == "query" and not measure.gain
         if divisor <= 0 or nowhere:
             return Term(np.nan, influence, slope)
         value = float(totals.sums[column]) / divisor
         influence[column] = 1.0 / divisor
         influence[by] -= value / divisor
         if estimator != "naive":
-            slope = -totals.moves[ranking, number] / divisor
+            slope = -moves[ranking, MEASURES.index(measure)] / divisor
         if estimator == "snips":
-            slope = slope + value * totals.weight_moves / divisor
+            slope = slope + value * weight_moves / divisor
         return Term(value, influence, slope)
 
-    def _with_error(self, value: float, term: "Term", estimator: Estimator) -> Value:
-        totals = self.totals
-        n_queries = totals.n_queries
+    def _with_error(self, term: "Term", estimator: Estimator) -> Value:
+        totals, value, n_queries = self.totals, term.value, self.totals.n_queries
         by, squared = (SUM_WEIGHT, totals.weight_squared) if estimator == "snips" else (N_PAGES, totals.pages_squared)
         if n_queries <= 1 or not np.isfinite(value):
-            return Value(value, *[np.nan] * 4)
+            return Value(value)
         spread = float(term.influence @ totals.moments @ term.influence)
         of_log = max(spread, 0.0) * (n_queries - 1) / n_queries
         of_theta = 0.0 if self.covariance is None else max(float(term.slope @ self.covariance @ term.slope), 0.0)
@@ -210,17 +146,11 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Term:
-    """A value, and how it depends on the sums and on log theta.
+    """A value, and how it depends on the sums and on log theta."""
 
-    Attributes:
-        value: it, NaN where there is none.
-        influence: its derivative by the sums, shape (P,).
-        slope: its derivative by log theta, shape (K,).
-    """
-
-    value: float
-    influence: Floats
-    slope: Floats
+    value: float  # NaN where there is none
+    influence: Floats  # its derivative by the sums, shape (P,)
+    slope: Floats  # its derivative by log theta, shape (K,)
 
 
 def t_quantile(degrees: float) -> float:

@@ -16,14 +16,17 @@ A click in a cell without a propensity has w = 0 and does not count, but for the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Self
 
 import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.choices import Candidates
-from posbias.core.evaluation.measures import measures
+from posbias.core.evaluation.measures import MEASURES, Measure
 from posbias.core.evaluation.ndcg import RANK, RANKING
 from posbias.core.evaluation.shown import PAGES, CellWeights, Shown
 from posbias.core.schema import DOC, QUERY
@@ -37,103 +40,74 @@ _NUMBER = "posbias_number"
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of rankings.
+    """What rankings are judged by."""
 
-    Attributes:
-        n_rankings: R, with the log's own as the first.
-        depth: K.
-        candidates: what documents are ranked among.
-    """
-
-    n_rankings: int
-    depth: int
-    candidates: Candidates
+    n_rankings: int  # R, with the log's own as the first
+    depth: int  # K
+    candidates: Candidates  # what documents are ranked among
 
     @property
     def n_sums(self) -> int:
         """P, columns of the sums."""
-        return FIRST + 2 * self.n_rankings * len(measures())
+        return FIRST + 2 * self.n_rankings * len(MEASURES)
 
-    def column(self, ranking: int, measure: int, *, weighted: bool) -> int:
+    def column(self, ranking: int, measure: Measure, *, weighted: bool) -> int:
         """The column of A, or of B."""
-        return FIRST + 2 * (ranking * len(measures()) + measure) + weighted
+        return FIRST + 2 * (ranking * len(MEASURES) + MEASURES.index(measure)) + weighted
 
 
 @dataclass(frozen=True)
-class Missing:
-    """What rankings lack, and what the log never showed; each of shape (R,).
+class Added:
+    """Sums of which some parts add up to those of the whole."""
 
-    Attributes:
-        impressions: of documents without a score.
-        clicks: on them.
-        pages: on which no document has a score.
-        top: documents in the first K places, once for each page of their query.
-        never_shown: those among them that no page of the query showed.
-    """
-
-    impressions: Floats
-    clicks: Floats
-    pages: Floats
-    top: Floats
-    never_shown: Floats
-
-    def __add__(self, other: "Missing") -> "Missing":
-        """Those of both."""
-        return Missing(
-            self.impressions + other.impressions,
-            self.clicks + other.clicks,
-            self.pages + other.pages,
-            self.top + other.top,
-            self.never_shown + other.never_shown,
-        )
+    def __add__(self, other: Self) -> Self:
+        """Those of both parts."""
+        return replace(self, **{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)
-class QuerySums:
-    """The sums of some queries.
+class Missing(Added):
+    """What rankings lack, and what the log never showed; each of shape (R,)."""
 
-    Attributes:
-        queries: `query` and `PAGES`, Q rows.
-        documents: `query` and `doc` of what was shown.
-        sums: shape (Q, P).
-        moves: sum of u w lambda of the clicks by cell, as far as w follows theta there, shape (R, M, K).
-        weight_moves: sum of u w likewise, shape (K,).
-        squares: sum over the pages of B^2, shape (R, M); 0 for candidates of queries.
-        missing: what rankings lack; what was never shown is not known yet.
-        impressions: of all rows.
-        clipped: clicks whose w is clipped.
-        unweighted: clicks in cells without a propensity.
-        n_pages: number of pages.
-    """
+    impressions: Floats  # of documents without a score
+    clicks: Floats  # on them
+    pages: Floats  # on which no document has a score
+    top: Floats  # documents in the first K places, once for each page of their query
+    never_shown: Floats  # those among them that no page of the query showed
 
-    queries: pl.DataFrame
-    documents: pl.DataFrame
-    sums: Floats
-    moves: Floats
-    weight_moves: Floats
-    squares: Floats
+
+@dataclass(frozen=True)
+class Rest(Added):
+    """What is known of some pages beside the sums by query."""
+
+    moves: Floats  # sum of u w lambda of the clicks by cell, as far as w follows theta there, shape (R, M, K)
+    weight_moves: Floats  # sum of u w likewise, shape (K,)
+    squares: Floats  # sum over the pages of B^2, shape (R, M); 0 for candidates of queries
     missing: Missing
-    impressions: float
-    clipped: float
-    unweighted: float
+    impressions: float  # of all rows
+    clipped: float  # clicks whose w is clipped
+    unweighted: float  # clicks in cells without a propensity
     n_pages: int
 
 
 @dataclass(frozen=True)
+class QuerySums:
+    """The sums of some queries."""
+
+    queries: pl.DataFrame  # `query` and `PAGES`, Q rows
+    documents: pl.DataFrame  # `query` and `doc` of what was shown
+    sums: Floats  # shape (Q, P)
+    rest: Rest  # what was never shown is not known yet
+
+
+@dataclass(frozen=True)
 class _Weighted:
-    """What the clicks weigh.
+    """What the clicks weigh."""
 
-    Attributes:
-        weight: w of each row, shape (N,), 0 where it has none.
-        clipped: whether it is clipped, shape (N,).
-        share: of the theta that w is made of, this row's, 0 where w does not follow it, shape (N,).
-        by_document: whether that is the theta of all rows of the document, or of the row alone.
-    """
-
-    weight: Floats
-    clipped: Flags
-    share: Floats
-    by_document: bool
+    weight: Floats  # w of each row, shape (N,), 0 where it has none
+    clipped: Flags  # whether it is clipped, shape (N,)
+    share: Floats  # of the theta that w is made of, this row's, 0 where w does not follow it, shape (N,)
+    by_document: bool  # whether that is the theta of all rows of the document, or of the row alone
 
     def by_cell(self, shown: Shown, clicked: Integers, values: Floats, n_cells: int) -> Floats:
         """What a relative change of theta takes away from a sum over the clicks, shape (K,).
@@ -172,7 +146,7 @@ def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, asked: A
     sums[:, N_PAGES] = shown.pages
     sums[:, N_CLICKS] = _by(shown.query[clicked], shown.clicks[clicked], len(sums))
     sums[:, SUM_WEIGHT] = _by(shown.query[clicked], weight, len(sums))
-    shape = asked.n_rankings, len(measures()), len(weights.propensity)
+    shape = asked.n_rankings, len(MEASURES), len(weights.propensity)
     moves, squares = np.zeros(shape), np.zeros(shape[:2])
     lacking = np.zeros((3, asked.n_rankings))
     for ranking in range(asked.n_rankings):
@@ -182,28 +156,25 @@ def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, asked: A
         rank, scored, last = _ranks(shown, of_documents, clicked, lists, ranking, by_page=by_page)
         own = as_shown if ranking == 0 else weighted
         own_weight = shown.clicks[clicked] * own.weight[clicked]
-        for number, measure in enumerate(measures()):
+        for number, measure in enumerate(MEASURES):
             value = measure.values(rank, scored, last, asked.depth)
             naive, ips = shown.clicks[clicked] * value, own_weight * value
-            sums[:, asked.column(ranking, number, weighted=False)] = _by(shown.query[clicked], naive, len(sums))
-            sums[:, asked.column(ranking, number, weighted=True)] = _by(shown.query[clicked], ips, len(sums))
+            sums[:, asked.column(ranking, measure, weighted=False)] = _by(shown.query[clicked], naive, len(sums))
+            sums[:, asked.column(ranking, measure, weighted=True)] = _by(shown.query[clicked], ips, len(sums))
             moves[ranking, number] = own.by_cell(shown, clicked, ips, len(weights.propensity))
             if by_page:
                 squares[ranking, number] = float(np.sum(_by(shown.page[clicked], ips) ** 2))
-    nothing = np.zeros(asked.n_rankings)
-    return QuerySums(
-        queries=shown.queries,
-        documents=shown.documents,
-        sums=sums,
+    rest = Rest(
         moves=moves,
         weight_moves=weighted.by_cell(shown, clicked, weight, len(weights.propensity)),
         squares=squares,
-        missing=Missing(lacking[0], lacking[1], lacking[2], nothing, nothing),
+        missing=Missing(*lacking, *np.zeros((2, asked.n_rankings))),
         impressions=float(shown.impressions.sum()),
         clipped=float(shown.clicks[weighted.clipped].sum()),
         unweighted=float(shown.clicks[~known | (weighted.weight == 0)].sum()),
         n_pages=shown.n_pages,
     )
+    return QuerySums(shown.queries, shown.documents, sums, rest)
 
 
 def _by(keys: Integers, values: Floats, number: int = 0) -> Floats:
@@ -290,22 +261,8 @@ def merged(parts: Sequence[QuerySums]) -> QuerySums:
     number = queries.join(numbers, on=QUERY, how="left", nulls_equal=True, maintain_order="left")[_NUMBER].to_numpy()
     sums = np.zeros((once.height, parts[0].sums.shape[1]))
     np.add.at(sums, number, np.concatenate([part.sums for part in parts]))
-    missing = parts[0].missing
-    for part in parts[1:]:
-        missing += part.missing
-    return QuerySums(
-        queries=once,
-        documents=pl.concat(part.documents for part in parts).unique(maintain_order=True),
-        sums=sums,
-        moves=np.sum([part.moves for part in parts], axis=0),
-        weight_moves=np.sum([part.weight_moves for part in parts], axis=0),
-        squares=np.sum([part.squares for part in parts], axis=0),
-        missing=missing,
-        impressions=sum(part.impressions for part in parts),
-        clipped=sum(part.clipped for part in parts),
-        unweighted=sum(part.unweighted for part in parts),
-        n_pages=sum(part.n_pages for part in parts),
-    )
+    documents = pl.concat(part.documents for part in parts).unique(maintain_order=True)
+    return QuerySums(once, documents, sums, reduce(add, (part.rest for part in parts)))
 
 
 def count_top(found: QuerySums, lists: pl.DataFrame, asked: Asked) -> tuple[Floats, Floats]:
@@ -320,7 +277,7 @@ def count_top(found: QuerySums, lists: pl.DataFrame, asked: Asked) -> tuple[Floa
         found.queries, on=QUERY, nulls_equal=True, maintain_order="left"
     )
     never = top.join(found.documents, on=[QUERY, DOC], how="anti", nulls_equal=True, maintain_order="left")
-    shown, unseen = (
-        _by(rows[RANKING].cast(pl.Int64).to_numpy(), rows[PAGES].to_numpy(), asked.n_rankings) for rows in (top, never)
+    rankings = [rows[RANKING].cast(pl.Int64).to_numpy() for rows in (top, never)]
+    return _by(rankings[0], top[PAGES].to_numpy(), asked.n_rankings), _by(
+        rankings[1], never[PAGES].to_numpy(), asked.n_rankings
     )
-    return shown, unseen

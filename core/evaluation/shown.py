@@ -12,21 +12,16 @@ from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY
 
 PAGES, PAGE, AT, CELL = "posbias_pages", "posbias_page", "posbias_at", "posbias_cell"
 _NO_CELL = -1
+_NUMBER = "posbias_number"
 
 
 @dataclass(frozen=True)
 class CellWeights:
-    """The cells of a log, and theta there as weights take it.
+    """The cells of a log, and theta there as weights take it."""
 
-    Attributes:
-        cells: the cell columns, K rows.
-        propensity: theta, shape (K,), NaN where a cell has none.
-        min_propensity: tau.
-    """
-
-    cells: pl.DataFrame
-    propensity: Floats
-    min_propensity: float
+    cells: pl.DataFrame  # the cell columns, K rows
+    propensity: Floats  # theta, shape (K,), NaN where a cell has none
+    min_propensity: float  # tau
 
     @property
     def weight(self) -> Floats:
@@ -41,31 +36,18 @@ class CellWeights:
 
 @dataclass(frozen=True)
 class Shown:
-    """Rows of pages: an impression each, or, for candidates of queries, all of a document in one cell and place.
+    """Rows of pages: an impression each, or, for candidates of queries, all of a document in one cell and place."""
 
-    Attributes:
-        queries: `query` and `PAGES`, the number of its pages (or the sum of their weights), Q rows.
-        documents: `query` and `doc` of each pair, J rows.
-        query: row of `queries`, shape (N,).
-        document: row of `documents`, shape (N,).
-        page: the number of the page, ascending, shape (N,); empty where rows are no impressions.
-        place: the place that the document had, from 1, shape (N,).
-        cell: the number of the cell, shape (N,); -1 where the table lacks it.
-        impressions: how many the row stands for, shape (N,).
-        clicks: on them, shape (N,).
-        n_pages: number of pages, whatever they weigh.
-    """
-
-    queries: pl.DataFrame
-    documents: pl.DataFrame
-    query: Integers
-    document: Integers
-    page: Integers
-    place: Integers
-    cell: Integers
-    impressions: Floats
-    clicks: Floats
-    n_pages: int
+    queries: pl.DataFrame  # `query` and `PAGES`, the number of its pages (or the sum of their weights), Q rows
+    documents: pl.DataFrame  # `query` and `doc` of each pair, J rows
+    query: Integers  # row of `queries`, shape (N,)
+    document: Integers  # row of `documents`, shape (N,)
+    page: Integers  # the number of the page, ascending, shape (N,); empty where rows are no impressions
+    place: Integers  # the place that the document had, from 1, shape (N,)
+    cell: Integers  # the number of the cell, shape (N,); -1 where the table lacks it
+    impressions: Floats  # how many the row stands for, shape (N,)
+    clicks: Floats  # on them, shape (N,)
+    n_pages: int  # whatever they weigh
 
     @property
     def pages(self) -> Floats:
@@ -126,24 +108,24 @@ def shown_of(rows: pl.DataFrame, by_query: pl.DataFrame) -> Shown:
     """
     queries = by_query.sort(QUERY)
     documents = rows.select(QUERY, DOC).unique(maintain_order=True)
-    numbers = {
-        "posbias_query": (queries.select(QUERY), [QUERY]),
-        "posbias_document": (documents, [QUERY, DOC]),
-    }
-    numbered = rows
-    for name, (keys, on) in numbers.items():
-        known = keys.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(name))
-        numbered = numbered.join(known, on=on, how="left", nulls_equal=True, maintain_order="left")
+
+    def numbers(keys: pl.DataFrame) -> Integers:
+        """The row of the keys that each row has."""
+        known = keys.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias(_NUMBER))
+        return rows.join(known, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")[
+            _NUMBER
+        ].to_numpy()
+
     of_pages = PAGE in rows.columns
     return Shown(
         queries=queries.select(QUERY, PAGES),
         documents=documents,
-        query=numbered["posbias_query"].to_numpy(),
-        document=numbered["posbias_document"].to_numpy(),
-        page=numbered[PAGE].to_numpy() if of_pages else np.empty(0, np.int64),
-        place=numbered[AT if of_pages else POSITION].to_numpy(),
-        cell=numbered[CELL].to_numpy(),
-        impressions=numbered[IMPRESSIONS].to_numpy(),
-        clicks=numbered[CLICKS].to_numpy(),
+        query=numbers(queries.select(QUERY)),
+        document=numbers(documents),
+        page=rows[PAGE].to_numpy() if of_pages else np.empty(0, np.int64),
+        place=rows[AT if of_pages else POSITION].to_numpy(),
+        cell=rows[CELL].to_numpy(),
+        impressions=rows[IMPRESSIONS].to_numpy(),
+        clicks=rows[CLICKS].to_numpy(),
         n_pages=int(queries[PAGE].sum()),
     )

@@ -9,8 +9,8 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.evaluation.bounds import empirical_bernstein, hoeffding, largest_gain, sample_variance
-from posbias.core.evaluation.estimates import CONFIDENCE, ESTIMATORS, Estimator, Evaluation, Value, holm, t_quantile
-from posbias.core.evaluation.measures import Measure, measures
+from posbias.core.evaluation.estimates import CONFIDENCE, ESTIMATORS, Evaluation, Value, holm, t_quantile
+from posbias.core.evaluation.measures import MEASURES, Measure
 from posbias.core.evaluation.ndcg import NDCG
 from posbias.core.evaluation.query_sums import N_PAGES
 from posbias.core.evaluation.shown import CellWeights
@@ -24,14 +24,9 @@ JUDGED = "judgments"
 
 @dataclass(frozen=True)
 class Bound:
-    """A finite-sample lower bound that is asked for.
+    """A finite-sample lower bound."""
 
-    Attributes:
-        confidence: C, with which it holds for all rankings at once.
-        weights: of the cells.
-    """
-
-    confidence: float
+    confidence: float  # C, with which it holds for all rankings at once
     weights: CellWeights
 
     def description(self, evaluation: Evaluation) -> dict[str, Any]:
@@ -50,40 +45,12 @@ class Bound:
         """Hoeffding's and the empirical Bernstein bound; NaN where there is none."""
         if not measure.gain:
             return np.nan, np.nan
-        totals, number = evaluation.totals, measures().index(measure)
-        n_pages = totals.n_pages
-        total = float(totals.sums[evaluation.asked.column(ranking, number, weighted=True)])
-        largest = largest_gain(self.weights, evaluation.asked.depth)
-        variance = sample_variance(total, float(totals.squares[ranking, number]), n_pages)
-        mean = total / n_pages
-        n_rankings = evaluation.asked.n_rankings
-        return (
-            hoeffding(mean, n_pages, largest, self.confidence, n_rankings),
-            empirical_bernstein(mean, variance, n_pages, largest, self.confidence, n_rankings),
-        )
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What is compared with what.
-
-    Attributes:
-        names: of the rankings, the log's own first.
-        baseline: the number of the one that the others are compared with.
-    """
-
-    names: tuple[str, ...]
-    baseline: int
-
-    @property
-    def others(self) -> list[int]:
-        """The numbers of the others."""
-        return [number for number in range(len(self.names)) if number != self.baseline]
-
-
-def comparison(names: Sequence[str], baseline: int) -> Comparison:
-    """All others with the baseline."""
-    return Comparison(tuple(names), baseline)
+        rest, asked = evaluation.totals.rest, evaluation.asked
+        total = float(evaluation.totals.sums[asked.column(ranking, measure, weighted=True)])
+        variance = sample_variance(total, float(rest.squares[ranking, MEASURES.index(measure)]), rest.n_pages)
+        given = rest.n_pages, largest_gain(self.weights, asked.depth), self.confidence, asked.n_rankings
+        mean = total / rest.n_pages
+        return hoeffding(mean, *given), empirical_bernstein(mean, variance, *given)
 
 
 _METRICS = {
@@ -119,23 +86,25 @@ def metric_table(
         `queries`, `hoeffding_bound`, `bernstein_bound`.
     """
     rows: list[tuple[object, ...]] = []
+    totals, depth = evaluation.totals, evaluation.asked.depth
     for number, name in enumerate(names):
-        for measure in measures():
+        for measure in MEASURES:
             for estimator in ESTIMATORS:
                 found = evaluation.value(number, measure, estimator)
                 low = (np.nan, np.nan)
-                if bound is not None and estimator == "ips" and evaluation.totals.sums[N_PAGES] > 0:
+                if bound is not None and estimator == "ips" and totals.sums[N_PAGES] > 0:
                     low = bound.of(evaluation, number, measure)
-                said = name, measure.name, _depth(evaluation, measure), estimator
-                rows.append((*said, *_numbers(found), found.std_error_of_theta, evaluation.totals.n_queries, *low))
+                said = name, measure.name, depth if measure.gain else None, estimator
+                rows.append((*said, *_numbers(found), found.std_error_of_theta, totals.n_queries, *low))
         if judged is not None and number:
             found = _mean(judged[str(number)].to_numpy())
-            said = name, NDCG, evaluation.asked.depth, JUDGED
-            rows.append((*said, *_numbers(found), np.nan, judged.height, np.nan, np.nan))
+            rows.append((name, NDCG, depth, JUDGED, *_numbers(found), np.nan, judged.height, np.nan, np.nan))
     return _table(rows, _METRICS)
 
 
-def difference_table(evaluation: Evaluation, compared: Comparison, judged: pl.DataFrame | None) -> pl.DataFrame:
+def difference_table(
+    evaluation: Evaluation, names: Sequence[str], baseline: int, judged: pl.DataFrame | None
+) -> pl.DataFrame:
     """A row for each ranking but the baseline, measure and estimator; what is not known is null.
 
     P-values of one measure and estimator are corrected together (Holm). Naive clicks have no verdict: they favour
@@ -145,47 +114,32 @@ def difference_table(evaluation: Evaluation, compared: Comparison, judged: pl.Da
         `ranking`, `baseline`, `metric`, `k`, `estimator`, `difference`, `std_error`, `ci_low`, `ci_high`, `p_value`,
         `p_value_holm`, `verdict`.
     """
-    rows: list[tuple[object, ...]] = []
-    for measure in measures():
+    others, depth = [number for number in range(len(names)) if number != baseline], evaluation.asked.depth
+    found: list[tuple[str, int | None, str, bool, dict[int, Value]]] = []
+    for measure in MEASURES:
         for estimator in ESTIMATORS:
-            others = compared.others
-            found = [evaluation.difference(number, compared.baseline, measure, estimator) for number in others]
-            said = measure.name, _depth(evaluation, measure), estimator
-            rows += _compared(compared, others, found, said, sign=1 if measure.gain else -1)
-    if judged is not None and compared.baseline:
-        others = [number for number in compared.others if number]
-        base = judged[str(compared.baseline)]
-        found = [_mean((judged[str(number)] - base).to_numpy()) for number in others]
-        rows += _compared(compared, others, found, (NDCG, evaluation.asked.depth, JUDGED), sign=1)
-    return _table(rows, _DIFFERENCES)
-
-
-def _compared(
-    compared: Comparison,
-    others: Sequence[int],
-    found: Sequence[Value],
-    said: tuple[str, int | None, Estimator | str],
-    *,
-    sign: int,
-) -> list[tuple[object, ...]]:
-    p_values = np.array([value.p_value for value in found])
-    adjusted = holm(p_values)
+            values = {number: evaluation.difference(number, baseline, measure, estimator) for number in others}
+            found.append((measure.name, depth if measure.gain else None, estimator, measure.gain, values))
+    if judged is not None and baseline:
+        base = judged[str(baseline)]
+        values = {number: _mean((judged[str(number)] - base).to_numpy()) for number in others if number}
+        found.append((NDCG, depth, JUDGED, True, values))
     rows: list[tuple[object, ...]] = []
-    for number, value, p_value, together in zip(others, found, p_values, adjusted, strict=True):
-        verdict = None if said[-1] == "naive" else _verdict(sign * value.value, float(together))
-        names = compared.names[number], compared.names[compared.baseline]
-        rows.append((*names, *said, *_numbers(value), float(p_value), float(together), verdict))
-    return rows
+    for metric, k, estimator, gain, values in found:
+        p_values = np.array([value.p_value for value in values.values()])
+        for (number, value), p_value, together in zip(
+            values.items(), p_values.tolist(), holm(p_values).tolist(), strict=True
+        ):
+            verdict = None if estimator == "naive" else _verdict(value.value if gain else -value.value, together)
+            names_of = names[number], names[baseline]
+            rows.append((*names_of, metric, k, estimator, *_numbers(value), p_value, together, verdict))
+    return _table(rows, _DIFFERENCES)
 
 
 def _verdict(gained: float, p_value: float) -> str:
     if not p_value < 1 - CONFIDENCE:  # NaN is none
         return NOT_SIGNIFICANT
     return BETTER if gained > 0 else WORSE
-
-
-def _depth(evaluation: Evaluation, measure: Measure) -> int | None:
-    return evaluation.asked.depth if measure.cut else None
 
 
 def _numbers(found: Value) -> tuple[float, float, float, float]:
@@ -196,7 +150,7 @@ def _mean(values: Floats) -> Value:
     """A mean over queries with its t interval."""
     n_queries, mean = len(values), float(np.mean(values))
     if n_queries <= 1:
-        return Value(mean, *[np.nan] * 4)
+        return Value(mean)
     error, degrees = float(np.std(values, ddof=1) / np.sqrt(n_queries)), n_queries - 1.0
     margin = t_quantile(degrees) * error
     return Value(mean, error, margin, np.nan, degrees)

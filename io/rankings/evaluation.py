@@ -193,7 +193,7 @@ def _check_found(totals: Totals, rankings: Rankings) -> None:
         SchemaError: one has none.
     """
     for number, name in enumerate(rankings.names, start=1):
-        if totals.missing.impressions[number] >= totals.impressions:
+        if totals.rest.missing.impressions[number] >= totals.rest.impressions:
             raise SchemaError(
                 f"{rankings.files[number - 1]}: {name} has a score for no document that the log shows. Write its ids "
                 "as in the log."

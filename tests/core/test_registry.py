@@ -11,7 +11,6 @@ from posbias.core import choices
 from posbias.core.choices import LAYOUTS, SHAPES
 from posbias.core.errors import UsageError
 from posbias.core.estimators import Estimator, MethodOfRows
-from posbias.core.evaluation.measures.measure import Measure
 from posbias.core.learners.learner import Learner
 from posbias.core.models import ClickModel, FactorisedModel, get_model
 from posbias.core.models.pbm import PositionBasedModel
@@ -29,7 +28,6 @@ KINDS: dict[str, tuple[type[Plugin], ...]] = {
     "SHAPES": (CurveShape,),
     "LAYOUTS": (LayoutOfPages, LayoutOfCounts),
     "LEARNERS": (Learner,),
-    "MEASURES": (Measure,),
     "FORMATS": (TrainingFormat,),
     "FORMS": (Form,),
 }

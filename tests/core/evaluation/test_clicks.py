@@ -13,7 +13,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.evaluation.bounds import hoeffding, largest_gain
 from posbias.core.evaluation.estimates import Evaluation, Totals, holm
-from posbias.core.evaluation.measures import measures
+from posbias.core.evaluation.measures import ARP, DCG
 from posbias.core.evaluation.ndcg import RANK, RANKING, SCORE, ranked
 from posbias.core.evaluation.query_sums import N_PAGES, Asked, count_top, merged, query_sums
 from posbias.core.evaluation.shown import CellWeights, counted_rows, pages_by_query, rows_of_pages, shown_of
@@ -22,7 +22,6 @@ from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 Candidates = Literal["page", "query"]
-DCG, ARP = measures()
 PLAN = StatisticsPlan(get_model("pbm"))
 THETA = (1.0, 0.6, 0.3, 0.05)
 TAU, DEPTH = 0.1, 2
@@ -181,8 +180,8 @@ def test_a_clipped_weight_does_not_follow_theta(case: Case) -> None:
     found = case.evaluation("page")
     assert found.term(1, DCG, "ips").slope[3] == 0
     assert found.term(1, DCG, "ips").slope[2] < 0
-    assert found.totals.clipped == case.log.filter(position=4)["click"].sum() > 0
-    assert found.totals.unweighted == case.log.filter(position=5)["click"].sum() > 0
+    assert found.totals.rest.clipped == case.log.filter(position=4)["click"].sum() > 0
+    assert found.totals.rest.unweighted == case.log.filter(position=5)["click"].sum() > 0
 
 
 def test_pieces_of_a_part_add_up_to_the_part(case: Case) -> None:
@@ -193,19 +192,19 @@ def test_pieces_of_a_part_add_up_to_the_part(case: Case) -> None:
     together = merged(pieces)
     one, other = (Totals.of(found, lists, asked, 300.0) for found in (whole, together))
     np.testing.assert_allclose(other.moments, one.moments, rtol=1e-12)
-    np.testing.assert_allclose(other.moves, one.moves, rtol=1e-12)
-    np.testing.assert_allclose(other.squares, one.squares, rtol=1e-12)
-    assert other.n_pages == one.n_pages == 300
-    assert other.missing.never_shown.tolist() == one.missing.never_shown.tolist()
+    np.testing.assert_allclose(other.rest.moves, one.rest.moves, rtol=1e-12)
+    np.testing.assert_allclose(other.rest.squares, one.rest.squares, rtol=1e-12)
+    assert other.rest.n_pages == one.rest.n_pages == 300
+    assert other.rest.missing.never_shown.tolist() == one.rest.missing.never_shown.tolist()
 
 
 def test_what_a_ranking_lacks_is_counted(case: Case) -> None:
-    missing = case.evaluation("page").totals.missing
+    missing = case.evaluation("page").totals.rest.missing
     without = case.log.filter(pl.col("doc") % 4 == 1)
     assert missing.impressions.tolist() == [0, 0, without.height]
     assert missing.clicks.tolist() == [0, 0, without["click"].sum()]
     only = Case(case.log, (case.scores[0], case.scores[1].filter(pl.col("query") > 0)))
-    assert only.evaluation("page").totals.missing.pages[2] == case.log.filter(query=0)["session"].n_unique()
+    assert only.evaluation("page").totals.rest.missing.pages[2] == case.log.filter(query=0)["session"].n_unique()
 
 
 def test_documents_on_top_that_were_never_shown_are_counted_by_page() -> None:
@@ -268,5 +267,5 @@ def test_the_bound_of_a_ranking_is_one_of_as_many_as_there_are(case: Case) -> No
     found = case.evaluation("page")
     value = found.value(1, DCG, "ips").value
     low, _ = Bound(0.9, case.cells).of(found, 1, DCG)
-    expected = hoeffding(value, found.totals.n_pages, largest_gain(case.cells, DEPTH), 0.9, 3)
+    expected = hoeffding(value, found.totals.rest.n_pages, largest_gain(case.cells, DEPTH), 0.9, 3)
     assert low == pytest.approx(expected)
