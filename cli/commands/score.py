@@ -39,7 +39,7 @@ def score(
     from posbias.io.learning.scores import score_rows, write_scores
 
     stored = read_model(model)
-    found = open_new_documents(inputs, tuple(query or ()), tuple(doc or ()), stored.features)
+    found = open_new_documents(inputs, tuple(query or ()), tuple(doc or ()), stored.section.features)
     with open_result("score", output, inputs, [], [model]) as result:
         with result.progress.stage("scoring") as stage:
             n_rows = write_scores(score_rows(found, stored, parse_memory(memory)), result.folder, stage)

@@ -27,7 +27,7 @@ from posbias.io.engines.engine import Engine
 from posbias.io.features.of_parts import WantedFeatures
 from posbias.io.jobs.result import WITH_DOUBTS, Column, Printed, PrintedTable, Result
 from posbias.io.layouts.pair_weights import examination_of
-from posbias.io.learning.documents import Documents, Wanted, prepare
+from posbias.io.learning.documents import Documents, prepare
 from posbias.io.learning.model_files import importance_table, write_learned_propensities, write_model
 from posbias.io.learning.scores import with_scores, write_scores
 
@@ -193,14 +193,8 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     """
     learner = request.learner
     examination = _examination(counted, theta, request, result)
-    wanted = Wanted(
-        request.features,
-        request.asked.validation,
-        pages=learner.source == "pages",
-        items=not learner.needs_features,
-        randomized=learner.needs_randomized,
-    )
-    documents = prepare(counted, examination, wanted, engine, result.progress)
+    share, features = request.asked.validation, request.features
+    documents = prepare(counted, examination, learner, features, share, engine, result.progress)
     result.warnings += documents.warnings
     _check_clicks(documents, result)
     _check_placed(documents, counted.plan)

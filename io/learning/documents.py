@@ -14,19 +14,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, concatenate, starts
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, concatenate, starts
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized
 from posbias.core.errors import SchemaError
 from posbias.core.learners.boosting import Rows
 from posbias.core.learners.data import Features, LearningData, Pages
+from posbias.core.learners.learner import Learner
 from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, DOC, PAIR, QUERY, SESSION, WEIGHT
 from posbias.core.training.layouts import GROUP, get_layout
 from posbias.core.training.split import in_validation
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog
-from posbias.io.features.of_parts import FeaturedRows, FeaturesOfPart, WantedFeatures, bring_features
+from posbias.io.features.of_parts import FeaturesOfPart, WantedFeatures, bring_features
 from posbias.io.features.rows import chunks, held, rows_per_chunk
 from posbias.io.layouts.parts import LaidOut, keep_rows
 from posbias.io.layouts.training_set import Feature
@@ -39,17 +40,11 @@ _BYTES = 8
 
 @dataclass(frozen=True)
 class RowsOnDisk:
-    """A matrix of floats in a file.
-
-    Attributes:
-        path: the file: rows one after the other, each of F floats of 8 bytes.
-        n_rows: number of rows.
-        n_columns: number of columns F.
-    """
+    """A matrix of floats in a file: rows one after the other, each of F floats of 8 bytes."""
 
     path: Path
     n_rows: int
-    n_columns: int
+    n_columns: int  # F
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -72,52 +67,16 @@ class RowsOnDisk:
         return values.reshape(number, self.n_columns)
 
 
-class MatrixWriter:
-    """Takes rows, a chunk at a time, into memory or into a file."""
-
-    def __init__(self, path: Path | None, n_columns: int) -> None:
-        """Begin without a row.
-
-        Args:
-            path: the file, in a temporary directory of ours; None keeps rows in memory.
-            n_columns: number of columns.
-        """
-        self._path, self._n_columns, self._n_rows = path, n_columns, 0
-        self._chunks: list[Floats] = []
-
-    def write(self, rows: Floats) -> None:
-        """Add rows of shape (n, F).
-
-        Raises:
-            OutputError: the disk is full.
-        """
-        self._n_rows += len(rows)
-        if self._path is None:
-            self._chunks.append(rows)
-            return
-        with temporary_files(self._path.parent), self._path.open("ab") as file:
-            rows.tofile(file)
-
-    def rows(self) -> Rows:
-        """All of them."""
-        if self._path is not None:
-            return RowsOnDisk(self._path, self._n_rows, self._n_columns)
-        return np.concatenate(self._chunks) if self._chunks else np.zeros((0, self._n_columns))
-
-
 def encoded(rows: pl.DataFrame, features: Sequence[Feature]) -> Floats:
     """The features of rows, shape (n, F). A text that is no category counts as missing."""
-    if not features:
-        return np.zeros((rows.height, 0))
-    columns = rows.select(_as_number(feature).alias(f"f{number}") for number, feature in enumerate(features))
-    return np.ascontiguousarray(columns.to_numpy(), np.float64)
-
-
-def _as_number(feature: Feature) -> pl.Expr:
-    column = pl.col(feature.name)
-    if feature.categories is not None:
-        column = column.cast(pl.String).cast(pl.Enum(feature.categories), strict=False).to_physical()
-    return column.cast(pl.Float64).fill_null(np.nan)
+    columns: list[pl.Expr] = []
+    for number, feature in enumerate(features):
+        column = pl.col(feature.name)
+        if feature.categories is not None:
+            column = column.cast(pl.String).cast(pl.Enum(feature.categories), strict=False).to_physical()
+        columns.append(column.cast(pl.Float64).fill_null(np.nan).alias(f"f{number}"))
+    values = rows.select(columns).to_numpy() if columns else np.zeros((rows.height, 0))
+    return np.ascontiguousarray(values, np.float64)
 
 
 def check_numbers(rows: pl.DataFrame, numbers: pl.DataFrame, features: Sequence[Feature], where: str) -> None:
@@ -145,45 +104,17 @@ def check_numbers(rows: pl.DataFrame, numbers: pl.DataFrame, features: Sequence[
 
 _DOCUMENT = "posbias_document"
 _CELL = "posbias_cell"
-_OWN_WEIGHT = "posbias_own_weight"
 _SHARE_OF_FEATURES = 4  # of the memory: those of a part, if they fit, are held as long as they are read
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What a learner needs of a log.
-
-    Attributes:
-        features: which, where it learns from features.
-        validation: the share of queries that are set apart.
-        pages: whether it needs the pages.
-        items: whether it needs to know documents across queries.
-        randomized: whether it needs to know which rows were placed at random.
-    """
-
-    features: WantedFeatures
-    validation: float = 0.0
-    pages: bool = False
-    items: bool = False
-    randomized: bool = False
-
-
-@dataclass(frozen=True)
 class Documents:
-    """The documents of a log, and what is learnt from them.
-
-    Attributes:
-        data: as learners take it.
-        parts: `query` and `doc` of the documents, in the order of their numbers.
-        features: the features, in their order.
-        report: what the manifest says of them.
-        warnings: what a reader must know.
-    """
+    """The documents of a log, and what is learnt from them."""
 
     data: LearningData
-    parts: tuple[pl.LazyFrame, ...]
+    parts: tuple[pl.LazyFrame, ...]  # `query` and `doc` of the documents, in the order of their numbers
     features: tuple[Feature, ...]
-    report: dict[str, Any]
+    report: dict[str, Any]  # what the manifest says of the features
     warnings: tuple[str, ...]
 
     @property
@@ -207,13 +138,23 @@ class Documents:
             first += rows.height
 
 
-def prepare(counted: CountedLog, examination: Floats, wanted: Wanted, engine: Engine, progress: Progress) -> Documents:
-    """Add up the counts of every document, bring its features, and number the pages where they are wanted.
+def prepare(
+    counted: CountedLog,
+    examination: Floats,
+    learner: Learner,
+    wanted: WantedFeatures,
+    validation: float,
+    engine: Engine,
+    progress: Progress,
+) -> Documents:
+    """Add up the counts of every document, bring its features, and number the pages where they are needed.
 
     Args:
-        counted: the log; with its pages, where these are wanted.
+        counted: the log; with its pages, where these are needed.
         examination: theta of each cell as a probability, nan where it is not known, shape (K,).
-        wanted: what the learner needs.
+        learner: says what else it needs.
+        wanted: the features.
+        validation: the share of queries that are set apart.
         engine: where the parts are.
         progress: is told.
 
@@ -233,35 +174,32 @@ def prepare(counted: CountedLog, examination: Floats, wanted: Wanted, engine: En
         laid_out += [] if kept is None else [kept]
         first += rows.height
     counts = concatenate(tables)
-    featured = bring_features(
-        {"training": laid_out}, wanted.features, get_layout("judgments"), counted.read, engine, progress
-    )
-    parts = featured.parts["training"]
-    rows, numbers = _matrix(parts, featured, engine, progress)
-    if len(numbers) < counts.n_units:
-        counts = counts.take(numbers)
-    data = LearningData(
-        query=_query_numbers([part for part, _ in parts]),
-        held_out=_held_out([part for part, _ in parts], wanted.validation),
-        counts=counts,
-        examination=examination,
-        position=counted.statistics.position_of_cell,
-        features=Features(rows, _names(featured), _categorical(featured)) if featured.features else None,
-    )
-    scans = tuple(part.rows.scan().select(PAIR) for part, _ in parts)
-    if not (~data.held_out).any():
+    featured = bring_features({"training": laid_out}, wanted, get_layout("judgments"), counted.read, engine, progress)
+    parts, columns = featured.parts["training"], featured.features
+    rows, numbers = _matrix(parts, columns, engine, progress)
+    pairs = [part.rows.scan().select(GROUP, *PAIR) for part, _ in parts]
+    held_out = _held_out(pairs, validation)
+    if held_out.all():
         raise SchemaError(
             "no query is left to learn from. Set less apart with --validation."
-            if wanted.validation
+            if validation
             else "no document is left to learn from: see --missing."
         )
-    if wanted.items:
-        data = replace(data, item=_items(scans))
-    if wanted.randomized:
-        data = replace(data, randomized=_randomized(counted.statistics, scans))
-    if wanted.pages and counted.read is not None:
-        data = replace(data, pages=_pages(counted.read, counted.plan, counted.statistics.cells, scans))
-    return Documents(data, scans, featured.features, featured.report, featured.warnings)
+    categorical = tuple(number for number, feature in enumerate(columns) if feature.categories is not None)
+    scans, statistics = tuple(part.select(PAIR) for part in pairs), counted.statistics
+    read = counted.read if learner.source == "pages" else None
+    data = LearningData(
+        query=_query_numbers(pairs),
+        held_out=held_out,
+        counts=counts.take(numbers) if len(numbers) < counts.n_units else counts,
+        examination=examination,
+        position=statistics.position_of_cell,
+        features=Features(rows, tuple(feature.name for feature in columns), categorical) if columns else None,
+        pages=None if read is None else _pages(read, counted.plan, statistics.cells, scans),
+        item=None if learner.needs_features else _items(scans),
+        randomized=_randomized(statistics, scans) if learner.needs_randomized else None,
+    )
+    return Documents(data, scans, columns, featured.report, featured.warnings)
 
 
 def _documents_of(part: PairsOfPart, counted: CountedLog) -> tuple[pl.DataFrame, CountTable]:
@@ -277,52 +215,48 @@ def _documents_of(part: PairsOfPart, counted: CountedLog) -> tuple[pl.DataFrame,
 
 
 def _matrix(
-    parts: Sequence[tuple[LaidOut, FeaturesOfPart]], featured: FeaturedRows, engine: Engine, progress: Progress
+    parts: Sequence[tuple[LaidOut, FeaturesOfPart]], columns: Sequence[Feature], engine: Engine, progress: Progress
 ) -> tuple[Rows, Integers]:
     """The features of all documents, and the numbers that these had before some were left out."""
+    path = engine.scratch / "features.f64"
     in_memory = all(part.rows.in_memory for part, _ in parts)
-    writer = MatrixWriter(None if in_memory else engine.scratch / "features.f64", len(featured.features))
-    numbers: list[Integers] = []
+    values, numbers, n_rows = [np.zeros((0, len(columns)))], [np.zeros(0, np.int64)], 0
     with progress.stage("encoding", len(parts)) as stage:
         for part, features in parts:
             rows = part.rows.scan()
-            if not featured.features:
+            if not columns:
                 numbers.append(rows.select(_DOCUMENT).collect().to_series().to_numpy())
                 continue
             tables = tuple(held(table, engine.memory // _SHARE_OF_FEATURES) for table in features.tables)
             of_part = FeaturesOfPart(features.own, tables)
-            for chunk in chunks(part.rows, rows_per_chunk(len(featured.features), engine.memory)):
+            for chunk in chunks(part.rows, rows_per_chunk(len(columns), engine.memory)):
                 with_features = of_part.bring(chunk, rows.collect_schema().names())
-                writer.write(encoded(with_features, featured.features))
                 numbers.append(with_features[_DOCUMENT].to_numpy())
+                n_rows += with_features.height
+                if in_memory:
+                    values.append(encoded(with_features, columns))
+                    continue
+                with temporary_files(path.parent), path.open("ab") as file:
+                    encoded(with_features, columns).tofile(file)
             stage.advance()
-    return writer.rows(), np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
+    return np.concatenate(values) if in_memory else RowsOnDisk(path, n_rows, len(columns)), np.concatenate(numbers)
 
 
-def _names(featured: FeaturedRows) -> tuple[str, ...]:
-    return tuple(feature.name for feature in featured.features)
-
-
-def _categorical(featured: FeaturedRows) -> tuple[int, ...]:
-    return tuple(number for number, feature in enumerate(featured.features) if feature.categories is not None)
-
-
-def _query_numbers(parts: Sequence[LaidOut]) -> Integers:
-    found: list[Integers] = []
+def _query_numbers(parts: Sequence[pl.LazyFrame]) -> Integers:
+    found = [np.zeros(0, np.int64)]
     before = 0
     for part in parts:
-        groups = part.rows.scan().select(pl.col(GROUP).rle_id().cast(pl.Int64)).collect().to_series().to_numpy()
+        groups = part.select(pl.col(GROUP).rle_id().cast(pl.Int64)).collect().to_series().to_numpy()
         found.append(groups + before)
         before += int(groups[-1]) + 1
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+    return np.concatenate(found)
 
 
-def _held_out(parts: Sequence[LaidOut], share: float) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _held_out(parts: Sequence[pl.LazyFrame], share: float) -> Flags:
     """Whether the query of each document is set apart, by a hash of it, as in training files."""
-    if not share:
-        return np.zeros(sum(part.n_rows for part in parts), np.bool_)
-    queries = (part.rows.scan().select(QUERY).collect().to_series() for part in parts)
-    return np.concatenate([in_validation(query, share).to_numpy() for query in queries])
+    queries = [part.select(QUERY).collect().to_series() for part in parts]
+    apart = [in_validation(query, share).to_numpy() if share else np.zeros(len(query), np.bool_) for query in queries]
+    return np.concatenate([np.zeros(0, np.bool_), *apart])
 
 
 def _items(parts: Sequence[pl.LazyFrame]) -> Integers:

@@ -20,19 +20,12 @@ from posbias.io.log.sources import Source, find_sources
 
 @dataclass(frozen=True)
 class NewDocuments:
-    """Rows to be scored.
-
-    Attributes:
-        sources: the files.
-        keys: the columns that become `query` (where there are any) and `doc`, by role.
-        rows: keys and features as they stand there.
-        features: of the model, in their order.
-    """
+    """Rows to be scored."""
 
     sources: tuple[Source, ...]
-    keys: dict[str, tuple[str, ...]]
-    rows: pl.LazyFrame
-    features: tuple[Feature, ...]
+    keys: dict[str, tuple[str, ...]]  # the columns that become `query` (where there are any) and `doc`, by role
+    rows: pl.LazyFrame  # keys and features as they stand there
+    features: tuple[Feature, ...]  # of the model, in their order
 
     def chunks(self, memory: int) -> Iterator[tuple[pl.DataFrame, Floats]]:
         """The rows in their order, some at a time: their keys, and their features, shape (n, F).
@@ -53,8 +46,10 @@ class NewDocuments:
                     for feature in self.features
                 )
                 check_numbers(rows, numbers, self.features, where)
-                keys = rows.select(_as_key(names).alias(role) for role, names in self.keys.items())
-                yield keys, encoded(numbers, self.features)
+                keys = {
+                    role: pl.struct(names) if len(names) > 1 else pl.col(names) for role, names in self.keys.items()
+                }
+                yield rows.select(key.alias(role) for role, key in keys.items()), encoded(numbers, self.features)
 
 
 def open_new_documents(
@@ -95,12 +90,8 @@ def open_new_documents(
         if dtype.is_nested() or dtype.is_temporal() or (feature.categories is None and dtype == pl.Binary):
             raise SchemaError(f"{where}: the feature {feature.name!r} holds {dtype}; the model learnt from others.")
     named = {role: names for role, names in keys.items() if names}
-    wanted = [*(name for names in named.values() for name in names), *_names(features)]
+    wanted = [*(name for names in named.values() for name in names), *(feature.name for feature in features)]
     return NewDocuments(sources, named, raw.select([*dict.fromkeys(wanted)]), tuple(features))
-
-
-def _names(features: Sequence[Feature]) -> list[str]:
-    return [feature.name for feature in features]
 
 
 def _as_number(name: str, dtype: pl.DataType) -> pl.Expr:
@@ -110,11 +101,6 @@ def _as_number(name: str, dtype: pl.DataType) -> pl.Expr:
         return number
     word = pl.col(name).str.strip_chars().str.to_lowercase()
     return pl.when(word == "true").then(1.0).when(word == "false").then(0.0).otherwise(number)
-
-
-def _as_key(names: tuple[str, ...]) -> pl.Expr:
-    """A key as logs have it: a struct where several columns make it."""
-    return pl.col(names[0]) if len(names) == 1 else pl.struct(names)
 
 
 def _columns(role: str, named: tuple[str, ...], schema: pl.Schema, where: str) -> tuple[str, ...]:

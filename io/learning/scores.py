@@ -9,7 +9,7 @@ import polars as pl
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import LogFormatError, SchemaError
 from posbias.core.learners.links import sigmoid
-from posbias.core.learners.models import RowModel
+from posbias.core.learners.models import FactorModel
 from posbias.io.learning.model_files import StoredModel
 from posbias.io.learning.new_documents import NewDocuments
 from posbias.io.progress import Stage
@@ -36,19 +36,15 @@ def score_rows(documents: NewDocuments, stored: StoredModel, memory: int) -> Ite
     for rows, features in documents.chunks(memory):
         if not rows.height:
             continue
+        model = stored.model
         with np.errstate(over="ignore", invalid="ignore"):
-            scores = _scores(stored, rows, features)
+            if isinstance(model, FactorModel):
+                scores = model.scores(*stored.ids.numbers(rows)) if stored.ids is not None else np.zeros(rows.height)
+            else:
+                scores = model.scores(features)
         if not np.isfinite(scores).all():
             raise LogFormatError("--model: its numbers are so large that a score is not finite. Train again.")
-        yield with_scores(rows, scores, is_probability=stored.is_probability)
-
-
-def _scores(stored: StoredModel, rows: pl.DataFrame, features: Floats) -> Floats:
-    if isinstance(stored.model, RowModel):
-        return stored.model.scores(features)
-    if stored.ids is None:
-        raise TypeError("factors without ids")
-    return stored.model.scores(*stored.ids.numbers(rows))
+        yield with_scores(rows, scores, is_probability=stored.section.is_probability)
 
 
 def write_scores(parts: Iterable[pl.DataFrame], folder: Path, stage: Stage) -> int:
