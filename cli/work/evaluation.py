@@ -29,7 +29,7 @@ from posbias.io.jobs import tables as summary
 from posbias.io.jobs.fit import weights_from
 from posbias.io.jobs.result import WITH_DOUBTS, Column, Printed, PrintedTable, Result, first, more
 from posbias.io.log.log import Log
-from posbias.io.rankings.evaluation import Evaluated, Theta, evaluate_rankings, judged_lists
+from posbias.io.rankings.evaluation import Theta, evaluate_rankings, judged_lists
 from posbias.io.rankings.names import LOGGED, split_name
 from posbias.io.rankings.read import Rankings, open_rankings, read_judgments
 from posbias.io.results.tables import write_small_table
@@ -270,34 +270,28 @@ def evaluate(
     names = (LOGGED, *rankings.names)
     what = Asked(len(names), asked.cutoff, asked.candidates)
     baseline = _baseline(request, rankings)
-    found = evaluate_rankings(
-        read, plan, rankings, Theta(chosen.table, theta, asked.min_propensity), what, engine, result.progress
-    )
+    weigh_by = Theta(chosen.table, theta, asked.min_propensity)
+    evaluation, weights = evaluate_rankings(read, plan, rankings, weigh_by, what, engine, result.progress)
     judged = None
     if asked.judgments is not None:
         judgments = read_judgments(asked.judgments, log.roles, log.schema)
         judged = judged_lists(rankings, judgments, what)
-    bound = _bound(asked, plan, found)
-    metrics = metric_table(found.evaluation, names, judged, bound)
-    differences = difference_table(found.evaluation, names, baseline, judged)
+    holds = asked.candidates == "page" and not plan.weighted  # independent pages, whose weights the clicks do not move
+    bound = Bound(asked.bound, weights) if asked.bound is not None and holds else None
+    metrics = metric_table(evaluation, names, judged, bound)
+    differences = difference_table(evaluation, names, baseline, judged)
     write_small_table(metrics, result.folder, METRICS, csv=asked.csv)
     write_small_table(differences, result.folder, DIFFERENCES, csv=asked.csv)
     result.content["weights_from"] = weights_from(asked.propensity, chosen)
     result.printed += summary.smooth_weights_lines(chosen)
-    _describe(found, rankings, names[baseline], bound, result)
-    result.printed += [*metrics_table(metrics, asked.cutoff), *remarks(found.evaluation, names)]
+    _describe(evaluation, rankings, names[baseline], bound, result)
+    result.printed += [*metrics_table(metrics, asked.cutoff), *remarks(evaluation, names)]
     if bound is not None:
         result.printed.append(bounds_line(metrics, bound.confidence, names, asked.cutoff))
     said = verdicts(differences)
     result.printed += lines(said)
     result.content["verdicts"] = said
-    result.warnings += warnings(found.evaluation, names)
-
-
-def _bound(asked: EvaluationOptions, plan: StatisticsPlan, found: Evaluated) -> Bound | None:
-    """The bound that is asked for; none where no independent pages have weights that do not depend on the clicks."""
-    holds = asked.candidates == "page" and not plan.weighted
-    return Bound(asked.bound, found.weights) if asked.bound is not None and holds else None
+    result.warnings += warnings(evaluation, names)
 
 
 def _baseline(request: Request, rankings: Rankings) -> int:
@@ -314,29 +308,29 @@ def _baseline(request: Request, rankings: Rankings) -> int:
     return names.index(said)
 
 
-def _describe(found: Evaluated, rankings: Rankings, baseline: str, bound: Bound | None, result: Result) -> None:
+def _describe(evaluation: Evaluation, rankings: Rankings, baseline: str, bound: Bound | None, result: Result) -> None:
     """Say in the manifest what the values rest on."""
-    totals = found.evaluation.totals
+    totals = evaluation.totals
     clicks = float(totals.sums[N_CLICKS])
     weighted = clicks - totals.rest.unweighted
     if weighted <= 0 or totals.rest.unweighted > (1 - WANTED_CLICK_SHARE) * clicks:
         result.exit_code = WITH_DOUBTS
     said: dict[str, Any] = {
         "baseline": baseline,
-        "candidates": found.evaluation.asked.candidates,
-        "cutoff": found.evaluation.asked.depth,
+        "candidates": evaluation.asked.candidates,
+        "cutoff": evaluation.asked.depth,
         "pages": totals.rest.n_pages,
         "queries": totals.n_queries,
-        "effective_queries": found.evaluation.effective_queries,
+        "effective_queries": evaluation.effective_queries,
         "clicks": clicks,
         "clicks_without_propensity": totals.rest.unweighted,
         "share_clipped": totals.rest.clipped / weighted if weighted > 0 else None,
-        "errors_of_theta": found.evaluation.covariance is not None,
+        "errors_of_theta": evaluation.covariance is not None,
     }
     if bound is not None:
-        said["bound"] = bound.description(found.evaluation)
+        said["bound"] = bound.description(evaluation)
     result.content["evaluation"] = said
-    shares = share_lines(found.evaluation)
+    shares = share_lines(evaluation)
     digests = {str(source.path): source.digest() for source in rankings.sources}
     result.content["rankings"] = [
         {"name": name, "file": file, **shares[number]}

@@ -3,10 +3,9 @@
 The lists of each part's queries are brought to it by the hash of the query, on disk.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial, reduce
-from operator import add
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,30 +35,11 @@ _OTHER_SEED = 1  # so that pieces of a bucket are no buckets
 
 @dataclass(frozen=True)
 class Theta:
-    """Theta to weigh clicks by.
-
-    Attributes:
-        propensities: the table.
-        fitted: as it was fitted, with its errors.
-        min_propensity: at which weights are clipped.
-    """
+    """Theta to weigh clicks by."""
 
     propensities: pl.DataFrame
-    fitted: FittedTheta
-    min_propensity: float
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """What was found.
-
-    Attributes:
-        evaluation: the sums of the log.
-        weights: theta by cell.
-    """
-
-    evaluation: Evaluation
-    weights: CellWeights
+    fitted: FittedTheta  # with its errors
+    min_propensity: float  # at which weights are clipped
 
 
 def evaluate_rankings(
@@ -70,8 +50,8 @@ def evaluate_rankings(
     asked: Asked,
     engine: Engine,
     progress: Progress,
-) -> Evaluated:
-    """Evaluate rankings on the clicks of a log.
+) -> tuple[Evaluation, CellWeights]:
+    """Evaluate rankings on the clicks of a log; return the sums, and theta by cell.
 
     Args:
         read: the log, with its sessions.
@@ -99,10 +79,18 @@ def evaluate_rankings(
     by_number = {look.number: part for look, part in zip(looked, lists, strict=True)}
     work = _Work(plan, weights, asked, sum(look.pages for look in looked), rankings, by_number)
     with progress.stage("evaluating", read.buckets.number) as stage:
-        totals = reduce(add, _advancing(read.buckets.map(work), stage.advance))
-    _check_found(totals, rankings)
-    covariance = covariance_of_theta(cells, theta.propensities, theta.fitted)
-    return Evaluated(Evaluation(totals, asked, covariance), weights)
+        parts = read.buckets.map(work)
+        totals = next(parts)
+        stage.advance()
+        for part in parts:
+            totals += part
+            stage.advance()
+    for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True), start=1):
+        if totals.rest.missing.impressions[number] >= totals.rest.impressions:
+            raise SchemaError(
+                f"{file}: {name} has a score for no document that the log shows. Write its ids as in the log."
+            )
+    return Evaluation(totals, asked, covariance_of_theta(cells, theta.propensities, theta.fitted)), weights
 
 
 def judged_lists(rankings: Rankings, judgments: pl.DataFrame, asked: Asked) -> pl.DataFrame:
@@ -124,22 +112,18 @@ class _Look:
 
     number: int
     cells: pl.DataFrame
-    pages: float
+    pages: float  # their number, or the sum of their weights
     queries: KeptFrame
 
 
 def _look(number: int, impressions: pl.LazyFrame, plan: StatisticsPlan, folder: Path | None) -> _Look:
-    cells = count_cells(impressions, plan)
     queries = impressions.select(QUERY).unique().collect(engine="streaming")
-    return _Look(number, cells, _pages(impressions, plan), keep(queries, folder, f"queries-{number:05d}"))
-
-
-def _pages(impressions: pl.LazyFrame, plan: StatisticsPlan) -> float:
-    """The number of pages, or the sum of their weights."""
-    if not plan.weighted:
-        return float(impressions.select(pl.col(SESSION).n_unique()).collect(engine="streaming").item())
-    weights = impressions.group_by(SESSION).agg(pl.col(WEIGHT).cast(pl.Float64).mean()).collect(engine="streaming")
-    return float(weights.sort(SESSION)[WEIGHT].sum())
+    if plan.weighted:
+        weights = impressions.group_by(SESSION).agg(pl.col(WEIGHT).cast(pl.Float64).mean()).collect(engine="streaming")
+        pages = float(weights.sort(SESSION)[WEIGHT].sum())
+    else:
+        pages = float(impressions.select(pl.col(SESSION).n_unique()).collect(engine="streaming").item())
+    return _Look(number, count_cells(impressions, plan), pages, keep(queries, folder, f"queries-{number:05d}"))
 
 
 @dataclass(frozen=True)
@@ -178,23 +162,3 @@ def _pieces(impressions: pl.LazyFrame) -> Iterator[pl.DataFrame]:
     key = pl.col(SESSION).hash(_OTHER_SEED) % n_pieces
     for piece in range(n_pieces):
         yield (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
-
-
-def _advancing(parts: Iterator[Totals], advance: Callable[[], None]) -> Iterator[Totals]:
-    for part in parts:
-        advance()
-        yield part
-
-
-def _check_found(totals: Totals, rankings: Rankings) -> None:
-    """Each ranking must have documents of the log.
-
-    Raises:
-        SchemaError: one has none.
-    """
-    for number, name in enumerate(rankings.names, start=1):
-        if totals.rest.missing.impressions[number] >= totals.rest.impressions:
-            raise SchemaError(
-                f"{rankings.files[number - 1]}: {name} has a score for no document that the log shows. Write its ids "
-                "as in the log."
-            )
