@@ -24,15 +24,6 @@ class FoundFile:
     link: Path | None = None
 
 
-@dataclass(frozen=True)
-class _Place:
-    """A directory that is being read, with the identities of itself and of those above it."""
-
-    path: Path
-    link: Path | None
-    above: tuple[tuple[int, int], ...]
-
-
 def files_below(folder: Path, is_log: IsLog) -> list[FoundFile]:
     """The logs in a directory and in those below it, also through symbolic links, in the order of their names.
 
@@ -42,45 +33,35 @@ def files_below(folder: Path, is_log: IsLog) -> list[FoundFile]:
         LogFormatError: a link leads nowhere, or back to where it is, or what is named like a log is no file.
         OSError: a directory cannot be listed.
     """
-    return list(_below(_Place(folder, None, ()), is_log))
+    return list(_below(folder, None, (), is_log))
 
 
-def _below(place: _Place, is_log: IsLog) -> Iterator[FoundFile]:
-    status = place.path.stat()
+def _below(folder: Path, link: Path | None, above: tuple[tuple[int, int], ...], is_log: IsLog) -> Iterator[FoundFile]:
+    """The logs below a directory, with the link that led to it and the identities of the directories above it."""
+    status = folder.stat()
     identity = (status.st_dev, status.st_ino)
-    if identity in place.above:
+    if identity in above:
         raise LogFormatError(
-            f"{place.path}: this link leads back to a directory that contains it. Remove the "
-            "link, or name the directories to read."
+            f"{folder}: this link leads back to a directory that contains it. Remove the link, or name the directories "
+            "to read."
         )
-    with scandir(place.path) as entries:
+    with scandir(folder) as entries:
         names = sorted(entry.name for entry in entries)
-    if place.above and FILE_NAME in names and manifest_of_result(place.path / FILE_NAME) is not None:
+    if above and FILE_NAME in names and manifest_of_result(folder / FILE_NAME) is not None:
         return
-    for path in (place.path / name for name in names if not name.startswith((".", "_"))):
+    for path in (folder / name for name in names if not name.startswith((".", "_"))):
         if path.is_dir():
-            link = place.link or (path if path.is_symlink() else None)
-            yield from _below(_Place(path, link, (*place.above, identity)), is_log)
+            yield from _below(path, link or (path if path.is_symlink() else None), (*above, identity), is_log)
         elif path.is_file():
             if is_log(path):
-                yield FoundFile(path, place.link)
-        else:
-            _check_other(path, is_log)
-
-
-def _check_other(path: Path, is_log: IsLog) -> None:
-    """What is neither a file nor a directory may lie there as long as it is not called like one that would be read.
-
-    Raises:
-        LogFormatError: it is.
-    """
-    if path.is_symlink() and (is_log(path) or not path.suffix):
-        raise LogFormatError(f"{path}: this link is broken, so rows may be missing. Fix it, or remove it.")
-    if is_log(path):
-        raise LogFormatError(
-            f"{path}: is neither a file nor a directory, but is called like a log. Name files that can be read more "
-            "than once, or move it away."
-        )
+                yield FoundFile(path, link)
+        elif path.is_symlink() and (is_log(path) or not path.suffix):
+            raise LogFormatError(f"{path}: this link is broken, so rows may be missing. Fix it, or remove it.")
+        elif is_log(path):
+            raise LogFormatError(
+                f"{path}: is neither a file nor a directory, but is called like a log. Name files that can be read "
+                "more than once, or move it away."
+            )
 
 
 def manifest_of_result(manifest: Path) -> bytes | None:

@@ -36,16 +36,8 @@ from posbias.io.log.sources import Source, each_source, read_end
 _LENGTH_AND_MAGIC = 8  # bytes: the footer's length, and "PAR1"
 
 
-def longest_row_groups(sources: Sequence[Source]) -> list[int]:
-    """How many rows the longest row group of each Parquet file has, by its footer; 0 in an empty file.
-
-    Raises:
-        OSError: a file cannot be read any more.
-    """
-    return list(each_source(_longest, sources))
-
-
-def _longest(source: Source) -> int:
+def _longest_row_group(source: Source) -> int:
+    """How many rows the longest row group of a Parquet file has, by its footer; 0 in an empty file."""
     parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time, and it has no types
     length = int.from_bytes(read_end(source, _LENGTH_AND_MAGIC)[:4], "little")
     metadata = parquet.read_metadata(BytesIO(read_end(source, length + _LENGTH_AND_MAGIC)))
@@ -121,15 +113,14 @@ class Log:
     @property
     def from_anywhere(self) -> "Log":
         """The same log for processes that work in another directory: its files under their full names."""
-        sources, clicks = (
-            tuple(source.from_anywhere for source in named) for named in (self.sources, self.click_sources)
-        )
-        return replace(self, sources=sources, click_sources=clicks)
+        sources, clicks = ([source.from_anywhere for source in of] for of in (self.sources, self.click_sources))
+        return replace(self, sources=tuple(sources), click_sources=tuple(clicks))
 
     @cached_property
     def impressions(self) -> pl.LazyFrame:
         """Canonical impressions; those that break the row contract are marked in `rejected`."""
-        return self._canonical(self._shown)
+        raw = self._with_clicks(self._shown)
+        return canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
 
     @property
     def can_be_sliced(self) -> bool:
@@ -169,7 +160,10 @@ class Log:
 
     def impressions_with_place(self, source: Source) -> pl.LazyFrame:
         """The impressions of one file, raw values and place beside them, to show the faulty ones."""
-        raw = self._with_clicks(self._flat(_from_raw(scan_with_place(source, self._as_text)), source))
+        rows = scan_with_place(source, self._as_text)
+        if OF_ROW in rows.collect_schema():  # the place of those that rows were made of
+            rows = rows.with_columns(pl.col(OF_FILE).cast(pl.String).alias(FILE), pl.col(OF_ROW).alias(ROW))
+        raw = self._with_clicks(self._flat(rows, source))
         canonical = canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
         return pl.concat([canonical, raw.select(pl.all().name.prefix("raw_"))], how="horizontal").rename(
             {f"raw_{FILE}": FILE, f"raw_{ROW}": ROW}
@@ -178,13 +172,13 @@ class Log:
     @cached_property
     def digests(self) -> dict[str, str]:
         """Path by digest of each source of impressions. A table of clicks may serve several days."""
-        return digests(self.sources, holds_rows=_is_there if self.raw is not None and self.raw.of_lines else _has_rows)
+        return digests(self.sources, lambda source: (self.raw is not None and self.raw.of_lines) or _has_rows(source))
 
     @cached_property
     def longest_row_group(self) -> int:
         """Impressions of the longest row group of its Parquet files, which a reader decodes whole."""
         parquet = [source for source in self.sources if source.format == "parquet"]
-        longest = zip(longest_row_groups(parquet), parquet, strict=True)
+        longest = zip(each_source(_longest_row_group, parquet), parquet, strict=True)
         return max((int(rows * self._impressions_per_row(source)) for rows, source in longest), default=0)
 
     @property
@@ -319,15 +313,9 @@ class Log:
 
     @property
     def _as_text(self) -> Sequence[str]:
-        named = (
-            *(self.roles.position, self.roles.page, self.roles.click),
-            *(self.roles.weight, self.roles.impressions),
-        )
+        roles = self.roles
+        named = (roles.position, roles.page, roles.click, roles.weight, roles.impressions)
         return [name for name in named if name is not None and not name.startswith(OURS)]
-
-    def _canonical(self, raw: pl.LazyFrame) -> pl.LazyFrame:
-        raw = self._with_clicks(raw)
-        return canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
 
     def _with_clicks(self, raw: pl.LazyFrame) -> pl.LazyFrame:
         if not self.click_sources:
@@ -362,17 +350,6 @@ class _ShownHere:
     def first(self, columns: Sequence[str], number: int) -> pl.DataFrame:
         """The columns of the first impressions."""
         return self.rows.select(columns).head(number).collect(engine="streaming")
-
-
-def _from_raw(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Rows with the place of those that they were made of, where they were made of others."""
-    if OF_ROW not in rows.collect_schema():
-        return rows
-    return rows.with_columns(pl.col(OF_FILE).cast(pl.String).alias(FILE), pl.col(OF_ROW).alias(ROW))
-
-
-def _is_there(_: Source) -> bool:
-    return True
 
 
 def _has_rows(source: Source) -> bool:

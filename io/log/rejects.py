@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
@@ -238,15 +239,9 @@ def _faulty_values(log: Log, column: str | None, code: int) -> list[str]:
         if impressions.collect_schema().get(f"raw_{column}") != pl.String:
             return []
         with reading([source]):
-            faulty = impressions.filter(pl.col(REJECTED) == code).head(_SAMPLED)
-            found += (
-                faulty.select(f"raw_{column}")
-                .collect(engine="streaming")
-                .to_series()
-                .drop_nulls()
-                .unique(maintain_order=True)
-                .to_list()
-            )
+            faulty = impressions.filter(pl.col(REJECTED) == code).head(_SAMPLED).select(f"raw_{column}")
+            values = faulty.collect(engine="streaming").to_series()
+        found += values.drop_nulls().unique(maintain_order=True).to_list()
     return found
 
 
@@ -262,28 +257,20 @@ def _click_advice(log: Log) -> str:
     return f"If a row adds up impressions and clicks, say --impressions {count} --click {log.roles.click}{instead}."
 
 
-def _comma_advice(column: str | None, code: int, log: Log) -> str:
+def _comma_advice(code: int, log: Log) -> str:
     """The option for numbers with a comma, where it is commas that are wrong with them."""
-    values = _faulty_values(log, column, code)
+    values = _faulty_values(log, getattr(log.roles, _WORDING[code].role), code)
     if values and not log.rules.values.decimal_comma and all(_WITH_COMMA.fullmatch(value) for value in values):
         return "If numbers have a comma before their fraction here, say --decimal ,."
     return _WORDING[code].advice
-
-
-def _position_advice(log: Log) -> str:
-    return _comma_advice(log.roles.position, RowFault.POSITION_NOT_WHOLE, log)
-
-
-def _weight_advice(log: Log) -> str:
-    return _comma_advice(log.roles.weight, RowFault.WEIGHT_INVALID, log)
 
 
 _ADVICE: dict[int, Callable[[Log], str]] = {
     RowFault.CLICK_INVALID: _click_advice,
     RowFault.POSITION_BELOW_BASE: _base_advice,
     RowFault.PAGE_INVALID: _page_advice,
-    RowFault.POSITION_NOT_WHOLE: _position_advice,
-    RowFault.WEIGHT_INVALID: _weight_advice,
+    RowFault.POSITION_NOT_WHOLE: partial(_comma_advice, RowFault.POSITION_NOT_WHOLE),
+    RowFault.WEIGHT_INVALID: partial(_comma_advice, RowFault.WEIGHT_INVALID),
     RowFault.TIMESTAMP_INVALID: _time_advice,
 }
 

@@ -46,12 +46,10 @@ _FORMAT_BY_EXTENSION = {
 _COMPRESSIONS = (".gz", ".zst")
 _COMPRESSIBLE = ("csv", "tsv", "ndjson")
 _PACKED_JSON = tuple(f".json{wrapper}" for wrapper in _COMPRESSIONS)
-_MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
 _TOLD_BY_CONTENT = ("", ".json", ".txt", ".log", *_COMPRESSIONS)
 _TELLING = 1 << 16  # bytes
-_LONGEST_MAGIC = 8
 _MEBIBYTE = 1 << 20
 _DIGESTED_WHOLE = 64 << 20  # bytes
 _REQUESTS_AT_ONCE = 16
@@ -123,7 +121,12 @@ class Source:
         between two blocks. It is the same for the same content under any name, on disk and in an object store, and
         costs a few requests there.
         """
-        return f"{self.bytes}-{checksum(_pieces(self.origin, _digested(self.bytes)))}"
+        if self.bytes <= _DIGESTED_WHOLE:
+            ranges = [(start, min(_MEBIBYTE, self.bytes - start)) for start in range(0, self.bytes, _MEBIBYTE)]
+        else:
+            last = _DIGESTED_WHOLE // _MEBIBYTE - 1
+            ranges = [((self.bytes - _MEBIBYTE) * number // last, _MEBIBYTE) for number in range(last + 1)]
+        return f"{self.bytes}-{checksum(_pieces(self.origin, ranges))}"
 
 
 def find_sources(names: Sequence[str], instead: str | None = None) -> list[Source]:
@@ -137,23 +140,21 @@ def find_sources(names: Sequence[str], instead: str | None = None) -> list[Sourc
         LogFormatError: nothing is there, a file is empty, truncated or of an unknown format.
         UsageError: a file is named twice, or a directory holds a result of posbias.
     """
-    sources = [source for name in names for source in _readable(name, instead)]
+    sources: list[Source] = []
+    for name in names:
+        try:
+            found = _expand(name, instead)
+            for _ in each_source(check_whole, found):
+                pass
+        except OSError as error:
+            raise LogFormatError(f"{error.filename or name}: cannot be read: {error.strerror}.") from error
+        sources += found
     seen: dict[Location, str] = {}
     for source in sources:
         real = source.path.resolve()
         if real in seen:
             raise UsageError(f"{source.path} is named twice: its rows would be counted twice. Name it once.")
         seen[real] = str(source.path)
-    return sources
-
-
-def _readable(name: str, instead: str | None) -> list[Source]:
-    try:
-        sources = _expand(name, instead)
-        for _ in each_source(check_whole, sources):
-            pass
-    except OSError as error:
-        raise LogFormatError(f"{error.filename or name}: cannot be read: {error.strerror}.") from error
     return sources
 
 
@@ -247,7 +248,8 @@ def _expand(name: str | Location, instead: str | None) -> list[Source]:
         matches = _matches(pattern)
         if not matches:
             raise LogFormatError(f"{name}: no file matches this pattern.")
-        return [source for match in matches for source in _matching(match, pattern, instead)]
+        linked = [(link_on_the_way(match, pattern), source) for match in matches for source in _expand(match, instead)]
+        return [source if link is None else replace(source, link=link) for link, source in linked]
     if path.is_symlink():
         raise LogFormatError(f"{name}: this link is broken. Fix it, or remove it.")
     if path.exists():
@@ -260,13 +262,6 @@ def _in_folder(folder: Path) -> list[Source]:
     if not found:
         raise _nothing_in(str(folder))
     return [_source_on_disk(file) for file in found]
-
-
-def _matching(match: Path, pattern: str, instead: str | None) -> list[Source]:
-    """What is behind one match of a pattern, with the link that the pattern went through."""
-    link = link_on_the_way(match, pattern)
-    found = _expand(match, instead)
-    return found if link is None else [replace(source, link=link) for source in found]
 
 
 def _expand_objects(url: ObjectUrl, instead: str | None) -> list[Source]:
@@ -355,17 +350,16 @@ def _source(file: Location, size: int, modified: int) -> Source:
     path = file.path if isinstance(file, ObjectUrl) else file
     name_says = format_by_name(path)
     if name_says is None:
-        start = _read(file, 0, min(_LONGEST_MAGIC, size))
-        name_says = next((known for magic, known in _MAGIC.items() if start.startswith(magic)), None)
-    if name_says is None and path.suffix.lower() in _TOLD_BY_CONTENT:
         name_says = format_of_content(_read(file, 0, min(_TELLING, size)))
+        known_by_content = name_says in {"parquet", "ipc"} or path.suffix.lower() in _TOLD_BY_CONTENT
+        name_says = name_says if known_by_content else None
     if name_says is None:
         raise LogFormatError(
             f"{file}: cannot tell the format from its name. Known endings: {', '.join(_FORMAT_BY_EXTENSION)} "
             f"({', '.join(_COMPRESSIBLE)} also with {' or '.join(_COMPRESSIONS)}). Rename the file."
         )
-    folders = [match for part in path.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None]
-    hive = tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in map(_parts, folders))
+    folders = [match.groups() for part in path.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None]
+    hive = tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in folders)
     return Source(file, name_says, hive, size, modified)
 
 
@@ -378,14 +372,6 @@ def read_end(source: Source, length: int) -> bytes:
     """The last bytes of a file, at most so many."""
     length = min(length, source.bytes)
     return _read(source.origin, source.bytes - length, length)
-
-
-def _digested(size: int) -> list[tuple[int, int]]:
-    """Start and length of the pieces that make up a digest: all of a small file, blocks of a larger one."""
-    if size <= _DIGESTED_WHOLE:
-        return [(start, min(_MEBIBYTE, size - start)) for start in range(0, size, _MEBIBYTE)]
-    last = _DIGESTED_WHOLE // _MEBIBYTE - 1
-    return [((size - _MEBIBYTE) * number // last, _MEBIBYTE) for number in range(last + 1)]
 
 
 def _pieces(file: Location, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
@@ -406,10 +392,6 @@ def _read(file: Location, start: int, length: int) -> bytes:
     with file.open("rb") as opened:
         opened.seek(start)
         return opened.read(length)
-
-
-def _parts(folder: re.Match[str]) -> tuple[str, str]:
-    return folder[1], folder[2]
 
 
 def check_whole(source: Source) -> None:

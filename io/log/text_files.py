@@ -8,7 +8,7 @@ from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.io.log.contents import format_of_content, wide_encoding
 from posbias.io.log.dialect import PLAIN, Dialect
 from posbias.io.log.scan import TEXT_SEPARATORS, first_fields, reading
-from posbias.io.log.sources import Source, check_whole, find_sources
+from posbias.io.log.sources import Source, check_whole, find_sources, read_end, read_start
 from posbias.io.log.text_copies import STANDARD_INPUT, as_lines, in_utf8, spool_standard_input
 from posbias.io.places.locations import Location, ObjectUrl
 
@@ -59,11 +59,6 @@ def _standard_input() -> Source:
     """Standard input as a file; the same one if it is asked for again."""
     if _piped and _is_there(_piped[0].place):
         return _piped[0]
-    _piped[:] = [_spooled_input()]
-    return _piped[0]
-
-
-def _spooled_input() -> Source:
     spooled = spool_standard_input()
     status = spooled.stat()
     if not status.st_size:
@@ -77,20 +72,14 @@ def _spooled_input() -> Source:
         spooled=spooled,
     )
     check_whole(source)
-    if form in {*TEXT_SEPARATORS, "ndjson"}:
-        _check_last_line(spooled)
-    return source
-
-
-def _check_last_line(spooled: Path) -> None:
-    with spooled.open("rb") as file:
-        file.seek(max(spooled.stat().st_size - 2, 0))
-        last = file.read()
-    if not {*b"\r\n"} & {*last}:  # in UTF-16 a zero byte may follow
+    last = read_end(source, 2)  # in UTF-16 a zero byte may follow the line break
+    if form in {*TEXT_SEPARATORS, "ndjson"} and not {*b"\r\n"} & {*last}:
         raise LogFormatError(
             "-: standard input ends in the middle of a line. Did the command before the pipe fail? If it is whole, end "
             "its last line with a line break."
         )
+    _piped[:] = [source]
+    return source
 
 
 def _is_there(copy: Location) -> bool:
@@ -102,44 +91,28 @@ def _in_dialect(source: Source, dialect: Dialect) -> Source:
     made = _made.get((source, dialect))
     if made is not None and _is_there(made.place):
         return made
-    read = _read_in(source, dialect)
+    if source.format not in {*TEXT_SEPARATORS, "ndjson", "json"}:
+        return source
+    read = source
+    if dialect.encoding is not None:
+        read = replace(read, copy=in_utf8(read.place, dialect.encoding, read.path))
+    elif not isinstance(read.place, ObjectUrl):  # objects of a store are not asked for that
+        found = wide_encoding(read_start(read, _PAIR))
+        if found is not None:
+            raise LogFormatError(f"{read.path}: is not UTF-8, but {found}. Say --encoding {found}.")
+    if read.format == "json":
+        read = replace(read, format="ndjson", copy=as_lines(read.place, read.path))
+    if read.format in TEXT_SEPARATORS:
+        read = replace(read, dialect=dialect)
+        _check_width(read, dialect.columns)
     if read.place != source.place:
         _made[source, dialect] = read
     return read
 
 
-def _read_in(source: Source, dialect: Dialect) -> Source:
-    if source.format not in {*TEXT_SEPARATORS, "ndjson", "json"}:
-        return source
-    if dialect.encoding is not None:
-        source = replace(source, copy=in_utf8(source.place, dialect.encoding, source.path))
-    else:
-        _check_narrow(source)
-    if source.format == "json":
-        source = replace(source, format="ndjson", copy=as_lines(source.place, source.path))
-    if source.format == "ndjson":
-        return source
-    source = replace(source, dialect=dialect)
-    if dialect.columns:
-        _check_width(source, dialect.columns)
-    return source
-
-
-def _check_narrow(source: Source) -> None:
-    """See that a file does not begin as UTF-16 does; for that, objects of a store are not asked.
-
-    Raises:
-        LogFormatError: it does.
-    """
-    if isinstance(source.place, ObjectUrl):
-        return
-    with source.place.open("rb") as file:
-        found = wide_encoding(file.read(_PAIR))
-    if found is not None:
-        raise LogFormatError(f"{source.path}: is not UTF-8, but {found}. Say --encoding {found}.")
-
-
 def _check_width(source: Source, columns: Sequence[str]) -> None:
+    if not columns:
+        return
     with reading([source]):
         first = first_fields(source)
     if len(first) != len(columns):

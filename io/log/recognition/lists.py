@@ -1,14 +1,13 @@
 """Which columns of a log hold lists of a page's documents and clicks, as lists or as text: told by the first rows."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
 
 from posbias.core.column_names import plain
 from posbias.core.role_search import NAMES_IN_EXPORTS
-from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY
+from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY
 from posbias.io.log.findings import Finding
 from posbias.io.log.nested import holds_lists
 from posbias.io.log.recognition.roles import AS_CLICKS, NO_QUERY
@@ -33,23 +32,16 @@ def find_lists(sources: Sequence[Source]) -> list[Finding]:
         scanned = scan_sources(sources[:1])
         first = scanned.head(_SAMPLED_ROWS).collect()
     for separator, lists in _readings(first):
-        for found in (_with_suffix, _with_click_lists, _with_clicked_ids):
-            columns = found(lists)
+        for find in (_with_suffix, _with_click_lists, _with_clicked_ids):
+            columns = find(lists)
             if columns is not None:
-                return _findings(replace(columns, separator=separator), scanned)
+                return _findings(columns, separator, scanned)
     return []
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """What was found."""
-
-    doc: str  # the column of the documents
-    click: str | None = None  # the column with a click for each document, where there is one
-    clicked: str | None = None  # the column of the ids of the clicked documents, where there is one
-    position: str | None = None  # the column with a position for each document, where there is one
-    suffix: str | None = None  # what stands between an id and its click
-    separator: str | None = None  # what stands between the entries, where lists are written as text
+Columns = dict[str, str | None]
+"""The column of the documents, `doc`; where there are such, `click` and `position`, with an entry for each document,
+and `clicked`, the ids of the clicked ones; and `suffix`, what stands between an id and its click."""
 
 
 def _readings(first: pl.DataFrame) -> Iterator[tuple[str | None, Lists]]:
@@ -73,77 +65,82 @@ def _as_text(column: pl.Series) -> list[list[str]]:
     return [[] if row is None else [entry for entry in row if entry is not None] for row in texts]
 
 
-def _with_suffix(lists: Lists) -> _Columns | None:
+def _with_suffix(lists: Lists) -> Columns | None:
     """Ids with clicks behind them, of one mark."""
     for name, rows in lists.items():
         entries = [entry for row in rows for entry in row]
         marks = {match[1] if (match := _SUFFIX.fullmatch(entry)) else None for entry in entries}
         if len(marks) == 1 and (mark := marks.pop()) and _mean_length(rows) > _LONGER_THAN_WORDS:
-            return _Columns(name, suffix=mark)
+            return {"doc": name, "suffix": mark}
     return None
 
 
-def _with_click_lists(lists: Lists) -> _Columns | None:
+def _with_click_lists(lists: Lists) -> Columns | None:
     """A list of 0 and 1, or of true and false, and one of documents of the same length."""
-    clicks = [name for name, rows in lists.items() if _all_entries(rows, AS_CLICKS) and _mean_length(rows) > 1]
+    clicks = [
+        name
+        for name, rows in lists.items()
+        if any(rows) and _mean_length(rows) > 1 and all(entry.lower() in AS_CLICKS for row in rows for entry in row)
+    ]
     click = _by_name(clicks, CLICK) or (clicks[0] if clicks else None)
     if click is None:
         return None
-    fitting = [name for name in lists if name not in clicks and _same_lengths(lists[name], lists[click])]
-    position = _by_name([name for name in fitting if _counts(lists[name])], POSITION)
+    lengths = [*map(len, lists[click])]
+    fitting = [
+        name
+        for name, rows in lists.items()
+        if name not in clicks and _nearly_all(len(row) == n for row, n in zip(rows, lengths, strict=True))
+    ]
+    counting = (name for name in fitting if all(_counts(row) for row in lists[name]))
+    position = _by_name([*counting], POSITION)
     docs = [name for name in fitting if name != position]
-    doc = _by_name(docs, DOC) or max(docs, key=lambda name: _distinct(lists[name]), default=None)
-    return None if doc is None else _Columns(doc, click=click, position=position)
+    distinct = {name: len({entry for row in lists[name] for entry in row}) for name in docs}
+    doc = _by_name(docs, DOC) or max(docs, key=lambda name: distinct[name], default=None)
+    return None if doc is None else {"doc": doc, "click": click, "position": position}
 
 
-def _with_clicked_ids(lists: Lists) -> _Columns | None:
-    """A list of documents, and one of some of them."""
+def _with_clicked_ids(lists: Lists) -> Columns | None:
+    """A list of documents, and one that holds only some of them in nearly all rows."""
     for doc, shown in lists.items():
         if _mean_length(shown) <= _LONGER_THAN_WORDS:
             continue
         for clicked, ids in lists.items():
-            if clicked != doc and any(ids) and _among(ids, shown) and _mean_length(ids) < _mean_length(shown):
-                return _Columns(doc, clicked=clicked)
+            is_shorter = clicked != doc and any(ids) and _mean_length(ids) < _mean_length(shown)
+            if is_shorter and _nearly_all(set(row) <= set(of) for row, of in zip(ids, shown, strict=True) if row):
+                return {"doc": doc, "clicked": clicked}
     return None
 
 
-def _findings(columns: _Columns, scanned: pl.LazyFrame) -> list[Finding]:
+def _findings(columns: Columns, separator: str | None, scanned: pl.LazyFrame) -> list[Finding]:
     """What was found as options, but for names that say it all."""
     found = list[Finding]()
-    if columns.separator is not None:
+    if separator is not None:
         words = {JSON: "JSON lists", SPACE: "lists, separated by blanks"}
-        said = words.get(columns.separator, f"lists, separated by {columns.separator}")
-        found.append(
-            Finding(f"the text of column {columns.doc!r} holds {said}", ("--list-separator", columns.separator))
-        )
-    if columns.doc.lower() not in ALIASES[DOC]:
-        found.append(Finding(f"column {columns.doc!r} lists the documents of a page", ("--doc", columns.doc)))
-    if columns.position is not None and columns.position.lower() not in ALIASES[POSITION]:
-        found.append(Finding(f"column {columns.position!r} lists their positions", ("--position", columns.position)))
-    if columns.click is not None and columns.click.lower() not in ALIASES[CLICK]:
-        found.append(Finding(f"column {columns.click!r} has a click for each document", ("--click", columns.click)))
-    if columns.clicked is not None:
-        found.append(Finding(f"column {columns.clicked!r} lists the clicked ones", ("--clicked", columns.clicked)))
-        if scanned.select(pl.col(columns.clicked).is_null().any()).collect(engine="streaming").item():
+        said = words.get(separator, f"lists, separated by {separator}")
+        found.append(Finding(f"the text of column {columns['doc']!r} holds {said}", ("--list-separator", separator)))
+    of_roles = {
+        DOC: "lists the documents of a page",
+        POSITION: "lists their positions",
+        CLICK: "has a click for each document",
+    }
+    for role, says in of_roles.items():
+        name = columns.get(role)
+        if name is not None and name.lower() not in ALIASES[role]:
+            found.append(Finding(f"column {name!r} {says}", (FLAGS[role], name)))
+    if (clicked := columns.get("clicked")) is not None:
+        found.append(Finding(f"column {clicked!r} lists the clicked ones", ("--clicked", clicked)))
+        if scanned.select(pl.col(clicked).is_null().any()).collect(engine="streaming").item():
             found.append(Finding("an empty cell there means that nothing was clicked", ("--null-click", "0")))
-    if columns.suffix is not None:
+    if (suffix := columns.get("suffix")) is not None:
         if not _QUERIES.intersection(map(plain, scanned.collect_schema())):
             found.append(NO_QUERY)
-        found.append(
-            Finding(
-                f"ids have their click behind {columns.suffix!r}",
-                (f"--click-suffix={columns.suffix}",),
-            )
+        order = (
+            "logs of this form are often published with the documents of a page in random order, as MIND is, and then "
+            "their order is no position and no propensity follows from it: keep --order-is-position only if documents "
+            "stand as they were shown"
         )
-        found.append(
-            Finding(
-                "logs of this form are often published with the documents of a page in random order, as MIND is, and "
-                "then their order is no position and no propensity follows from it: keep --order-is-position only if "
-                "documents stand as they were shown",
-                ("--order-is-position",),
-                certain=False,
-            )
-        )
+        found.append(Finding(f"ids have their click behind {suffix!r}", (f"--click-suffix={suffix}",)))
+        found.append(Finding(order, ("--order-is-position",), certain=False))
     return found
 
 
@@ -157,28 +154,11 @@ def _mean_length(rows: list[list[str]]) -> float:
     return sum(map(len, filled)) / max(len(filled), 1)
 
 
-def _all_entries(rows: list[list[str]], known: frozenset[str]) -> bool:
-    return any(rows) and all(entry.lower() in known for row in rows for entry in row)
+def _counts(row: list[str]) -> bool:
+    """Whether entries are whole numbers, and differ."""
+    return all(map(str.isdecimal, row)) and len(set(row)) == len(row)
 
 
-def _counts(rows: list[list[str]]) -> bool:
-    """Whether entries are whole numbers, which differ within a row."""
-    return all(entry.isdecimal() for row in rows for entry in row) and all(len(set(row)) == len(row) for row in rows)
-
-
-def _distinct(rows: list[list[str]]) -> int:
-    return len({entry for row in rows for entry in row})
-
-
-def _same_lengths(rows: list[list[str]], others: list[list[str]]) -> bool:
-    return _share(len(row) == len(other) for row, other in zip(rows, others, strict=True)) >= _NEARLY_ALL
-
-
-def _among(rows: list[list[str]], others: list[list[str]]) -> bool:
-    """Whether nearly all rows hold only entries of the others."""
-    return _share(set(row) <= set(other) for row, other in zip(rows, others, strict=True) if row) >= _NEARLY_ALL
-
-
-def _share(holds: Iterator[bool]) -> float:
+def _nearly_all(holds: Iterable[bool]) -> bool:
     found = list(holds)
-    return sum(found) / max(len(found), 1)
+    return sum(found) >= _NEARLY_ALL * max(len(found), 1)

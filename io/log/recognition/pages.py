@@ -80,7 +80,7 @@ def find_pages(log: Log) -> list[Finding]:
 
 def _best_keys(log: Log, keys: Iterable[tuple[str, ...]]) -> tuple[str, ...] | None:
     """The columns that tell pages apart: the fewest faulty ones, then the fewest, as a page is not cut needlessly."""
-    shares = {names: _shares(_with_session(log, names)) for names in keys}
+    shares = {names: _shares(replace(log, roles=replace(log.roles, session=names))) for names in keys}
     good = {names: found for names, found in shares.items() if found.faulty <= _GOOD_PAGES and found.longest > 1}
     return min(good, key=lambda names: (round(good[names].faulty, 2), good[names].pages), default=None)
 
@@ -92,7 +92,10 @@ def find_duplicates(log: Log) -> list[Finding]:
     shares = _shares(log)
     if not shares.repeated_doc or shares.no_page >= _VISITS:
         return []
-    if _same_rows(log) > shares.repeated_doc / 2:
+    rows = first_impressions(log).filter(pl.col(REJECTED) == 0)
+    twice = rows.group_by(SESSION, QUERY, DOC, POSITION).len().filter(pl.col("len") > 1)
+    n_twice, n_pages = (some.select(pl.col(SESSION).n_unique()).item() for some in (twice, rows))
+    if n_twice > shares.repeated_doc / 2 * n_pages:
         said = f"{shares.repeated_doc:.2%} of the pages hold rows twice. Was the log exported twice, or named twice?"
         return [Finding(said, certain=False)]
     said = f"{shares.repeated_doc:.2%} of the pages show a document twice: its first row counts"
@@ -112,33 +115,15 @@ def _shares(log: Log) -> _Shares:
     return _Shares(*(counts.get(fault, 0) / total for fault in faults), pages=judged.height, longest=longest)
 
 
-def _same_rows(log: Log) -> float:
-    """Share of the pages that show a document twice at one position."""
-    rows = first_impressions(log).lazy().filter(pl.col(REJECTED) == 0)
-    places = (
-        rows.group_by(SESSION, QUERY, DOC, POSITION).len().filter(pl.col("len") > 1).select(pl.col(SESSION).n_unique())
-    )
-    pages_in_all = rows.select(pl.col(SESSION).n_unique().alias("all"))
-    twice, total = pl.concat([places, pages_in_all], how="horizontal").collect().row(0)
-    return twice / max(total, 1)
-
-
-def _with_session(log: Log, names: tuple[str, ...]) -> Log:
-    return replace(log, roles=replace(log.roles, session=names))
-
-
 def _keys(log: Log) -> Iterator[tuple[str, ...]]:
     """Columns that may tell pages apart: the visit with the query, or with what is called like a page or a time."""
     visit, query = log.roles.session, log.roles.query
     played = {*log.roles.columns()}
     schema = schema_of(log.sources[0])
-    telling = [name for name in schema if name not in played and not schema[name].is_nested() and _tells(name)]
+    free = (name for name, dtype in schema.items() if name not in played and not dtype.is_nested())
+    telling = [name for name in free if not _TELLING.isdisjoint(words(name))]
     yield (*visit, *query)
     for name in telling:
         yield (*visit, name)
         yield (name,)
         yield (*visit, *query, name)
-
-
-def _tells(name: str) -> bool:
-    return bool(_TELLING.intersection(words(name)))

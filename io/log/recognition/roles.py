@@ -33,7 +33,12 @@ def guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[s
         roles: those that are looked for.
         known: the column of each role that is known.
     """
-    free = [name for name in rows.columns if name not in known.values() and _is_plain(rows.schema[name])]
+    free = [
+        name
+        for name, dtype in rows.schema.items()
+        if name not in known.values()
+        and (dtype.is_numeric() or dtype.is_temporal() or isinstance(dtype, pl.String | pl.Boolean | pl.Categorical))
+    ]
     found = dict[str, str]()
     if POSITION in roles:
         climbing = max(free, key=lambda name: _climbing(rows[name]), default="")
@@ -64,10 +69,6 @@ def _keys(rows: pl.DataFrame, goes_on: pl.Series, roles: Collection[str]) -> dic
         for role, names in candidates.items()
         if role in roles and names
     }
-
-
-def _is_plain(dtype: pl.DataType) -> bool:
-    return dtype.is_numeric() or dtype.is_temporal() or isinstance(dtype, pl.String | pl.Boolean | pl.Categorical)
 
 
 def _numbers(column: pl.Series) -> pl.Series:

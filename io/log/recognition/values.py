@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from posbias.core.log.impressions import REJECTED, ReadingRules, RowFault
+from posbias.core.log.impressions import REJECTED, RowFault
 from posbias.core.schema import CLICK, POSITION
 from posbias.io.log.findings import Finding
 from posbias.io.log.log import Log
@@ -83,25 +83,18 @@ def find_clicks(log: Log) -> list[Finding]:
     rows = first_impressions(log)
     faults = _click_faults(rows)
     if faults[RowFault.CLICK_INVALID] and not log.roles.impressions:
-        counted = _reread(log, replace(log.request.rules, click_counts=True))
+        rules = replace(log.request.rules, click_counts=True)
+        counted = first_impressions(replace(log, request=replace(log.request, rules=rules)))
         if _click_faults(counted)[RowFault.CLICK_INVALID] <= _NEARLY_NONE * faults[RowFault.CLICK_INVALID]:
             return [Finding(f"{log.roles.click!r} counts clicks", ("--click-counts",))]
-    if faults[RowFault.CLICK_MISSING] and _only_ones(rows):
+    filled = rows.filter(pl.col(REJECTED) == 0)[CLICK]
+    if faults[RowFault.CLICK_MISSING] and len(filled) and (filled > 0).all():
         said = f"{log.roles.click!r} is 1 or empty: an empty cell means no click"
         mostly = faults[RowFault.CLICK_MISSING] > _MOSTLY_EMPTY * rows.height
         return [Finding(said, ("--null-click", "0"), certain=mostly)]
     return []
 
 
-def _reread(log: Log, rules: ReadingRules) -> pl.DataFrame:
-    return first_impressions(replace(log, request=replace(log.request, rules=rules)))
-
-
 def _click_faults(rows: pl.DataFrame) -> dict[int, int]:
     counts = dict(rows.group_by(REJECTED).len().iter_rows())
     return {fault: counts.get(fault, 0) for fault in (RowFault.CLICK_INVALID, RowFault.CLICK_MISSING)}
-
-
-def _only_ones(rows: pl.DataFrame) -> bool:
-    filled = rows.filter(pl.col(REJECTED) == 0)[CLICK]
-    return bool(len(filled)) and bool((filled > 0).all())
