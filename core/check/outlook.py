@@ -13,7 +13,7 @@ from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
-from posbias.core.estimators import ConditionalEstimator, Estimate, EstimationOptions
+from posbias.core.estimators import ConditionalEstimator, EstimationOptions
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, check_cells
 
 
@@ -67,25 +67,18 @@ def outlook(statistics: SufficientStatistics, memory: int, share: float = 1.0) -
             pl.lit(0.0).alias("linking_clicks"),
         )
         return Outlook(model, str(error), nothing, 0.0, share)
-    return Outlook(model, None, _cells(counts, estimate, share), _click_share(counts, estimate), share)
-
-
-def _cells(counts: pl.DataFrame, estimate: Estimate, share: float) -> pl.DataFrame:
     linkage = estimate.linkage
     errors = estimate.intervals.std_error * np.sqrt(share)
-    return counts.with_columns(
+    clicks = counts["clicks"].to_numpy()
+    known = clicks[np.isfinite(estimate.propensity)].sum()
+    cells = counts.with_columns(
         pl.Series("identified", linkage.identified),
         pl.Series("reason", linkage.reason, pl.String),
         pl.Series("std_error", errors, nan_to_null=True),
         pl.Series("linking_pairs", linkage.linking_pairs),
         pl.Series("linking_clicks", linkage.linking_clicks),
     )
-
-
-def _click_share(counts: pl.DataFrame, estimate: Estimate) -> float:
-    clicks = counts["clicks"].to_numpy()
-    known = clicks[np.isfinite(estimate.propensity)].sum()
-    return float(known / clicks.sum()) if clicks.any() else 0.0
+    return Outlook(model, None, cells, float(known / clicks.sum()) if clicks.any() else 0.0, share)
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,8 @@ def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> list[str]:
         )
     if pages.with_gaps > ODD_PAGES * pages.pages:
         said.append(f"{pages.with_gaps / pages.pages:.1%} of the pages lack positions between their first and last.")
-    expected = pages.long * _chance_of_all(facts)
+    # If clicks were independent.
+    expected = pages.long * math.prod(facts.positions["ctr"].head(FEWEST_ROWS_OF_A_ROBOT).to_list())
     if pages.clicked_in_full > max(ROBOTS_SHARE * pages.long, TIMES_EXPECTED * expected):
         said.append(
             f"{pages.clicked_in_full:,} of {pages.long:,} pages of {FEWEST_ROWS_OF_A_ROBOT} results or more are "
@@ -104,11 +105,6 @@ def _of_pages(pages: PageFacts, facts: LogFacts, *, paged: bool) -> list[str]:
     if pages.longest > LONG_PAGE:
         said.append(f"the longest page has {pages.longest:,} results. Is it a robot, or a session that is no page?")
     return said
-
-
-def _chance_of_all(facts: LogFacts) -> float:
-    """The chance that the first results of a page are all clicked, if clicks were independent."""
-    return math.prod(facts.positions["ctr"].head(FEWEST_ROWS_OF_A_ROBOT).to_list())
 
 
 def advice(

@@ -55,15 +55,11 @@ class PageEnds:
         """
         if self.pages < FEWEST_PAGES or self.ended < MOSTLY_ENDED * self.pages:
             return False
-        if self._end_at_only_click:
+        every_page = self.ended >= MOSTLY_ENDED * (self.pages + self.without_click)
+        if not every_page and self.clicks_above <= LONE_CLICKS * self.pages:  # pages end at their only click
             return False
         expected = self.pages * (1 - self.clicks_above / self.rows_above)
         return expected >= max(SURELY_EXPECTED, FEWER_THAN_EXPECTED * (self.pages - self.ended))
-
-    @property
-    def _end_at_only_click(self) -> bool:
-        every_page = self.ended >= MOSTLY_ENDED * (self.pages + self.without_click)
-        return not every_page and self.clicks_above <= LONE_CLICKS * self.pages
 
 
 @dataclass(frozen=True)

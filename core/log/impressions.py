@@ -121,18 +121,13 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     Raises:
         SchemaError: a column's type cannot play its role.
     """
-    session = _key(roles.session).alias(SESSION) if roles.session else None
-    query, doc = _key(roles.query).alias(QUERY), _key(roles.doc).alias(DOC)
-    columns = [column for column in (session, query, doc) if column is not None]
-    null = [
-        (column.is_null() if len(names) == 1 else _any_null(names), fault)
-        for column, names, fault in (
-            (session, roles.session, RowFault.NULL_SESSION),
-            (query, roles.query, RowFault.NULL_QUERY),
-            (doc, roles.doc, RowFault.NULL_DOC),
-        )
-        if column is not None
-    ]
+    keys = (
+        (SESSION, roles.session, RowFault.NULL_SESSION),
+        (QUERY, roles.query, RowFault.NULL_QUERY),
+        (DOC, roles.doc, RowFault.NULL_DOC),
+    )
+    columns = [_key(names).alias(role) for role, names, _ in keys if names]
+    null = [(pl.any_horizontal(pl.col(name).is_null() for name in names), fault) for _, names, fault in keys if names]
     slot, position_faults = _position(_required(roles.position), schema, rules)
     position = slot
     if roles.page is not None and rules.paging is not None:
@@ -159,18 +154,22 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         period = day if rules.period == "day" else _moment(day, roles.timestamp, schema, rules)
         columns.append(period.alias(PERIOD))
         faults.append((day.is_null(), RowFault.TIMESTAMP_INVALID))
-    keys = {
+    plain = {
         "--context": roles.context,
         "--stratify": roles.stratify,
         "--for-each": roles.each,
         "--period-column": roles.version,
         "--cluster-column": roles.cluster,
     }
-    for flag, names in keys.items():
+    for flag, names in plain.items():
         _check_keys(flag, names, schema)
-    kept = (*roles.context, *roles.stratify, *roles.each, *roles.version, *roles.cluster)
+    kept = [name for names in plain.values() for name in names]
     columns += [pl.col(name) for name in dict.fromkeys(kept)]
-    columns += [_feature(name, schema, rules.values) for name in dict.fromkeys(roles.features) if name not in kept]
+    columns += [
+        rules.values.with_point(pl.col(name)) if schema[name] == pl.String else pl.col(name)  # else as it is
+        for name in dict.fromkeys(roles.features)
+        if name not in kept
+    ]
     if roles.randomized:
         _check_keys("--randomized-where", [rows.column for rows in roles.randomized], schema)
         columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
@@ -225,15 +224,6 @@ def _key(names: Sequence[str]) -> pl.Expr:
 def page_keys(roles: Roles) -> list[pl.Expr]:
     """`session` and `doc` of raw columns."""
     return [_key(roles.session).alias(SESSION), _key(roles.doc).alias(DOC)]
-
-
-def _any_null(names: Sequence[str]) -> pl.Expr:
-    return pl.any_horizontal(pl.col(name).is_null() for name in names)
-
-
-def _feature(name: str, schema: pl.Schema, values: TextValues) -> pl.Expr:
-    """A column as it is, but for numbers with a comma."""
-    return values.with_point(pl.col(name)) if schema[name] == pl.String else pl.col(name)
 
 
 def _number(name: str, schema: pl.Schema, role: str, values: TextValues) -> pl.Expr:
@@ -312,13 +302,8 @@ def _full_cells(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.E
         return pl.col(name).cast(pl.Int8), [(missing, RowFault.CLICK_MISSING)]
     if dtype == pl.String:
         word = pl.col(name).str.to_lowercase()
-        number = (
-            pl.when(word.is_in(_TRUE))
-            .then(1.0)
-            .when(word.is_in(_FALSE))
-            .then(0.0)
-            .otherwise(_number(name, schema, "--click", values))
-        )
+        number = _number(name, schema, "--click", values)
+        number = pl.when(word.is_in(_TRUE)).then(1.0).when(word.is_in(_FALSE)).then(0.0).otherwise(number)
     elif dtype.is_integer():
         number = pl.col(name)
     else:
@@ -326,7 +311,8 @@ def _full_cells(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.E
     if values.true or values.false:
         if dtype.is_integer():
             _check_words(name, dtype, (*values.true, *values.false))
-        number = _by_words(pl.col(name).cast(pl.String), values, number)
+        word = pl.col(name).cast(pl.String).str.strip_chars().str.to_lowercase()
+        number = pl.when(word.is_in(values.true)).then(1).when(word.is_in(values.false)).then(0).otherwise(number)
     if rules.click_counts:
         whole = pl.lit(True) if dtype.is_integer() else (number == number.floor()) & number.is_finite()
         valid = (number >= 0) & whole
@@ -351,12 +337,6 @@ def _check_words(name: str, dtype: pl.DataType, words: Sequence[str]) -> None:
         )
 
 
-def _by_words(text: pl.Expr, values: TextValues, otherwise: pl.Expr) -> pl.Expr:
-    """1 and 0 by the words that were said, and what else is a click or none."""
-    word = text.str.strip_chars().str.to_lowercase()
-    return pl.when(word.is_in(values.true)).then(1).when(word.is_in(values.false)).then(0).otherwise(otherwise)
-
-
 def _is_empty(name: str, schema: pl.Schema) -> pl.Expr:
     """Whether a cell holds nothing, or blanks alone."""
     empty = pl.col(name).is_null()
@@ -377,18 +357,15 @@ def _read_sums(
         empty = _is_empty(clicks, schema)
         clicked, clicked_is_count = pl.when(empty).then(0).otherwise(clicked), clicked_is_count | empty
         missing &= ~empty
-    return (
-        shown,
-        clicked,
-        [
-            (pl.col(impressions).is_null(), RowFault.IMPRESSIONS_MISSING),
-            (~shown_is_count, RowFault.IMPRESSIONS_INVALID),
-            (missing, RowFault.CLICK_MISSING),
-            (~clicked_is_count, RowFault.CLICKS_INVALID),
-            (clicked > shown, RowFault.CLICKS_ABOVE_IMPRESSIONS),
-            (shown == 0, RowFault.NO_IMPRESSIONS),
-        ],
-    )
+    faults = [
+        (pl.col(impressions).is_null(), RowFault.IMPRESSIONS_MISSING),
+        (~shown_is_count, RowFault.IMPRESSIONS_INVALID),
+        (missing, RowFault.CLICK_MISSING),
+        (~clicked_is_count, RowFault.CLICKS_INVALID),
+        (clicked > shown, RowFault.CLICKS_ABOVE_IMPRESSIONS),
+        (shown == 0, RowFault.NO_IMPRESSIONS),
+    ]
+    return shown, clicked, faults
 
 
 def _count(name: str, schema: pl.Schema, role: str, values: TextValues) -> tuple[pl.Expr, pl.Expr]:

@@ -5,7 +5,6 @@ which most of a sample are days that a log can have. A number that is no such da
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import polars as pl
 
@@ -14,27 +13,6 @@ _YEARS = (1980, 2099)
 _YEARS_OF_COUNTED_DAYS = (1990, 2069)  # later ones are days of 2000 and after as spreadsheets count them, from 1900
 _DATE_DIGITS = 8
 _LARGEST_SECOND = 253_402_300_799  # the last of the year 9999
-
-
-class TimeUnit(Protocol):
-    """How a number says a day.
-
-    Attributes:
-        words: what it is called.
-    """
-
-    @property
-    def words(self) -> str:
-        """What it is called."""
-        ...
-
-    def day(self, number: pl.Expr) -> pl.Expr:
-        """The days that whole numbers say; null where one says none."""
-        ...
-
-    def moment(self, number: pl.Expr) -> pl.Expr:
-        """The times that they say, to the minute or finer; null where one says no more than a day."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -85,6 +63,9 @@ class CountedSince1970:
         within = seconds.is_between(0, _LARGEST_SECOND)
         return (pl.when(within).then(seconds) * 10**6).cast(pl.Datetime("us"))
 
+
+TimeUnit = Written | CountedSince1970
+"""How a number says a day: the days, or the times, that whole numbers say; null where one says none."""
 
 TIME_UNITS: tuple[TimeUnit, ...] = (
     *map(Written, ("yyyymmdd", "yyyymmddhh", "yyyymmddhhmm", "yyyymmddhhmmss", "yyyymmddhhmmssfff")),

@@ -64,18 +64,10 @@ def look_at(unjudged: Reading, plan: StatisticsPlan, engine: Engine, progress: P
         facts=facts,
         moved=movement(statistics.pair_signatures).in_all(found.share),
         pages=of_pages,
-        all_pages=None if of_pages is None else _pages_in_all(of_pages, unjudged.rows.used),
+        all_pages=None if of_pages is None else round(of_pages.pages * unjudged.rows.used / max(of_pages.rows, 1)),
         outlooks=tuple(outlooks),
         why_not={UBM: why_not} if why_not else {},
     )
-
-
-@dataclass(frozen=True)
-class _LookedAt:
-    """One part of the log: what it says, and its compressed counts, where it is one of the sample."""
-
-    facts: PartFacts
-    part: PartStatistics | None
 
 
 @dataclass(frozen=True)
@@ -86,16 +78,16 @@ class _OfPart:
     kept_in: Path | None  # the directory for compressed counts; None keeps them in memory
     most: int | None = None  # so many parts, the first ones, are compressed; None for all
 
-    def __call__(self, number: int, statistics: pl.LazyFrame) -> _LookedAt | None:
-        """What the part says; None where it is empty."""
+    def __call__(self, number: int, statistics: pl.LazyFrame) -> tuple[PartFacts, PartStatistics | None] | None:
+        """What the part says, and its counts, where it is one of the sample; None where it is empty."""
         frame = statistics.collect()
         if not frame.height:
             return None
         if self.most is not None and number >= self.most:
-            return _LookedAt(facts_of(frame), None)
+            return facts_of(frame), None
         part = compress_part(frame, self.plan).without_pairs()
         stored = part if self.kept_in is None else store_part(part, number, self.kept_in)
-        return _LookedAt(facts_of(frame), stored)
+        return facts_of(frame), stored
 
 
 def _counted(
@@ -106,30 +98,23 @@ def _counted(
     A sample that cannot be compared says nothing of the whole: then all of it is looked at.
     """
     for most in (MOST_PARTS, None):
-        parts = _parts(unjudged, _OfPart(plan, engine.scratch, most), progress)
+        read = unjudged.read.statistics(plan)
+        work = _OfPart(plan, None if read.in_memory else engine.scratch, most)
+        parts = list[tuple[PartFacts, PartStatistics | None]]()
+        with progress.stage("counting", read.number) as stage:
+            for of_part in read.map(work):
+                stage.advance()
+                parts += [] if of_part is None else [of_part]
         if not parts:
             return None
-        facts, sample = (
-            add_facts([part.facts for part in parts]),
-            [part.part for part in parts if part.part is not None],
-        )
+        facts = add_facts([of_part for of_part, _ in parts])
+        sample = [counts for _, counts in parts if counts is not None]
         if sample:
             statistics = merge_parts(sample, plan)
             found = outlook(statistics, engine.memory, statistics.n_queries / facts.queries)
             if found.carries or len(sample) == len(parts):
                 return facts, statistics, found
     return None
-
-
-def _parts(unjudged: Reading, work: _OfPart, progress: Progress) -> list[_LookedAt]:
-    parts = unjudged.read.statistics(work.plan)
-    work = replace(work, kept_in=None) if parts.in_memory else work
-    with progress.stage("counting", parts.number) as stage:
-        found: list[_LookedAt] = []
-        for of_part in parts.map(work):
-            stage.advance()
-            found += [] if of_part is None else [of_part]
-    return found
 
 
 def _some_pages(unjudged: Reading) -> pl.DataFrame | None:
@@ -161,7 +146,3 @@ def _of_pages(pages: pl.DataFrame, plan: StatisticsPlan, n_queries: int, memory:
     rows = plan.count_in_cells(nw.from_native(in_cells.lazy())).to_native().sort(plan.keys).collect()
     statistics: SufficientStatistics = merge_parts([compress_part(rows, plan)], plan)
     return outlook(statistics, memory, share=min(1.0, statistics.n_queries / n_queries))
-
-
-def _pages_in_all(found: PageFacts, rows: int) -> int:
-    return found.pages if found.rows == rows else round(found.pages * rows / max(found.rows, 1))

@@ -3,7 +3,8 @@
 Features that stand in the log itself.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from posbias.io.features.routing import route
 from posbias.io.features.rows import (
     MissingFeatures,
     check_none_missing,
+    held,
     missing_features,
     rows_with_features,
     with_features,
@@ -29,13 +31,13 @@ from posbias.io.features.table import FeatureTable, open_features
 from posbias.io.layouts.parts import LaidOut, LaidOutSplits, Split, keep_rows, splits_of
 from posbias.io.layouts.training_set import Feature
 from posbias.io.log.fingerprints import check_unchanged
-from posbias.io.log.log import Log
 from posbias.io.log.scan import untyped_columns
 from posbias.io.progress import Progress
 from posbias.io.temporary.files import temporary_files
 from posbias.io.temporary.kept import KeptFrame, keep
 
 _VARIES = "posbias_varies:"
+_SHARE_OF_MEMORY = 4  # features of a part, if they fit, are held as long as it is worked on
 
 
 def features_of_pairs(
@@ -98,6 +100,10 @@ class FeaturesOfPart:
     own: tuple[pl.Expr, ...] = ()  # those that stand in the rows, as they are read there
     tables: tuple[pl.LazyFrame, ...] = ()  # those to join, each key once
 
+    def held(self, memory: int) -> "FeaturesOfPart":
+        """The same, each table in memory where it takes no more than a share of so many bytes."""
+        return replace(self, tables=tuple(held(table, memory // _SHARE_OF_MEMORY) for table in self.tables))
+
     def bring(self, rows: pl.DataFrame, ids: Sequence[str]) -> pl.DataFrame:
         """Rows with the columns that are no features first, then the features."""
         for table in self.tables:
@@ -144,11 +150,17 @@ def bring_features(
     if not parts or not (wanted.tables or wanted.columns):
         return FeaturedRows(_by_split(laid_out, named, [FeaturesOfPart()] * len(parts)), (), {}, ())
     with progress.stage("features") as stage:
-        found = _open(parts, wanted, layout, read, engine)
-        stage.say(f"{len(found.features):,} columns")
-        of_part, missing = _route(parts, found, engine)
+        in_rows, tables, warnings = _open(parts, wanted, layout, read, engine)
+        features = (*in_rows.features, *(feature for table in tables for feature in table.features))
+        stage.say(f"{len(features):,} columns")
+        keys = [part.rows.scan().select(PAIR) for part in parts]
+        first = len(list(engine.scratch.glob("features-*")))  # a fit may have brought features before
+        folders = (engine.scratch / f"features-{first + number}" for number in range(len(tables)))
+        routed = [route(table, keys, folder, engine.memory) for table, folder in zip(tables, folders, strict=True)]
+        of_part = [FeaturesOfPart(in_rows.read, tuple(frames[n] for frames in routed)) for n in range(len(parts))]
+        missing = [_missing(table, parts, frames, engine) for table, frames in zip(tables, routed, strict=True)]
     if wanted.missing == "error":
-        for table, without in zip(found.tables, missing, strict=True):
+        for table, without in zip(tables, missing, strict=True):
             check_none_missing(without, table.where)
     left: Sequence[tuple[Split, LaidOut | None]] = named
     if wanted.missing == "drop" and any(without.rows for without in missing):
@@ -158,67 +170,11 @@ def bring_features(
         left = [(split, part) for (split, _), part in zip(named, kept, strict=True)]
     before = sum(part.n_rows for part in parts)
     left_out = before - sum(part.n_rows for _, part in left if part is not None)
-    warnings = found.warnings
     if left_out:
         warnings += (f"--missing drop: {left_out:,} of {before:,} rows are left out for want of features.",)
-    report = _report(found, missing)
-    for table in found.tables:
-        check_unchanged(table.sources)
-    return FeaturedRows(_by_split(laid_out, left, of_part), found.features, report, warnings, left_out)
-
-
-def _route(
-    parts: Sequence[LaidOut], found: "_Opened", engine: Engine
-) -> tuple[list[FeaturesOfPart], list[MissingFeatures]]:
-    """The features of each part, and what each table lacks."""
-    keys = [part.rows.scan().select(PAIR) for part in parts]
-    first = len(list(engine.scratch.glob("features-*")))  # a fit may have brought features before
-    folders = [engine.scratch / f"features-{first + number}" for number in range(len(found.tables))]
-    routed = [route(table, keys, folder, engine.memory) for table, folder in zip(found.tables, folders, strict=True)]
-    of_part = [FeaturesOfPart(found.in_rows, tuple(frames[n] for frames in routed)) for n in range(len(parts))]
-    missing = [_missing(table, parts, frames, engine) for table, frames in zip(found.tables, routed, strict=True)]
-    return of_part, missing
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """The features that were found: in the rows themselves, and in tables."""
-
-    in_rows: tuple[pl.Expr, ...]
-    features_in_rows: tuple[Feature, ...]
-    tables: tuple[FeatureTable, ...]
-    warnings: tuple[str, ...]
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        """All of them, in their order."""
-        return self.features_in_rows + tuple(feature for table in self.tables for feature in table.features)
-
-
-def _open(
-    parts: Sequence[LaidOut], wanted: WantedFeatures, layout: Layout, read: ReadLog | None, engine: Engine
-) -> _Opened:
-    schema = parts[0].rows.scan().collect_schema()
-    roles = _roles_of(schema)
-    found = _Opened((), (), (), ())
-    if read is not None:
-        roles = read.log.roles
-        if wanted.columns and layout.shows_impressions:
-            in_rows, features = _in_rows(parts, wanted.columns, read.log)
-            found = replace(found, in_rows=in_rows, features_in_rows=features)
-        elif wanted.columns:
-            table, warnings = _of_pairs(wanted.columns, read, engine.scratch)
-            found = replace(found, tables=(table,), warnings=warnings)
-    for name in wanted.tables:
-        taken = [feature.name for feature in found.features]
-        found = replace(found, tables=(*found.tables, open_features([name], roles, schema, taken)))
-    return found
-
-
-def _report(found: _Opened, missing: Sequence[MissingFeatures]) -> dict[str, Any]:
-    return {
-        "names": [feature.name for feature in found.features],
-        "categorical": [feature.name for feature in found.features if feature.categories is not None],
+    report = {
+        "names": [feature.name for feature in features],
+        "categorical": [feature.name for feature in features if feature.categories is not None],
         "tables": [
             {
                 "sources": {str(source.path): source.digest() for source in table.sources},
@@ -226,9 +182,37 @@ def _report(found: _Opened, missing: Sequence[MissingFeatures]) -> dict[str, Any
                 "missing_keys": without.keys,
                 "missing_rows": without.rows,
             }
-            for table, without in zip(found.tables, missing, strict=True)
+            for table, without in zip(tables, missing, strict=True)
         ],
     }
+    for table in tables:
+        check_unchanged(table.sources)
+    return FeaturedRows(_by_split(laid_out, left, of_part), features, report, warnings, left_out)
+
+
+def _open(
+    parts: Sequence[LaidOut], wanted: WantedFeatures, layout: Layout, read: ReadLog | None, engine: Engine
+) -> tuple[FeatureColumns, list[FeatureTable], tuple[str, ...]]:
+    """The features that stand in the rows as each impression had them, those in tables, and what is to be said."""
+    schema = parts[0].rows.scan().collect_schema()
+    in_rows, tables, warnings = FeatureColumns((), ()), list[FeatureTable](), tuple[str, ...]()
+    if read is None:  # statistics: the columns of their log, as far as they tell
+        names = {role: tuple(of.to_schema()) if isinstance(of := schema[role], pl.Struct) else (role,) for role in PAIR}
+        roles = Roles((), names[QUERY], names[DOC], None, None)
+    else:
+        roles, where = read.log.roles, str(read.log.sources[0].path)
+        untyped = untyped_columns(read.log.origins, wanted.columns)
+        if wanted.columns and layout.shows_impressions:
+            in_rows = feature_columns([part.rows.scan() for part in parts], wanted.columns, untyped, where)
+            for part in parts:
+                check_finite(part.rows.scan().select(QUERY, DOC, *in_rows.read), wanted.columns, PAIR, where)
+        elif wanted.columns:
+            table, warnings = _of_pairs(wanted.columns, untyped, read, engine.scratch)
+            tables.append(table)
+    for name in wanted.tables:
+        taken = [feature.name for feature in (*in_rows.features, *(of for table in tables for of in table.features))]
+        tables.append(open_features([name], roles, schema, taken))
+    return in_rows, tables, warnings
 
 
 def _by_split(
@@ -241,46 +225,26 @@ def _by_split(
     return found
 
 
-def _in_rows(
-    parts: Sequence[LaidOut], names: Sequence[str], log: Log
-) -> tuple[tuple[pl.Expr, ...], tuple[Feature, ...]]:
-    """Features that stand in the rows, as each impression had them."""
-    where = str(log.sources[0].path)
-    found = feature_columns([part.rows.scan() for part in parts], names, untyped_columns(log.origins, names), where)
-    for part in parts:
-        check_finite(part.rows.scan().select(QUERY, DOC, *found.read), names, PAIR, where)
-    return found.read, found.features
-
-
-def _roles_of(schema: pl.Schema) -> Roles:
-    """The columns of the log that statistics were counted from, as far as they tell."""
-    names = {
-        role: tuple(dtype.to_schema()) if isinstance(dtype, pl.Struct) else (role,)
-        for role, dtype in schema.items()
-        if role in PAIR
-    }
-    return Roles((), names[QUERY], names[DOC], None, None)
-
-
-def _of_pairs(names: Sequence[str], read: ReadLog, scratch: Path) -> tuple[FeatureTable, tuple[str, ...]]:
+def _of_pairs(
+    names: Sequence[str], untyped: Collection[str], read: ReadLog, scratch: Path
+) -> tuple[FeatureTable, tuple[str, ...]]:
     """Features that stand in the log, as a table by query and document."""
-    log = read.log
-    where = str(log.sources[0].path)
+    where = str(read.log.sources[0].path)
     distinct = [kept.scan() for kept in read.buckets.map(_Distinct(tuple(names), scratch))]
-    columns = feature_columns(distinct, names, untyped_columns(log.origins, names), where)
+    columns = feature_columns(distinct, names, untyped, where)
     frames: list[pl.LazyFrame] = []
-    varying = dict.fromkeys(names, 0)
+    varying = Counter[str]()
     for number, frame in enumerate(distinct):
         pairs, varies = features_of_pairs(frame, columns, scratch / f"of-pairs-{number:05d}.parquet")
         frames.append(pairs)
-        varying = {name: varying[name] + varies[name] for name in names}
-    table = FeatureTable(log.sources, PAIR, columns.features, pl.concat(frames))
+        varying.update(varies)
     warnings = tuple(
-        f"--feature {name}: varies between the impressions of {pairs:,} (query, doc) pairs; the largest value is taken."
-        for name, pairs in varying.items()
-        if pairs
+        f"--feature {name}: varies between the impressions of {varying[name]:,} (query, doc) pairs; the largest value "
+        "is taken."
+        for name in names
+        if varying[name]
     )
-    return table, warnings
+    return FeatureTable(read.log.sources, PAIR, columns.features, pl.concat(frames)), warnings
 
 
 @dataclass(frozen=True)
@@ -298,7 +262,8 @@ class _Distinct:
 def _missing(
     table: FeatureTable, parts: Sequence[LaidOut], frames: Sequence[pl.LazyFrame], engine: Engine
 ) -> MissingFeatures:
-    found = sum(engine.each(list(zip(parts, frames, strict=True)), _missing_in), MissingFeatures())
+    keys = [part.rows.scan().select(PAIR) for part in parts]
+    found = sum(engine.each(list(zip(keys, frames, strict=True)), _missing_in), MissingFeatures())
     if table.keys == PAIR or not found.keys:
         return found
     without = [  # a document may be shown for queries of several parts
@@ -308,9 +273,8 @@ def _missing(
     return replace(found, keys=pl.concat(without).n_unique())
 
 
-def _missing_in(item: tuple[LaidOut, pl.LazyFrame]) -> MissingFeatures:
-    part, features = item
-    return missing_features(part.rows.scan().select(PAIR), features)
+def _missing_in(keys_and_features: tuple[pl.LazyFrame, pl.LazyFrame]) -> MissingFeatures:
+    return missing_features(*keys_and_features)
 
 
 def _with_features_only(

@@ -13,14 +13,12 @@ from posbias.core.training.layouts import GROUP, Layout
 from posbias.core.training.layouts.preferences import LOSER_ROW, WINNER_ROW
 from posbias.io.engines.engine import Engine
 from posbias.io.features.of_parts import FeaturedRows, FeaturesOfPart
-from posbias.io.features.rows import chunks, held, rows_per_chunk
+from posbias.io.features.rows import chunks, rows_per_chunk
 from posbias.io.formats import TrainingFormat
 from posbias.io.layouts.parts import LaidOut, LaidOutSplits, Split, splits_of
 from posbias.io.layouts.training_set import Feature, TrainingPart, TrainingSet
 from posbias.io.progress import Progress
 from posbias.io.temporary.files import remove_unfinished, whole_files
-
-_SHARE_OF_FEATURES = 4  # of the memory: those of a part, if they fit, are held as long as it is written
 
 
 @dataclass(frozen=True)
@@ -148,8 +146,7 @@ class _NumberedPart:
         rows = self.laid_out.rows
         names = rows.scan().collect_schema().names()
         others = [name for name in names if name not in {own.meta.output_name() for own in self.features.own}]
-        tables = tuple(held(table, memory // _SHARE_OF_FEATURES) for table in self.features.tables)
-        features = FeaturesOfPart(self.features.own, tables)
+        features = self.features.held(memory)
         for chunk in chunks(rows, rows_per_chunk(n_features, memory)):
             yield features.bring(chunk, others).with_columns(numbered)
 
