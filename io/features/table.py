@@ -143,7 +143,9 @@ def read_keys(sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl
     keys: dict[str, pl.Expr] = {}
     for role, theirs in columns.items():
         ours = roles.query if role == QUERY else roles.doc
-        types = _types_of(ours, id_types[role])
+        key = id_types[role]  # a struct, if there are several columns
+        fields = key.to_schema() if len(ours) > 1 and isinstance(key, pl.Struct) else None
+        types = [key] if fields is None else [cast("pl.DataType", fields[name]) for name in ours]
         parts = [
             as_key(name, schema[name], dtype, where).alias(our)
             for name, our, dtype in zip(theirs, ours, types, strict=True)
@@ -228,11 +230,3 @@ def as_key(name: str, theirs: pl.DataType, ours: pl.DataType, where: str) -> pl.
     raise SchemaError(
         f"{where}: column {name!r} holds {theirs}, the ids of the log are {ours}. Write both with the same type."
     )
-
-
-def _types_of(names: Sequence[str], key: pl.DataType) -> list[pl.DataType]:
-    """The type of each column of a key, which is a struct if there are several."""
-    if len(names) > 1 and isinstance(key, pl.Struct):
-        fields = key.to_schema()
-        return [cast("pl.DataType", fields[name]) for name in names]
-    return [key]

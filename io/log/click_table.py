@@ -62,6 +62,18 @@ class ClickRows:
         return (column.cast(pl.String) == self.value).fill_null(value=False)
 
 
+def check_plain(where: str, schema: pl.Schema, name: str, flag: str) -> None:
+    """See that a table has a column, and that it holds plain values.
+
+    Raises:
+        SchemaError: it does not.
+    """
+    if name not in schema:
+        raise SchemaError(f"{where}: there is no column {name!r} ({flag}). The columns are: {', '.join(schema)}.")
+    if schema[name].is_nested():
+        raise SchemaError(f"{where}: column {name!r} ({flag}) holds {schema[name]}; it must hold plain values.")
+
+
 @dataclass(frozen=True)
 class ClicksRequest:
     """What the user said about the clicks' table."""
@@ -178,16 +190,7 @@ class ClickTable:
             SchemaError: there is no such column, or no such row.
         """
         for rows in self.request.where:
-            if rows.column not in self._schema:
-                raise SchemaError(
-                    f"{self._where}: there is no column {rows.column!r} (--clicks-where). The columns are: "
-                    f"{', '.join(self._schema)}."
-                )
-            if self._schema[rows.column].is_nested():
-                raise SchemaError(
-                    f"{self._where}: column {rows.column!r} (--clicks-where) holds {self._schema[rows.column]}; it "
-                    "must hold plain values."
-                )
+            check_plain(self._where, self._schema, rows.column, "--clicks-where")
         holds = [rows.holds(self._schema[rows.column]) for rows in self.request.where]
         with reading(self.sources):
             found = scan_sources(self.sources).select(
@@ -240,30 +243,30 @@ class ClickTable:
         Raises:
             SchemaError: one does.
         """
-        others = [name for name in self._schema if name not in self._with_a_role]
-        flags = {name: _flag(name, self._schema[name]) for name in others}
-        kinds = {name: _kind(name) for name in others if isinstance(self._schema[name], _TEXTS)}
-        wanted = [found.alias(f"flag {name}") for name, found in flags.items() if found is not None]
-        wanted += [found.alias(f"kind {name}") for name, found in kinds.items()]
-        if not wanted:
+        known = {name for name in self._schema if name.lower() in (*ALIASES[QUERY], *ALIASES[POSITION])}
+        known |= {*self._keys, *self.shown.columns()}
+        free = {name: dtype for name, dtype in self._schema.items() if name not in known}
+        flags = {f"flag {name}": found for name, dtype in free.items() if (found := _flag(name, dtype)) is not None}
+        kinds = {f"kind {name}": _kind(name) for name, dtype in free.items() if isinstance(dtype, _TEXTS)}
+        if not flags and not kinds:
             return
         with reading(self.sources):
-            found = scan_sources(self.sources).select(wanted).collect(engine="streaming").row(0, named=True)
-        for name in others:
-            if found.get(f"flag {name}"):
-                raise SchemaError(self._unknown_flag(name))
-            if found.get(f"kind {name}"):
-                raise SchemaError(self._unknown_kind(name))
-
-    def _unknown_flag(self, name: str) -> str:
-        dtype = self._schema[name]
-        is_words = isinstance(dtype, _TEXTS) and not (dtype == pl.String and self._is_numbers(name))
-        how = f"--clicks-where {name}=VALUE, with what it holds there" if is_words else f"--clicks-click {name}"
-        return (
-            f"{self._where}: column {name!r} says yes or no ({self._values_of(name)}) and plays no role, so that every "
-            f"row would count as a click. If it says which rows are clicks, say {how}. If every row is a click, drop "
-            "the column."
-        )
+            found = scan_sources(self.sources).select(**flags, **kinds).collect(engine="streaming").row(0, named=True)
+        for name, dtype in free.items():
+            is_flag = found.get(f"flag {name}")
+            if not is_flag and not found.get(f"kind {name}"):
+                continue
+            holds, how = "says yes or no" if is_flag else "holds click and other values", f"--clicks-where {name}=VALUE"
+            if not is_flag:
+                advice = f"Keep the rows that are clicks with {how}."
+            elif isinstance(dtype, _TEXTS) and not (dtype == pl.String and self._is_numbers(name)):
+                advice = f"If it says which rows are clicks, say {how}, with what it holds there."
+            else:
+                advice = f"If it says which rows are clicks, say --clicks-click {name}."
+            raise SchemaError(
+                f"{self._where}: column {name!r} {holds} ({self._values_of(name)}) and plays no role, so that every "
+                f"row would count as a click. {advice} If every row is a click, drop the column."
+            )
 
     def _is_numbers(self, name: str) -> bool:
         """Whether a text column holds what a click column may."""
@@ -271,19 +274,6 @@ class ClickTable:
         invalid = pl.any_horizontal(broken for broken, _ in faults)
         with reading(self.sources):
             return not scan_sources(self.sources).filter(invalid).select(name).head(1).collect().height
-
-    def _unknown_kind(self, name: str) -> str:
-        return (
-            f"{self._where}: column {name!r} holds click and other values ({self._values_of(name)}) and plays no role, "
-            "so that every row would count as a click. Keep the rows that are clicks with --clicks-where "
-            f"{name}=VALUE. If every row is a click, drop the column."
-        )
-
-    @property
-    def _with_a_role(self) -> set[str]:
-        """The columns that mean something else than a click."""
-        known = {name for name in self._schema if name.lower() in (*ALIASES[QUERY], *ALIASES[POSITION])}
-        return known | {*self._keys, *self.shown.columns()}
 
 
 def _flag(name: str, dtype: pl.DataType) -> pl.Expr | None:

@@ -6,10 +6,8 @@ See `posbias.io.log.written_values` for what the values of single columns tell.
 import codecs
 import csv
 import re
-import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 
 from posbias.core.column_names import plain
@@ -30,36 +28,29 @@ _WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 _MOST = 0.95  # of the lines that have as many fields as the first
 
 
-@dataclass(frozen=True)
-class _Start:
-    """The beginning of a text file."""
-
-    source: Source  # the file
-    encoding: str | None  # what it seems to be in; None for UTF-8 without a mark
-    certain: bool  # whether that follows from the bytes
-    lines: list[str]  # its first lines, whole
-
-
 def find_dialects(sources: Sequence[Source]) -> list[Finding]:
     """What must be said of the text files of a log that it can be read: one finding for each option.
 
     Nothing is found where the files differ in it, nor in Parquet and Arrow.
     """
-    starts = [_start(source) for source in sources if source.format in {*TEXT_SEPARATORS, "ndjson", "json"}]
-    found = [[*_encodings(start), *_fields(start)] for start in starts]
+    found = [_of_file(source) for source in sources if source.format in {*TEXT_SEPARATORS, "ndjson", "json"}]
     return [finding for finding in dict.fromkeys(chain(*found)) if all(finding in of_file for of_file in found)]
 
 
-def _start(source: Source) -> _Start:
+def _of_file(source: Source) -> list[Finding]:
     head = read_start(source, _LOOKED_AT)
     cut = source.bytes > len(head)
     if is_packed(head):
-        head = unpacked_start(head)
-        cut = True
+        head, cut = unpacked_start(head), True
     encoding, certain = _encoding_of(head)
     text = codecs.getincrementaldecoder(encoding or "utf-8")(errors="replace").decode(head).removeprefix("\ufeff")
     lines = text.splitlines()
-    return _Start(source, encoding, certain, (lines[:-1] if cut and len(lines) > 1 else lines)[:_LINES])
+    lines = (lines[:-1] if cut and len(lines) > 1 else lines)[:_LINES]
+    of_fields = _fields(lines, TEXT_SEPARATORS[source.format]) if source.format in TEXT_SEPARATORS and lines else []
+    if encoding is None:
+        return of_fields
+    seems = "is" if certain else "is not UTF-8, and may be"
+    return [Finding(f"the text {seems} {encoding}", ("--encoding", encoding), certain), *of_fields]
 
 
 def _encoding_of(head: bytes) -> tuple[str | None, bool]:
@@ -77,20 +68,10 @@ def _encoding_of(head: bytes) -> tuple[str | None, bool]:
     return None, True
 
 
-def _encodings(start: _Start) -> list[Finding]:
-    if start.encoding is None:
-        return []
-    seems = "is" if start.certain else "is not UTF-8, and may be"
-    return [Finding(f"the text {seems} {start.encoding}", ("--encoding", start.encoding), start.certain)]
-
-
-def _fields(start: _Start) -> list[Finding]:
+def _fields(lines: Sequence[str], usual: str) -> list[Finding]:
     """What is found of the lines of CSV and TSV."""
-    if start.source.format not in TEXT_SEPARATORS or not start.lines:
-        return []
-    usual = TEXT_SEPARATORS[start.source.format]
-    mark = _separator_of(start.lines, usual)
-    rows = [row for row in csv.reader(start.lines, delimiter=mark) if row]
+    mark = _separator_of(lines, usual)
+    rows = [row for row in csv.reader(lines, delimiter=mark) if row]
     name = _NAMES.get(mark, mark)
     found = [] if mark == usual else [Finding(f"fields are separated by {name!r}", ("--separator", name))]
     if _is_data(rows):
@@ -142,8 +123,3 @@ def _has_commas(rows: Sequence[Sequence[str]]) -> bool:
         and any(_WITH_COMMA.fullmatch(value) for value in column)
         for column in columns
     )
-
-
-def said_options(findings: Sequence[Finding]) -> str:
-    """The options of findings as a shell takes them."""
-    return shlex.join(word for finding in findings for word in finding.options)

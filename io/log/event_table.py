@@ -6,7 +6,7 @@ it. What clients send twice is counted once.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -14,7 +14,7 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.schema import Roles
 from posbias.io.log import lost_clicks
-from posbias.io.log.click_table import ClickRows
+from posbias.io.log.click_table import ClickRows, check_plain
 from posbias.io.log.headers import check_headers
 from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate, Reason, as_text, whole_position
 from posbias.io.log.moments import moment
@@ -79,35 +79,19 @@ class EventsRequest:
     time: str | None = None  # the column of the time, where a session is a visit and a page what it shows at one time
     window: int = 1800  # the most seconds between an impression and its click, where they are joined by time
 
-    def columns(self) -> list[str]:
-        """The columns that are read beside those of roles."""
-        wheres = [rows.column for rows in (*self.shown, *self.clicked)]
-        return list(dict.fromkeys([*wheres, *([self.time] if self.time else [])]))
-
     def check(self, sources: Sequence[Source]) -> None:
         """See that all files have these columns, and that they hold plain values.
 
         Raises:
             SchemaError: one does not.
         """
+        named = [(SHOWN_FLAG, rows.column) for rows in self.shown]
+        named += [(CLICKED_FLAG, rows.column) for rows in self.clicked]
+        named += [(TIME_FLAG, self.time)] if self.time else []
         for source in sources:
-            schema = schema_of(source)
-            for flag, name in self._named():
-                if name not in schema:
-                    raise SchemaError(
-                        f"{source.path}: there is no column {name!r} ({flag}). The columns are: {', '.join(schema)}."
-                    )
-                if schema[name].is_nested():
-                    raise SchemaError(
-                        f"{source.path}: column {name!r} ({flag}) holds {schema[name]}; it must hold plain values."
-                    )
-        check_headers(sources, self.columns())
-
-    def _named(self) -> Iterable[tuple[str, str]]:
-        yield from ((SHOWN_FLAG, rows.column) for rows in self.shown)
-        yield from ((CLICKED_FLAG, rows.column) for rows in self.clicked)
-        if self.time:
-            yield TIME_FLAG, self.time
+            for flag, name in named:
+                check_plain(str(source.path), schema_of(source), name, flag)
+        check_headers(sources, [name for _, name in named])
 
 
 @dataclass(frozen=True)

@@ -183,19 +183,16 @@ def _check_lists(schema: pl.Schema, roles: Roles, docs: str, in_lists: Sequence[
             raise SchemaError(
                 f"{where}: column {docs!r} holds {_lists(schema[docs])}, but {name!r} "
                 f"({FLAGS.get(role, '--clicked')}) holds {schema[name]}. It must hold a list too, with {entries}."
-                f"{further}{_if_text(schema[name])}"
+                f"{further}{_IF_TEXT if schema[name] == pl.String else ''}"
             )
 
 
+_IF_TEXT = " If its text is a list, say what separates the entries: --list-separator."
 _IF_RANK = " If it holds the rank of the clicked result, say --click-ranks 0, or 1 where ranks count from 1."
 
 
 def _lists(dtype: pl.DataType) -> str:
     return "lists, written as text" if dtype == pl.String else f"lists, {dtype}"
-
-
-def _if_text(dtype: pl.DataType) -> str:
-    return " If its text is a list, say what separates the entries: --list-separator." if dtype == pl.String else ""
 
 
 def _check_clicks(schema: pl.Schema, roles: Roles, rules: ListRules, written: Sequence[str], where: str) -> None:

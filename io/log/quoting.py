@@ -94,16 +94,12 @@ def _is_stray(separator: str, n_columns: int) -> pl.Expr:
     mark = re.escape(separator)
     field = f'(?:[^"{mark}]*|{_QUOTED})'
     marked = pl.col(LINE).str.contains(f"^{field}(?:{mark}{field})*$")
-    return ~marked | ((_fields(pl.col(LINE), separator) == n_columns) & (_as_marked(separator) != n_columns))
+    as_marked = _fields(pl.col(LINE).str.replace_all(_QUOTED, ""), separator)
+    return ~marked | ((_fields(pl.col(LINE), separator) == n_columns) & (as_marked != n_columns))
 
 
 def _fields(text: pl.Expr, separator: str) -> pl.Expr:
     return text.str.count_matches(separator, literal=True) + 1
-
-
-def _as_marked(separator: str) -> pl.Expr:
-    """The number of fields of a line if quotes mark them."""
-    return _fields(pl.col(LINE).str.replace_all(_QUOTED, ""), separator)
 
 
 def _first_swallowing(source: Source, separator: str, n_columns: int) -> int | None:

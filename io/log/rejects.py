@@ -209,8 +209,7 @@ def _base_advice(log: Log) -> str:
 
 
 def _page_advice(log: Log) -> str:
-    paging = log.rules.paging
-    base = 1 if paging is None else paging.base
+    base = 1 if log.rules.paging is None else log.rules.paging.base
     return f"Pages count from {base} here. If this log counts them from {1 - base}, say --page-base {1 - base}."
 
 

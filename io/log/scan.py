@@ -80,7 +80,8 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
         frame = pl.scan_ipc(paths, hive_partitioning=False, glob=False, storage_options=options)
     elif form == "ndjson":
         schema = schema_of(sources[0]) if as_text else pl.Schema()
-        overrides = {name: _text_like(schema.get(name)) for name in as_text if not is_path(name, schema)}
+        is_list = {name: isinstance(schema.get(name), pl.List) for name in as_text if not is_path(name, schema)}
+        overrides = {name: pl.List(pl.String()) if of_lists else pl.String() for name, of_lists in is_list.items()}
         escaped = [_escaped(source) for source in sources]  # scan_ndjson always takes a path for a pattern
         frame = pl.scan_ndjson(
             escaped, infer_schema_length=_SCHEMA_ROWS, schema_overrides=overrides, storage_options=options
@@ -102,11 +103,6 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
         return frame
     own = frame.collect_schema()
     return frame.with_columns(pl.lit(value, pl.String).alias(key) for key, value in folders.items() if key not in own)
-
-
-def _text_like(dtype: pl.DataType | None) -> pl.DataType:
-    """Text, or lists of text where a column holds lists."""
-    return pl.List(pl.String()) if isinstance(dtype, pl.List) else pl.String()
 
 
 def _escaped(source: Source) -> str:

@@ -120,16 +120,11 @@ def find_click_words(values: Iterable[str | None]) -> Finding | None:
     if not found:
         return None
     for true, false in _WORDS:
-        if found <= {true, false} and (found == {true, false} or _is_only_of(found, true, false)):
+        # Some of these words, that mean the same in every other pair.
+        as_true, as_false = {yes for yes, _ in _WORDS if yes in found}, {no for _, no in _WORDS if no in found}
+        if found <= {true, false} and (found == {true, false} or not as_true & as_false):
             return Finding(f"clicks are {true!r} and {false!r}", ("--true", true, "--false", false))
     return None
-
-
-def _is_only_of(found: set[str], true: str, false: str) -> bool:
-    """Whether the words that were found are in this pair of words, and mean the same in every other one."""
-    as_true = {yes for yes, _ in _WORDS if yes in found}
-    as_false = {no for _, no in _WORDS if no in found}
-    return found <= {true, false} and not as_true & as_false
 
 
 def find_timestamp_format(values: Iterable[str | None]) -> Finding | None:
