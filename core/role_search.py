@@ -2,12 +2,11 @@
 
 import difflib
 import shlex
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from posbias.core.column_names import endings, guesses, plain
 from posbias.core.errors import RoleError, SchemaError
-from posbias.core.randomization import RandomizedRows
 from posbias.core.schema import (
     ALIASES,
     CLICK,
@@ -20,7 +19,6 @@ from posbias.core.schema import (
     QUERY,
     SESSION,
     WEIGHT,
-    RequestedRoles,
     Roles,
 )
 
@@ -77,8 +75,24 @@ _TELLING_WORDS: dict[str, tuple[str, ...]] = {
 }
 
 
+_FLAGS_OF_OTHERS = {
+    "weight": FLAGS[WEIGHT],
+    "timestamp": FLAGS[PERIOD],
+    "impressions": FLAGS[IMPRESSIONS],
+    "clicked": "--clicked",
+    "page": "--page",
+    "context": "--context",
+    "stratify": "--stratify",
+    "each": "--for-each",
+    "version": "--period-column",
+    "cluster": "--cluster-column",
+    "features": "--feature",
+}
+"""The options that name columns which are never found by their names."""
+
+
 def resolve_roles(
-    requested: RequestedRoles,
+    requested: Roles,
     columns: Sequence[str],
     *,
     where: str,
@@ -103,7 +117,8 @@ def resolve_roles(
         RoleError: a role has two candidates, or a required role has none; all such roles are said.
     """
 
-    def named(names: Sequence[str], flag: str) -> tuple[str, ...]:
+    def named(names: Sequence[str] | str | None, flag: str) -> tuple[str, ...]:
+        names = (names,) if isinstance(names, str) and names else tuple(names or ())
         for name in names:
             check_readable(name, where)
             if name not in columns:
@@ -113,75 +128,33 @@ def resolve_roles(
                 )
         if len(set(names)) < len(names):
             raise SchemaError(f"{flag}: names a column twice: {_listed(names)}.")
-        return tuple(names)
+        return names
 
-    def optional(name: str | None, flag: str) -> tuple[str, ...]:
-        return named([name] if name else [], flag)
-
-    keys = {
-        SESSION: named(requested.session, flags[SESSION]),
-        QUERY: named(requested.query, flags.get(QUERY, FLAGS[QUERY])),
-        DOC: named(requested.doc, flags[DOC]),
-        POSITION: optional(requested.position, flags.get(POSITION, FLAGS[POSITION])),
-        CLICK: optional(requested.click, flags[CLICK]),
-    }
-    weight, timestamp = optional(requested.weight, FLAGS[WEIGHT]), optional(requested.timestamp, FLAGS[PERIOD])
-    impressions = optional(requested.impressions, FLAGS[IMPRESSIONS])
-    clicked = optional(requested.clicked, "--clicked")
-    page = optional(requested.page, "--page")
-    further = {
-        "context": named(requested.context, "--context"),
-        "stratify": named(requested.stratify, "--stratify"),
-        "each": named(requested.each, "--for-each"),
-        "version": named(requested.version, "--period-column"),
-        "cluster": named(requested.cluster, "--cluster-column"),
-        "features": named(requested.features, "--feature"),
-    }
-    randomized = _marked(requested, named)
-    taken = {
-        *weight,
-        *timestamp,
-        *impressions,
-        *clicked,
-        *page,
-        *(name for names in (*keys.values(), *further.values()) for name in names),
-    }
-    found_by_name = [name for name in columns if name not in only_named]
-    search = _Search(found_by_name, where, frozenset(required), flags, taken | {rows.column for rows in randomized})
-    found = keys | search.found([role for role in looked_for if not keys[role]])
-    return Roles(
-        session=found[SESSION],
-        query=found[DOC] if requested.no_query else found[QUERY],
-        doc=found[DOC],
-        position=_first(found[POSITION]),
-        click=_first(found[CLICK]),
-        weight=_first(weight),
-        timestamp=_first(timestamp),
-        impressions=_first(impressions),
-        clicked=_first(clicked),
-        page=_first(page),
-        docs_are_queries=requested.no_query,
-        randomized=randomized,
-        guessed=tuple(search.guessed),
-        **further,
-    )
-
-
-def _first(names: Sequence[str]) -> str | None:
-    return names[0] if names else None
-
-
-def _marked(
-    requested: RequestedRoles, named: Callable[[Sequence[str], str], tuple[str, ...]]
-) -> tuple[RandomizedRows, ...]:
+    keys = {role: named(getattr(requested, role), flags.get(role, FLAGS[role])) for role in KEY_ROLES}
+    others = {role: named(getattr(requested, role), flag) for role, flag in _FLAGS_OF_OTHERS.items()}
     for rows in requested.randomized:
-        named([rows.column], "--randomized-where")
+        named(rows.column, "--randomized-where")
         if rows.column == requested.click or (requested.click is None and rows.column.lower() in ALIASES[CLICK]):
             raise SchemaError(
                 f"--randomized-where {rows}: {rows.column!r} holds the clicks. Name the column that says how the page "
                 "was made."
             )
-    return requested.randomized
+    taken = {name for names in (*keys.values(), *others.values()) for name in names}
+    taken |= {rows.column for rows in requested.randomized}
+    found_by_name = [name for name in columns if name not in only_named]
+    search = _Search(
+        found_by_name, where, frozenset(required), flags, taken | {rows.column for rows in requested.randomized}
+    )
+    found = keys | search.found([role for role in looked_for if not keys[role]])
+    return replace(
+        requested,
+        session=found[SESSION],
+        query=found[DOC] if requested.no_query else found[QUERY],
+        doc=found[DOC],
+        position=next(iter(found[POSITION]), None),
+        click=next(iter(found[CLICK]), None),
+        guessed=tuple(search.guessed),
+    )
 
 
 def check_readable(name: str, where: str) -> None:

@@ -96,33 +96,35 @@ FLAGS: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class RequestedRoles:
-    """What the user said about the columns: nothing (found by alias) or names, several of which form one key.
+class Roles:
+    """Which columns of a log play which role, several of which may form one key.
 
-    Where `no_page`, no column numbers results pages, whatever its name.
+    A request names some of them, or none: the others are found by their names. Of an opened log, `session` is empty
+    and `click` None where it has none.
     """
 
     session: tuple[str, ...] = ()
     query: tuple[str, ...] = ()
     doc: tuple[str, ...] = ()
     position: str | None = None
-    click: str | None = None
+    click: str | None = None  # the number of clicks, where a row stands for several impressions
     weight: str | None = None
     timestamp: str | None = None
     context: tuple[str, ...] = ()
-    stratify: tuple[str, ...] = ()
-    each: tuple[str, ...] = ()
-    version: tuple[str, ...] = ()
-    cluster: tuple[str, ...] = ()
+    stratify: tuple[str, ...] = ()  # tells strata apart
+    each: tuple[str, ...] = ()  # tells whole fits apart
+    version: tuple[str, ...] = ()  # that of the ranker, which tells strata apart
+    cluster: tuple[str, ...] = ()  # for standard errors alone
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
-    impressions: str | None = None
-    clicked: str | None = None
-    page: str | None = None
-    no_query: bool = False
-    no_page: bool = False
+    impressions: str | None = None  # how many a row stands for
+    clicked: str | None = None  # lists the documents of a page that were clicked
+    page: str | None = None  # numbers results pages on which positions begin anew
+    no_query: bool = False  # then `query` is `doc`: a document is compared with itself
+    no_page: bool = False  # whether no column numbers results pages, whatever its name
+    guessed: tuple[tuple[str, str], ...] = ()  # options with columns that were taken from likely, not certain names
 
-    def or_else(self, *, session: str, query: str, doc: str, position: str, click: str) -> "RequestedRoles":
+    def or_else(self, *, session: str, query: str, doc: str, position: str, click: str) -> "Roles":
         """The columns that were named, and these for the others."""
         return replace(
             self,
@@ -132,38 +134,6 @@ class RequestedRoles:
             position=self.position or position,
             click=self.click or click,
         )
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Which columns of a log play which role; `session` is empty and `click` None where the log has none.
-
-    Strata are told apart by `stratify` and `version`, that of the ranker, and whole fits by `each`; `cluster` is for
-    standard errors alone. `guessed` holds options with their columns: what was taken from names that are likely, but
-    not certain. Where there are `impressions`, a row stands for so many, and `click` is the number of clicks on them.
-    `clicked` lists documents of a page that were clicked. `page` numbers results pages on which positions begin anew.
-    Where `docs_are_queries`, there are no queries: a document is compared with itself.
-    """
-
-    session: tuple[str, ...]
-    query: tuple[str, ...]
-    doc: tuple[str, ...]
-    position: str | None
-    click: str | None
-    weight: str | None = None
-    timestamp: str | None = None
-    context: tuple[str, ...] = ()
-    stratify: tuple[str, ...] = ()
-    each: tuple[str, ...] = ()
-    version: tuple[str, ...] = ()
-    cluster: tuple[str, ...] = ()
-    randomized: tuple[RandomizedRows, ...] = ()
-    features: tuple[str, ...] = ()
-    impressions: str | None = None
-    clicked: str | None = None
-    page: str | None = None
-    docs_are_queries: bool = False
-    guessed: tuple[tuple[str, str], ...] = ()
 
     def ids(self) -> list[str]:
         """The columns that tell pairs apart, each once, in the log's own names."""

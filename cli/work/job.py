@@ -18,7 +18,7 @@ from posbias.core.errors import RoleError, UsageError
 from posbias.core.estimators import EstimationOptions as CoreOptions
 from posbias.core.estimators import MethodOfRows, get_method
 from posbias.core.log.impressions import ReadingRules
-from posbias.core.schema import RESERVED, RequestedRoles
+from posbias.core.schema import RESERVED, Roles
 from posbias.io.features.of_parts import RowsRequest, WantedFeatures
 from posbias.io.features.table import is_in_a_table
 from posbias.io.forms.recognition import find_form
@@ -134,7 +134,7 @@ def resolve(
 def _open(job: Job, columns: ColumnOptions, reading: ReadingOptions) -> Log:
     """Open the log that options describe; where columns are missing because it holds events, the error says so."""
     plan = job.plan
-    roles = RequestedRoles(
+    roles = Roles(
         session=tuple(columns.session or ()),
         query=tuple(columns.query or ()),
         doc=tuple(columns.doc or ()),

@@ -14,7 +14,7 @@ import msgspec
 import polars as pl
 
 from posbias.core.registry import Plugin
-from posbias.core.schema import RequestedRoles
+from posbias.core.schema import Roles
 from posbias.io.log import lost_clicks
 from posbias.io.log.lost_clicks import AT, CLICKS, OUTCOME, Fate, Reason
 from posbias.io.log.moments import text_moment
@@ -155,7 +155,7 @@ class PageForm(Form):
     def read(self, text: str) -> Line:
         """What a line says."""
 
-    def roles(self, requested: RequestedRoles) -> RequestedRoles:
+    def roles(self, requested: Roles) -> Roles:
         """The columns that were named, and those that are made for the others."""
         return requested.or_else(session=PAGE, query=QUERY, doc=DOC, position=POSITION, click=CLICK)
 

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from posbias.core.errors import SchemaError
-from posbias.core.schema import RequestedRoles
+from posbias.core.schema import Roles
 from posbias.io.forms.form import Form
 from posbias.io.log import lost_clicks
 from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate, Reason, whole_position
@@ -396,7 +396,7 @@ class Ubi(Form):
         """A query or an event has the id of a query."""
         return QUERY_ID in document and not {ACTION_NAME, USER_QUERY}.isdisjoint(document)
 
-    def roles(self, requested: RequestedRoles) -> RequestedRoles:
+    def roles(self, requested: Roles) -> Roles:
         """The columns that were named, and those of UBI for the others."""
         return requested.or_else(session=QUERY_ID, query=USER_QUERY, doc=OBJECT_ID, position=POSITION, click=CLICK)
 

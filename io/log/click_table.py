@@ -11,7 +11,7 @@ from posbias.core.column_names import plain
 from posbias.core.errors import SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules, read_click
 from posbias.core.role_search import resolve_roles
-from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles, Roles
+from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.headers import check_headers
 from posbias.io.log.lost_clicks import AT, OUTCOME, Fate, whole_position
 from posbias.io.log.raw import first_that_holds
@@ -146,7 +146,7 @@ class ClickTable:
         """The columns of session and document, and of the click where there is one."""
         named = self.request
         of_log = self.click_of_log if self.click_of_log in self._schema else None
-        requested = RequestedRoles(
+        requested = Roles(
             session=named.session or _same(self.shown.session, self._schema),
             doc=named.doc or _same(self.shown.doc, self._schema),
             click=named.click or of_log,

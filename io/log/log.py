@@ -83,7 +83,7 @@ class Log:
     @property
     def page_rules(self) -> PageRules:
         """What a page may be."""
-        return PageRules(self.request.duplicate_docs == "keep", self.roles.docs_are_queries)
+        return PageRules(self.request.duplicate_docs == "keep", self.roles.no_query)
 
     @cached_property
     def schema(self) -> pl.Schema:

@@ -139,7 +139,7 @@ def _with_numbers(log: Log, rows: pl.DataFrame, *names: str) -> pl.DataFrame:
 
 
 def _queries(log: Log) -> Sequence[str]:
-    return () if log.roles.docs_are_queries else log.roles.query
+    return () if log.roles.no_query else log.roles.query
 
 
 def _goes_on(rows: pl.DataFrame, page: str, keys: Sequence[str], roles: Roles) -> bool:

@@ -167,7 +167,7 @@ def find_nesting(schema: pl.Schema, roles: Roles, base: int, rules: ListRules, *
 
 def _check_lists(schema: pl.Schema, roles: Roles, docs: str, in_lists: Sequence[str], where: str) -> None:
     """See that columns hold lists where the documents do, and one value where a page has one."""
-    queries = () if roles.docs_are_queries else roles.query
+    queries = () if roles.no_query else roles.query
     for role, names in ((SESSION, roles.session), (QUERY, queries)):
         for name in names:
             if name in in_lists:

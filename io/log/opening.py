@@ -9,7 +9,7 @@ import polars as pl
 from posbias.core.column_names import says_offset, says_page
 from posbias.core.errors import LogFormatError, RoleError, SchemaError
 from posbias.core.role_search import resolve_roles
-from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, POSITION, QUERY, SESSION, RequestedRoles, Roles
+from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.event_table import EventReader
 from posbias.io.log.headers import check_files_agree, check_headers
 from posbias.io.log.log import CLICKED, Log
@@ -86,7 +86,7 @@ def _columns_of(sources: Sequence[Source]) -> dict[str, bool]:
     return found
 
 
-def _with_page(request: LogRequest, requested: RequestedRoles, names: Sequence[str]) -> RequestedRoles:
+def _with_page(request: LogRequest, requested: Roles, names: Sequence[str]) -> Roles:
     """The columns that were named, and the one that numbers results pages, where positions begin anew on each.
 
     Raises:
@@ -104,7 +104,7 @@ def _with_page(request: LogRequest, requested: RequestedRoles, names: Sequence[s
     return replace(requested, page=found)
 
 
-def _find_roles(request: LogRequest, requested: RequestedRoles, columns: dict[str, bool], *, nested: bool) -> Roles:
+def _find_roles(request: LogRequest, requested: Roles, columns: dict[str, bool], *, nested: bool) -> Roles:
     """The columns of the roles that are needed, and of others.
 
     Raises:

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from posbias.core.choices import Impressions
 from posbias.core.errors import SchemaError
-from posbias.core.schema import RequestedRoles
+from posbias.core.schema import Roles
 from posbias.io.log.lost_clicks import AT, CLICKS, OUTCOME, REASONS, WITH_EXAMPLES, Example, Fate, Reason, find_examples
 from posbias.io.log.rows import RawLines
 from posbias.io.log.scan import FILE, ROW
@@ -204,7 +204,7 @@ class RawReader(ABC):
     outcomes: ClassVar[Outcomes]  # what can become of a record
     key: ClassVar[str]  # the column of the records by which all that belong together are found
 
-    def roles(self, requested: RequestedRoles) -> RequestedRoles:
+    def roles(self, requested: Roles) -> Roles:
         """The columns that were named, and the usual ones for the others."""
         return requested
 

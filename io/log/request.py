@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from posbias.core.choices import DuplicateDocs
 from posbias.core.log.impressions import ReadingRules
-from posbias.core.schema import RequestedRoles
+from posbias.core.schema import Roles
 from posbias.io.log.click_table import ClicksRequest
 from posbias.io.log.dialect import PLAIN, Dialect
 from posbias.io.log.event_table import EventsRequest
@@ -17,7 +17,7 @@ class LogRequest:
     """What the user said about a log."""
 
     inputs: tuple[str, ...]  # files, globs and directories
-    roles: RequestedRoles  # the columns that were named
+    roles: Roles  # the columns that were named
     rules: ReadingRules  # how values are read
     clicks: ClicksRequest | None = None  # a second table that holds the clicks, where impressions and clicks are apart
     needs_session: bool = False  # whether the work cannot be done without the session column

@@ -10,7 +10,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.estimators import EstimationOptions, get_estimator
 from posbias.core.log.impressions import LARGEST_POSITION, ReadingRules
-from posbias.core.schema import RequestedRoles
+from posbias.core.schema import Roles
 from posbias.io.engines.engine import OnBadRows
 from posbias.io.jobs.fit import CellFit
 from posbias.io.jobs.reading import Job
@@ -83,7 +83,7 @@ def fit(  # noqa: PLR0913 - each is an option of the command
         "timestamp": name_or_none("timestamp", timestamp),
         "context": names("context", context),
     }
-    roles = RequestedRoles(*named.values())  # pyright: ignore[reportArgumentType] - in their order
+    roles = Roles(*named.values())  # pyright: ignore[reportArgumentType] - in their order
     counted = counted_model(name("model", model))
     check_named_columns(counted, [("--context", roles.context)])
     check_context(counted, roles.context)

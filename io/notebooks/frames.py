@@ -14,7 +14,7 @@ from posbias.core.column_names import says_offset, says_page
 from posbias.core.errors import EngineError, PosbiasError, RoleError, SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.role_search import resolve_roles
-from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, RequestedRoles
+from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, Roles
 from posbias.io.engines.engine import OnBadRows
 from posbias.io.engines.local import LocalEngine
 from posbias.io.log.log import Log
@@ -170,7 +170,7 @@ def _of_frame(error: BaseException, scratch: Path) -> str:
 
 
 def log_of(
-    frame: Frame, requested: RequestedRoles, rules: ReadingRules, folder: Path, *, needs_session: bool, numbered: bool
+    frame: Frame, requested: Roles, rules: ReadingRules, folder: Path, *, needs_session: bool, numbered: bool
 ) -> Log:
     """Open a frame as a log.
 

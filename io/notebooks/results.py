@@ -9,7 +9,7 @@ import polars as pl
 
 from posbias.core.choices import OnBadRows, Source
 from posbias.core.errors import UsageError
-from posbias.core.schema import RequestedRoles
+from posbias.core.schema import Roles
 from posbias.core.training.weights import WeightOptions
 from posbias.io.browsing.fits import CLICK_MODEL, ClickModelFit, click_model_in
 from posbias.io.browsing.fits import FILES as FILES_OF_A_CLICK_MODEL
@@ -117,7 +117,7 @@ class FitResult:
         """
         from posbias.io.notebooks.weights import weigh  # noqa: PLC0415 - tables need no engine
 
-        roles = RequestedRoles(
+        roles = Roles(
             names("session", session),
             names("query", query),
             names("doc", doc),

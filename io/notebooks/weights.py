@@ -16,7 +16,7 @@ from posbias.core.errors import SchemaError
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models.click_model import ExaminationModel
-from posbias.core.schema import SESSION, WEIGHT, RequestedRoles
+from posbias.core.schema import SESSION, WEIGHT, Roles
 from posbias.core.training.weights import WeightOptions, check_min_propensity
 from posbias.io import clock
 from posbias.io.browsing.fits import ClickModelFit
@@ -37,7 +37,7 @@ ADDED = (PROPENSITY, WEIGHT)
 def weigh(
     given: FrameT,
     fit: PreviousFit | ClickModelFit,
-    roles: RequestedRoles,
+    roles: Roles,
     options: WeightOptions,
     source: Source,
     on_bad_rows: OnBadRows,

@@ -5,7 +5,7 @@ import pytest
 from posbias.core.column_names import guesses, plain, says_offset, says_page, says_rank, words
 from posbias.core.errors import RoleError
 from posbias.core.role_search import resolve_roles
-from posbias.core.schema import ALIASES, KEY_ROLES, RequestedRoles
+from posbias.core.schema import ALIASES, KEY_ROLES, Roles
 
 ALL = ("query", "doc", "position", "click")
 GOOD = ["query", "doc", "position", "click"]
@@ -13,7 +13,7 @@ GOOD = ["query", "doc", "position", "click"]
 
 def found(columns: list[str], *required: str) -> dict[str, object]:
     """The column of each role that has one."""
-    roles = resolve_roles(RequestedRoles(), columns, where="log", required=required or ALL)
+    roles = resolve_roles(Roles(), columns, where="log", required=required or ALL)
     played = {role: getattr(roles, role) for role in KEY_ROLES}
     return {role: names if isinstance(names, str) else names[0] for role, names in played.items() if names}
 
@@ -73,7 +73,7 @@ def test_names_of_exports_are_taken_where_a_column_is_needed(columns: list[str],
 
 
 def test_a_guess_from_an_export_is_told_from_what_is_certain() -> None:
-    roles = resolve_roles(RequestedRoles(), ["searchTerm", "productId", "pos", "isClick"], where="log", required=ALL)
+    roles = resolve_roles(Roles(), ["searchTerm", "productId", "pos", "isClick"], where="log", required=ALL)
 
     assert roles.guessed == (("--query", "searchTerm"),)
 
@@ -85,7 +85,7 @@ def test_nothing_is_guessed_for_a_role_that_nobody_needs() -> None:
 def test_a_column_plays_no_second_role_by_its_likeness() -> None:
     columns = ["searchTerm", "productId", "slot", "is-click"]
     roles = resolve_roles(
-        RequestedRoles(doc=("productId",), query=("slot",), position="searchTerm"), columns, where="log", required=ALL
+        Roles(doc=("productId",), query=("slot",), position="searchTerm"), columns, where="log", required=ALL
     )
 
     assert (roles.query, roles.doc, roles.position, roles.click) == (

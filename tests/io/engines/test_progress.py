@@ -12,7 +12,7 @@ import pytest
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
-from posbias.core.schema import RequestedRoles
+from posbias.core.schema import Roles
 from posbias.io.counting.count import count_log
 from posbias.io.engines.local import LocalEngine
 from posbias.io.log.opening import open_log
@@ -66,7 +66,7 @@ MEMORY = {"one bucket": 1 << 30, "several buckets": 8 << 20}
 def test_rows_bytes_and_buckets_add_up(log: pl.DataFrame, tmp_path: Path, how: str) -> None:
     large = pl.concat([log.with_columns(pl.col("session") + 1000 * number) for number in range(8)])
     large.write_parquet(tmp_path / "log.parquet", row_group_size=1000)
-    request = LogRequest((str(tmp_path / "log.parquet"),), RequestedRoles(), ReadingRules(1))
+    request = LogRequest((str(tmp_path / "log.parquet"),), Roles(), ReadingRules(1))
     progress = Watched()
     engine = LocalEngine(memory=MEMORY[how], scratch=tmp_path)
     counted = count_log(open_log(request), StatisticsPlan(get_model("pbm")), engine, progress, date(2026, 1, 5))

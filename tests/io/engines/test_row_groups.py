@@ -10,7 +10,7 @@ from polars.testing import assert_frame_equal
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
-from posbias.core.schema import RequestedRoles
+from posbias.core.schema import Roles
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting.count import count_log
 from posbias.io.engines import local
@@ -26,7 +26,7 @@ MEMORY = 8 * 150_000  # bytes: an eighth of it has room for some 3,000 rows
 
 
 def opened(files: Path) -> Log:
-    return open_log(LogRequest((str(files),), RequestedRoles(), ReadingRules(1)))
+    return open_log(LogRequest((str(files),), Roles(), ReadingRules(1)))
 
 
 def rows() -> pl.DataFrame:

@@ -17,7 +17,7 @@ from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import EngineError
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
-from posbias.core.schema import RequestedRoles
+from posbias.core.schema import Roles
 from posbias.io.engines.spark import SparkEngine, SparkParts
 from posbias.io.engines.spark_session import check_java, open_session, shuffle_into
 from posbias.io.log.opening import open_log
@@ -352,7 +352,7 @@ def test_a_query_that_holds_a_log_is_spread_over_the_workers_until_it_is_counted
     keep_sessions: bool,
 ) -> None:
     log.with_columns(query=pl.lit("home")).write_parquet(tmp_path / "log.parquet")
-    opened = open_log(LogRequest((str(tmp_path / "log.parquet"),), RequestedRoles(), ReadingRules(1)))
+    opened = open_log(LogRequest((str(tmp_path / "log.parquet"),), Roles(), ReadingRules(1)))
     with closing(SparkEngine(1 << 30, tmp_path, session=session)) as engine:
         read = engine.read(opened, keep_sessions=keep_sessions, whole_pages=keep_sessions)
         counted = read.statistics(StatisticsPlan(get_model("ubm" if keep_sessions else "pbm")))

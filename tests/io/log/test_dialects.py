@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.log.text_values import PLAIN_TEXT, TextValues, check_timestamp_format
-from posbias.core.schema import RequestedRoles
+from posbias.core.schema import Roles
 from posbias.io.log.dialect import PLAIN, Dialect, read_columns, read_encoding, read_separator
 from posbias.io.log.dialects import find_dialects
 from posbias.io.log.opening import open_log
@@ -35,7 +35,7 @@ LOG = pl.DataFrame(
     }
 )
 NAMES = tuple(LOG.columns)
-WITH_WEIGHTS = RequestedRoles(weight="copies")
+WITH_WEIGHTS = Roles(weight="copies")
 
 
 @pytest.fixture(autouse=True)
