@@ -142,9 +142,7 @@ def resolve_roles(
     taken = {name for names in (*keys.values(), *others.values()) for name in names}
     taken |= {rows.column for rows in requested.randomized}
     found_by_name = [name for name in columns if name not in only_named]
-    search = _Search(
-        found_by_name, where, frozenset(required), flags, taken | {rows.column for rows in requested.randomized}
-    )
+    search = _Search(found_by_name, where, frozenset(required), flags, taken)
     found = keys | search.found([role for role in looked_for if not keys[role]])
     return replace(
         requested,

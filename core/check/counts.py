@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from posbias.core.arrays.count_table import Floats, Integers, sum_by_number
 from posbias.core.arrays.linalg import student_quantile
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY
 
@@ -58,7 +57,6 @@ def _smallest(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 _CONFIDENCE = 0.975
-_DENSE = 4  # cells of a full table per row, up to which it is worth it
 _QUERIES = "queries"
 _N, _C = pl.col(IMPRESSIONS).cast(pl.Float64), pl.col(CLICKS).cast(pl.Float64)
 
@@ -108,57 +106,22 @@ def facts_of(statistics: pl.DataFrame) -> PartFacts:
     Args:
         statistics: `query`, `doc`, `position`, further keys, `impressions`, `clicks`; the rows of a query together.
     """
-    by_query = _by_query_and_position(statistics)
-    sizes = sum_by_number(by_query.query, by_query.impressions, int(by_query.query[-1]) + 1)
-    largest = int(sizes.argmax())
-    first_row = int(statistics[QUERY].rle_id().search_sorted(largest))
+    query = pl.col(QUERY).rle_id().alias(_QUERIES)
+    rows = statistics.select(query, POSITION, _N, _C)
+    by_query = rows.group_by(_QUERIES, POSITION).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(_QUERIES, POSITION)
+    sizes = by_query.group_by(_QUERIES, maintain_order=True).agg(pl.col(IMPRESSIONS).sum())[IMPRESSIONS]
+    largest = sizes.arg_max() or 0
+    n, c = pl.col(IMPRESSIONS), pl.col(CLICKS)
+    sums = (n.sum(), c.sum(), (n > 0).sum().cast(pl.Float64).alias(_QUERIES))
+    products = ((n * n).sum().alias("nn"), (n * c).sum().alias("nc"), (c * c).sum().alias("cc"))
     return PartFacts(
-        positions=by_query.sums(),
+        positions=by_query.group_by(POSITION).agg(*sums, *products).filter(pl.col(_QUERIES) > 0).sort(POSITION),
         queries=len(sizes),
         squares=float((sizes * sizes).sum()),
-        largest=(_in_words(statistics[QUERY][first_row]), float(sizes[largest])),
+        largest=(_in_words(statistics[QUERY][rows[_QUERIES].search_sorted(largest)]), sizes[largest]),
         docs=Sketch.of(statistics[DOC]),
         days=_days(statistics),
     )
-
-
-@dataclass(frozen=True)
-class _ByQuery:
-    """Counts per query, numbered, and position; each of shape (C,). Some may be 0."""
-
-    query: Integers
-    position: Integers
-    impressions: Floats
-    clicks: Floats
-
-    def sums(self) -> pl.DataFrame:
-        """Per position `impressions`, `clicks`, `queries`, `nn`, `nc` and `cc`: sums over its queries."""
-        n, c = self.impressions, self.clicks
-        values = {
-            IMPRESSIONS: n,
-            CLICKS: c,
-            _QUERIES: (n > 0).astype(np.float64),
-            "nn": n * n,
-            "nc": n * c,
-            "cc": c * c,
-        }
-        positions, number = np.unique(self.position, return_inverse=True)
-        sums = {name: sum_by_number(number, each, len(positions)) for name, each in values.items()}
-        return pl.DataFrame({POSITION: positions, **sums}).filter(pl.col(_QUERIES) > 0)
-
-
-def _by_query_and_position(statistics: pl.DataFrame) -> _ByQuery:
-    """Added up in a table of all queries and positions, or of those that there are, where that would be too large."""
-    query, position = statistics[QUERY].rle_id().to_numpy().astype(np.int64), statistics[POSITION].to_numpy()
-    width = int(position.max()) + 1
-    key, n_keys = query * width + position, (int(query[-1]) + 1) * width
-    if n_keys <= _DENSE * len(key):
-        keys = np.arange(n_keys)
-    else:
-        keys, key = np.unique(key, return_inverse=True)
-    counts = (statistics[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
-    added = [sum_by_number(key, count, len(keys)) for count in counts]
-    return _ByQuery(keys // width, keys % width, added[0], added[1])
 
 
 def _in_words(key: object) -> str:

@@ -58,7 +58,10 @@ def feature_columns(
     check_columns(schema, names, where)
     texts = [name for name in names if isinstance(schema[name], _TEXTS)]
     in_text = [name for name in texts if name in untyped]
-    numbers = _numbers(frames, in_text)
+    with_words = [
+        frame.select(_is_word(pl.col(name)).any() for name in in_text).collect(engine="streaming") for frame in frames
+    ]
+    numbers = {name for name in in_text if not any(found[name].any() for found in with_words)}
     words = {name: _text(name, untyped) for name in texts if name not in numbers}
     categories = _categories(frames, words, untyped, where)
     features = tuple(Feature(name, categories.get(name)) for name in names)
@@ -74,7 +77,15 @@ def check_columns(schema: pl.Schema, names: Sequence[str], where: str) -> None:
     """
     check_names(names, where)
     for name in names:
-        _check_type(name, schema[name], where)
+        dtype = schema[name]
+        if dtype.is_numeric() or isinstance(dtype, (*_TEXTS, pl.Boolean, pl.Null)):
+            continue
+        advice = "Leave the column out, or write it as numbers or text."
+        if dtype.is_temporal():
+            advice = "Write it as a number, e.g. the days or seconds up to a fixed day, or leave the column out."
+        elif dtype.is_nested():
+            advice = "Write each of its values into a column of its own, or leave the column out."
+        raise SchemaError(f"{where}: the feature {name!r} holds {dtype}, which trainers do not accept. {advice}")
 
 
 def check_names(names: Sequence[str], where: str) -> None:
@@ -96,17 +107,6 @@ def check_names(names: Sequence[str], where: str) -> None:
             )
 
 
-def _check_type(name: str, dtype: pl.DataType, where: str) -> None:
-    if dtype.is_numeric() or isinstance(dtype, (*_TEXTS, pl.Boolean, pl.Null)):
-        return
-    advice = "Leave the column out, or write it as numbers or text."
-    if dtype.is_temporal():
-        advice = "Write it as a number, e.g. the days or seconds up to a fixed day, or leave the column out."
-    elif dtype.is_nested():
-        advice = "Write each of its values into a column of its own, or leave the column out."
-    raise SchemaError(f"{where}: the feature {name!r} holds {dtype}, which trainers do not accept. {advice}")
-
-
 def _text(name: str, untyped: Collection[str]) -> pl.Expr:
     text = pl.col(name).cast(pl.String)
     return pl.when(text.str.strip_chars() != "").then(text).alias(name) if name in untyped else text
@@ -121,16 +121,6 @@ def as_number(name: str, dtype: pl.DataType) -> pl.Expr:
     if isinstance(dtype, pl.Float16):
         return pl.col(name).cast(pl.Float32)
     return pl.col(name).cast(pl.Float64) if isinstance(dtype, _AS_FLOAT64) else pl.col(name)
-
-
-def _numbers(frames: Sequence[pl.LazyFrame], names: Sequence[str]) -> set[str]:
-    """Those columns of text in which every value is a number."""
-    if not names:
-        return set()
-    with_words = pl.concat(
-        frame.select(_is_word(pl.col(name)).any() for name in names).collect(engine="streaming") for frame in frames
-    )
-    return {name for name in names if not with_words[name].any()}
 
 
 def _is_word(text: pl.Expr) -> pl.Expr:

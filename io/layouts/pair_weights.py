@@ -146,7 +146,7 @@ def propensities_of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, colum
 
 def counts_by_cell(read: ReadLog, plan: StatisticsPlan) -> pl.DataFrame:
     """The cell columns, `impressions` and `clicks` of a log, sorted by cell."""
-    parts = read.buckets.map(partial(_count_cells, plan=plan))
+    parts = read.buckets.map(partial(_count, plan=plan, squared=False))
     return add_up_weights(pl.concat(parts), plan.cell_columns).sort(plan.cell_order)
 
 
@@ -179,8 +179,8 @@ def weights_of_log(
     return weights
 
 
-def _count_cells(_: int, impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
-    return count_cells(impressions, plan)
+def _count(_: int, impressions: pl.LazyFrame, plan: StatisticsPlan, *, squared: bool) -> pl.DataFrame:
+    return count_cells(impressions.with_columns(pl.col(WEIGHT) ** 2) if squared else impressions, plan)
 
 
 def check_unidentified(summary: WeightSummary, *, stop: bool) -> None:
@@ -207,12 +207,7 @@ def with_squared_clicks(counts: pl.DataFrame, read: ReadLog | None, plan: Statis
     """
     if read is None:
         return counts.with_columns(pl.lit(None, pl.Float64).alias(SQUARED_CLICKS))
-    of_parts = pl.concat(read.buckets.map(partial(_squared_clicks, plan=plan)))
-    squared = of_parts.group_by(plan.cell_columns, maintain_order=True).agg(pl.col(SQUARED_CLICKS).sum())
+    of_parts = pl.concat(read.buckets.map(partial(_count, plan=plan, squared=True)))
+    sums = of_parts.group_by(plan.cell_columns, maintain_order=True).agg(pl.col(CLICKS).sum())
+    squared = sums.rename({CLICKS: SQUARED_CLICKS})
     return counts.join(squared, on=plan.cell_columns, how="left", maintain_order="left", nulls_equal=True)
-
-
-def _squared_clicks(_: int, impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
-    squared = impressions.with_columns(pl.col(WEIGHT) ** 2)
-    counted = count_cells(squared, plan)
-    return counted.drop(IMPRESSIONS).rename({CLICKS: SQUARED_CLICKS})

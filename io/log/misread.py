@@ -91,24 +91,10 @@ class UnsaidPage:
         return ("--page", self.column, "--page-size", str(size), *first)
 
     @property
-    def is_offset(self) -> bool:
-        """Whether it counts results, not pages."""
-        return self.paging.size == 1
-
-    @property
     def found(self) -> str:
-        """What it looks like."""
-        what = "the number of results above the page" if self.is_offset else "the number of the results page"
+        """What it looks like: it counts results, or pages."""
+        what = "the number of results above the page" if self.paging.size == 1 else "the number of the results page"
         return f"{self.column!r} looks like {what}, and {self.slot} begins anew on each"
-
-    @property
-    def said(self) -> str:
-        """What it means, and what to say."""
-        per_page = "" if self.is_offset else f", if a page holds {self.paging.size} results"
-        return (
-            f"results of later pages ({self.later:.0%} of the rows) would count as top positions: {self.found}. Say "
-            f"{shlex.join(self.options)}{per_page}. If {self.column!r} is something else, say --page none."
-        )
 
 
 def unsaid_page(log: Log) -> UnsaidPage | None:
@@ -122,7 +108,8 @@ def unsaid_page(log: Log) -> UnsaidPage | None:
         is_offset = says_offset(name)
         if name in played or dtype.is_nested() or not (is_offset or says_page(name)):
             continue
-        keys = [key for key in (*log.roles.session, *_queries(log)) if key != name]
+        queries = () if log.roles.no_query else log.roles.query
+        keys = [key for key in (*log.roles.session, *queries) if key != name]
         rows = log.first_rows(_ROWS, (name, position, *keys, *log.roles.doc))
         rows = _with_numbers(log, rows, name, position).drop_nulls((name, position))
         found = _begins_anew(rows, name, position, is_offset=is_offset)
@@ -136,10 +123,6 @@ def _with_numbers(log: Log, rows: pl.DataFrame, *names: str) -> pl.DataFrame:
     texts = [name for name in names if rows.schema[name] == pl.String]
     others = pl.col(name for name in names if name not in texts).cast(pl.Float64, strict=False)
     return rows.with_columns(others, *(log.request.rules.values.number(pl.col(name)) for name in texts))
-
-
-def _queries(log: Log) -> Sequence[str]:
-    return () if log.roles.no_query else log.roles.query
 
 
 def _goes_on(rows: pl.DataFrame, page: str, keys: Sequence[str], roles: Roles) -> bool:
@@ -187,8 +170,14 @@ def check_slots(log: Log) -> None:
         SchemaError: they do, by a column that numbers pages and that nothing was said of.
     """
     found = unsaid_page(log)
-    if found is not None:
-        raise SchemaError(f"{log.request.where}: {found.said}")
+    if found is None:
+        return
+    per_page = "" if found.paging.size == 1 else f", if a page holds {found.paging.size} results"
+    raise SchemaError(
+        f"{log.request.where}: results of later pages ({found.later:.0%} of the rows) would count as top positions: "
+        f"{found.found}. Say {shlex.join(found.options)}{per_page}. If {found.column!r} is something else, say --page "
+        "none."
+    )
 
 
 def clicked_rank(log: Log) -> int | None:

@@ -70,34 +70,26 @@ def in_utf8(place: Location, encoding: str, shown: Location) -> Path:
         LogFormatError: a byte is not of the encoding.
         OutputError: there is no space for it.
     """
-    decoder = codecs.getincrementaldecoder(encoding)(errors="strict")
     name = encoding.removesuffix("-sig")
-    line, first = 1, True
+    line = 1
     with _new_file("utf-8") as path, path.open("w", encoding="utf-8", newline="") as file:
-        for piece, last in _with_last(_unpacked(_on_disk(place), str(shown))):
-            try:
-                text = decoder.decode(piece, final=last)
-            except UnicodeError as error:
-                raise LogFormatError(
-                    f"{shown}: is not {name}: {_where(error, line)}. Say another --encoding."
-                ) from error
-            if "\0" in text:
-                line += text[: text.index("\0")].count("\n")
-                raise LogFormatError(
-                    f"{shown}: is not {name}: near line {line:,} stands a zero byte. Is it utf-16? Say another "
-                    "--encoding."
-                )
-            file.write(text.removeprefix("\ufeff") if first else text)
-            line, first = line + text.count("\n"), first and not text
+        try:
+            for number, text in enumerate(codecs.iterdecode(_unpacked(_on_disk(place), str(shown)), encoding)):
+                if "\0" in text:
+                    line += text[: text.index("\0")].count("\n")
+                    raise LogFormatError(
+                        f"{shown}: is not {name}: near line {line:,} stands a zero byte. Is it utf-16? Say another "
+                        "--encoding."
+                    )
+                file.write(text if number else text.removeprefix("\ufeff"))
+                line += text.count("\n")
+        except UnicodeError as error:
+            found = str(error)
+            if isinstance(error, UnicodeDecodeError):
+                line += error.object[: error.start].count(b"\n")
+                found = f"near line {line:,} stands {error.object[error.start : error.end]!r}"
+            raise LogFormatError(f"{shown}: is not {name}: {found}. Say another --encoding.") from error
     return path
-
-
-def _where(error: UnicodeError, line: int) -> str:
-    """What cannot be read, and where, in a piece of text that begins in a line."""
-    if not isinstance(error, UnicodeDecodeError):
-        return str(error)
-    line += error.object[: error.start].count(b"\n")
-    return f"near line {line:,} stands {error.object[error.start : error.end]!r}"
 
 
 def as_lines(place: Location, shown: Location) -> Path:
@@ -157,19 +149,10 @@ def _rows_of_array(pieces: Iterator[str], shown: Location) -> Iterator[str]:
 
 
 def _letters(pieces: Iterator[bytes], shown: Location) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="strict")
-    for piece, last in _with_last(pieces):
-        try:
-            yield decoder.decode(piece, final=last)
-        except UnicodeDecodeError as error:
-            raise LogFormatError(f"{shown}: is not UTF-8. Name its encoding with --encoding.") from error
-
-
-def _with_last(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Pieces, and an empty one that is said to be the last."""
-    for piece in pieces:
-        yield piece, False
-    yield b"", True
+    try:
+        yield from codecs.iterdecode(pieces, "utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise LogFormatError(f"{shown}: is not UTF-8. Name its encoding with --encoding.") from error
 
 
 def _on_disk(place: Location) -> Path:
