@@ -1,5 +1,8 @@
 """Values from outside and counts, as they stand in sentences: no secrets, and nothing that a terminal acts on."""
 
+from enum import IntEnum
+from typing import Self
+
 from posbias.core.credentials import masked
 from posbias.core.escapes import escaped, escaped_lines
 
@@ -27,3 +30,16 @@ def population(whom: str = "queries like these") -> str:
 
 def _singular(plural: str) -> str:
     return f"{plural.removesuffix('ies')}y" if plural.endswith("ies") else plural.removesuffix("s")
+
+
+class Coded(IntEnum):
+    """A code for what becomes of a row or a record, in words as they stand in manifests and messages."""
+
+    words: str
+
+    def __new__(cls, number: int, words: str) -> Self:
+        """A number with its words."""
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.words = words
+        return member

@@ -8,7 +8,7 @@ Where rows add up impressions, `impressions` (Int64 > 0) is their number, and `c
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from typing import Self
 
 import polars as pl
 
@@ -30,6 +30,7 @@ from posbias.core.schema import (
     WEIGHT,
     Roles,
 )
+from posbias.core.wording import Coded
 
 REJECTED = "rejected"
 """The column that holds a row's `RowFault` code, 0 for a good row."""
@@ -50,31 +51,70 @@ _BEYOND_64_BITS = (pl.UInt64, pl.Int128, pl.UInt128)
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
 
 
-class RowFault(IntEnum):
+class Fault(Coded):
+    """What is wrong with a row or a page, the role whose column it is about, and what to do."""
+
+    role: str
+    advice: str
+
+    def __new__(cls, number: int, words: str, role: str, advice: str = "") -> Self:
+        """A number with its words."""
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.words, member.role, member.advice = words, role, advice
+        return member
+
+
+class RowFault(Fault):
     """Why one row, by itself, breaks the contract. Where several hold, the first is counted."""
 
-    NULL_SESSION = 1
-    NULL_QUERY = 2
-    NULL_DOC = 3
-    POSITION_MISSING = 4
-    POSITION_NOT_WHOLE = 5
-    POSITION_BELOW_BASE = 6
-    CLICK_MISSING = 7
-    CLICK_INVALID = 8
-    WEIGHT_INVALID = 9
-    TIMESTAMP_INVALID = 10
-    LIST_MISSING = 11
-    LISTS_UNEQUAL = 12
-    EMPTY_PAGE = 13
-    IMPRESSIONS_MISSING = 14
-    IMPRESSIONS_INVALID = 15
-    CLICKS_INVALID = 16
-    CLICKS_ABOVE_IMPRESSIONS = 17
-    NO_IMPRESSIONS = 18
-    POSITION_TOO_LARGE = 19
-    PAGE_INVALID = 30
-    SLOT_BELOW_PAGE = 31
-    RANK_INVALID = 32
+    NULL_SESSION = (1, "the session is missing", SESSION)
+    NULL_QUERY = (2, "the query is missing", QUERY)
+    NULL_DOC = (3, "the document is missing", DOC)
+    POSITION_MISSING = (4, "the position is missing", POSITION)
+    POSITION_NOT_WHOLE = (5, "the position is not a whole number", POSITION)
+    POSITION_BELOW_BASE = (6, "the position is below the base", POSITION)
+    CLICK_MISSING = (7, "the click is missing", CLICK)
+    CLICK_INVALID = (8, "the click is neither 0 nor 1", CLICK, "If the column counts clicks, say --click-counts.")
+    WEIGHT_INVALID = (9, "the weight is not a number above 0", WEIGHT, "Weights go from 1e-12 to 1e12.")
+    TIMESTAMP_INVALID = (10, "the timestamp is not a date or time", "timestamp")
+    LIST_MISSING = (
+        11,
+        "the page lacks a list",
+        SESSION,
+        "A page without results has empty lists, [], which are counted and left out.",
+    )
+    LISTS_UNEQUAL = (
+        12,
+        "the lists of the page differ in length",
+        SESSION,
+        "Each list of a row has one entry per document.",
+    )
+    EMPTY_PAGE = (13, "the page shows no document", SESSION)
+    IMPRESSIONS_MISSING = (14, "the number of impressions is missing", IMPRESSIONS)
+    IMPRESSIONS_INVALID = (15, "the number of impressions is not a whole number from 0", IMPRESSIONS)
+    CLICKS_INVALID = (16, "the number of clicks is not a whole number from 0", CLICK)
+    CLICKS_ABOVE_IMPRESSIONS = (
+        17,
+        "there are more clicks than impressions",
+        CLICK,
+        "An impression is clicked once or not at all: add up the impressions that were clicked.",
+    )
+    NO_IMPRESSIONS = (18, "the row adds up no impression", IMPRESSIONS)
+    POSITION_TOO_LARGE = (
+        19,
+        "the position is too large",
+        POSITION,
+        f"Positions go up to {LARGEST_POSITION:,}. Is the column an id, or a time?",
+    )
+    PAGE_INVALID = (30, "the page is no whole number from that of the first page", "page")
+    SLOT_BELOW_PAGE = (
+        31,
+        "the position on the page is beyond --page-size",
+        POSITION,
+        "If positions go on from page to page, say --page none; else how many results a page holds.",
+    )
+    RANK_INVALID = (32, "the rank of the clicked result is no whole number from --click-ranks on", CLICK)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Results pages of a log: where they end, their order, documents that stand twice, and other position bases."""
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 import polars as pl
@@ -9,7 +8,7 @@ import polars as pl
 from posbias.core.arrays.compression import GOLDEN
 from posbias.core.arrays.count_table import sum_rows
 from posbias.core.arrays.text_numbers import ranks_of
-from posbias.core.log.impressions import REJECTED, RowFault
+from posbias.core.log.impressions import REJECTED, Fault, RowFault
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
 
 SHIFTS = (1, -1, 2, -2)
@@ -117,15 +116,21 @@ PAGE_ROWS, PAGE_CLICKS, LAST_CLICKED = "rows", "page_clicks", "last_clicked"
 _FEWEST_ROWS_OF_PAGE, _MOST_ROWS_OF_PAGE = 2, 100  # on average, and at most, so that their order is worth a look
 
 
-class PageFault(IntEnum):
+_VISIT = (
+    "A session is one results page, and this looks like a visit: name the columns of one results page, "
+    "e.g. `--session visit --session query_time`."
+)
+
+
+class PageFault(Fault):
     """Why the rows of one session cannot be one results page, or some of them are not counted."""
 
-    FAULTY_ROW = 20
-    SEVERAL_QUERIES = 21
-    REPEATED_DOC = 22
-    REPEATED_POSITION = 23
-    SHOWN_ABOVE = 24
-    BELOW_SHOWN_ABOVE = 25
+    FAULTY_ROW = (20, "another row of the page is faulty", SESSION)
+    SEVERAL_QUERIES = (21, "the session holds several queries", SESSION, _VISIT)
+    REPEATED_DOC = (22, "the session shows a document twice", SESSION, _VISIT)
+    REPEATED_POSITION = (23, "the session shows a position twice", SESSION, _VISIT)
+    SHOWN_ABOVE = (24, "the document stands further up on the page", SESSION)
+    BELOW_SHOWN_ABOVE = (25, "a repeated document was clicked further up on the page", SESSION)
 
 
 @dataclass(frozen=True)

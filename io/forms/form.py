@@ -15,8 +15,9 @@ import polars as pl
 
 from posbias.core.registry import Plugin
 from posbias.core.schema import Roles
+from posbias.core.wording import Coded
 from posbias.io.log import lost_clicks
-from posbias.io.log.lost_clicks import AT, CLICKS, OUTCOME, Fate, Reason
+from posbias.io.log.lost_clicks import AT, CLICKS, OUTCOME, Fate
 from posbias.io.log.moments import text_moment
 from posbias.io.log.raw import (
     ACTION,
@@ -80,7 +81,7 @@ class Form(Plugin, RawReader):
         return False
 
 
-class Outcome(Reason):
+class Outcome(Coded):
     """What becomes of a line."""
 
     SHOWN = 1, "pages"

@@ -8,9 +8,10 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.schema import Roles
+from posbias.core.wording import Coded
 from posbias.io.forms.form import Form
 from posbias.io.log import lost_clicks
-from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate, Reason, whole_position
+from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate, whole_position
 from posbias.io.log.raw import (
     ACTION,
     CLICKED,
@@ -44,7 +45,7 @@ COLUMNS = (QUERY_ID, USER_QUERY, OBJECT_ID, POSITION, CLICK, *OF_THE_QUERY)
 """The columns of the log that is made of UBI documents."""
 
 
-class Outcome(Reason):
+class Outcome(Coded):
     """What becomes of a line."""
 
     QUERY = 1, "queries"

@@ -13,10 +13,11 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.schema import Roles
+from posbias.core.wording import Coded
 from posbias.io.log import lost_clicks
 from posbias.io.log.click_table import ClickRows, check_plain
 from posbias.io.log.headers import check_headers
-from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate, Reason, as_text, whole_position
+from posbias.io.log.lost_clicks import CLICKS, OUTCOME, Fate, as_text, whole_position
 from posbias.io.log.moments import moment
 from posbias.io.log.raw import (
     ACTION,
@@ -52,7 +53,7 @@ _MICROSECONDS = 10**6
 _KEY, _WHEN = "posbias_key", "posbias_when"
 
 
-class _Outcome(Reason):
+class _Outcome(Coded):
     """What becomes of a row."""
 
     IMPRESSION = 1, "impressions"

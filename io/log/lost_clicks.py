@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from enum import IntEnum
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol
 
 import polars as pl
 from msgspec import UNSET, UnsetType
 
 from posbias.core.errors import SchemaError
+from posbias.core.wording import Coded
 from posbias.io.log.rows import Clicks, ClicksAtPosition
 
 SHARE_NAMED, SHARE_BORNE = 0.01, 0.05
@@ -29,20 +29,7 @@ _POSITIONS = 5  # of them in a message
 _EXAMPLES, _COMPARED, _LONGEST = 2, 1_000, 60
 
 
-class Reason(IntEnum):
-    """What becomes of a record, in words as they stand in manifests and messages."""
-
-    words: str
-
-    def __new__(cls, number: int, words: str) -> Self:
-        """A number with its words."""
-        member = int.__new__(cls, number)
-        member._value_ = number
-        member.words = words
-        return member
-
-
-class Fate(Reason):
+class Fate(Coded):
     """What becomes of a click; the numbers are no outcome of other records."""
 
     JOINED = 100, "clicks"

@@ -12,7 +12,8 @@ from msgspec import UNSET, UnsetType
 from posbias.core.choices import Impressions
 from posbias.core.errors import SchemaError
 from posbias.core.schema import Roles
-from posbias.io.log.lost_clicks import AT, CLICKS, OUTCOME, REASONS, WITH_EXAMPLES, Example, Fate, Reason, find_examples
+from posbias.core.wording import Coded
+from posbias.io.log.lost_clicks import AT, CLICKS, OUTCOME, REASONS, WITH_EXAMPLES, Example, Fate, find_examples
 from posbias.io.log.rows import RawLines
 from posbias.io.log.scan import FILE, ROW
 from posbias.io.log.sources import Source
@@ -56,9 +57,9 @@ NO_RULES = RawRules()
 class Outcomes:
     """What can become of a record. Every record has one outcome, so that they add up to all."""
 
-    kinds: type[Reason]  # those below 10 make the log beside clicks, others do not
-    fatal: tuple[Reason, ...]  # what stops the run, unless bad rows are dropped
-    other_action: Reason  # what is of an action that is not asked for
+    kinds: type[Coded]  # those below 10 make the log beside clicks, others do not
+    fatal: tuple[Coded, ...]  # what stops the run, unless bad rows are dropped
+    other_action: Coded  # what is of an action that is not asked for
 
     @property
     def used(self) -> dict[int, str]:

@@ -6,14 +6,13 @@ Counting is part of the first reading. Rows are located by a second one, only wh
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import polars as pl
 
 from posbias.core.column_names import plain
 from posbias.core.errors import SchemaError
-from posbias.core.log.impressions import LARGEST_POSITION, REJECTED, RowFault
+from posbias.core.log.impressions import REJECTED, Fault, RowFault
 from posbias.core.log.pages import HARMLESS, PageFault
 from posbias.core.schema import NAMES_OF_COUNTS, SESSION
 from posbias.io.log.findings import Finding
@@ -27,73 +26,13 @@ _WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 _SAMPLED = 10_000  # rows of one fault
 
 
-@dataclass(frozen=True)
-class _Wording:
-    reason: str
-    role: str
-    advice: str = ""
-    beside: str | None = None
-
-
-_VISIT = (
-    "A session is one results page, and this looks like a visit: name the columns of one results page, "
-    "e.g. `--session visit --session query_time`."
-)
-_WORDING: dict[int, _Wording] = {
-    RowFault.NULL_SESSION: _Wording("the session is missing", "session"),
-    RowFault.NULL_QUERY: _Wording("the query is missing", "query"),
-    RowFault.NULL_DOC: _Wording("the document is missing", "doc"),
-    RowFault.POSITION_MISSING: _Wording("the position is missing", "position"),
-    RowFault.POSITION_NOT_WHOLE: _Wording("the position is not a whole number", "position"),
-    RowFault.POSITION_TOO_LARGE: _Wording(
-        "the position is too large",
-        "position",
-        f"Positions go up to {LARGEST_POSITION:,}. Is the column an id, or a time?",
-    ),
-    RowFault.POSITION_BELOW_BASE: _Wording("the position is below the base", "position"),
-    RowFault.CLICK_MISSING: _Wording("the click is missing", "click"),
-    RowFault.CLICK_INVALID: _Wording(
-        "the click is neither 0 nor 1", "click", "If the column counts clicks, say --click-counts."
-    ),
-    RowFault.WEIGHT_INVALID: _Wording("the weight is not a number above 0", "weight", "Weights go from 1e-12 to 1e12."),
-    RowFault.TIMESTAMP_INVALID: _Wording("the timestamp is not a date or time", "timestamp"),
-    RowFault.LIST_MISSING: _Wording(
-        "the page lacks a list", SESSION, "A page without results has empty lists, [], which are counted and left out."
-    ),
-    RowFault.LISTS_UNEQUAL: _Wording(
-        "the lists of the page differ in length", SESSION, "Each list of a row has one entry per document."
-    ),
-    RowFault.EMPTY_PAGE: _Wording("the page shows no document", SESSION),
-    RowFault.IMPRESSIONS_MISSING: _Wording("the number of impressions is missing", "impressions"),
-    RowFault.IMPRESSIONS_INVALID: _Wording("the number of impressions is not a whole number from 0", "impressions"),
-    RowFault.CLICKS_INVALID: _Wording("the number of clicks is not a whole number from 0", "click"),
-    RowFault.CLICKS_ABOVE_IMPRESSIONS: _Wording(
-        "there are more clicks than impressions",
-        "click",
-        "An impression is clicked once or not at all: add up the impressions that were clicked.",
-        beside="impressions",
-    ),
-    RowFault.NO_IMPRESSIONS: _Wording("the row adds up no impression", "impressions"),
-    RowFault.PAGE_INVALID: _Wording("the page is no whole number from that of the first page", "page"),
-    RowFault.SLOT_BELOW_PAGE: _Wording(
-        "the position on the page is beyond --page-size",
-        "position",
-        "If positions go on from page to page, say --page none; else how many results a page holds.",
-        beside="page",
-    ),
-    RowFault.RANK_INVALID: _Wording("the rank of the clicked result is no whole number from --click-ranks on", "click"),
-    PageFault.FAULTY_ROW: _Wording("another row of the page is faulty", SESSION),
-    PageFault.SEVERAL_QUERIES: _Wording("the session holds several queries", SESSION, _VISIT),
-    PageFault.REPEATED_DOC: _Wording("the session shows a document twice", SESSION, _VISIT),
-    PageFault.SHOWN_ABOVE: _Wording("the document stands further up on the page", SESSION),
-    PageFault.BELOW_SHOWN_ABOVE: _Wording("a repeated document was clicked further up on the page", SESSION),
-    PageFault.REPEATED_POSITION: _Wording("the session shows a position twice", SESSION, _VISIT),
-}
+_FAULTS: dict[int, Fault] = {fault: fault for fault in (*RowFault, *PageFault)}
+_BESIDE: dict[int, str] = {RowFault.CLICKS_ABOVE_IMPRESSIONS: "impressions", RowFault.SLOT_BELOW_PAGE: "page"}
 
 
 def reason(code: int) -> str:
     """A fault in words, as it stands in messages and in the manifest."""
-    return _WORDING[code].reason
+    return _FAULTS[code].words
 
 
 _HARMLESS_REASONS = frozenset(map(reason, HARMLESS))
@@ -105,7 +44,7 @@ def describe_row_faults(log: Log, counts: Mapping[int, int], read: int) -> str:
     lines = [f"{total:,} of {read:,} rows are not valid:"]
     for code in sorted(counts):
         lines.append(f"  {counts[code]:,} x {reason(code)}: {'; '.join(_places(log, code))}")
-        advice = _ADVICE[code](log) if code in _ADVICE else _WORDING[code].advice
+        advice = _ADVICE[code](log) if code in _ADVICE else _FAULTS[code].advice
         lines += [f"    {advice}"] if advice else []
     lines += [_NULL_CLICKS] if _mostly_null_clicks({reason(code): rows for code, rows in counts.items()}) else []
     lines.append("Fix the log, or drop these rows with --on-bad-rows drop.")
@@ -163,7 +102,7 @@ def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataF
         lines.append(
             f"  {counts[code]:,} x {reason(code)}: {_first_page(log, examples.filter(pl.col(REJECTED) == code))}"
         )
-        advice.append(_WORDING[code].advice)
+        advice.append(_FAULTS[code].advice)
     lines += dict.fromkeys(advice)
     if PageFault.REPEATED_DOC in counts:
         lines.append("If a page may show a document twice, say --duplicate-docs first (or keep, with --model pbm).")
@@ -176,7 +115,7 @@ def describe_page_faults(log: Log, counts: Mapping[int, int], examples: pl.DataF
 
 
 def _places(log: Log, code: int) -> list[str]:
-    played = [getattr(log.roles, role) for role in (_WORDING[code].role, _WORDING[code].beside) if role is not None]
+    played = [getattr(log.roles, role) for role in (_FAULTS[code].role, _BESIDE.get(code)) if role is not None]
     names = [name for names in played for name in ([names] if isinstance(names, str) else names)]
     found: list[str] = []
     for source in log.sources:
@@ -251,17 +190,17 @@ def _click_advice(log: Log) -> str:
         return _said_with_options(found)
     count = log.roles.weight if log.roles.weight and plain(log.roles.weight) in NAMES_OF_COUNTS else unused_count(log)
     if count is None or log.request.rules.click_counts:
-        return _WORDING[RowFault.CLICK_INVALID].advice
+        return RowFault.CLICK_INVALID.advice
     instead = ", instead of --weight-column" if count == log.roles.weight else ""
     return f"If a row adds up impressions and clicks, say --impressions {count} --click {log.roles.click}{instead}."
 
 
 def _comma_advice(code: int, log: Log) -> str:
     """The option for numbers with a comma, where it is commas that are wrong with them."""
-    values = _faulty_values(log, getattr(log.roles, _WORDING[code].role), code)
+    values = _faulty_values(log, getattr(log.roles, _FAULTS[code].role), code)
     if values and not log.rules.values.decimal_comma and all(_WITH_COMMA.fullmatch(value) for value in values):
         return "If numbers have a comma before their fraction here, say --decimal ,."
-    return _WORDING[code].advice
+    return _FAULTS[code].advice
 
 
 _ADVICE: dict[int, Callable[[Log], str]] = {
