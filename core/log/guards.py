@@ -19,7 +19,7 @@ FEWEST_ROWS = 100
 MOSTLY_CLICKED, ENOUGH_ROWS = 0.98, 500
 """A larger share of clicked rows, of so many rows, is no click rate: those of real logs are far below."""
 
-FEWEST_PAGES = 30
+FEWEST_ENDED = 30
 """Fewer pages with a click, of two rows or more, may end on one by chance."""
 
 MOSTLY_ENDED = 0.95
@@ -53,7 +53,7 @@ class PageEnds:
         Not where they end at their only click while others have none: what is logged of a page then depends only on
         what happened above, which changes no click rate.
         """
-        if self.pages < FEWEST_PAGES or self.ended < MOSTLY_ENDED * self.pages:
+        if self.pages < FEWEST_ENDED or self.ended < MOSTLY_ENDED * self.pages:
             return False
         every_page = self.ended >= MOSTLY_ENDED * (self.pages + self.without_click)
         if not every_page and self.clicks_above <= LONE_CLICKS * self.pages:  # pages end at their only click

@@ -28,7 +28,7 @@ _ROW_NUMBERS = frozenset(("__index_level_0__", "Unnamed: 0"))
 _OWN_PREFIX = "posbias_"
 _MISSING_MARKS = ("na", "n/a", "#n/a", "null", "none", "nil", "\\n", "-", "?", "missing")  # in lower case
 _AS_FLOAT64 = (pl.Decimal, pl.Int128, pl.UInt128, pl.Null)
-_TEXTS = (pl.String, pl.Categorical, pl.Enum)
+TEXTS = (pl.String, pl.Categorical, pl.Enum)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def feature_columns(
     """
     schema = frames[0].collect_schema()
     check_columns(schema, names, where)
-    texts = [name for name in names if isinstance(schema[name], _TEXTS)]
+    texts = [name for name in names if isinstance(schema[name], TEXTS)]
     in_text = [name for name in texts if name in untyped]
     with_words = [
         frame.select(_is_word(pl.col(name)).any() for name in in_text).collect(engine="streaming") for frame in frames
@@ -78,7 +78,7 @@ def check_columns(schema: pl.Schema, names: Sequence[str], where: str) -> None:
     check_names(names, where)
     for name in names:
         dtype = schema[name]
-        if dtype.is_numeric() or isinstance(dtype, (*_TEXTS, pl.Boolean, pl.Null)):
+        if dtype.is_numeric() or isinstance(dtype, (*TEXTS, pl.Boolean, pl.Null)):
             continue
         advice = "Leave the column out, or write it as numbers or text."
         if dtype.is_temporal():
@@ -114,7 +114,7 @@ def _text(name: str, untyped: Collection[str]) -> pl.Expr:
 
 def as_number(name: str, dtype: pl.DataType) -> pl.Expr:
     """A feature as trainers take numbers; null where a text is none."""
-    if isinstance(dtype, _TEXTS):
+    if isinstance(dtype, TEXTS):
         return pl.col(name).str.strip_chars().cast(pl.Float64, strict=False)
     if isinstance(dtype, pl.Boolean):
         return pl.col(name).cast(pl.Int8)

@@ -14,7 +14,7 @@ from posbias.io.temporary.files import check_room, temporary_files
 
 _HASH, _PART = "posbias_hash", "posbias_part"
 _ROWS_OF_BATCH = 50_000
-_SHARE = 32  # of the memory: rows that wait to be written
+_SHARE_OF_WAITING = 32  # of the memory: rows that wait to be written
 _LEAST_BYTES = 1  # on disk, of one value of a feature
 
 
@@ -78,7 +78,7 @@ def route_rows(
     routed = rows.with_columns(_hash(keys)).join(wanted.lazy(), on=_HASH, how="inner", build_side="force_right")
     with reading(sources), temporary_files(folder.parent):
         folder.mkdir()
-        _write_by_part(routed.drop(_HASH), folder, memory // _SHARE)
+        _write_by_part(routed.drop(_HASH), folder, memory // _SHARE_OF_WAITING)
     return [_part(schema, folder, number) for number in range(len(keys_of_part))]
 
 

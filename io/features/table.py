@@ -8,7 +8,7 @@ import polars as pl
 
 from posbias.core.errors import SchemaError
 from posbias.core.schema import ALIASES, DOC, QUERY, Roles
-from posbias.io.features.columns import check_columns, feature_columns
+from posbias.io.features.columns import TEXTS, check_columns, feature_columns
 from posbias.io.layouts.training_set import Feature
 from posbias.io.log.headers import check_headers
 from posbias.io.log.log import Log
@@ -17,7 +17,6 @@ from posbias.io.log.scan import reading, scan_sources, schema_of, untyped_column
 from posbias.io.log.sources import Source, find_sources
 
 _INSTEAD = "Name a table of features by query and document, or by document."
-_TEXTS = (pl.String, pl.Categorical, pl.Enum)
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ def _check_files_agree(sources: Sequence[Source]) -> None:
                 having, lacking = (first, source) if name in expected else (source, first)
                 raise SchemaError(f"{lacking.path}: has no column {name!r}, which {having.path} has.")
             ours, theirs = schema[name], expected[name]
-            if isinstance(ours, _TEXTS) != isinstance(theirs, _TEXTS) and pl.Null not in (ours, theirs):
+            if isinstance(ours, TEXTS) != isinstance(theirs, TEXTS) and pl.Null not in (ours, theirs):
                 raise SchemaError(
                     f"column {name!r} holds {theirs} in {first.path} and {ours} in {source.path}. Write the files with "
                     "the same type."
@@ -223,10 +222,10 @@ def as_key(name: str, theirs: pl.DataType, ours: pl.DataType, where: str) -> pl.
     """
     if theirs == ours:
         return pl.col(name)
-    if isinstance(theirs, _TEXTS) and (isinstance(ours, _TEXTS) or ours.is_numeric()):
+    if isinstance(theirs, TEXTS) and (isinstance(ours, TEXTS) or ours.is_numeric()):
         return pl.col(name).cast(pl.String).cast(ours, strict=False)
-    if theirs.is_integer() and (ours.is_integer() or isinstance(ours, _TEXTS)):
-        return pl.col(name).cast(pl.String if isinstance(ours, _TEXTS) else ours, strict=False).cast(ours, strict=False)
+    if theirs.is_integer() and (ours.is_integer() or isinstance(ours, TEXTS)):
+        return pl.col(name).cast(pl.String if isinstance(ours, TEXTS) else ours, strict=False).cast(ours, strict=False)
     raise SchemaError(
         f"{where}: column {name!r} holds {theirs}, the ids of the log are {ours}. Write both with the same type."
     )

@@ -15,7 +15,7 @@ from posbias.io.log.scan import LINE, reading, scan_lines, scan_sources, schema_
 from posbias.io.log.sources import Source
 
 _SAMPLED_LINES, _SAMPLED_ROWS = 100, 10_000
-_MOSTLY = 0.5
+_MOST_LINES = 0.5
 _TEXT = ("ndjson", "csv", "tsv")
 _SHOWN_WORDS = (
     *("impression", "impressions", "shown", "show", "view", "viewed", "display", "displayed", "exposure"),
@@ -55,7 +55,7 @@ def _source_of(source: Source) -> Finding | None:
     documents = [document for document in documents if document is None or not is_action_line(document)]
     counts = [(_fitting(form, lines, documents), form) for form in forms()]
     fitting, form = max(counts, key=lambda entry: entry[0])
-    if fitting <= _MOSTLY * max(len(documents), 1):
+    if fitting <= _MOST_LINES * max(len(documents), 1):
         return None
     certain = fitting == len(documents)
     said = "these are" if certain else f"{fitting} of the first {len(documents)} lines look like"

@@ -21,7 +21,7 @@ from posbias.io.log.sources import Source, read_start
 _LOOKED_AT = 1 << 20  # bytes
 _LINES = 1000
 _MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-_SEPARATORS = (",", ";", "\t", "|", " ")
+_KNOWN_MARKS = (",", ";", "\t", "|", " ")
 _NAMES = {"\t": "tab", " ": "space"}
 _NUMBER = re.compile(r"\s*[+-]?[0-9]+([.,][0-9]+)?\s*")
 _WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
@@ -86,7 +86,7 @@ def _fields(lines: Sequence[str], usual: str) -> list[Finding]:
 
 def _separator_of(lines: Sequence[str], usual: str) -> str:
     """The mark that parts most lines in as many fields as the first, the one with the most fields; else the usual."""
-    widths = {mark: [len(row) for row in csv.reader(lines, delimiter=mark) if row] for mark in _SEPARATORS}
+    widths = {mark: [len(row) for row in csv.reader(lines, delimiter=mark) if row] for mark in _KNOWN_MARKS}
     even = {
         mark: counts[0]
         for mark, counts in widths.items()

@@ -242,7 +242,7 @@ def _with_fate(clicks: pl.DataFrame, fate: Fate) -> pl.DataFrame:
     return clicks.with_columns(pl.lit(int(fate), clicks.schema[OUTCOME]).alias(OUTCOME))
 
 
-READ, NAMED, CLICKED, ELSEWHERE, LOST_ID, BESIDE = "read", "named", "clicked", "elsewhere", "lost_id", "beside"
+READ, NAMED, CLICKED_IDS, ELSEWHERE, LOST_ID, BESIDE = "read", "named", "clicked", "elsewhere", "lost_id", "beside"
 """Clicks that pages list: all, those with an id, clicked documents, clicks on documents that the page does not list;
 the id of one of the last, and what its page lists."""
 
@@ -253,7 +253,7 @@ LONGEST_PAGE = 100
 def join_lists(files: Sequence[pl.DataFrame]) -> JoinedClicks:
     """Count the clicks that pages list, from a row of the columns above for each file."""
     rows = pl.concat(files)
-    read, named, joined, elsewhere = rows.select(READ, NAMED, CLICKED, ELSEWHERE).sum().row(0)
+    read, named, joined, elsewhere = rows.select(READ, NAMED, CLICKED_IDS, ELSEWHERE).sum().row(0)
     fates = {
         Fate.JOINED: joined,
         Fate.REPEATED: named - joined - elsewhere,

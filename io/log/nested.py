@@ -8,7 +8,7 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import FOUND_BEFORE, RowFault
 from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
-from posbias.io.log.lost_clicks import BESIDE, CLICKED, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
+from posbias.io.log.lost_clicks import BESIDE, CLICKED_IDS, ELSEWHERE, LONGEST_PAGE, LOST_ID, NAMED, READ
 from posbias.io.log.scan import ROW
 from posbias.io.log.written_values import NO_LIST_RULES, ListRules
 
@@ -85,7 +85,7 @@ class Nesting:
         sums = pages.select(
             clicked.list.len().cast(pl.Int64).sum().alias(READ),
             named.list.len().cast(pl.Int64).sum().alias(NAMED),
-            named.list.set_intersection(docs).list.len().cast(pl.Int64).sum().alias(CLICKED),
+            named.list.set_intersection(docs).list.len().cast(pl.Int64).sum().alias(CLICKED_IDS),
         )
         listed = docs.fill_null([])
         some = pages.filter(named.list.set_difference(listed).list.len() > 0).explode(self.clicked or "")

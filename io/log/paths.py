@@ -11,7 +11,7 @@ def with_paths(frame: pl.LazyFrame) -> pl.LazyFrame:
     A column that is called like a path is that column.
     """
     schema = frame.collect_schema()
-    fields = [field for name, dtype in schema.items() for field in _fields(name, pl.col(name), dtype)]
+    fields = [field for name, dtype in schema.items() for field in _fields_below(name, pl.col(name), dtype)]
     return frame.with_columns(values.alias(path) for path, values in fields if path not in schema) if fields else frame
 
 
@@ -25,10 +25,10 @@ def is_path(name: str, schema: pl.Schema) -> bool:
     return any(name.startswith(f"{column}.") for column, dtype in schema.items() if are_structs(dtype))
 
 
-def _fields(path: str, values: pl.Expr, dtype: pl.DataType) -> Iterator[tuple[str, pl.Expr]]:
+def _fields_below(path: str, values: pl.Expr, dtype: pl.DataType) -> Iterator[tuple[str, pl.Expr]]:
     """The fields below a column, or a field: those that are no structs themselves, with their values."""
     if isinstance(dtype, pl.Array) and isinstance(dtype.inner, pl.Struct):
-        yield from _fields(path, values.arr.to_list(), pl.List(dtype.inner))
+        yield from _fields_below(path, values.arr.to_list(), pl.List(dtype.inner))
     elif isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.Struct):
         for below, of_entry, inner in _inside("", pl.element(), dtype.inner):
             if not inner.is_nested():
@@ -36,7 +36,7 @@ def _fields(path: str, values: pl.Expr, dtype: pl.DataType) -> Iterator[tuple[st
     elif isinstance(dtype, pl.Struct):
         for below, of_row, inner in _inside("", values, dtype):
             if _holds_structs(inner):
-                yield from _fields(f"{path}{below}", of_row, inner)
+                yield from _fields_below(f"{path}{below}", of_row, inner)
             else:
                 yield f"{path}{below}", of_row
 

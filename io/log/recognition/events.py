@@ -9,8 +9,8 @@ from posbias.io.log.log import Log
 from posbias.io.log.recognition.roles import option
 from posbias.io.log.scan import reading, scan_sources, schema_of
 
-_ROWS = 200_000
-_VISITS = 0.1
+_ROWS_OF_EVENTS = 200_000
+_EVENT_VISITS = 0.1
 """Share of the sessions that show several queries, or a position twice, from which they are visits."""
 
 
@@ -43,7 +43,7 @@ def find_base_of_events(log: Log) -> list[Finding]:
 
 def _shown(log: Log, events: EventReader) -> pl.LazyFrame:
     """The impressions among the first rows."""
-    return scan_sources(log.sources).head(_ROWS).filter(events.is_shown(schema_of(log.sources[0])))
+    return scan_sources(log.sources).head(_ROWS_OF_EVENTS).filter(events.is_shown(schema_of(log.sources[0])))
 
 
 def _are_visits(log: Log, events: EventReader) -> bool:
@@ -56,4 +56,4 @@ def _are_visits(log: Log, events: EventReader) -> bool:
     queries = pl.struct(roles.query).n_unique() > 1
     again = pl.col(roles.position).n_unique() < pl.len() if roles.position else pl.lit(value=False)
     visits = shown.group_by(roles.session).agg((queries | again).alias("visit"))["visit"]
-    return visits.sum() > _VISITS * len(visits)
+    return visits.sum() > _EVENT_VISITS * len(visits)

@@ -15,7 +15,7 @@ from posbias.io.log.scan import reading, scan_sources
 from posbias.io.log.sources import Source
 from posbias.io.log.written_values import JSON, SPACE, ListRules
 
-_SAMPLED_ROWS = 1000
+_ROWS_WITH_LISTS = 1000
 _NEARLY_ALL = 0.95
 _LONGER_THAN_WORDS = 1.5  # entries per row: what is shorter may be text of a few words
 _SEPARATORS = (JSON, ";", "|", ",", SPACE)
@@ -30,7 +30,7 @@ def find_lists(sources: Sequence[Source]) -> list[Finding]:
     """The options by which the lists of a log are read; none where a row is one impression, or names say it all."""
     with reading(sources):
         scanned = scan_sources(sources[:1])
-        first = scanned.head(_SAMPLED_ROWS).collect()
+        first = scanned.head(_ROWS_WITH_LISTS).collect()
     for separator, lists in _readings(first):
         for find in (_with_suffix, _with_click_lists, _with_clicked_ids):
             columns = find(lists)

@@ -71,7 +71,7 @@ def find_pages(log: Log) -> list[Finding]:
         return []
     if _shares(log).no_page < _VISITS:
         return []
-    visit, found = f"a session ({', '.join(log.roles.session)}) is a visit", _best_keys(log, _keys(log))
+    visit, found = f"a session ({', '.join(log.roles.session)}) is a visit", _best_keys(log, _page_keys(log))
     if found is None:
         return [Finding(f"{visit}, and no columns tell its pages apart", certain=False)]
     said = f"{visit}: a page is told by {' and '.join(found)}"
@@ -115,7 +115,7 @@ def _shares(log: Log) -> _Shares:
     return _Shares(*(counts.get(fault, 0) / total for fault in faults), pages=judged.height, longest=longest)
 
 
-def _keys(log: Log) -> Iterator[tuple[str, ...]]:
+def _page_keys(log: Log) -> Iterator[tuple[str, ...]]:
     """Columns that may tell pages apart: the visit with the query, or with what is called like a page or a time."""
     visit, query = log.roles.session, log.roles.query
     played = {*log.roles.columns()}

@@ -107,7 +107,7 @@ NO_QUERY = Finding(
 """What is said where there is nothing to compare documents by."""
 
 _NO_GUESS = "COLUMN"
-_ROWS = 20_000
+_ROWS_OF_GUESSES = 20_000
 _ROLE_OF = {flag: role for role, flag in FLAGS.items() if role in ALIASES}
 _PAGE_IDS = ("serpid", "searchid", "pageviewid", "impressionid")
 """Of several columns that could be the session, that of a page."""
@@ -164,7 +164,7 @@ def _left(sources: Sequence[Source], guessed: Collection[str]) -> list[str]:
 def _by_values(sources: Sequence[Source], flags: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
     """Columns by flag, guessed from the first rows of the first file; those of well-known names are left out."""
     with reading(sources):
-        rows = scan_sources(sources[:1]).head(_ROWS).collect(engine="streaming")
+        rows = scan_sources(sources[:1]).head(_ROWS_OF_GUESSES).collect(engine="streaming")
     roles = [_ROLE_OF[flag] for flag in flags]
     taken = {
         role: name
