@@ -46,8 +46,7 @@ def write_training_sets(
     splits, about = splits_of(rows.parts), files.about(rows.features)
     written: dict[Split, _Written] = {split: _Written(about, files.form, folder / split) for split, _ in splits}
     numbered = [written[split].number(*part) for split, parts in splits for part in parts]
-    left_out = f" {rows.left_out:,} rows without features were left out." if rows.left_out else ""
-    sizes = _sizes(written, left_out)
+    sizes = _sizes(written, f" {rows.left_out:,} rows without features were left out." if rows.left_out else "")
     with progress.stage("writing", len(numbered)) as stage:
         for _ in engine.each(numbered, partial(_write_part, form=files.form, about=about, memory=engine.memory)):
             stage.advance()
@@ -120,7 +119,12 @@ def _sizes(written: Mapping[Split, _Written], left_out: str = "") -> dict[Split,
     """
     for split, of_split in written.items():
         if not all(of_split.size.values()):
-            raise SchemaError(_nothing_in(split, of_split.about.layout, alone=len(written) == 1) + left_out)
+            layout = of_split.about.layout
+            said = f"there is nothing to learn from: {layout.nothing}. Add more days of logs."
+            if len(written) > 1:
+                share = "more" if split == "validation" else "less"
+                said = f"{split}/ would be empty: {layout.nothing}. Set {share} apart with --validation."
+            raise SchemaError(f"--layout {layout.name}: {said}{left_out}")
     return {split: of_split.size for split, of_split in written.items()}
 
 
@@ -154,11 +158,3 @@ class _NumberedPart:
 def _write_part(part: _NumberedPart, form: TrainingFormat, about: TrainingSet, memory: int) -> None:
     with whole_files(part.folder) as unfinished:
         form.write(about, part.training_part(len(about.features), memory), unfinished)
-
-
-def _nothing_in(split: Split, layout: Layout, *, alone: bool) -> str:
-    """Why there is nothing to learn from, in words."""
-    if alone:
-        return f"--layout {layout.name}: there is nothing to learn from: {layout.nothing}. Add more days of logs."
-    share = "more" if split == "validation" else "less"
-    return f"--layout {layout.name}: {split}/ would be empty: {layout.nothing}. Set {share} apart with --validation."

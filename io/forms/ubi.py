@@ -221,6 +221,9 @@ def _resolve(records: pl.DataFrame, rules: RawRules) -> Resolved:
     else:
         impressions, shown, contradicting = _impressions(events.filter(pl.col(KIND) == SHOWN), pages, rules)
     clicks, clicked = _clicks(events.filter(pl.col(KIND) == CLICKED), shown, contradicting, rules)
+    marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICK))
+    rows = shown.join(marked, on=_ON_PAGE, how="left").with_columns(pl.col(CLICK).fill_null(0))
+    rows = rows.join(pages.select(QUERY_ID, RECORD, USER_QUERY, *OF_THE_QUERY), on=QUERY_ID, how="inner")
     of_pages = pages.select(
         RECORD,
         pl.when(pl.col(QUERY_ID).is_in(contradicting.implode()))
@@ -237,7 +240,7 @@ def _resolve(records: pl.DataFrame, rules: RawRules) -> Resolved:
     return resolved(
         records,
         [queries, lost, impressions, clicks, of_pages],
-        _rows(shown, clicked, pages),
+        rows.sort(RECORD, POSITION).select(COLUMNS),
         shown,
         _IDS,
         whole_position(ORDINAL),
@@ -345,7 +348,11 @@ def _clicks(
     doubtful, events = events.filter(in_doubt), events.filter(~in_doubt)
     found = events.join(shown, on=_ON_PAGE, how="left", maintain_order="left")
     on_page = found.filter(pl.col(POSITION).is_not_null())
-    elsewhere = _elsewhere(rules)
+    # The ordinal of a click, read from its action's base, is not that of the impression's ordinal.
+    differs = pl.lit(value=False)
+    for action in (action for action in rules.click_actions if action in rules.bases):
+        differs |= (pl.col(ACTION) == action) & (pl.col(ORDINAL) - rules.bases[action] + 1 != pl.col(POSITION))
+    elsewhere = differs.fill_null(value=False) & ~pl.col(_LISTED)
     clicked, of_clicked = first_clicks(on_page.filter(~elsewhere), _ON_PAGE)
     outcomes = [
         with_outcome(doubtful, Fate.PAGE_NOT_USED),
@@ -354,23 +361,6 @@ def _clicks(
         of_clicked,
     ]
     return pl.concat(outcomes), clicked
-
-
-def _elsewhere(rules: RawRules) -> pl.Expr:
-    """Whether the ordinal of a click, read from its action's base, is not that of the impression's ordinal."""
-    known = [(action, rules.bases[action]) for action in rules.click_actions if action in rules.bases]
-    differs = pl.lit(value=False)
-    for action, base in known:
-        differs |= (pl.col(ACTION) == action) & (pl.col(ORDINAL) - base + 1 != pl.col(POSITION))
-    return differs.fill_null(value=False) & ~pl.col(_LISTED)
-
-
-def _rows(shown: pl.DataFrame, clicked: pl.DataFrame, pages: pl.DataFrame) -> pl.DataFrame:
-    """The log, page after page."""
-    marked = clicked.with_columns(pl.lit(1, pl.Int8).alias(CLICK))
-    rows = shown.join(marked, on=_ON_PAGE, how="left").with_columns(pl.col(CLICK).fill_null(0))
-    of_page = pages.select(QUERY_ID, RECORD, USER_QUERY, *OF_THE_QUERY)
-    return rows.join(of_page, on=QUERY_ID, how="inner").sort(RECORD, POSITION).select(COLUMNS)
 
 
 _MOSTLY = 0.5

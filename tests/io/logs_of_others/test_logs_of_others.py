@@ -61,28 +61,3 @@ def test_the_command_that_check_gives_reads_the_rows_of_the_log(run_in_process: 
     read = run_in_process("collect", *words, "-o", "statistics", cwd=tmp_path)
     assert read.returncode == 0, read.stderr
     assert counted(tmp_path / "statistics") == expected(form)
-
-
-@pytest.mark.slow
-def test_the_estimate_is_that_of_the_flat_log_whatever_the_form(run_in_process: Run, tmp_path: Path) -> None:
-    found: dict[str, list[float]] = {}
-    for form in (
-        "flat",
-        "structs",
-        "text_lists",
-        "json_array",
-        "events",
-        "metarank",
-        "behavioral_analytics",
-        "ubi_1_0",
-    ):
-        folder = tmp_path / form
-        folder.mkdir()
-        for name, content in FORMS[form](PAGES).items():
-            (folder / name).write_bytes(content)
-        looked = run_in_process("check", *FORMS[form](PAGES), "--json", cwd=folder)
-        words = json.loads(looked.stdout)["command"]
-        assert run_in_process(*words, "-o", "result", cwd=folder).returncode == 0
-        found[form] = pl.read_parquet(folder / "result" / "propensities.parquet")["propensity"].to_list()
-    for form, theta in found.items():
-        assert theta == pytest.approx(found["flat"], rel=1e-9), form
