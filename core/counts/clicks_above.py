@@ -11,10 +11,11 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.members import Members
+from posbias.core.counts.cells import CELL
 from posbias.core.counts.plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import Strata
+from posbias.core.counts.sufficient_statistics import Strata, table_of
 from posbias.core.log.pages import in_page_order
 from posbias.core.periods import Length, with_periods
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, QUERY, SESSION
@@ -53,17 +54,9 @@ class CountedPages:
         unit = tuple(dict.fromkeys((*self.plan.stratum_columns(period), *self.plan.cell_columns)))
         by_unit = with_periods(self.counts, unit).group_by(*unit, STATE)
         rows = by_unit.agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(*unit, STATE)
-        numbers = rows.select(pl.struct(*unit).rle_id().alias("unit"), pl.col(QUERY).rle_id().alias("query"))
-        first = np.flatnonzero(np.diff(numbers["unit"].to_numpy().astype(np.int64), prepend=-1))
-        table = CountTable(
-            n_cells=len(ClicksAbove),
-            start=np.append(first, rows.height).astype(np.int64),
-            cell=rows[STATE].to_numpy().astype(np.int64),
-            impressions=rows[IMPRESSIONS].to_numpy().astype(np.float64),
-            clicks=rows[CLICKS].to_numpy().astype(np.float64),
-            multiplicity=np.ones(len(first)),
-        )
-        return Strata(table, Members(np.arange(len(first)), numbers["query"].to_numpy().astype(np.int64)[first]))
+        table = table_of(rows.rename({STATE: CELL}), unit, len(ClicksAbove))
+        query = rows.select(pl.col(QUERY).rle_id().cast(pl.Int64)).to_series().to_numpy()[table.start[:-1]]
+        return Strata(table, Members(np.arange(table.n_units), query))
 
     def largest_mean(self, value_of_state: Floats) -> float:
         """The largest mean over the impressions of a cell of a value by state, shape (5,)."""

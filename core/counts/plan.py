@@ -106,13 +106,19 @@ class StatisticsPlan:
         """
         return self.count_in_cells(self.with_cells(impressions))
 
-    def count_in_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
-        """Statistics of impressions that `with_cells` has seen."""
-        return self._counted(impressions, self.keys)
-
-    def count_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
-        """Impressions and clicks per cell only, whatever the pair."""
-        return self._counted(self.with_cells(impressions), self.cell_columns)
+    def count_in_cells(
+        self, frame: nw.LazyFrame[IntoLazyFrameT], keys: Sequence[str] = ()
+    ) -> nw.LazyFrame[IntoLazyFrameT]:
+        """Statistics of impressions that `with_cells` has seen, by the keys, or by others."""
+        keys = keys or self.keys
+        if self.summed:
+            return frame.group_by(*keys).agg(nw.col(IMPRESSIONS).sum(), nw.col(CLICK).sum().alias(CLICKS))
+        if not self.weighted:
+            impressions, clicks = nw.len().cast(nw.Int64), nw.col(CLICK).cast(nw.Int64).sum()
+            return frame.group_by(*keys).agg(impressions.alias(IMPRESSIONS), clicks.alias(CLICKS))
+        weight = nw.col(WEIGHT).cast(nw.Float64)
+        weighted = frame.with_columns(weight.alias(IMPRESSIONS), (weight * nw.col(CLICK)).alias(CLICKS))
+        return weighted.group_by(*keys).agg(nw.col(IMPRESSIONS).sum(), nw.col(CLICKS).sum())
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """Each impression with the columns of its cell, positions binned; those too far down are left out."""
@@ -137,16 +143,6 @@ class StatisticsPlan:
             _binned(name, self.position_bins) for name in self.model.cell_columns
         )
         return binned.to_native()
-
-    def _counted(self, frame: nw.LazyFrame[IntoLazyFrameT], keys: Sequence[str]) -> nw.LazyFrame[IntoLazyFrameT]:
-        if self.summed:
-            return frame.group_by(*keys).agg(nw.col(IMPRESSIONS).sum(), nw.col(CLICK).sum().alias(CLICKS))
-        if not self.weighted:
-            impressions, clicks = nw.len().cast(nw.Int64), nw.col(CLICK).cast(nw.Int64).sum()
-            return frame.group_by(*keys).agg(impressions.alias(IMPRESSIONS), clicks.alias(CLICKS))
-        weight = nw.col(WEIGHT).cast(nw.Float64)
-        weighted = frame.with_columns(weight.alias(IMPRESSIONS), (weight * nw.col(CLICK)).alias(CLICKS))
-        return weighted.group_by(*keys).agg(nw.col(IMPRESSIONS).sum(), nw.col(CLICKS).sum())
 
     def add_up(self, statistics: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
         """Merge statistics: counts of equal keys add up."""

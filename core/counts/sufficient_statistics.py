@@ -168,7 +168,7 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
     pairs, by_unit = pl.DataFrame(), dict[tuple[str, ...], PartOfStrata]()
     for unit in plan.units:
         of_unit = _added_up(rows, unit, plan)
-        table = _table(of_unit, unit, cells.height)
+        table = table_of(of_unit, unit, cells.height)
         by_unit[unit], signature = _compressed(of_unit, table, codes)
         first = table.start[:-1]
         if unit == plan.pair_columns:
@@ -240,7 +240,7 @@ def _rows_and_table(
     """The rows of one kind of unit, and their counts."""
     statistics, plan = without_clusters(statistics, plan)
     rows = _added_up(_with_numbers(statistics, numbers_in(cells, statistics, plan)), unit, plan)
-    return rows, _table(rows, unit, cells.height)
+    return rows, table_of(rows, unit, cells.height)
 
 
 def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
@@ -393,7 +393,7 @@ def _summed(rows: pl.DataFrame, unit_of_row: Integers) -> pl.DataFrame:
     return kept.with_columns(pl.Series(name, values) for name, values in sums.items())
 
 
-def _table(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> CountTable:
+def table_of(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> CountTable:
     """Rows sorted by unit and cell as a table of counts."""
     unit_of_row = rows.select(pl.struct(*unit).rle_id()).to_series().to_numpy()
     first = np.flatnonzero(np.diff(unit_of_row, prepend=-1))

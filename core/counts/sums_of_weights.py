@@ -19,10 +19,10 @@ def count_cells(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame
         impressions: canonical ones.
         plan: what is counted.
     """
-    frame = nw.from_native(impressions)
+    in_cells = plan.with_cells(nw.from_native(impressions))
     if plan.weighted:
-        return count_weights(plan.with_cells(frame).to_native(), plan.cell_columns)
-    return plan.count_cells(frame).to_native().collect(engine="streaming")
+        return count_weights(in_cells.to_native(), plan.cell_columns)
+    return plan.count_in_cells(in_cells, plan.cell_columns).to_native().collect(engine="streaming")
 
 
 def count_weights(in_cells: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
