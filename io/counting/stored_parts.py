@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from io import BufferedWriter
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from typing import Any
 
@@ -28,36 +28,43 @@ class StoredStrata:
     @property
     def keys(self) -> Hashes:
         """The keys, ascending, shape (J,)."""
-        return self._read("keys")
+        return self._whole("keys")
 
     @property
     def member_signature(self) -> Numbers:
         """The signature of each unit with a click and at least two cells, shape (N,)."""
-        return self._read("member_signature")
+        return self._whole("member_signature")
 
     @property
     def member_query(self) -> Numbers:
         """The query of that unit, ascending, shape (N,)."""
-        return self._read("member_query")
+        return self._whole("member_query")
 
     def read(self, first: int, last: int) -> CountTable:
         """The signatures first .. last - 1."""
-        start = self._read("start", first, last + 1)
-        entries = int(start[0]), int(start[-1])
-        return CountTable(
-            n_cells=self.n_cells,
-            start=start - start[0],
-            cell=self._read("cell", *entries),
-            impressions=self._read("impressions", *entries),
-            clicks=self._read("clicks", *entries),
-            multiplicity=self._read("multiplicity", first, last),
-        )
+        with self.path.open("rb") as file:
+            start = self._read(file, "start", first, last + 1)
+            entries = int(start[0]), int(start[-1])
+            return CountTable(
+                n_cells=self.n_cells,
+                start=start - start[0],
+                cell=self._read(file, "cell", *entries),
+                impressions=self._read(file, "impressions", *entries),
+                clicks=self._read(file, "clicks", *entries),
+                multiplicity=self._read(file, "multiplicity", first, last),
+            )
 
-    def _read(self, name: str, first: int = 0, last: int | None = None) -> NDArray[Any]:
+    def _whole(self, name: str) -> NDArray[Any]:
+        with self.path.open("rb") as file:
+            return self._read(file, name, 0, self.arrays[name][2])
+
+    def _read(self, file: BufferedReader, name: str, first: int, last: int) -> NDArray[Any]:
         """The elements first .. last - 1 of an array."""
-        offset, dtype, length = self.arrays[name]
-        count = (length if last is None else last) - first
-        return np.fromfile(self.path, dtype, count, offset=offset + first * np.dtype(dtype).itemsize)
+        offset, dtype, _ = self.arrays[name]
+        array: NDArray[Any] = np.empty(last - first, dtype)
+        file.seek(offset + first * array.itemsize)
+        file.readinto(array.data)
+        return array
 
 
 def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistics:
