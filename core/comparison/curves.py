@@ -24,23 +24,14 @@ _ROUNDING = 1e-6  # a difference whose error is this small a share of the errors
 
 @dataclass(frozen=True)
 class Curves:
-    """Several curves.
+    """Several curves."""
 
-    Attributes:
-        log_theta: shape (S, K); NaN where not known.
-        covariance: shape (S K, S K), of the errors; NaN beside what has no error, 0 beside the references.
-        degrees: shape (S, K), degrees of freedom of the errors; NaN where there is none.
-        group: shape (K,): cells of one number can be compared with each other.
-        present: shape (S, K), whether the cell was shown at all.
-        correlated: whether correlations within a curve are known.
-    """
-
-    log_theta: Floats
-    covariance: Floats
-    degrees: Floats
-    group: Integers
-    present: Flags
-    correlated: bool = True
+    log_theta: Floats  # shape (S, K); NaN where not known
+    covariance: Floats  # shape (S K, S K), of the errors; NaN beside what has no error, 0 beside the references
+    degrees: Floats  # shape (S, K), degrees of freedom of the errors; NaN where there is none
+    group: Integers  # shape (K,): cells of one number can be compared with each other
+    present: Flags  # shape (S, K), whether the cell was shown at all
+    correlated: bool = True  # whether correlations within a curve are known
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -79,21 +70,13 @@ class Curves:
 
 @dataclass(frozen=True)
 class Differences:
-    """What was found of M contrasts.
+    """What was found of M contrasts."""
 
-    Attributes:
-        difference: shape (M,), of log propensities; NaN where it is not known.
-        std_error: shape (M,); NaN where it is not known.
-        margin: shape (M,), half the width of the 95 % interval of the difference.
-        p_value: shape (M,), of each by itself; NaN without an error.
-        test: of all of them.
-    """
-
-    difference: Floats
-    std_error: Floats
-    margin: Floats
-    p_value: Floats
-    test: ContrastTest
+    difference: Floats  # shape (M,), of log propensities; NaN where it is not known
+    std_error: Floats  # shape (M,); NaN where it is not known
+    margin: Floats  # shape (M,), half the width of the 95 % interval of the difference
+    p_value: Floats  # shape (M,), of each by itself; NaN without an error
+    test: ContrastTest  # of all of them
 
     @property
     def low(self) -> Floats:
@@ -206,21 +189,14 @@ _NO_LIMIT = 1e9  # degrees of freedom of errors that do not come from clusters
 
 @dataclass(frozen=True)
 class FittedCurve:
-    """A fit as it was written.
+    """A fit as it was written."""
 
-    Attributes:
-        table: the cell columns, `propensity`, `std_error`; null where not known.
-        covariance: the table of the covariance of log examination; None where there is none.
-        query_spread: tau, of which tau^2 is on the diagonal of the covariance.
-        effective_clusters: by row of the table, of the errors; None where they do not come from clusters.
-        clusters: how many there are.
-    """
-
-    table: pl.DataFrame
-    covariance: pl.DataFrame | None
-    query_spread: float
+    table: pl.DataFrame  # the cell columns, `propensity`, `std_error`; null where not known
+    covariance: pl.DataFrame | None  # the table of the covariance of log examination; None where there is none
+    query_spread: float  # tau, of which tau^2 is on the diagonal of the covariance
+    # by row of the table, of the errors; None where they do not come from clusters
     effective_clusters: Sequence[float | None] | None
-    clusters: int
+    clusters: int  # how many there are
 
 
 def curves_of_fits(fits: Sequence[FittedCurve], cells: pl.DataFrame, context: Sequence[str]) -> Curves:

@@ -46,24 +46,17 @@ OTHERS = {
 
 @dataclass(frozen=True)
 class Curves:
-    """Cells that are drawn.
+    """Cells that are drawn."""
 
-    Attributes:
-        cells: `position`, `previous_click` (null but for models that have it), `context` (a text, empty where there is
-            none), `row` (the row of the table of the fit), `impressions`, `clicks`, `click_rate`, `relative_rate`,
-            `propensity`, `low`, `high`, `linking_clicks`, `identified`, `reason`, and of the other estimates those
-            that the table has; numbers that are not known are null.
-        contexts: those that are drawn, the most frequent first.
-        n_contexts: how many there are.
-        positions: those that are drawn.
-        n_positions: how many there are.
-    """
-
+    # `position`, `previous_click` (null but for models that have it), `context` (a text, empty where there is none),
+    # `row` (the row of the table of the fit), `impressions`, `clicks`, `click_rate`, `relative_rate`, `propensity`,
+    # `low`, `high`, `linking_clicks`, `identified`, `reason`, and of the other estimates those that the table has;
+    # numbers that are not known are null
     cells: pl.DataFrame
-    contexts: tuple[str, ...]
-    n_contexts: int
-    positions: tuple[int, ...]
-    n_positions: int
+    contexts: tuple[str, ...]  # those that are drawn, the most frequent first
+    n_contexts: int  # how many there are
+    positions: tuple[int, ...]  # those that are drawn
+    n_positions: int  # how many there are
 
     @property
     def browsing(self) -> bool:

@@ -29,23 +29,16 @@ _SURE = "sure"
 
 @dataclass(frozen=True)
 class DocumentDifferences:
-    """What was found.
+    """What was found."""
 
-    Attributes:
-        grid: `click_rate` and `attractiveness` (the lower ends of their bins), `documents`; bins without any are left
-            out.
-        documents: how many there are with enough impressions.
-        outside: how many have a click rate outside of the 95 % interval of their attractiveness.
-        underrated: the keys, `impressions`, `clicks`, `click_rate`, `attractiveness`, `std_dev` of the documents that
-            are clicked less often than they attract, those of which it is surest first.
-        overrated: likewise of those that are clicked more often.
-    """
-
+    # `click_rate` and `attractiveness` (the lower ends of their bins), `documents`; bins without any are left out
     grid: pl.DataFrame
-    documents: int
-    outside: int
+    documents: int  # how many there are with enough impressions
+    outside: int  # how many have a click rate outside of the 95 % interval of their attractiveness
+    # the keys, `impressions`, `clicks`, `click_rate`, `attractiveness`, `std_dev` of the documents that are clicked
+    # less often than they attract, those of which it is surest first
     underrated: pl.DataFrame
-    overrated: pl.DataFrame
+    overrated: pl.DataFrame  # likewise of those that are clicked more often
 
 
 def document_differences(table: pl.LazyFrame, keys: Sequence[str], most: int) -> DocumentDifferences:

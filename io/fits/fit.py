@@ -64,35 +64,22 @@ SCHEMA = "posbias.result"
 
 @dataclass(frozen=True)
 class FitRequest:
-    """How counts are fitted.
+    """How counts are fitted."""
 
-    Attributes:
-        method: the estimator's name.
-        options: what is asked of it.
-        compare: whether joint EM is run as well, and whether other click models are looked at; None where that is
-            quick.
-        csv: whether tables are also written as CSV.
-    """
-
-    method: str
-    options: EstimationOptions
+    method: str  # the estimator's name
+    options: EstimationOptions  # what is asked of it
+    # whether joint EM is run as well, and whether other click models are looked at; None where that is quick
     compare: bool | None = None
-    csv: bool = False
+    csv: bool = False  # whether tables are also written as CSV
 
 
 @dataclass(frozen=True)
 class WrittenFit:
-    """A fit whose tables are written.
+    """A fit whose tables are written."""
 
-    Attributes:
-        fit: it.
-        verdicts: what the log says about it.
-        sections: what the manifest says of it.
-    """
-
-    fit: Fit
-    verdicts: tuple[Verdict, ...]
-    sections: dict[str, Any]
+    fit: Fit  # it
+    verdicts: tuple[Verdict, ...]  # what the log says about it
+    sections: dict[str, Any]  # what the manifest says of it
 
     @property
     def warnings(self) -> list[str]:

@@ -31,17 +31,11 @@ _MOST_SLASHES = 2  # pathlib makes one of two
 
 @dataclass(frozen=True, order=True)
 class ObjectUrl:
-    """An object, or everything below a prefix; object stores have no directories.
+    """An object, or everything below a prefix; object stores have no directories."""
 
-    Attributes:
-        scheme: which kind of store, e.g. `s3`.
-        bucket: the bucket or container.
-        key: the name within the bucket, without a slash at its ends; empty for the whole bucket.
-    """
-
-    scheme: str
-    bucket: str
-    key: str
+    scheme: str  # which kind of store, e.g. `s3`
+    bucket: str  # the bucket or container
+    key: str  # the name within the bucket, without a slash at its ends; empty for the whole bucket
 
     def __str__(self) -> str:
         return f"{self.root}/{self.key}"

@@ -43,19 +43,12 @@ _ROUTE = re.compile(r"https?://[^/\s]+")
 
 @dataclass(frozen=True)
 class StoredObject:
-    """One object.
+    """One object."""
 
-    Attributes:
-        url: where it is.
-        bytes: its size.
-        modified: when it was last changed, in nanoseconds.
-        version: what differs once its content does, where the store says so.
-    """
-
-    url: ObjectUrl
-    bytes: int
-    modified: int
-    version: str | None = None
+    url: ObjectUrl  # where it is
+    bytes: int  # its size
+    modified: int  # when it was last changed, in nanoseconds
+    version: str | None = None  # what differs once its content does, where the store says so
 
 
 def find_object(url: ObjectUrl) -> StoredObject | None:

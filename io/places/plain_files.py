@@ -24,18 +24,12 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class FileState:
-    """Which file stands under a name: what differs once another one takes its place, or its content is written anew.
+    """Which file stands under a name: what differs once another one takes its place, or its content is written anew."""
 
-    Attributes:
-        device, inode: the file.
-        bytes: its size.
-        modified: when it was last written, in nanoseconds.
-    """
-
-    device: int
+    device: int  # the file
     inode: int
-    bytes: int
-    modified: int
+    bytes: int  # its size
+    modified: int  # when it was last written, in nanoseconds
 
 
 def state_of(path: Path) -> FileState:

@@ -37,19 +37,12 @@ _Type = TypeVar("_Type")
 
 
 class Described(msgspec.Struct, frozen=True):
-    """What every manifest says of its result.
+    """What every manifest says of its result."""
 
-    Attributes:
-        command: what made it.
-        versions: of posbias and of libraries.
-        files: their sizes by name.
-        digests: XXH3-128 of those that are read again, by name; none in results of earlier versions.
-    """
-
-    command: str
-    versions: dict[str, str]
-    files: dict[str, int]
-    digests: dict[str, str] = {}
+    command: str  # what made it
+    versions: dict[str, str]  # of posbias and of libraries
+    files: dict[str, int]  # their sizes by name
+    digests: dict[str, str] = {}  # XXH3-128 of those that are read again, by name; none in results of earlier versions
 
     def __post_init__(self) -> None:
         """Find names that lead out of the result."""
@@ -59,17 +52,11 @@ class Described(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest as it was read.
+    """A manifest as it was read."""
 
-    Attributes:
-        path: its file.
-        state: which file that was.
-        content: what it holds.
-    """
-
-    path: Path
-    state: FileState
-    content: dict[str, Any]
+    path: Path  # its file
+    state: FileState  # which file that was
+    content: dict[str, Any]  # what it holds
 
     def typed(self, as_type: type[_Type], error: type[PosbiasError], remedy: str) -> _Type:
         """What it holds, as fields of known types.

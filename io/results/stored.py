@@ -22,19 +22,12 @@ _Type = TypeVar("_Type")
 
 @dataclass(frozen=True)
 class StoredResult:
-    """A result, whole and unchanged.
+    """A result, whole and unchanged."""
 
-    Attributes:
-        folder: where its files are.
-        command: what made it.
-        files: their names.
-        manifest: what is said of it.
-    """
-
-    folder: Path
-    command: str
-    files: Collection[str]
-    manifest: Manifest
+    folder: Path  # where its files are
+    command: str  # what made it
+    files: Collection[str]  # their names
+    manifest: Manifest  # what is said of it
 
     @property
     def content(self) -> dict[str, Any]:

@@ -13,19 +13,12 @@ from posbias.io.results.files import foreign_in, listed_in
 
 @dataclass(frozen=True)
 class Target:
-    """Where a result will stand.
+    """Where a result will stand."""
 
-    Attributes:
-        named: as the user calls it.
-        path: its full name, without symbolic links.
-        force: whether an older result there is replaced.
-        protected: what it must not hold.
-    """
-
-    named: Path
-    path: Path
-    force: bool
-    protected: tuple[Path, ...]
+    named: Path  # as the user calls it
+    path: Path  # its full name, without symbolic links
+    force: bool  # whether an older result there is replaced
+    protected: tuple[Path, ...]  # what it must not hold
 
     def __str__(self) -> str:
         return f"{self.named} (a symbolic link to {self.path})" if self.named.is_symlink() else str(self.named)

@@ -33,19 +33,13 @@ _FORMAT = "posbias.upload/1"
 
 
 class _Upload(msgspec.Struct, frozen=True):
-    """What a marker says.
+    """What a marker says."""
 
-    Attributes:
-        format: of the marker.
-        about: what a person who finds it must know.
-        token: random, of this upload alone.
-        files: the objects that belong to it, by name below the prefix.
-    """
-
-    format: str = _FORMAT
+    format: str = _FORMAT  # of the marker
+    # what a person who finds it must know
     about: str = "posbias is uploading a result, or was stopped while it did. Without manifest.json nothing is whole."
-    token: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
-    files: tuple[str, ...] = ()
+    token: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))  # random, of this upload alone
+    files: tuple[str, ...] = ()  # the objects that belong to it, by name below the prefix
 
 
 def is_unfinished(url: ObjectUrl) -> bool:

@@ -31,17 +31,11 @@ def one_by_one(items: Iterable[Item], work: Callable[[Item], Found]) -> Iterator
 
 @dataclass(frozen=True)
 class Expected:
-    """What must be found in the files of a segment.
+    """What must be found in the files of a segment."""
 
-    Attributes:
-        place: the statistics, as they are called in messages.
-        segment: its files, and what they add up to.
-        types: the type of each column, as text, in the order of the columns.
-    """
-
-    place: Location
-    segment: Segment
-    types: dict[str, str]
+    place: Location  # the statistics, as they are called in messages
+    segment: Segment  # its files, and what they add up to
+    types: dict[str, str]  # the type of each column, as text, in the order of the columns
 
 
 Check: TypeAlias = Callable[[Sequence[Expected], Each], None]

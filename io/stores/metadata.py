@@ -26,15 +26,10 @@ from posbias.io.log.rows import Rows
 
 @dataclass(frozen=True)
 class Decay:
-    """How much less the counts of older days weigh.
+    """How much less the counts of older days weigh."""
 
-    Attributes:
-        factor: what a day is worth of the following one, above 0 and at most 1.
-        newest: the day that weighs 1, and what is dated after it: days that cannot be meant.
-    """
-
-    factor: float
-    newest: date
+    factor: float  # what a day is worth of the following one, above 0 and at most 1
+    newest: date  # the day that weighs 1, and what is dated after it: days that cannot be meant
 
     def weigh(self, statistics: pl.LazyFrame, held: "Decay | None" = None) -> pl.LazyFrame:
         """Statistics with a `period`, their counts weighed (Float64). Days of next to no weight are left out.
@@ -62,19 +57,12 @@ DAYS_ONLY = 4
 
 @dataclass(frozen=True)
 class StatisticsMetadata:
-    """What statistics hold.
+    """What statistics hold."""
 
-    Attributes:
-        plan: what was counted.
-        sources: path by digest of every log file that was counted.
-        rows: rows read, rejected and used.
-        decay: how much less the counts of older days weigh; None for counts as they were.
-    """
-
-    plan: StatisticsPlan
-    sources: dict[str, str]
-    rows: Rows
-    decay: Decay | None = None
+    plan: StatisticsPlan  # what was counted
+    sources: dict[str, str]  # path by digest of every log file that was counted
+    rows: Rows  # rows read, rejected and used
+    decay: Decay | None = None  # how much less the counts of older days weigh; None for counts as they were
 
     def to_parquet(self) -> dict[str, str]:
         """As the key-value metadata of a Parquet file."""

@@ -30,17 +30,11 @@ _STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "stat
 
 @dataclass(frozen=True)
 class Part:
-    """One Parquet file of statistics, which holds whole queries of its segment.
+    """One Parquet file of statistics, which holds whole queries of its segment."""
 
-    Attributes:
-        path: where it is.
-        bytes: its size.
-        checksum: of its bytes.
-    """
-
-    path: Path
-    bytes: int
-    checksum: str
+    path: Path  # where it is
+    bytes: int  # its size
+    checksum: str  # of its bytes
 
     def describe(self) -> dict[str, Any]:
         """As plain values, for the manifest."""
@@ -49,21 +43,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Segment:
-    """The parts that one counting wrote.
+    """The parts that one counting wrote."""
 
-    Attributes:
-        parts: its files.
-        sources: path by digest of every log file that was counted.
-        rows: rows read, rejected and used.
-        days: the days that it holds, as text, sorted; none where the statistics keep no period.
-        totals: `rows` of the statistics, and the `impressions` and `clicks` that they add up to.
-    """
-
-    parts: tuple[Part, ...]
-    sources: dict[str, str]
-    rows: Rows
-    days: tuple[str, ...]
-    totals: dict[str, int | float]
+    parts: tuple[Part, ...]  # its files
+    sources: dict[str, str]  # path by digest of every log file that was counted
+    rows: Rows  # rows read, rejected and used
+    days: tuple[str, ...]  # the days that it holds, as text, sorted; none where the statistics keep no period
+    totals: dict[str, int | float]  # `rows` of the statistics, and the `impressions` and `clicks` that they add up to
 
     def describe(self) -> dict[str, Any]:
         """As plain values, for the manifest."""

@@ -44,21 +44,13 @@ _FIRST_WITH_VERSION = 3  # older manifests do not name their version
 
 @dataclass(frozen=True)
 class Statistics:
-    """One directory of statistics.
+    """One directory of statistics."""
 
-    Attributes:
-        path: where it is.
-        metadata: what it holds.
-        key_types: the type of each key column, as text.
-        segments: its files. Rows of different segments may have equal keys: they add up.
-        opened: the manifest and the parts, or their copies, as they were when it was opened.
-    """
-
-    path: Location
-    metadata: StatisticsMetadata
-    key_types: dict[str, str]
-    segments: tuple[Segment, ...]
-    opened: dict[Path, FileState]
+    path: Location  # where it is
+    metadata: StatisticsMetadata  # what it holds
+    key_types: dict[str, str]  # the type of each key column, as text
+    segments: tuple[Segment, ...]  # its files. Rows of different segments may have equal keys: they add up
+    opened: dict[Path, FileState]  # the manifest and the parts, or their copies, as they were when it was opened
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -34,13 +34,9 @@ _doubtful: dict[Path, str] = {}
 
 @dataclass(frozen=True)
 class OwnedDirectory:
-    """A directory of this process.
+    """A directory of this process."""
 
-    Attributes:
-        path: its name.
-    """
-
-    path: Path
+    path: Path  # its name
 
     @property
     def work(self) -> Path:

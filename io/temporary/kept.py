@@ -14,13 +14,9 @@ _ARROW = ".arrow"
 
 @dataclass(frozen=True)
 class KeptFrame:
-    """A frame that is kept. It may travel to another process, which sees the file.
+    """A frame that is kept. It may travel to another process, which sees the file."""
 
-    Attributes:
-        place: the frame itself, or the file of Parquet or Arrow IPC that holds it.
-    """
-
-    place: pl.DataFrame | Path
+    place: pl.DataFrame | Path  # the frame itself, or the file of Parquet or Arrow IPC that holds it
 
     @property
     def in_memory(self) -> bool:

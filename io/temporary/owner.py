@@ -34,29 +34,17 @@ State = Literal["in use", "abandoned", "doubtful", "foreign"]
 
 
 class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a marker says: which process of which user on which machine made the directory, and what for.
+    """What a marker says: which process of which user on which machine made the directory, and what for."""
 
-    Attributes:
-        format: of the marker.
-        token: random, and part of the directory's name.
-        user: numeric id.
-        host: its name.
-        machine: what tells machines of one name apart; empty where the system does not say.
-        boot: since when the machine runs, as the kernel names it; empty where it does not.
-        process: number of the process.
-        started: when it started, in the kernel's ticks; -1 where it is not known.
-        target: full name of the result that is made here; empty where none is.
-    """
-
-    format: str
-    token: str
-    user: int
-    host: str
-    machine: str
-    boot: str
-    process: int
-    started: int
-    target: str = ""
+    format: str  # of the marker
+    token: str  # random, and part of the directory's name
+    user: int  # numeric id
+    host: str  # its name
+    machine: str  # what tells machines of one name apart; empty where the system does not say
+    boot: str  # since when the machine runs, as the kernel names it; empty where it does not
+    process: int  # number of the process
+    started: int  # when it started, in the kernel's ticks; -1 where it is not known
+    target: str = ""  # full name of the result that is made here; empty where none is
 
     @property
     def is_of_this_machine(self) -> bool:
@@ -82,16 +70,11 @@ class Owner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Found(NamedTuple):
-    """What is known of a directory.
+    """What is known of a directory."""
 
-    Attributes:
-        state: whose it is.
-        owner: what its marker says, where it has one of ours.
-        lock: of an abandoned one the handle that now holds its lock, to be closed when the directory is gone.
-    """
-
-    state: State
-    owner: Owner | None = None
+    state: State  # whose it is
+    owner: Owner | None = None  # what its marker says, where it has one of ours
+    # of an abandoned one the handle that now holds its lock, to be closed when the directory is gone
     lock: int | None = None
 
 
