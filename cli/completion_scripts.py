@@ -49,7 +49,7 @@ def install(shell: Shell) -> None:
         OutputExistsError: a file of somebody else is there.
         OutputError: it cannot be written.
     """
-    from posbias.io.results.renames import write_settings  # noqa: PLC0415 - only where something is written
+    from posbias.io.results.atomic import write_settings  # noqa: PLC0415 - only where something is written
 
     target, advice = _place(shell)
     try:

@@ -33,10 +33,10 @@ def init(
     from posbias.cli.work.looking import check
     from posbias.cli.work.recognition import Asked
     from posbias.io.jobs.result import DONE, WITH_DOUBTS
-    from posbias.io.results.renames import check_free, write_settings
+    from posbias.io.results.atomic import check_settings, write_settings
 
     target, console = Path(DEFAULT_FILE), stderr_console()
-    check_free(target, force=output.force)
+    check_settings(target, force=output.force)
     with show_progress(console, quiet=output.quiet) as progress:
         checked = check(Asked(tuple(logs), columns, reading, counting), progress)
     asked = checked.asked

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.count_table import Flags, Floats
 from posbias.core.comparison.curves import Curves, Differences
 
 DAY = "day"
@@ -63,27 +63,32 @@ def day_table(cells: pl.DataFrame, days: pl.Series, curves: Curves, found: Diffe
     )
 
 
+def _unknown(curves: Curves) -> list[tuple[Flags, str]]:
+    """Which cells of which curves have no error, no propensity, or nothing, the last to be said first; (S, K)."""
+    return [
+        (~np.isfinite(curves.std_error), "no standard error"),
+        (~np.isfinite(curves.log_theta), "no propensity"),
+        (~curves.present, "not shown"),
+    ]
+
+
 def _why_not(curves: Curves, names: Sequence[str]) -> list[str | None]:
     """Why cells of two curves are not compared; None where they are."""
-    said = np.full(curves.shape[1], None, np.object_)
-    for number, name in reversed(list(enumerate(names))):
-        said[~np.isfinite(curves.std_error[number])] = f"no standard error in {name}"
-    for number, name in reversed(list(enumerate(names))):
-        said[~np.isfinite(curves.log_theta[number])] = f"no propensity in {name}"
-    for number, name in reversed(list(enumerate(names))):
-        said[~curves.present[number]] = f"not shown in {name}"
-    return said.tolist()
+    reasons = np.full(curves.shape[1], None, np.object_)
+    for unknown, reason in _unknown(curves):
+        for cells, name in reversed(list(zip(unknown, names, strict=True))):
+            reasons[cells] = f"{reason} in {name}"
+    return reasons.tolist()
 
 
 def _why_not_the_day(curves: Curves, found: Differences) -> list[str | None]:
     """Why a day's cell is not compared with other days; None where it is."""
-    said = np.full(curves.log_theta.size, None, np.object_)
+    reasons = np.full(curves.log_theta.size, None, np.object_)
     alone = ~np.isfinite(found.difference)
-    said[alone & ~(curves.std_error.ravel() == 0)] = "no other day has a propensity with an error"
-    said[~np.isfinite(curves.std_error).ravel()] = "no standard error"
-    said[~np.isfinite(curves.log_theta).ravel()] = "no propensity"
-    said[~curves.present.ravel()] = "not shown"
-    return said.tolist()
+    reasons[alone & ~(curves.std_error.ravel() == 0)] = "no other day has a propensity with an error"
+    for unknown, reason in _unknown(curves):
+        reasons[unknown.ravel()] = reason
+    return reasons.tolist()
 
 
 def _tested(found: Differences) -> list[pl.Series]:

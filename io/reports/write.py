@@ -8,9 +8,8 @@ from pathlib import Path
 
 from posbias.core.errors import OutputError, OutputExistsError, UsageError
 from posbias.io.places.plain_files import open_plain, state_of
+from posbias.io.results.atomic import write_file
 from posbias.io.results.files import listed_in
-from posbias.io.results.renames import committing, exchange, rename_new, sync_directory
-from posbias.io.temporary.directories import owned_directory
 
 _COMMENT = b"<!-- posbias report %s -->\n"
 _KEYWORD = b"posbias\0"
@@ -97,38 +96,4 @@ def write_report(target: Path, content: bytes, *, force: bool) -> None:
         OutputError: it cannot be written, or what is there was not written by posbias.
     """
     check_target(target, force=force)
-    with owned_directory(target.absolute().parent, hidden=True) as work:
-        made = work / "report"
-        try:
-            _write(made, stamped(content))
-            with committing():
-                _move(made, target, force=force)
-            sync_directory(target.absolute().parent)
-        except FileExistsError as error:
-            raise OutputExistsError(f"{target}: already exists: it appeared during this run and was kept.") from error
-        except OSError as error:
-            raise OutputError(f"{target}: cannot be written: {error.strerror}. Nothing was written.") from error
-
-
-def _move(made: Path, target: Path, *, force: bool) -> None:
-    """Put the report into place; what comes out of there is looked at once more, and goes back if it is not ours."""
-    if not (force and os.path.lexists(target)):
-        rename_new(made, target)
-        return
-    _check_ours(target)
-    if not exchange(made, target):
-        made.replace(target)
-        return
-    try:
-        _check_ours(made)
-    except OutputError:
-        exchange(made, target)
-        raise
-
-
-def _write(path: Path, content: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    write_file(target, stamped(content), _check_ours, force=force)

@@ -4,6 +4,7 @@ A result is written in a directory beside the target, synced, and moved into pla
 leaves the old result or the new one; what else it leaves, the next run removes.
 """
 
+import os
 import random
 import secrets
 import time
@@ -15,10 +16,19 @@ from typing import TypeAlias
 import polars as pl
 
 from posbias.core.errors import OutputError, OutputExistsError
+from posbias.io.places.plain_files import state_of
 from posbias.io.results.files import foreign_in, listed_in
 from posbias.io.results.renames import committing, exchange, identity, rename_new, sync_directory, sync_tree
 from posbias.io.results.target import Target, resolved
-from posbias.io.temporary.directories import OwnedDirectory, abandoned_in, keep, made_directory, owners_in, remove_owned
+from posbias.io.temporary.directories import (
+    OwnedDirectory,
+    abandoned_in,
+    keep,
+    made_directory,
+    owned_directory,
+    owners_in,
+    remove_owned,
+)
 from posbias.io.temporary.files import NO_SPACE, is_disk_full
 from posbias.io.temporary.owner import Owner
 
@@ -171,3 +181,83 @@ def _replace(made: OwnedDirectory, target: Target, before: tuple[int, int]) -> N
         rename_new(made.set_aside, target.path)
         raise OutputError(_REPLACED.format(target=target))
     rename_new(made.work, target.path)
+
+
+Check: TypeAlias = Callable[[Path], None]
+"""Raises OutputError for a file that must not be replaced."""
+
+
+def write_file(target: Path, content: bytes, check: Check, *, force: bool) -> None:
+    """Write one file, whole or not at all; what is replaced is looked at once more, and goes back if it must stay.
+
+    Raises:
+        OutputExistsError: something is there, and is not to be replaced.
+        OutputError: it cannot be written, or what is there must not be replaced.
+    """
+    folder = target.absolute().parent
+    with owned_directory(folder, hidden=True) as work:
+        made = work / "file"
+        try:
+            handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            with committing():
+                _put(made, target, check if force and os.path.lexists(target) else None)
+            sync_directory(folder)
+        except FileExistsError as error:
+            raise OutputExistsError(f"{target}: already exists: it appeared during this run and was kept.") from error
+        except OSError as error:
+            raise OutputError(f"{target}: cannot be written: {error.strerror}. Nothing was written.") from error
+
+
+def _put(made: Path, target: Path, check: Check | None) -> None:
+    if check is None:
+        rename_new(made, target)
+        return
+    check(target)
+    if not exchange(made, target):
+        made.replace(target)
+        return
+    try:
+        check(made)
+    except OutputError:
+        exchange(made, target)
+        raise
+
+
+def check_settings(target: Path, *, force: bool) -> None:
+    """See that a file of options may be written.
+
+    Raises:
+        OutputExistsError: it is there, and is not to be replaced.
+        OutputError: it is to be replaced, and is no plain file.
+    """
+    if not os.path.lexists(target):
+        return
+    if not force:
+        raise OutputExistsError(f"{target}: already exists. Use --force to replace it.")
+    _check_plain(target)
+
+
+def _check_plain(target: Path) -> None:
+    try:
+        state_of(target)
+    except OSError as error:
+        raise OutputError(f"{target}: is not replaced: {error.strerror}.") from error
+
+
+def write_settings(target: Path, text: str, *, force: bool) -> None:
+    """Write a file of options, or a script of ours.
+
+    Raises:
+        OutputExistsError: it is there, and is not to be replaced.
+        OutputError: it cannot be written.
+    """
+    check_settings(target, force=force)
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        raise OutputError(f"{target}: cannot be written: a name is not UTF-8, and TOML is. Rename the file.") from error
+    write_file(target, content, _check_plain, force=force)

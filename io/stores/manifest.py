@@ -69,17 +69,6 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(str(error)) from error
 
 
-class Decayed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far counts have decayed, as `Decay.describe` says it."""
-
-    factor: Annotated[float, Meta(gt=0, le=1)]
-    newest: date
-
-    def decay(self) -> Decay:
-        """As a decay."""
-        return Decay(self.factor, self.newest)
-
-
 Amounts: TypeAlias = dict[str, int | float]
 """`rows`, `impressions` and `clicks`."""
 
@@ -121,7 +110,7 @@ class StatisticsManifest(msgspec.Struct, frozen=True):
 
     counted: Counted
     key_types: dict[str, str]
-    decay: Decayed | None
+    decay: Decay | None
     rows: Rows
     statistics: Totals
     segments: tuple[DescribedSegment, ...]

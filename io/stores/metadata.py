@@ -13,10 +13,11 @@ So what a ranker, a page design or the users were like long ago fades out of the
 import json
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import polars as pl
+from msgspec import Meta
 
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.log.impressions import SMALLEST_WEIGHT
@@ -24,11 +25,10 @@ from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD
 from posbias.io.log.rows import Rows
 
 
-@dataclass(frozen=True)
-class Decay:
+class Decay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much less the counts of older days weigh."""
 
-    factor: float  # what a day is worth of the following one, above 0 and at most 1
+    factor: Annotated[float, Meta(gt=0, le=1)]  # what a day is worth of the following one
     newest: date  # the day that weighs 1, and what is dated after it: days that cannot be meant
 
     def weigh(self, statistics: pl.LazyFrame, held: "Decay | None" = None) -> pl.LazyFrame:
@@ -43,10 +43,6 @@ class Decay:
         share = weight if held is None else pl.lit(self.factor ** (self.newest - held.newest).days)
         weighed = pl.col(IMPRESSIONS, CLICKS).cast(pl.Float64) * share
         return statistics.filter(weight >= SMALLEST_WEIGHT).with_columns(weighed)
-
-    def describe(self) -> dict[str, Any]:
-        """As plain values, for metadata and manifests."""
-        return {"factor": self.factor, "newest": self.newest.isoformat()}
 
 
 SCHEMA = "posbias.statistics"
@@ -93,4 +89,4 @@ def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
 
 def describe_decay(decay: Decay | None) -> dict[str, Any] | None:
     """A decay as plain values."""
-    return None if decay is None else decay.describe()
+    return msgspec.to_builtins(decay)

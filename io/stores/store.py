@@ -332,7 +332,7 @@ def _opened(said: StatisticsManifest, manifest: Manifest, path: Path) -> Statist
         plan=said.counted.plan(),
         sources={digest: source for segment in segments for digest, source in segment.sources.items()},
         rows=said.rows,
-        decay=None if said.decay is None else said.decay.decay(),
+        decay=said.decay,
     )
     found = Statistics(path, metadata, said.key_types, segments, {manifest.path: manifest.state})
     try:

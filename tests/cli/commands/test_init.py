@@ -113,11 +113,11 @@ def test_a_disk_that_cannot_be_written_is_an_error(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("posbias.io.results.renames.os.fsync", full)
+    monkeypatch.setattr("posbias.io.results.atomic.os.fsync", full)
     done = run_in_process("init", "log.csv")
 
     assert done.returncode == 2
-    assert done.stderr == "posbias: error: posbias.toml: cannot be written: No space left on device.\n"
+    assert done.stderr == "posbias: error: posbias.toml: cannot be written: No space left on device. Nothing was written.\n"
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
 
 
