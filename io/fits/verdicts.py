@@ -1,6 +1,6 @@
 """What a reader must know before acting on a result, in words, and whether it is to be taken at face value."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -90,34 +90,32 @@ def fit_verdicts(fit: Fit, others: OtherModels | None = None) -> list[Verdict]:
     ]
 
 
-def _notes(fit: Fit) -> list[str]:
+def _notes(fit: Fit) -> Iterator[str]:
     """Nothing that is wrong, but worth a line."""
-    sentences: list[str] = []
     if fit.period.survivor is not None:
-        sentences.append(f"{why(fit.period)} (--period auto).")
+        yield f"{why(fit.period)} (--period auto)."
     if fit.contexts is not None and fit.contexts.n_contrasts:
-        sentences.append(_contexts(fit, fit.contexts))
+        yield _contexts(fit, fit.contexts)
     if fit.shape is not None and fit.shape.test.n_contrasts and fit.shape.warning is None:
-        sentences.append(_shape(fit, fit.shape))
-    sentences += _bins(fit)
+        yield _shape(fit, fit.shape)
+    yield from _bins(fit)
     if fit.position_effect is not None and fit.position_effect.n_contrasts and not fit.position_effect.rejected:
-        sentences.append(_no_effect(fit))
+        yield _no_effect(fit)
     if fit.previous_click is not None and fit.previous_click.n_contrasts:
-        sentences += _silence(fit) or [_previous_click(fit, fit.previous_click)]
-    sentences += [_placed_at_random(test) for test in fit.placements if test.documents and test.p_value >= LEVEL]
-    sentences += _model_check(fit)
-    sentences += _rows_notes(fit)
+        yield _silence(fit) or _previous_click(fit, fit.previous_click)
+    yield from [_placed_at_random(test) for test in fit.placements if test.documents and test.p_value >= LEVEL]
+    yield from _model_check(fit)
+    yield from _rows_notes(fit)
     comparison = fit.comparison
     if comparison is not None and comparison.biased and fit.estimate.method != JOINT:
-        sentences.append(
+        yield (
             "For comparison only: textbook EM would be off by up to "
             f"{comparison.largest_difference:.0%} on this log{_cause(fit, comparison)}. Your propensities do not use "
             "it."
         )
     by_likelihood = fit.estimate.method in {JOINT, ConditionalEstimator.name}
     if by_likelihood and comparison is not None and comparison.test.n_contrasts and not comparison.biased:
-        sentences.append(_not_sparse(comparison))
-    return sentences
+        yield _not_sparse(comparison)
 
 
 def _assumption(warning: str | None) -> list[Verdict]:
@@ -166,12 +164,13 @@ def _shape(fit: Fit, shape: ShapedEstimate) -> str:
     return f"the {fit.options.shape} shape{fitted} is not rejected against the free estimate ({rests})."
 
 
-def _bins(fit: Fit) -> list[str]:
+def _bins(fit: Fit) -> Iterator[str]:
     if not fit.statistics.plan.position_bins or (fit.bins is not None and fit.bins.warning):
-        return []
+        return
     if fit.bins is None or not fit.bins.contrasts.n_contrasts:
-        return ["the position bins are not tested: that takes the log itself, and positions that can be compared."]
-    return [f"the position bins are not rejected against the free estimate ({_rests_on(fit.bins.contrasts, fit)})."]
+        yield "the position bins are not tested: that takes the log itself, and positions that can be compared."
+        return
+    yield f"the position bins are not rejected against the free estimate ({_rests_on(fit.bins.contrasts, fit)})."
 
 
 def _contexts(fit: Fit, test: ContrastTest) -> str:
@@ -220,25 +219,23 @@ def _previous_click(fit: Fit, test: ContrastTest) -> str:
     )
 
 
-def _silence(fit: Fit) -> list[str]:
+def _silence(fit: Fit) -> str:
     """What cells without clicks below a click say."""
     silence, test = fit.silence, fit.previous_click
     if silence is None or test is None or not test.rejected or not len(silence.cells):
-        return []
+        return ""
     expected = float(np.nansum(silence.expected))
     number, below = len(silence.cells), fit.statistics.cells.filter(pl.col(PREVIOUS_CLICK) > 0).height
     which = f"none of the {below} cells below a click has" if number == below else f"{number} of {below} have not"
-    sentence = (
+    return (
         f"{which} a click, where about {expected:,.0f} would be expected if the previous click made no difference "
         f"({_rests_on(test, fit)}): the log keeps one click per page, or users stop at a click. The cells without a "
         "click above are right for such users; --model pbm is biased."
     )
-    return [sentence]
 
 
-def _convergence(fit: Fit) -> list[Verdict]:
+def _convergence(fit: Fit) -> Iterator[Verdict]:
     estimate = fit.estimate
-    verdicts: list[Verdict] = []
     iterations = counted(estimate.iterations, "iterations")
     if not estimate.converged:
         sentence = (
@@ -248,27 +245,25 @@ def _convergence(fit: Fit) -> list[Verdict]:
             else f"{estimate.method} did not converge in {iterations}: do not use these numbers. Raise "
             "--max-iterations."
         )
-        verdicts.append(Verdict(sentence, Weight.DOUBT))
+        yield Verdict(sentence, Weight.DOUBT)
     if fit.joint is not None and fit.joint is not estimate and not fit.joint.converged:
         iterations = counted(fit.joint.iterations, "iterations")
-        verdicts.append(Verdict(f"joint EM, run for comparison, did not converge in {iterations}.", Weight.CAUTION))
-    return verdicts
+        yield Verdict(f"joint EM, run for comparison, did not converge in {iterations}.", Weight.CAUTION)
 
 
-def _identification(fit: Fit) -> list[Verdict]:
+def _identification(fit: Fit) -> Iterator[Verdict]:
     linkage, known = fit.estimate.linkage, np.isfinite(fit.estimate.propensity)
-    verdicts: list[Verdict] = []
     if not linkage.identified[0] and not fit.statistics.plan.context:
         sentence = (
             f"{cell_in_words(fit, 0)} cannot be compared with other cells; propensities are relative to "
             f"{cell_in_words(fit, int(linkage.references[0]))}."
         )
-        verdicts.append(Verdict(sentence, Weight.CAUTION))
+        yield Verdict(sentence, Weight.CAUTION)
     by_shape_alone = int((known & ~linkage.identified).sum())
     if by_shape_alone:
         rest = "rests" if by_shape_alone == 1 else "rest"
         sentence = f"{by_shape_alone} of {len(known)} propensities {rest} on the shape alone (see `reason`)."
-        verdicts.append(Verdict(sentence, Weight.CAUTION))
+        yield Verdict(sentence, Weight.CAUTION)
     lost, few = int((~known).sum()), fit.click_share < WANTED_CLICK_SHARE
     if lost:
         sentence = (
@@ -276,8 +271,7 @@ def _identification(fit: Fit) -> list[Verdict]:
             f"(see `reason`). Identified cells hold {_share(fit.click_share)} of the clicks"
             + (", too few to rely on." if few else ".")
         )
-        verdicts.append(Verdict(sentence, Weight.DOUBT if few else Weight.CAUTION))
-    return verdicts
+        yield Verdict(sentence, Weight.DOUBT if few else Weight.CAUTION)
 
 
 def _share(share: float) -> str:
@@ -296,18 +290,18 @@ def whom_intervals_are_about(fit: Fit) -> str:
     return population(f"{_clusters(fit).replace(' or ', ' and ')} like these")
 
 
-def _few_clusters(fit: Fit) -> list[Verdict]:
+def _few_clusters(fit: Fit) -> Iterator[Verdict]:
     estimate, units = fit.estimate, _clusters(fit)
     known = estimate.intervals.effective_clusters[estimate.intervals.std_error > 0]
     few = known[known < FEW_EFFECTIVE_CLUSTERS]
     if not len(few):
-        return []
+        return
     where = "" if len(few) == len(known) else f" for {len(few)} of {len(known)} intervals"
     worth = f"{few.min():.0f}" if round(few.min()) == round(few.max()) else f"{few.min():.0f} to {few.max():.0f}"
     sentence = f"A few {units} dominate: this log is worth about {worth} {units}{where}."
     if estimate.errors_by == "query":
         sentence += _MORE_QUERIES + (_OTHER_CLUSTERS if _can_cluster_by_column(fit) else "")
-    return [Verdict(sentence, Weight.CAUTION)]
+    yield Verdict(sentence, Weight.CAUTION)
 
 
 def _can_cluster_by_column(fit: Fit) -> bool:
@@ -315,30 +309,31 @@ def _can_cluster_by_column(fit: Fit) -> bool:
     return able and fit.options.shape == FREE and not fit.options.bootstrap
 
 
-def _feedback(fit: Fit) -> list[Verdict]:
+def _feedback(fit: Fit) -> Iterator[Verdict]:
     if not fit.period.feedback_possible:
-        return []
+        return
     found = f"--period auto: {why(fit.period)}"
     if fit.period.claims:
         biased = "If the ranker learns from these clicks, the propensities are biased"
-        return [Verdict(f"{found} {biased}, and this log cannot rule that out.", Weight.CAUTION)]
+        yield Verdict(f"{found} {biased}, and this log cannot rule that out.", Weight.CAUTION)
+        return
     no_claim = (
         "The ranker learns from these clicks, and no periods were found within which it does not: no claim is made for "
         "these propensities. What helps: times of day (--timestamp), more sessions, the ranker's version "
         "(--period-column), or randomisation. If you know how often it learns, say so with --period."
     )
-    return [Verdict(f"{found} {no_claim}", Weight.DOUBT)]
+    yield Verdict(f"{found} {no_claim}", Weight.DOUBT)
 
 
-def _sparsity(fit: Fit) -> list[Verdict]:
+def _sparsity(fit: Fit) -> Iterator[Verdict]:
     comparison = fit.comparison
     if comparison is None or not comparison.biased or fit.estimate.method != JOINT:
-        return []
+        return
     sentence = (
         f"EM is off by up to {comparison.largest_difference:.0%} on this log{_cause(fit, comparison)}: do not use "
         f"these propensities, choose --method conditional (p = {comparison.test.p_value:.1g})."
     )
-    return [Verdict(sentence, Weight.DOUBT)]
+    yield Verdict(sentence, Weight.DOUBT)
 
 
 def _not_sparse(comparison: JointComparison) -> str:
@@ -386,13 +381,12 @@ def _placements(fit: Fit) -> list[Verdict]:
     return [Verdict(sentence, Weight.CAUTION) for sentence in sentences]
 
 
-def _model_check(fit: Fit) -> list[str]:
+def _model_check(fit: Fit) -> Iterator[str]:
     """Which tests of the model passed, and what they could have missed."""
     tests = fit.model_tests
     passed = {} if tests is None else {name: one for name, one in tests.made.items() if not one.rejected}
     if tests is None or not tests.made:
-        return []
-    sentences: list[str] = []
+        return
     if passed:
         alike = "popular and unpopular results lose clicks with position alike"
         above = "earlier clicks on a page make no difference"
@@ -403,10 +397,9 @@ def _model_check(fit: Fit) -> list[str]:
         parts = [alike] * (ATTRACTIVENESS in passed) + [above] * bool(passed.keys() - {ATTRACTIVENESS})
         p_value = min(one.p_value_adjusted for one in passed.values())
         start = "The rest of the model check passed" if tests.rejected else "Model check passed"
-        sentences.append(f"{start}: {', and '.join(parts)} (p = {p_value:.1g}). {_missed(passed, tests)}".rstrip())
+        yield f"{start}: {', and '.join(parts)} (p = {p_value:.1g}). {_missed(passed, tests)}".rstrip()
     if tests.why_no_pages:
-        sentences.append(f"Whether earlier clicks on a page make a difference is not tested: {tests.why_no_pages}.")
-    return sentences
+        yield f"Whether earlier clicks on a page make a difference is not tested: {tests.why_no_pages}."
 
 
 def _missed(passed: Mapping[str, ScoreTest], tests: ModelTests) -> str:
@@ -422,19 +415,17 @@ def _missed(passed: Mapping[str, ScoreTest], tests: ModelTests) -> str:
     return f"It could have missed that propensities are off {', or '.join(parts)}." if parts else ""
 
 
-def _model_doubts(fit: Fit) -> list[Verdict]:
+def _model_doubts(fit: Fit) -> Iterator[Verdict]:
     """Which tests the model fails, and what follows."""
     tests = fit.model_tests
     if tests is None:
-        return []
-    verdicts: list[Verdict] = []
+        return
     if ATTRACTIVENESS in tests.rejected and tests.attractiveness is not None:
         weight = Weight.DOUBT if ATTRACTIVENESS in tests.doubts else Weight.CAUTION
-        verdicts.append(Verdict(_by_attractiveness(fit, tests.attractiveness, weight), weight))
+        yield Verdict(_by_attractiveness(fit, tests.attractiveness, weight), weight)
     if tests.depends_on_clicks_above:
         weight = Weight.DOUBT if tests.depends_on_clicks_above & tests.doubts else Weight.CAUTION
-        verdicts.append(Verdict(_by_clicks_above(fit, tests, weight), weight))
-    return verdicts
+        yield Verdict(_by_clicks_above(fit, tests, weight), weight)
 
 
 def _by_attractiveness(fit: Fit, test: ScoreTest, weight: Weight) -> str:
@@ -498,10 +489,10 @@ def clicks_above_in_words(row: ClicksBelow) -> str:
     return f"{row.clicks_above}{' or more' if row.clicks_above == MOST_ABOVE else ''}"
 
 
-def _other_model(fit: Fit, others: OtherModels | None) -> list[Verdict]:
+def _other_model(fit: Fit, others: OtherModels | None) -> Iterator[Verdict]:
     """Which other click model explains the clicks, where one does so by more than chance."""
     if others is None or others.better is None:
-        return []
+        return
     best, fitted = others.better, fit.statistics.plan.model
     follow = "It has no propensity by position."
     if best.name in model_names():
@@ -509,14 +500,12 @@ def _other_model(fit: Fit, others: OtherModels | None) -> list[Verdict]:
     if fitted.beside_position:
         follow = f"{_denial(fit, Weight.DOUBT)}. {follow}"
     gain = f"{best.gain:.2g} (standard error {best.std_error:.1g}, for queries like these)"
-    return [
-        Verdict(
-            f"Of the click models, {best.name} predicts held-out clicks best: its log-likelihood per impression is "
-            f"{gain} above that of {fitted.name}, {others.log_likelihood:.3f}. {follow} "
-            f"`posbias evaluate LOGS --models {fitted.name},{best.name}` compares them on the whole log.",
-            Weight.DOUBT if fitted.beside_position else Weight.CAUTION,
-        )
-    ]
+    yield Verdict(
+        f"Of the click models, {best.name} predicts held-out clicks best: its log-likelihood per impression is "
+        f"{gain} above that of {fitted.name}, {others.log_likelihood:.3f}. {follow} "
+        f"`posbias evaluate LOGS --models {fitted.name},{best.name}` compares them on the whole log.",
+        Weight.DOUBT if fitted.beside_position else Weight.CAUTION,
+    )
 
 
 def _denial(fit: Fit, weight: Weight) -> str:
@@ -526,30 +515,25 @@ def _denial(fit: Fit, weight: Weight) -> str:
     return f"{model} does not hold" if weight is Weight.DOUBT else f"{model} may not hold"
 
 
-def _rows_notes(fit: Fit) -> list[str]:
+def _rows_notes(fit: Fit) -> Iterator[str]:
     """From how many pages relevance was learnt, and that repeated pairs agree."""
     rows, test = fit.from_rows, fit.against_pairs
-    sentences: list[str] = []
     if rows is not None and rows.pages < rows.pages_in_all:
-        sentences.append(
-            f"relevance is learnt from {rows.pages:,} of {counted(rows.pages_in_all, 'pages')} (--sample-pages)."
-        )
+        yield (f"relevance is learnt from {rows.pages:,} of {counted(rows.pages_in_all, 'pages')} (--sample-pages).")
     if test is not None and not test.rejected:
-        sentences.append(f"the pairs that repeat do not contradict the features ({_on_pairs(test)}).")
-    return sentences
+        yield f"the pairs that repeat do not contradict the features ({_on_pairs(test)})."
 
 
-def _rows_doubts(fit: Fit) -> list[Verdict]:
+def _rows_doubts(fit: Fit) -> Iterator[Verdict]:
     """What features cannot see, and whether repeated pairs contradict them."""
     rows, test = fit.from_rows, fit.against_pairs
-    verdicts: list[Verdict] = []
     if rows is not None and rows.score is None:
         sentence = (
             "without the ranker's score (--ranker-score COLUMN) it cannot be ruled out that the ranker knows more of a "
             "document's relevance than these features show. Propensities are then wrong, as a rule too low far down "
             "the page, and no standard error says so."
         )
-        verdicts.append(Verdict(sentence, Weight.CAUTION))
+        yield Verdict(sentence, Weight.CAUTION)
     if rows is not None and test is not None and test.rejected:
         how = "faster" if test.slope < 0 else "more slowly"
         also = "" if rows.score is not None else ", or name the ranker's score (--ranker-score COLUMN)"
@@ -558,8 +542,7 @@ def _rows_doubts(fit: Fit) -> list[Verdict]:
             f"{how} with the position. The ranker knows more of the documents than these features show, or the pairs "
             f"that repeat are unlike the others. Use --method conditional{also}."
         )
-        verdicts.append(Verdict(sentence, Weight.DOUBT))
-    return verdicts
+        yield Verdict(sentence, Weight.DOUBT)
 
 
 def _on_pairs(test: PairsTest) -> str:
