@@ -117,7 +117,8 @@ def test_a_disk_that_cannot_be_written_is_an_error(
     done = run_in_process("init", "log.csv")
 
     assert done.returncode == 2
-    assert done.stderr == "posbias: error: posbias.toml: cannot be written: No space left on device. Nothing was written.\n"
+    said = "posbias.toml: cannot be written: No space left on device. Nothing was written."
+    assert done.stderr == f"posbias: error: {said}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["log.csv"]
 
 
