@@ -20,7 +20,7 @@ from posbias.io.fits.read import StoredFit, fit_in
 from posbias.io.places.locations import Location
 from posbias.io.results.stored import open_stored
 from posbias.io.results.tables import ATTRACTIVENESS as ATTRACTIVENESS_FILE
-from posbias.io.results.tables import FILES_OF_A_FIT, PROPENSITIES
+from posbias.io.results.tables import FILES_OF_A_FIT, PROPENSITIES, reading_parquet
 
 FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS_FILE}.parquet")
 
@@ -99,10 +99,8 @@ def number_of_documents(fit: StoredFit) -> int:
     path = fit.documents
     if not path.is_file():
         raise LogFormatError(f"{fit.folder}: holds no {path.name}. Name the directory that `posbias fit` wrote.")
-    try:
+    with reading_parquet(path):
         return int(parquet.read_metadata(path).num_rows)
-    except (OSError, ValueError) as error:  # pyarrow's errors are among these
-        raise LogFormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from error
 
 
 def whole_queries(fit: StoredFit) -> Iterator[pl.DataFrame]:
@@ -114,19 +112,16 @@ def whole_queries(fit: StoredFit) -> Iterator[pl.DataFrame]:
     parquet: Any = import_module("pyarrow.parquet")
     to_polars = cast("Callable[[object], pl.DataFrame]", pl.from_arrow)  # pyright: ignore[reportUnknownMemberType]
     path, held = fit.documents, pl.DataFrame()
-    try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
-                rows = to_polars(batch)
-                _check_rows(rows, fit)
-                held = rows if not held.height else pl.concat([held, rows])
-                number = held[QUERY].rle_id()
-                whole = number < number[-1]
-                if whole.any():
-                    yield held.filter(whole)
-                    held = held.filter(~whole)
-    except (pl.exceptions.PolarsError, OSError, ValueError) as error:  # pyarrow's errors are among the last two
-        raise LogFormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from error
+    with reading_parquet(path), parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
+            rows = to_polars(batch)
+            _check_rows(rows, fit)
+            held = rows if not held.height else pl.concat([held, rows])
+            number = held[QUERY].rle_id()
+            whole = number < number[-1]
+            if whole.any():
+                yield held.filter(whole)
+                held = held.filter(~whole)
     if held.height:
         yield held
 

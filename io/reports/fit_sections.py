@@ -45,6 +45,7 @@ from posbias.io.reports.drawing import (
     tooltips,
 )
 from posbias.io.reports.read import ReportedFit
+from posbias.io.results.tables import reading_parquet
 
 LINE = "line"
 _ESTIMATE = (POSITION, PROPENSITY, LOW, HIGH)
@@ -463,7 +464,7 @@ def documents_section(reported: ReportedFit) -> Section | None:
 
 def _differences(fit: StoredFit) -> tuple[list[str], DocumentDifferences]:
     path = fit.documents
-    try:
+    with reading_parquet(path):
         rows = pl.scan_parquet(path, glob=False, hive_partitioning=False)
         names = rows.collect_schema().names()
         missing = [name for name in COLUMNS if name not in names]
@@ -471,8 +472,6 @@ def _differences(fit: StoredFit) -> tuple[list[str], DocumentDifferences]:
             raise LogFormatError(f"{path}: has no column {missing[0]!r}. Run `posbias fit` again.")
         keys = [name for name in names if name not in COLUMNS]
         return keys, document_differences(rows, keys, _NAMED)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise LogFormatError(f"{path}: cannot be read: {str(error).splitlines()[0]}.") from error
 
 
 def _grid_spec(grid: pl.DataFrame) -> Spec:

@@ -3,9 +3,9 @@
 A plan of what to show next on disk: `widths.parquet`, `swaps.parquet` and `documents.parquet`.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -143,9 +143,16 @@ def read_table(path: Path) -> pl.DataFrame:
     Raises:
         LogFormatError: it is none.
     """
-    try:
+    with reading_parquet(path):
         return pl.read_parquet(path, glob=False, hive_partitioning=False)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+
+
+@contextmanager
+def reading_parquet(path: Path) -> Generator[None]:
+    """Raise LogFormatError where a file of a result cannot be read, by Polars or by PyArrow."""
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         raise LogFormatError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}.") from error
 
 
