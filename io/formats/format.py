@@ -62,6 +62,20 @@ class TrainingFormat(Plugin):
         """Join what the parts wrote, and write `load.py`."""
 
 
+def check_no_preferences(form: TrainingFormat, layout: Layout, trainer: str) -> None:
+    """Refuse preferences, for a trainer that reads none.
+
+    Raises:
+        UsageError: the layout has some.
+    """
+    if layout.weighted == "preference":
+        raise UsageError(
+            f"--format {form.name} cannot carry --layout {layout.name}: {trainer} makes its own pairs of the rows of a "
+            "group. Write --layout clicked-group, where these carry the same weights, or --format catboost, which "
+            "reads pairs."
+        )
+
+
 class TextFormat(TrainingFormat):
     """A format of text files; the table `rows` beside them takes what they have no place for."""
 

@@ -9,11 +9,11 @@ from typing import BinaryIO
 
 import polars as pl
 
-from posbias.core.errors import SchemaError, UsageError
+from posbias.core.errors import SchemaError
 from posbias.core.schema import POSITION
 from posbias.core.training.layouts import GROUP, Layout
 from posbias.core.training.layouts.judgments import GRADE
-from posbias.io.formats.format import TextFormat, features_as_numbers, write_lines
+from posbias.io.formats.format import TextFormat, check_no_preferences, features_as_numbers, write_lines
 from posbias.io.layouts.training_set import TrainingSet
 
 _MOST_ROWS_OF_A_GROUP = 10_000  # LightGBM 4.7: "Number of rows 10001 exceeds upper limit of 10000 for a query"
@@ -26,12 +26,7 @@ class LightGBMFormat(TextFormat):
 
     def check(self, layout: Layout) -> None:
         """LightGBM reads weights of rows and of groups only."""
-        if layout.weighted == "preference":
-            raise UsageError(
-                f"--format {self.name} cannot carry --layout {layout.name}: LightGBM makes its own pairs of the rows "
-                "of a group. Write --layout clicked-group, where these carry the same weights, or --format catboost, "
-                "which reads pairs."
-            )
+        check_no_preferences(self, layout, "LightGBM")
 
     def files(self, training_set: TrainingSet) -> list[str]:
         """The files that pieces make."""

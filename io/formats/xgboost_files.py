@@ -14,7 +14,14 @@ from posbias.core.errors import SchemaError, UsageError
 from posbias.core.training.layouts import GROUP, Layout
 from posbias.core.training.layouts.judgments import GRADE
 from posbias.core.training.layouts.layout import Weighted
-from posbias.io.formats.format import TextFormat, feature_names, libsvm_lines, write_lines, write_whole_lines
+from posbias.io.formats.format import (
+    TextFormat,
+    check_no_preferences,
+    feature_names,
+    libsvm_lines,
+    write_lines,
+    write_whole_lines,
+)
 from posbias.io.layouts.training_set import TrainingSet
 
 _LARGEST_SINGLE = 3.4028234663852886e38
@@ -34,12 +41,7 @@ class XGBoostFormat(TextFormat):
                 "group, none per row. Write --layout clicked-group, which has one per group, or pointwise; --format "
                 f"lightgbm and catboost carry {layout.name}."
             )
-        if layout.weighted == "preference":
-            raise UsageError(
-                f"--format {self.name} cannot carry --layout {layout.name}: XGBoost makes its own pairs of the rows "
-                "of a group. Write --layout clicked-group, where these carry the same weights, or --format catboost, "
-                "which reads pairs."
-            )
+        check_no_preferences(self, layout, "XGBoost")
 
     def files(self, training_set: TrainingSet) -> list[str]:
         """The files that pieces make."""
