@@ -107,7 +107,7 @@ def _for_typer(hint: Any) -> Any:  # noqa: ANN401 - any type of an option
 
 def _print_configuration(invocation: typer.Context) -> int:
     """Print what every option is set to, and end."""
-    from posbias.cli.report.configuration import configuration_text  # noqa: PLC0415 - for this alone
+    from posbias.cli.report.settings import configuration_text  # noqa: PLC0415 - for this alone
 
     typer.echo(configuration_text(invocation.info_name or "", settings_of(invocation)), nl=False)
     return 0

@@ -27,39 +27,30 @@ def compare(
     from posbias.cli.console import stderr_console
     from posbias.cli.report.progress import show_progress
     from posbias.cli.report.result import open_result
-    from posbias.cli.report.shown import check_stdout, print_on_stdout
+    from posbias.cli.report.shown import print_on_stdout
     from posbias.cli.report.table import renderable
-    from posbias.cli.work.comparing import comparison_of
     from posbias.cli.work.engine import open_engine
-    from posbias.cli.work.outcome import described, judge, write
-    from posbias.core.credentials import masked_values
-    from posbias.io.results.manifest import json_text
+    from posbias.io.jobs import comparing as job
+    from posbias.io.jobs.result import Result
+    from posbias.io.results.tables import write_small_table
 
     comparing.check()
-    target = output.to_write()
-    if target is None:
-        console = stderr_console()
-        with show_progress(console, quiet=output.quiet) as progress, open_engine(ReadingOptions(), Path()) as engine:
-            found = comparison_of(inputs, comparing, engine, progress)
-        outcome = judge(found, comparing)
-        if output.json:
-            typer.echo(
-                json_text(masked_values(described(found, outcome) | {"warnings": list(outcome.warnings)})).encode(),
-                nl=False,
-            )
-        elif not output.quiet:
-            print_on_stdout(map(renderable, outcome.printed))
-        check_stdout()
-        for warning in outcome.warnings:
-            warn(warning)
-        return outcome.exit_code
-    with open_result("compare", target, inputs, [comparing]) as result:
-        with open_engine(ReadingOptions(), target.output) as engine:
-            found = comparison_of(inputs, comparing, engine, result.progress)
-        outcome = judge(found, comparing)
-        write(found, result.folder, csv=output.csv)
-        result.content |= described(found, outcome)
-        result.printed += outcome.printed
-        result.warnings += outcome.warnings
-        result.exit_code = outcome.exit_code
+    target, fail_if = output.to_write(), comparing.fail_if or ()
+    by_day, most = comparing.by == "day", comparing.max_change
+    if target is not None:
+        with open_result("compare", target, inputs, [comparing]) as result:
+            with open_engine(ReadingOptions(), target.output) as engine:
+                table = job.compare(inputs, engine, result, by_day=by_day, max_change=most, fail_if=fail_if)
+            write_small_table(table, result.folder, job.COMPARISON, csv=output.csv)
+        return result.exit_code
+    with (
+        show_progress(stderr_console(), quiet=output.quiet) as progress,
+        open_engine(ReadingOptions(), Path()) as engine,
+    ):
+        result = Result(Path(), progress)
+        job.compare(inputs, engine, result, by_day=by_day, max_change=most, fail_if=fail_if)
+    as_json = result.content | {"warnings": result.warnings} if output.json else None
+    print_on_stdout([] if output.quiet else map(renderable, result.printed), as_json)
+    for warning in result.warnings:
+        warn(warning)
     return result.exit_code

@@ -38,11 +38,10 @@ def init(
     target, console = Path(DEFAULT_FILE), stderr_console()
     check_settings(target, force=output.force)
     with show_progress(console, quiet=output.quiet) as progress:
-        checked = check(Asked(tuple(logs), columns, reading, counting), progress)
-    asked = checked.asked
-    write_settings(target, settings_text(logs, asked.options, asked.findings, checked.advice), force=output.force)
-    for sentence in (*checked.warnings, *checked.against):
+        asked, content = check(Asked(tuple(logs), columns, reading, counting), progress)
+    write_settings(target, settings_text(logs, asked.options, asked.findings, content["advice"]), force=output.force)
+    for sentence in (*content["warnings"], *content["reasons"]):
         warn(sentence)
     if not output.quiet:
         tell(f"written: {target}. Read it, then: posbias run LOGS -o DIR")
-    return WITH_DOUBTS if checked.against else DONE
+    return WITH_DOUBTS if content["reasons"] else DONE

@@ -1,6 +1,6 @@
 """Propensities as a curve in a terminal: a line for each cell, with its interval."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -45,75 +45,54 @@ class Curve:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it within a width."""
-        signs = _Signs("|", "|", "-", "o", ">") if options.ascii_only else _Signs("├", "┤", "─", "●", "→")
+        signs = "||-o>" if options.ascii_only else "├┤─●→"
         labels = self.cells[:MOST_ROWS]
         widths = [max(len(row[number]) for row in [self.headings, *labels]) for number in range(len(self.headings))]
         room = max(options.max_width - sum(widths) - 2 * len(widths), _NARROWEST)
-        axis = _Axis(_end(self.propensities[:MOST_ROWS]), room)
-        yield line("  ".join([*_padded(self.headings, widths), axis.ticks()]).rstrip())
+        end = _ROOM * max([value for value in self.propensities[:MOST_ROWS] if value is not None], default=1.0)
+        yield line("  ".join([*_padded(self.headings, widths), _ticks(end, room)]).rstrip())
         drawn = zip(labels, self.propensities, self.intervals, strict=False)
         for label, propensity, interval in drawn:
-            mark = axis.mark(propensity, interval, signs)
+            mark = _mark(propensity, interval, signs, end, room)
             yield line("  ".join([*_padded(label, widths), mark]).rstrip())
         rest = more(len(self.cells), "cells")
         if rest:
             yield line(rest)
 
 
-@dataclass(frozen=True)
-class _Signs:
-    low: str
-    high: str
-    between: str
-    point: str
-    beyond: str
+def _at(value: float, end: float, room: int) -> int:
+    """The column of a value on an axis from 0 to `end`; the last one for those beyond."""
+    return min(max(round(value / end * (room - 1)), 0), room - 1)
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """From 0 to an end, over so many columns of a terminal."""
-
-    end: float
-    room: int
-
-    def at(self, value: float) -> int:
-        """The column of a value; the last one for those beyond."""
-        return min(max(round(value / self.end * (self.room - 1)), 0), self.room - 1)
-
-    def ticks(self) -> str:
-        """The numbers along the axis, where there is room."""
-        step = next(step for step in _steps() if self.end / step <= max(self.room / _TICK, 1))
-        text = ""
-        for number in range(int(self.end / step + 1e-9) + 1):
-            value = f"{number * step:.10g}"
-            text = f"{text:<{self.at(number * step)}}{value}"
-        return text if len(text) <= self.room else text[: self.room].rpartition(" ")[0]
-
-    def mark(self, propensity: float | None, interval: tuple[float | None, float | None], signs: _Signs) -> str:
-        """A propensity and its interval; below a limit where nothing else is known."""
-        low, high = interval
-        if propensity is None and high is None:
-            return "not identified"
-        drawn = [" "] * self.room
-        if high is not None:
-            left, right = self.at(low or 0.0), self.at(high)
-            drawn[left : right + 1] = [signs.between] * (right + 1 - left)
-            if left < right:
-                drawn[left] = signs.between if low is None else signs.low
-                drawn[right] = signs.beyond if high > self.end else signs.high
-        if propensity is not None:
-            drawn[self.at(propensity)] = signs.point
-        return "".join(drawn)
+def _ticks(end: float, room: int) -> str:
+    """The numbers along the axis, where there is room; their distance is 1, 2 or 5 times a power of ten."""
+    steps = (factor * 10.0**power for power in range(-31, 32) for factor in (1, 2, 5))
+    step = next(step for step in steps if end / step <= max(room / _TICK, 1))
+    text = ""
+    for number in range(int(end / step + 1e-9) + 1):
+        text = f"{text:<{_at(number * step, end, room)}}{number * step:.10g}"
+    return text if len(text) <= room else text[:room].rpartition(" ")[0]
 
 
-def _end(propensities: Iterable[float | None]) -> float:
-    known = [value for value in propensities if value is not None]
-    return _ROOM * max(known, default=1.0)
-
-
-def _steps() -> Iterable[float]:
-    """1e-30, 2e-30, 5e-30, 1e-29, ..., the distances of ticks."""
-    return (factor * 10.0**power for power in range(-31, 32) for factor in (1, 2, 5))
+def _mark(
+    propensity: float | None, interval: tuple[float | None, float | None], signs: str, end: float, room: int
+) -> str:
+    """A propensity and its interval; below a limit where nothing else is known."""
+    low, high = interval
+    if propensity is None and high is None:
+        return "not identified"
+    left_sign, right_sign, between, point, beyond = signs
+    drawn = [" "] * room
+    if high is not None:
+        left, right = _at(low or 0.0, end, room), _at(high, end, room)
+        drawn[left : right + 1] = [between] * (right + 1 - left)
+        if left < right:
+            drawn[left] = between if low is None else left_sign
+            drawn[right] = beyond if high > end else right_sign
+    if propensity is not None:
+        drawn[_at(propensity, end, room)] = point
+    return "".join(drawn)
 
 
 def _padded(texts: Sequence[str], widths: Sequence[int]) -> list[str]:

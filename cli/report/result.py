@@ -19,7 +19,7 @@ from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.curve import Curve
 from posbias.cli.report.progress import show_progress
 from posbias.cli.report.table import renderable
-from posbias.io.jobs.result import WITH_DOUBTS, Printed, Result, write_description
+from posbias.io.jobs.result import WITH_DOUBTS, Printed, Result, is_same, write_description
 from posbias.io.log.sources import named_paths
 from posbias.io.places.locations import Location, ObjectUrl
 from posbias.io.results.manifest import manifest_text
@@ -72,16 +72,6 @@ def open_result(
         manifest = write_description(result, command, inputs, plain_options(options))
         result_stands(result.exit_code)
     _report(result, manifest_text(manifest), output, console)
-
-
-def is_same(path: Location, target: Location) -> bool:
-    """Whether two names stand for one thing that is there."""
-    if isinstance(path, ObjectUrl) or isinstance(target, ObjectUrl):
-        return path == target
-    try:
-        return path.samefile(target)
-    except (OSError, ValueError):  # there is no such target yet, or there cannot be one
-        return False
 
 
 def _report(result: Result, manifest: str, output: OutputOptions, console: Console) -> None:

@@ -1,9 +1,10 @@
-"""Options as a file `posbias.toml`, with the reason for each beside it."""
+"""Options as a file `posbias.toml`, with the reason for each beside it, or with where its value comes from."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
 
+from posbias.cli.options.settings import Setting
 from posbias.cli.options.words import several
 from posbias.core.wording import shown
 from posbias.io.log.findings import Finding
@@ -60,3 +61,18 @@ def setting_line(name: str, value: object) -> str:
 def _value(text: str) -> str:
     """A value in TOML: its basic strings are those of JSON, but for one letter."""
     return text if _WHOLE.fullmatch(text) else json.dumps(text, ensure_ascii=False).replace(_DELETE, "\\u007f")
+
+
+def configuration_text(command: str, settings: Sequence[Setting]) -> str:
+    """The section, which sets the same where it is put into a file; what is not set is named in comments."""
+    lines = [_line(setting) for setting in settings]
+    width = max(map(len, lines), default=0)
+    said = [f"{line:{width}}  # {shown(setting.origin)}" for line, setting in zip(lines, settings, strict=True)]
+    return "\n".join([f"[{command}]", *said]) + "\n"
+
+
+def _line(setting: Setting) -> str:
+    if setting.value is None:
+        return f"# {setting.name}"
+    line = shown(setting_line(setting.name, setting.value))
+    return line if setting.in_files else f"# {line}"

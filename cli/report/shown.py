@@ -14,10 +14,11 @@ from posbias.cli import streams
 from posbias.cli.console import SafeConsole
 from posbias.cli.report.curve import Curve
 from posbias.cli.report.table import markdown, renderable
+from posbias.core.credentials import masked_values
 from posbias.core.errors import LogFormatError, OutputError, UsageError
 from posbias.io.fits.read import fits_of_values
 from posbias.io.jobs.result import Printed
-from posbias.io.results.manifest import manifest_text
+from posbias.io.results.manifest import json_text, manifest_text
 from posbias.io.results.plain_text import as_spreadsheet_columns
 from posbias.io.results.stored import StoredResult
 from posbias.io.results.tables import PROPENSITIES, read_table
@@ -64,19 +65,31 @@ class _Weights(msgspec.Struct, frozen=True):
     weights_by_position: list[dict[str, Any]]
 
 
-def print_on_stdout(contents: Iterable[RenderableType]) -> None:
-    """Print tables and sentences on stdout, as a terminal or a file has room."""
-    console = SafeConsole(stderr=False, width_in_a_file=_WIDTH_IN_A_FILE)
-    for content in contents:
-        console.print(content, crop=False)
+def print_on_stdout(
+    contents: Iterable[RenderableType],
+    as_json: object = None,
+    *,
+    unwrapped: str = "",
+    width_in_a_file: int = _WIDTH_IN_A_FILE,
+) -> None:
+    """Print tables and sentences on stdout as a terminal or a file has room, then a line as it is; or JSON instead.
+
+    Raises:
+        OutputError: not all of it got through.
+    """
+    if as_json is not None:
+        typer.echo(json_text(masked_values(as_json)).encode(), nl=False)
+    else:
+        console = SafeConsole(stderr=False, width_in_a_file=width_in_a_file)
+        for content in contents:
+            console.print(content, crop=False)
+        if unwrapped:
+            console.print(unwrapped, soft_wrap=True)
+    check_stdout()
 
 
 def check_stdout() -> None:
-    """See that all that was printed got through.
-
-    Raises:
-        OutputError: it did not.
-    """
+    """Raise OutputError if not all that was printed got through."""
     lost = streams.why_lost(sys.stdout)
     if lost is not None:
         raise OutputError(f"stdout cannot be written: {lost}.")

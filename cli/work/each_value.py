@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -11,7 +11,6 @@ import polars as pl
 
 from posbias.cli.report.result import plain_options
 from posbias.core.errors import IdentifiabilityError, PosbiasError, SchemaError, StatisticsError, UsageError
-from posbias.core.fit.fit import Fit
 from posbias.core.fit.refinements import is_thin
 from posbias.core.schema import NAMES_TAKEN, POSITION, PREVIOUS_CLICK
 from posbias.core.training.weights import as_count
@@ -35,63 +34,6 @@ from posbias.io.jobs.result import (
 from posbias.io.jobs.tables import interval_in_words, number_in_words
 from posbias.io.results.tables import write_propensities
 from posbias.io.temporary.directories import remove_tree
-
-
-@dataclass(frozen=True)
-class FittedValue:
-    """What became of a value.
-
-    Attributes:
-        value: as the log has it; None where the column is empty.
-        folder: where its result lies, in that of the command; None if nothing could be estimated.
-        impressions: how many there are, or the sum of their weights.
-        clicks: likewise.
-        cells: how many cells it has.
-        identified: how many of them have a propensity.
-        poorly_known: how many of those have a relative standard error above a quarter.
-        why: why it is not reliable; None if it is.
-    """
-
-    value: object
-    folder: str | None
-    impressions: float
-    clicks: float
-    cells: int = 0
-    identified: int = 0
-    poorly_known: int = 0
-    why: str | None = None
-
-
-Middle = tuple[float | None, float | None, float | None]
-"""A propensity and its interval."""
-
-
-def table(column: str, fitted: Sequence[FittedValue], position: int, middle: Sequence[Middle]) -> list[Printed]:
-    """A row for each value: what it counts, how many cells have a propensity, and whether they can be relied upon.
-
-    Args:
-        column: that tells the fits apart.
-        fitted: the values.
-        position: of whose propensity each row says something.
-        middle: the propensity there, value by value.
-    """
-    largest = sorted(zip(fitted, middle, strict=True), key=lambda both: -both[0].impressions)
-    rows, known = [one for one, _ in largest], [of_one for _, of_one in largest]
-    reliable = sum(one.why is None for one in fitted)
-    title = f"a fit for each {shown(column)}: {reliable:,} of {len(fitted):,} reliable"
-    names = ("(empty)" if one.value is None else shown(str(one.value)) for one in rows)
-    intervals = (interval_in_words(low, high) for _, low, high in known)
-    columns = (
-        Column(shown(column), first(names), label=True),
-        Column("impressions", first(f"{one.impressions:,.0f}" for one in rows), folded="impres-\nsions"),
-        Column("clicks", first(f"{one.clicks:,.0f}" for one in rows)),
-        Column("propensities", first(f"{one.identified} of {one.cells}" for one in rows), folded="propen-\nsities"),
-        Column(f"at {position}", first(number_in_words(value) for value, _, _ in known)),
-        Column("95 % interval", first(intervals), folded="95 %\ninterval", beside=True, spare=1),
-        Column("", first("reliable" if one.why is None else one.why for one in rows), text=True),
-    )
-    return [title, PrintedTable(columns, more(len(rows), "values in manifest.json, at `for_each`"))]
-
 
 _LONGEST_NAME = 200  # bytes; file systems take 255
 _NOT_IN_NAMES = r'[\x00-\x1f\x7f%/\\:*?"<>|=#{}\[\]]'
@@ -129,30 +71,30 @@ def fit_each(job: Job, column: str, request: CellFit, engine: Engine, options: S
         PosbiasError: the log cannot be read, or nothing can be estimated for any value.
     """
     log = open_log(replace(job, plan=replace(job.plan, strata=(column, *job.plan.strata)), each=column), result)
-    found, values = count_by_value(log, job.plan, column, engine, result.progress, clock.today(), job.decay)
-    result.content |= {"sources": found.sources, "rows": found.rows}
-    describe_reading(found.rows, found.clicks, found.days, found.said, result)
-    fitted, tables, errors = list[FittedValue](), list[pl.DataFrame](), list[PosbiasError]()
+    read, values = count_by_value(log, job.plan, column, engine, result.progress, clock.today(), job.decay)
+    result.content |= {"sources": read.sources, "rows": read.rows}
+    describe_reading(read.rows, read.clicks, read.days, read.said, result)
+    entries, tables, errors = list[dict[str, Any]](), list[pl.DataFrame](), list[PosbiasError]()
     for value in values:
+        counts = {"impressions": as_count(value.impressions), "clicks": as_count(value.clicks)}
+        entry = {"value": _plain(value.value), "folder": None, **counts}
+        entry |= {"cells": 0, "identified": 0, "poorly_known": 0}
         try:
-            fit, one = _fit_one(value, column, job, request, engine, options, result)
+            table, fitted = _fit_one(value, column, job, request, engine, options, result)
         except _OF_THE_LOG as error:
             errors.append(error)
-            why = f"no estimate: {_sentence(error)}"
-            one = FittedValue(value.value, None, value.impressions, value.clicks, why=why)
-            tables.append(pl.DataFrame())
-        else:
-            tables.append(fit.propensities.select(pl.lit(value.value).alias(column), pl.all()))
-        fitted.append(one)
-    if errors and len(errors) == len(values):
+            table, fitted = pl.DataFrame(), {"why": f"no estimate: {str(error).split('. ')[0].rstrip('.')}"}
+        tables.append(table)
+        entries.append(entry | fitted | {"reliable": fitted["why"] is None})
+    if errors and len(errors) == len(entries):
         raise errors[0]
     together = pl.concat([table for table in tables if table.height], how="diagonal_relaxed")
     write_propensities(together, result.folder, csv=request.csv)
-    result.content["for_each"] = {"column": column, "values": [_described(one) for one in fitted]}
+    result.content["for_each"] = {"column": column, "values": entries}
     positions = together[POSITION].unique().sort()
     middle = positions[len(positions) // 2]
-    result.printed += table(column, fitted, middle, [_at(table, middle) for table in tables])
-    if any(one.why is not None for one in fitted):
+    result.printed += _table(column, entries, middle, [_at(table, middle) for table in tables])
+    if not all(entry["reliable"] for entry in entries):
         result.exit_code = WITH_DOUBTS
 
 
@@ -164,8 +106,8 @@ def _fit_one(
     engine: Engine,
     options: Sequence[Any],
     result: Result,
-) -> tuple[Fit, FittedValue]:
-    """Fit to one value, and write its result."""
+) -> tuple[pl.DataFrame, dict[str, Any]]:
+    """Fit to one value, and write its result; return its propensities, and how many are known, and why not reliable."""
     name = folder_of(column, value.value)
     own = Result(result.folder / name, result.progress)
     try:
@@ -185,15 +127,23 @@ def _fit_one(
         remove_tree(own.folder)
         raise
     known = np.isfinite(fit.estimate.propensity)
-    thin = is_thin(fit.estimate.propensity, fit.estimate.intervals.std_error)
-    one = FittedValue(
-        value.value, name, value.impressions, value.clicks, len(known), int(known.sum()), int(thin.sum()), None
-    )
-    return fit, replace(one, why=_why_unreliable(fit, one, own))
+    cells, identified = len(known), int(known.sum())
+    thin = int(is_thin(fit.estimate.propensity, fit.estimate.intervals.std_error).sum())
+    why = None
+    if not fit.converged:
+        why = "has not converged"
+    elif own.exit_code != DONE:
+        why = "in doubt, see its warnings"
+    elif identified < cells:
+        why = f"{cells - identified} of {cells} without a propensity"
+    elif thin:
+        why = f"{thin} of {cells} poorly known"
+    table = fit.propensities.select(pl.lit(value.value).alias(column), pl.all())
+    return table, {"folder": name, "cells": cells, "identified": identified, "poorly_known": thin, "why": why}
 
 
-def _at(propensities: pl.DataFrame, position: int) -> Middle:
-    """The propensity at a position where one cell is of it (with UBM, that below no click)."""
+def _at(propensities: pl.DataFrame, position: int) -> tuple[float | None, float | None, float | None]:
+    """The propensity at a position, and its interval, where one cell is of it (with UBM, that below no click)."""
     cells = propensities.filter(position=position) if propensities.height else propensities
     if PREVIOUS_CLICK in cells.columns:
         cells = cells.filter(pl.col(PREVIOUS_CLICK) == 0)
@@ -203,17 +153,30 @@ def _at(propensities: pl.DataFrame, position: int) -> Middle:
     return row["propensity"], row["ci_low"], row["ci_high"]
 
 
-def _why_unreliable(fit: Fit, one: FittedValue, own: Result) -> str | None:
-    """Why the propensities of a value are not to be relied upon."""
-    if not fit.converged:
-        return "has not converged"
-    if own.exit_code != DONE:
-        return "in doubt, see its warnings"
-    if one.identified < one.cells:
-        return f"{one.cells - one.identified} of {one.cells} without a propensity"
-    if one.poorly_known:
-        return f"{one.poorly_known} of {one.cells} poorly known"
-    return None
+def _table(
+    column: str,
+    entries: Sequence[dict[str, Any]],
+    position: int,
+    middle: Sequence[tuple[float | None, float | None, float | None]],
+) -> list[Printed]:
+    """A row for each value, with the propensity at a position: whether propensities can be relied upon."""
+    largest = sorted(zip(entries, middle, strict=True), key=lambda both: -both[0]["impressions"])
+    rows, known = [one for one, _ in largest], [of_one for _, of_one in largest]
+    reliable = sum(one["reliable"] for one in entries)
+    title = f"a fit for each {shown(column)}: {reliable:,} of {len(entries):,} reliable"
+    names = ("(empty)" if one["value"] is None else shown(str(one["value"])) for one in rows)
+    identified = (f"{one['identified']} of {one['cells']}" for one in rows)
+    intervals = (interval_in_words(low, high) for _, low, high in known)
+    columns = (
+        Column(shown(column), first(names), label=True),
+        Column("impressions", first(f"{one['impressions']:,.0f}" for one in rows), folded="impres-\nsions"),
+        Column("clicks", first(f"{one['clicks']:,.0f}" for one in rows)),
+        Column("propensities", first(identified), folded="propen-\nsities"),
+        Column(f"at {position}", first(number_in_words(value) for value, _, _ in known)),
+        Column("95 % interval", first(intervals), folded="95 %\ninterval", beside=True, spare=1),
+        Column("", first(one["why"] or "reliable" for one in rows), text=True),
+    )
+    return [title, PrintedTable(columns, more(len(rows), "values in manifest.json, at `for_each`"))]
 
 
 def folder_of(column: str, value: object) -> str:
@@ -234,14 +197,3 @@ def folder_of(column: str, value: object) -> str:
 def _plain(value: object) -> object:
     """A value as JSON has it."""
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-def _described(one: FittedValue) -> dict[str, Any]:
-    """What the manifest says of a value."""
-    counts = {"impressions": as_count(one.impressions), "clicks": as_count(one.clicks)}
-    return asdict(one) | counts | {"value": _plain(one.value), "reliable": one.why is None}
-
-
-def _sentence(error: PosbiasError) -> str:
-    """An error as the end of a line of a table."""
-    return str(error).split(". ")[0].rstrip(".")

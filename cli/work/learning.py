@@ -25,6 +25,7 @@ from posbias.core.schema import RESERVED
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
 from posbias.io.features.of_parts import WantedFeatures
+from posbias.io.jobs.fit import weights_from
 from posbias.io.jobs.result import WITH_DOUBTS, Column, Printed, PrintedTable, Result
 from posbias.io.layouts.pair_weights import examination_of
 from posbias.io.learning.documents import Documents, prepare
@@ -34,7 +35,7 @@ from posbias.io.learning.scores import with_scores, write_scores
 _MOST_FEATURES = 10
 
 
-def sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
+def _sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
     """What was learnt from, and how well it fits by the measure of the learner."""
     apart = f", {len(data.apart):,} of them held out" if len(data.apart) else ""
     found = [f"learnt from {data.n_documents:,} documents of {int(data.query[-1]) + 1:,} queries{apart}"]
@@ -54,7 +55,7 @@ def sentences(learned: Learned, data: LearningData, measure: str) -> list[str]:
     return found
 
 
-def importance(table: pl.DataFrame) -> list[Printed]:
+def _importance(table: pl.DataFrame) -> list[Printed]:
     """The features that lowered the loss most."""
     total = float(table["gain"].sum()) or 1.0
     top = table.head(_MOST_FEATURES)
@@ -191,18 +192,28 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     Raises:
         IdentifiabilityError: there is nothing to learn from.
     """
-    learner = request.learner
-    examination = _examination(counted, theta, request, result)
-    share, features = request.asked.validation, request.features
-    documents = prepare(counted, examination, learner, features, share, engine, result.progress)
+    learner, options, asked = request.learner, request.options, request.asked
+    examination = np.ones(counted.statistics.n_cells)
+    if theta is not None and request.uses_propensities:
+        chosen = choose_propensities(theta.propensities, asked.propensity)
+        result.content["learnt_with"] = weights_from(asked.propensity, chosen)
+        examination = examination_of(counted.statistics.cells, chosen.table)
+    documents = prepare(counted, examination, learner, request.features, asked.validation, engine, result.progress)
+    data, share = documents.data, asked.negative_share if "negative_share" in learner.takes else 1.0
     result.warnings += documents.warnings
     _check_clicks(documents, result)
-    _check_placed(documents, counted.plan)
-    rounds = _most_rounds(request)
-    share = request.asked.negative_share if "negative_share" in learner.takes else 1.0
-    sampled = with_fewer_negatives(documents.data, share, request.asked.seed)
+    if data.randomized is not None and not data.randomized.n_entries:
+        placed = " or ".join(map(str, counted.plan.randomized))
+        raise IdentifiabilityError(f"no row has {placed} (--randomized-where), so there is nothing to learn from.")
+    sampled = with_fewer_negatives(data, share, asked.seed)
+    rounds = options.trees.trees  # at most: trees, passes of a network, or steps of factors
+    if "epochs" in learner.takes:
+        rounds = options.epochs
+    elif "steps" in learner.takes:
+        several = "regularization" in learner.takes and options.regularization is None
+        rounds = options.steps * (1 + len(PENALTIES) if several else 1)
     with result.progress.stage("learning", rounds, unit="rounds") as stage:
-        learned = learner.learn(sampled, request.options, stage.advance)
+        learned = learner.learn(sampled, options, stage.advance)
     if learned.propensities is not None:
         write_learned_propensities(counted.statistics.cells, learned.propensities, result.folder)
     section = write_model(
@@ -210,46 +221,23 @@ def learn(counted: CountedLog, theta: FittedTheta | None, request: Request, engi
     )
     with result.progress.stage("writing", len(documents.parts)) as stage:
         scores = documents.by_part(_scores(learned.model, documents))
-        parts = (with_scores(rows, found, is_probability=learner.is_probability) for rows, found in scores)
+        parts = (with_scores(rows, of_rows, is_probability=learner.is_probability) for rows, of_rows in scores)
         write_scores(parts, result.folder, stage)
-    result.content |= {
-        "learner": {
-            "name": learner.name,
-            "reference": learner.reference,
-            "measure": learner.measure,
-            **learned.report,
-        },
-        "model": section,
-        "documents": _sizes(documents),
-        "features": documents.report,
-    }
-    _report(learned, documents, learner.measure, result)
-    if sampled is not documents.data:
-        left = documents.data.n_documents - sampled.n_documents
-        result.content["learner"]["negative_share"], result.content["documents"]["left_out"] = share, left
+    about = {"name": learner.name, "reference": learner.reference, "measure": learner.measure, **learned.report}
+    sizes = {"documents": data.n_documents, "held_out": len(data.apart), "queries": int(data.query[-1]) + 1}
+    result.content |= {"learner": about, "model": section, "documents": sizes, "features": documents.report}
+    result.printed += _sentences(learned, data, learner.measure)
+    if learned.warnings:
+        result.warnings += learned.warnings
+        result.exit_code = WITH_DOUBTS
+    if learned.importance is not None:
+        result.printed += _importance(importance_table(learned.importance, documents.features))
+    if sampled is not data:
+        about["negative_share"], sizes["left_out"] = share, data.n_documents - sampled.n_documents
         result.printed.append(
-            f"{left:,} documents without a click left out; each of the others without one counts {1 / share:.3g} times"
+            f"{sizes['left_out']:,} documents without a click left out; each of the others without one counts "
+            f"{1 / share:.3g} times"
         )
-
-
-def _most_rounds(request: Request) -> int:
-    """How many rounds there are at most: trees, passes of a network, or steps of factors."""
-    options, takes = request.options, request.learner.takes
-    fits = 1 + len(PENALTIES) if "regularization" in takes and options.regularization is None else 1
-    return options.epochs if "epochs" in takes else fits * options.steps if "steps" in takes else options.trees.trees
-
-
-def _examination(counted: CountedLog, theta: FittedTheta | None, request: Request, result: Result) -> Floats:
-    """Theta of the cells, as the learner is to take it; 1 everywhere where it takes none."""
-    if theta is None or not request.uses_propensities:
-        return np.ones(counted.statistics.n_cells)
-    chosen = choose_propensities(theta.propensities, request.asked.propensity)
-    result.content["learnt_with"] = {
-        "propensity": request.asked.propensity,
-        "largest_std_error": chosen.largest_error,
-        "smooth_at": chosen.smooth,
-    }
-    return examination_of(counted.statistics.cells, chosen.table)
 
 
 def _check_clicks(documents: Documents, result: Result) -> None:
@@ -275,18 +263,6 @@ def _check_clicks(documents: Documents, result: Result) -> None:
         result.exit_code = WITH_DOUBTS
 
 
-def _check_placed(documents: Documents, plan: StatisticsPlan) -> None:
-    """See that there are randomised rows to learn from, where they are wanted.
-
-    Raises:
-        IdentifiabilityError: no row is marked.
-    """
-    placed = documents.data.randomized
-    if placed is not None and not placed.n_entries:
-        asked = " or ".join(map(str, plan.randomized))
-        raise IdentifiabilityError(f"no row has {asked} (--randomized-where), so there is nothing to learn from.")
-
-
 def _scores(model: RowModel | FactorModel, documents: Documents) -> Floats:
     data = documents.data
     if isinstance(model, RowModel) and data.features is not None:
@@ -294,21 +270,3 @@ def _scores(model: RowModel | FactorModel, documents: Documents) -> Floats:
     if isinstance(model, FactorModel) and data.item is not None:
         return model.scores(data.query, data.item)
     raise TypeError(f"no scores of a {type(model).__name__}")
-
-
-def _sizes(documents: Documents) -> dict[str, int]:
-    data = documents.data
-    return {
-        "documents": data.n_documents,
-        "held_out": len(data.apart),
-        "queries": int(data.query[-1]) + 1,
-    }
-
-
-def _report(learned: Learned, documents: Documents, measure: str, result: Result) -> None:
-    result.printed += sentences(learned, documents.data, measure)
-    if learned.warnings:
-        result.warnings += learned.warnings
-        result.exit_code = WITH_DOUBTS
-    if learned.importance is not None:
-        result.printed += importance(importance_table(learned.importance, documents.features))

@@ -1,9 +1,8 @@
 """`evaluate --models`: click models judged by held-out clicks, and their tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import polars as pl
 
@@ -221,8 +220,13 @@ def evaluate(learn: Job, test: Job | None, request: Request, engine: Engine, res
         read_judgments(request.judgments, log.roles, log.schema)
     read = read_pages(learn, engine, result)
     other = None if test is None else _read_test(test, log, engine, result)
-    if other is not None:
-        _check_same_ids(read.log.schema, other.log.schema)
+    if other is not None:  # else all that is judged would count as never seen
+        for name, known, own in ((name, read.log.schema[name], other.log.schema[name]) for name in PAIR):
+            if not of_one_type(own, known):
+                raise SchemaError(
+                    f"--test: the ids of the {name} are {own} there, and {known} in the log: none would meet its own. "
+                    "Write both with the same type."
+                )
     sides = _sides(read, other, request.asked)
     in_memory = read.buckets.in_memory and (other is None or other.buckets.in_memory)
     folder = engine.scratch / "pages"
@@ -239,7 +243,10 @@ def evaluate(learn: Job, test: Job | None, request: Request, engine: Engine, res
     }
     for name, frame in written.items():
         write_small_table(frame, result.folder, name, csv=request.csv)
-    result.content["models"] = [_entry(row) for row in table.iter_rows(named=True)]
+    result.content["models"] = [
+        {name: value for name, value in row.items() if value is not None and value == value}  # noqa: PLR0124 - NaN
+        for row in table.iter_rows(named=True)
+    ]
     unseen = share_unseen(found.held_out)
     result.content["pages"] = {
         "learnt": _size(found.learnt),
@@ -258,11 +265,6 @@ def _size(pages: LogPages) -> dict[str, float]:
     return {"sessions": pages.n_sessions, "impressions": pages.n_impressions}
 
 
-def _entry(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of the table of models, as the manifest has it: without what is not known."""
-    return {name: value for name, value in row.items() if value is not None and value == value}  # noqa: PLR0124 - NaN
-
-
 def _read_test(test: Job, learnt: Log, engine: Engine, result: Result) -> ReadLog:
     log: Log = test.open_log()
     same = [path for digest, path in log.digests.items() if digest in learnt.digests]
@@ -275,20 +277,6 @@ def _read_test(test: Job, learnt: Log, engine: Engine, result: Result) -> ReadLo
     result.content["test"] = {"sources": found.sources, "rows": found.rows}
     judge_clicks(found.rows, found.clicks, result, "--test: ")
     return found.read
-
-
-def _check_same_ids(learnt: pl.Schema, test: pl.Schema) -> None:
-    """Ids must be comparable: else all that is judged would count as never seen.
-
-    Raises:
-        SchemaError: they are of two types.
-    """
-    for name in PAIR:
-        if not of_one_type(test[name], learnt[name]):
-            raise SchemaError(
-                f"--test: the ids of the {name} are {test[name]} there, and {learnt[name]} in the log: none would meet "
-                "its own. Write both with the same type."
-            )
 
 
 def _sides(read: ReadLog, other: ReadLog | None, asked: ModelsOptions) -> tuple[Side, Side]:

@@ -1,6 +1,6 @@
 """What is to be counted: the plan that options ask for, and whether it is the one of statistics that are there."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -10,7 +10,6 @@ from posbias.cli.options.values import parse_bins
 from posbias.core.counts.checks import DEFAULT_MODEL, check_context, check_named_columns, counted_model
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError
-from posbias.core.periods import Resolution
 from posbias.core.randomization import RandomizedRows
 from posbias.io.fits.read import PreviousFit
 
@@ -43,30 +42,23 @@ def statistics_plan(columns: ColumnOptions, counting: CountingOptions) -> Statis
             "documents. Name it once."
         )
     _check_days(columns, counting)
+    # How finely time is kept: to look into periods, `auto` needs parts of an hour; days are enough for weeks.
+    period = "day" if columns.timestamp is not None or counting.date is not None else None
+    if period is not None and counting.date is None and counting.period in {"auto", "hour", "none"}:
+        period = "quarter" if counting.period == "auto" else "hour" if counting.period == "hour" else None
     check_context(model, columns.context or ())
     return StatisticsPlan(
         model=model,
         max_position=counting.max_position,
         position_bins=parse_bins(counting.position_bins),
         context=tuple(columns.context or ()),
-        period=_resolution(columns, counting),
+        period=period,
         strata=(*(columns.stratify or ()), *version),
         clusters=tuple(clusters),
         randomized=tuple(RandomizedRows.parse(text) for text in columns.randomized_where or ()),
         weighted=columns.weight_column is not None,
         summed=columns.impressions is not None,
     )
-
-
-def _resolution(columns: ColumnOptions, counting: CountingOptions) -> Resolution | None:
-    """How finely time is kept: to look into periods, `auto` needs parts of an hour; days are enough for weeks."""
-    if counting.date is not None:
-        return "day"
-    if columns.timestamp is None or counting.period == "none":
-        return None
-    if counting.period == "auto":
-        return "quarter"
-    return "hour" if counting.period == "hour" else "day"
 
 
 def _check_days(columns: ColumnOptions, counting: CountingOptions) -> None:
@@ -120,48 +112,30 @@ def check_decay(factor: float | None, plan: StatisticsPlan) -> None:
 
 
 def check_counting(plan: StatisticsPlan, counting: CountingOptions, columns: ColumnOptions) -> None:
-    """Statistics were counted when they were collected: an option that asks for something else is an error.
-
-    Raises:
-        StatisticsError: an option contradicts the statistics.
-    """
-    bins = ",".join(map(str, plan.position_bins)) or None
-    asked: list[tuple[str, object, object]] = [
+    """Raise StatisticsError for an option that asks for something else than statistics were collected with."""
+    version = columns.period_column
+    strata = [name for name in plan.strata if name != version]  # a ranker's version that is named is no such
+    period = None if counting.period in {"auto", "none"} else counting.period
+    named: list[tuple[str, object, object]] = [
         ("--model", counting.model, plan.model.name),
         ("--max-position", counting.max_position, plan.max_position),
-        ("--position-bins", counting.position_bins, bins),
+        ("--position-bins", counting.position_bins, ",".join(map(str, plan.position_bins)) or None),
         ("--context", _words(columns.context), _words(plan.context)),
-        ("--stratify", *_asked_of_strata(plan, columns)),
-        ("--period-column", columns.period_column, _one_of(columns.period_column, plan.strata)),
+        ("--stratify", _words(columns.stratify), _words(strata)),
+        ("--period-column", version, version if version in plan.strata else None),
         ("--cluster-column", columns.cluster_column, _words(plan.clusters)),
         ("--randomized-where", _words(columns.randomized_where), _words(map(str, plan.randomized))),
         ("--weight-column", columns.weight_column, columns.weight_column if plan.weighted else None),
         ("--timestamp", columns.timestamp, columns.timestamp if plan.period else None),
-        ("--period", *_asked_of_periods(plan, counting)),
+        ("--period", period, period if period in plan.lengths else plan.period),
     ]
-    for flag, wanted, counted in asked:
+    for flag, wanted, counted in named:
         if wanted not in (None, counted):
             how = f"with {flag} {counted}" if counted is not None else f"without {flag}"
             raise StatisticsError(
                 f"{flag} {wanted}: the statistics were collected {how}. "
                 "Leave it out, or collect the logs again with it."
             )
-
-
-def _asked_of_periods(plan: StatisticsPlan, counting: CountingOptions) -> tuple[str | None, str | None]:
-    """The length that is asked for, and what is there: the same, or the finest."""
-    wanted = None if counting.period in {"auto", "none"} else counting.period
-    return wanted, wanted if wanted in plan.lengths else plan.period
-
-
-def _asked_of_strata(plan: StatisticsPlan, columns: ColumnOptions) -> tuple[str | None, str | None]:
-    """The strata that are asked for, and those that are there; a ranker's version that is asked for is no such."""
-    counted = [name for name in plan.strata if name != columns.period_column]
-    return _words(columns.stratify), _words(counted)
-
-
-def _one_of(name: str | None, names: Sequence[str]) -> str | None:
-    return name if name in names else None
 
 
 def _words(names: Iterable[str] | None) -> str | None:

@@ -1,30 +1,23 @@
 """`--dry-run`: what a command would read, how it understands it, and what it would write. Nothing is written."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-import typer
-from rich.console import Group
-
-from posbias.cli import streams
-from posbias.cli.console import SafeConsole, line
+from posbias.cli.console import line
 from posbias.cli.messages import warn
 from posbias.cli.options.output import OutputOptions
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.report.check import recognised_lines
-from posbias.cli.report.result import is_same
+from posbias.cli.report.shown import print_on_stdout
 from posbias.cli.work.described_log import describe_log
 from posbias.core.credentials import masked_values
-from posbias.core.errors import OutputError
 from posbias.core.wording import counted
 from posbias.io.features.table import check_features
 from posbias.io.jobs.reading import Job
-from posbias.io.jobs.result import DONE
+from posbias.io.jobs.result import DONE, is_same
 from posbias.io.log.doubts import doubts
 from posbias.io.log.sources import named_paths
 from posbias.io.places.locations import Location
-from posbias.io.results.manifest import json_text
 from posbias.io.results.output import check_output
 
 SCHEMA = "posbias.rehearsal"
@@ -37,8 +30,6 @@ WRITTEN = {
     "evaluate": "a table of values, manifest",
 }
 """What each command writes, in words."""
-
-_WIDTH_IN_A_FILE = 120
 
 
 def rehearse(
@@ -84,25 +75,11 @@ def rehearse(
     is_there = check_output(target, force=output.force, protected=protected)
     writes = {"target": str(target), "what": WRITTEN[command], "replaces": is_there}
     content = {"schema": SCHEMA, "command": command, "reads": reads, "writes": writes, "warnings": warnings}
-    _print(masked_values(content), output)
-    return DONE
-
-
-def _print(content: dict[str, Any], output: OutputOptions) -> None:
-    """Print it on stdout, and warnings on stderr.
-
-    Raises:
-        OutputError: stdout cannot be written.
-    """
-    if output.json:
-        typer.echo(json_text(content).encode(), nl=False)
-    elif not output.quiet:
-        SafeConsole(stderr=False, width_in_a_file=_WIDTH_IN_A_FILE).print(Group(*map(line, _lines(content))))
+    content = masked_values(content)
+    print_on_stdout([] if output.quiet else map(line, _lines(content)), content if output.json else None)
     for warning in content["warnings"]:
         warn(warning)
-    lost = streams.why_lost(sys.stdout)
-    if lost is not None:
-        raise OutputError(f"stdout cannot be written: {lost}.")
+    return DONE
 
 
 def _lines(content: dict[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from shlex import quote
 
 import polars as pl
@@ -84,16 +84,6 @@ def _options(
     )
 
 
-def judgement_options(labels: LabelOptions) -> JudgementOptions:
-    """How labels are used.
-
-    Raises:
-        UsageError: an option asks for what cannot be.
-    """
-    asked = {"click_noise": labels.click_noise, "ranker": labels.ranker, "ranker_queries": labels.ranker_queries}
-    return replace(JudgementOptions(), **{name: value for name, value in asked.items() if value is not None})
-
-
 def _with_flags(message: str) -> str:
     """A message about the simulation with the command line's names, e.g. `n_sessions` -> `--sessions`."""
     names = {
@@ -150,9 +140,6 @@ def _swap(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-SCHEMA = "posbias.simulation"
-
-
 def simulate(
     drawn: WorldOptions,
     labels: LabelOptions,
@@ -163,18 +150,21 @@ def simulate(
 ) -> int:
     """Simulate a click log of which the truth is known, from scratch or from graded labels."""
     options = simulation_options(drawn, ranking, users, experiments)
-    how = judgement_options(labels)
+    asked = {"click_noise": labels.click_noise, "ranker": labels.ranker, "ranker_queries": labels.ranker_queries}
+    how = replace(JudgementOptions(), **{name: value for name, value in asked.items() if value is not None})
     inputs = [] if labels.labels is None else [labels.labels]
     with open_result("simulate", output, inputs, [drawn, labels, ranking, users, experiments]) as result:
-        result.content["schema"] = SCHEMA
+        result.content["schema"] = "posbias.simulation"
         world = random_world(options) if labels.labels is None else _world_from(labels.labels, options, how, result)
-        totals = Totals()
+        sessions, impressions, clicks = Counter[str](), Counter[int](), Counter[int]()
         with result.progress.stage("simulating", options.n_sessions, unit="sessions") as stage:
-            write_log(totals.counting(simulate_blocks(options, world), stage), result.folder)
+            write_log(_counting(simulate_blocks(options, world), stage, sessions, impressions, clicks), result.folder)
         propensities = true_propensities(options)
         write_truth(propensities, true_parameters(options), true_attractiveness(options, world), result.folder)
-        result.content["simulated"] = totals.summary()
-        result.printed += [totals.line(), *_rates_table(totals, propensities)]
+        totals = {"sessions": sessions.total(), "impressions": impressions.total(), "clicks": clicks.total()}
+        result.content["simulated"] = totals
+        result.printed.append(", ".join(counted(number, name) for name, number in totals.items()))
+        result.printed += _rates_table(impressions, clicks, propensities)
         result.hints += _next_step(options, output.output)
     return result.exit_code
 
@@ -193,58 +183,38 @@ def _world_from(labels: str, options: SimulationOptions, how: JudgementOptions, 
     return judged_world(judgements, options, how)
 
 
-@dataclass
-class Totals:
-    """What has been written so far; counts by position."""
-
-    sessions: int = 0
-    impressions: Counter[int] = field(default_factory=Counter[int])
-    clicks: Counter[int] = field(default_factory=Counter[int])
-
-    def counting(self, blocks: Iterable[pl.DataFrame], stage: Stage) -> Iterator[pl.DataFrame]:
-        """The same blocks, counted on the way."""
-        for block in blocks:
-            sessions = block["session"].n_unique()
-            counts = block.group_by("position").agg(pl.len(), pl.col("click").cast(pl.Int64).sum())
-            self.sessions += sessions
-            for position, impressions, clicks in counts.iter_rows():
-                self.impressions[position] += impressions
-                self.clicks[position] += clicks
-            yield block
-            stage.advance(sessions)
-
-    def summary(self) -> dict[str, int]:
-        """For the manifest."""
-        return {
-            "sessions": self.sessions,
-            "impressions": self.impressions.total(),
-            "clicks": self.clicks.total(),
-        }
-
-    def line(self) -> str:
-        """For a person."""
-        return ", ".join(counted(number, name) for name, number in self.summary().items())
+def _counting(
+    blocks: Iterable[pl.DataFrame],
+    stage: Stage,
+    sessions: Counter[str],
+    impressions: Counter[int],
+    clicks: Counter[int],
+) -> Iterator[pl.DataFrame]:
+    """The same blocks, counted by position on the way."""
+    for block in blocks:
+        counts = block.group_by("position").agg(pl.len(), pl.col("click").cast(pl.Int64).sum())
+        for position, shown, clicked in counts.iter_rows():
+            impressions[position] += shown
+            clicks[position] += clicked
+        yield block
+        sessions["all"] += (number := block["session"].n_unique())
+        stage.advance(number)
 
 
-def _rates_table(totals: Totals, propensities: pl.DataFrame) -> list[Printed]:
+def _rates_table(impressions: Counter[int], clicks: Counter[int], propensities: pl.DataFrame) -> list[Printed]:
     """Click rates beside the truth that they are often taken for; where that is by position alone."""
-    by_position = propensities.columns == ["position", "propensity", "examination"]
-    truth = propensities["propensity"].to_list() if by_position else []
-    positions = sorted(totals.impressions)
-    rates = {position: totals.clicks[position] / totals.impressions[position] for position in positions}
+    positions = sorted(impressions)
+    rate = {position: clicks[position] / impressions[position] for position in positions}
+    relative = first(f"{rate[position] / rate[1]:.3f}" if rate[1] else "-" for position in positions)
+    shown = first(f"{impressions[position]:,}" for position in positions)
     columns = [
         Column("position", first(map(str, positions)), folded="posi-\ntion", label=True),
-        Column(
-            "impressions", first(f"{totals.impressions[position]:,}" for position in positions), folded="impres-\nsions"
-        ),
-        Column("clicks", first(f"{totals.clicks[position]:,}" for position in positions)),
-        Column(
-            "click rate",
-            first(f"{rates[position] / rates[1]:.3f}" if rates[1] else "-" for position in positions),
-            folded="click\nrate",
-        ),
+        Column("impressions", shown, folded="impres-\nsions"),
+        Column("clicks", first(f"{clicks[position]:,}" for position in positions)),
+        Column("click rate", relative, folded="click\nrate"),
     ]
-    if truth:
+    if propensities.columns == ["position", "propensity", "examination"]:
+        truth = propensities["propensity"].to_list()
         known = first(f"{truth[position - 1]:.3f}" for position in positions)
         columns.append(Column("true propensity", known, folded="true pro-\npensity"))
     table = PrintedTable(tuple(columns), more(len(positions), f"positions in {LOG_OF_SIMULATION}"))

@@ -1,6 +1,5 @@
 """`collect`: statistics written, merged into a store, and described."""
 
-import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from datetime import date, timedelta
@@ -8,43 +7,38 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import typer
 from msgspec import UNSET
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from posbias.cli import streams
-from posbias.cli.console import SafeConsole, line
+from posbias.cli.console import line
 from posbias.cli.options.columns import ColumnOptions
 from posbias.cli.options.options import CountingOptions, DecayOptions, GateOptions, StoreOptions
 from posbias.cli.options.output import OutputOptions, OutputOrInfoOptions
 from posbias.cli.options.reading import ReadingOptions
-from posbias.cli.report.result import is_same, open_result
-from posbias.cli.work import collecting
+from posbias.cli.report.result import open_result
+from posbias.cli.report.shown import print_on_stdout
 from posbias.cli.work.engine import open_engine
 from posbias.cli.work.job import resolve
 from posbias.cli.work.plan import check_day
 from posbias.cli.work.rehearsal import rehearse
-from posbias.core.credentials import masked_values
 from posbias.core.errors import OutputError, StatisticsError, UsageError
 from posbias.core.wording import counted
-from posbias.io.jobs import tables as summary
+from posbias.io.jobs import collecting, tables
 from posbias.io.jobs.reading import Job
-from posbias.io.jobs.result import DONE
+from posbias.io.jobs.result import DONE, Result, is_same
 from posbias.io.log.sources import named_paths
-from posbias.io.results.manifest import json_text
 from posbias.io.stores.checks import check_contents, one_by_one
 from posbias.io.stores.days import check_new_day, open_store
 from posbias.io.stores.metadata import describe_decay, describe_plan
 from posbias.io.stores.store import Statistics, checked, find_statistics
 
-_WIDTH_IN_A_FILE = 80
 _MOST_DAYS = 3
 _KIBIBYTE = 1024
 
 
-def show_info(statistics: Sequence[Statistics], inputs: Sequence[str], *, as_json: bool) -> None:
+def _show_info(statistics: Sequence[Statistics], inputs: Sequence[str], *, as_json: bool) -> None:
     """Print what each directory of statistics holds.
 
     Raises:
@@ -56,41 +50,26 @@ def show_info(statistics: Sequence[Statistics], inputs: Sequence[str], *, as_jso
         raise UsageError(f"--info: {inputs[0]} holds no statistics. Give directories written by `posbias collect`.")
     with checked(statistics, check_contents, one_by_one):
         pass
-    if as_json:
-        typer.echo(json_text(masked_values([_described(entry) for entry in statistics])).encode(), nl=False)
-    else:
-        SafeConsole(stderr=False, width_in_a_file=_WIDTH_IN_A_FILE).print(Group(*map(_table, statistics)))
-    lost = streams.why_lost(sys.stdout)
-    if lost is not None:
-        raise OutputError(f"stdout cannot be written: {lost}.")
-
-
-def _described(entry: Statistics) -> dict[str, Any]:
-    return {
-        "path": str(entry.path),
-        "counted": describe_plan(entry.metadata.plan),
-        "key_types": entry.key_types,
-        "decay": describe_decay(entry.metadata.decay),
-        "days": entry.days,
-        "segments": len(entry.segments),
-        "parts": len(entry.parts),
-        "bytes": _bytes(entry),
-        "sources": entry.metadata.sources,
-        "rows": msgspec.to_builtins(entry.metadata.rows),
-        "statistics": entry.totals,
-    }
+    described = [
+        {
+            "path": str(entry.path),
+            "counted": describe_plan(entry.metadata.plan),
+            "key_types": entry.key_types,
+            "decay": describe_decay(entry.metadata.decay),
+            "days": entry.days,
+            "segments": len(entry.segments),
+            "parts": len(entry.parts),
+            "bytes": _bytes(entry),
+            "sources": entry.metadata.sources,
+            "rows": msgspec.to_builtins(entry.metadata.rows),
+            "statistics": entry.totals,
+        }
+        for entry in statistics
+    ]
+    print_on_stdout(map(_table, statistics), described if as_json else None, width_in_a_file=80)
 
 
 def _table(entry: Statistics) -> RenderableType:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, content in _lines(entry).items():
-        table.add_row(name, content)
-    return Group(line(str(entry.path)), Padding(table, (0, 0, 1, 2), expand=False))
-
-
-def _lines(entry: Statistics) -> dict[str, RenderableType]:
     plan, decay, totals, rows = entry.metadata.plan, entry.metadata.decay, entry.totals, entry.metadata.rows
     shape = {
         "max position": str(plan.max_position or ""),
@@ -102,20 +81,26 @@ def _lines(entry: Statistics) -> dict[str, RenderableType]:
         "counts": "sums of weights" if plan.weighted else "",
         "decay": "" if decay is None else f"{decay.factor:g} per day; {decay.newest} has full weight",
     }
-    return {
-        "model": line(plan.model.name),
-        "keys": line(", ".join(f"{name} ({entry.key_types[name]})" for name in plan.keys)),
-        **{name: line(said) for name, said in shape.items() if said},
-        "days": line(_days(entry)),
-        "sources": line(f"{len(entry.metadata.sources):,}"),
-        "rows": line(summary.rows_in_words(rows)),
-        **({} if rows.clicks is UNSET else {"clicks joined": line(summary.clicks_in_words(rows.clicks))}),
-        "counted": line(f"{counted(totals['impressions'], 'impressions')}, {counted(totals['clicks'], 'clicks')}"),
-        "statistics": line(
+    lines = {
+        "model": plan.model.name,
+        "keys": ", ".join(f"{name} ({entry.key_types[name]})" for name in plan.keys),
+        **{name: words for name, words in shape.items() if words},
+        "days": _days(entry),
+        "sources": f"{len(entry.metadata.sources):,}",
+        "rows": tables.rows_in_words(rows),
+        **({} if rows.clicks is UNSET else {"clicks joined": tables.clicks_in_words(rows.clicks)}),
+        "counted": f"{counted(totals['impressions'], 'impressions')}, {counted(totals['clicks'], 'clicks')}",
+        "statistics": (
             f"{counted(totals['rows'], 'rows')}, {_size(_bytes(entry))} in {counted(len(entry.parts), 'parts')} of "
             f"{counted(len(entry.segments), 'segments')}"
         ),
     }
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, words in lines.items():
+        table.add_row(name, line(words))
+    return Group(line(str(entry.path)), Padding(table, (0, 0, 1, 2), expand=False))
 
 
 def _days(entry: Statistics) -> str:
@@ -155,122 +140,105 @@ def collect(
 ) -> int:
     """Count a log once and for all, into compact statistics that can be merged across days."""
     if store.remove_day is not None:
-        return _remove_day(inputs or [], store, reading, output)
+        return _remove_day(inputs or [], store.remove_day, store, reading, output)
     if not inputs:
         raise UsageError("LOGS|STATISTICS... is missing: name the logs to count, or the statistics to merge.")
     if output.info:
-        show_info(find_statistics(inputs), inputs, as_json=output.json)
+        _show_info(find_statistics(inputs), inputs, as_json=output.json)
         return DONE
-    limit = gate.limit()
+    limit, also_read = gate.limit(), reading.clicks or ()
     if store.into is not None:
         _check_exact(decay)
         job = resolve(inputs, columns, reading, counting)
-        return _add_day(job, reading, [columns, reading, counting, gate, store], limit, store, output)
+        return _add_day(job, [columns, reading, counting, gate, store], reading, limit, store, output)
     target, groups = output.to_write(), [columns, reading, counting, decay, gate]
+
+    def resolved() -> Job:
+        """What is counted or merged, once it is known that the result may stand where it is to."""
+        statistics = find_statistics(inputs)
+        _check_replaced(statistics, inputs, target, decay)
+        if not statistics:
+            _check_exact(decay)
+        return resolve(inputs, columns, reading, counting, statistics=statistics, decay=decay.decay)
+
     if output.dry_run:
-        job = _resolved(inputs, columns, reading, counting, decay, target)
-        return rehearse("collect", job, reading, target.output, target, reading.clicks or (), replaces_input=True)
-    with open_result("collect", target, inputs, groups, reading.clicks or (), replaces_input=True) as result:
-        # Only now, when no other run writes the target, is it certain what it holds.
-        job = _resolved(inputs, columns, reading, counting, decay, target)
+        return rehearse("collect", resolved(), reading, target.output, target, also_read, replaces_input=True)
+    with open_result("collect", target, inputs, groups, also_read, replaces_input=True) as result:
+        job = resolved()  # only now, when no other run writes the target, is it certain what it holds
         with open_engine(reading, target.output) as engine:
             if job.statistics:
-                merged_into = _store_at(target, job.statistics)
+                merged_into = next((one for one in job.statistics if is_same(one.path, target.output)), None)
                 collecting.merge(job.statistics, merged_into, limit, engine, result, job.decay)
             else:
-                collecting.count(job, engine, result)
-        result.printed.append(summary.statistics_line(result.content["statistics"]))
+                collecting.count_log(job, engine, result)
     return result.exit_code
-
-
-def _resolved(
-    inputs: list[str],
-    columns: ColumnOptions,
-    reading: ReadingOptions,
-    counting: CountingOptions,
-    decay: DecayOptions,
-    target: OutputOptions,
-) -> Job:
-    """What is counted or merged, once it is known that the result may stand where it is to."""
-    statistics = find_statistics(inputs)
-    _check_replaced(statistics, inputs, target, decay)
-    if not statistics:
-        _check_exact(decay)
-    return resolve(inputs, columns, reading, counting, statistics=statistics, decay=decay.decay)
 
 
 def _add_day(
     job: Job,
-    reading: ReadingOptions,
     groups: list[Any],
+    reading: ReadingOptions,
     limit: float | None,
     store: StoreOptions,
     output: OutputOrInfoOptions,
 ) -> int:
     """Count the logs of a day into a store; one that is not there is made."""
-    place = _place_of(store.into)
+    place = _place_of(store)
     if job.statistics:
         raise UsageError(
             f"--into {place}: {job.inputs[0]} holds statistics, and what goes into a store this way are logs. Merge "
             f"statistics with -o {place} --force."
         )
-    if job.day is None:
+    day = job.day
+    if day is None:
         raise UsageError(f"--into {place}: say of which day the log is: --date YYYY-MM-DD.")
     also_read, target = reading.clicks or (), output.to_change(place)
     if output.dry_run:
         known = open_store(place)
         if known is not None:
-            check_new_day(known, job.day, job.open_log().digests, replaces=store.replace_day)
+            check_new_day(known, day, job.open_log().digests, replaces=store.replace_day)
         return rehearse("collect", job, reading, place, target, also_read)
     with (
-        _store_first(place),
-        open_result("collect", target, list(job.inputs), groups, also_read, waits=True) as result,
+        _changed_store(place, target, job.inputs, groups, also_read) as (result, known),
+        open_engine(reading, place) as engine,
     ):
-        known = open_store(place)  # only now is it certain that no other run changes it
-        with open_engine(reading, place) as engine:
-            collecting.add_day(job, job.day, known, limit, engine, result, replaces=store.replace_day)
-        result.printed.append(summary.statistics_line(result.content["statistics"]))
+        collecting.add_day(job, day, known, limit, engine, result, replaces=store.replace_day)
     return result.exit_code
 
 
-def _remove_day(inputs: list[str], store: StoreOptions, reading: ReadingOptions, output: OutputOrInfoOptions) -> int:
+def _remove_day(
+    inputs: list[str], day: str, store: StoreOptions, reading: ReadingOptions, output: OutputOrInfoOptions
+) -> int:
     """Take a day out of a store."""
-    place, day = _place_of(store.into), str(store.remove_day)
+    place = _place_of(store)
     check_day("--remove-day", day)
     if inputs:
         raise UsageError(f"--remove-day {day}: counts nothing, so {inputs[0]} has no effect. Leave it out.")
-    with (
-        _store_first(place),
-        open_result("collect", output.to_change(place), [], [reading, store], waits=True) as result,
-    ):
-        known = open_store(place)
+    with _changed_store(place, output.to_change(place), (), [reading, store], ()) as (result, known):
         if known is None:
             raise StatisticsError(f"{place}: there is no store. Name the directory that --into has made.")
         with open_engine(reading, place) as engine:
             collecting.remove_day(day, known, engine, result)
-        result.printed.append(summary.statistics_line(result.content["statistics"]))
     return result.exit_code
 
 
-def _place_of(store: Path | None) -> Path:
-    """Where the store is.
-
-    Raises:
-        UsageError: nobody says.
-    """
-    if store is None:
-        raise UsageError("--into STORE is missing: say which store to change.")
-    return store
-
-
 @contextmanager
-def _store_first(place: Path) -> Generator[None]:
-    """Where the output cannot be written, what is wrong with the store says more than that it cannot be replaced."""
+def _changed_store(
+    place: Path, target: OutputOptions, inputs: Sequence[str], groups: list[Any], also_read: Sequence[str]
+) -> Generator[tuple[Result, Statistics | None]]:
+    """A result that takes the place of a store, and what the store holds once no other run changes it."""
     try:
-        yield
-    except OutputError:
+        with open_result("collect", target, inputs, groups, also_read, waits=True) as result:
+            yield result, open_store(place)
+    except OutputError:  # what is wrong with the store says more than that it cannot be replaced
         open_store(place)
         raise
+
+
+def _place_of(store: StoreOptions) -> Path:
+    if store.into is None:
+        raise UsageError("--into STORE is missing: say which store to change.")
+    return store.into
 
 
 def _check_exact(decay: DecayOptions) -> None:
@@ -293,8 +261,3 @@ def _check_replaced(
     replaced = any(is_same(path, target) for name in inputs for path in named_paths(name))
     if replaced and not any(is_same(path, target) for path in kept):
         raise OutputError(f"{target}: is an input, which --force would delete. Choose another directory.")
-
-
-def _store_at(target: OutputOptions, statistics: Sequence[Statistics]) -> Statistics | None:
-    """The statistics that the result replaces: the store to which the others are added."""
-    return next((entry for entry in statistics if is_same(entry.path, target.output)), None)

@@ -41,13 +41,10 @@ class Units:
 
     def scan(self) -> pl.LazyFrame:
         """All units with their numbers."""
-        return pl.concat(self._numbered(part) for part in range(len(self.parts)))
+        return pl.concat(self.of_part(part) for part in range(len(self.parts)))
 
     def of_part(self, part: int) -> pl.LazyFrame:
         """The units of a part with their numbers."""
-        return self._numbered(part)
-
-    def _numbered(self, part: int) -> pl.LazyFrame:
         return self.parts[part].scan().with_row_index(UNIT).with_columns(pl.col(UNIT).cast(pl.Int64) + self.first[part])
 
 
@@ -163,8 +160,8 @@ def pages_to_learn_from(parts: Parts, units: Units, of_pages: OfPages, folder: P
         folder: a directory of ours for what does not stay in memory; None keeps all there.
         name: of the files there.
     """
-    (pages,) = _bring(parts, _Pages((units,), of_pages, folder, name, same_parts=True, by_first_unit=True))
-    return pages
+    pages = partial(_pages_of_part, of_pages=of_pages, folder=folder, name=name, same_parts=True, by_first_unit=True)
+    return _bring(parts, (units,), pages)[0]
 
 
 def pages_to_judge_by(
@@ -180,76 +177,52 @@ def pages_to_judge_by(
         name: of the files there.
         same_parts: whether these are the parts in which the units were numbered.
     """
-    return _bring(parts, _Pages(tuple(units), of_pages, folder, name, same_parts, by_first_unit=False))
+    pages = partial(
+        _pages_of_part, of_pages=of_pages, folder=folder, name=name, same_parts=same_parts, by_first_unit=False
+    )
+    return _bring(parts, tuple(units), pages)
 
 
-def _bring(parts: Parts, work: "_Pages") -> list[LogPages]:
-    found = list(parts.map(work))
+_PagesOfPart = tuple[list[tuple[KeptFrame, ...]], int, int, int]
+"""The frames of each numbering, the largest position, and how many impressions and sessions there are."""
+
+
+def _bring(parts: Parts, units: tuple[Units, ...], work: Callable[..., _PagesOfPart]) -> list[LogPages]:
+    found = list(parts.map(partial(work, units=units)))
+    n_positions = max((deepest for _, deepest, _, _ in found), default=1)
+    n_impressions, n_sessions = sum(rows for _, _, rows, _ in found), sum(sessions for _, _, _, sessions in found)
     return [
-        LogPages(
-            parts=tuple(pages.frames[number] for pages in found),
-            n_units=units.number,
-            n_positions=max((pages.n_positions for pages in found), default=1),
-            n_impressions=sum(pages.n_impressions for pages in found),
-            n_sessions=sum(pages.n_sessions for pages in found),
-        )
-        for number, units in enumerate(work.units)
+        LogPages(tuple(frames[number] for frames, _, _, _ in found), one.number, n_positions, n_impressions, n_sessions)
+        for number, one in enumerate(units)
     ]
 
 
-@dataclass(frozen=True)
-class _PagesOfPart:
-    frames: tuple[tuple[KeptFrame, ...], ...]  # of each numbering
-    n_positions: int
-    n_impressions: int
-    n_sessions: int
-
-
-@dataclass(frozen=True)
-class _Pages:
-    """The work on a part."""
-
-    units: tuple[Units, ...]
-    of_pages: OfPages
-    folder: Path | None
-    name: str
-    same_parts: bool
-    by_first_unit: bool
-
-    def __call__(self, part: int, impressions: pl.LazyFrame) -> _PagesOfPart:
-        """Its pages."""
-        numbered = self._numbered(part, self.of_pages(impressions)).collect(engine="streaming")
-        if not numbered.height:
-            return _PagesOfPart(tuple(() for _ in self.units), 1, 0, 0)
-        pages = pages_in_numberings(numbered, [_number(number) for number in range(len(self.units))])
-        return _PagesOfPart(
-            frames=tuple(
-                tuple(
-                    self._kept(frames[number], f"{number}-{part:05d}-{place:04d}") for place, frames in enumerate(pages)
-                )
-                for number in range(len(self.units))
-            ),
-            n_positions=int(numbered.select(pl.max(POSITION)).item()),
-            n_impressions=numbered.height,
-            n_sessions=int(numbered[SESSION].n_unique()),
-        )
-
-    def _numbered(self, part: int, rows: pl.LazyFrame) -> pl.LazyFrame:
-        kept = [SESSION, POSITION, CLICK, *([WEIGHT] if WEIGHT in rows.collect_schema() else [])]
-        known = dict.fromkeys(name for units in self.units for name in units.columns)
-        numbered = rows.select(*dict.fromkeys([*known, *kept]))
-        for number, units in enumerate(self.units):
-            ids = units.of_part(part) if self.same_parts else units.scan()
-            numbered = numbered.join(
-                ids.rename({UNIT: _number(number)}), on=list(units.columns), how="left", nulls_equal=True
-            ).with_columns(pl.col(_number(number)).fill_null(units.number))
-        return numbered.select(*kept, *(_number(number) for number in range(len(self.units))))
-
-    def _kept(self, pages: pl.DataFrame, place: str) -> KeptFrame:
-        in_order = pages.sort("shown 0", maintain_order=True) if self.by_first_unit else pages
-        return keep(in_order, self.folder, f"{self.name}-{place}")
-
-
-def _number(number: int) -> str:
-    """The column of a numbering."""
-    return f"{UNIT} {number}"
+def _pages_of_part(
+    part: int,
+    impressions: pl.LazyFrame,
+    units: tuple[Units, ...],
+    of_pages: OfPages,
+    folder: Path | None,
+    name: str,
+    *,
+    same_parts: bool,
+    by_first_unit: bool,
+) -> _PagesOfPart:
+    rows = of_pages(impressions)
+    kept = [SESSION, POSITION, CLICK, *([WEIGHT] if WEIGHT in rows.collect_schema() else [])]
+    columns = [f"{UNIT} {number}" for number in range(len(units))]  # of the numberings
+    numbered = rows.select(*dict.fromkeys([*(column for one in units for column in one.columns), *kept]))
+    for column, one in zip(columns, units, strict=True):
+        ids = (one.of_part(part) if same_parts else one.scan()).rename({UNIT: column})
+        numbered = numbered.join(ids, on=list(one.columns), how="left", nulls_equal=True)
+        numbered = numbered.with_columns(pl.col(column).fill_null(one.number))
+    table = numbered.select(*kept, *columns).collect(engine="streaming")
+    if not table.height:
+        return [() for _ in units], 1, 0, 0
+    frames: list[list[KeptFrame]] = [[] for _ in units]
+    for place, pages in enumerate(pages_in_numberings(table, columns)):
+        for number, of_numbering in enumerate(pages):
+            in_order = of_numbering.sort("shown 0", maintain_order=True) if by_first_unit else of_numbering
+            frames[number].append(keep(in_order, folder, f"{name}-{number}-{part:05d}-{place:04d}"))
+    deepest = int(table.select(pl.max(POSITION)).item())
+    return [tuple(of_numbering) for of_numbering in frames], deepest, table.height, int(table[SESSION].n_unique())

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from posbias.io.places.locations import Location
+from posbias.io.places.locations import Location, ObjectUrl
 from posbias.io.progress import Progress
 from posbias.io.results.manifest import write_manifest
 
@@ -84,3 +84,13 @@ def write_description(
     """Write the manifest of a result, its last file, and return it."""
     content = {"command": command, "inputs": [*map(str, inputs)], "options": dict(options), **result.content}
     return write_manifest(result.folder, {**content, "warnings": result.warnings, PRINTED: result.printed})
+
+
+def is_same(path: Location, target: Location) -> bool:
+    """Whether two names stand for one thing that is there."""
+    if isinstance(path, ObjectUrl) or isinstance(target, ObjectUrl):
+        return path == target
+    try:
+        return path.samefile(target)
+    except (OSError, ValueError):  # there is no such target yet, or there cannot be one
+        return False

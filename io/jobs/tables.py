@@ -85,14 +85,6 @@ def totals_line(totals: dict[str, Any]) -> str:
     )
 
 
-def statistics_line(totals: dict[str, int | float]) -> str:
-    """What was collected."""
-    return (
-        f"statistics: {counted(totals['rows'], 'rows')} for {counted(totals['impressions'], 'impressions')} "
-        f"and {counted(totals['clicks'], 'clicks')}"
-    )
-
-
 def propensity_table(fit: Fit) -> list[Printed]:
     """Propensities with their intervals, what joint EM says, and the counts behind them; it fits into 80 columns.
 

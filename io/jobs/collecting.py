@@ -1,0 +1,263 @@
+"""Logs counted once and for all, statistics merged, and days that do not look like the others."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from posbias.core.counts.odd_days import Change, DayLook
+from posbias.core.errors import StatisticsError
+from posbias.core.wording import counted
+from posbias.io import clock
+from posbias.io.counting.count import Reading, days_of_statistics, read_log
+from posbias.io.counting.merge import known_days, merge_statistics
+from posbias.io.counting.odd_days import look_at_days_of_log, look_at_files, look_at_merged_days, look_at_pages
+from posbias.io.engines.engine import Engine
+from posbias.io.jobs import tables
+from posbias.io.jobs.reading import Job, describe_reading, judge_clicks, open_log
+from posbias.io.jobs.result import WITH_DOUBTS, Result
+from posbias.io.log.days import Days
+from posbias.io.log.log import Log
+from posbias.io.log.lost_clicks import JoinedClicks
+from posbias.io.places.locations import location
+from posbias.io.stores.days import check_new_day, without_day
+from posbias.io.stores.metadata import StatisticsMetadata
+from posbias.io.stores.segments import write_segment
+from posbias.io.stores.store import (
+    Statistics,
+    check_same_plan,
+    counted_statistics,
+    describe_statistics,
+    merge_metadata,
+)
+from posbias.io.temporary.directories import owned_directory
+
+_MOST_DAYS = 5
+_MOST_POSITIONS = 5
+_OF_STORE = "the store:"
+
+
+def _odd_days(looks: Sequence[DayLook], others: str) -> list[str]:
+    """A sentence for each odd day; beyond a few, their names. `others` is what the others are called, in the plural."""
+    odd = [look for look in looks if look.is_odd]
+    sentences: list[str] = []
+    for look in odd[:_MOST_DAYS]:
+        facts = _misfits(look)
+        if look.far and not look.without_clicks:
+            further = len(look.far) - 1
+            verb = "is" if further == 1 else "are"
+            also = f", and {counted(further, 'further positions')} {verb} far off as well" if further else ""
+            facts.append(f"{_changed(look.far[0])}{also}")
+        sentences.append(f"{look.day} does not look like the {others}: {'; '.join(facts)}. Look at its rows.")
+    if len(odd) > _MOST_DAYS:
+        rest = [look.day for look in odd[_MOST_DAYS:]]
+        sentences.append(f"{len(rest)} more do not look like the {others}, {rest[0]} to {rest[-1]}.")
+    return sentences
+
+
+def _check_gate(looks: Sequence[DayLook], limit: float, others: str) -> None:
+    """Raise StatisticsError for days that cannot be compared, or whose click rates have changed too much."""
+    reasons: dict[str, str] = {}
+    for look in looks:
+        change = look.beyond(limit)
+        if look.misplaced or look.without_clicks:
+            reasons[look.day] = "; ".join(_misfits(look))
+        elif change is not None:
+            reasons[look.day] = f"{_changed(change)}, more than {100 * limit:g} %"
+    if reasons:
+        (day, reason), *rest = reasons.items()
+        also = f" So are {', '.join(other for other, _ in rest[:_MOST_DAYS])}." if rest else ""
+        raise StatisticsError(
+            f"{day} is kept out by --gate {limit:g}, and nothing is written: beside the {others}, {reason}.{also} Look "
+            "at its log. If it is right, merge it without --gate."
+        )
+
+
+def _changed(change: Change) -> str:
+    rate, usual = (f"{100 * share:.3g} %" for share in (change.rate, change.usual))
+    return (
+        f"the click rate of position {change.position} is {rate}, and theirs {usual} ({100 * change.relative:+.0f} %)"
+    )
+
+
+def _misfits(look: DayLook) -> list[str]:
+    """How positions differ: all of them shifted, or where they start, or which are gone or new; and missing clicks."""
+    facts: list[str] = []
+    ours, theirs = look.positions, look.usual_positions
+    if look.misplaced and (ours is None or theirs is None or ours[0] == theirs[0]):
+        facts += [f"it has hardly anything at {_listed(look.gone)}, where they have"] if look.gone else []
+        facts += [f"it has impressions at {_listed(look.new)}, where they have hardly any"] if look.new else []
+    elif look.misplaced and ours is not None and theirs is not None:
+        shifted = ours[1] - theirs[1] == ours[0] - theirs[0]
+        why = ", as if they were shifted or counted from another base" if shifted else ""
+        facts.append(f"its positions go from {ours[0]} to {ours[1]}, and theirs from {theirs[0]} to {theirs[1]}{why}")
+    if look.without_clicks:
+        facts.append(f"it has no clicks, where about {look.expected_clicks:,.0f} are to be expected")
+    return facts
+
+
+def _listed(positions: Sequence[int]) -> str:
+    if len(positions) == 1:
+        return f"position {positions[0]}"
+    more = f" and {len(positions) - _MOST_POSITIONS} more" if len(positions) > _MOST_POSITIONS else ""
+    return f"positions {', '.join(map(str, positions[:_MOST_POSITIONS]))}{more}"
+
+
+def count_log(job: Job, engine: Engine, result: Result) -> None:
+    """Count a log; the statistics are the result."""
+    read, statistics = _counted(job, open_log(job, result), result.folder, engine, result)
+    result.content |= describe_statistics(statistics.metadata, statistics.segments)
+    describe_reading(statistics.metadata.rows, read.clicks, read.days, read.said, result)
+    if read.plan.period:
+        odd = _odd_days(look_at_days_of_log(statistics.segments[0], engine), "other days")
+    else:
+        odd = _odd_days(look_at_files(read.read.log, engine), "other files")
+    odd = odd or _shifted_pages(read)
+    result.warnings += odd
+    _end(odd=bool(odd), result=result)
+
+
+def merge(
+    statistics: Sequence[Statistics],
+    store: Statistics | None,
+    limit: float | None,
+    engine: Engine,
+    result: Result,
+    factor: float | None = None,
+) -> None:
+    """Merge statistics; together they are the result.
+
+    Args:
+        statistics: what is merged.
+        store: the one of them that the others are added to, if there is one.
+        limit: of `--gate`.
+        engine: adds up.
+        result: what is written.
+        factor: what a day is to be worth of the following one.
+
+    Raises:
+        StatisticsError: they do not go together, or a day is kept out.
+    """
+    _end(odd=bool(_merged(statistics, store, limit, engine, result, factor)), result=result)
+
+
+def add_day(
+    job: Job, day: str, store: Statistics | None, limit: float | None, engine: Engine, result: Result, *, replaces: bool
+) -> None:
+    """Count the log of a day; the result is the store with it, and without what it held of that day before.
+
+    Raises:
+        StatisticsError: the day is there from other logs, and `replaces` is not given; or it cannot be replaced, does
+            not go with the store, or is kept out.
+    """
+    log = open_log(job, result)
+    rest = None if store is None else without_day(store, day)
+    if store is not None:
+        check_new_day(store, day, log.digests, replaces=replaces)
+    with owned_directory(result.folder.parent) as folder:
+        read, statistics = _counted(job, log, folder, engine, result)
+        if store is not None:
+            check_same_plan(store, statistics)
+        what = "added" if store is None or day not in store.days else "counted again, and replaced"
+        result.printed += [f"{day}: {what}", *tables.rows_lines(read.rows), *read.said, _OF_STORE]
+        both = [statistics] if rest is None else [rest, statistics]
+        odd = _merged(both, rest, limit, engine, result, clicks=read.clicks)
+        if rest is not None:
+            judge_clicks(read.rows, read.clicks, result, f"{day}: ")
+    shifted = [] if odd else _shifted_pages(read)
+    result.warnings += shifted
+    _end(odd=bool(odd or shifted), result=result)
+
+
+def remove_day(day: str, store: Statistics, engine: Engine, result: Result) -> None:
+    """The result is the store without a day. One that is not there may have been removed before.
+
+    Raises:
+        StatisticsError: it is the only day, or was counted together with others.
+    """
+    rest = without_day(store, day)
+    if rest is None:
+        raise StatisticsError(f"{store.path}: holds no other day than {day}. Remove the directory itself.")
+    if day in store.days:
+        result.printed.append(f"{day}: removed")
+    else:
+        result.warnings.append(f"{store.path}: holds no {day}, and stays as it is.")
+    result.printed.append(_OF_STORE)
+    _write_together([rest], None, engine, result, None)
+    _end(odd=False, result=result)
+
+
+def _merged(
+    statistics: Sequence[Statistics],
+    store: Statistics | None,
+    limit: float | None,
+    engine: Engine,
+    result: Result,
+    factor: float | None = None,
+    clicks: JoinedClicks | None = None,
+) -> list[str]:
+    """Merge statistics, with the clicks of a log that was counted now; return what is odd about days."""
+    days = _write_together(statistics, factor, engine, result, clicks)
+    with result.progress.stage("comparing days"):
+        looks = look_at_merged_days(statistics, store, engine)
+    others = "other statistics" if days is None else "other days" if store is None else "days of the store"
+    if limit is not None:
+        _check_gate(looks, limit, others)
+    twice = [
+        f"{entry.path}: its days are also in the other statistics. If a log was exported again, its clicks count twice."
+        for entry in known_days(statistics)
+    ]
+    odd = _odd_days(looks, others)
+    result.warnings += [*odd, *twice]
+    return odd
+
+
+def _write_together(
+    statistics: Sequence[Statistics],
+    factor: float | None,
+    engine: Engine,
+    result: Result,
+    clicks: JoinedClicks | None,
+) -> Days | None:
+    """Write what statistics hold together, and describe it; return its days."""
+    days = days_of_statistics(statistics, clock.today())
+    metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
+    with result.progress.stage("merging") as stage:
+        segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
+    result.content |= describe_statistics(metadata, segments)
+    describe_reading(metadata.rows, clicks, days, (), result)
+    return days
+
+
+def _counted(job: Job, log: Log, folder: Path, engine: Engine, result: Result) -> tuple[Reading, Statistics]:
+    """Count a log into a directory."""
+    read = read_log(log, job.plan, engine, result.progress, clock.today())
+    metadata = StatisticsMetadata(read.plan, read.sources, read.rows)
+    parts = read.read.statistics(read.plan)
+    with result.progress.stage("counting", parts.number) as stage:
+        segment = write_segment(parts, folder, metadata, on_part=stage.advance)
+    return read, counted_statistics(location(job.inputs[0]), metadata, segment)
+
+
+def _shifted_pages(read: Reading) -> list[str]:
+    """A sentence for pages that count from another base, if there are some."""
+    shifted = look_at_pages(read.read)
+    if shifted is None:
+        return []
+    (top, last), usual = shifted.span, shifted.usual
+    return [
+        (
+            f"{shifted.pages:,} of {counted(shifted.of, 'pages')} that were looked at go from position {top} to "
+            f"{last}, and most from {usual[0]} to {usual[1]}, as if a part of the log counted from another base. Find "
+            "out where these pages come from."
+        )
+    ]
+
+
+def _end(*, odd: bool, result: Result) -> None:
+    """Print what the statistics hold; where something is odd, they are not to be taken at face value."""
+    if odd:
+        result.exit_code = WITH_DOUBTS
+    totals = result.content["statistics"]
+    result.printed.append(
+        f"statistics: {counted(totals['rows'], 'rows')} for {counted(totals['impressions'], 'impressions')} "
+        f"and {counted(totals['clicks'], 'clicks')}"
+    )

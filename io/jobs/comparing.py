@@ -1,0 +1,391 @@
+"""Two fits, two statistics or the days of a store, compared: what differs, and which conditions are met."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from msgspec import UNSET
+
+from posbias.core.comparison.curves import (
+    CURVE,
+    MOST_VALUES,
+    Curves,
+    Differences,
+    FittedCurve,
+    change,
+    curves_of,
+    curves_of_fits,
+    from_others,
+)
+from posbias.core.comparison.tables import DAY, beyond, change_table, day_table
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.errors import StatisticsError, UsageError
+from posbias.core.estimators import ConditionalEstimator
+from posbias.core.estimators.estimate import EstimationOptions
+from posbias.core.fit.fit import Fit, fit_statistics
+from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
+from posbias.core.wording import counted, shown
+from posbias.io.counting.sides import count_days, count_sides
+from posbias.io.engines.engine import Engine
+from posbias.io.fits.cells_in_words import label_in_words
+from posbias.io.fits.read import StoredFit, open_compared
+from posbias.io.jobs.result import (
+    CHANGED,
+    DONE,
+    WITH_DOUBTS,
+    Column,
+    Printed,
+    PrintedTable,
+    Result,
+    first,
+    is_same,
+    more,
+)
+from posbias.io.jobs.tables import cell_column, interval_in_words, number_in_words
+from posbias.io.places.locations import location
+from posbias.io.stores.store import Statistics, find_statistics
+
+COMPARISON = "comparison"
+
+_A_AND_B = ("a", "b")
+_MOST_DAYS = 10
+_MOST_REASONS = 5
+_DAYS_TOGETHER = (
+    "a fit per day; their errors are clustered by query over all days, so that what days share counts once."
+)
+_SIDES_TOGETHER = (
+    "a fit of each; their errors are clustered by query over both, so that queries and clicks that both hold are "
+    "allowed for."
+)
+_INDEPENDENT = (
+    "the errors of two fits are taken as independent. Queries and clicks that both hold make the two err alike, so "
+    "that a change is found less often than it could be: compare statistics, and that is allowed for."
+)
+
+
+def compare(
+    inputs: Sequence[str],
+    engine: Engine,
+    result: Result,
+    *,
+    by_day: bool = False,
+    max_change: float | None = None,
+    fail_if: Sequence[str] = (),
+) -> pl.DataFrame:
+    """Compare what is named; return the table of differences.
+
+    Args:
+        inputs: two fits or two statistics; by day, statistics.
+        engine: counts.
+        result: what is printed, and the conditions that are met.
+        by_day: whether the days of statistics are compared.
+        max_change: the largest relative change that is no condition met.
+        fail_if: further conditions: `change`, `rejected`, `not-converged`, `unidentified`.
+
+    Raises:
+        PosbiasError: something cannot be read, or cannot be compared; or a condition asks for what cannot be known.
+    """
+    if by_day:
+        days, cells, curves, doubts, notes = _days(inputs, engine, result)
+        of, names, labels = "days", tuple(map(str, days)), [DAY, *cells.columns]
+    else:
+        of, cells, curves, doubts, notes = _two(inputs, engine, result)
+        days, names, labels = None, tuple(inputs), cells.columns
+    references = curves.references()
+    curves = curves.relative_to(references)
+    if days is not None:
+        differences = from_others(curves)
+        table = day_table(cells, days, curves, differences)
+    else:
+        differences = change(curves)
+        others = np.setdiff1d(np.arange(cells.height), references)
+        if not np.isfinite(curves.log_theta[:, others]).all(axis=0).any():
+            raise UsageError(
+                f"{inputs[0]} and {inputs[1]} have no two cells in common that both know: there is nothing to compare."
+            )
+        table = change_table(cells, curves, differences)
+    met = _met(differences, doubts, curves)
+    conditions = _conditions(table, labels, differences, met, max_change, fail_if, result)
+    of_references = cells[np.unique(references)]
+    title = f"propensities relative to {_in_words(of_references.row(0, named=True), cells.columns)}"
+    if of_references.height > 1:
+        title += f", and likewise in {counted(of_references.height - 1, 'other contexts')}"
+    if days is not None:
+        report = _days_report(table, labels, f"{len(names)} days, {title}")
+    else:
+        report = _change_report(table, labels, names, title)
+    verdicts = [_verdict(table, labels, differences, by_day=by_day), *notes]
+    result.printed += [*report, *verdicts]
+    result.exit_code = CHANGED if conditions else WITH_DOUBTS if "not-converged" in met else DONE
+    test = differences.test
+    known = test.n_contrasts > 0
+    result.content |= {
+        "schema": "posbias.comparison",
+        COMPARISON: {
+            "of": of,
+            "names": list(names),
+            "test": {
+                "contrasts": test.n_contrasts,
+                "p_value": test.p_value if known else None,
+                "statistic": test.statistic if known else None,
+                "degrees": test.degrees if known else None,
+            },
+            "found": met,
+            "conditions_met": conditions,
+            "differences": [
+                {
+                    name: value if isinstance(value, int | float | str | None) else str(value)
+                    for name, value in row.items()
+                }
+                for row in table.to_dicts()
+            ],
+        },
+        "verdicts": verdicts,
+    }
+    return table
+
+
+_Doubts = tuple[bool, bool]
+"""Whether all estimates converged, and whether a test rejects the model of one of them."""
+
+_Compared = tuple[pl.DataFrame, Curves, _Doubts, list[str]]
+"""The cells, a curve of each side, and what a reader should know of how they were made."""
+
+
+def _days(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[pl.Series, *_Compared]:
+    statistics = find_statistics(inputs)
+    if not statistics:
+        raise UsageError(f"--by day: {inputs[0]} holds no statistics. Name what `posbias collect` wrote.")
+    counted_days = count_days(statistics, engine, result.progress)
+    days = counted_days.cells[CURVE].unique().sort()
+    if len(days) < len(_A_AND_B):
+        raise StatisticsError(f"--by day: {statistics[0].path} holds one day, and there is no other to compare with.")
+    cells, fit = _fitted(counted_days, len(days))
+    return days, cells, curves_of(fit, cells, days), _doubts(fit), [_DAYS_TOGETHER]
+
+
+def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_Compared]:
+    if len(inputs) != len(_A_AND_B):
+        raise UsageError(
+            f"{len(inputs)} given: name two results, or with --by day one store, whose days are then compared."
+        )
+    one, other = map(location, inputs)
+    if is_same(one, other):
+        raise UsageError(f"{other}: is named twice. Name two results.")
+    statistics = [find_statistics([name]) for name in inputs]
+    if all(statistics):
+        return "statistics", *_two_statistics(statistics, engine, result)
+    if any(statistics):
+        counts, other = (one, other) if statistics[0] else (other, one)
+        raise UsageError(f"{counts} holds statistics, and {other} does not: name two fits, or two statistics.")
+    return "fits", *_two_fits(inputs, [open_compared(one), open_compared(other)])
+
+
+def _two_statistics(statistics: Sequence[Sequence[Statistics]], engine: Engine, result: Result) -> _Compared:
+    both = count_sides(list(zip(_A_AND_B, statistics, strict=True)), engine, result.progress)
+    cells, fit = _fitted(both, len(_A_AND_B))
+    return cells, curves_of(fit, cells, pl.Series(_A_AND_B)), _doubts(fit), [_SIDES_TOGETHER]
+
+
+def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
+    plan, other = (fit.plan for fit in fits)
+    both, again = f"{inputs[0]} and {inputs[1]}", "Fit both with the same options."
+    for what, ours, theirs in (
+        ("model", plan.model.name, other.model.name),
+        ("position bins", ", ".join(map(str, plan.position_bins)), ", ".join(map(str, other.position_bins))),
+        ("context", ", ".join(plan.context), ", ".join(other.context)),
+    ):
+        if ours != theirs:
+            raise UsageError(f"{both} have different cells: {what} {ours or 'none'} and {theirs or 'none'}. {again}")
+    tables = [fit.theta.propensities.select(plan.cell_columns) for fit in fits]
+    if tables[0].schema != tables[1].schema:
+        raise UsageError(
+            f"{both}: the columns of their cells differ in type: {dict(tables[0].schema)} and "
+            f"{dict(tables[1].schema)}. Write the logs with the same types and fit again."
+        )
+    cells = pl.concat(tables).unique().sort(plan.cell_order, nulls_last=False).select(plan.cell_columns)
+    _check_number(cells, len(fits))
+    curves, notes = curves_of_fits([_curve_of(fit) for fit in fits], cells, plan.context), [_INDEPENDENT]
+    made_by = [_made_by(fit) for fit in fits]
+    if made_by[0] != made_by[1]:
+        notes.append(f"a is by {made_by[0]}, b by {made_by[1]}: they may differ by that alone.")
+    own = [_references_of(fit, cells) for fit in fits]
+    chosen, with_errors = set(curves.references().tolist()), bool(np.isfinite(curves.std_error).any(axis=1).all())
+    if with_errors and not curves.correlated and any(not chosen <= mine for mine in own):
+        raise UsageError(
+            f"{both} are relative to different cells, and hold no covariance to tell how sure "
+            "they are relative to the same. Fit both with the same --reference."
+        )
+    if own[0] != own[1]:
+        notes.append("a and b are relative to different cells; both are shown relative to the same.")
+    estimates = [fit.estimate for fit in fits]
+    rejected = any(estimate.model_tests is not None and estimate.model_tests.rejected for estimate in estimates)
+    return cells, curves, (all(estimate.converged for estimate in estimates), rejected), notes
+
+
+def _curve_of(fit: StoredFit) -> FittedCurve:
+    estimate = fit.estimate
+    effective = None if estimate.effective_clusters is UNSET else estimate.effective_clusters
+    return FittedCurve(
+        fit.theta.propensities, fit.theta.covariance, estimate.query_spread, effective, estimate.clusters
+    )
+
+
+def _made_by(fit: StoredFit) -> str:
+    """How a fit was estimated, in words."""
+    estimate = fit.estimate
+    how = [f"the {estimate.method} method"]
+    how += [] if estimate.shape is UNSET else [f"the shape {estimate.shape}"]
+    how += [] if estimate.contexts_tau is UNSET else ["shrinkage of contexts"]
+    return " with ".join(how)
+
+
+def _doubts(fit: Fit) -> _Doubts:
+    return fit.converged, fit.model_tests is not None and bool(fit.model_tests.rejected)
+
+
+def _fitted(statistics: SufficientStatistics, n_curves: int) -> tuple[pl.DataFrame, Fit]:
+    """The cells of all curves, and one fit of all."""
+    plan = statistics.plan
+    columns = [name for name in plan.cell_columns if name != CURVE]
+    cells = statistics.cells.select(columns).unique().sort([name for name in plan.cell_order if name != CURVE])
+    _check_number(cells, n_curves)
+    options = EstimationOptions(shrink="none", period="auto" if plan.period else "none")
+    return cells, fit_statistics(statistics, ConditionalEstimator.name, options, compare=False)
+
+
+def _check_number(cells: pl.DataFrame, n_curves: int) -> None:
+    if cells.height * n_curves > MOST_VALUES:
+        raise UsageError(
+            f"{n_curves} curves of {cells.height:,} cells are more than can be compared at once, {MOST_VALUES:,} in "
+            "all. Compare fewer days, or count fewer positions (--max-position)."
+        )
+
+
+def _references_of(fit: StoredFit, cells: pl.DataFrame) -> set[int]:
+    """The cells that a fit is relative to."""
+    is_one = (pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR).fill_null(0) == 0)
+    keys = fit.theta.propensities.filter(is_one).select(cells.columns)
+    numbered = cells.with_row_index("posbias_row")
+    return set(numbered.join(keys, on=cells.columns, how="semi", nulls_equal=True)["posbias_row"].to_list())
+
+
+def _met(differences: Differences, doubts: _Doubts, curves: Curves) -> dict[str, str]:
+    """Which conditions are met, whoever names them, each with what is so."""
+    unknown = int((~np.isfinite(curves.log_theta)).sum())
+    converged, rejected = doubts
+    met: dict[str, str] = {}
+    if differences.test.rejected:
+        met["change"] = f"propensities differ (p = {differences.test.p_value:.1g})"
+    if rejected:
+        met["rejected"] = "a test says that the model does not hold"
+    if not converged:
+        met["not-converged"] = "an estimate did not converge"
+    if unknown:
+        met["unidentified"] = f"{unknown} of {curves.log_theta.size} propensities are not known"
+    return met
+
+
+def _conditions(
+    table: pl.DataFrame,
+    labels: Sequence[str],
+    differences: Differences,
+    met: dict[str, str],
+    max_change: float | None,
+    fail_if: Sequence[str],
+    result: Result,
+) -> list[str]:
+    """The conditions that are named and met, each with a warning."""
+    if (max_change is not None or "change" in fail_if) and not differences.test.n_contrasts:
+        raise UsageError(
+            "--max-change and --fail-if change need standard errors, and there are none to compare. Use a method that "
+            "has them, such as --method conditional."
+        )
+    conditions = list[str]()
+    far = table.clear() if max_change is None else beyond(table, max_change)
+    if far.height:
+        row = far.sort((far["ratio"].log()).abs(), descending=True).row(0, named=True)
+        conditions.append("max-change")
+        result.warnings.append(
+            f"--max-change {max_change:g}: {far.height} of {differences.difference.size} propensities "
+            f"changed by more than that, most at {_in_words(row, labels)}, by a factor of {row['ratio']:.3g}."
+        )
+    for condition in dict.fromkeys(fail_if):
+        if condition in met:
+            conditions.append(condition)
+            result.warnings.append(f"--fail-if {condition}: {met[condition]}.")
+    if "not-converged" in met and "not-converged" not in conditions:
+        result.warnings.append(f"{met['not-converged']}: do not rely on what is compared.")
+    return conditions
+
+
+def _change_report(table: pl.DataFrame, cells: Sequence[str], names: Sequence[str], title: str) -> list[Printed]:
+    """Two curves side by side."""
+    rows = table.to_dicts()
+    changes = ("-" if row["change"] is None else f"{row['change']:+.3f}" for row in rows)
+    columns = (
+        *(cell_column(name, rows) for name in cells),
+        Column("a", first(number_in_words(row["propensity_a"]) for row in rows)),
+        Column("b", first(number_in_words(row["propensity_b"]) for row in rows)),
+        Column("change", first(changes), spare=1),
+        *_ratios(rows, "b / a"),
+    )
+    named = [f"{letter}: {name}" for letter, name in zip(_A_AND_B, names, strict=True)]
+    below = more(len(rows), "cells in comparison.parquet (-o DIR)")
+    return [*named, title, PrintedTable(columns, below), *_reasons(table, cells)]
+
+
+def _days_report(table: pl.DataFrame, labels: Sequence[str], title: str) -> list[Printed]:
+    """The days and cells that differ most from the other days."""
+    compared = table.drop_nulls("p_value")
+    rows = compared.sort("p_value", maintain_order=True).head(_MOST_DAYS).to_dicts()
+    columns = (
+        Column(DAY, first(str(row[DAY]) for row in rows), label=True),
+        *(cell_column(name, rows) for name in labels[1:]),
+        Column("propensity", first(number_in_words(row["propensity"]) for row in rows), folded="propen-\nsity"),
+        Column("other days", first(number_in_words(row["other_days"]) for row in rows), folded="other\ndays"),
+        *_ratios(rows, "ratio"),
+    )
+    rest = max(compared.height - _MOST_DAYS, 0)
+    below = (
+        f"the {len(rows)} that differ most; {rest:,} more, and all days, in comparison.parquet (-o DIR)" if rest else ""
+    )
+    return [title, PrintedTable(columns, below), *_reasons(table, labels)]
+
+
+def _verdict(table: pl.DataFrame, labels: Sequence[str], differences: Differences, *, by_day: bool) -> str:
+    """Whether anything has changed."""
+    test, between = differences.test, "between days" if by_day else "between a and b"
+    if not test.n_contrasts:
+        return f"nothing can be said about changes {between}: no difference has a standard error."
+    tested = f"p = {test.p_value:.1g}, {test.n_contrasts:,} differences together"
+    if not test.rejected:
+        return f"no propensity differs significantly {between} ({tested})."
+    row = table.row(test.largest, named=True)
+    sides = ("other_days", "propensity") if by_day else ("propensity_a", "propensity_b")
+    values = " and ".join(number_in_words(row[side]) for side in sides)
+    return f"propensities differ {between} ({tested}): most surely at {_in_words(row, labels)}, {values}."
+
+
+def _in_words(row: dict[str, Any], labels: Sequence[str]) -> str:
+    """A row by its labels, e.g. `day 2026-01-05, position 3`."""
+    return ", ".join(f"{shown(name).replace('_', ' ')} {label_in_words(row[name])}" for name in labels)
+
+
+def _ratios(rows: list[dict[str, Any]], heading: str) -> list[Column]:
+    intervals = first(interval_in_words(row["ratio_ci_low"], row["ratio_ci_high"]) for row in rows)
+    p_values = ("-" if row["p_value_joint"] is None else f"{row['p_value_joint']:.2g}" for row in rows)
+    return [
+        Column(heading, first(number_in_words(row["ratio"]) for row in rows)),
+        Column("95 % interval", intervals, folded="95 %\ninterval", beside=True),
+        Column("p, all\ntogether", first(p_values), folded="p"),
+    ]
+
+
+def _reasons(table: pl.DataFrame, labels: Sequence[str]) -> list[str]:
+    """Why some rows are not compared."""
+    rows = table.filter(pl.col("reason").is_not_null()).to_dicts()
+    sentences = [f"{_in_words(row, labels)}: {row['reason']}" for row in rows[:_MOST_REASONS]]
+    rest = len(rows) - _MOST_REASONS
+    return sentences + ([f"... and {rest:,} more, see `reason`"] if rest > 0 else [])
