@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from posbias.core.reporting.curves import CLICK_RATE
 from posbias.core.schema import CLICKS, IMPRESSIONS
 
-ATTRACTIVENESS, STD_DEV, CLICK_RATE = "attractiveness", "std_dev", "click_rate"
+ATTRACTIVENESS, STD_DEV = "attractiveness", "std_dev"
 COLUMNS = (IMPRESSIONS, CLICKS, ATTRACTIVENESS, STD_DEV)
 BINS = 20
 """Of click rates and of attractiveness, from 0 to 1."""

@@ -5,7 +5,7 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats
 
-MOST_POSITIONS = 40
+MOST_LINKED_POSITIONS = 40
 """The side of the matrix; of more positions, the first ones are looked at."""
 
 
@@ -19,7 +19,7 @@ def links_between(positions: pl.Series, shared: Floats) -> pl.DataFrame:
     Returns:
         `position`, `other_position` (the larger one), `clicks`, a row for each pair among the first positions.
     """
-    first = positions.unique().sort().head(MOST_POSITIONS)
+    first = positions.unique().sort().head(MOST_LINKED_POSITIONS)
     member = np.equal.outer(first.to_numpy(), positions.to_numpy()).astype(np.float64)
     clicks = member @ np.where(np.isfinite(shared), shared, 0.0) @ member.T
     one, other = np.triu_indices(len(first), k=1)

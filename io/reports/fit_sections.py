@@ -22,7 +22,7 @@ from posbias.core.reporting.documents import (
     DocumentDifferences,
     document_differences,
 )
-from posbias.core.reporting.links import MOST_POSITIONS, links_between
+from posbias.core.reporting.links import MOST_LINKED_POSITIONS, links_between
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
 from posbias.io.fits.read import StoredFit
 from posbias.io.reports.drawing import (
@@ -322,8 +322,8 @@ def links_section(reported: ReportedFit) -> Section | None:
         blocks.append(f"{found} {f'{alone:,} cells can be compared with no other.' if alone else ''}".strip())
     if fit.shared_clicks is not None:
         positions = fit.table[POSITION]
-        if positions.n_unique() > MOST_POSITIONS:
-            blocks.append(f"The first {MOST_POSITIONS} of {positions.n_unique():,} positions are drawn.")
+        if positions.n_unique() > MOST_LINKED_POSITIONS:
+            blocks.append(f"The first {MOST_LINKED_POSITIONS} of {positions.n_unique():,} positions are drawn.")
         blocks.append(_matrix(links_between(positions, fit.shared_clicks)))
     elif lines[LINKING_CLICKS].fill_null(0).sum() > 0:
         counted = lines.group_by(POSITION, maintain_order=True).agg(pl.col(LINKING_CLICKS).sum()).sort(POSITION)

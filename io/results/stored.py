@@ -17,7 +17,7 @@ from posbias.io.results.manifest import FILE_NAME, Described, Manifest, digest_o
 
 _REMEDY = "Make the result again, or copy it again."
 
-_Type = TypeVar("_Type")
+_Fields = TypeVar("_Fields")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class StoredResult:
         """What the manifest holds."""
         return self.manifest.content
 
-    def typed(self, as_type: type[_Type]) -> _Type:
+    def typed(self, as_type: type[_Fields]) -> _Fields:
         """The same, as fields of known types.
 
         Raises:

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from posbias.core.reporting.links import MOST_POSITIONS, links_between
+from posbias.core.reporting.links import MOST_LINKED_POSITIONS, links_between
 
 
 def test_contexts_are_added_up_and_each_pair_stands_once() -> None:
@@ -18,9 +18,9 @@ def test_contexts_are_added_up_and_each_pair_stands_once() -> None:
 
 
 def test_of_many_positions_the_first_are_looked_at() -> None:
-    n = 3 * MOST_POSITIONS
+    n = 3 * MOST_LINKED_POSITIONS
     found = links_between(pl.Series(range(1, n + 1)), np.full((n, n), np.nan))
 
-    assert found["other_position"].max() == MOST_POSITIONS
-    assert found.height == MOST_POSITIONS * (MOST_POSITIONS - 1) // 2
+    assert found["other_position"].max() == MOST_LINKED_POSITIONS
+    assert found.height == MOST_LINKED_POSITIONS * (MOST_LINKED_POSITIONS - 1) // 2
     assert found["clicks"].sum() == 0
