@@ -98,19 +98,19 @@ def write(folder: Path) -> None:
     with chdir(folder):
         places = {"samples": str(SAMPLES)}
         for name, options in SIMULATED.items():
-            _run(f"simulated {name}", f"simulate {options} -o {name}")
+            run(f"simulated {name}", f"simulate {options} -o {name}")
             places[name] = f"{name}/log.parquet"
         for name in SIMULATED:
             for kind, command in _SIMULATED_RUNS.items():
                 out = f"{kind}-{name}"
-                _run(out, command.format(log=places[name], out=out))
+                run(out, command.format(log=places[name], out=out))
         for name, command in RUNS.items():
             out = name.replace(" ", "-")
-            _run(out, command.format(out=out, **places))
+            run(out, command.format(out=out, **places))
             places[name] = out
 
 
-def _run(name: str, command: str) -> None:
+def run(name: str, command: str) -> None:
     """Run a command, and keep its exit code and what it printed."""
     result = CliRunner().invoke(app, shlex.split(command))
     printed = f"$ posbias {command}\nexit code {result.exit_code}\n{result.stdout}\n--- stderr\n{result.stderr}"

@@ -1,0 +1,266 @@
+"""What the commands give is what they gave: exit codes, words and figures of a matrix of commands and logs.
+
+`python tests/cli/test_golden.py` (with `tests/support` on PYTHONPATH) writes `golden.json` anew, after a change that is
+meant; read the difference. Numbers are left out of words; of tables the sum of each column is kept, of manifests a sum
+for each section.
+"""
+
+import json
+import math
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import chdir
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import golden
+import numpy as np
+import polars as pl
+import pytest
+
+GIVEN = Path(__file__).with_name("golden.json")
+TOLERANCE = 1e-7
+"""Relative, of sums: another processor rounds otherwise, and EM stops by a bound."""
+
+Figures = dict[str, Any]
+
+NETWORKS = ("logistic", "dla", "pal-sum")
+FACTORS = ("factors", "mf", "propensity-mf")
+EVALUATE = "evaluate {pbm} --propensities {run_pbm}"
+WEIGHT = "weight {pbm} --propensities {run_pbm}"
+TRAIN = "train {pbm} --propensities {run_pbm} --features features.parquet"
+RUN_WHOLE = ("pbm", "ubm", "dbn", "devices", "segments", "fixed", "learning")
+RUNS = {
+    **{f"of click model {name}": f"fit {{dbn}} --model {name}" for name in ("gctr", "rctr", "dctr", "rdctr")},
+    **{f"of click model {name}": f"fit {{dbn}} --model {name}" for name in ("dcm", "ccm", "sdbn")},
+    **{
+        f"simulated by {name}": f"simulate --model {name} --sessions 200 --queries 9" for name in ("tpbm", "ccm", "dcm")
+    },
+    "simulated from labels": "simulate --labels labels.csv --sessions 300 --positions 3 --ranker weak",
+    "simulated with everything": "simulate --sessions 300 --queries 9 --positions 5 --depth .8 --swap 1-3 --segments 2 "
+    "--randomized-share .2 --theta-shock .1 --readiness .5,1.5 --attractiveness-scale .6 --device .5 --device 1 --json",
+    "checked as json": "check {pbm} --json",
+    "checked by ubm": "check {ubm} --model ubm",
+    "checked contexts": "check {devices} --context device --timestamp timestamp",
+    "alone": "fit {devices} --context device --shrink none",
+    "by session": "fit {pbm} --cluster session",
+    "by pair": "fit {pbm} --cluster pair",
+    "bootstrapped": "fit {pbm} --bootstrap 20 --seed 3",
+    "clustered": "fit {segments} --cluster-column segment",
+    "reference": "fit {pbm} --reference 3",
+    "smooth": "fit {sparse} --shape smooth",
+    "cut": "fit {pbm} --max-position 4",
+    "daily": "fit {learning} --timestamp timestamp --period day",
+    "features": "fit {segments} --method features --feature segment",
+    "priors": "fit {pbm} --method joint --attractiveness-prior .3:5 --examination-prior .5:4",
+    "in buckets by ubm": "run {ubm} --model ubm --memory 256MiB --layout session",
+    "csv": "run {csv} --csv --context device",
+    "text": "fit {text} --separator ; --decimal , --true yes --false no --position rank",
+    "nested": "fit {nested} --list-separator |",
+    "clicks apart": "fit {shown} --clicks {clicks}",
+    "bad rows": "fit {faulty} --on-bad-rows drop",
+    "twice on a page": "fit {twice} --duplicate-docs first",
+    "days of a store": "collect {learning} --timestamp timestamp --period day",
+    "decayed": "fit {days_of_a_store} --decay 0.9",
+    "with context": "collect {devices} --context device --randomized-where device=0",
+    "ubm counted": "collect {ubm} --model ubm",
+    "ubm from counts": "fit {ubm_counted}",
+    "one day": "collect {pbm} --date 2026-01-05 --into store",
+    "another day": "collect {swaps} --date 2026-01-06 --into store",
+    "a day again": "collect {pbm} --date 2026-01-06 --into store",
+    "fit of a store": "fit store",
+    "other counts": "collect {segments}",
+    "info": "collect {days_of_a_store} --info",
+    "info as json": "collect {statistics} --info --json",
+    "each value of a segment": "fit {segments} --for-each segment --no-compare",
+    **{
+        f"weighed for {form}": f"{WEIGHT} --layout {layout} --format {form} --features numbers.parquet"
+        for layout, form in (("clicked-group", "xgboost"), ("session", "lightgbm"), ("pairs", "catboost"))
+    },
+    "for ranklib": f"{WEIGHT} --layout judgments --format ranklib --features numbers.parquet",
+    "with features": f"{WEIGHT} --features features.parquet --format lightgbm --validation .2",
+    "replicates": "weight {pbm} --propensities {run_pbm} --replicates 3",
+    "expected labels": "weight {pbm} --propensities {run_pbm} --negatives posterior",
+    "coec": "weight {pbm} --propensities {run_pbm} --layout judgments --rate coec --grades 3",
+    "ips": "weight {pbm} --propensities {run_pbm} --layout judgments --rate ips --min-propensity .2",
+    "power of one's own": "weight {pbm} --propensities power:1 --group query --layout clicked-group",
+    "table of one's own": "weight {pbm} --propensities own.csv --layout session",
+    "weighed by ubm": "weight {ubm} --propensities {ubm_of_ubm} --layout pairs",
+    "weighed by dbn": "weight {dbn} --propensities {dbn_of_dbn} --layout judgments",
+    **{f"learner {name}": f"{TRAIN} --learner {name} --trees 8" for name in ("pbm", "gbrank", "lambdarank", "ipw-dcg")},
+    **{
+        f"learner {name}": f"{TRAIN} --learner {name} --trees 8".replace(" --propensities {run_pbm}", "")
+        for name in ("naive", "position-feature", "regression-em")
+    },
+    **{f"learner {name}": f"train {{pbm}} --features numbers.parquet --learner {name}" for name in NETWORKS},
+    **{
+        f"learner {name}": f"train {{pbm}} --learner {name}" + (" --propensities {run_pbm}" if name != "mf" else "")
+        for name in FACTORS
+    },
+    "scored": "score features.parquet --model {learner_pbm}",
+    "evaluated": f"{EVALUATE} --scores a=scores.parquet --scores b=other.parquet --bound .95",
+    "evaluated by query": f"{EVALUATE} --scores a=scores.parquet --candidates query -k 5",
+    "evaluated by judgments": f"{EVALUATE} --scores scores.parquet --judgments judged.csv",
+    "models by judgments": "evaluate {dbn} --models pbm,dbn --judgments judged.csv --test {ubm}",
+    "explored by device": "explore {each_device}/device=0 --pages 500",
+    "explored contexts": "explore {contexts} --pages 500 --top 3 --json",
+    "compared counts": "compare {statistics} {other_counts}",
+    "compared and written": "compare {run_pbm} {smooth} --max-change 0.2",
+    "compared by day": "compare {days_of_a_store} --by day",
+    "drawn": "report {run_pbm} {contexts} -o drawn.html",
+    "a picture": "report {run_pbm} -o picture.svg",
+    "shown as markdown": "show {contexts} --format markdown",
+    "shown as json": "show {statistics} --format json",
+    "shown rows": "show {replicates}",
+    "shown models": "show {models}",
+    "shown model": "show {learner_pbm}",
+    "shown evaluation": "show {evaluated} --format csv",
+    "all help": "run --help-all",
+    "help of evaluate": "evaluate --help",
+}
+"""Further commands, each with `-o` of its name; `{name}` is the result of an earlier one, or a log."""
+
+_NUMBER = re.compile(r"[\d.,]*\d(e[+-]?\d+)?%?")
+_LINES = re.compile(r"[─━│┃┏┓┗┛┡┩╇┳┻┴┬├┤┼╭╮╰╯]+")
+_CHANGING = re.compile(
+    r"seconds|digest|version|created|started|finished|host|memory|checksum|bytes|files|inputs|sources"
+)
+
+
+def write(folder: Path) -> dict[str, Figures]:
+    """Run everything below a folder, and return what it gave."""
+    folder.mkdir()
+    with chdir(folder):
+        places, names = {"samples": str(golden.SAMPLES)}, list[str]()
+        for name, options in golden.SIMULATED.items():
+            golden.run(name, f"simulate {options} -o {name}")
+            places[name] = f"{name}/log.parquet"
+        places |= _written()
+        whole = {f"run {name}": f"run {{{name}}} --layout session --validation 0.2" for name in RUN_WHOLE}
+        looked_at = {f"check {name}": f"check {{{name}}}" for name in golden.SIMULATED}
+        for name, command in {**whole, **looked_at, **golden.RUNS, **RUNS}.items():
+            out = name.replace(" ", "-").replace("'", "")
+            words = command.format(out=out, **places)
+            words = words.removesuffix(f" -o {out}")
+            silent = words.split()[0] in {"check", "show"} or "--info" in words or "--help" in words
+            place = "" if silent or " -o " in words or "--into" in words else f" -o {out}"
+            golden.run(out, words + place)
+            places[out.replace("-", "_")] = out
+            names.append(out)
+        return {name: _figures(name) for name in names}
+
+
+def _written() -> dict[str, str]:
+    """Write logs of other forms, features, scores and judgments; the logs by name."""
+    log, devices = pl.read_parquet("pbm/log.parquet"), pl.read_parquet("devices/log.parquet")
+    devices.head(9000).write_csv("devices.csv")
+    words = log.head(6000).rename({"position": "rank"}).drop("timestamp")
+    click = pl.when(pl.col("click") == 1).then(pl.lit("yes")).otherwise(pl.lit("no"))
+    words.with_columns(click=click).write_csv("text.csv", separator=";")
+    texts = pl.col("doc", "position", "click").cast(pl.String).str.join("|")
+    log.group_by("session", "query", maintain_order=True).agg(texts).write_csv("nested.csv")
+    log.drop("click").write_parquet("shown.parquet")
+    log.filter(pl.col("click") == 1).select("session", "doc").write_parquet("clicks.parquet")
+    row = pl.int_range(pl.len())
+    log.with_columns(click=pl.when(row % 97 == 5).then(7).otherwise("click")).write_parquet("faulty.parquet")
+    log.with_columns(doc=pl.when(row % 50 == 1).then(pl.col("doc").shift()).otherwise("doc")).write_parquet(
+        "twice.parquet"
+    )
+    pairs = log.select("query", "doc").unique().sort("query", "doc")
+    number, hashed = pl.col("doc") + 31 * pl.col("query"), (pl.col("doc") * 7919 + pl.col("query") * 104729) % 1009
+    features = pairs.select("query", "doc", f1=number % 7, f2=(hashed / 1009), f3=pl.format("c{}", number % 3))
+    features.write_parquet("features.parquet")
+    features.drop("f3").write_parquet("numbers.parquet")
+    pairs.select("query", "doc", score=hashed / 1009).write_parquet("scores.parquet")
+    pairs.select("query", "doc", score=number % 13 / 13).write_parquet("other.parquet")
+    pairs.select("query", "doc", relevance=number % 5).write_csv("judged.csv")
+    pl.DataFrame({"position": range(1, 11), "propensity": [1 / k for k in range(1, 11)]}).write_csv("own.csv")
+    grades = pl.DataFrame({"query": [n // 4 for n in range(120)], "doc": list(range(120))})
+    grades.with_columns(
+        label=pl.col("doc") % 4, length=(pl.col("doc") * 7) % 11, age=(pl.col("doc") * 5) % 13
+    ).write_csv("labels.csv")
+    names = {"csv": "devices.csv", "text": "text.csv", "nested": "nested.csv"}
+    return names | {name: f"{name}.parquet" for name in ("shown", "clicks", "faulty", "twice")}
+
+
+def _figures(name: str) -> Figures:
+    """What a command printed, and what is in its tables and its manifest."""
+    text = Path(f"{name}.txt").read_text(encoding="utf-8")
+    code = int(re.findall(r"^exit code (\d+)$", text, re.MULTILINE)[0])
+    words = _LINES.sub(" ", text.partition("\nexit code ")[2].partition("\n")[2])
+    found: Figures = {"exit code": code, "words": " ".join(_NUMBER.sub("#", words).split())}
+    for path in sorted(Path(name).rglob("*.parquet")):
+        found[str(path.relative_to(name))] = _of_table(pl.read_parquet(path))
+    for path in sorted(Path(name).rglob("manifest.json")):
+        found[str(path.relative_to(name))] = dict(_of_sections(json.loads(path.read_text(encoding="utf-8"))))
+    return found
+
+
+def _of_table(table: pl.DataFrame) -> Figures:
+    found: Figures = {"rows": table.height}
+    for column in table.iter_columns():
+        if column.dtype.is_numeric():
+            numbers = column.drop_nulls().cast(pl.Float64).to_numpy()
+            found[column.name] = [len(numbers), float(numbers[np.isfinite(numbers)].sum())]
+        else:
+            found[column.name] = [column.drop_nulls().len(), column.n_unique()]
+    return found
+
+
+def _of_sections(manifest: dict[str, Any]) -> Iterator[tuple[str, list[float]]]:
+    """Of each section, how many numbers it holds, and the sum of x / (1 + |x|)."""
+    for key, section in manifest.items():
+        parts = section.items() if isinstance(section, dict) else [("", section)]
+        for part, value in parts:
+            leaves = [leaf for leaf in _leaves(value) if math.isfinite(leaf)]
+            if leaves and not _CHANGING.search(f"{key} {part}"):
+                yield f"{key} {part}".strip(), [len(leaves), sum(leaf / (1 + abs(leaf)) for leaf in leaves)]
+
+
+def _leaves(value: Any) -> Iterator[float]:  # noqa: ANN401 - JSON
+    if isinstance(value, dict):
+        yield from chain.from_iterable(_leaves(own) for key, own in value.items() if not _CHANGING.search(key))
+    elif isinstance(value, list):
+        yield from chain.from_iterable(map(_leaves, value))
+    elif isinstance(value, int | float):
+        yield float(value)
+
+
+def differences(given: Any, found: Any, place: str = "") -> Iterator[str]:  # noqa: ANN401 - JSON
+    """Where two figures differ."""
+    if isinstance(given, dict) and isinstance(found, dict):
+        for key in sorted({*given, *found}):
+            yield from differences(given.get(key), found.get(key), f"{place} {key}".strip())
+    elif isinstance(given, list) and isinstance(found, list):
+        if given[0] != found[0] or not math.isclose(given[1], found[1], rel_tol=TOLERANCE, abs_tol=TOLERANCE):
+            yield f"{place}: {given} before, {found} now"
+    elif given != found:
+        yield f"{place}: {given!r} before, {found!r} now"
+
+
+EXPECTED: dict[str, Figures] = json.loads(GIVEN.read_text(encoding="utf-8")) if GIVEN.exists() else {}
+
+
+@pytest.fixture(scope="module")
+def now(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figures]:
+    """What the commands give."""
+    return write(tmp_path_factory.mktemp("golden") / "golden")
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_command_gives_what_it_gave(now: dict[str, Figures], name: str) -> None:
+    assert list(differences(EXPECTED[name], now[name])) == []
+
+
+def test_every_command_has_its_values(now: dict[str, Figures]) -> None:
+    assert sorted(now) == sorted(EXPECTED)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        values = write(Path(place) / "golden")
+    GIVEN.write_text(f"{json.dumps(values, indent=0, ensure_ascii=False)}\n", encoding="utf-8")
+    sys.stdout.write(f"{len(values)} commands\n")
