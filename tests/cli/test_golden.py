@@ -8,6 +8,7 @@ for each section.
 import json
 import math
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ import golden
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
+
+from posbias.cli.main import app
 
 GIVEN = Path(__file__).with_name("golden.json")
 TOLERANCE = 1e-7
@@ -60,7 +64,7 @@ RUNS = {
     "csv": "run {csv} --csv --context device",
     "text": "fit {text} --separator ; --decimal , --true yes --false no --position rank",
     "nested": "fit {nested} --list-separator |",
-    "clicks apart": "fit {shown} --clicks {clicks}",
+    "clicks apart": "fit {unclicked} --clicks {clicks}",
     "bad rows": "fit {faulty} --on-bad-rows drop",
     "twice on a page": "fit {twice} --duplicate-docs first",
     "days of a store": "collect {learning} --timestamp timestamp --period day",
@@ -130,8 +134,8 @@ _CHANGING = re.compile(
 )
 
 
-def write(folder: Path) -> dict[str, Figures]:
-    """Run everything below a folder, and return what it gave."""
+def write(folder: Path) -> tuple[dict[str, Figures], dict[str, str]]:
+    """Run everything below a folder; return what it gave, and where logs and results are, by name."""
     folder.mkdir()
     with chdir(folder):
         places, names = {"samples": str(golden.SAMPLES)}, list[str]()
@@ -150,7 +154,7 @@ def write(folder: Path) -> dict[str, Figures]:
             golden.run(out, words + place)
             places[out.replace("-", "_")] = out
             names.append(out)
-        return {name: _figures(name) for name in names}
+        return {name: _figures(name) for name in names}, places
 
 
 def _written() -> dict[str, str]:
@@ -162,13 +166,20 @@ def _written() -> dict[str, str]:
     words.with_columns(click=click).write_csv("text.csv", separator=";")
     texts = pl.col("doc", "position", "click").cast(pl.String).str.join("|")
     log.group_by("session", "query", maintain_order=True).agg(texts).write_csv("nested.csv")
-    log.drop("click").write_parquet("shown.parquet")
+    log.drop("click").write_parquet("unclicked.parquet")
     log.filter(pl.col("click") == 1).select("session", "doc").write_parquet("clicks.parquet")
     row = pl.int_range(pl.len())
     log.with_columns(click=pl.when(row % 97 == 5).then(7).otherwise("click")).write_parquet("faulty.parquet")
     log.with_columns(doc=pl.when(row % 50 == 1).then(pl.col("doc").shift()).otherwise("doc")).write_parquet(
         "twice.parquet"
     )
+    drawn = pl.when(pl.col("session") % 10 == 0).then(pl.lit("random")).otherwise(pl.lit("usual"))
+    devices.with_columns(device=pl.format("phone {}", "device"), policy=drawn).write_parquet("marked.parquet")
+    Path("t.csv").write_text("position,alpha,beta\n1,.5,.1\n2,.3,.1\n3,.3,.1\n4,.3,.1\n5,.3,.1\n", encoding="utf-8")
+    Path("short.csv").write_text("position,alpha,beta\n1,.5,.1\n", encoding="utf-8")
+    Path("nameless.csv").write_text("f1,f2\n1,1\n", encoding="utf-8")
+    Path("letters.csv").write_text("query,doc,f1,f2\n1,1,long,1\n", encoding="utf-8")
+    Path("empty.csv").write_text("query,doc,f1,f2\n", encoding="utf-8")
     pairs = log.select("query", "doc").unique().sort("query", "doc")
     number, hashed = pl.col("doc") + 31 * pl.col("query"), (pl.col("doc") * 7919 + pl.col("query") * 104729) % 1009
     features = pairs.select("query", "doc", f1=number % 7, f2=(hashed / 1009), f3=pl.format("c{}", number % 3))
@@ -183,7 +194,7 @@ def _written() -> dict[str, str]:
         label=pl.col("doc") % 4, length=(pl.col("doc") * 7) % 11, age=(pl.col("doc") * 5) % 13
     ).write_csv("labels.csv")
     names = {"csv": "devices.csv", "text": "text.csv", "nested": "nested.csv"}
-    return names | {name: f"{name}.parquet" for name in ("shown", "clicks", "faulty", "twice")}
+    return names | {name: f"{name}.parquet" for name in ("unclicked", "clicks", "faulty", "twice", "marked")}
 
 
 def _figures(name: str) -> Figures:
@@ -245,14 +256,45 @@ EXPECTED: dict[str, Figures] = json.loads(GIVEN.read_text(encoding="utf-8")) if 
 
 
 @pytest.fixture(scope="module")
-def now(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figures]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the commands are run."""
+    return tmp_path_factory.mktemp("golden") / "golden"
+
+
+@pytest.fixture(scope="module")
+def made(folder: Path) -> tuple[dict[str, Figures], dict[str, str]]:
+    """What the commands give, and where."""
+    return write(folder)
+
+
+@pytest.fixture(scope="module")
+def now(made: tuple[dict[str, Figures], dict[str, str]]) -> dict[str, Figures]:
     """What the commands give."""
-    return write(tmp_path_factory.mktemp("golden") / "golden")
+    return made[0]
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_command_gives_what_it_gave(now: dict[str, Figures], name: str) -> None:
     assert list(differences(EXPECTED[name], now[name])) == []
+
+
+REFUSED = dict(line.split(" -> ") for line in GIVEN.with_name("refused.txt").read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_what_cannot_be_done_is_refused_and_nothing_is_written(
+    folder: Path, made: tuple[dict[str, Figures], dict[str, str]], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(folder)
+    words = shlex.split(command.format(**made[1]))
+    output = () if {"-o", "--output", "--into", "--info"} & {*words} else ("-o", "out")
+    before = {path.name for path in folder.iterdir()}
+    done = CliRunner().invoke(app, [*words, *output], catch_exceptions=False)
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert REFUSED[command] in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert {path.name for path in folder.iterdir()} == before
 
 
 def test_every_command_has_its_values(now: dict[str, Figures]) -> None:
@@ -261,6 +303,6 @@ def test_every_command_has_its_values(now: dict[str, Figures]) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
-        values = write(Path(place) / "golden")
+        values, _ = write(Path(place) / "golden")
     GIVEN.write_text(f"{json.dumps(values, indent=0, ensure_ascii=False)}\n", encoding="utf-8")
     sys.stdout.write(f"{len(values)} commands\n")

@@ -18,67 +18,6 @@ def log() -> pl.DataFrame:
 # --- what is wrong --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fault", "says"),
-    [
-        (CLICK == 1, "This looks like a log of clicks only"),
-        (
-            pl.col("position") <= pl.col("position").filter(CLICK == 1).max().over("session"),
-            "They seem to be logged only down to the last click",
-        ),
-        (pl.col("position") == 1, "in 1 cell(s) (positions) only"),
-        (CLICK == 0, "The log has no click"),
-    ],
-)
-def test_a_log_that_carries_no_estimate_is_shown_with_the_reason_and_exit_code_1(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, fault: pl.Expr, says: str
-) -> None:
-    log.filter(fault).write_parquet(tmp_path / "log.parquet")
-
-    found = checked(run_in_process, "log.parquet", code=1)
-
-    assert found["carries_estimate"] is False
-    assert says in " ".join(found["reasons"])
-    assert found["totals"]["impressions"] == log.filter(fault).height
-    assert [row["position"] for row in found["positions"]]
-
-
-def test_the_reason_is_that_of_the_run(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    log.filter(CLICK == 1).write_parquet(tmp_path / "log.parquet")
-
-    found = checked(run_in_process, "log.parquet", code=1)
-    refused = run_in_process("collect", "log.parquet", "-o", "out")
-
-    assert refused.returncode == 2
-    assert refused.stderr == f"posbias: error: {found['reasons'][0]}\n"
-
-
-def test_too_many_bad_rows_are_said_in_the_words_of_a_run(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
-) -> None:
-    log.with_columns(pl.when(pl.col("session") % 5 > 0).then("doc").alias("doc")).write_parquet(
-        tmp_path / "log.parquet"
-    )
-
-    found = checked(run_in_process, "log.parquet", code=1)
-
-    assert "--on-bad-rows drop would leave out 3,000 of 15,000 rows (20 %)" in found["reasons"][0]
-    assert "the document is missing" in found["reasons"][0]
-
-
-def test_positions_that_no_document_links_are_named_and_swaps_are_advised(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
-) -> None:
-    own = pl.concat_str(pl.col("doc"), pl.lit("@"), pl.col("position"))
-    log.with_columns(doc=own).write_parquet(tmp_path / "log.parquet")
-
-    found = checked(run_in_process, "log.parquet", code=1)
-
-    assert found["models"]["pbm"]["can_be_estimated"] is False
-    assert "No two of the 5 cells (positions) can be compared" in found["reasons"][0]
-    assert found["advice"][0].startswith("swaps: let the same document appear at different positions")
-
-
 def test_robots_large_clients_gaps_and_late_pages_are_warned_of(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -99,26 +38,6 @@ def test_robots_large_clients_gaps_and_late_pages_are_warned_of(
     assert "10.0% of the pages lack positions" in warnings
 
 
-def test_nothing_is_said_against_a_good_log(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    log.write_parquet(tmp_path / "log.parquet")
-
-    found = checked(run_in_process, "log.parquet")
-
-    assert found["warnings"] == []
-    assert found["reasons"] == []
-    assert found["recognised"]["findings"] == []
-    assert [said.split(":")[0] for said in found["advice"]] == ["--timestamp timestamp"]
-
-
-def test_a_time_that_is_said_is_counted_by_day(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    log.write_parquet(tmp_path / "log.parquet")
-
-    found = checked(run_in_process, "log.parquet", "--timestamp", "timestamp")
-
-    assert found["days"] == {"number": 3, "first": "2026-01-05", "last": "2026-01-07"}
-    assert found["advice"] == []
-
-
 def test_a_log_without_sessions_says_why_ubm_needs_them(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
     log.drop("session").write_parquet(tmp_path / "log.parquet")
 
@@ -132,44 +51,6 @@ def test_a_log_without_sessions_says_why_ubm_needs_them(run_in_process: Run, log
 
 
 # --- standard errors ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_the_errors_to_expect_are_those_of_the_fit(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    log.write_parquet(tmp_path / "log.parquet")
-
-    found = checked(run_in_process, "log.parquet")
-
-    for model in ("pbm", "ubm"):
-        assert run_in_process("fit", "log.parquet", "--model", model, "-o", model).returncode in {0, 1}
-        fitted = pl.read_parquet(tmp_path / model / "propensities.parquet")
-        cells = found["models"][model]["cells"]
-        assert [cell["std_error"] for cell in cells] == pytest.approx(fitted["std_error"].to_list(), nan_ok=True)
-        assert [cell["identified"] for cell in cells] == fitted["identified"].to_list()
-        assert [cell["linking_clicks"] for cell in cells] == fitted["linking_clicks"].to_list()
-
-
-def test_a_log_in_several_parts_says_what_it_says_in_one(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log.write_parquet(tmp_path / "log.parquet")
-
-    at_once = checked(run_in_process, "log.parquet")
-    monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 3000)
-    monkeypatch.setattr("posbias.io.engines.local._FEW_QUERIES", 5)
-    in_parts = checked(run_in_process, "log.parquet")
-
-    for part in ("command", "rows", "days", "queries", "movement", "warnings", "advice"):
-        assert in_parts[part] == at_once[part]
-    assert [row["ctr_high"] for row in in_parts["positions"]] == pytest.approx(
-        [row["ctr_high"] for row in at_once["positions"]]
-    )
-    errors = [[cell["std_error"] for cell in found["models"]["pbm"]["cells"]] for found in (in_parts, at_once)]
-    assert errors[0] == pytest.approx(errors[1])
-    assert (in_parts["totals"]["pages"], in_parts["totals"]["pages_exact"]) == (log["session"].n_unique(), False)
-    assert 0 < in_parts["models"]["ubm"]["share_of_queries"] < 1
-    assert in_parts["totals"]["documents"] == at_once["totals"]["documents"]
-    assert "about 3,000 pages" in run_in_process("check", "log.parquet").stdout
 
 
 def test_of_many_parts_some_tell_the_errors_of_all(

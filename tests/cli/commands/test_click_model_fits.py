@@ -1,6 +1,5 @@
 """Click models without a propensity by cell, from a log to training files: what was put in comes out."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -10,10 +9,10 @@ import polars as pl
 import pytest
 from command_results import reseal
 from polars.testing import assert_frame_equal
+from workshop import RunPosbias
 
 from posbias.core.models import click_model_names, model_names
 
-RunPosbias = Callable[..., CompletedProcess[str]]
 WORLD = (
     "--sessions",
     "6000",
@@ -85,22 +84,6 @@ def test_what_was_put_in_comes_out(done: RunPosbias, tmp_path: Path, model: str)
         assert (apart.abs() < 5).all()
 
 
-@pytest.mark.parametrize("model", [name for name in BY_PAGE if name not in {"gctr", "rctr"}])
-def test_documents_have_the_parameters_that_they_were_given(done: RunPosbias, tmp_path: Path, model: str) -> None:
-    done("fit", "sim/log.parquet", *simulated(done, tmp_path, model), "-o", "fit")
-    found = pl.read_parquet(tmp_path / "fit/attractiveness.parquet")
-    truth = pl.read_parquet(tmp_path / "sim/attractiveness_truth.parquet")
-    keys = ["query", "doc", *(["position"] if model == "rdctr" else [])]
-    joined = found.join(truth, on=keys, suffix="_truth")
-
-    assert found.height == found.select(keys).n_unique() == joined.height
-    assert found["impressions"].sum() == 36_000
-    names = [name for name in found.columns if f"{name}_truth" in joined.columns]
-    assert names
-    for name in names:
-        assert np.corrcoef(joined[name], joined[f"{name}_truth"])[0, 1] > (0.5 if name == "satisfaction" else 0.8)
-
-
 @pytest.mark.parametrize("model", ["dcm", "ccm", "dbn", "sdbn", "tpbm"])
 def test_weighted_clicks_estimate_attractiveness_without_its_prior(
     done: RunPosbias, tmp_path: Path, model: str
@@ -150,32 +133,6 @@ def rows_of(result: Path) -> pl.DataFrame:
     return rows.sort(pl.selectors.by_name(names) - pl.selectors.float(), pl.selectors.float().round(6))
 
 
-def test_weights_of_pages_are_one_over_examination_given_the_clicks_above(done: RunPosbias, tmp_path: Path) -> None:
-    simulated(done, tmp_path, "dcm")
-    done("run", "sim/log.parquet", "--model", "dcm", "--layout", "session", "-o", "run")
-    rows = pl.read_parquet(tmp_path / "run/training/rows/part-*.parquet")
-    first = rows.sort("session", "position").group_by("session", maintain_order=True).first()
-    clicked = rows.filter(click=1)
-
-    assert (first["propensity"] == 1).all()
-    assert rows["propensity"].is_between(0, 1).all()
-    assert (clicked["weight"] - 1 / clicked["propensity"]).abs().max() < 1e-9  # type: ignore[operator]
-    assert (rows.filter(click=0)["weight"] == 1).all()
-    assert clicked["weight"].max() > 1.5  # type: ignore[operator]
-
-
-def test_a_second_click_under_the_cascade_model_has_no_weight_and_that_is_said(
-    done: RunPosbias, run_in_process: RunPosbias, tmp_path: Path
-) -> None:
-    simulated(done, tmp_path, "dcm")
-    found = run_in_process("run", "sim/log.parquet", "--model", "cm", "-o", "run", "--json")
-    manifest = json.loads(found.stdout)
-
-    assert found.returncode == 1
-    assert manifest["weights"]["clicks_without_propensity"] > 1000
-    assert "left out of the training files" in " ".join(manifest["warnings"])
-
-
 @pytest.mark.parametrize(
     ("model", "counted"), [("gctr", "pbm"), ("rctr", "pbm"), ("dctr", "ubm"), ("rdctr", "pbm"), ("cm", "ubm")]
 )
@@ -211,79 +168,6 @@ def test_a_document_that_the_fit_has_not_seen_has_the_mean_of_the_prior(done: Ru
         assert values[1] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("fit", "log.parquet", "--model", "tpbm"), "clicks alone do not tell trust bias from attractiveness"),
-        (("fit", "log.parquet", "--model", "dbn", "--trust", "t.csv"), "only --model tpbm"),
-        (
-            ("fit", "log.parquet", "--model", "dbn", "--method", "joint"),
-            "under --model dbn, nothing is estimated by cell",
-        ),
-        (("fit", "log.parquet", "--model", "pmb"), "--model pmb: unknown name; choose from pbm, ubm, "),
-        (("fit", "log.parquet", "--model", "pmb"), "Did you mean pbm?"),
-        (("collect", "log.parquet", "--model", "dbn"), "needs whole pages"),
-        (("run", "log.parquet", "--model", "rctr"), "has no examination"),
-        (
-            ("run", "log.parquet", "--model", "dbn", "--replicates", "3"),
-            "--replicates 3: the errors of the examination",
-        ),
-        (("run", "log.parquet", "--model", "dbn", "--negatives", "posterior"), "--negatives posterior: is not known"),
-        (
-            ("run", "log.parquet", "--model", "tpbm", "--trust", "t.csv", "--layout", "session"),
-            "worth less than nothing",
-        ),
-        (
-            ("run", "log.parquet", "--model", "tpbm", "--trust", "t.csv", "--self-normalize"),
-            "not defined under trust bias",
-        ),
-        (
-            ("fit", "log.parquet", "--model", "tpbm", "--trust", "short.csv"),
-            "says nothing of position 2, which the log shows",
-        ),
-        (("fit", "counts", "--model", "dbn"), "needs whole pages, and counts holds counts by position"),
-        (("fit", "counts", "--model", "cm"), "Collect them with --model ubm, or give the logs"),
-        (("fit", "log.parquet", "--model", "dbn", "--no-query"), "without queries (--no-query)"),
-    ],
-)
-def test_what_cannot_be_done_is_one_clear_error(
-    done: RunPosbias, run_in_process: RunPosbias, tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
-    rows = [(page, 1, page % 2 + k, k, int((page + k) % 3 == 0)) for page in range(60) for k in (1, 2)]
-    log = pl.DataFrame(rows, schema=["session", "query", "doc", "position", "click"], orient="row")
-    log.write_parquet(tmp_path / "log.parquet")
-    (tmp_path / "t.csv").write_text("position,alpha,beta\n1,.5,.1\n2,.3,.1\n")
-    (tmp_path / "short.csv").write_text("position,alpha,beta\n1,.5,.1\n")
-    done("collect", "log.parquet", "-o", "counts")
-    found = run_in_process(*words, "-o", "out")
-
-    assert found.returncode == 2
-    assert said in " ".join(found.stderr.split())
-    assert "Traceback" not in found.stderr
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("command", ["train", "explore", "evaluate"])
-def test_commands_that_need_propensities_by_position_say_that_a_click_model_has_none(
-    done: RunPosbias, run_in_process: RunPosbias, tmp_path: Path, command: str
-) -> None:
-    simulated(done, tmp_path, "cm")
-    done("fit", "sim/log.parquet", "--model", "cm", "-o", "fit")
-    log = pl.read_parquet(tmp_path / "sim/log.parquet")
-    log.select("query", "doc").unique().with_columns(score=pl.lit(1.0), x=pl.lit(2)).write_parquet(
-        tmp_path / "f.parquet"
-    )
-    words = {
-        "train": ("sim/log.parquet", "--propensities", "fit", "--features", "f.parquet"),
-        "evaluate": ("sim/log.parquet", "--propensities", "fit", "--scores", "f.parquet"),
-        "explore": ("fit",),
-    }[command]
-    found = run_in_process(command, *words, "-o", "out")
-
-    assert found.returncode == 2
-    assert "has no propensity by position" in " ".join(found.stderr.split())
-
-
 def cut(fit: Path) -> None:
     (fit / "parameters.parquet").write_bytes(b"PAR1")
 
@@ -316,15 +200,3 @@ def test_a_damaged_fit_is_one_clear_error(
     assert found.returncode == 2
     assert said in " ".join(found.stderr.split())
     assert "Traceback" not in found.stderr
-
-
-@pytest.mark.parametrize("model", ["ccm", pytest.param("ubm", marks=pytest.mark.slow)])
-def test_a_fit_of_ubm_names_a_model_that_predicts_clicks_better(
-    tmp_path: Path, run_in_process: RunPosbias, model: str
-) -> None:
-    words = ("--model", model, "--seed", "1", "--sessions", "3000", "--queries", "60", "-o", "sim")
-    assert run_in_process("simulate", *words, cwd=tmp_path).returncode == 0
-    done = run_in_process("fit", "sim/log.parquet", "--model", "ubm", "-o", "fit", cwd=tmp_path)
-    said = " ".join((done.stdout + done.stderr).split())
-    assert ("ccm predicts held-out clicks best" in said) == (model == "ccm")
-    assert done.returncode == (1 if model == "ccm" else 0)

@@ -1,18 +1,15 @@
 """Standard errors by a column of the log on the command line, from logs and from statistics that keep it."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-Run = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
@@ -105,65 +102,6 @@ def test_statistics_of_days_that_keep_the_column_say_what_the_log_says(
     assert run_in_process("fit", "store", "--cluster", "query", "-o", "by-query").returncode == 0
     assert run_in_process("fit", log, "-o", "plain").returncode == 0
     assert errors_in(tmp_path / "by-query") == errors_in(tmp_path / "plain")
-
-
-@pytest.mark.slow
-def test_a_log_in_buckets_says_what_it_says_in_memory(
-    run_in_process: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ("--cluster-column", "market", "-o")
-    assert run_in_process("fit", log, *words, "memory").returncode == 0
-    monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 1_000)
-    assert run_in_process("fit", log, *words, "buckets").returncode == 0
-    np.testing.assert_allclose(errors_in(tmp_path / "buckets"), errors_in(tmp_path / "memory"), rtol=1e-12)
-
-
-@pytest.mark.parametrize("words", [("--timestamp", "timestamp"), ("--model", "ubm")])
-def test_what_is_not_clustered_by_the_column_does_not_see_it(
-    run_in_process: Run, log: Path, tmp_path: Path, words: tuple[str, ...]
-) -> None:
-    assert run_in_process("fit", log, *words, "-o", "without").returncode == 0
-    assert run_in_process("collect", log, *words, "--cluster-column", "market", "-o", "kept").returncode == 0
-    assert run_in_process("fit", "kept", "--cluster", "query", "-o", "with").returncode == 0
-    for table in ("propensities", "attractiveness"):
-        with_column, without = (pl.read_parquet(tmp_path / name / f"{table}.parquet") for name in ("with", "without"))
-        assert with_column.equals(without)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--cluster-column", "nothing"), "there is no column 'nothing' (--cluster-column)"),
-        (("--cluster-column", "position"), "this name means something else in the results"),
-        (("--cluster-column", "market", "--context", "market"), "attractiveness may already differ by it"),
-        (
-            ("--cluster-column", "market", "--shape", "power"),
-            "the standard errors of --shape power are clustered by query",
-        ),
-        (("--cluster-column", "market", "--bootstrap", "200"), "--bootstrap resamples queries"),
-        (("--cluster-column", "market", "--method", "joint"), "--method joint does not support it"),
-        (("--cluster-column", "market", "--cluster", "pair"), "--cluster pair does not use it"),
-        (("--cluster", "column"), "name the column of clusters with --cluster-column COLUMN"),
-        (("--cluster", "two-way"), "name the column of clusters with --cluster-column COLUMN"),
-    ],
-)
-def test_what_does_not_go_together_is_said(
-    run_in_process: Run, log: Path, words: tuple[str, ...], message: str
-) -> None:
-    done = run_in_process("fit", log, *words, "-o", "out")
-
-    assert done.returncode == 2
-    assert message in " ".join(done.stderr.split())
-
-
-def test_statistics_without_the_column_are_not_taken_for_statistics_with_it(run_in_process: Run, log: Path) -> None:
-    assert run_in_process("collect", log, "-o", "without").returncode == 0
-    assert run_in_process("collect", log, "--cluster-column", "market", "-o", "with").returncode == 0
-    asked = run_in_process("fit", "without", "--cluster-column", "market", "-o", "out")
-    mixed = run_in_process("fit", "without", "with", "-o", "out")
-
-    assert asked.returncode == mixed.returncode == 2
-    assert "--cluster-column market: the statistics were collected without --cluster-column" in asked.stderr
 
 
 def test_rows_without_a_value_are_one_cluster(run_in_process: Run, log: Path, tmp_path: Path) -> None:

@@ -1,14 +1,13 @@
 """`posbias fit --for-each`: for every value what a fit of its rows alone gives, the log read once, doubts marked."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
 from command_results import Output
 from polars.testing import assert_frame_equal
+from workshop import RunPosbias as Run
 
 from posbias.core.errors import OutputError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -17,19 +16,7 @@ from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
 from posbias.io.jobs.fit import CellFit
 
-Run = Callable[..., CompletedProcess[str]]
-
 DONE, WITH_DOUBTS, UNUSABLE = 0, 1, 2
-NAMES = {
-    "de": "market=de",
-    "a/b/../c": "market=a%2Fb%2F..%2Fc",
-    "..": "market=..",
-    "x=%20": "market=x%3D%2520",
-    "漢字": "market=漢字",
-    "": "market=",
-    None: "market=__HIVE_DEFAULT_PARTITION__",
-    "__HIVE_DEFAULT_PARTITION__": "market=%5F_HIVE_DEFAULT_PARTITION__",
-}
 
 
 @pytest.fixture(scope="module")
@@ -85,27 +72,6 @@ def test_each_value_gets_what_a_fit_of_its_rows_alone_gives(
         assert_frame_equal(together.filter(market=market).drop("market"), own, check_exact=True)
 
 
-@pytest.mark.slow
-def test_a_log_in_many_buckets_gives_the_same(
-    run_in_process: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ("fit", log, "--for-each", "market", "-o")
-    assert run_in_process(*words, "whole").returncode == DONE
-
-    def tiny(_: str) -> int:
-        return 100_000
-
-    monkeypatch.setattr("posbias.cli.work.engine.parse_memory", tiny)
-    assert run_in_process(*words, "parted").returncode == DONE
-
-    for market in ("de", "fr"):
-        whole, parted = (Output(tmp_path / name / f"market={market}") for name in ("whole", "parted"))
-        assert_frame_equal(parted.propensities, whole.propensities, rel_tol=1e-9)
-        keys = ["query", "doc"]
-        assert_frame_equal(parted.attractiveness.sort(keys), whole.attractiveness.sort(keys), rel_tol=1e-9)
-        assert parted.manifest["totals"] == whole.manifest["totals"]
-
-
 def test_the_log_is_read_once(run_in_process: Run, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, times = LocalEngine.read, list[Engine]()
 
@@ -116,26 +82,6 @@ def test_the_log_is_read_once(run_in_process: Run, log: Path, monkeypatch: pytes
     monkeypatch.setattr(LocalEngine, "read", counted)
     assert run_in_process("fit", log, "--for-each", "market", "-o", "each").returncode == DONE
     assert len(times) == 1
-
-
-@pytest.mark.slow
-def test_any_value_names_a_folder_that_readers_of_partitions_understand(run_in_process: Run, tmp_path: Path) -> None:
-    rows = simulate(SimulationOptions("pbm", 3500, 20, 5, 4, seed=3)).log
-    values = list(NAMES)
-    of_row = pl.Series([values[number % len(values)] for number in range(3500)])
-    by_page = pl.col("session").rank("dense").cast(pl.Int64) - 1
-    rows.with_columns(market=pl.lit(of_row).gather(by_page)).write_parquet(tmp_path / "log.parquet")
-
-    assert run_in_process("fit", "log.parquet", "--for-each", "market", "-o", "each").returncode in {DONE, WITH_DOUBTS}
-
-    folders = {path.name for path in (tmp_path / "each").iterdir() if path.is_dir()}
-    assert folders == set(NAMES.values())
-    manifest = Output(tmp_path / "each").manifest
-    assert {entry["value"]: entry["folder"] for entry in manifest["for_each"]["values"]} == NAMES
-    read = pl.read_parquet(tmp_path / "each" / "market=*" / "propensities.parquet", hive_partitioning=True)
-    alike = {"", None, "__HIVE_DEFAULT_PARTITION__"}  # to readers of partitions
-    assert set(read["market"]) - alike == set(values) - alike
-    assert set(Output(tmp_path / "each").propensities["market"]) == set(values)
 
 
 def test_small_and_broken_values_are_marked_and_the_others_stand(run_in_process: Run, tmp_path: Path) -> None:
@@ -206,34 +152,6 @@ def test_the_whole_is_replaced_as_one_and_not_where_something_else_lies_in_it(
     assert refused.returncode == UNUSABLE
     assert "notes.txt" in refused.stderr
     assert (tmp_path / "each" / "market=de" / "notes.txt").read_text(encoding="utf-8") == "mine"
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--for-each", "nowhere"), "there is no column 'nowhere' (--for-each)"),
-        (("--for-each", "query"), "--for-each query: this name means something else"),
-        (("--for-each", "market", "--context", "market"), "the column has another role already"),
-        (("--for-each", "market", "--stratify", "market"), "the column has another role already"),
-        (("--for-each", "market", "--cluster", "session"), "--cluster session needs the pages of the log"),
-        (("--for-each", "market", "--model", "dbn"), "--for-each market: has no effect here"),
-    ],
-)
-def test_columns_that_cannot_tell_fits_apart_are_refused(
-    run_in_process: Run, log: Path, tmp_path: Path, words: tuple[str, ...], says: str
-) -> None:
-    refused = run_in_process("fit", log, *words, "-o", "each")
-
-    assert refused.returncode == UNUSABLE
-    assert says in " ".join(refused.stderr.split())
-    assert not (tmp_path / "each").exists()
-
-
-def test_statistics_are_refused_as_they_hold_no_columns_of_the_log(run_in_process: Run, log: Path) -> None:
-    assert run_in_process("collect", log, "-o", "store").returncode == DONE
-    refused = run_in_process("fit", "store", "--for-each", "market", "-o", "each")
-    assert refused.returncode == UNUSABLE
-    assert "store holds statistics" in refused.stderr
 
 
 def test_a_column_of_too_many_values_is_refused(

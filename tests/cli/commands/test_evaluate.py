@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 from command_results import reseal
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-Run = Callable[..., CompletedProcess[str]]
 DONE, WITH_DOUBTS, UNUSABLE = 0, 1, 2
 METRICS = [
     *("ranking", "metric", "k", "estimator", "value", "std_error", "ci_low", "ci_high", "std_error_of_theta"),
@@ -111,22 +111,6 @@ def test_ips_finds_the_better_ranking_where_naive_clicks_prefer_the_logs_own(eva
     assert "good against logged: DCG@10 better" in " ".join(done.stderr.split())
 
 
-def test_less_is_better_in_arp(evaluate: Run, tmp_path: Path) -> None:
-    evaluate("--scores", "good.parquet", "--scores", "bad.csv")
-    _, differences, _ = tables(tmp_path)
-    bad = differences.filter(ranking="bad", metric="arp", estimator="snips").row(0, named=True)
-    assert bad["baseline"] == "good"
-    assert bad["difference"] > 0
-    assert bad["verdict"] == "worse"
-
-
-def test_the_baseline_is_the_logs_own_for_one_ranking_and_the_first_of_several(evaluate: Run, tmp_path: Path) -> None:
-    evaluate("--scores", "good.parquet")
-    assert tables(tmp_path)[1]["baseline"].unique().to_list() == ["logged"]
-    evaluate("--scores", "bad.csv", "--scores", "good.parquet")
-    assert tables(tmp_path)[1]["baseline"].unique().to_list() == ["bad"]
-
-
 def test_a_run_says_the_same_as_the_table_with_its_scores(evaluate: Run, tmp_path: Path) -> None:
     done = evaluate("--scores", "good.parquet", "--rankings", "one.run")
     assert done.returncode == DONE, done.stderr
@@ -135,16 +119,6 @@ def test_a_run_says_the_same_as_the_table_with_its_scores(evaluate: Run, tmp_pat
     one = differences.filter(ranking="one", metric="dcg", estimator="ips").row(0, named=True)
     assert one["difference"] == pytest.approx(0, abs=1e-12)
     assert one["verdict"] == "not significant"
-
-
-def test_a_run_with_several_tags_is_several_rankings(evaluate: Run, tmp_path: Path) -> None:
-    done = evaluate("--rankings", "two.run", "--rankings", "mine=two.run")
-    assert done.returncode == DONE, done.stderr
-    metrics, _, manifest = tables(tmp_path)
-    assert metrics["ranking"].unique(maintain_order=True).to_list() == ["logged", "a", "b", "mine-a", "mine-b"]
-    lacking = {entry["name"]: entry["pages_without_score"] for entry in manifest["rankings"]}
-    assert 0 < lacking["a"] < 1
-    assert lacking["a"] + lacking["b"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("judgments", ["judged.csv", "judged.qrels"])
@@ -157,15 +131,6 @@ def test_judgments_give_ndcg_and_paired_differences(evaluate: Run, tmp_path: Pat
     judged = differences.filter(metric="ndcg").row(0, named=True)
     assert (judged["ranking"], judged["verdict"], judged["k"]) == ("bad", "worse", 5)
     assert judged["difference"] == pytest.approx(bad - good)
-
-
-def test_documents_without_scores_are_counted_and_warned_of(evaluate: Run, tmp_path: Path, place: Path) -> None:
-    done = evaluate("--scores", "some.parquet")
-    log = pl.read_parquet(place / "log.parquet")
-    share = log.filter(pl.col("doc") >= 9, click=1).height / log.filter(click=1).height
-    manifest = tables(tmp_path)[2]
-    assert manifest["rankings"][0]["clicks_without_score"] == pytest.approx(share)
-    assert f"some has no score for the documents of {share:.1%} of the clicks" in done.stderr
 
 
 def test_bounds_are_below_the_value_and_only_where_they_hold(evaluate: Run, tmp_path: Path) -> None:
@@ -213,12 +178,6 @@ def test_the_same_input_gives_the_same_bytes(run_in_process: Run, place: Path, t
     assert len(found) == 1
 
 
-def test_csv_holds_the_same_tables(evaluate: Run, tmp_path: Path) -> None:
-    evaluate("--scores", "good.parquet", "--csv")
-    assert pl.read_csv(tmp_path / "out" / "metrics.csv").columns == METRICS
-    assert pl.read_csv(tmp_path / "out" / "differences.csv").columns == DIFFERENCES
-
-
 @pytest.mark.parametrize("candidates", ["page", "query"])
 def test_a_log_in_many_buckets_says_the_same(run_in_process: Run, place: Path, tmp_path: Path, candidates: str) -> None:
     log = pl.read_parquet(place / "log.parquet")
@@ -237,21 +196,9 @@ def test_a_log_in_many_buckets_says_the_same(run_in_process: Run, place: Path, t
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "nothing to evaluate: name a table of scores"),
-        (("--scores", "nothing.parquet"), "no such file or directory"),
-        (("--rankings", "nothing.run"), "nothing.run: no such file"),
-        (("--scores", "log.parquet"), "no column is the score of a document (score)"),
-        (("--scores", "good.parquet", "--scores", "good.parquet"), "another ranking is called 'good'"),
-        (("--scores", "logged=good.parquet"), "'logged' is the log's own ranking"),
-        (("--scores", "good.parquet", "--baseline", "best"), "there are logged, good"),
         (("--scores", "others.parquet"), "others has a score for no document that the log shows"),
         (("--rankings", "judged.qrels"), "line 1 is not a line of a TREC run"),
         (("--scores", "good.parquet", "--judgments", "one.run"), "line 1 is not a line of TREC qrels"),
-        (("--scores", "good.parquet", "--judgments", "good.parquet"), "no column is the relevance of a document"),
-        (("--scores", "good.parquet", "--bound", "95"), "--bound 95: must be above 0 and below 1"),
-        (("--scores", "good.parquet", "--bound", "0.9", "--candidates", "query"), "has no effect here"),
-        (("--scores", "good.parquet", "--min-propensity", "0"), "must be above 0 and at most 1"),
-        (("--scores", "good.parquet", "--no-query"), "without queries"),
         (("--rankings", "blank.run"), "blank.run: holds no line. A line of a TREC run is query q0 doc rank score tag."),
         (("--rankings", "bytes.run"), "bytes.run: cannot be read as text"),
         (("--scores", "twice.parquet"), "documents stand more than once in a query, e.g. query 0, doc 0"),
@@ -274,16 +221,6 @@ def test_what_cannot_be_evaluated_is_one_clear_error(
     assert said in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_statistics_hold_no_pages(run_in_process: Run, place: Path, tmp_path: Path) -> None:
-    run_in_process("collect", "log.parquet", "-o", tmp_path / "counts", cwd=place)
-    words = ("--propensities", "fit", "--scores", "good.parquet", "-o", tmp_path / "out")
-    done = run_in_process("evaluate", tmp_path / "counts", *words, cwd=place)
-    assert done.returncode == UNUSABLE
-    assert "holds statistics, and rankings and click models are evaluated on pages. Give the logs." in " ".join(
-        done.stderr.split()
-    )
 
 
 def test_clicks_without_a_propensity_are_told_and_doubted(run_in_process: Run, place: Path, tmp_path: Path) -> None:
@@ -325,25 +262,3 @@ def test_rankings_meet_logs_whose_ids_have_several_columns(run_in_process: Run, 
         assert done.returncode == DONE, done.stderr
         values.append(pl.read_parquet(tmp_path / folder.name / "out" / "metrics.parquet")["value"].to_list())
     assert values[1] == pytest.approx(values[0])
-
-
-def test_contexts_and_browsing_models_weigh_by_their_own_cells(run_in_process: Run, tmp_path: Path) -> None:
-    options = SimulationOptions("ubm", 3_000, 30, 10, 5, days=0, seed=2)
-    found = simulate(options)
-    found.log.write_parquet(tmp_path / "ubm.parquet")
-    found.attractiveness.rename({"attractiveness": "score"}).write_parquet(tmp_path / "true.parquet")
-    assert run_in_process("fit", "ubm.parquet", "--model", "ubm", "-o", "fit").returncode in {DONE, WITH_DOUBTS}
-    done = run_in_process("evaluate", "ubm.parquet", "--propensities", "fit", "--scores", "true.parquet", "-o", "out")
-    assert done.returncode in {DONE, WITH_DOUBTS}, done.stderr
-    metrics, differences, _ = tables(tmp_path)
-    log, theta = found.log.sort("session", "position"), pl.read_parquet(tmp_path / "fit" / "propensities.parquet")
-    clicked = pl.when(pl.col("click") == 1).then("position").otherwise(0)
-    above = log.with_columns(previous_click=clicked).with_columns(
-        pl.col("previous_click").shift(1, fill_value=0).cum_max().over("session").cast(pl.Int32)
-    )
-    weighted = above.join(theta.select("position", "previous_click", "propensity"), on=["position", "previous_click"])
-    gain = pl.col("click") / pl.col("propensity") / (pl.col("position") + 1).cast(pl.Float64).log(2)
-    assert value_of(metrics, "logged", "dcg", "ips") == pytest.approx(
-        weighted.select(gain.sum()).item() / 3_000, rel=1e-9
-    )
-    assert differences.filter(metric="dcg", estimator="snips")["verdict"].to_list() == ["better"]

@@ -1,19 +1,16 @@
 """`posbias evaluate --models`: what it writes and says, and what it refuses."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
-from posbias.core.models import click_model_names
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-Run = Callable[..., CompletedProcess[str]]
 DONE, UNUSABLE = 0, 2
 
 
@@ -36,34 +33,6 @@ def judged(run: Run, place: Path, out: Path, *words: str) -> dict[str, Any]:
     return json.loads((out / "manifest.json").read_text())
 
 
-def test_all_models_are_judged_and_the_true_one_is_not_beaten(place: Path, tmp_path: Path, run_in_process: Run) -> None:
-    manifest = judged(run_in_process, place, tmp_path / "out", "--models", "all")
-    table = pl.read_parquet(tmp_path / "out" / "models.parquet")
-    assert set(table["model"]) == set(click_model_names())
-    assert table["log_likelihood"].is_sorted(descending=True)
-    assert manifest["models"] == [
-        {name: value for name, value in row.items() if value is not None} for row in table.iter_rows(named=True)
-    ]
-    (pbm,) = table.filter(model="pbm").to_dicts()
-    assert not pbm["significant"]
-    (gctr,) = table.filter(model="gctr").to_dicts()
-    assert gctr["significant"]
-    assert gctr["perplexity"] > pbm["perplexity"] > 1
-
-
-def test_the_number_of_threads_changes_no_byte(place: Path, tmp_path: Path, run_posbias: Run) -> None:
-    for threads in ("1", "2"):
-        judged(run_posbias, place, tmp_path / threads, "--models", "pbm,ubm,tpbm,dcm,dbn", "--threads", threads)
-    for name in ("models", "parameters", "calibration", "perplexity_by_position"):
-        one, two = (tmp_path / threads / f"{name}.parquet" for threads in ("1", "2"))
-        assert one.read_bytes() == two.read_bytes()
-
-
-def test_spaces_between_names_do_not_matter(place: Path, tmp_path: Path, run_in_process: Run) -> None:
-    manifest = judged(run_in_process, place, tmp_path / "out", "--models", "rctr, pbm")
-    assert [row["model"] for row in manifest["models"]] == ["pbm", "rctr"]
-
-
 def test_a_log_without_clicks_is_said_to_tell_nothing(place: Path, tmp_path: Path, run_in_process: Run) -> None:
     pl.read_parquet(place / "log.parquet").with_columns(click=pl.lit(0)).write_parquet(tmp_path / "none.parquet")
     done = run_in_process("evaluate", "none.parquet", "--models", "rctr,pbm", "-o", "out", cwd=tmp_path)
@@ -78,24 +47,6 @@ def test_impressions_of_a_page_must_weigh_the_same(place: Path, tmp_path: Path, 
     )
     assert done.returncode == UNUSABLE
     assert "give all impressions of a page one weight" in done.stderr
-
-
-def test_json_holds_the_models_best_first(place: Path, tmp_path: Path, run_in_process: Run) -> None:
-    done = run_in_process(
-        *("evaluate", "log.parquet", "--models", "rctr,pbm", "--json", "-o", tmp_path / "out"), cwd=place
-    )
-    models = json.loads(done.stdout)["models"]
-    assert [model["model"] for model in models] == ["pbm", "rctr"]
-    assert {"log_likelihood", "perplexity", "std_error"} <= set(models[0])
-
-
-def test_a_winner_is_named_only_where_the_difference_is_more_than_chance(
-    place: Path, tmp_path: Path, run_in_process: Run
-) -> None:
-    clear = judged(run_in_process, place, tmp_path / "clear", "--models", "pbm,gctr")
-    assert clear["verdicts"] == ["pbm predicts held-out clicks best, by more than chance."]
-    (even,) = judged(run_in_process, place, tmp_path / "even", "--models", "pbm,ubm")["verdicts"]
-    assert "no model is named best" in even
 
 
 @pytest.mark.parametrize(
@@ -143,16 +94,6 @@ def test_what_was_not_learnt_is_said(place: Path, tmp_path: Path, run_in_process
     assert "did not learn" not in said["positions"]
 
 
-def test_documents_that_were_never_seen_get_the_mean_of_the_prior(
-    place: Path, tmp_path: Path, run_in_process: Run
-) -> None:
-    judged(run_in_process, place, tmp_path / "out", "--models", "dctr,gctr", "--test", "unseen.parquet")
-    table = pl.read_parquet(tmp_path / "out" / "models.parquet")
-    prior = pl.read_parquet(tmp_path / "out" / "parameters.parquet").filter(model="dctr")["prior_mean"].item()
-    rate = pl.read_parquet(place / "log.parquet")["click"].cast(pl.Float64).mean()
-    assert table.filter(model="dctr")["calibration_error"].item() == pytest.approx(abs(prior - rate), abs=1e-9)
-
-
 def test_models_are_judged_by_the_same_pages_whatever_they_number_and_however_much_was_never_seen(
     tmp_path: Path, run_in_process: Run
 ) -> None:
@@ -187,53 +128,6 @@ def test_judgments_add_ndcg_auc_and_the_dependence_on_the_ranker(
     assert table["rctr"]["auc"] is None
     assert table["dctr"]["dependence_p_value"] < 0.05  # what stands high is clicked more, whatever its grade
     assert table["dctr"]["dependence_on_ranker"] < table["pbm"]["dependence_on_ranker"]
-
-
-def test_the_same_log_in_several_parts_gives_the_same_measures(
-    place: Path, tmp_path: Path, run_in_process: Run
-) -> None:
-    judged(run_in_process, place, tmp_path / "whole", "--models", "pbm,dbn,rdctr", "--quiet")
-    log = pl.read_parquet(place / "log.parquet")
-    log.sample(fraction=1.0, shuffle=True, seed=3).write_parquet(tmp_path / "shuffled.parquet")
-    done = run_in_process(
-        *("evaluate", tmp_path / "shuffled.parquet", "--models", "pbm,dbn,rdctr", "-o", tmp_path / "parts"),
-    )
-    assert done.returncode == DONE
-    one, other = (pl.read_parquet(tmp_path / name / "models.parquet") for name in ("whole", "parts"))
-    for column in ("log_likelihood", "perplexity", "conditional_perplexity", "rate_error"):
-        assert one[column].to_list() == pytest.approx(other[column].to_list(), rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--models", "pbm,nothing"), "unknown name; choose from"),
-        (("--models", "pbm,nothing"), ", all."),
-        (("--models", "pbm,pbm"), "names a model twice"),
-        (("--models", "pbm,"), "a name is missing beside a comma"),
-        (("--models", "pbm,all"), "`all` stands alone"),
-        (("--models", "pbm", "--test-share", "1"), "--test-share 1: must be above 0 and below 1"),
-        (("--models", "pbm", "--split", "time"), "--split time needs a column of dates or times"),
-        (("--models", "pbm", "--scores", "scores.csv"), "has no effect here: click models are judged by pages"),
-        (("--models", "pbm", "--propensities", "fit"), "has no effect here"),
-        (("--models", "pbm", "--test", "nothing.parquet"), "nothing.parquet"),
-        (
-            (
-                "--samples",
-                "50",
-            ),
-            "has no effect here: it is about click models",
-        ),
-        ((), "nothing to evaluate"),
-    ],
-)
-def test_what_cannot_be_judged_is_refused(
-    words: tuple[str, ...], said: str, place: Path, tmp_path: Path, run_in_process: Run
-) -> None:
-    done = run_in_process("evaluate", "log.parquet", *words, "-o", tmp_path / "out", cwd=place)
-    assert done.returncode == UNUSABLE
-    assert said in " ".join(done.stderr.split())
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_log_of_one_page_leaves_nothing_to_learn_or_to_judge_by(
@@ -275,23 +169,3 @@ def test_positions_that_take_gigabytes_are_refused(
     done = run_in_process("evaluate", tmp_path / "far.parquet", "--models", models, "-o", tmp_path / "out")
     assert done.returncode == UNUSABLE
     assert said in " ".join(done.stderr.split())
-
-
-@pytest.mark.slow
-def test_pages_far_down_are_judged(place: Path, tmp_path: Path, run_in_process: Run) -> None:
-    log = pl.read_parquet(place / "log.parquet")
-    log.with_columns(pl.col("position") * 1_500).write_parquet(tmp_path / "far.parquet")
-    values: list[float] = []
-    for name in (place / "log.parquet", tmp_path / "far.parquet"):
-        out = tmp_path / Path(name).stem
-        done = run_in_process("evaluate", name, "--models", "pbm,dbn", "--samples", "20", "-o", out)
-        assert done.returncode == DONE, done.stderr
-        values += pl.read_parquet(out / "models.parquet")["log_likelihood"].to_list()
-    assert values[:2] == pytest.approx(values[2:], rel=1e-9)
-
-
-def test_statistics_hold_no_pages(place: Path, tmp_path: Path, run_in_process: Run) -> None:
-    run_in_process("collect", "log.parquet", "-o", tmp_path / "counts", cwd=place)
-    done = run_in_process("evaluate", tmp_path / "counts", "--models", "pbm", "-o", tmp_path / "out")
-    assert done.returncode == UNUSABLE
-    assert "click models are evaluated on pages" in " ".join(done.stderr.split())

@@ -1,19 +1,15 @@
 """`posbias explore`: what it writes, how the pages of its plan are read afterwards, and which fits it refuses."""
 
 import json
-import shlex
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import numpy as np
 import polars as pl
 import pytest
 from command_results import reseal
+from workshop import RunPosbias as Run
 
 from posbias.io.results.manifest import checksum_of_content
-
-Run = Callable[..., CompletedProcess[str]]
 
 WORLD = "--queries 60 --docs-per-query 10 --positions 5 --ranker-strength 5 --seed 3 --days 0"
 FILES = {"documents.parquet", "manifest.json", "swaps.parquet", "widths.parquet"}
@@ -37,36 +33,6 @@ def change_manifest(folder: Path, name: str, value: object) -> None:
     path.write_text(json.dumps(manifest), encoding="utf-8")
 
 
-def test_a_plan_is_written_with_its_widths_and_documents(run_in_process: Run, world: Path) -> None:
-    done = run_in_process("explore", "fit", "--pages", "1003", "--top", "2", "-o", "plan", "--json")
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in (world / "plan").iterdir()} == FILES
-    manifest = json.loads(done.stdout)
-    widths, swaps, documents = (
-        pl.read_parquet(world / "plan" / f"{name}.parquet") for name in ("widths", "swaps", "documents")
-    )
-    fit = pl.read_parquet(world / "fit" / "propensities.parquet")
-
-    assert widths["position"].to_list() == [1, 2, 3, 4, 5]
-    np.testing.assert_allclose(widths["width"], np.log(fit["ci_high"] / fit["ci_low"]))
-    assert (widths["width_with_plan"][1:] < widths["width_without_swaps"][1:] + 1e-9).all()
-    assert (widths["width_without_swaps"][1:] < widths["width"][1:]).all()
-    assert swaps.height == 10
-    assert swaps["planned_pages"].sum() == 1003
-    assert (swaps["position"] < swaps["other_position"]).all()
-    assert swaps["std_error_after"].list.len().unique().to_list() == [5]
-    assert manifest["schema"] == "posbias.exploration"
-    assert sum(entry["pages"] for entry in manifest["swaps"]["plan"]) == 1003
-    assert manifest["swaps"]["largest_width"]["with_plan"] == pytest.approx(widths["width_with_plan"].max())
-    counts = manifest["documents"]
-    assert counts["shown"] == documents.height
-    assert counts["documents"] == pl.read_parquet(world / "fit" / "attractiveness.parquet").height
-    assert counts["challengers"] == documents.filter(pl.col("attractiveness_rank") > 2).height
-    assert counts["challengers"] > 0
-    assert counts["queries"] == 60
-    assert "widest interval" in done.stderr
-
-
 def test_the_same_fit_gives_the_same_bytes_and_piece_by_piece_the_same_documents(
     run_in_process: Run, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,19 +44,6 @@ def test_the_same_fit_gives_the_same_bytes_and_piece_by_piece_the_same_documents
         assert (world / "one" / name).read_bytes() == (world / "same" / name).read_bytes()
     one, pieces = (pl.read_parquet(world / folder / "documents.parquet") for folder in ("one", "pieces"))
     assert one.equals(pieces)
-
-
-def test_the_pages_of_a_plan_are_read_as_it_says(run_in_process: Run, world: Path) -> None:
-    done = run_in_process("explore", "fit", "--pages", "3000", "-o", world / "plan", "--json")
-    plan = json.loads(done.stdout)["swaps"]["plan"]
-    flags = [word for entry in plan for word in ("--randomized-where", entry["mark"])]
-    assert " ".join(shlex.quote(word) for word in flags) in " ".join(done.stderr.split())
-    swaps = [word for entry in plan for word in ["--swap", "-".join(map(str, entry["positions"]))]]
-    drawn = (*WORLD.replace("--seed 3", "--seed 4").split(), "--sessions", "3000", *swaps, "--swap-share", "1")
-    assert run_in_process("simulate", *drawn, "-o", "new", "--quiet").returncode == 0
-    alone = run_in_process("fit", "new/log.parquet", "--method", "randomized", *flags, "-o", "swapped")
-    assert alone.returncode in {0, 1}, alone.stderr
-    assert "by the randomized method" in alone.stderr
 
 
 def test_positions_that_nothing_links_have_an_infinite_width_now_and_a_finite_one_after(
@@ -133,44 +86,6 @@ def test_each_context_has_its_widths_and_its_share_of_the_pages(run_in_process: 
     assert documents.filter(pl.col("attractiveness_rank") <= 2).group_by("query", "device").len()["len"].max() == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("--model ubm", "swaps also change which clicks are above"),
-        ("--position-bins 1,2,4", "the positions of a bin share one propensity"),
-        ("--weight-column session", "not known how much a further page weighs"),
-        ("--method joint", "it has no information to add to"),
-        ("--method allpairs", "it has no information to add to"),
-        ("--shape power", "its intervals rest on the shape"),
-    ],
-)
-def test_a_fit_from_which_no_swaps_can_be_planned_is_refused_and_says_why(
-    run_in_process: Run, world: Path, options: str, said: str
-) -> None:
-    log = pl.read_parquet(world / "sim" / "log.parquet").with_columns(pl.col("session") + 1)
-    log.write_parquet(world / "log.parquet")
-    fitted = run_in_process("fit", "log.parquet", *options.split(), "-o", "other", "--quiet", "--no-compare")
-    assert fitted.returncode in {0, 1}, fitted.stderr
-    done = run_in_process("explore", "other", "-o", "plan")
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert options.split(maxsplit=1)[0] in done.stderr
-    assert not (world / "plan").exists()
-
-
-def test_a_directory_that_is_no_fit_is_refused(run_in_process: Run, world: Path) -> None:
-    run_in_process("collect", "sim/log.parquet", "-o", "counts", "--quiet")
-    for name, said in (
-        ("counts", "holds no propensities"),
-        ("sim", "holds no propensities"),
-        ("nowhere", "nowhere: is not there"),
-    ):
-        done = run_in_process("explore", name, "-o", "plan")
-        assert done.returncode == 2
-        assert said in done.stderr
-    assert not (world / "plan").exists()
-
-
 def test_a_fit_that_lacks_what_is_needed_or_is_damaged_is_refused(run_in_process: Run, world: Path) -> None:
     fit = world / "fit"
     matrices = pl.read_parquet(fit / "theta_covariance.parquet")
@@ -208,13 +123,6 @@ def test_a_fit_that_lacks_what_is_needed_or_is_damaged_is_refused(run_in_process
     assert done.returncode == 2
     assert "attractiveness.parquet: cannot be read as Parquet" in done.stderr
     assert not (world / "plan").exists()
-
-
-def test_the_fit_itself_is_never_replaced(run_in_process: Run, world: Path) -> None:
-    before = (world / "fit" / "manifest.json").read_bytes()
-    done = run_in_process("explore", "fit", "-o", "fit", "--force")
-    assert done.returncode == 2
-    assert (world / "fit" / "manifest.json").read_bytes() == before
 
 
 def test_a_fit_that_did_not_converge_makes_a_plan_with_a_warning_and_exit_code_1(

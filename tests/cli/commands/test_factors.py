@@ -3,7 +3,6 @@
 import io
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -11,14 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 from command_results import reseal
-from polars.testing import assert_frame_equal
+from workshop import RunPosbias as Run
 
-from posbias.core.learners.data import LearningData
-from posbias.core.learners.learner import Learned, LearningOptions, OnRound
-from posbias.core.learners.methods.factors import CausELearner
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-Run = Callable[..., CompletedProcess[str]]
 AT_RANDOM = ("--randomized-where", "policy=random")
 
 
@@ -90,33 +85,8 @@ def test_a_model_of_factors_wants_the_query_and_its_own_ids(run_in_process: Run,
     assert not (tmp_path / "scored").exists()
 
 
-@pytest.mark.parametrize("value", ["-1", "nan", "inf"])
-def test_a_penalty_that_is_none_is_refused(run_in_process: Run, place: Path, tmp_path: Path, value: str) -> None:
-    words = ("train", "log.parquet", "--learner", "mf", "--regularization", value)
-    done = run_in_process(*words, "-o", tmp_path / "model", cwd=place)
-    assert (done.returncode, "--regularization" in done.stderr) == (2, True)
-
-
 def cause(run: Run, place: Path, into: Path, *words: str) -> CompletedProcess[str]:
     return run("train", *words, "--learner", "cause", "--steps", "20", "-o", into, cwd=place)
-
-
-def test_rows_placed_at_random_are_known_in_logs_and_statistics(
-    run_in_process: Run, place: Path, tmp_path: Path
-) -> None:
-    done = run_in_process("collect", "log.parquet", *AT_RANDOM, "-o", tmp_path / "counts", cwd=place)
-    assert done.returncode == 0, done.stderr
-    inputs = {
-        "log": ("log.parquet", *AT_RANDOM),
-        "like the fit": ("log.parquet", *AT_RANDOM, "--propensities", "fit"),
-        "statistics": (str(tmp_path / "counts"),),
-    }
-    for name, words in inputs.items():
-        done = cause(run_in_process, place, tmp_path / name, *words)
-        assert done.returncode == 0, done.stderr
-    scores = [pl.read_parquet(tmp_path / name / "scores.parquet") for name in inputs]
-    assert scores[0].equals(scores[1])
-    assert scores[0].equals(scores[2])
 
 
 def test_what_was_placed_at_random_decides_what_causal_embeddings_learn(
@@ -128,34 +98,6 @@ def test_what_was_placed_at_random_decides_what_causal_embeddings_learn(
         assert done.returncode == 0, done.stderr
     one, other = (pl.read_parquet(tmp_path / value / "scores.parquet")["score"] for value in ("random", "ranker"))
     assert not one.equals(other)
-
-
-@pytest.mark.parametrize("memory", ["2GiB", "256MiB"])
-def test_each_document_has_the_counts_of_its_rows_placed_at_random(
-    run_in_process: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str
-) -> None:
-    learn, seen = CausELearner.learn, list[LearningData]()
-
-    def learn_and_keep(self: CausELearner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-        seen.append(data)
-        return learn(self, data, options, on_round)
-
-    monkeypatch.setattr(CausELearner, "learn", learn_and_keep)
-    done = cause(run_in_process, place, tmp_path / "model", "log.parquet", *AT_RANDOM, "--memory", memory)
-    assert done.returncode == 0, done.stderr
-    found = seen[0].randomized
-    assert found is not None
-    ids = pl.read_parquet(tmp_path / "model" / "scores.parquet", columns=["query", "doc"])
-    rows = ids[found.unit_of_entry].with_columns(
-        pl.Series("position", seen[0].position[found.cell]),
-        pl.Series("shown", found.impressions),
-        pl.Series("clicked", found.clicks),
-    )
-    keys = ("query", "doc", "position")
-    log = pl.read_parquet(place / "log.parquet").filter(pl.col("policy") == "random").group_by(keys)
-    wanted = log.agg(shown=pl.len().cast(pl.Float64), clicked=pl.col("click").sum().cast(pl.Float64))
-    ordered = [table.cast(dict.fromkeys(keys, pl.Int64)).sort(keys) for table in (rows, wanted)]
-    assert_frame_equal(*ordered)
 
 
 @pytest.mark.parametrize(

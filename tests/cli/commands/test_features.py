@@ -11,10 +11,9 @@ import polars as pl
 import pytest
 from command_results import Output
 from typer.testing import CliRunner
+from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
-
-Run = Callable[..., CompletedProcess[str]]
 
 SHOWN, DOCUMENTS = 5, 10
 THETA = 1 / np.arange(1.0, SHOWN + 1)
@@ -94,12 +93,6 @@ def one_line(done: CompletedProcess[str]) -> str:
     return " ".join(done.stderr.split())
 
 
-def test_a_plain_fit_says_that_features_would_serve_where_no_pair_repeats(fit: Fit) -> None:
-    _, done = fit()
-    assert done.returncode == 2
-    assert "features of the documents serve instead (`posbias fit LOGS --method features`)" in one_line(done)
-
-
 def test_theta_is_found_where_no_pair_repeats(fit: Fit) -> None:
     found, done = fit(*FEATURES, "--ranker-score", "score")
     assert done.returncode == 0
@@ -113,24 +106,6 @@ def test_theta_is_found_where_no_pair_repeats(fit: Fit) -> None:
     assert table["identified"].all()
     estimate = found.manifest["estimate"]
     assert (estimate["method"], estimate["errors_by"], estimate["clusters"]) == ("features", "session", 3_000)
-
-
-def test_what_is_written_is_that_of_every_fit(fit: Fit, place: Path, run_in_process: Run) -> None:
-    found, _ = fit(*FEATURES, "--ranker-score", "score")
-    assert found.attractiveness.height == 15_000  # every pair, with what one impression and the prior say
-    assert found.attractiveness["attractiveness"].is_between(0, 1).all()
-    assert pl.read_parquet(found.folder / "theta_covariance.parquet").height == SHOWN
-    done = run_in_process("weight", place / "log.parquet", "--propensities", found.folder, "-o", "weighted")
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_the_same_log_gives_the_same_bytes(fit: Fit, place: Path, run_in_process: Run, tmp_path: Path) -> None:
-    found, _ = fit(*FEATURES, "--ranker-score", "score")
-    words = ("fit", place / "log.parquet", *FEATURES, "--ranker-score", "score", "-o", "again")
-    assert run_in_process(*words).returncode == 0
-    for name in ("propensities.parquet", "theta_covariance.parquet", "attractiveness.parquet"):
-        assert (tmp_path / "again" / name).read_bytes() == (found.folder / name).read_bytes()
 
 
 @pytest.mark.slow
@@ -154,24 +129,6 @@ def test_buckets_on_disk_say_the_same_as_a_log_in_memory(
     np.testing.assert_allclose(split["std_error"].to_numpy()[1:], whole["std_error"].to_numpy()[1:], rtol=0.1)
 
 
-def test_without_the_rankers_score_it_is_said_what_cannot_be_ruled_out(fit: Fit) -> None:
-    cannot = "it cannot be ruled out that the ranker knows more"
-    _, without = fit(*FEATURES)
-    assert cannot in one_line(without)
-    assert without.returncode == 0
-    _, with_score = fit(*FEATURES, "--ranker-score", "score")
-    assert cannot not in one_line(with_score)
-
-
-@pytest.mark.slow
-def test_the_rankers_score_may_stand_in_a_table(fit: Fit, place: Path) -> None:
-    words = ("--method", "features", "--features", str(place / "some.parquet"), "--missing", "nan")
-    found, done = fit(*words, "--ranker-score", "score")
-    assert done.returncode == 0
-    assert found.manifest["estimate"]["from_rows"]["ranker_score"] == "score"
-    assert found.manifest["features_of_fit"]["names"] == ["price", "age", "score"]
-
-
 @pytest.mark.slow
 def test_pairs_that_repeat_contradict_features_that_do_not_show_what_the_ranker_knows(fit: Fit) -> None:
     found, done = fit(*FEATURES, log="confounded.parquet")
@@ -184,22 +141,6 @@ def test_pairs_that_repeat_contradict_features_that_do_not_show_what_the_ranker_
     assert done.returncode == 1
 
 
-@pytest.mark.slow
-def test_the_rankers_score_reconciles_features_with_pairs_that_repeat(fit: Fit) -> None:
-    found, done = fit(*FEATURES, "--ranker-score", "score", log="confounded.parquet")
-    assert not found.manifest["estimate"]["from_rows"]["against_pairs"]["rejected"]
-    assert "the pairs that repeat do not contradict the features" in one_line(done)
-    assert done.returncode == 0
-
-
-@pytest.mark.slow
-def test_pairs_that_repeat_do_not_contradict_features_that_show_all(fit: Fit) -> None:
-    found, _ = fit(*FEATURES, log="repeating.parquet")
-    test = found.manifest["estimate"]["from_rows"]["against_pairs"]
-    assert test["pairs"] > 500
-    assert not test["rejected"]
-
-
 def test_pages_that_are_not_sampled_are_scored(fit: Fit) -> None:
     found, done = fit(*FEATURES, "--sample-pages", "1000")
     section = found.manifest["estimate"]["from_rows"]
@@ -207,24 +148,6 @@ def test_pages_that_are_not_sampled_are_scored(fit: Fit) -> None:
     assert section["pages"] == 3_000
     assert found.manifest["estimate"]["clusters"] == 3_000
     assert "of 3,000 pages (--sample-pages)" in one_line(done)
-
-
-def test_each_context_has_propensities_of_its_own(fit: Fit) -> None:
-    found, done = fit(*FEATURES, "--context", "device", "--shrink", "none")
-    assert done.returncode == 0
-    assert found.propensities["device"].to_list() == ["desk"] * SHOWN + ["phone"] * SHOWN
-    off = np.abs(found.propensities["propensity"].to_numpy() / np.tile(THETA, 2) - 1)
-    assert off.mean() < 0.15
-
-
-@pytest.mark.slow
-def test_errors_may_be_clustered_by_query(fit: Fit) -> None:
-    by_page, _ = fit(*FEATURES, log="repeating.parquet")
-    by_query, _ = fit(*FEATURES, "--cluster", "query", log="repeating.parquet")
-    assert by_query.manifest["estimate"]["errors_by"] == "query"
-    assert by_query.manifest["estimate"]["clusters"] < by_page.manifest["estimate"]["clusters"]
-    np.testing.assert_allclose(by_query.propensities["propensity"], by_page.propensities["propensity"], rtol=1e-12)
-    assert not by_query.propensities["std_error"].equals(by_page.propensities["std_error"])
 
 
 def test_regression_em_stands_beside_for_comparison(fit: Fit) -> None:

@@ -10,12 +10,12 @@ from typing import Protocol
 
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.errors import EngineError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.engines.spark_session import check_java, open_session
 
-Run = Callable[..., CompletedProcess[str]]
 Change = Callable[[pl.DataFrame], pl.DataFrame]
 
 
@@ -145,14 +145,6 @@ def warnings_of(folder: Path) -> list[str]:
 # --- within a log -----------------------------------------------------------------------------------------------
 
 
-def test_an_ordinary_week_gives_no_warning(
-    log: pl.DataFrame, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = collected(run_in_process, log, "week", "--timestamp", "date")
-    assert (done.returncode, "warning" in done.stderr) == (0, False)
-
-
 @EACH
 def test_an_odd_day_of_a_log_is_named_with_exit_code_1_and_the_result_is_written(
     log: pl.DataFrame, run_in_process: Run, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -168,17 +160,6 @@ def test_an_odd_day_of_a_log_is_named_with_exit_code_1_and_the_result_is_written
     assert warning in " ".join(done.stderr.split())
     clicks = json.loads((tmp_path / "week" / "manifest.json").read_text())["statistics"]["clicks"]
     assert clicks == changed["click"].sum()
-
-
-def test_hours_are_compared_by_day(
-    log: pl.DataFrame, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    hour = pl.duration(hours=pl.col("session") % 24)
-    changed = with_fault(log, ODD, FAULTS["shifted"][0]).with_columns(pl.col("date").cast(pl.Datetime) + hour)
-    done = collected(run_in_process, changed, "week", "--timestamp", "date", "--model", "ubm")
-    assert done.returncode == 1
-    assert [warning.split()[0] for warning in warnings_of(tmp_path / "week")] == [str(ODD)]
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "csv.gz"])
@@ -201,15 +182,6 @@ def test_a_file_whose_positions_start_elsewhere_is_named_in_a_log_without_days(
     assert run_in_process("collect", f"*.{form}", "-o", "rest").returncode == 0
 
 
-def test_files_of_other_lengths_are_no_reason_for_a_warning(
-    log: pl.DataFrame, run_in_process: Run, tmp_path: Path
-) -> None:
-    log.filter(HALF).drop("date").write_parquet(tmp_path / "desktop.parquet")
-    log.filter(~HALF, POSITION < 4).drop("date").write_parquet(tmp_path / "mobile.parquet")
-    done = run_in_process("collect", "*.parquet", "-o", "out")
-    assert (done.returncode, "warning" in done.stderr) == (0, False)
-
-
 @pytest.mark.parametrize("columns", ["flat", "nested"])
 def test_pages_from_another_base_are_warned_of(
     log: pl.DataFrame, run_in_process: Run, columns: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -225,13 +197,6 @@ def test_pages_from_another_base_are_warned_of(
 
 
 # --- beside a store -----------------------------------------------------------------------------------------------
-
-
-def test_an_ordinary_day_goes_through_a_gate_into_the_store(store: Path, new_day: MakeDay, run_in_process: Run) -> None:
-    done = run_in_process("collect", "store", new_day(), "-o", "store", "--force", "--gate", "0.5")
-    assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
-    days = json.loads((store / "manifest.json").read_text())["days"]
-    assert (days["last"], days["number"]) == (str(NEW), N_DAYS + 1)
 
 
 @EACH
@@ -255,33 +220,6 @@ def test_an_odd_day_goes_into_a_store_with_a_warning_and_exit_code_1_and_a_gate_
     [warning] = warnings_of(store)
     assert warning.startswith(f"{NEW} does not look like the days of the store: ")
     assert says in warning
-
-
-def test_a_gate_is_as_wide_as_its_number(store: Path, new_day: MakeDay, run_in_process: Run) -> None:
-    """A third of the clicks at position 1 is a change of 67 %."""
-    name = new_day(FAULTS["another click rate at the top"][0])
-    codes = [
-        run_in_process("collect", "store", name, "-o", f"out-{limit}", "--gate", limit).returncode
-        for limit in ("0.6", "0.75", "10")
-    ]
-    assert codes == [2, 1, 1]
-    assert store.is_dir()
-
-
-def test_what_a_gate_keeps_out_is_judged_by_the_days_of_the_store_alone(
-    store: Path, new_day: MakeDay, run_in_process: Run
-) -> None:
-    """Two odd days do not vouch for each other, and the one that is right is not named."""
-    shift = FAULTS["shifted"][0]
-    odd = [new_day(shift, "odd", NEW), new_day(lambda day: shift(day).filter(HALF), "too", NEW + timedelta(days=1))]
-    right = new_day(lambda day: day.filter(~HALF), "right", NEW + timedelta(days=2))
-    done = run_in_process("collect", "store", *odd, right, "-o", "store", "--force", "--gate", "0.5")
-    said = " ".join(done.stderr.split())
-    assert done.returncode == 2
-    assert f"{NEW} is kept out" in said
-    assert f"So are {NEW + timedelta(days=1)}." in said
-    assert str(NEW + timedelta(days=2)) not in said
-    assert store.is_dir()
 
 
 def test_a_day_that_comes_in_several_parts_is_compared_with_other_days_only(
@@ -309,34 +247,7 @@ def test_a_store_that_has_decayed_is_compared_as_well(store: Path, new_day: Make
     assert contents(store.parent / "decayed") == before
 
 
-def test_statistics_without_days_are_compared_as_wholes(
-    log: pl.DataFrame, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    one, other = (log.filter(pl.col("session") % 2 == part).drop("date") for part in (0, 1))
-    collected(run_in_process, one, "one")
-    collected(run_in_process, other.with_columns(POSITION + 1), "other")
-    refused = run_in_process("collect", "one", "other", "-o", "one", "--force", "--gate", "0.5")
-    assert refused.returncode == 2
-    assert "other is kept out by --gate 0.5" in " ".join(refused.stderr.split())
-    done = run_in_process("collect", "one", "other", "-o", "both")
-    assert done.returncode == 1
-    assert "other does not look like the other statistics: its positions go from 2 to 6" in " ".join(
-        done.stderr.split()
-    )
-
-
 # --- the option ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
-def test_a_gate_that_is_no_relative_change_is_refused(
-    store: Path, new_day: MakeDay, run_in_process: Run, value: str
-) -> None:
-    done = run_in_process("collect", "store", new_day(), "-o", "out", "--gate", value)
-    assert done.returncode == 2
-    assert f"--gate {float(value):g}: give a relative change above 0, e.g. 0.5 for 50 %." in done.stderr
-    assert not (store.parent / "out").exists()
 
 
 def test_a_gate_without_anything_to_compare_with_is_refused_as_having_no_effect(

@@ -2,17 +2,14 @@
 
 import json
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-Run = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")

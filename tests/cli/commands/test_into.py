@@ -8,10 +8,9 @@ from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-Run = Callable[..., CompletedProcess[str]]
 
 DAYS = ("2026-01-05", "2026-01-06", "2026-01-07", "2026-01-08")
 

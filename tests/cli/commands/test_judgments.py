@@ -1,16 +1,13 @@
 """Judgments on the command line: labels, and how sure they are."""
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
 from command_results import reseal
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-Run = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +58,3 @@ def test_a_damaged_covariance_is_an_error_that_names_the_file(run_in_process: Ru
         assert done.returncode == 2
         assert "theta_covariance.parquet: cannot be read as Parquet" in done.stderr
         assert not (tmp_path / "weighted").exists()
-
-
-def test_a_context_cannot_take_the_name_of_the_covariance(run_in_process: Run, log: Path) -> None:
-    done = run_in_process("fit", log, "--context", "covariance", "-o", "out")
-
-    assert done.returncode == 2
-    assert "--context covariance: this name means something else in the results. Rename the column." in done.stderr

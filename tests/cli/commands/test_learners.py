@@ -3,21 +3,17 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import lightgbm
 import numpy as np
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.learners.methods import get_learner, learner_names
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-Run = Callable[..., CompletedProcess[str]]
-
-UNUSABLE = 2
 FROM_FEATURES = [name for name in learner_names() if get_learner(name).needs_features]
 OWN_PROPENSITIES = ["dla", "regression-em"]
 
@@ -71,17 +67,6 @@ def test_every_learner_writes_a_model_that_scores_by_itself(
     assert f"{learner.measure} " in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize("name", FROM_FEATURES)
-@pytest.mark.slow_after(1)
-def test_the_same_seed_gives_the_same_bytes(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
-    for folder in ("one", "other"):
-        done = run_in_process(*train(name, "--seed", "5"), "-o", tmp_path / folder, cwd=place)
-        assert done.returncode == 0, done.stderr
-    for path in (tmp_path / "one").iterdir():
-        if path.name != "manifest.json":  # it holds the time that the work took
-            assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes(), path.name
-
-
 @pytest.mark.parametrize("name", OWN_PROPENSITIES)
 def test_propensities_that_a_learner_estimates_are_written_by_cell(
     run_in_process: Run, place: Path, tmp_path: Path, name: str
@@ -94,20 +79,6 @@ def test_propensities_that_a_learner_estimates_are_written_by_cell(
     assert found["propensity"][0] == 1
     wanted = pl.read_parquet(place / "fit" / "propensities.parquet")["propensity"]
     assert ((found["propensity"] / wanted).log().abs() < np.log(2)).all()
-
-
-def test_learned_propensities_are_by_context_where_the_log_is(run_in_process: Run, place: Path, tmp_path: Path) -> None:
-    done = run_in_process(*train("regression-em", "--context", "device"), "-o", tmp_path / "ranker", cwd=place)
-    assert done.returncode == 0, done.stderr
-    found = pl.read_parquet(tmp_path / "ranker" / "learned_propensities.parquet")
-    assert set(found.columns) == {"position", "device", "propensity"}
-    assert found.height == 10
-
-
-def test_a_learner_with_given_propensities_writes_none(run_in_process: Run, place: Path, tmp_path: Path) -> None:
-    done = run_in_process(*train("ipw-arp", "--trees", "5"), "-o", tmp_path / "ranker", cwd=place)
-    assert done.returncode == 0, done.stderr
-    assert not (tmp_path / "ranker" / "learned_propensities.parquet").exists()
 
 
 @pytest.mark.parametrize("name", [name for name in FROM_FEATURES if get_learner(name).source == "counts"])
@@ -143,41 +114,6 @@ def test_the_model_file_of_position_feature_takes_the_features_of_the_table(
     rows = scores.join(pl.read_parquet(place / "features.parquet"), on=["query", "doc"], maintain_order="left")
     predicted = np.asarray(booster.predict(rows.select("length", "age").to_numpy()))
     np.testing.assert_allclose(predicted, scores["attractiveness"].to_numpy(), rtol=0, atol=1e-12)
-
-
-WRONG = {
-    "raw rates and their propensities": (
-        train("gbrank", "--raw-rates", "--propensity", "fitted"),
-        "--propensity fitted: has no effect here: --raw-rates takes no propensities",
-    ),
-    "raw rates of another learner": (train("pbm", "--raw-rates"), "it applies only to --learner gbrank"),
-    "a level": (train("gbrank", "--significance", "1"), "--significance 1: must be above 0 and below 1"),
-    "no pair that differs": (
-        train("gbrank", "--significance", "1e-300"),
-        "none has click rates that differ at the level of 1e-300",
-    ),
-    "text in a linear model": (
-        train("logistic", features="coloured.parquet"),
-        "--learner logistic: learns from numbers, and the feature 'colour' is text",
-    ),
-    "trees of a linear model": (train("logistic", "--trees", "5"), "--trees 5: has no effect here"),
-    "pages from statistics": (train("dla", log="counts"), "--learner dla"),
-    "no propensities": (
-        ("train", "log.parquet", "--features", "features.parquet", "--learner", "gbrank"),
-        "--learner gbrank: needs propensities",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_what_a_learner_cannot_do_is_said_and_nothing_is_written(
-    run_in_process: Run, place: Path, tmp_path: Path, name: str
-) -> None:
-    words, expected = WRONG[name]
-    done = run_in_process(*words, "-o", tmp_path / "out", cwd=place)
-    assert done.returncode == UNUSABLE, done.stderr
-    assert expected in " ".join(done.stderr.split())
-    assert not (tmp_path / "out").exists()
 
 
 def test_gbrank_on_raw_rates_needs_no_fit(run_in_process: Run, place: Path, tmp_path: Path) -> None:

@@ -1,16 +1,13 @@
 """Judgments: a document without one is left out, counted and said; none is a silent 0."""
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
 from command_results import Output
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-Run = Callable[..., CompletedProcess[str]]
 
 ELSEWHERE = 3  # documents that are shown only where no position has a propensity
 
@@ -40,15 +37,3 @@ def test_documents_without_a_judgment_are_counted_and_said(
     rows = pl.concat([pl.read_parquet(path) for path in files])
     assert rows.height == log.select("query", "doc").n_unique() - ELSEWHERE
     assert rows["label"].is_finite().all()
-
-
-def test_where_every_document_has_a_judgment_nothing_is_said(
-    run_in_process: Run, tmp_path: Path, log: pl.DataFrame
-) -> None:
-    log.filter(pl.col("position") < 9).write_parquet(tmp_path / "log.parquet")
-
-    done = run_in_process("run", "log.parquet", "--layout", "judgments", "-o", "out")
-
-    assert done.returncode == 0, done.stderr
-    assert "no judgment" not in done.stderr
-    assert Output(tmp_path / "out").manifest["documents_left_out"] == 0

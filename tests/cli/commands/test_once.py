@@ -3,15 +3,13 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-Run = Callable[..., CompletedProcess[str]]
 
 ONCE = {
     "statistics are looked for": "posbias.cli.work.job.find_statistics",

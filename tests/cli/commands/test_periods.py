@@ -1,19 +1,16 @@
 """Rankers that learn from clicks, on the command line: periods, versions, and the stores that keep them."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.results.manifest import checksum_of_content
-
-Run = Callable[..., CompletedProcess[str]]
 
 
 def estimate_in(folder: Path) -> dict[str, Any]:
@@ -91,26 +88,6 @@ def test_a_store_of_quarters_of_an_hour_says_what_the_log_says(
         )
         assert kept.returncode == whole.returncode == (1 if choice == "auto" else 0), kept.stderr
         assert propensities(tmp_path / "kept").equals(propensities(tmp_path / "whole"))
-
-
-@pytest.mark.slow
-def test_statistics_of_days_and_of_quarters_of_an_hour_are_merged_as_days(
-    run_in_process: Run, learning: Path, tmp_path: Path
-) -> None:
-    log = pl.read_parquet(learning)
-    half = pl.col("timestamp") < log["timestamp"].median()
-    for name, rows, words in (("early", half, ("--period", "day")), ("late", ~half, ())):
-        log.filter(rows).write_parquet(tmp_path / f"{name}.parquet")
-        done = run_in_process("collect", f"{name}.parquet", "--timestamp", "timestamp", *words, "-o", name)
-        assert done.returncode == 0, done.stderr
-    merged = run_in_process("collect", "early", "late", "-o", "both")
-    assert merged.returncode == 0, merged.stderr
-    words = ("--timestamp", "timestamp")
-    for inputs, output in ((("both",), "merged"), (("early", "late"), "at once"), ((learning, *words), "whole")):
-        assert run_in_process("fit", *inputs, "--period", "day", "-o", output).returncode == 0
-    assert pl.read_parquet(tmp_path / "both" / "*.parquet").schema["period"] == pl.Date
-    assert propensities(tmp_path / "merged").equals(propensities(tmp_path / "whole"))
-    assert propensities(tmp_path / "at once").equals(propensities(tmp_path / "whole"))
 
 
 def test_statistics_of_the_version_before_are_read_and_merged(

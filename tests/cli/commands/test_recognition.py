@@ -137,19 +137,6 @@ def test_lists_are_recognised_without_an_option(run_in_process: Run, log: pl.Dat
     assert found["totals"]["impressions"] == log.height
 
 
-@pytest.mark.parametrize("ending", ["csv.zst", "ndjson.zst"])
-def test_what_zstd_packs_is_recognised_as_what_it_holds(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, ending: str
-) -> None:
-    rows, file = log.rename({"doc": "artikel"}).lazy(), tmp_path / f"log.{ending}"
-    rows.sink_csv(file, compression="zstd") if "csv" in ending else rows.sink_ndjson(file, compression="zstd")
-
-    found = checked(run_in_process, file.name, "--doc", "artikel")
-
-    assert found["command"] == ["run", file.name, "--doc", "artikel"]
-    assert found["totals"]["clicks"] == log["click"].sum()
-
-
 def test_text_of_another_dialect_is_recognised_and_read_within_zstd(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -217,13 +204,6 @@ def test_clicks_apart_and_whatever_the_user_says_are_kept_in_the_command(
     assert totals_of_run(run_in_process, found["command"], tmp_path)["clicks"] == within["click"].sum()
 
 
-def test_what_is_said_in_a_file_is_kept_in_the_command(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    log.rename({"doc": "artikel"}).write_csv(tmp_path / "log.csv")
-    (tmp_path / "posbias.toml").write_text('doc = "artikel"\nmin-propensity = 0.02\n', encoding="utf-8")
-
-    assert checked(run_in_process, "log.csv")["command"] == ["run", "log.csv", "--doc", "artikel"]
-
-
 def test_what_would_have_no_effect_on_a_run_is_not_in_the_command(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -246,15 +226,6 @@ def test_rows_that_stand_twice_are_said_to_do_so(run_in_process: Run, log: pl.Da
     assert "100.00% of the pages hold rows twice" in found["recognised"]["findings"][0]["said"]
 
 
-def test_a_name_that_begins_with_a_dash_is_no_option(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    log.rename({"doc": "-item"}).write_csv(tmp_path / "-log.csv")
-
-    found = checked(run_in_process, "--doc=-item", "./-log.csv")
-
-    assert found["command"] == ["run", "./-log.csv", "--doc=-item"]
-    assert totals_of_run(run_in_process, found["command"], tmp_path)["impressions"] == log.height
-
-
 def test_a_few_bad_rows_and_documents_twice_on_a_page_are_counted_and_said(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -272,17 +243,6 @@ def test_a_few_bad_rows_and_documents_twice_on_a_page_are_counted_and_said(
     assert found["rows"]["rejected"]["the document stands further up on the page"] == 150
     totals = totals_of_run(run_in_process, found["command"], tmp_path)
     assert totals["impressions"] == found["totals"]["impressions"] == found["rows"]["used"]
-
-
-def test_a_mark_of_a_missing_position_is_no_top_position(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
-) -> None:
-    marked = pl.when(pl.col("session") == 3).then(0).otherwise(pl.col("position"))
-    log.with_columns(marked.alias("position")).write_parquet(tmp_path / "log.parquet")
-
-    found = checked(run_in_process, "log.parquet")
-
-    assert found["command"] == ["run", "log.parquet", "--on-bad-rows", "drop"]
 
 
 def test_nothing_is_guessed_from_values_where_rows_are_in_no_order(

@@ -1,16 +1,14 @@
 """`--replicates`: training files with weights that vary with the errors of the propensities."""
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import numpy as np
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-Run = Callable[..., CompletedProcess[str]]
 UNUSABLE = 2
 NAMES = [f"replicate_weight_{number}" for number in range(1, 41)]
 
@@ -52,17 +50,6 @@ def test_replicates_scatter_around_the_weight_as_the_errors_of_theta_say(
     assert abs(np.log(totals[1:] / totals[0]).mean()) < 0.1
 
 
-def test_the_other_columns_and_the_weight_are_what_they_are_without_replicates(
-    run_in_process: Run, place: Path, tmp_path: Path
-) -> None:
-    for name, more in (("plain", ()), ("more", ("--replicates", "3"))):
-        result = run_in_process("run", place / "log.parquet", *more, "-o", tmp_path / name)
-        assert result.returncode == 0, result.stderr
-    plain, more = read(tmp_path / "plain"), read(tmp_path / "more")
-    assert more.drop(NAMES[:3]).equals(plain)
-    assert more.columns[-3:] == NAMES[:3]
-
-
 @pytest.mark.parametrize("form", ["lightgbm", "xgboost", "catboost", "ranklib"])
 @pytest.mark.slow_after(1)
 def test_trainers_files_are_the_same_and_replicates_stand_in_the_rows_beside(
@@ -82,16 +69,6 @@ def test_trainers_files_are_the_same_and_replicates_stand_in_the_rows_beside(
         if path.is_file():
             assert path.read_bytes() == (tmp_path / "more" / "training" / path.name).read_bytes(), path.name
     assert set(NAMES[:3]) <= set(read(tmp_path / "more").columns)
-
-
-def test_weight_draws_what_run_drew(run_in_process: Run, place: Path, tmp_path: Path) -> None:
-    log = place / "log.parquet"
-    run_in_process("run", log, "--replicates", "3", "-o", tmp_path / "run")
-    result = run_in_process(
-        "weight", log, "--propensities", tmp_path / "run", "--replicates", "3", "-o", tmp_path / "w"
-    )
-    assert result.returncode == 0, result.stderr
-    assert read(tmp_path / "w").equals(read(tmp_path / "run"))
 
 
 def test_without_errors_of_theta_there_are_no_replicates(run_in_process: Run, place: Path, tmp_path: Path) -> None:

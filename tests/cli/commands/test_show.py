@@ -1,29 +1,18 @@
 """`posbias show`: what was printed when a result was made, from its files alone; what is no result is refused."""
 
-import contextlib
-import fcntl
 import json
-import os
-import pty
-import re
 import shutil
-import struct
-import subprocess
-import sys
-import termios
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
 from command_results import reseal
 from typer.testing import CliRunner
+from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
 from posbias.io.results.manifest import checksum_of_content
-
-Run = Callable[..., CompletedProcess[str]]
 
 MADE = {
     "sim": "simulate --sessions 1500 --queries 30 --docs-per-query 6 --positions 5 --days 2 --device 1 --device 2",
@@ -87,22 +76,6 @@ def test_json_is_the_manifest_as_it_stands(run_in_process: Run, made: dict[str, 
     assert (done.returncode, done.stdout) == (0, (folder_of(made) / name / "manifest.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize(
-    ("name", "table"),
-    [
-        *(("fit", "propensities"), ("by-device", "propensities"), ("evaluated", "metrics"), ("judged", "models")),
-        *(("planned", "widths"), ("ranker", "feature_importance"), ("sim", "truth"), ("browsed", "parameters_truth")),
-    ],
-)
-def test_csv_is_the_table_with_all_rows_and_digits(
-    run_in_process: Run, made: dict[str, str], name: str, table: str
-) -> None:
-    done = run_in_process("show", name, "--format", "csv", cwd=folder_of(made))
-
-    held = pl.read_parquet(folder_of(made) / name / f"{table}.parquet")
-    assert (done.returncode, done.stdout) == (0, held.write_csv())
-
-
 def test_csv_of_training_files_is_their_weight_by_position(run_in_process: Run, made: dict[str, str]) -> None:
     done = run_in_process("show", "weighted", "--format", "csv", cwd=folder_of(made))
 
@@ -150,38 +123,6 @@ def test_the_manifest_holds_the_propensities(made: dict[str, str]) -> None:
     table = pl.read_parquet(folder_of(made) / "by-device" / "propensities.parquet")
 
     assert manifest["estimate"]["propensities"] == table.to_dicts()
-
-
-def on_a_terminal(words: list[str], folder: Path, columns: int, environment: dict[str, str]) -> str:
-    """What a command prints on a terminal of so many columns."""
-    ours, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    command = [sys.executable, "-m", "posbias.cli", *words]
-    with subprocess.Popen(command, cwd=folder, stdin=its, stdout=its, stderr=its, env=environment) as process:
-        os.close(its)
-        printed = b""
-        with contextlib.suppress(OSError):  # the terminal is gone when the process is
-            while part := os.read(ours, 1 << 16):
-                printed += part
-    os.close(ours)
-    assert process.returncode == 0
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed.decode()).replace("\r\n", "\n")
-
-
-@pytest.mark.parametrize("columns", [120, 80, 50])
-@pytest.mark.slow
-def test_a_fit_ends_with_its_curve_on_a_terminal(
-    made: dict[str, str], clean_environment: dict[str, str], tmp_path: Path, columns: int
-) -> None:
-    log = folder_of(made) / "sim" / "log.parquet"
-    environment = clean_environment | {"PYTHONIOENCODING": "utf-8", "TERM": "xterm", "COLUMNS": str(columns)}
-    printed = on_a_terminal(["fit", str(log), "-o", "fit"], tmp_path, columns, environment)
-    shown = on_a_terminal(["show", "fit", "--plot"], tmp_path, columns, environment)
-
-    curve = printed[printed.rindex("position  0") :].splitlines()[:6]
-    assert [line for line in curve if "●" not in line] == curve[:1]
-    assert shown.endswith("\n".join(curve) + "\n")
-    assert max(map(len, shown.splitlines())) <= columns
 
 
 # --- what is no result ------------------------------------------------------------------------------------------
@@ -233,13 +174,6 @@ def test_what_is_no_whole_result_is_refused(
     assert done.stderr.startswith("posbias: error: ")
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_file_is_no_result(run_in_process: Run, made: dict[str, str]) -> None:
-    done = run_in_process("show", "scores.csv", cwd=folder_of(made))
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "scores.csv: is a file" in done.stderr
 
 
 def test_a_table_that_was_replaced_by_one_of_its_size_is_no_reason_for_a_traceback(

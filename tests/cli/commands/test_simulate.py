@@ -2,23 +2,15 @@
 
 import hashlib
 import json
-import re
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from workshop import RunPosbias
 
-from posbias.core.models import click_model_names
-from posbias.core.simulation.parameters import CELL_MODELS
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-RunPosbias = Callable[..., CompletedProcess[str]]
 
 SMALL = ("simulate", "--sessions", "400", "--queries", "20", "--docs-per-query", "6", "--positions", "4")
 EVERYTHING = (
@@ -93,34 +85,6 @@ def test_a_log_of_several_blocks_is_written_whole(
     assert log["session"].to_list() == [session for session in range(400) for _ in range(4)]
 
 
-def test_the_manifest_says_what_was_drawn(run_in_process: RunPosbias, tmp_path: Path) -> None:
-    done = run_in_process(*SMALL, "-o", "out", "--json", "--quiet")
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
-    clicks = pl.read_parquet(tmp_path / "out" / "log.parquet")["click"].sum()
-
-    assert json.loads(done.stdout) == manifest
-    assert done.stderr == ""
-    assert manifest["simulated"] == {"sessions": 400, "impressions": 1600, "clicks": clicks}
-    assert manifest["options"]["sessions"] == 400
-
-
-@pytest.mark.slow
-def test_the_defaults_write_a_log_from_which_the_next_command_recovers_the_truth(
-    run_in_process: RunPosbias, tmp_path: Path
-) -> None:
-    done = run_in_process("simulate", "-o", "sim")
-    command = re.search(r"next: posbias (.*)", done.stderr)
-    assert done.returncode == 0, done.stderr
-    assert command is not None
-    fitted = run_in_process(*command[1].split())
-    assert fitted.returncode == 0, fitted.stderr
-    found = pl.read_parquet(tmp_path / "result" / "propensities.parquet")
-    truth = pl.read_parquet(tmp_path / "sim" / "truth.parquet")
-
-    assert pl.read_parquet(tmp_path / "sim" / "log.parquet").height == 500_000
-    np.testing.assert_allclose(found["propensity"], truth["propensity"], rtol=0.08)
-
-
 @pytest.mark.parametrize(
     ("options", "flags"),
     [
@@ -138,47 +102,6 @@ def test_the_next_command_names_the_columns_that_matter(run_in_process: RunPosbi
 
 # --- other click models ---------------------------------------------------------------------------------------
 
-OF_OTHERS = (
-    *("--days", "3", "--feedback-strength", "1", "--segments", "2", "--depth", ".9", "--randomized-share", ".2"),
-    *("--swap", "1-3", "--swap", "2-3", "--swap-share", ".2", "--score-weight", ".8"),
-)
-
-
-@pytest.mark.parametrize("model", [name for name in click_model_names() if name not in CELL_MODELS])
-def test_every_other_model_writes_what_it_draws_and_the_truth_that_it_has(
-    run_in_process: RunPosbias, tmp_path: Path, model: str
-) -> None:
-    done = run_in_process(*SMALL, "--model", model, *OF_OTHERS, "--seed", "9", "-o", "out")
-    again = run_in_process(*SMALL, "--model", model, *OF_OTHERS, "--seed", "9", "-o", "same")
-    more: dict[str, Any] = {"days": 3, "feedback_strength": 1.0, "segments": 2, "depth": 0.9, "randomized_share": 0.2}
-    options = SimulationOptions(model, 400, 20, 6, 4, 0.7, swap_share=0.2, swaps=((1, 3), (2, 3)), seed=9, **more)
-    drawn = simulate(replace(options, score_weight=0.8))
-    tables = {
-        "log.parquet": drawn.log,
-        "parameters_truth.parquet": drawn.parameters,
-        "attractiveness_truth.parquet": drawn.attractiveness,
-    }
-
-    assert (done.returncode, again.returncode) == (0, 0), done.stderr
-    assert digests(tmp_path / "out") == digests(tmp_path / "same")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "manifest.json",
-        *(name for name, table in tables.items() if table.columns),
-    }
-    for name, table in tables.items():
-        if table.columns:
-            assert_frame_equal(pl.read_parquet(tmp_path / "out" / name), table)
-    assert f"next: posbias evaluate out/log.parquet --models {model},pbm,ubm -o judged" in done.stderr
-
-
-def test_parameters_are_given_on_the_command_line(run_in_process: RunPosbias, tmp_path: Path) -> None:
-    given = ("--parameters", "perceived_if_relevant=.9", "--parameters", "perceived_if_not_relevant=.4,.3,.2,.1")
-    assert run_in_process(*SMALL, "--model", "tpbm", "--eta", "0", *given, "-o", "out").returncode == 0
-    truth = pl.read_parquet(tmp_path / "out" / "parameters_truth.parquet")
-
-    assert truth.filter(parameter="click_if_relevant")["value"].to_list() == [0.9] * 4
-    assert truth.filter(parameter="click_if_not_relevant")["value"].to_list() == [0.4, 0.3, 0.2, 0.1]
-
 
 def test_options_of_other_models_in_a_configuration_file_are_left_aside(
     run_in_process: RunPosbias, tmp_path: Path
@@ -195,18 +118,6 @@ def test_options_of_other_models_in_a_configuration_file_are_left_aside(
     satisfaction = pl.read_parquet(tmp_path / "other" / "attractiveness_truth.parquet")["satisfaction"]
     assert satisfaction.to_numpy().mean() > 0.7
     assert digests(tmp_path / "plain")["log.parquet"] == digests(tmp_path / "configured")["log.parquet"]
-
-
-def test_labels_are_the_attractiveness_of_other_models_too(
-    run_in_process: RunPosbias, tmp_path: Path, labels: Path
-) -> None:
-    words = ("--labels", labels, "--positions", "4", "--sessions", "300", "--model", "dbn")
-    assert run_in_process("simulate", *words, "-o", "out").returncode == 0
-    truth = pl.read_parquet(tmp_path / "out" / "attractiveness_truth.parquet")
-
-    assert truth["attractiveness"].round(6).unique().sort().to_list() == [0.1, 0.4, 1.0]
-    assert truth["satisfaction"].is_between(0, 1).all()
-    assert truth["satisfaction"].n_unique() == truth.height
 
 
 # --- labels ---------------------------------------------------------------------------------------------------
@@ -259,71 +170,3 @@ def test_labels_are_not_overwritten(run_in_process: RunPosbias, tmp_path: Path, 
 
     assert done.returncode == 2
     assert labels.is_file()
-
-
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ("--labels labels.csv --queries 5", "--queries 5: has no effect here: the labels determine it"),
-        (
-            "--labels labels.csv --attractiveness 1:1",
-            "--attractiveness 1:1: has no effect here: the labels determine it",
-        ),
-        (
-            "--labels labels.csv --ranker-queries 5",
-            "--ranker-queries 5: has no effect here: it only works with",
-        ),
-        ("--labels nowhere.csv", "nowhere.csv: no such file"),
-        ("--click-noise .2", "--click-noise .2: has no effect here: it only works with --labels FILE"),
-        ("--ranker weak", "--ranker weak: has no effect here: it only works with --labels FILE"),
-        ("--theta 1,.5", "theta has 10 values"),
-        ("--theta 1,half", "'half' is not a number"),
-        ("--device 1,,2", "'' is not a number"),
-        ("--swap 1", "--swap 1: write two positions"),
-        ("--swap 1-11", "two different positions from 1 to 10"),
-        ("--attractiveness 1", "write A:B"),
-        ("--readiness .3,1.7", "readiness times --attractiveness-scale"),
-        ("--ranker-strength much", "'much' is not a number"),
-        ("--feedback-strength 1 --days 1", "two days"),
-        ("--query-exponent inf", "--query-exponent is finite"),
-        ("--sessions 0", "--sessions"),
-        ("--model unknown", "--model unknown: unknown name; choose from pbm, ubm, "),
-        ("--model unknown --eta 2", "--model unknown: unknown name"),
-        ("--model dbn --eta 2", "--eta 2: has no effect here: it only works with --model pbm, ubm, tpbm, rctr, rdctr"),
-        ("--model cm --theta 1,.5", "--theta 1,.5: has no effect here"),
-        ("--model tpbm --device 1", "--device 1: has no effect here: it only works with --model pbm, ubm"),
-        ("--model dctr --readiness .5,1.5", "--readiness .5,1.5: has no effect here"),
-        ("--model ccm --theta-shock .1", "--theta-shock .1: has no effect here"),
-        ("--model gctr --attractiveness-scale .5", "under --model gctr all documents have the same click rate"),
-        ("--model rctr --labels labels.csv --click-noise .2", "under --model rctr all documents have the same click"),
-        ("--satisfaction 1:1", "--satisfaction 1:1: has no effect here: it only works with --model dbn, sdbn"),
-        ("--model dbn --satisfaction 1", "--satisfaction 1: write A:B"),
-        ("--model dbn --satisfaction 0:1", "--satisfaction lies in [1e-06"),
-        ("--parameters continuation=.5", "it only works with --model tpbm, gctr, rctr, dcm, ccm, dbn"),
-        ("--model dbn --parameters continuation", "error: --parameters continuation: write NAME=VALUE"),
-        ("--model dbn --parameters =.5", "error: --parameters =.5: write NAME=VALUE"),
-        ("--model dbn --parameters continuation=much", "error: --parameters much: 'much' is not a number"),
-        ("--model dbn --parameters gamma=.5", "--parameters are those that dbn has (continuation), not gamma"),
-        ("--model dbn --parameters continuation=1.5", "continuation of --parameters lies in [0, 1]"),
-        ("--model dcm --parameters continuation=.5,.5", "has one value, or 10, one for each position"),
-        ("--model dbn --parameters continuation=.5 --parameters continuation=.4", "--parameters is given once"),
-    ],
-)
-def test_options_that_cannot_work_are_refused_and_nothing_is_written(
-    run_in_process: RunPosbias, tmp_path: Path, labels: Path, options: str, what: str
-) -> None:
-    done = run_in_process("simulate", *options.split(), "-o", "out")
-
-    assert done.returncode == 2
-    assert what in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == [labels.name]
-
-
-def test_an_existing_result_is_replaced_by_force_only(run_in_process: RunPosbias, tmp_path: Path) -> None:
-    assert run_in_process(*SMALL, "-o", "out").returncode == 0
-    before = digests(tmp_path / "out")
-
-    assert run_in_process(*SMALL, "--seed", "1", "-o", "out").returncode == 2
-    assert digests(tmp_path / "out") == before
-    assert run_in_process(*SMALL, "--seed", "1", "-o", "out", "--force").returncode == 0
-    assert digests(tmp_path / "out")["log.parquet"] != before["log.parquet"]

@@ -1,18 +1,15 @@
 """Thin logs on the command line: what weights are made from, the shape `smooth`, and bins against positions."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-Run = Callable[..., CompletedProcess[str]]
 
 RICH = SimulationOptions(n_sessions=6_000, n_queries=40, docs_per_query=8, n_positions=5, query_exponent=0.0, seed=3)
 THIN = replace(RICH, n_sessions=120, n_queries=40)
@@ -51,34 +48,6 @@ def test_weights_of_a_thin_log_come_from_the_smooth_curve_and_the_summary_and_th
     assert by_curve["weight_propensity"].equals(by_curve["smooth_propensity"], check_names=False)
 
 
-def test_weight_does_as_run_does_and_leaves_fitted_propensities_alone_if_told_so(
-    run_in_process: Run, thin: Path, tmp_path: Path
-) -> None:
-    assert run_in_process("run", thin, "-o", "out").returncode == 0
-    assert run_in_process("weight", thin, "--propensities", "out", "-o", "again").returncode == 0
-    alone = run_in_process("weight", thin, "--propensities", "out", "--propensity", "fitted", "-o", "fitted")
-    weights = {
-        name: pl.read_parquet(tmp_path / name / "training" / "rows" / "*.parquet")
-        for name in ("out", "again", "fitted")
-    }
-    assert weights["out"].equals(weights["again"])
-    assert not weights["out"].equals(weights["fitted"])
-    assert "smooth curve" not in alone.stderr
-    assert manifest(tmp_path / "fitted")["weights_from"]["smooth_at"] == []
-    assert run_in_process("run", thin, "-o", "run", "--propensity", "fitted").returncode == 0
-    written = table(tmp_path / "run")  # says what these weights use
-    assert written["weight_propensity"].equals(written["propensity"], check_names=False)
-    assert pl.read_parquet(tmp_path / "run" / "training" / "rows" / "*.parquet").equals(weights["fitted"])
-
-
-def test_a_rich_log_has_no_smooth_curve_beside_the_fitted_one(run_in_process: Run, tmp_path: Path) -> None:
-    simulate(RICH).log.write_parquet(tmp_path / "rich.parquet")
-    done = run_in_process("run", "rich.parquet", "-o", "out")
-    assert done.returncode == 0, done.stderr
-    assert table(tmp_path / "out")["smooth_propensity"].is_null().all()
-    assert "smooth" not in done.stderr
-
-
 def test_a_fit_without_the_columns_of_a_smooth_curve_is_weighed_as_it_was_fitted(
     run_in_process: Run, thin: Path, tmp_path: Path
 ) -> None:
@@ -86,40 +55,6 @@ def test_a_fit_without_the_columns_of_a_smooth_curve_is_weighed_as_it_was_fitted
     done = run_in_process("weight", thin, "--propensities", "fit", "-o", "out")
     assert done.returncode in {0, 1}, done.stderr
     assert manifest(tmp_path / "out")["weights_from"]["smooth_at"] == []
-
-
-def test_smooth_as_the_shape_is_the_propensity_itself(run_in_process: Run, thin: Path, tmp_path: Path) -> None:
-    assert run_in_process("fit", thin, "-o", "free").returncode == 0
-    assert run_in_process("fit", thin, "-o", "out", "--shape", "smooth").returncode == 0
-    smooth = table(tmp_path / "out")
-    assert smooth["propensity"].equals(table(tmp_path / "free")["smooth_propensity"], check_names=False)
-    said = manifest(tmp_path / "out")["estimate"]
-    assert said["shape"] == "smooth"
-    assert said["smooth_tau"] > 0
-    assert said["free_propensity"] == table(tmp_path / "free")["propensity"].to_list()
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--model", "ubm"), "previous_click (--model ubm)"),
-        (("--cluster", "pair"), "clustered by query"),
-        (("--method", "joint"), "Methods that do: conditional"),
-    ],
-    ids=["ubm", "cluster", "method"],
-)
-def test_smooth_is_refused_where_it_has_no_meaning(
-    options: tuple[str, ...], said: str, run_in_process: Run, thin: Path
-) -> None:
-    done = run_in_process("fit", thin, "-o", "out", "--shape", "smooth", *options)
-    assert done.returncode == 2
-    assert said in done.stderr
-
-
-def test_an_unknown_shape_is_refused_with_all_names(run_in_process: Run, thin: Path) -> None:
-    done = run_in_process("fit", thin, "-o", "out", "--shape", "flat")
-    assert done.returncode == 2
-    assert "choose from free, monotone, power, smooth" in done.stderr
 
 
 @pytest.mark.parametrize(("bins", "hold"), [("1,2,3,4", True), ("1,2,4", True), ("1,3", False)])
@@ -133,10 +68,3 @@ def test_bins_are_tested_against_positions(bins: str, hold: bool, run_in_process
     assert test["rejected"] is not hold
     assert ("the position bins are not rejected" in done.stderr) is hold
     assert ("Propensities differ within a bin" in done.stderr) is not hold
-
-
-def test_bins_of_statistics_are_said_not_to_be_tested(run_in_process: Run, thin: Path, tmp_path: Path) -> None:
-    assert run_in_process("collect", thin, "-o", "store", "--position-bins", "1,3").returncode == 0
-    done = run_in_process("fit", "store", "-o", "out")
-    assert "the position bins are not tested" in done.stderr
-    assert manifest(tmp_path / "out")["estimate"]["bins_against_free"] is None

@@ -3,19 +3,17 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import lightgbm
 import numpy as np
 import polars as pl
 import pytest
 from command_results import reseal
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-Run = Callable[..., CompletedProcess[str]]
 UNUSABLE, DOUBTFUL = 2, 1
 FILES = {
     *("model.txt", "features.json", "load.py", "manifest.json"),
@@ -66,19 +64,6 @@ def ranker(run_in_process: Run, place: Path, fit: Path) -> Path:
 def train(fit: Path, log: str = "log.parquet", *more: str) -> tuple[str, ...]:
     """The command."""
     return ("train", log, "--features", "features.parquet", "--propensities", str(fit), *FEW, *more)
-
-
-@pytest.mark.slow
-def test_a_ranker_comes_with_its_scores_its_features_and_how_it_was_learnt(ranker: Path, place: Path) -> None:
-    assert {path.name for path in ranker.iterdir()} == FILES
-    scores = pl.read_parquet(ranker / "scores.parquet")
-    pairs = pl.read_parquet(place / "log.parquet").select("query", "doc").unique()
-    assert scores.select("query", "doc").sort("query", "doc").equals(pairs.sort("query", "doc"))
-    np.testing.assert_allclose(scores["attractiveness"], 1 / (1 + np.exp(-scores["score"].to_numpy())), atol=1e-12)
-    assert pl.read_parquet(ranker / "learning_curve.parquet")["training"].is_sorted()
-    importance = pl.read_parquet(ranker / "feature_importance.parquet")
-    assert set(importance["feature"]) == {"length", "kind", "fresh"}
-    assert importance["gain"].is_sorted(descending=True)
 
 
 @pytest.mark.slow
@@ -143,18 +128,6 @@ def test_documents_that_the_log_has_never_shown_are_scored_by_their_features(
     assert pl.read_parquet(tmp_path / "odd" / "scores.parquet")["score"].is_finite().all()
 
 
-def test_the_counts_of_contexts_add_up_by_document(run_in_process: Run, place: Path, tmp_path: Path) -> None:
-    by_device = ("devices.parquet", "--context", "device")
-    assert run_in_process("fit", *by_device, "-o", tmp_path / "fit", cwd=place).returncode == 0
-    command = (*train(tmp_path / "fit", *by_device), "-o", tmp_path / "out")
-    done = run_in_process(*command, cwd=place)
-    assert done.returncode == 0, done.stderr
-    scores = pl.read_parquet(tmp_path / "out" / "scores.parquet")
-    assert scores.select("query", "doc").is_unique().all()
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["clicks"]["learnt"] == pl.read_parquet(place / "log.parquet")["click"].sum()
-
-
 @pytest.mark.parametrize(("missing", "documents"), [("drop", 100), ("nan", None)])
 def test_documents_without_features_are_dropped_or_learnt_from_as_they_are(
     run_in_process: Run, place: Path, fit: Path, tmp_path: Path, missing: str, documents: int | None
@@ -188,86 +161,3 @@ def test_clicks_in_cells_without_a_propensity_are_left_out_and_said(
     done = run_in_process(*train(tmp_path / "fit"), "-o", tmp_path / "out", cwd=place)
     assert done.returncode == DOUBTFUL, done.stderr
     assert "lie in cells without a propensity" in " ".join(done.stderr.split())
-
-
-WRONG = {
-    "no features": (("train", "log.parquet", "--propensities", "fit"), "learns from features. Name them: --features"),
-    "no propensities": (("train", "log.parquet", "--features", "features.parquet"), "needs propensities"),
-    "no held-out queries": (
-        ("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit", "--early-stopping", "5"),
-        "--early-stopping needs held-out queries",
-    ),
-    "no such learner": (
-        ("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit", "--learner", "magic"),
-        "--learner magic: unknown name; choose from pbm",
-    ),
-    "propensities without an effect": (
-        (*("train", "log.parquet", "--features", "features.parquet"), "--learner", "naive", "--propensity", "fitted"),
-        "--propensity fitted: has no effect here: --learner naive takes no propensities",
-    ),
-    "a share of negatives": (
-        ("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit", "--negative-share", "0"),
-        "--negative-share 0: must be above 0 and at most 1",
-    ),
-    "negatives of a learner that knows none": (
-        (
-            *("train", "log.parquet", "--propensities", "fit", "--learner", "factors"),
-            *("--negative-share", "0.5"),
-        ),
-        "--negative-share 0.5: has no effect here: it applies only to --learner pbm, naive, position-feature",
-    ),
-    "a margin penalty": (
-        (
-            *("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit"),
-            *("--learner", "gbrank", "--margin-penalty", "0.5"),
-        ),
-        "--margin-penalty 0.5: must be at least 0 and below 0.5, where tau grows without end",
-    ),
-    "a learning rate": (
-        ("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit", "--learning-rate", "2"),
-        "--learning-rate 2: must be above 0 and at most 1",
-    ),
-    "lacking features": (
-        ("train", "log.parquet", "--features", "some.parquet", "--propensities", "fit"),
-        "has no features for",
-    ),
-    "no query to learn from": (
-        ("train", "log.parquet", "--features", "features.parquet", "--propensities", "fit", "--validation", "0.9999"),
-        "no query is left to learn from",
-    ),
-    "a fit as a model": (("score", "features.parquet", "--model", "fit"), "fit: holds no model"),
-    "no model": (("score", "features.parquet", "--model", "nowhere"), "nowhere: is not there"),
-    "a column too few": (("score", "log.parquet", "--model", "ranker"), "has no column 'length' and 2 more"),
-    "no document": (("score", "nameless.csv", "--model", "ranker"), "no column says which document a row is about"),
-    "text for a number": (("score", "text.csv", "--model", "ranker"), "'length' holds 'long', and was numbers"),
-    "no row": (("score", "empty.csv", "--model", "ranker"), "there is no row to score"),
-    "a model that was changed": (("score", "features.parquet", "--model", "changed"), "model.txt has"),
-    "a model with a bit that was flipped": (
-        ("score", "features.parquet", "--model", "flipped"),
-        "model.txt: is damaged: its bytes are not those that were written",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_done_is_said_and_nothing_is_written(
-    run_in_process: Run, place: Path, fit: Path, ranker: Path, tmp_path: Path, name: str
-) -> None:
-    words, expected = WRONG[name]
-    (place / "nameless.csv").write_text("length,kind,fresh\n1,a,1\n", encoding="utf-8")
-    (place / "text.csv").write_text("doc,length,kind,fresh\nx,long,a,1\n", encoding="utf-8")
-    (place / "empty.csv").write_text("doc,length,kind,fresh\n", encoding="utf-8")
-    changed = place / "changed"
-    changed.mkdir(exist_ok=True)
-    flipped = place / "flipped"
-    flipped.mkdir(exist_ok=True)
-    for path in ranker.iterdir():
-        content = path.read_bytes()
-        (changed / path.name).write_bytes(content + b"\n" if path.name == "model.txt" else content)
-        bit = content.replace(b"leaf_value=0.0", b"leaf_value=0.1", 1) if path.name == "model.txt" else content
-        (flipped / path.name).write_bytes(bit)
-    assert fit.exists()
-    done = run_in_process(*words, "-o", tmp_path / "out", cwd=place)
-    assert done.returncode == UNUSABLE, done.stderr
-    assert expected in " ".join(done.stderr.split())
-    assert not (tmp_path / "out").exists()

@@ -1,14 +1,11 @@
 """What is printed agrees in number with what it counts."""
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.wording import counted
-
-Run = Callable[..., CompletedProcess[str]]
 
 
 @pytest.mark.parametrize(

@@ -3,30 +3,9 @@
 from pathlib import Path
 
 import pytest
-from workshop import MountTmpfs, Workshop, assert_refused, attempt, csv_text, good_rows, left_in, without
+from workshop import MountTmpfs, Workshop, assert_refused, attempt, csv_text, good_rows, without
 
 # --- the output -----------------------------------------------------------------------------------------------
-
-
-def test_an_existing_result_is_kept_without_force(workshop: Workshop) -> None:
-    log = workshop.log()
-    assert attempt(workshop, "run", log).returncode == 0
-    before = left_in(workshop.output.parent)
-    done = attempt(workshop, "run", log)
-    assert done.returncode == 2
-    assert f"{workshop.output}: already exists" in done.stderr
-    assert "--force" in done.stderr
-    assert left_in(workshop.output.parent) == before
-
-
-@pytest.mark.parametrize("force", [(), ("--force",)])
-def test_a_file_in_the_place_of_the_output_is_kept(workshop: Workshop, force: tuple[str, ...]) -> None:
-    workshop.output.write_text("mine", encoding="utf-8")
-    done = attempt(workshop, "run", workshop.log(), *force)
-    assert done.returncode == 2
-    assert f"{workshop.output}: is a file" in done.stderr
-    assert workshop.output.read_text(encoding="utf-8") == "mine"
-    assert left_in(workshop.output.parent) == ["out"]
 
 
 @pytest.fixture
@@ -79,31 +58,6 @@ def test_force_never_deletes_the_propensities_that_are_read(workshop: Workshop) 
 
 
 # --- options --------------------------------------------------------------------------------------------------
-
-BAD_OPTIONS = [
-    (("--memory", "5 bananas"), "--memory 5 bananas"),
-    (("--memory", "1MiB"), "--memory 1MiB"),
-    (("--position-bins", "3,1"), "--position-bins 3,1"),
-    (("--position-bins", "1,2,two"), "--position-bins 1,2,two"),
-    (("--model", "nope"), "nope"),
-    (("--method", "nope"), "nope"),
-    (("--format", "nope"), "nope"),
-    (("--layout", "nope"), "nope"),
-    (("--max-position", "1"), "--max-position"),
-    (("--min-propensity", "0"), "--min-propensity 0"),
-    (("--min-propensity", "1.5"), "--min-propensity 1.5"),
-    (("--attractiveness-prior", "5:2"), "5:2"),
-    (("--examination-prior", "0.5"), "0.5"),
-    (("--period", "day"), "--timestamp"),
-    (("--max-iterations", "0"), "--max-iterations"),
-    (("--no-such-option",), "--no-such-option"),
-    (("--config", "nowhere.toml"), "nowhere.toml"),
-]
-
-
-@pytest.mark.parametrize(("options", "says"), BAD_OPTIONS)
-def test_a_bad_option_is_named(workshop: Workshop, options: tuple[str, ...], says: str) -> None:
-    assert_refused(attempt(workshop, "run", workshop.log(), *options), workshop, says)
 
 
 @pytest.mark.parametrize("options", [("--model", "nope"), ("--method", "nope"), ("--format", "nope")])

@@ -4,7 +4,7 @@ import json
 
 import polars as pl
 import pytest
-from workshop import N_POSITIONS, N_SESSIONS, ROW, Make, Row, Workshop, assert_refused, attempt, case, good_rows
+from workshop import N_POSITIONS, ROW, Make, Row, Workshop, assert_refused, attempt, case, good_rows
 
 # --- rows -----------------------------------------------------------------------------------------------------
 
@@ -78,18 +78,6 @@ def impressions_of(workshop: Workshop) -> float:
     return float(pl.read_parquet(workshop.output / "propensities.parquet")["impressions"].sum())
 
 
-def test_positions_from_0_are_told_from_stray_ones_and_work_with_the_advice(workshop: Workshop) -> None:
-    from_1 = workshop.log("from_1.csv")
-    from_0 = workshop.log("from_0.csv", [{**row, "position": int(str(row["position"])) - 1} for row in good_rows()])
-    done = attempt(workshop, "run", from_0)
-    assert_refused(done, workshop, f"{N_SESSIONS} x the position is below the base", "say --position-base 0")
-    found = {log: workshop.folder.parent / log.stem for log in (from_0, from_1)}
-    assert workshop.run("fit", from_0, "-o", found[from_0], "--position-base", "0").returncode == 0
-    assert workshop.run("fit", from_1, "-o", found[from_1]).returncode == 0
-    tables = [(folder / "propensities.parquet").read_bytes() for folder in found.values()]
-    assert tables[0] == tables[1]
-
-
 def test_rows_are_located_in_their_own_file_among_several_of_every_format(workshop: Workshop) -> None:
     rows = good_rows()
     for number, name in ((1, "a"), (40, "b"), (120, "c")):  # the first row, one between, the last
@@ -108,13 +96,6 @@ def test_rows_are_located_in_their_own_file_among_several_of_every_format(worksh
         ]
         done = attempt(workshop, "run", *files)
         assert_refused(done, workshop, "3 of 360 rows", "; ".join(places))
-
-
-def test_only_the_first_rows_of_a_reason_are_shown(workshop: Workshop) -> None:
-    rows = [{**row, "position": -1, "click": "maybe"} for row in good_rows()]
-    done = attempt(workshop, "run", workshop.log(rows=rows))
-    assert_refused(done, workshop, "120 of 120 rows", "120 x the position is below the base")
-    assert done.stderr.count(" row ") == 3
 
 
 def test_a_log_of_faulty_rows_only_is_refused_also_when_they_are_left_out(workshop: Workshop) -> None:
@@ -225,34 +206,10 @@ def test_as_many_bad_rows_as_allowed_are_left_out_and_not_one_more(workshop: Wor
     assert not (workshop.folder / "seven").exists()
 
 
-def test_no_bad_row_at_all_may_be_allowed(workshop: Workshop) -> None:
-    log = workshop.log_with("position", "abc")
-    done = attempt(workshop, "fit", log, "--on-bad-rows", "drop", "--max-bad-rows", "0")
-    assert_refused(done, workshop, "1 of 120 rows (0.833 %), and at most 0 % may be left out")
-    assert "--null-click" not in done.stderr
-
-
-def test_pages_and_rows_that_are_left_out_count_together(workshop: Workshop) -> None:
-    rows = with_clicks_missing(4)
-    rows[31]["doc"] = rows[30]["doc"]
-    log = workshop.log(rows=rows)
-    done = attempt(workshop, "fit", log, "--on-bad-rows", "drop")
-    says = ("7 of 120 rows", "4 x the click is missing", "3 x the session shows a document twice")
-    assert_refused(done, workshop, *says)
-
-
 @pytest.mark.parametrize("share", ["-0.1", "1.5", "nan", "5", "5%"])
 def test_a_share_that_is_none_is_refused(workshop: Workshop, share: str) -> None:
     done = attempt(workshop, "fit", workshop.log(), "--on-bad-rows", "drop", "--max-bad-rows", share)
     assert_refused(done, workshop, "--max-bad-rows")
-
-
-def test_the_share_stands_in_the_configuration_too(workshop: Workshop) -> None:
-    log = workshop.log(rows=with_clicks_missing(7))
-    settings = workshop.write("settings.toml", 'on-bad-rows = "drop"\nmax-bad-rows = 0.06\n')
-    assert attempt(workshop, "fit", log, "--config", settings).returncode == 0
-    clicks = workshop.write("clicks.toml", "null-click = 0\n")
-    assert workshop.run("fit", log, "--config", clicks, "-o", workshop.folder / "out").returncode == 0
 
 
 def only_clicks_written(value: object) -> list[Row]:
@@ -283,14 +240,6 @@ def test_an_empty_click_cell_is_no_click_where_that_is_said(workshop: Workshop, 
     assert workshop.run("fit", workshop.folder / "full.parquet", "-o", workshop.folder / "full").returncode == 0
     tables = [pl.read_parquet(at / "propensities.parquet") for at in (workshop.output, workshop.folder / "full")]
     assert tables[0].equals(tables[1])
-
-
-def test_an_empty_click_cell_is_a_bad_row_unless_said_and_the_error_names_the_option(workshop: Workshop) -> None:
-    log = workshop.parquet(rows=only_clicks_written(None))
-    missing = sum(row["click"] == 0 for row in good_rows())
-    says = (f"{missing} x the click is missing", "If an empty click cell means no click, say --null-click 0.")
-    assert_refused(attempt(workshop, "fit", log), workshop, *says)
-    assert_refused(attempt(workshop, "fit", log, "--on-bad-rows", "drop"), workshop, *says)
 
 
 def test_null_click_takes_no_other_number_and_excuses_nothing_else(workshop: Workshop) -> None:

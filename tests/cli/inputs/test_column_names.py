@@ -1,16 +1,14 @@
 """The names of a log's columns: whatever a column is called, the result is right or an error says to rename it."""
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from workshop import RunPosbias
 
 from posbias.core.schema import NAMES_TAKEN
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-RunPosbias = Callable[..., CompletedProcess[str]]
 Tables = list[pl.DataFrame]
 
 NAMES = [
@@ -164,17 +162,6 @@ def test_two_columns_of_one_name_are_refused_and_named(
 
     assert done.returncode == 2, done.stderr
     assert f"log.{ending}: 2 columns are called alike: {alike}. Rename" in done.stderr
-
-
-def test_columns_without_a_role_may_be_called_as_they_like(
-    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame
-) -> None:
-    lines = log.select("session", "query", "doc", "position", "click").write_csv().splitlines()
-    others = ["note,note,,,\0,*", *["x,y,,,,"] * (len(lines) - 1)]
-    text = "\n".join(f"{line},{more}" for line, more in zip(lines, others, strict=True))
-    (tmp_path / "log.csv").write_text(text + "\n", encoding="utf-8")
-
-    assert run_in_process("fit", "log.csv", "-o", "out").returncode == 0
 
 
 @pytest.mark.parametrize("header", ["doc,price,price", "doc,price, price"])

@@ -4,16 +4,15 @@ import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Any
 
 import polars as pl
 import pytest
+from workshop import RunPosbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.log.days import Days
 
-RunPosbias = Callable[..., CompletedProcess[str]]
 TODAY = date(2026, 1, 10)
 FIRST = date(2026, 1, 5)
 N_DAYS = 5

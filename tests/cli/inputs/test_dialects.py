@@ -4,14 +4,13 @@ import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-Run = Callable[..., CompletedProcess[str]]
 LOG = simulate(SimulationOptions("pbm", 200, 10, 4, 3)).log.select("session", "query", "doc", "position", "click")
 DAYS = LOG.with_columns(day=pl.lit("05.01.2026 13:00"), copies=pl.lit("1,0"))
 WORDS = DAYS.with_columns(click=pl.when(pl.col("click") == 1).then(pl.lit("Yes")).otherwise(pl.lit("no")))

@@ -106,30 +106,6 @@ def test_first_counts_nothing_below_a_click_that_is_left_out_in_ubm(
     }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("--model", "ubm"), "--model ubm needs each document once"),
-        (("--clicks", "clicks.parquet"), "--clicks joins clicks by document"),
-        (("--cluster", "session"), "--cluster session needs each document once"),
-    ],
-)
-def test_keep_is_refused_where_rows_are_told_apart_by_their_document(
-    workshop: Workshop, path: Path, arguments: tuple[str, ...], says: str
-) -> None:
-    done = attempt(workshop, "fit", path, "--duplicate-docs", "keep", *arguments)
-    assert_refused(done, workshop, f"--duplicate-docs keep: {says}", "Use --duplicate-docs first")
-    if arguments[0] == "--cluster":
-        done = attempt(workshop, "run", path, "--duplicate-docs", "keep", "--layout", "session")
-        assert_refused(done, workshop, "--layout session needs each document once")
-
-
-def test_first_needs_the_session_column(workshop: Workshop, log: pl.DataFrame) -> None:
-    file = workshop.folder / "sessionless.parquet"
-    log.drop("session").write_parquet(file)
-    assert_refused(attempt(workshop, "fit", file, "--duplicate-docs", "first"), workshop, "session")
-
-
 @pytest.mark.parametrize("said", ["first", "keep"])
 def test_a_visit_is_no_page_that_shows_a_document_twice(workshop: Workshop, log: pl.DataFrame, said: str) -> None:
     file = workshop.folder / "visits.parquet"

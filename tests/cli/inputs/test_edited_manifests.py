@@ -18,12 +18,13 @@ import pytest
 from command_results import manifest_of, reseal
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from workshop import RunPosbias as Run
 
 from posbias.core.errors import LogFormatError, PosbiasError, StatisticsError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.browsing.fits import has_click_model, read_click_model
 from posbias.io.fits.explore import open_explored, whole_queries
-from posbias.io.fits.read import PreviousFit, open_compared, read_fit
+from posbias.io.fits.read import open_compared, read_fit
 from posbias.io.learning.model_files import read_model
 from posbias.io.notebooks.results import open_result
 from posbias.io.reports.read import open_reported
@@ -32,7 +33,6 @@ from posbias.io.results.manifest import checksum_of_content
 from posbias.io.stores.checks import check_contents, one_by_one
 from posbias.io.stores.store import Statistics, checked, find_statistics
 
-Run = Callable[..., CompletedProcess[str]]
 Way = tuple[str | int, ...]
 
 GONE = object()
@@ -137,14 +137,6 @@ def statistics_at(folder: Path) -> Statistics | None:
         return None
 
 
-def fit_at(folder: Path) -> PreviousFit | None:
-    """What `weight` reads of a fit; None where it refuses it."""
-    try:
-        return read_fit(folder)
-    except LogFormatError:
-        return None
-
-
 @pytest.mark.slow
 def test_every_edit_of_the_manifest_of_statistics_is_one_error(there: Path, run_in_process: Run) -> None:
     path = there / "s" / "manifest.json"
@@ -178,41 +170,6 @@ def test_an_edit_with_the_checksum_made_right_is_one_error_or_changes_no_number(
         assert done.returncode in (0, 1), f"{what}: {done.stderr}"
         found, expected = (there / name / "propensities.parquet" for name in ("again", "f"))
         assert found.read_bytes() == expected.read_bytes(), what
-
-
-def edits_of_fit(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every edit of what is read of the manifest of a fit, with what it is."""
-    yield from edits(content, ("counted",))
-    estimate = content["estimate"]
-    for what, changed in edits(estimate, ("attractiveness_prior",)):
-        yield what, content | {"estimate": changed}
-
-
-@pytest.mark.slow
-def test_every_edit_of_the_manifest_of_a_fit_is_one_error(there: Path, run_in_process: Run) -> None:
-    path = there / "f" / "manifest.json"
-    content = json.loads(path.read_text())
-    all_edits = list(edits_of_fit(content))
-    assert len(all_edits) > 200
-    for number, (what, changed) in enumerate(all_edits):
-        path.write_text(json.dumps(changed))
-        assert fit_at(there / "f") is None, what
-        if number % 20 == 0:
-            assert_one_error(run_in_process("weight", "s", "--propensities", "f", "-o", "out"), what)
-    assert not (there / "out").exists()
-
-
-@pytest.mark.slow
-def test_an_edit_of_a_fit_with_the_checksum_made_right_is_never_a_traceback(there: Path, run_in_process: Run) -> None:
-    path = there / "f" / "manifest.json"
-    for what, changed in edits_of_fit(json.loads(path.read_text())):
-        path.write_text(json.dumps(made_right(changed)))
-        if fit_at(there / "f") is None:
-            continue
-        done = run_in_process("weight", "s", "--propensities", "f", "-o", "out", "--force")
-        assert "Traceback" not in done.stderr
-        if done.returncode:
-            assert_one_error(done, what)
 
 
 # --- what is no manifest at all -------------------------------------------------------------------------------
@@ -252,12 +209,6 @@ def test_a_field_that_stands_twice_counts_as_it_is_read(there: Path, run_in_proc
     assert run_in_process("collect", "--info", "s").returncode == 0
     path.write_text(whole.replace('"read": 1200', '"read": 1200, "read": 1201'))
     assert_one_error(run_in_process("collect", "--info", "s"), "rows that stand twice")
-
-
-def test_a_manifest_that_is_laid_out_anew_is_the_same(there: Path, run_in_process: Run) -> None:
-    path = there / "s" / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()), sort_keys=True))
-    assert run_in_process("collect", "--info", "s").returncode == 0
 
 
 def make_fifo(path: Path) -> None:
@@ -426,7 +377,7 @@ def random_edits(draw: st.DrawFn, content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize("examples", [25, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [12, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", MADE)
 def test_an_edited_manifest_is_one_error_of_every_reader_or_is_read(
     made: Callable[[str], Path], name: str, examples: int
@@ -523,7 +474,7 @@ def flipped(content: bytes, at: int, bit: int) -> bytes:
     return content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
 
 
-@pytest.mark.parametrize("examples", [20, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [10, pytest.param(80, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ROWS_FOR)
 def test_a_bit_of_a_model_that_was_flipped_is_one_error_and_with_digests_made_right_never_a_traceback(
     made: Callable[[str], Path], shared: Path, run_in_process: Run, name: str, examples: int

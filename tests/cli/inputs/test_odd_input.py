@@ -1,16 +1,13 @@
 """Input that is odd but happens: unset variables, names with patterns in them, results among the logs, other types."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from workshop import RunPosbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-RunPosbias = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -91,13 +88,6 @@ def test_files_whose_ids_only_128_bits_hold_are_refused(
     assert "Write the files with the same type" in said
 
 
-def test_names_are_printed_to_the_letter(run_in_process: RunPosbias, log: Path) -> None:
-    done = run_in_process("fit", log, "-o", ":tada:[red]")
-
-    assert done.returncode == 0, done.stderr
-    assert "written: :tada:[red]" in done.stderr
-
-
 def test_a_result_among_the_logs_is_not_read_as_a_log(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -169,46 +159,6 @@ def test_statistics_of_one_table_and_of_two_add_up(
     assert rows == {"read": 1200, "used": 1200, "clicks": clicks, "rejected": {}}
 
 
-def test_statistics_named_twice_are_refused(run_in_process: RunPosbias, log: Path) -> None:
-    assert run_in_process("collect", log, "-o", "s").returncode == 0
-
-    done = run_in_process("fit", "s", "./s/", "-o", "out")
-
-    assert done.returncode == 2
-    assert "named twice" in done.stderr
-
-
-@pytest.mark.parametrize("options", [("--stratify", "session"), ("--weight-column", "click"), ("--model", "ubm")])
-def test_statistics_refuse_what_they_were_not_collected_with(
-    run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path, options: tuple[str, str]
-) -> None:
-    frame.write_parquet(tmp_path / "log.parquet")
-    assert run_in_process("collect", "log.parquet", "-o", "s").returncode == 0
-    wanted = ("--stratify", "segment") if options[0] == "--stratify" else options
-
-    done = run_in_process("fit", "s", "-o", "out", *wanted)
-
-    assert done.returncode == 2, done.stderr
-    assert wanted[0] in done.stderr
-
-
-@pytest.mark.parametrize("strength", ["0.3:800", "0.3:1e6", "0.3:1e9"])
-def test_a_strong_prior_is_obeyed(run_in_process: RunPosbias, log: Path, tmp_path: Path, strength: str) -> None:
-    done = run_in_process("fit", log, "-o", "out", "--attractiveness-prior", strength)
-
-    assert done.returncode == 0, done.stderr
-    gamma = pl.read_parquet(tmp_path / "out" / "attractiveness.parquet")["attractiveness"]
-    assert gamma.is_between(0.2, 0.4).all()
-
-
-def test_one_name_in_the_configuration_need_not_be_a_list(
-    run_in_process: RunPosbias, log: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "posbias.toml").write_text('session = "session"\nmin-propensity = 0.02\n', encoding="utf-8")
-
-    assert run_in_process("run", log, "-o", "out").returncode == 0
-
-
 def test_a_directory_whose_name_is_a_pattern_is_itself(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     for command in (
@@ -220,32 +170,3 @@ def test_a_directory_whose_name_is_a_pattern_is_itself(run_in_process: RunPosbia
         done = run_in_process(*command)
         assert done.returncode == 0, done.stderr
     assert list((tmp_path / "1").iterdir()) == []
-
-
-@pytest.mark.slow
-def test_so_is_a_place_for_temporary_files(run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path) -> None:
-    large = pl.concat([frame.with_columns(pl.col("session") + 300 * number) for number in range(1200)])
-    broken = pl.when(pl.col("session") % 7 == 0).then(2).otherwise(pl.col("position")).alias("position")
-    large.with_columns(broken).write_parquet(tmp_path / "large.parquet", row_group_size=100_000)
-    for name in ("[t]", "t"):
-        (tmp_path / name).mkdir()
-        done = run_in_process(
-            *("run", "large.parquet", "-o", f"out-{name}", "--temp-dir", name, "--memory", "256MiB"),
-            *(
-                "--on-bad-rows",
-                "drop",
-                "--max-bad-rows",
-                "0.2",
-                "--check-pages",
-                "all",
-                "--layout",
-                "session",
-                "--max-position",
-                "3",
-            ),
-        )
-        assert done.returncode in {0, 1}, done.stderr
-        assert list((tmp_path / name).iterdir()) == []
-    assert (tmp_path / "out-t" / "propensities.parquet").read_bytes() == (
-        tmp_path / "out-[t]" / "propensities.parquet"
-    ).read_bytes()

@@ -131,17 +131,6 @@ def test_what_contradicts_the_pages_is_said_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_pages_that_are_said_to_be_none_are_read_by_slot(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
-) -> None:
-    paged = log.with_columns(session=OWN, slot=SLOT, serp_page=PAGE).drop("position")
-    paged.write_parquet(tmp_path / "pages.parquet")
-
-    found, _ = result_of(run_in_process, tmp_path, "pages.parquet", "--page", "none")
-
-    assert found["impressions"].to_list() == [3 * 1500] * SIZE
-
-
 WAS_CLICKED = CLICK == 1
 TOP_CLICK = POSITION.filter(WAS_CLICKED).min().over("session")
 RANKS = {
@@ -151,8 +140,7 @@ RANKS = {
 }
 
 
-@pytest.mark.parametrize("form", RANKS)
-@pytest.mark.parametrize("name", ["clicked_index", "clicked"])
+@pytest.mark.parametrize(("form", "name"), zip(RANKS, ["clicked_index", "clicked", "clicked"], strict=True))
 def test_ranks_of_clicks_are_read_as_ranks_and_refused_as_anything_else(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str, name: str
 ) -> None:
@@ -205,12 +193,3 @@ def test_clicks_are_told_by_ranks_or_in_another_way(
 
     assert done.returncode == 2
     assert f"--click-ranks and {other.split(maxsplit=1)[0]}: both say what was clicked" in done.stderr
-
-
-def test_numbers_of_clicks_are_still_counts(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    counts = pl.when(WAS_CLICKED).then(1 + (SESSION + POSITION) % 4).otherwise(0)
-    log.with_columns(click=counts).write_parquet(tmp_path / "log.parquet")
-
-    _, manifest = result_of(run_in_process, tmp_path, "log.parquet", "--click-counts")
-
-    assert manifest["totals"]["clicks"] == log["click"].sum()

@@ -3,16 +3,13 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-Run = Callable[..., CompletedProcess[str]]
 
 DAYS = ("2026-01-05", "2026-01-06", "2026-01-07")
 
@@ -142,18 +139,6 @@ def test_what_cannot_work_is_refused_by_name_and_writes_nothing(run_in_process: 
         assert (done.returncode, done.stdout) == (2, ""), words
         assert says in " ".join(done.stderr.split()), words
     assert contents(inputs) == before
-
-
-def test_a_day_that_is_known_under_another_digest_is_warned_of(run_in_process: Run, inputs: Path) -> None:
-    again = pl.read_parquet(inputs / DAY).head(1000)
-    again.write_parquet(inputs / "again.parquet")
-    assert run_in_process("collect", "again.parquet", "--date", DAYS[0], "-o", "again").returncode == 0
-    fine = run_in_process("collect", "s", "exact", "-o", "fine", "--quiet")
-    doubtful = run_in_process("collect", "fine", "again", "-o", "doubtful", "--quiet")
-
-    assert (fine.returncode, fine.stderr) == (0, "")
-    assert doubtful.returncode == 0
-    assert "warning: again: its days are also in the other statistics." in doubtful.stderr
 
 
 # --- info -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from workshop import RunPosbias, Workshop, assert_refused, attempt
+from workshop import Workshop, assert_refused, attempt
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -51,16 +51,6 @@ def test_a_log_of_clicks_only_is_refused_by_every_command(workshop: Workshop, sh
     assert_refused(attempt(workshop, "fit", without_sessions), workshop, f"of {log.height:,} impressions are clicked")
 
 
-def test_a_few_rows_without_a_click_do_not_make_a_log_of_clicks_a_log_of_impressions(
-    workshop: Workshop, shown: pl.DataFrame
-) -> None:
-    clicked = shown.filter(pl.col("click") == 1)
-    log = pl.concat([clicked, shown.filter(pl.col("click") == 0).head(20)])
-    assert clicked.height > 1000
-    says = f"{clicked.height:,} of {clicked.height + 20:,} impressions are clicked"
-    assert_refused(attempt(workshop, "fit", written(workshop, log)), workshop, says)
-
-
 def test_a_table_of_clicks_of_which_every_row_counts_is_named_where_all_rows_are_clicked(
     workshop: Workshop, shown: pl.DataFrame
 ) -> None:
@@ -81,20 +71,6 @@ def test_pages_down_to_their_last_click_are_refused_by_every_command(
     says = (f"{path}: {told:,} of {told:,} pages with a click end on a click", "down to the last result that was shown")
     for command in commands(workshop, shown):
         assert_refused(attempt(workshop, *command, path), workshop, *says)
-
-
-def test_pages_that_go_down_to_the_last_result_are_estimated(workshop: Workshop, shown: pl.DataFrame) -> None:
-    done = attempt(workshop, "fit", written(workshop, shown), "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rows"]["used"] == shown.height
-
-
-def test_slots_of_one_row_that_were_clicked_now_and_then_are_no_cut_pages(
-    workshop: Workshop, shown: pl.DataFrame
-) -> None:
-    slots = shown.with_columns(session=pl.int_range(pl.len()))
-    done = attempt(workshop, "fit", written(workshop, slots))
-    assert done.returncode == 0, done.stderr
 
 
 SILENT = {
@@ -139,31 +115,3 @@ def test_positions_that_may_have_no_click_do_not_stop_a_fit(workshop: Workshop, 
 
 
 # --- results of posbias ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("fit", "fitted"), "fitted: is a result of `posbias fit`. Name the log itself: this was made from "),
-        (("check", "fitted"), "simulated/log.parquet."),
-        (("fit", "fitted/*"), "fitted: is a result of `posbias fit`. Name the log itself"),
-        (("fit", "simulated"), "Name the log in it: simulated/log.parquet."),
-        (("fit", "LOG", "--clicks", "fitted"), "fitted: is a result of `posbias fit`. Name the log itself"),
-        (("evaluate", "LOG", "--propensities", "fitted", "--scores", "fitted"), "Name a table of query, doc and score"),
-        (("fit", "LOG", "--method", "features", "--features", "fitted"), "Name a table of features"),
-        (("simulate", "--labels", "fitted"), "Name a table of query, doc and label"),
-    ],
-)
-def test_a_result_in_the_place_of_a_table_is_said_to_be_one_and_what_to_name(
-    run_in_process: RunPosbias, tmp_path: Path, words: tuple[str, ...], says: str
-) -> None:
-    log = "simulated/log.parquet"
-    run_in_process("simulate", "-o", "simulated", "--sessions", "300", "--queries", "20", "--quiet")
-    assert run_in_process("fit", log, "-o", "fitted", "--quiet").returncode == 0
-    named = [log if word == "LOG" else word for word in words]
-    done = run_in_process(*named, *(() if words[0] == "check" else ("-o", "out")))
-
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "out").exists()

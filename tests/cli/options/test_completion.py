@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -12,13 +11,13 @@ from typing import Any
 import polars as pl
 import pytest
 from typer.main import get_command
+from workshop import RunPosbias as Run
 
 from posbias.cli.completion import VARIABLE, candidates
 from posbias.cli.completion_scripts import SCRIPTS
 from posbias.cli.main import app
 from posbias.cli.options import names
 
-Run = Callable[..., CompletedProcess[str]]
 APPLICATION: Any = get_command(app)
 COLUMNS = ("session", "query", "doc", "position", "click", "my column", "it's", "a=b", "z*")
 

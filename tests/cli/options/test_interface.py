@@ -7,24 +7,20 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import cast
 
 import polars as pl
 import pytest
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
+from workshop import RunPosbias
 
 from posbias.cli.main import app
 from posbias.cli.options.config import OF_ITS_OWN, TYPED_ONLY
 from posbias.cli.options.help import SHOWN_FIRST
-from posbias.cli.options.names import formats, layouts, methods
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-RunPosbias = Callable[..., CompletedProcess[str]]
 
 GROUP = cast("TyperGroup", get_command(app))
 COMMANDS = sorted(GROUP.commands)
@@ -108,13 +104,6 @@ def test_what_help_shows_first_is_an_option_of_some_command() -> None:
     assert SHOWN_FIRST - flags == {"--help"}
 
 
-def test_names_of_plug_ins_are_in_the_help_where_it_is_shown(run_in_process: RunPosbias) -> None:
-    done = run_in_process("run", "--help-all")
-    assert "{" not in done.stdout
-    for names in (methods(), layouts(), formats()):
-        assert [name for name in names if name not in done.stdout] == []
-
-
 def test_one_name_means_one_thing_in_every_command() -> None:
     texts: dict[str, set[str | None]] = {}
     for name in COMMANDS:
@@ -185,25 +174,6 @@ def test_a_commands_own_section_beats_the_common_options(run_in_process: RunPosb
     assert (options["min-propensity"], options["max-position"]) == (0.05, 4)
 
 
-def test_a_list_of_columns_can_be_set_everywhere(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
-    (tmp_path / "posbias.toml").write_text('session = ["session", "query"]\n', encoding="utf-8")
-    assert run_in_process("fit", log, "-o", "a").returncode == 0
-    assert options_of(tmp_path / "a")["session"] == ["session", "query"]
-    assert run_in_process("fit", log, "-o", "b", POSBIAS_SESSION="session query").returncode == 0
-    assert options_of(tmp_path / "b")["session"] == ["session", "query"]
-    assert run_in_process("fit", log, "-o", "c", "--session", "session").returncode == 0
-    assert options_of(tmp_path / "c")["session"] == ["session"]
-
-
-def test_a_switch_can_be_set_by_the_environment_and_unset_by_a_flag(
-    run_in_process: RunPosbias, log: Path, tmp_path: Path
-) -> None:
-    assert run_in_process("fit", log, "-o", "a", POSBIAS_COMPARE="false").returncode == 0
-    assert options_of(tmp_path / "a")["compare"] is False
-    assert run_in_process("fit", log, "-o", "b", "--compare", POSBIAS_COMPARE="false").returncode == 0
-    assert options_of(tmp_path / "b")["compare"] is True
-
-
 # --- what is said, and where ----------------------------------------------------------------------------------
 
 
@@ -218,35 +188,11 @@ def test_json_prints_the_manifest_and_nothing_else(
     assert "{" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["run", "fit", "collect"])
-def test_quiet_says_nothing_where_there_is_nothing_to_warn_of(
-    run_in_process: RunPosbias, log: Path, command: str
-) -> None:
-    done = run_in_process(command, log, "-o", "out", "--quiet")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
 def test_quiet_keeps_warnings(run_in_process: RunPosbias, unlinked_log: Path) -> None:
     done = run_in_process("run", unlinked_log, "-o", "out", "--quiet")
     lines = done.stderr.splitlines()
     assert lines != []
     assert all(line.startswith("warning: ") for line in lines)
-
-
-def test_messages_go_to_stderr_and_stdout_stays_free(run_in_process: RunPosbias, log: Path) -> None:
-    done = run_in_process("run", log, "-o", "out")
-    assert done.stdout == ""
-    assert "16,000 read" in done.stderr
-    assert done.stderr.endswith("written: out\n")
-
-
-def test_warnings_stand_in_the_manifest_too(run_in_process: RunPosbias, unlinked_log: Path, tmp_path: Path) -> None:
-    done = run_in_process("run", unlinked_log, "-o", "out")
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["warnings"] != []
-    assert [f"warning: {warning}" for warning in manifest["warnings"]] == [
-        line for line in done.stderr.splitlines() if line.startswith("warning: ")
-    ]
 
 
 @pytest.mark.slow
@@ -314,18 +260,6 @@ def test_bars_count_rows_bytes_and_buckets_and_fit_into_80_columns(
     assert max(map(len, lines)) <= 80
 
 
-@pytest.mark.parametrize(("name", "said"), [("log.csv", "of about "), ("log.parquet", "of ")])
-@pytest.mark.slow
-def test_an_estimate_of_rows_is_shown_as_one(
-    clean_environment: dict[str, str], log: Path, tmp_path: Path, name: str, said: str
-) -> None:
-    rows = pl.concat([pl.read_parquet(log).with_columns(session=pl.col("session") + 10**6 * n) for n in range(60)])
-    rows.write_csv(tmp_path / name) if name.endswith("csv") else rows.write_parquet(tmp_path / name)
-    _, _, seen = on_a_terminal(clean_environment, tmp_path, "collect", name, "-o", "out")
-    assert re.search(rf"reading .* {said}[\d.,]+[kM]? rows", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen))
-    assert ("of about " in seen) is (said == "of about ")
-
-
 @pytest.mark.slow
 def test_messages_on_a_terminal_break_at_words_but_not_what_is_to_be_copied(
     clean_environment: dict[str, str], log: Path, tmp_path: Path
@@ -356,11 +290,6 @@ def test_json_lines_are_not_disturbed_by_bars(clean_environment: dict[str, str],
     _, _, seen = on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out", "--log-format", "json")
     assert [json.loads(line)["level"] for line in seen.splitlines()]
     assert ESCAPE not in seen
-
-
-@pytest.mark.slow
-def test_quiet_draws_no_bars_on_a_terminal(clean_environment: dict[str, str], log: Path, tmp_path: Path) -> None:
-    assert on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out", "--quiet") == (0, "", "")
 
 
 @pytest.mark.slow
@@ -420,12 +349,6 @@ def test_strict_turns_an_unidentified_cell_into_exit_code_1(
     assert [(tmp_path / "lenient" / name).read_bytes() for name in files] == [
         (tmp_path / "strict" / name).read_bytes() for name in files
     ]
-
-
-def test_too_few_clicks_in_identified_cells_are_exit_code_1(run_in_process: RunPosbias, unlinked_log: Path) -> None:
-    done = run_in_process("run", unlinked_log, "-o", "out")
-    assert done.returncode == 1
-    assert "too few to rely on" in done.stderr
 
 
 # --- the same input gives the same bytes ----------------------------------------------------------------------

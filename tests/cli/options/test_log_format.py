@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -10,12 +9,11 @@ from typing import Any
 
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.cli import messages
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.jobs import fit
-
-Run = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -44,12 +42,6 @@ def test_every_message_of_a_run_is_a_line_of_json(run_in_process: Run, log: Path
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
     assert [line["message"] for line in said if line["level"] == "warning"] == manifest["warnings"] != []
     assert said[-1]["message"] == "written: out"
-
-
-def test_quiet_leaves_warnings(run_in_process: Run, log: Path) -> None:
-    done = run_in_process("run", log, "-o", "out", "--log-format=json", "--quiet")
-
-    assert {line["level"] for line in lines(done)} == {"warning"}
 
 
 @pytest.mark.parametrize(
@@ -81,11 +73,6 @@ def test_the_form_can_be_set_in_the_environment_and_in_a_file(run_in_process: Ru
     assert log.exists()
 
 
-def test_a_form_is_for_one_command(run_in_process: Run) -> None:
-    assert len(lines(run_in_process("fit", "nowhere", "-o", "out", "--log-format", "json"))) == 1
-    assert run_in_process("fit", "nowhere", "-o", "out").stderr.startswith("posbias: error: ")
-
-
 @pytest.mark.parametrize("words", ["fit nowhere.parquet -o out", "fit --bogus", "fit", "check nowhere.parquet"])
 def test_with_json_an_error_is_an_object_on_stdout(run_in_process: Run, words: str) -> None:
     done = run_in_process(*words.split(), "--json")
@@ -96,13 +83,6 @@ def test_with_json_an_error_is_an_object_on_stdout(run_in_process: Run, words: s
     assert error["exit_code"] == done.returncode == 2
     assert f"posbias: error: {error['message']}\n" in done.stderr
     assert run_in_process(*words.split()).stdout == ""
-
-
-def test_what_stands_behind_two_dashes_is_no_option(run_in_process: Run) -> None:
-    done = run_in_process("fit", "-o", "out", "--", "--json", "--log-format=json")
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("posbias: error: ")
 
 
 def test_names_are_kept_to_the_letter_and_do_not_act_on_a_terminal(run_in_process: Run) -> None:

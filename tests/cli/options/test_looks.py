@@ -2,20 +2,18 @@
 
 import json
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import cast
 
 import pytest
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
+from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
 from posbias.cli.options.config import ITSELF, TYPED_ONLY
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-Run = Callable[..., CompletedProcess[str]]
 COMMANDS = cast("TyperGroup", get_command(app)).commands
 
 
@@ -52,12 +50,6 @@ def test_every_option_is_printed_without_anything_that_the_command_requires(
     names = {flag.removeprefix("--") for option in options for flag in option.opts if option.name not in TYPED_ONLY}
     assert set(origins(done.stdout)) == {name for name in names if not name.startswith("-")}
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_required_is_required_again_afterwards(run_in_process: Run) -> None:
-    assert run_in_process("fit", "--print-config").returncode == 0
-    assert run_in_process("fit", "log.parquet").returncode == 2
-    assert run_in_process("fit", "-o", "out").returncode == 2
 
 
 def test_each_value_is_said_to_come_from_where_it_comes_from(run_in_process: Run, tmp_path: Path) -> None:
@@ -107,16 +99,6 @@ def test_what_is_wrong_is_said_instead(run_in_process: Run, words: str) -> None:
     done = run_in_process("fit", "--print-config", *words.split())
 
     assert (done.returncode, done.stdout) == (2, "")
-
-
-@pytest.mark.parametrize("name", ["print-config", "dry-run", "help-all"])
-def test_a_look_is_not_set_in_a_file(run_in_process: Run, tmp_path: Path, name: str) -> None:
-    (tmp_path / "posbias.toml").write_text(f"{name} = true\n", encoding="utf-8")
-
-    done = run_in_process("fit", "log.parquet", "-o", "out")
-
-    assert done.returncode == 2
-    assert f"{name}: no such option." in done.stderr
 
 
 # --- --dry-run ------------------------------------------------------------------------------------------------

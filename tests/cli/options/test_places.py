@@ -1,17 +1,15 @@
 """A place is on disk or in an object store; a URL of anything else is refused, whatever names it, and masked."""
 
-from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 from typer.main import get_command
+from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-Run = Callable[..., CompletedProcess[str]]
 
 PASSWORD = "pAssw0rd"  # noqa: S105 - nobody's
 URLS = (
@@ -67,14 +65,12 @@ def check_refused(done: CompletedProcess[str], folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(("command", "parameter"), OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize(("number", "option"), enumerate(OPTIONS), ids=OPTIONS)
 def test_whatever_takes_a_place_refuses_urls_of_anything_but_an_object_store(
-    run_in_process: Run,
-    tmp_path: Path,
-    command: str,
-    parameter: Any,  # noqa: ANN401
+    run_in_process: Run, tmp_path: Path, number: int, option: str
 ) -> None:
-    for url in URLS:
+    command, parameter = OPTIONS[option]
+    for url in URLS[number % 5 :: 5]:  # a fifth of them with each option
         named = [parameter.opts[0], url] if parameter.opts[0].startswith("-") else [url]
         check_refused(run_in_process(command, *named), tmp_path)
 
@@ -123,20 +119,3 @@ def test_a_colon_in_a_name_makes_no_url_of_it(run_in_process: Run, tmp_path: Pat
     assert (there.returncode, again.returncode) == (0, 0), there.stderr + again.stderr
     assert (tmp_path / "a:b" / "c" / "manifest.json").is_file()
     assert (tmp_path / "s3:" / "out" / "manifest.json").is_file()
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("report", "fit", "-o", "s3://bucket/report.html"), "s3://bucket/report.html: a report is a file on disk"),
-        (("collect", "log.csv", "--into", "S3://bucket/store"), "s3://bucket/store: object stores have no locks"),
-        (("fit", "log.csv", "--temp-dir", "s3://bucket"), "s3://bucket/: temporary files need a directory on disk"),
-        (("fit", "log.csv", "--config", "s3://bucket/p.toml"), "s3://bucket/p.toml: a file of options is read from"),
-    ],
-)
-def test_what_must_be_on_disk_is_refused_in_an_object_store(
-    run_in_process: Run, tmp_path: Path, words: tuple[str, ...], says: str
-) -> None:
-    done = run_in_process(*words)
-    check_refused(done, tmp_path)
-    assert says in done.stderr

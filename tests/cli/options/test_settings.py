@@ -1,17 +1,15 @@
 """Settings that mean nothing are errors: in posbias.toml, in the environment, and on the command line."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 from command_results import Output
+from workshop import RunPosbias as Run
 
 from posbias.core.fit import fit
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-
-Run = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -127,47 +125,6 @@ def test_an_empty_variable_is_not_set_and_a_blank_one_is_an_error(run_in_process
     assert "POSBIAS_SESSION: contains only whitespace." in blank.stderr
 
 
-def test_a_wrong_value_of_a_variable_is_said_to_come_from_there(run_in_process: Run, log: Path) -> None:
-    done = run_in_process("fit", log, "-o", "out", POSBIAS_CLUSTER="nobody")
-
-    assert done.returncode == 2
-    assert "It comes from POSBIAS_CLUSTER." in said(done)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("--model pbm --model ubm", "--model: is given 2 times, but takes one value."),
-        ("--position a --position b --position c", "--position: is given 3 times"),
-        ("--compare --no-compare", "--compare: is given 2 times"),
-        ("-o other", "--output: is given 2 times"),
-    ],
-)
-def test_an_option_of_one_value_is_given_once(
-    run_in_process: Run, log: Path, tmp_path: Path, words: str, says: str
-) -> None:
-    done = run_in_process("fit", log, "-o", "out", *words.split())
-
-    assert done.returncode == 2
-    assert says in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == [log.name]
-
-
-def test_a_switch_may_be_given_twice(run_in_process: Run, log: Path) -> None:
-    assert run_in_process("fit", log, "-o", "out", "--quiet", "--csv", "--quiet", "--csv").returncode == 0
-
-
-@pytest.mark.parametrize("flag", ["--model", "--session", "--reference", "--temp-dir", "--position-base", "-o"])
-def test_an_empty_value_is_refused_by_name(run_in_process: Run, log: Path, tmp_path: Path, flag: str) -> None:
-    output = () if flag == "-o" else ("-o", "out")
-
-    done = run_in_process("fit", log, *output, flag, "")
-
-    assert done.returncode == 2
-    assert f"{'--output' if flag == '-o' else flag} '': is empty. Is a shell variable unset?" in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == [log.name]
-
-
 def test_what_is_set_for_several_commands_is_left_aside_where_it_has_no_effect(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
@@ -189,53 +146,6 @@ def test_what_joint_em_was_asked_is_said_to_have_no_effect_where_it_does_not_run
         assert f"warning: {' '.join(words)}: had no effect" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *("--swap-share 0.3", "--segment-difference 0.3", "--theta 1,.5,.2 --eta 2", "--device 1 --eta 2"),
-        *("--device 1 --theta 1,.5,.2", "--click-noise .2", "--ranker weak", "--ranker-queries 3"),
-    ],
-)
-def test_a_simulation_takes_no_option_in_vain(run_in_process: Run, tmp_path: Path, words: str) -> None:
-    done = run_in_process("simulate", "--sessions", "20", "--positions", "3", *words.split(), "-o", "out")
-
-    assert done.returncode == 2
-    assert f"{' '.join(words.split()[-2:])}: has no effect here" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("words", ["--output out", "--force", "--quiet", "--model pbm", "--decay 0.5", "--memory 1GiB"])
-def test_info_takes_no_option_of_writing(run_in_process: Run, log: Path, words: str) -> None:
-    assert run_in_process("collect", log, "-o", "store").returncode == 0
-
-    done = run_in_process("collect", "--info", "store", *words.split())
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"{words}: has no effect here: --info writes nothing" in done.stderr
-
-
-def test_the_options_of_logs_are_refused_with_statistics(run_in_process: Run, log: Path) -> None:
-    assert run_in_process("collect", log, "-o", "store").returncode == 0
-    for words in (
-        *("--session s", "--query nosuch", "--doc d", "--position p", "--click c", "--clicks nosuch.csv"),
-        *("--input-format ubi", "--ubi-impressions events", "--click-actions buy", "--position-base 0"),
-        "--impressions i",
-        *("--clicks-session s", "--clicks-doc d", "--clicks-click c", "--clicks-where c=1"),
-        *(
-            "--click-counts",
-            "--on-bad-rows drop",
-            "--max-bad-rows 0.1",
-            "--null-click 0",
-            "--check-pages all",
-            "--timestamp t",
-            "--weight-column w",
-        ),
-    ):
-        done = run_in_process("fit", "store", "-o", "out", *words.split())
-        assert done.returncode == 2, words
-        assert f"{words}: has no effect here: store holds statistics" in done.stderr
-
-
 def test_a_day_to_come_is_refused(run_in_process: Run, log: Path, tmp_path: Path) -> None:
     day = datetime.now(tz=UTC).date()
 
@@ -245,12 +155,3 @@ def test_a_day_to_come_is_refused(run_in_process: Run, log: Path, tmp_path: Path
     assert (later.returncode, today.returncode) == (2, 0)
     assert "is in the future" in later.stderr
     assert not (tmp_path / "later").exists()
-
-
-def test_names_may_begin_with_a_dash(run_in_process: Run, log: Path, tmp_path: Path) -> None:
-    log.rename(tmp_path / "-log.parquet")
-
-    done = run_in_process("fit", "-o", "-out", "--quiet", "--", "-log.parquet")
-
-    assert done.returncode == 0, done.stderr
-    assert Output(tmp_path / "-out").manifest["inputs"] == ["-log.parquet"]

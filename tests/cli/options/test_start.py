@@ -55,15 +55,6 @@ def test_help_and_usage_errors_load_nothing_that_takes_time(
     assert sorted(modules.intersection(SLOW)) == []
 
 
-@pytest.mark.slow
-def test_a_command_that_runs_does_load_it(clean_environment: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "none.parquet").write_text("no log", encoding="utf-8")
-    ended, modules, said = loaded(tmp_path, clean_environment, "fit", "none.parquet", "-o", "out")
-    assert ended == 2
-    assert "none.parquet" in said
-    assert modules.issuperset({"polars", "posbias.cli.work"})
-
-
 def test_a_file_that_is_not_there_is_told_before_anything_is_loaded(
     clean_environment: dict[str, str], tmp_path: Path
 ) -> None:

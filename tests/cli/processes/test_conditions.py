@@ -9,18 +9,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Never, cast
 
 import polars as pl
 import pytest
+from workshop import RunPosbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.places import object_stores
 
-RunPosbias = Callable[..., CompletedProcess[str]]
 NO_TEXT = os.fsdecode(b"\xff")
 WITHIN = 60  # seconds; what blocks would do so for ever
 FIT = ("fit", "log.parquet", "-o", "out")
@@ -143,17 +142,6 @@ def test_a_name_that_is_no_text_is_one_error(
     assert not (folder / "out").exists()
 
 
-@pytest.mark.slow
-def test_a_directory_that_is_no_text_may_be_worked_in(run_posbias: RunPosbias, folder: Path) -> None:
-    here = folder / NO_TEXT
-    here.mkdir()
-    shutil.copyfile(folder / "log.parquet", here / "log.parquet")
-    shutil.copytree(folder / "statistics", here / "statistics")
-
-    assert run_posbias("fit", "log.parquet", "-o", "../out", cwd=here).returncode == 0
-    refused(run_posbias("fit", "statistics", "-o", "../other", cwd=here), "the name is not UTF-8")
-
-
 # --- what is no regular file -----------------------------------------------------------------------------------
 
 
@@ -255,14 +243,6 @@ def test_without_a_place_for_temporary_files_nothing_is_written(
     refused(run_in_process(*FIT), "there is no place for temporary files")
     assert not (folder / "out").exists()
     assert run_in_process(*FIT, "--temp-dir", folder).returncode == 0
-
-
-def test_loading_asks_for_no_temporary_place(folder: Path) -> None:
-    code = "import tempfile; tempfile.gettempdir = lambda: 1 / 0; from posbias.cli.main import app; app(['--version'])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=WITHIN, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def unknown(number: int) -> Never:

@@ -12,17 +12,17 @@ from subprocess import CompletedProcess, Popen
 
 import polars as pl
 import pytest
+from workshop import RunPosbias
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.results.manifest import write_manifest
 
-RunPosbias = Callable[..., CompletedProcess[str]]
 MountTmpfs = Callable[[Path, str], Path]
 
 PROMPT_SECONDS = 5  # how soon a run that is stopped must be gone
 START_SECONDS = 60  # how long it may take, on a busy machine, until a run does what a test waits for
 SMALL_MEMORY = ("--memory", "256MiB")  # splits the log into buckets
-N_KILLS = 3  # while it works, not while it loads
+N_KILLS = 2  # while it works, not while it loads
 
 
 @pytest.fixture(scope="module")

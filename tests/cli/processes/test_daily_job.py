@@ -12,11 +12,10 @@ from subprocess import CompletedProcess, Popen
 
 import polars as pl
 import pytest
+from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.temporary.directories import made_directory
-
-Run = Callable[..., CompletedProcess[str]]
 
 DAYS = ("2026-01-05", "2026-01-06")
 STEPS = ("collect", "fit", "weight")

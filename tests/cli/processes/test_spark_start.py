@@ -3,17 +3,16 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import polars as pl
 import pytest
+from workshop import RunPosbias
 
 from posbias.cli.options.reading import ReadingOptions
 from posbias.cli.work.engine import open_engine
 from posbias.core.errors import UsageError
 from posbias.io.places.locations import location
 
-RunPosbias = Callable[..., CompletedProcess[str]]
 Fails = Callable[..., str]
 
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -84,15 +83,6 @@ def test_help_that_cannot_be_printed_exits_with_2(runs: Runs, how: str, argument
 
 
 @pytest.mark.parametrize("how", BROKEN)
-@pytest.mark.slow
-def test_information_that_cannot_be_printed_exits_with_2(runs: Runs, statistics: Path, how: str) -> None:
-    for form in ((), ("--json",)):
-        code, _, said = runs(("collect", statistics, "--info", *form), stdout=how)
-        assert code == 2
-        assert said.startswith("posbias: error: stdout cannot be written: ")
-
-
-@pytest.mark.parametrize("how", BROKEN)
 @pytest.mark.parametrize("arguments", [("fit", "--nosuch"), ("fit", "nosuch.csv", "-o", "out"), ()], ids=" ".join)
 @pytest.mark.slow_after(2)
 def test_an_error_that_cannot_be_told_exits_with_2(
@@ -116,19 +106,6 @@ def test_a_result_that_stands_but_is_not_printed_exits_with_1_and_says_so(
     )
     for folder in ("out", "silent"):
         assert json.loads((tmp_path / folder / "manifest.json").read_text())["command"] == command
-
-
-@pytest.mark.parametrize("how", BROKEN)
-@pytest.mark.slow
-def test_a_result_does_not_hang_on_what_is_said_about_it(runs: Runs, log: Path, tmp_path: Path, how: str) -> None:
-    assert runs(("fit", log, "-o", "out"), stdout=how, stderr=how)[0] == 0
-    assert runs(("fit", log, "-o", "again"), stdout=how)[0] == 0
-
-    tables = [pl.read_parquet(tmp_path / name / "propensities.parquet") for name in ("out", "again")]
-    assert tables[0].equals(tables[1])
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
-        path.name for path in (tmp_path / "again").iterdir()
-    )
 
 
 @pytest.mark.slow

@@ -12,10 +12,9 @@ from subprocess import CompletedProcess, Popen
 
 import polars as pl
 import pytest
+from workshop import RunPosbias
 
 from posbias.io.results.manifest import write_manifest
-
-RunPosbias = Callable[..., CompletedProcess[str]]
 
 START_SECONDS = 60
 
@@ -79,16 +78,6 @@ def test_foreign_directories_of_every_such_name_are_there_unchanged_after_runs(
             assert {Path(line.split()[1]).name for line in warned} == in_doubt, number
     shutil.rmtree(results / "out")
     assert {place: everything_in(place) for place in (system, scratch, results)} == before
-
-
-def test_a_directory_that_once_meant_an_interrupted_rename_is_left_alone_even_where_the_command_is_refused(
-    run_in_process: RunPosbias, log: Path, results: Path
-) -> None:
-    (results / ".out.posbias.old").mkdir()
-    (results / ".out.posbias.old" / "thesis.txt").write_text("mine", encoding="utf-8")
-    before = everything_in(results)
-    refused(run_in_process("run", log, "--click", "nosuch", "-o", results / "out"), "nosuch")
-    assert everything_in(results) == before
 
 
 # --- what --force may replace ---------------------------------------------------------------------------------

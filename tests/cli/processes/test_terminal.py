@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 from rich.text import Text
+from workshop import RunPosbias
 
 from posbias.cli import console, interrupts, main, messages
 from posbias.cli.report.progress import show_progress
@@ -24,8 +25,6 @@ from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.jobs import fit
 from posbias.io.results import renames
 from posbias.io.results.manifest import checksum_of_content
-
-RunPosbias = Callable[..., CompletedProcess[str]]
 
 NAME = "a\x1b[31mb\x1b]0;t\x07c\x7f\x9b2Jd\u202ee\u2066f\u200bg\u2028h\x08i\x85j\x0ck\rl"
 """What may be the name of a file: colours, titles, C1, order of letters, invisible characters, backspaces."""

@@ -32,7 +32,7 @@ def drawn(content: PrintedTable | Curve, width: int, encoding: str = "utf-8") ->
     return file.read()
 
 
-@pytest.mark.parametrize("width", [*range(32, 90), 120, 500])
+@pytest.mark.parametrize("width", [32, 33, 40, 47, 55, 64, 72, 79, 80, 81, 100, 500])
 def test_counts_and_intervals_are_whole_at_any_width_and_lines_fit(width: int) -> None:
     text = drawn(TABLE, width)
 
@@ -76,10 +76,6 @@ def test_a_name_acts_neither_on_a_terminal_nor_in_markdown() -> None:
     assert r"| \\x1b\[31m\|\<b\>\\n\*x\* |" in markdown([table])
 
 
-def test_a_table_without_rows_is_drawn() -> None:
-    assert "ranking" in drawn(PrintedTable((Column("ranking", (), label=True, text=True), Column("value", ()))), 80)
-
-
 # --- the curve --------------------------------------------------------------------------------------------------
 
 CURVE = Curve(
@@ -100,13 +96,6 @@ def test_a_curve_fits_and_says_what_is_wide_and_what_is_not_known(width: int) ->
     assert "●" not in lines[4]
     assert lines[4].endswith("┤")
     assert lines[5] == "       5  not identified"
-
-
-def test_points_stand_where_the_axis_says() -> None:
-    axis, *lines = drawn(CURVE, 100).splitlines()
-
-    assert lines[0].index("●") == axis.index("1")
-    assert lines[1].index("├") < lines[1].index("●") < lines[1].index("┤")
 
 
 def test_a_terminal_without_unicode_has_signs_of_ascii() -> None:

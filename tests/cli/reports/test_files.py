@@ -13,11 +13,11 @@ from typing import Any
 import polars as pl
 import pytest
 from command_results import reseal
+from workshop import RunPosbias as Run
 
 from posbias.io.reports.drawing import SERIES, SERIES_ON_DARK
 from posbias.io.results.manifest import checksum_of_content
 
-Run = Callable[..., CompletedProcess[str]]
 Report = Callable[..., Path]
 
 
@@ -115,14 +115,6 @@ def test_a_target_that_cannot_be_is_refused(
 ) -> None:
     refused(run_in_process("report", fit, "-o", output), said)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_the_same_results_give_the_same_bytes(run_in_process: Run, results: Path, tmp_path: Path) -> None:
-    for ending in (".html", ".svg", ".png"):
-        for name in ("one", "two"):
-            assert run_in_process("report", results / "plain", "-o", f"{name}{ending}").returncode == 0
-        assert (tmp_path / f"one{ending}").read_bytes() == (tmp_path / f"two{ending}").read_bytes()
 
 
 # --- forms -------------------------------------------------------------------------------------------------------
@@ -335,13 +327,3 @@ def test_a_missing_library_is_said_before_anything_is_read(run_posbias: Run, fit
 
     refused(done, "posbias[report]")
     assert not (tmp_path / "a.html").exists()
-
-
-@pytest.mark.slow
-def test_other_commands_do_without_the_libraries_that_draw(run_posbias: Run, fit: Path, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys\nsys.modules['altair'] = sys.modules['vl_convert'] = None\n", encoding="utf-8"
-    )
-    done = run_posbias("explore", fit, "-o", "plan", PYTHONPATH=str(tmp_path))
-
-    assert done.returncode == 0, done.stderr

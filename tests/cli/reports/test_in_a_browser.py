@@ -1,6 +1,5 @@
 """A report in a real browser: it draws everything, asks for nothing, harms nobody, and fits phones and paper."""
 
-import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -49,31 +48,6 @@ def test_names_from_a_log_are_text(browser: Browser, report: Report) -> None:
     assert "\x1b" not in shown
 
 
-def test_a_point_says_more_under_the_mouse(browser: Browser, report: Report) -> None:
-    browser.look(LAPTOP)
-    browser.open(report("plain"))
-    browser.point_at("#curve-0 .mark-symbol path:nth-child(3)")
-    tooltip = "document.getElementById('vg-tooltip-element')"
-
-    assert browser.run(f"return getComputedStyle({tooltip}).visibility") == "visible"
-    said = browser.run(f"return {tooltip}.innerText")
-    assert re.search(r"propensity", said)
-    assert re.search(r"position\s*\d", said)
-    assert browser.messages() == []
-
-
-def test_links_lead_to_sections(browser: Browser, report: Report) -> None:
-    for names in (("plain",), ("plain", "other", "ubm")):
-        browser.look(LAPTOP)
-        browser.open(report(*names))
-        links = browser.run("return [...document.querySelectorAll('nav a')].map(link => link.getAttribute('href'))")
-        assert len(links) >= 4
-        for link in links:
-            assert browser.run(f"return document.querySelectorAll({link!r}).length") == 1
-        browser.run("document.querySelectorAll('nav a')[3].click()")
-        assert abs(browser.run(f"return document.querySelector({links[3]!r}).getBoundingClientRect().top")) < 200
-
-
 @pytest.mark.parametrize("names", [("harmful",), ("plain", "other", "ubm")], ids="-".join)
 def test_a_phone_shows_it_without_scrolling_sideways(browser: Browser, report: Report, names: tuple[str, ...]) -> None:
     browser.look(PHONE)
@@ -97,15 +71,6 @@ def test_it_is_dark_where_the_user_prefers_that_and_light_on_paper(browser: Brow
     assert found["light"] == ["rgb(255, 255, 255)", "rgb(213, 94, 0)", "block"]
     assert found["dark"] == ["rgb(21, 24, 28)", "rgb(230, 159, 0)", "block"]
     assert found["paper"] == ["rgb(255, 255, 255)", "rgb(213, 94, 0)", "none"]
-
-
-def test_it_can_be_printed(browser: Browser, report: Report) -> None:
-    browser.look(LAPTOP)
-    browser.open(report("plain"))
-    printed = browser.printed()
-
-    assert printed.startswith(b"%PDF")
-    assert len(re.findall(rb"/Type\s*/Page\b", printed)) >= 2
 
 
 def test_its_policy_stops_scripts_and_connections(browser: Browser, report: Report) -> None:
