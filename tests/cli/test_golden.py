@@ -54,6 +54,7 @@ RUNS = {
     "by pair": "fit {pbm} --cluster pair",
     "bootstrapped": "fit {pbm} --bootstrap 20 --seed 3",
     "clustered": "fit {segments} --cluster-column segment",
+    "chain": "fit {pbm} --method adjacent-chain",
     "reference": "fit {pbm} --reference 3",
     "smooth": "fit {sparse} --shape smooth",
     "cut": "fit {pbm} --max-position 4",
@@ -287,7 +288,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(
 ) -> None:
     monkeypatch.chdir(folder)
     words = shlex.split(command.format(**made[1]))
-    output = () if {"-o", "--output", "--into", "--info"} & {*words} else ("-o", "out")
+    output = () if {"check", "-o", "--output", "--into", "--info"} & {*words} else ("-o", "out")
     before = {path.name for path in folder.iterdir()}
     done = CliRunner().invoke(app, [*words, *output], catch_exceptions=False)
 

@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import polars as pl
 import pytest
 from typer.testing import CliRunner
 from workshop import RunPosbias as Run
@@ -67,17 +66,6 @@ def test_a_cell_of_one_side_alone_is_named(run_in_process: Run, results: Path) -
     assert done.returncode == 3
     assert "position 4: not shown in b" in done.stdout
     assert "warning: --fail-if unidentified: 1 of 8 propensities are not known." in done.stderr
-
-
-def test_days_have_a_row_per_day_and_cell(run_in_process: Run, results: Path, tmp_path: Path) -> None:
-    done = run_in_process("compare", "counts", "--by", "day", "-o", tmp_path / "days", cwd=results)
-    assert done.returncode == 0, done.stderr
-    table = pl.read_parquet(tmp_path / "days" / "comparison.parquet")
-
-    assert table.height == 4 * 4
-    assert table["day"].n_unique() == 4
-    assert table.columns[:3] == ["day", "position", "propensity"]
-    assert "no propensity differs significantly between days" in done.stderr.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

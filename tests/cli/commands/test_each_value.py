@@ -9,12 +9,10 @@ from command_results import Output
 from polars.testing import assert_frame_equal
 from workshop import RunPosbias as Run
 
-from posbias.core.errors import OutputError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting import by_value
 from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
-from posbias.io.jobs.fit import CellFit
 
 DONE, WITH_DOUBTS, UNUSABLE = 0, 1, 2
 
@@ -161,19 +159,6 @@ def test_a_column_of_too_many_values_is_refused(
     refused = run_in_process("fit", log, "--for-each", "market", "-o", "each")
     assert refused.returncode == UNUSABLE
     assert "column 'market' has 2 values" in refused.stderr
-
-
-def test_a_full_disk_is_no_property_of_a_value(
-    run_in_process: Run, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OutputError("No space left on device")
-
-    monkeypatch.setattr(CellFit, "fit_counts", full)
-    refused = run_in_process("fit", log, "--for-each", "market", "-o", "each")
-    assert refused.returncode == UNUSABLE
-    assert "No space left on device" in refused.stderr
-    assert not (tmp_path / "each").exists()
 
 
 def test_a_value_too_long_for_a_folder_is_refused(run_in_process: Run, log: Path, tmp_path: Path) -> None:

@@ -91,17 +91,6 @@ def test_few_pairs_are_called_pairs(run_in_process: Run, log: Path) -> None:
     assert "A few pairs dominate: this log is worth about" in " ".join(done.stderr.split())
 
 
-def test_a_power_beside_a_context_without_errors_can_be_written(
-    run_in_process: Run, dense_log: pl.DataFrame, tmp_path: Path
-) -> None:
-    rare = pl.when(pl.col("session") == 17).then(pl.lit("rare")).otherwise("device")
-    dense_log.with_columns(device=rare).write_parquet(tmp_path / "log.parquet")
-    done = run_in_process("fit", "log.parquet", "--context", "device", "--shape", "power", "-o", "out")
-
-    assert done.returncode == 0, done.stderr
-    assert estimate_in(tmp_path / "out")["eta"][:2] == pytest.approx([0.5, 1.5], abs=0.1)
-
-
 def test_a_common_weight_changes_neither_propensities_nor_errors(
     run_in_process: Run, log: Path, dense_log: pl.DataFrame, tmp_path: Path
 ) -> None:

@@ -133,35 +133,6 @@ def test_judgments_give_ndcg_and_paired_differences(evaluate: Run, tmp_path: Pat
     assert judged["difference"] == pytest.approx(bad - good)
 
 
-def test_bounds_are_below_the_value_and_only_where_they_hold(evaluate: Run, tmp_path: Path) -> None:
-    done = evaluate("--scores", "good.parquet", "--bound", "0.95")
-    assert done.returncode == DONE, done.stderr
-    metrics, _, manifest = tables(tmp_path)
-    bounded = metrics.filter(pl.col("hoeffding_bound").is_not_null())
-    assert bounded.select("metric", "estimator").unique().rows() == [("dcg", "ips")]
-    assert (bounded["hoeffding_bound"] < bounded["value"]).all()
-    assert (bounded["bernstein_bound"] < bounded["value"]).all()
-    assert manifest["evaluation"]["bound"]["confidence"] == 0.95
-    assert "theta as known" in manifest["evaluation"]["bound"]["says"]
-    assert "0.95 for all 2 rankings at once, and so for whichever of them is best" in " ".join(done.stderr.split())
-    evaluate("--scores", "good.parquet")
-    assert tables(tmp_path)[0]["hoeffding_bound"].null_count() == metrics.height
-
-
-@pytest.mark.parametrize("words", [("--candidates", "query"), ("--weight-column", "session")])
-def test_a_bound_that_is_set_elsewhere_is_left_aside_where_it_does_not_hold(
-    run_in_process: Run, place: Path, tmp_path: Path, words: tuple[str, ...]
-) -> None:
-    log = pl.read_parquet(place / "log.parquet").with_columns(pl.col("session") + 1)
-    log.write_parquet(tmp_path / "log.parquet")
-    shared = ("--propensities", "fit", "--scores", "good.parquet", "-o", tmp_path / "out")
-    done = run_in_process("evaluate", tmp_path / "log.parquet", *shared, *words, cwd=place, POSBIAS_BOUND="0.9")
-    assert done.returncode == DONE, done.stderr
-    metrics, _, manifest = tables(tmp_path)
-    assert metrics["hoeffding_bound"].null_count() == metrics.height
-    assert "bound" not in manifest["evaluation"]
-
-
 @pytest.mark.parametrize("candidates", ["page", "query"])
 def test_the_same_input_gives_the_same_bytes(run_in_process: Run, place: Path, tmp_path: Path, candidates: str) -> None:
     log = pl.read_parquet(place / "log.parquet").with_columns(copies=1 + pl.col("doc") % 3 / 7)

@@ -5,7 +5,6 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from workshop import RunPosbias as Run
@@ -65,26 +64,6 @@ def test_one_arm_of_a_swap_is_refused_and_nothing_is_written(run_in_process: Run
     assert not (tmp_path / "out").exists()
     assert run_in_process("collect", "log.parquet", *words[2:], "-o", "store").returncode == 0
     assert run_in_process("fit", "store", *words[:2], "-o", "out").returncode == 2
-
-
-@pytest.mark.parametrize("layout", ["pointwise", "session"])
-def test_the_effective_sample_size_of_a_weighted_log_uses_its_weights(
-    run_in_process: Run, tmp_path: Path, layout: str
-) -> None:
-    """Equal weights change nothing; unequal ones make the log worth less, as many copies of a few rows do."""
-    log = simulate(SimulationOptions(n_sessions=4_000, n_queries=40, docs_per_query=8, n_positions=4)).log
-    rng = np.random.default_rng(0)
-    weights = {"none": None, "equal": 3.0, "unequal": pl.Series(rng.choice([0.1, 10.0], log.height))}
-    sizes = dict[str, float]()
-    for name, weight in weights.items():
-        log.with_columns(w=pl.lit(1.0) if weight is None else weight).write_parquet(tmp_path / "log.parquet")
-        words = () if weight is None else ("--weight-column", "w")
-        done = run_in_process("run", "log.parquet", *words, "--layout", layout, "--no-compare", "-o", name)
-        assert done.returncode == 0, done.stderr
-        sizes[name] = manifest(tmp_path / name)["weights"]["effective_sample_size"]
-
-    assert sizes["equal"] == pytest.approx(sizes["none"], rel=1e-6)
-    assert sizes["unequal"] == pytest.approx(sizes["none"] / 2, rel=0.1)
 
 
 def test_sums_of_weights_have_no_effective_sample_size(run_in_process: Run, tmp_path: Path) -> None:

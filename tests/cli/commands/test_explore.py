@@ -69,23 +69,6 @@ def test_positions_that_nothing_links_have_an_infinite_width_now_and_a_finite_on
     assert any(one <= 3 < other for one, other in (entry["positions"] for entry in said["plan"]))
 
 
-def test_each_context_has_its_widths_and_its_share_of_the_pages(run_in_process: Run, tmp_path: Path) -> None:
-    world = (*WORLD.split(), "--sessions", "5000", "--device", "1", "--device", ".4")
-    run_in_process("simulate", *world, "-o", "sim", "--quiet")
-    log = pl.read_parquet(tmp_path / "sim" / "log.parquet")
-    log.filter((pl.col("device") == 0) | (pl.col("session") % 4 == 0)).write_parquet(tmp_path / "log.parquet")
-    fitted = run_in_process("fit", "log.parquet", "--context", "device", "-o", "fit", "--quiet", "--no-compare")
-    assert fitted.returncode == 0, fitted.stderr
-    done = run_in_process("explore", "fit", "-o", "plan", "--pages", "3000", "--top", "2")
-    assert done.returncode == 0, done.stderr
-    widths = pl.read_parquet(tmp_path / "plan" / "widths.parquet")
-    assert widths.select("position", "device").rows() == [(at, device) for device in (0, 1) for at in range(1, 6)]
-    fit = pl.read_parquet(tmp_path / "fit" / "propensities.parquet")
-    np.testing.assert_allclose(widths["width"], np.log(fit["unshrunk_ci_high"] / fit["unshrunk_ci_low"]))
-    documents = pl.read_parquet(tmp_path / "plan" / "documents.parquet")
-    assert documents.filter(pl.col("attractiveness_rank") <= 2).group_by("query", "device").len()["len"].max() == 2
-
-
 def test_a_fit_that_lacks_what_is_needed_or_is_damaged_is_refused(run_in_process: Run, world: Path) -> None:
     fit = world / "fit"
     matrices = pl.read_parquet(fit / "theta_covariance.parquet")

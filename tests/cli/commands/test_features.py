@@ -205,15 +205,6 @@ def test_what_cannot_be_done_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_statistics_do_not_hold_what_features_need(place: Path, run_in_process: Run, tmp_path: Path) -> None:
-    assert run_in_process("collect", place / "log.parquet", "-o", "store").returncode == 0
-    words = ("--method", "features", "--features", place / "features.parquet")
-    done = run_in_process("fit", "store", *words, "-o", "out")
-    assert done.returncode == 2
-    assert "holds statistics; --method features needs the logs" in one_line(done)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_table_without_some_documents_stops_the_fit(place: Path, run_in_process: Run) -> None:
     words = ("--method", "features", "--features", place / "some.parquet")
     done = run_in_process("fit", place / "log.parquet", *words, "-o", "out")

@@ -145,23 +145,6 @@ def warnings_of(folder: Path) -> list[str]:
 # --- within a log -----------------------------------------------------------------------------------------------
 
 
-@EACH
-def test_an_odd_day_of_a_log_is_named_with_exit_code_1_and_the_result_is_written(
-    log: pl.DataFrame, run_in_process: Run, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    change, says = FAULTS[fault]
-    changed = with_fault(log, ODD, change)
-    done = collected(run_in_process, changed, "week", "--timestamp", "date")
-    assert done.returncode == 1, done.stderr
-    [warning] = warnings_of(tmp_path / "week")
-    assert warning.startswith(f"{ODD} does not look like the other days: ")
-    assert says in warning
-    assert warning in " ".join(done.stderr.split())
-    clicks = json.loads((tmp_path / "week" / "manifest.json").read_text())["statistics"]["clicks"]
-    assert clicks == changed["click"].sum()
-
-
 @pytest.mark.parametrize("form", ["parquet", "csv", "csv.gz"])
 def test_a_file_whose_positions_start_elsewhere_is_named_in_a_log_without_days(
     log: pl.DataFrame, run_in_process: Run, form: str, tmp_path: Path
@@ -248,18 +231,6 @@ def test_a_store_that_has_decayed_is_compared_as_well(store: Path, new_day: Make
 
 
 # --- the option ---------------------------------------------------------------------------------------------------
-
-
-def test_a_gate_without_anything_to_compare_with_is_refused_as_having_no_effect(
-    store: Path, made: Path, run_in_process: Run
-) -> None:
-    for inputs in ((made / f"{NEW}.parquet",), (store,)):
-        done = run_in_process("collect", *inputs, "-o", "out", "--gate", "0.5")
-        assert done.returncode == 2
-        assert "--gate 0.5: has no effect here: days are let into a store where statistics are merged" in " ".join(
-            done.stderr.split()
-        )
-        assert run_in_process("collect", *inputs, "-o", "out", "--force", POSBIAS_GATE="0.5").returncode == 0
 
 
 # --- real logs, and Spark -----------------------------------------------------------------------------------------

@@ -22,20 +22,6 @@ def labels(folder: Path) -> pl.DataFrame:
     return pl.read_parquet(folder / "training" / "rows" / "*.parquet").sort("query", "doc")
 
 
-def test_labels_have_the_errors_of_attractiveness_those_of_theta_included(
-    run_in_process: Run, log: Path, tmp_path: Path
-) -> None:
-    assert run_in_process("run", log, "--layout", "judgments", "-o", "run").returncode == 0
-    assert run_in_process("fit", log, "-o", "fit").returncode == 0
-    words = ("weight", log, "--propensities", "fit", "--layout", "judgments", "-o", "weighted")
-    assert run_in_process(*words).returncode == 0
-    attractiveness = pl.read_parquet(tmp_path / "fit" / "attractiveness.parquet").sort("query", "doc")
-    for name in ("run", "weighted"):
-        found = labels(tmp_path / name)
-        assert found["label_std_dev"].to_list() == pytest.approx(attractiveness["std_dev"].to_list(), rel=1e-12)
-        assert found["label"].to_list() == pytest.approx(attractiveness["attractiveness"].to_list(), rel=1e-12)
-
-
 def test_a_fit_without_the_covariance_gives_labels_without_errors(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:

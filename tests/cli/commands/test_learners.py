@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import lightgbm
 import numpy as np
 import polars as pl
 import pytest
@@ -15,7 +14,6 @@ from posbias.core.learners.methods import get_learner, learner_names
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 FROM_FEATURES = [name for name in learner_names() if get_learner(name).needs_features]
-OWN_PROPENSITIES = ["dla", "regression-em"]
 
 
 @pytest.fixture(scope="module")
@@ -67,20 +65,6 @@ def test_every_learner_writes_a_model_that_scores_by_itself(
     assert f"{learner.measure} " in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize("name", OWN_PROPENSITIES)
-def test_propensities_that_a_learner_estimates_are_written_by_cell(
-    run_in_process: Run, place: Path, tmp_path: Path, name: str
-) -> None:
-    done = run_in_process(*train(name), "-o", tmp_path / "ranker", cwd=place)
-    assert done.returncode == 0, done.stderr
-    found = pl.read_parquet(tmp_path / "ranker" / "learned_propensities.parquet")
-    assert found.columns == ["position", "propensity"]
-    assert found["position"].to_list() == [1, 2, 3, 4, 5]
-    assert found["propensity"][0] == 1
-    wanted = pl.read_parquet(place / "fit" / "propensities.parquet")["propensity"]
-    assert ((found["propensity"] / wanted).log().abs() < np.log(2)).all()
-
-
 @pytest.mark.parametrize("name", [name for name in FROM_FEATURES if get_learner(name).source == "counts"])
 @pytest.mark.slow_after(3)
 def test_statistics_give_the_same_model_as_the_log(run_in_process: Run, place: Path, tmp_path: Path, name: str) -> None:
@@ -101,19 +85,6 @@ def test_features_on_disk_give_the_same_scores(run_in_process: Run, place: Path,
     assert not one.equals(other)  # it came in several parts
     one, other = one.sort("query", "doc"), other.sort("query", "doc")
     np.testing.assert_allclose(one["score"], other["score"], rtol=0, atol=1e-6)
-
-
-def test_the_model_file_of_position_feature_takes_the_features_of_the_table(
-    run_in_process: Run, place: Path, tmp_path: Path
-) -> None:
-    done = run_in_process(*train("position-feature"), "-o", tmp_path / "ranker", cwd=place)
-    assert done.returncode == 0, done.stderr
-    booster = lightgbm.Booster(model_file=str(tmp_path / "ranker" / "model.txt"))
-    assert booster.feature_name() == ["length", "age"]
-    scores = pl.read_parquet(tmp_path / "ranker" / "scores.parquet")
-    rows = scores.join(pl.read_parquet(place / "features.parquet"), on=["query", "doc"], maintain_order="left")
-    predicted = np.asarray(booster.predict(rows.select("length", "age").to_numpy()))
-    np.testing.assert_allclose(predicted, scores["attractiveness"].to_numpy(), rtol=0, atol=1e-12)
 
 
 def test_gbrank_on_raw_rates_needs_no_fit(run_in_process: Run, place: Path, tmp_path: Path) -> None:

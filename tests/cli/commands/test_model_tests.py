@@ -28,22 +28,6 @@ def section_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "manifest.json").read_text())["estimate"]["model_tests"]
 
 
-def test_a_log_that_keeps_one_click_per_page_is_doubted(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    one_click_a_page(log).write_parquet(tmp_path / "log.parquet")
-    done = run_in_process("fit", "log.parquet", "-o", "out")
-
-    assert done.returncode == 1
-    said = " ".join(done.stderr.split())
-    assert "0.00 times as often as its other impressions let expect" in said
-    assert "The position-based model does not hold" in said
-    assert "No page has two clicks: the log keeps one click per page, or users stop at a click." in said
-    found = section_of(tmp_path / "out")["clicks_above"]
-    assert found["rejected"]
-    assert found["observed_clicks"] == 0
-    assert found["clusters"] > 20
-    assert found["p_value"] <= found["p_value_adjusted"] < 0.05
-
-
 @pytest.mark.parametrize(
     ("world", "options"),
     [

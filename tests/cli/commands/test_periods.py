@@ -36,20 +36,6 @@ def learning(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_ranker_that_learns_within_the_day_gets_a_warning_no_claim_and_exit_code_1(
-    run_in_process: Run, learning: Path, tmp_path: Path
-) -> None:
-    done = run_in_process("fit", learning, "--timestamp", "timestamp", "-o", "out")
-    said = " ".join(done.stderr.split())
-
-    assert done.returncode == 1, done.stderr
-    assert "no claim is made for these propensities" in said
-    assert "within a day clicks move documents" in said
-    choice = estimate_in(tmp_path / "out")["period"]
-    assert choice["claim"] is False
-    assert [look["outcome"] for look in choice["looks"]][:3] == ["feedback"] * 3
-
-
 def test_the_version_of_the_ranker_answers_a_ranker_that_learns_within_the_day(
     run_in_process: Run, learning: Path, tmp_path: Path
 ) -> None:

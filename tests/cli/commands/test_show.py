@@ -53,23 +53,6 @@ def folder_of(made: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize("name", MADE)
-@pytest.mark.slow_after(2)
-def test_a_result_is_shown_as_it_was_printed_when_it_was_made(
-    run_in_process: Run, made: dict[str, str], name: str, tmp_path: Path
-) -> None:
-    shutil.copytree(folder_of(made) / name, tmp_path / "elsewhere")  # without its inputs, and of another name
-    done = run_in_process("show", "elsewhere")
-
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    hints = ("written: ", "next: ", "then compare ")
-    expected = [line for line in made[name].splitlines() if not line.startswith(hints)]
-    shown = done.stdout.split()
-    assert shown == " ".join(expected).split()  # sentences are folded at another place where a warning is long
-    assert len(shown) > 2
-
-
-@pytest.mark.parametrize("name", MADE)
 def test_json_is_the_manifest_as_it_stands(run_in_process: Run, made: dict[str, str], name: str) -> None:
     done = run_in_process("show", name, "--format", "json", cwd=folder_of(made))
 
@@ -89,17 +72,6 @@ def test_csv_of_what_has_no_table_is_refused(run_in_process: Run, made: dict[str
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "has no such table" in done.stderr
-
-
-def test_markdown_has_every_column_and_takes_names_for_text(run_in_process: Run, made: dict[str, str]) -> None:
-    done = run_in_process("show", "evaluated", "--format", "markdown", cwd=folder_of(made))
-
-    assert r"| \<b\>\|new |" in done.stdout
-    assert (
-        "| ranking | DCG@10 naive | DCG@10 IPS | DCG@10 self-norm. | DCG@10 95 % interval | ARP naive |" in done.stdout
-    )
-    widths = {len(line.replace(r"\|", "").split("|")) for line in done.stdout.splitlines() if line.startswith("|")}
-    assert len(widths) == 1
 
 
 def test_the_curve_has_a_line_for_every_cell(run_in_process: Run, made: dict[str, str]) -> None:

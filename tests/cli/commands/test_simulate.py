@@ -85,39 +85,7 @@ def test_a_log_of_several_blocks_is_written_whole(
     assert log["session"].to_list() == [session for session in range(400) for _ in range(4)]
 
 
-@pytest.mark.parametrize(
-    ("options", "flags"),
-    [
-        ("--model ubm", "--model ubm"),
-        ("--segments 2", "--stratify segment"),
-        ("--feedback-strength 1", "--timestamp timestamp --period day"),
-        ("--device 1 --device 2", "--context device"),
-    ],
-)
-def test_the_next_command_names_the_columns_that_matter(run_in_process: RunPosbias, options: str, flags: str) -> None:
-    done = run_in_process(*SMALL, *options.split(), "-o", "a folder")
-
-    assert f"next: posbias run 'a folder/log.parquet' {flags} -o result" in done.stderr
-
-
 # --- other click models ---------------------------------------------------------------------------------------
-
-
-def test_options_of_other_models_in_a_configuration_file_are_left_aside(
-    run_in_process: RunPosbias, tmp_path: Path
-) -> None:
-    plain = run_in_process(*SMALL, "--model", "cm", "-o", "plain")
-    settings = 'parameters = ["continuation=.5"]\nsatisfaction = "8:2"\ntheta = "1,.5"\n'
-    (tmp_path / "posbias.toml").write_text(settings, encoding="utf-8")
-    configured = run_in_process(*SMALL, "--model", "cm", "-o", "configured")
-    other = run_in_process(*SMALL, "--model", "sdbn", "-o", "other")
-    manifest = json.loads((tmp_path / "configured" / "manifest.json").read_text(encoding="utf-8"))
-
-    assert (plain.returncode, configured.returncode, other.returncode) == (0, 0, 0), configured.stderr
-    assert manifest["options"]["satisfaction"] == "8:2"
-    satisfaction = pl.read_parquet(tmp_path / "other" / "attractiveness_truth.parquet")["satisfaction"]
-    assert satisfaction.to_numpy().mean() > 0.7
-    assert digests(tmp_path / "plain")["log.parquet"] == digests(tmp_path / "configured")["log.parquet"]
 
 
 # --- labels ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from workshop import MountTmpfs, Workshop, assert_refused, attempt, csv_text, good_rows, without
+from workshop import MountTmpfs, Workshop, assert_refused, csv_text, good_rows, without
 
 # --- the output -----------------------------------------------------------------------------------------------
 
@@ -58,14 +58,6 @@ def test_force_never_deletes_the_propensities_that_are_read(workshop: Workshop) 
 
 
 # --- options --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("options", [("--model", "nope"), ("--method", "nope"), ("--format", "nope")])
-def test_a_plug_in_that_does_not_exist_is_answered_with_those_that_do(
-    workshop: Workshop, options: tuple[str, str]
-) -> None:
-    known = {"--model": ("pbm", "ubm"), "--method": ("conditional", "joint"), "--format": ("csv", "parquet")}
-    assert_refused(attempt(workshop, "run", workshop.log(), *options), workshop, *known[options[0]])
 
 
 @pytest.mark.parametrize(

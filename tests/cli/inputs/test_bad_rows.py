@@ -177,25 +177,6 @@ def with_clicks_missing(n_rows: int) -> list[Row]:
     return [{**row, "click": None if number < n_rows else row["click"]} for number, row in enumerate(good_rows())]
 
 
-@pytest.mark.parametrize("command", ["run", "fit", "collect"])
-def test_more_bad_rows_than_allowed_stop_the_run_with_their_reasons(workshop: Workshop, command: str) -> None:
-    rows = with_clicks_missing(5)
-    for number in (20, 30):
-        rows[number]["position"] = "top"
-    log = workshop.log(rows=rows)
-    says = (
-        f"{log}: --on-bad-rows drop would leave out 7 of 120 rows (5.83 %), and at most 5 % may be left out",
-        "5 x the click is missing",
-        "2 x the position is not a whole number",
-        "--null-click 0",
-        "raise --max-bad-rows",
-    )
-    assert_refused(attempt(workshop, command, log, "--on-bad-rows", "drop"), workshop, *says)
-    done = attempt(workshop, command, log, "--on-bad-rows", "drop", "--max-bad-rows", "0.06")
-    assert done.returncode == 0, done.stderr
-    assert rows_of(workshop)["used"] == 113
-
-
 def test_as_many_bad_rows_as_allowed_are_left_out_and_not_one_more(workshop: Workshop) -> None:
     done = attempt(workshop, "fit", workshop.log("six.csv", with_clicks_missing(6)), "--on-bad-rows", "drop")
     assert done.returncode == 0, done.stderr
@@ -240,15 +221,6 @@ def test_an_empty_click_cell_is_no_click_where_that_is_said(workshop: Workshop, 
     assert workshop.run("fit", workshop.folder / "full.parquet", "-o", workshop.folder / "full").returncode == 0
     tables = [pl.read_parquet(at / "propensities.parquet") for at in (workshop.output, workshop.folder / "full")]
     assert tables[0].equals(tables[1])
-
-
-def test_null_click_takes_no_other_number_and_excuses_nothing_else(workshop: Workshop) -> None:
-    log = workshop.parquet(rows=only_clicks_written(None))
-    assert_refused(attempt(workshop, "fit", log, "--null-click", "1"), workshop, "--null-click")
-    rows = only_clicks_written(None)
-    rows[ROW - 1]["click"] = 7
-    done = attempt(workshop, "fit", workshop.parquet(rows=rows), "--null-click", "0")
-    assert_refused(done, workshop, "1 of 120 rows", "1 x the click is neither 0 nor 1")
 
 
 def test_an_empty_click_cell_in_a_table_of_clicks_is_no_click_where_that_is_said(workshop: Workshop) -> None:

@@ -121,22 +121,6 @@ def test_numbers_of_no_known_unit_are_asked_for(
     assert f"log.parquet: column 'day' (--timestamp) holds {value}, which is no time in any known unit" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "with_days"), [(("fit",), True), (("run",), True), (("run", "--layout", "session"), True)]
-)
-def test_every_command_that_reads_days_shows_them(
-    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, words: tuple[str, ...], *, with_days: bool
-) -> None:
-    log.write_parquet(tmp_path / "log.parquet")
-    command, *options = words
-
-    done = run_in_process(command, "log.parquet", *options, "--timestamp", "day", "-o", "out")
-
-    assert done.returncode in (0, 1), done.stderr
-    assert ("days: 2026-01-05 to 2026-01-09, 5 days\n" in done.stderr) == with_days
-    assert manifest(tmp_path / "out")["days"]["number"] == N_DAYS
-
-
 # --- days that cannot be meant --------------------------------------------------------------------------------
 
 

@@ -112,12 +112,3 @@ def test_a_visit_is_no_page_that_shows_a_document_twice(workshop: Workshop, log:
     log.filter(pl.col("session") >= TWICE).with_columns(session=pl.col("query")).write_parquet(file)
     done = attempt(workshop, "fit", file, "--duplicate-docs", said)
     assert_refused(done, workshop, "cannot be one results page", "this looks like a visit")
-
-
-def test_the_configuration_may_say_it_for_every_page_of_lists_too(workshop: Workshop, log: pl.DataFrame) -> None:
-    file = workshop.folder / "pages.ndjson"
-    log.group_by("session", "query", maintain_order=True).agg("doc", "click").write_ndjson(file)
-    settings = workshop.write("settings.toml", 'duplicate-docs = "first"\n')
-    done = attempt(workshop, "fit", file, "--config", settings, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rows"]["used"] == 2000 - TWICE

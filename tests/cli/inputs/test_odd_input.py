@@ -67,15 +67,6 @@ def test_a_header_that_cannot_be_read_is_explained(
     assert says in done.stderr
 
 
-def test_integers_of_128_bits_are_refused(run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path) -> None:
-    frame.with_columns(pl.col("doc").cast(pl.Int128)).write_parquet(tmp_path / "wide.parquet")
-
-    done = run_in_process("fit", "wide.parquet", "-o", "out")
-
-    assert done.returncode == 2
-    assert "128-bit" in done.stderr
-
-
 def test_files_whose_ids_only_128_bits_hold_are_refused(
     run_in_process: RunPosbias, frame: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -106,21 +97,6 @@ def test_a_name_that_looks_like_a_pattern_is_a_name(
     frame.write_ndjson(tmp_path / "a[1] *?.ndjson")
 
     assert run_in_process("fit", "a[1] *?.ndjson", "-o", "out").returncode == 0
-
-
-@pytest.mark.parametrize("kind", [pl.Int8, pl.Boolean, pl.String])
-def test_a_clicks_table_may_say_for_itself_what_was_clicked(
-    run_in_process: RunPosbias, frame: pl.DataFrame, log: Path, tmp_path: Path, kind: type[pl.DataType]
-) -> None:
-    frame.drop("click").write_parquet(tmp_path / "shown.parquet")
-    frame.select("session", "doc", pl.col("click").cast(kind)).write_parquet(tmp_path / "clicks.parquet")
-
-    apart = run_in_process("fit", "shown.parquet", "--clicks", "clicks.parquet", "-o", "apart")
-    together = run_in_process("fit", log, "-o", "together")
-
-    assert (apart.returncode, together.returncode) == (0, 0), apart.stderr
-    tables = [pl.read_parquet(tmp_path / name / "propensities.parquet") for name in ("apart", "together")]
-    assert tables[0].equals(tables[1])
 
 
 def test_folders_of_a_partitioned_log_are_decoded(
@@ -157,16 +133,3 @@ def test_statistics_of_one_table_and_of_two_add_up(
     lost = {"clicks on a page that was not recorded": 1}
     clicks = {"read": clicked.height + 1, "joined": clicked.height, "repeated": 0, "lost": lost, "by_position": {}}
     assert rows == {"read": 1200, "used": 1200, "clicks": clicks, "rejected": {}}
-
-
-def test_a_directory_whose_name_is_a_pattern_is_itself(run_in_process: RunPosbias, log: Path, tmp_path: Path) -> None:
-    (tmp_path / "1").mkdir()
-    for command in (
-        ("collect", log, "-o", "[1]"),
-        ("collect", "[1]", "--info"),
-        ("fit", "[1]", "-o", "fit[12]", "--csv"),
-        ("weight", log, "--propensities", "fit[12]", "-o", "[*]"),
-    ):
-        done = run_in_process(*command)
-        assert done.returncode == 0, done.stderr
-    assert list((tmp_path / "1").iterdir()) == []

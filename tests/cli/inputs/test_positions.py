@@ -140,7 +140,7 @@ RANKS = {
 }
 
 
-@pytest.mark.parametrize(("form", "name"), zip(RANKS, ["clicked_index", "clicked", "clicked"], strict=True))
+@pytest.mark.parametrize(("form", "name"), list(zip(RANKS, ["clicked_index", "clicked", "clicked"], strict=True)))
 def test_ranks_of_clicks_are_read_as_ranks_and_refused_as_anything_else(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, form: str, name: str
 ) -> None:

@@ -167,15 +167,3 @@ def test_info_says_in_80_columns_what_statistics_hold(run_in_process: Run, input
     assert any(re.fullmatch(r"statistics .* rows, .* KiB in 2 parts of 2 segments", line) for line in said)
     shutil.rmtree(inputs / "store")
     assert contents(inputs) == before
-
-
-def test_info_as_json_holds_what_the_manifest_says(run_in_process: Run, inputs: Path) -> None:
-    done = run_in_process("collect", "--info", "s", "--json")
-    manifest = json.loads((inputs / "s" / "manifest.json").read_text())
-    (found,) = json.loads(done.stdout)
-
-    for name in ("counted", "key_types", "decay", "rows", "statistics"):
-        assert found[name] == manifest[name]
-    assert found["sources"] == manifest["segments"][0]["sources"]
-    assert found["days"] == [DAYS[0]]
-    assert found["bytes"] == sum(path.stat().st_size for path in (inputs / "s").glob("*.parquet"))

@@ -4,19 +4,13 @@ import signal
 from collections.abc import Generator
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import cast
 
-import polars as pl
 import pytest
-from typer.core import TyperGroup, TyperOption
-from typer.main import get_command
 from workshop import RunPosbias as Run
 
-from posbias.cli.main import app
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io import open_result
 
-COMMANDS = cast("TyperGroup", get_command(app)).commands
 NUMBERS = (
     "nan",
     "inf",
@@ -35,32 +29,6 @@ NUMBERS = (
 )
 SHORT_OF_ALL_TIME = 20
 UNUSABLE = 2
-
-SMALL = {"--sessions": "40", "--queries": "5", "--positions": "3", "--docs-per-query": "4"}
-LISTS = (*("1,nan", "1e300,1", "inf,1,1", "0,0,0", "1e308,1e308,1e308", ",", "1:2:3", "nan:1", "0:1", "1:"),)
-BETAS = ("1e-300:1e300", "1e-300:1e-300", "1e-6:1e6", "1e6:1e6", "1e-6:1e-6")
-SWAPS = ("1-1", "0-1", "1-99", f"1-{'9' * 5000}", "1-nan")
-PARAMETERS = (*("continuation=nan", "continuation=inf", "continuation=0", "continuation=1", "continuation=1e-300"),)
-OF_MANY = {"--attractiveness": BETAS, "--satisfaction": BETAS, "--swap": SWAPS, "--parameters": PARAMETERS}
-FOR_A_CHANCE = {
-    "--swap-share": ("--swap", "1-2"),
-    "--segment-difference": ("--segments", "2"),
-    "--satisfaction": ("--model", "sdbn"),
-    "--parameters": ("--model", "dbn"),
-}
-NO_NUMBER = (
-    "--config",
-    "--output",
-    "--force",
-    "--quiet",
-    "--json",
-    "--help-all",
-    "--print-config",
-    "--log-format",
-    "--labels",
-    "--ranker",
-    "--model",
-)
 
 
 @pytest.fixture(autouse=True)
@@ -86,43 +54,6 @@ def assert_refused_or_done(done: CompletedProcess[str]) -> None:
         done.args,
         done.stderr,
     )
-
-
-def assert_a_log_with_its_truth(folder: Path) -> None:
-    """Probabilities are probabilities, and a page shows a document and a position once."""
-    log, gamma = (pl.read_parquet(folder / f"{name}.parquet") for name in ("log", "attractiveness_truth"))
-    if (folder / "truth.parquet").exists():
-        truth = pl.read_parquet(folder / "truth.parquet")
-        assert truth["examination"].is_between(0, 1, closed="right").all()
-        assert truth["propensity"].is_finite().all()
-    if (folder / "parameters_truth.parquet").exists():
-        assert pl.read_parquet(folder / "parameters_truth.parquet")["value"].is_between(0, 1).all()
-    for name in {"attractiveness", "satisfaction"} & set(gamma.columns):
-        assert gamma[name].is_between(0, 1).all()
-    assert log["click"].is_between(0, 1).all()
-    for name in ("doc", "position"):
-        assert not log.select("session", name).is_duplicated().any()
-
-
-NUMBERED = [
-    option.opts[0]
-    for option in COMMANDS["simulate"].params
-    if isinstance(option, TyperOption) and option.opts[0] not in NO_NUMBER
-]
-
-
-@pytest.mark.parametrize("option", NUMBERED)
-@pytest.mark.slow_after(9)
-def test_a_simulation_of_what_cannot_be_is_refused(run_in_process: Run, tmp_path: Path, option: str) -> None:
-    others = [word for flag, value in SMALL.items() if flag != option for word in (flag, value)]
-    for number, value in enumerate((*NUMBERS, *LISTS, *OF_MANY.get(option, ()))):
-        out = f"out{number}"
-        done = run_in_process("simulate", *others, *FOR_A_CHANCE.get(option, ()), option, value, "-o", out, "--quiet")
-        assert_refused_or_done(done)
-        if done.returncode == 0:
-            assert_a_log_with_its_truth(tmp_path / out)
-        else:
-            assert not (tmp_path / out).exists()
 
 
 @pytest.fixture(scope="module")

@@ -177,17 +177,6 @@ def test_a_commands_own_section_beats_the_common_options(run_in_process: RunPosb
 # --- what is said, and where ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["run", "fit", "collect"])
-def test_json_prints_the_manifest_and_nothing_else(
-    run_in_process: RunPosbias, log: Path, tmp_path: Path, command: str
-) -> None:
-    done = run_in_process(command, log, "-o", "out", "--json")
-    assert done.returncode == 0
-    assert done.stdout == (tmp_path / "out" / "manifest.json").read_text(encoding="utf-8")
-    assert json.loads(done.stdout)["command"] == command
-    assert "{" not in done.stderr
-
-
 def test_quiet_keeps_warnings(run_in_process: RunPosbias, unlinked_log: Path) -> None:
     done = run_in_process("run", unlinked_log, "-o", "out", "--quiet")
     lines = done.stderr.splitlines()
@@ -248,19 +237,6 @@ def test_a_terminal_gets_bars_for_every_stage(clean_environment: dict[str, str],
 
 
 @pytest.mark.slow
-def test_bars_count_rows_bytes_and_buckets_and_fit_into_80_columns(
-    clean_environment: dict[str, str], log: Path, tmp_path: Path
-) -> None:
-    columns = {"COLUMNS": "80"}
-    _, _, seen = on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out", **columns)
-    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen))
-    rows, size = pl.read_parquet(log).height // 1000, log.stat().st_size
-    assert any(re.search(rf"reading .* {rows}k rows, {size / 1e3:.1f} kB +0:00:00", line) for line in lines), lines
-    assert any(re.search(r"counting .* 1 buckets +0:00:0", line) for line in lines), lines
-    assert max(map(len, lines)) <= 80
-
-
-@pytest.mark.slow
 def test_messages_on_a_terminal_break_at_words_but_not_what_is_to_be_copied(
     clean_environment: dict[str, str], log: Path, tmp_path: Path
 ) -> None:
@@ -283,22 +259,6 @@ def test_messages_on_a_terminal_break_at_words_but_not_what_is_to_be_copied(
     _, _, seen = on_a_terminal(clean_environment, tmp_path, "run", "other.parquet", "-o", "out", COLUMNS="40")
     copied = [line for line in seen.splitlines() if "Try: " in line]
     assert all("other.parquet -o out" in line for line in copied)
-
-
-@pytest.mark.slow
-def test_json_lines_are_not_disturbed_by_bars(clean_environment: dict[str, str], log: Path, tmp_path: Path) -> None:
-    _, _, seen = on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "out", "--log-format", "json")
-    assert [json.loads(line)["level"] for line in seen.splitlines()]
-    assert ESCAPE not in seen
-
-
-@pytest.mark.slow
-def test_a_terminal_does_not_change_the_result(
-    clean_environment: dict[str, str], run_in_process: RunPosbias, log: Path, tmp_path: Path
-) -> None:
-    on_a_terminal(clean_environment, tmp_path, "run", log, "-o", "seen")
-    run_in_process("run", log, "-o", "unseen")
-    assert contents(tmp_path / "seen") == contents(tmp_path / "unseen")
 
 
 @pytest.mark.slow

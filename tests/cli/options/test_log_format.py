@@ -61,18 +61,6 @@ def test_an_error_is_one_line_however_early_it_is_found(run_in_process: Run, log
     assert log.exists()
 
 
-def test_the_form_can_be_set_in_the_environment_and_in_a_file(run_in_process: Run, log: Path, tmp_path: Path) -> None:
-    by_variable = run_in_process("fit", "nowhere", "-o", "out", POSBIAS_LOG_FORMAT="json")
-    (tmp_path / "posbias.toml").write_text('log-format = "json"\njson = true\n', encoding="utf-8")
-    by_file = run_in_process("fit", "nowhere", "-o", "out")
-    by_flag = run_in_process("fit", "nowhere", "-o", "out", "--log-format", "text")
-
-    assert [len(lines(done)) for done in (by_variable, by_file)] == [1, 1]
-    assert json.loads(by_file.stdout)["error"]["kind"] == "LogFormatError"
-    assert by_flag.stderr.startswith("posbias: error: nowhere")
-    assert log.exists()
-
-
 @pytest.mark.parametrize("words", ["fit nowhere.parquet -o out", "fit --bogus", "fit", "check nowhere.parquet"])
 def test_with_json_an_error_is_an_object_on_stdout(run_in_process: Run, words: str) -> None:
     done = run_in_process(*words.split(), "--json")

@@ -65,7 +65,7 @@ def check_refused(done: CompletedProcess[str], folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize(("number", "option"), enumerate(OPTIONS), ids=OPTIONS)
+@pytest.mark.parametrize(("number", "option"), list(enumerate(OPTIONS)), ids=OPTIONS)
 def test_whatever_takes_a_place_refuses_urls_of_anything_but_an_object_store(
     run_in_process: Run, tmp_path: Path, number: int, option: str
 ) -> None:
