@@ -54,33 +54,19 @@ _LEAST_LINK = 1e-9  # shared clicks that are rounding
 
 @dataclass(frozen=True)
 class Curve:
-    """The cells of one context, and what is known of them: each array of shape (K,) unless it says otherwise.
+    """The cells of one context, and what is known of them: each array of shape (K,) unless it says otherwise."""
 
-    Attributes:
-        position: ascending.
-        theta: a propensity for every cell, above 0.
-        impressions: in the log.
-        clicks: likewise.
-        shared: M, shape (K, K).
-        std_error: of log propensity; infinite where it has none.
-        width: of the 95 % interval of log propensity; likewise.
-        constant: q, the part of the variance that stays.
-        reference: the index of the cell that the others are compared with.
-        strata: what becomes of further pages.
-        known_strata: phi.
-    """
-
-    position: Integers
-    theta: Floats
-    impressions: Floats
+    position: Integers  # ascending
+    theta: Floats  # a propensity for every cell, above 0
+    impressions: Floats  # in the log
     clicks: Floats
-    shared: Floats
-    std_error: Floats
-    width: Floats
-    constant: Floats
-    reference: int
-    strata: Strata
-    known_strata: float
+    shared: Floats  # M, shape (K, K)
+    std_error: Floats  # of log propensity; infinite where it has none
+    width: Floats  # of the 95 % interval of log propensity; likewise
+    constant: Floats  # q, the part of the variance that stays
+    reference: int  # the index of the cell that the others are compared with
+    strata: Strata  # what becomes of further pages
+    known_strata: float  # phi
 
     @property
     def pages(self) -> float:

@@ -17,25 +17,15 @@ _STD_ERROR = "std_error"
 
 @dataclass(frozen=True)
 class KnownFit:
-    """What is read of a fit to say what further pages would tell.
+    """What is read of a fit to say what further pages would tell."""
 
-    Attributes:
-        table: `propensities.parquet`, K rows.
-        context: the columns of contexts.
-        shared: the shared clicks, shape (K, K).
-        query_spread: tau, the standard deviation of log theta between queries.
-        effective_clusters: G of each cell, shape (K,), NaN where it has none.
-        strata: what becomes of further pages.
-        n_strata: number of strata.
-    """
-
-    table: pl.DataFrame
-    context: tuple[str, ...]
-    shared: Floats
-    query_spread: float
-    effective_clusters: Floats
-    strata: Strata
-    n_strata: float
+    table: pl.DataFrame  # `propensities.parquet`, K rows
+    context: tuple[str, ...]  # the columns of contexts
+    shared: Floats  # the shared clicks, shape (K, K)
+    query_spread: float  # tau, the standard deviation of log theta between queries
+    effective_clusters: Floats  # G of each cell, shape (K,), NaN where it has none
+    strata: Strata  # what becomes of further pages
+    n_strata: float  # number of strata
 
     @property
     def wanted(self) -> dict[str, str]:

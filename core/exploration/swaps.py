@@ -26,15 +26,10 @@ _MOST_IN_PLAN = 60
 
 @dataclass(frozen=True)
 class Outcome:
-    """What further pages make of the intervals, cell by cell, one context after the other.
+    """What further pages make of the intervals, cell by cell, one context after the other."""
 
-    Attributes:
-        std_error: of log propensity, shape (cells,); infinite where there is none.
-        width: of its 95 % interval, likewise.
-    """
-
-    std_error: Floats
-    width: Floats
+    std_error: Floats  # of log propensity, shape (cells,); infinite where there is none
+    width: Floats  # of its 95 % interval, likewise
 
     @property
     def largest(self) -> float:
@@ -50,23 +45,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Plan:
-    """How further pages are best shown.
+    """How further pages are best shown."""
 
-    Attributes:
-        pages: N.
-        now: the intervals as they are.
-        unswapped: after N pages as ever.
-        alone: after N pages with one swap on all of them, the best first.
-        shares: the share of the pages that each swap of the plan has.
-        planned: after N pages by the plan.
-    """
-
-    pages: int
-    now: Outcome
-    unswapped: Outcome
-    alone: Mapping[Swap, Outcome]
-    shares: Mapping[Swap, float]
-    planned: Outcome
+    pages: int  # N
+    now: Outcome  # the intervals as they are
+    unswapped: Outcome  # after N pages as ever
+    alone: Mapping[Swap, Outcome]  # after N pages with one swap on all of them, the best first
+    shares: Mapping[Swap, float]  # the share of the pages that each swap of the plan has
+    planned: Outcome  # after N pages by the plan
 
     @property
     def best(self) -> Swap:

@@ -51,24 +51,15 @@ _BLOCK = 1 << 15  # rows that go down the trees together: their columns stay in 
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree with L leaves, whose children are numbered after their parents.
+    """A tree with L leaves, whose children are numbered after their parents."""
 
-    Attributes:
-        feature: which feature each inner node splits, shape (L - 1,).
-        threshold: where; of a split by category, which of `categories`, shape (L - 1,).
-        decision: LightGBM's bits, shape (L - 1,).
-        left: left child of each, shape (L - 1,).
-        right: right child of each, shape (L - 1,).
-        value: of each leaf, shape (L,).
-        categories: whether category 0, 1, ... goes to the left; the last entry is for what is none of them: False.
-    """
-
-    feature: Integers
-    threshold: Floats
-    decision: Integers
-    left: Integers
-    right: Integers
-    value: Floats
+    feature: Integers  # which feature each inner node splits, shape (L - 1,)
+    threshold: Floats  # where; of a split by category, which of `categories`, shape (L - 1,)
+    decision: Integers  # LightGBM's bits, shape (L - 1,)
+    left: Integers  # left child of each, shape (L - 1,)
+    right: Integers  # right child of each, shape (L - 1,)
+    value: Floats  # of each leaf, shape (L,)
+    # whether category 0, 1, ... goes to the left; the last entry is for what is none of them: False
     categories: tuple[NDArray[np.bool_], ...]
 
     @classmethod
@@ -150,13 +141,9 @@ class Tree:
 
 @dataclass(frozen=True)
 class Forest:
-    """A LightGBM model file, for predictions.
+    """A LightGBM model file, for predictions."""
 
-    Attributes:
-        text: the file's content.
-    """
-
-    text: str
+    text: str  # the file's content
 
     @cached_property
     def n_features(self) -> int:

@@ -54,25 +54,17 @@ class LearningOptions:
 
 @dataclass(frozen=True)
 class Learned:
-    """What a learner gives back.
+    """What a learner gives back."""
 
-    Attributes:
-        model: scores documents.
-        curve: `round` from 1, `training` and, with validation, `validation`: what is learnt by, per impression unless
-            the learner says otherwise, larger is better.
-        importance: `feature` (its number), `gain` and `splits`, where the model is trees.
-        propensities: theta as the learner itself estimates it, relative to the first cell, shape (K,); None where it
-            is given.
-        report: what else the manifest says.
-        warnings: why it should not be taken at face value.
-    """
-
-    model: RowModel | FactorModel
+    model: RowModel | FactorModel  # scores documents
+    # `round` from 1, `training` and, with validation, `validation`: what is learnt by, per impression unless the
+    # learner says otherwise, larger is better
     curve: pl.DataFrame
-    importance: pl.DataFrame | None = None
+    importance: pl.DataFrame | None = None  # `feature` (its number), `gain` and `splits`, where the model is trees
+    # theta as the learner itself estimates it, relative to the first cell, shape (K,); None where it is given
     propensities: Floats | None = None
-    report: dict[str, Any] = field(default_factory=dict[str, Any])
-    warnings: tuple[str, ...] = ()
+    report: dict[str, Any] = field(default_factory=dict[str, Any])  # what else the manifest says
+    warnings: tuple[str, ...] = ()  # why it should not be taken at face value
 
 
 class Loss(Protocol):

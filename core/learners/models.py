@@ -38,17 +38,11 @@ class NetworkModel:
     """A multilayer perceptron on standardised features: relu between layers, one number at the end.
 
     One layer is a linear model.
-
-    Attributes:
-        mean: of each feature, shape (F,).
-        scale: its standard deviation, 1 where it is constant, shape (F,).
-        weights: of each layer.
-        biases: likewise.
     """
 
-    mean: Floats
-    scale: Floats
-    weights: tuple[Floats, ...]
+    mean: Floats  # of each feature, shape (F,)
+    scale: Floats  # its standard deviation, 1 where it is constant, shape (F,)
+    weights: tuple[Floats, ...]  # of each layer
     biases: tuple[Floats, ...]
 
     @property
@@ -99,21 +93,14 @@ RowModel = Forest | NetworkModel
 class FactorModel:
     """Factors of queries (users) and documents (items), where there are no features.
 
-        f(q, d) = m + b_q + b_d + u_q . v_d;   what was never seen has bias and factors 0
-
-    Attributes:
-        mean: m.
-        query_bias: b, shape (Q,).
-        item_bias: b, shape (I,).
-        query_factors: u, shape (Q, R).
-        item_factors: v, shape (I, R).
+    f(q, d) = m + b_q + b_d + u_q . v_d;   what was never seen has bias and factors 0
     """
 
-    mean: float
-    query_bias: Floats
-    item_bias: Floats
-    query_factors: Floats
-    item_factors: Floats
+    mean: float  # m
+    query_bias: Floats  # b, shape (Q,)
+    item_bias: Floats  # b, shape (I,)
+    query_factors: Floats  # u, shape (Q, R)
+    item_factors: Floats  # v, shape (I, R)
 
     def scores(self, query: Integers, item: Integers) -> Floats:
         """The score of queries and documents by their numbers, -1 for what was never seen, shape (n,)."""

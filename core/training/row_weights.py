@@ -22,7 +22,7 @@ from posbias.core.browsing.parameters import Parameters
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.models.click_model import ExaminationModel
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, POSITION, SESSION, WEIGHT
-from posbias.core.training.weights import WeightOptions, WeightSummary, as_count
+from posbias.core.training.weights import WeightOptions, WeightSummary, as_count, effective
 
 
 def examination_of_rows(
@@ -77,15 +77,10 @@ _CLIPPED, _LOST_CLICKS, _LOST = "clipped", "lost_clicks", "lost"
 
 @dataclass(frozen=True)
 class RowWeights:
-    """What weighting does to a log of which each impression has a propensity of its own.
+    """What weighting does to a log of which each impression has a propensity of its own."""
 
-    Attributes:
-        summary: counts and effective sample sizes, for the manifest.
-        by_position: `position`, `clicks`, `weight_share` (of the weight of all clicks), by position.
-    """
-
-    summary: WeightSummary
-    by_position: pl.DataFrame
+    summary: WeightSummary  # counts and effective sample sizes, for the manifest
+    by_position: pl.DataFrame  # `position`, `clicks`, `weight_share` (of the weight of all clicks), by position
 
     @property
     def factor(self) -> float:
@@ -134,17 +129,13 @@ def row_weights(sums: pl.DataFrame, options: WeightOptions) -> RowWeights:
         weight_before_clipping=total[_BEFORE],
         weight_after_clipping=after,
         self_normalization_factor=factor,
-        effective_sample_size_before_clipping=_effective(total[_BEFORE], total[_SQUARES_BEFORE]),
-        effective_sample_size=_effective(after, total[_SQUARES]),
+        effective_sample_size_before_clipping=effective(total[_BEFORE], total[_SQUARES_BEFORE]),
+        effective_sample_size=effective(after, total[_SQUARES]),
     )
     whole = bool((by_position[CLICKS] == by_position[CLICKS].floor()).all())
     share = pl.col(_AFTER) / after if after > 0 else pl.lit(None, pl.Float64)
     clicks = pl.col(CLICKS).cast(pl.Int64 if whole else pl.Float64)
     return RowWeights(summary, by_position.select(POSITION, clicks, share.alias("weight_share")))
-
-
-def _effective(total: float, squares: float) -> float | None:
-    return total**2 / squares if squares > 0 else None
 
 
 def weighed_rows(impressions: pl.DataFrame, options: WeightOptions, factor: float) -> pl.DataFrame:
@@ -192,11 +183,8 @@ def sums_of_documents(impressions: pl.DataFrame, options: WeightOptions, factor:
 
 def _click_weight(options: WeightOptions) -> pl.Expr:
     """1 / max(e, tau); null where there is no propensity."""
-    return 1 / pl.max_horizontal(pl.col(PROPENSITY), pl.lit(options.min_propensity)).pipe(_unless_unknown)
-
-
-def _unless_unknown(value: pl.Expr) -> pl.Expr:
-    return pl.when(pl.col(PROPENSITY).is_not_null()).then(value)
+    propensity = pl.col(PROPENSITY)
+    return 1 / pl.when(propensity.is_not_null()).then(pl.max_horizontal(propensity, pl.lit(options.min_propensity)))
 
 
 def _own_weight(impressions: pl.DataFrame) -> pl.Expr:

@@ -25,25 +25,17 @@ CLICK_WEIGHT = "posbias_click_weight"
 
 @dataclass(frozen=True)
 class WeightOptions:
-    """How clicks are weighted, and what layouts that add them up make of them.
+    """How clicks are weighted, and what layouts that add them up make of them."""
 
-    Attributes:
-        min_propensity: tau, in (0, 1], relative to the reference cell.
-        self_normalize: whether the weights of all clicks are scaled to a mean of 1.
-        negatives: how the pointwise layout comes to W+ and W-: by click weights and the clamp at 0, or by the
-            posterior probability that the document attracted, for dense logs only. The posterior has no click
-            weights, so that neither of the options above touches it.
-        rate: the label of the layout of judgments.
-        grades: number of grades there, at least 2.
-        replicates: number of replicate weights, which vary with the errors of theta.
-    """
-
-    min_propensity: float = 0.01
-    self_normalize: bool = False
+    min_propensity: float = 0.01  # tau, in (0, 1], relative to the reference cell
+    self_normalize: bool = False  # whether the weights of all clicks are scaled to a mean of 1
+    # how the pointwise layout comes to W+ and W-: by click weights and the clamp at 0, or by the posterior
+    # probability that the document attracted, for dense logs only. The posterior has no click weights, so that
+    # neither of the options above touches it
     negatives: Negatives = "clamp"
-    rate: Rate = "posterior"
-    grades: int = 5
-    replicates: int = 0
+    rate: Rate = "posterior"  # the label of the layout of judgments
+    grades: int = 5  # number of grades there, at least 2
+    replicates: int = 0  # number of replicate weights, which vary with the errors of theta
 
 
 def check_min_propensity(least: float) -> None:
@@ -58,50 +50,31 @@ def check_min_propensity(least: float) -> None:
 
 @dataclass(frozen=True)
 class WeightSummary:
-    """What weighting does to a log: counts of clicks and impressions (sums of weights where rows carry some).
+    """What weighting does to a log: counts of clicks and impressions (sums of weights where rows carry some)."""
 
-    Attributes:
-        clicks_weighted: clicks in cells with a propensity.
-        clicks_without_propensity: clicks in the other cells.
-        impressions_without_propensity: impressions in the other cells.
-        clicks_clipped: clicks whose propensity is below the minimum.
-        weight_before_clipping: sum of 1 / theta over the weighted clicks.
-        weight_after_clipping: sum of w over them.
-        self_normalization_factor: by which all weights are multiplied; 1 without self-normalisation.
-        effective_sample_size_before_clipping: (sum u w)^2 / sum (u w)^2 over the clicks, u the weight that a row
-            carries (1 where rows carry none); None without a weighted click, and where only sums of u are known.
-        effective_sample_size: the same with clipped weights.
-    """
-
-    clicks_weighted: float
-    clicks_without_propensity: float
-    impressions_without_propensity: float
-    clicks_clipped: float
-    weight_before_clipping: float
-    weight_after_clipping: float
-    self_normalization_factor: float
+    clicks_weighted: float  # clicks in cells with a propensity
+    clicks_without_propensity: float  # clicks in the other cells
+    impressions_without_propensity: float  # impressions in the other cells
+    clicks_clipped: float  # clicks whose propensity is below the minimum
+    weight_before_clipping: float  # sum of 1 / theta over the weighted clicks
+    weight_after_clipping: float  # sum of w over them
+    self_normalization_factor: float  # by which all weights are multiplied; 1 without self-normalisation
+    # (sum u w)^2 / sum (u w)^2 over the clicks, u the weight that a row carries (1 where rows carry none); None
+    # without a weighted click, and where only sums of u are known
     effective_sample_size_before_clipping: float | None
-    effective_sample_size: float | None
+    effective_sample_size: float | None  # the same with clipped weights
 
 
 @dataclass(frozen=True)
 class ClickWeights:
-    """The weight of a click in each cell, and what the weighting does to the whole log.
+    """The weight of a click in each cell, and what the weighting does to the whole log."""
 
-    Attributes:
-        cells: the cell columns, one row per cell.
-        propensity: theta, shape (K,), nan where the cell has none.
-        weight: w, shape (K,), nan where the cell has no propensity.
-        summary: counts and effective sample sizes, for the manifest.
-        by_position: `position`, `clicks`, `weight_share` (of the weight of all clicks), by position.
-        replicates: replicate weights, shape (N, K), nan where the cell has no propensity.
-    """
-
-    cells: pl.DataFrame
-    propensity: Floats
-    weight: Floats
-    summary: WeightSummary
-    by_position: pl.DataFrame
+    cells: pl.DataFrame  # the cell columns, one row per cell
+    propensity: Floats  # theta, shape (K,), nan where the cell has none
+    weight: Floats  # w, shape (K,), nan where the cell has no propensity
+    summary: WeightSummary  # counts and effective sample sizes, for the manifest
+    by_position: pl.DataFrame  # `position`, `clicks`, `weight_share` (of the weight of all clicks), by position
+    # replicate weights, shape (N, K), nan where the cell has no propensity
     replicates: Floats = field(default_factory=lambda: np.empty((0, 0)))
 
     def frame(self) -> pl.DataFrame:
@@ -156,25 +129,17 @@ def click_weights(
         effective_sample_size_before_clipping=_effective_sample_size(counted, squared, unclipped),
         effective_sample_size=_effective_sample_size(counted, squared, weight),
     )
-    shares = _by_position(cells, counted, weight)
-    other = np.empty((0, len(propensity))) if replicates is None else replicates
-    of_replicates = np.array([_replicate(row, counted, options) for row in other]).reshape(other.shape)
-    return ClickWeights(cells, propensity, weight * factor, summary, shares, of_replicates)
-
-
-def _replicate(propensity: Floats, clicks: Floats, options: WeightOptions) -> Floats:
-    """The weights under other propensities, shape (K,); `clicks` are 0 where a cell has none."""
-    weight = 1.0 / np.maximum(propensity, options.min_propensity)
-    total = float(np.nansum(clicks * weight))
-    return weight * (float(clicks.sum()) / total) if options.self_normalize and total > 0 else weight
-
-
-def _by_position(cells: pl.DataFrame, clicks: Floats, weight: Floats) -> pl.DataFrame:
-    weighted = pl.Series("weight_share", np.nan_to_num(clicks * weight))
-    sums = cells.select(POSITION, pl.Series(CLICKS, clicks), weighted).group_by(POSITION).sum().sort(POSITION)
+    weighted = pl.Series("weight_share", np.nan_to_num(counted * weight))
+    sums = cells.select(POSITION, pl.Series(CLICKS, counted), weighted).group_by(POSITION).sum().sort(POSITION)
     share = pl.col("weight_share") / pl.col("weight_share").sum()
-    as_counts = pl.Int64 if np.all(clicks == np.floor(clicks)) else pl.Float64
-    return sums.with_columns(share.fill_nan(None), pl.col(CLICKS).cast(as_counts))
+    as_counts = pl.Int64 if np.all(counted == np.floor(counted)) else pl.Float64
+    shares = sums.with_columns(share.fill_nan(None), pl.col(CLICKS).cast(as_counts))
+    other = np.empty((0, len(propensity))) if replicates is None else replicates
+    of_replicates = 1.0 / np.maximum(other, options.min_propensity)
+    if options.self_normalize:
+        totals = np.nansum(counted * of_replicates, axis=1, keepdims=True)
+        of_replicates *= np.divide(counted.sum(), totals, out=np.ones_like(totals), where=totals > 0)
+    return ClickWeights(cells, propensity, weight * factor, summary, shares, of_replicates)
 
 
 def as_count(number: float) -> float | int:
@@ -182,7 +147,11 @@ def as_count(number: float) -> float | int:
     return int(number) if float(number).is_integer() else float(number)
 
 
-def _effective_sample_size(clicks: Floats, squared: Floats, weight: Floats) -> float | None:
+def effective(total: float, squares: float) -> float | None:
     """(sum u w)^2 / sum (u w)^2 over the clicked impressions; None where there is none, or u is not known."""
+    return total**2 / squares if squares > 0 else None
+
+
+def _effective_sample_size(clicks: Floats, squared: Floats, weight: Floats) -> float | None:
     squares = float(np.sum(np.where(squared == 0, 0.0, squared * weight**2)))
-    return float(np.nansum(clicks * weight)) ** 2 / squares if squares > 0 else None
+    return effective(float(np.nansum(clicks * weight)), squares)

@@ -13,7 +13,7 @@ against the clicked one, clicked or not).
 import polars as pl
 
 from posbias.core.choices import Grouping
-from posbias.core.schema import CLICKS, DOC, PAIR, QUERY, SESSION
+from posbias.core.schema import CLICKS, PAIR, SESSION
 from posbias.core.training.layouts.layout import GROUP, LABEL, WEIGHTED_CLICK, LayoutOfPages
 from posbias.core.training.replicates import weight_columns
 
@@ -29,8 +29,24 @@ class ClickedGroupLayout(LayoutOfPages):
     nothing = "no click carries a weight"
 
     def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, None]:
-        """The rows of some pages."""
-        return clicked_group_rows(pages, grouping), None
+        """The rows of all groups, the documents of each in ascending order, so that their order gives nothing away.
+
+        Returns:
+            `group`, [`session`], `query`, `doc`, `label` (Int8, 1 for the clicked document), `weight` (sum w_i, the
+            same in a whole group), `clicks` (how many clicks the group stands for, likewise).
+        """
+        pairs = coded_pairs(pages)
+        groups = clicked_groups(pages, pairs, grouping).with_row_index(GROUP)
+        rows = groups.explode(CANDIDATES)
+        rows = rows.select(
+            pl.col(GROUP).cast(pl.Int64),
+            *([SESSION] if grouping == "session" else []),
+            *pairs[rows[CANDIDATES]],
+            (pl.col(CANDIDATES) == pl.col(CLICKED_CODE)).cast(pl.Int8).alias(LABEL),
+            *weight_columns(groups.columns),
+            CLICKS,
+        )
+        return rows, None
 
     def still_of_use(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The groups that still have their click."""
@@ -71,26 +87,4 @@ def clicked_groups(pages: pl.DataFrame, pairs: pl.DataFrame, grouping: Grouping)
         groups.sort(CLICKED_CODE, maintain_order=True)
         .group_by(CLICKED_CODE, CANDIDATES, maintain_order=True)
         .agg(pl.col(weights).sum(), pl.len().cast(pl.Int64).alias(CLICKS))
-    )
-
-
-def clicked_group_rows(pages: pl.DataFrame, grouping: Grouping) -> pl.DataFrame:
-    """The rows of all groups, the documents of each in ascending order, so that their order gives nothing away.
-
-    Returns:
-        `group`, [`session`], `query`, `doc`, `label` (Int8, 1 for the clicked document), `weight` (sum w_i, the same
-        in a whole group), `clicks` (how many clicks the group stands for, likewise).
-    """
-    pairs = coded_pairs(pages)
-    groups = clicked_groups(pages, pairs, grouping).with_row_index(GROUP)
-    rows = groups.explode(CANDIDATES)
-    shown = pairs[rows[CANDIDATES]]
-    return rows.select(
-        pl.col(GROUP).cast(pl.Int64),
-        *([SESSION] if grouping == "session" else []),
-        shown[QUERY],
-        shown[DOC],
-        (pl.col(CANDIDATES) == pl.col(CLICKED_CODE)).cast(pl.Int8).alias(LABEL),
-        *weight_columns(groups.columns),
-        CLICKS,
     )

@@ -97,7 +97,9 @@ def rate_terms(
     known = np.isfinite(weights.propensity)
     theta = np.where(known, np.maximum(np.nan_to_num(weights.propensity), options.min_propensity), 1.0)
     terms = np.empty((signatures.n_units, 5))
-    gamma, spread = _of_signatures(posterior, signatures.n_units)
+    unknown = np.full(signatures.n_units, np.nan)
+    gamma = unknown if posterior is None else posterior.mean
+    spread = unknown if posterior is None or posterior.std_dev is None else posterior.std_dev
     if options.rate == "posterior" and (len(gamma) != signatures.n_units or not np.isfinite(gamma).all()):
         raise StatisticsError(
             "--rate posterior: some documents have no attractiveness, and no number stands for that. Estimate again, "
@@ -115,14 +117,6 @@ def rate_terms(
         variance = (impressions * spread[units]) ** 2
         terms[units] = np.stack([impressions, clicks, above, below, variance], axis=1)
     return terms
-
-
-def _of_signatures(posterior: Posterior | None, n_units: int) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of each signature's attractiveness; no mean without a posterior, nan if unknown."""
-    unknown = np.full(n_units, np.nan)
-    if posterior is None:
-        return np.empty(0), unknown
-    return posterior.mean, unknown if posterior.std_dev is None else posterior.std_dev
 
 
 def top_rate(terms: Floats, multiplicity: Floats) -> float:

@@ -79,33 +79,25 @@ class Layout(Plugin):
     """Rows that carry weights, in groups, which rankers rank by themselves; rows stand in the order of their groups.
 
     A layout is made from pages (`LayoutOfPages`) or from counts (`LayoutOfCounts`).
-
-    Attributes:
-        from_pages: whether it needs the pages of the log; else counts by query and document will do.
-        groupings: what may stand together: a page, or all that was seen of a query. The first one is usual.
-        label: the column that is learnt.
-        weighted: what has a weight of its own; None where all rows weigh the same.
-        ranked: whether the rows of a group are ranked against each other.
-        graded: whether rows have a `grade`, for trainers that take whole numbers only.
-        left_out: columns that say nothing where rows are read as a table: numbers of groups that the ids say, weights
-            that are 1 for all.
-        shows_impressions: whether a row is one impression, so that a feature of the log stands in it as it was shown.
-        takes: the options that not all layouts know and this one does.
-        one_row_each: whether every document has one row, but for those that are left out for want of a propensity.
-        nothing: what is said where there is nothing to learn from.
     """
 
+    # whether it needs the pages of the log; else counts by query and document will do
     from_pages: ClassVar[bool] = False
+    # what may stand together: a page, or all that was seen of a query. The first one is usual
     groupings: ClassVar[tuple[Grouping, ...]] = ("query",)
-    label: ClassVar[str] = LABEL
-    weighted: ClassVar[Weighted | None] = "row"
-    ranked: ClassVar[bool] = True
-    graded: ClassVar[bool] = False
+    label: ClassVar[str] = LABEL  # the column that is learnt
+    weighted: ClassVar[Weighted | None] = "row"  # what has a weight of its own; None where all rows weigh the same
+    ranked: ClassVar[bool] = True  # whether the rows of a group are ranked against each other
+    graded: ClassVar[bool] = False  # whether rows have a `grade`, for trainers that take whole numbers only
+    # columns that say nothing where rows are read as a table: numbers of groups that the ids say, weights that are 1
+    # for all
     left_out: ClassVar[tuple[str, ...]] = ()
+    # whether a row is one impression, so that a feature of the log stands in it as it was shown
     shows_impressions: ClassVar[bool] = False
-    takes: ClassVar[tuple[str, ...]] = ()
+    takes: ClassVar[tuple[str, ...]] = ()  # the options that not all layouts know and this one does
+    # whether every document has one row, but for those that are left out for want of a propensity
     one_row_each: ClassVar[bool] = False
-    nothing: ClassVar[str] = "no row is left"
+    nothing: ClassVar[str] = "no row is left"  # what is said where there is nothing to learn from
 
     def ids(self, grouping: Grouping) -> tuple[str, ...]:
         """The columns that say what a row is."""
@@ -138,61 +130,38 @@ class LayoutOfPages(Layout):
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is known of the attractiveness of each signature.
+    """What is known of the attractiveness of each signature."""
 
-    Attributes:
-        examination: of each cell, shape (K,); nan where it has none.
-        mean: E[gamma | counts], shape (J,).
-        std_dev: its standard deviation with the errors of theta, shape (J,); None where these are not known.
-    """
-
-    examination: Floats
-    mean: Floats
+    examination: Floats  # of each cell, shape (K,); nan where it has none
+    mean: Floats  # E[gamma | counts], shape (J,)
+    # its standard deviation with the errors of theta, shape (J,); None where these are not known
     std_dev: Floats | None
 
 
 @dataclass(frozen=True)
 class WeightedCounts:
-    """What layouts are made from that add up all that was seen of a (query, document).
+    """What layouts are made from that add up all that was seen of a (query, document)."""
 
-    Attributes:
-        signatures: counts per (signature, cell).
-        weights: the weight of a click in each cell.
-        options: which labels.
-        posterior: finds what is known of attractiveness. It is a pass over the signatures.
-        whole: whether impressions and clicks are whole numbers, not sums of weights.
-    """
-
-    signatures: CountTable
-    weights: ClickWeights
-    options: WeightOptions
-    posterior: Callable[[], Posterior]
-    whole: bool
+    signatures: CountTable  # counts per (signature, cell)
+    weights: ClickWeights  # the weight of a click in each cell
+    options: WeightOptions  # which labels
+    posterior: Callable[[], Posterior]  # finds what is known of attractiveness. It is a pass over the signatures
+    whole: bool  # whether impressions and clicks are whole numbers, not sums of weights
 
 
 @dataclass(frozen=True)
 class WeighedDocuments:
-    """What layouts that add up by document are made from, where each impression has a propensity of its own.
+    """What layouts that add up by document are made from, where each impression has a propensity of its own."""
 
-    Attributes:
-        impressions: of each document that have one, shape (J,).
-        clicks: among them.
-        beyond: the clicks beyond those that trust in the position explains, >= -impressions; all of them without trust.
-        attracted: the same, each worth the weight of its impression.
-        expected: what would have been clicked of an attractive document.
-        relevance: what the click model says of the document, nan where it says nothing.
-        options: which labels.
-        whole: whether impressions and clicks are whole numbers, not sums of weights.
-    """
-
-    impressions: Floats
-    clicks: Floats
+    impressions: Floats  # of each document that have one, shape (J,)
+    clicks: Floats  # among them
+    # the clicks beyond those that trust in the position explains, >= -impressions; all of them without trust
     beyond: Floats
-    attracted: Floats
-    expected: Floats
-    relevance: Floats
-    options: WeightOptions
-    whole: bool
+    attracted: Floats  # the same, each worth the weight of its impression
+    expected: Floats  # what would have been clicked of an attractive document
+    relevance: Floats  # what the click model says of the document, nan where it says nothing
+    options: WeightOptions  # which labels
+    whole: bool  # whether impressions and clicks are whole numbers, not sums of weights
 
 
 class LayoutOfCounts(Layout):

@@ -43,9 +43,7 @@ class PointwiseLayout(LayoutOfCounts):
         if counts.options.negatives == "posterior":
             posterior = counts.posterior()
             positive = expected_attractions(counts.signatures, posterior.examination, posterior.mean)
-        sums = positive_and_shown(counts.signatures, counts.weights, positive)
-        further = [positive_under(counts.signatures, weight) for weight in counts.weights.replicates]
-        return np.column_stack([sums, *further]), pointwise_rows
+        return positive_and_shown(counts.signatures, counts.weights, positive), pointwise_rows
 
     def by_document(self, documents: WeighedDocuments) -> tuple[Floats, RowsOfPairs]:
         """W+, held at 0, and the impressions, shape (J, 2)."""
@@ -78,28 +76,24 @@ def expected_attractions(signatures: CountTable, examination: Floats, attractive
 
 
 def positive_and_shown(signatures: CountTable, weights: ClickWeights, positive: Floats | None = None) -> Floats:
-    """W+ and sum_e n_e of each signature over the cells that have a propensity, shape (J, 2).
+    """W+ and sum_e n_e of each signature over the cells that have a propensity, and W+ under each replicate weight.
 
     Args:
         signatures: counts per (signature, cell).
-        weights: the weight of a click per cell.
+        weights: the weight of a click per cell, and N replicate weights.
         positive: W+ of each signature, shape (J,), as from `expected_attractions`; None: sum_e c_e w_e.
+
+    Returns:
+        Shape (J, 2 + N).
     """
-    weight = np.nan_to_num(weights.weight)
-    known = np.isfinite(weights.weight)
-    sums = np.empty((signatures.n_units, 2))
+    known, (weight, *further) = np.isfinite(weights.weight), np.nan_to_num([weights.weight, *weights.replicates])
+    sums = np.empty((signatures.n_units, 2 + len(further)))
     for units, block in signatures.blocks():
-        clicked = block.sum_by_unit(block.clicks * weight[block.cell]) if positive is None else positive[units]
-        sums[units] = np.stack([clicked, block.sum_by_unit(block.impressions * known[block.cell])], axis=1)
+        clicked = [block.sum_by_unit(block.clicks * of_cell[block.cell]) for of_cell in (weight, *further)]
+        clicked[0] = clicked[0] if positive is None else positive[units]
+        clicked.insert(1, block.sum_by_unit(block.impressions * known[block.cell]))
+        sums[units] = np.stack(clicked, axis=1)
     return sums
-
-
-def positive_under(signatures: CountTable, weight: Floats) -> Floats:
-    """W+ of each signature under replicate weights of shape (K,), shape (J,)."""
-    positive, of_cell = np.empty(signatures.n_units), np.nan_to_num(weight)
-    for units, block in signatures.blocks():
-        positive[units] = block.sum_by_unit(block.clicks * of_cell[block.cell])
-    return positive
 
 
 def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
@@ -111,8 +105,7 @@ def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
 
     Args:
         pairs: `query`, `doc`, `signature`, as for `sums_by_document`.
-        by_signature: W+ and sum_e n_e of each signature, as from `positive_and_shown`, then its W+ under each of the
-            replicate weights, shape (J, 2 + N).
+        by_signature: as from `positive_and_shown`, shape (J, 2 + N).
 
     Returns:
         `group`, `query`, `doc`, `label` (Int8), `weight` and replicate weights (Float64), in the order of the pairs,

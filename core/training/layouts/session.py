@@ -25,18 +25,9 @@ class SessionLayout(LayoutOfPages):
         return (SESSION, QUERY, DOC, POSITION)
 
     def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, None]:
-        """The rows of some pages."""
-        return session_rows(pages, grouping), None
-
-
-def session_rows(pages: pl.DataFrame, grouping: Grouping) -> pl.DataFrame:
-    """The rows of weighted pages, page by page, or with all pages of a query in one group.
-
-    Returns:
-        `group`, then the columns of the pages, in the order of the groups.
-    """
-    kept = pages.filter((pl.col(CLICK) == 0) | WEIGHTED_CLICK)
-    if grouping == "query":
-        kept = kept.sort(QUERY, maintain_order=True)
-    key = SESSION if grouping == "session" else QUERY
-    return kept.select(pl.col(key).rle_id().cast(pl.Int64).alias(GROUP), pl.all())
+        """The rows of weighted pages, page by page, or with all pages of a query in one group."""
+        kept = pages.filter((pl.col(CLICK) == 0) | WEIGHTED_CLICK)
+        if grouping == "query":
+            kept = kept.sort(QUERY, maintain_order=True)
+        key = SESSION if grouping == "session" else QUERY
+        return kept.select(pl.col(key).rle_id().cast(pl.Int64).alias(GROUP), pl.all()), None

@@ -13,10 +13,10 @@ from posbias.core.choices import Grouping
 from posbias.core.counts.plan import StatisticsPlan
 from posbias.core.models import get_model
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.training.layouts.clicked_groups import clicked_group_rows
+from posbias.core.training.layouts.clicked_groups import ClickedGroupLayout
 from posbias.core.training.layouts.layout import weighted_pages
-from posbias.core.training.layouts.preferences import preference_rows
-from posbias.core.training.layouts.session import session_rows
+from posbias.core.training.layouts.preferences import PairsLayout
+from posbias.core.training.layouts.session import SessionLayout
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 PBM = StatisticsPlan(get_model("pbm"))
@@ -29,7 +29,7 @@ UNKNOWN = float("nan")
 def sessions(
     impressions: pl.DataFrame, plan: StatisticsPlan, weights: ClickWeights, grouping: Grouping = "session"
 ) -> pl.DataFrame:
-    return session_rows(weighted_pages(impressions, plan, weights), grouping)
+    return SessionLayout().rows(weighted_pages(impressions, plan, weights), grouping)[0]
 
 
 PAGES = pl.DataFrame(
@@ -212,7 +212,7 @@ def test_a_clicked_group_is_a_query_a_clicked_document_and_its_candidates_with_t
     expected: dict[tuple[int, int, tuple[int, ...]], list[float]] = defaultdict(list)
     for _, query, doc, candidates, weight in weighted_clicks(pages):
         expected[query, doc, candidates].append(weight)
-    rows = clicked_group_rows(weighted(pages), "query")
+    rows, _ = ClickedGroupLayout().rows(weighted(pages), "query")
 
     found: dict[tuple[int, int, tuple[int, ...]], tuple[float, int]] = {}
     for _, group in rows.group_by("group", maintain_order=True):
@@ -229,7 +229,7 @@ def test_a_clicked_group_is_a_query_a_clicked_document_and_its_candidates_with_t
 @given(pages)
 @pytest.mark.slow
 def test_grouped_by_session_each_weighted_click_is_a_group_of_its_own(pages: Pages) -> None:
-    rows = clicked_group_rows(weighted(pages), "session")
+    rows, _ = ClickedGroupLayout().rows(weighted(pages), "session")
 
     found = sorted(
         (
@@ -254,7 +254,7 @@ def test_preferences_are_the_pairs_of_the_clicked_groups_added_up_by_query(pages
     for _, query, doc, candidates, weight in weighted_clicks(pages):
         for other in set(candidates) - {doc}:
             expected[query, doc, other] += weight
-    documents, preferences = preference_rows(weighted(pages), "query")
+    documents, preferences = PairsLayout().rows(weighted(pages), "query")
 
     assert {
         tuple(row[:3]): row[3] for row in preferences.select("query", "winner", "loser", "weight").rows()
@@ -269,7 +269,7 @@ def test_preferences_are_the_pairs_of_the_clicked_groups_added_up_by_query(pages
 @given(pages)
 @pytest.mark.slow
 def test_grouped_by_session_preferences_stay_within_their_page(pages: Pages) -> None:
-    documents, preferences = preference_rows(weighted(pages), "session")
+    documents, preferences = PairsLayout().rows(weighted(pages), "session")
 
     found = zip(
         documents["session"].gather(preferences["winner_row"]),
@@ -299,5 +299,5 @@ def test_documents_of_several_columns_make_groups_too() -> None:
     pages = weighted({0: (0, [(1, 1), (2, 0)]), 1: (0, [(2, 1), (1, 0)])})
     keyed = pages.with_columns(doc=pl.struct(shop="query", item="doc"))
 
-    rows, plain = clicked_group_rows(keyed, "query"), clicked_group_rows(pages, "query")
+    rows, plain = (ClickedGroupLayout().rows(shown, "query")[0] for shown in (keyed, pages))
     assert rows.with_columns(pl.col("doc").struct.field("item").alias("doc")).equals(plain)
