@@ -4,13 +4,13 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.plan import StatisticsPlan
+from posbias.core.counts.sums_of_weights import count_cells
 from posbias.core.evaluation.bounds import hoeffding, largest_gain
 from posbias.core.evaluation.estimates import Evaluation, Totals, holm
 from posbias.core.evaluation.measures import ARP, DCG
@@ -37,7 +37,7 @@ class Case:
     @property
     def cells(self) -> CellWeights:
         """The last position has a clipped weight, the one below it no propensity."""
-        counts = PLAN.count_cells(nw.from_native(self.log.lazy())).to_native().collect().sort("position")
+        counts = count_cells(self.log.lazy(), PLAN).sort("position")
         theta = np.array([*THETA, math.nan])[: counts.height]
         return CellWeights(counts.select("position"), theta, TAU)
 
